@@ -1,0 +1,86 @@
+"""Finds and loads the compiled operators; says exactly what is missing and how to get it."""
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+DISABLE_VARIABLE = "BITGNN_DISABLE_BINARY"
+"""Environment variable; "1" leaves the compiled operators out and uses the reference."""
+
+CURE = (
+    "Reinstall with a C++ compiler at hand (`BITGNN_BUILD=cpu pip install --force-reinstall "
+    "--no-deps bitgnn`, or `pip install .` in a checkout) to get the compiled operators."
+)
+
+
+@dataclass(frozen=True)
+class LibraryInfo:
+    """What was loaded.
+
+    Attributes:
+        cpu_library: path of the loaded CPU library, None without one.
+        cuda_library: path of the loaded CUDA library, None without one.
+        cpu_capability: instruction set that CPU kernels use ("portable", "avx2", "avx512"),
+            None without a CPU library.
+        available_cpu_capabilities: instruction sets that this CPU and library support.
+        problem: what is missing, why, and the cure; empty when nothing is.
+        disabled: whether the environment switched the compiled operators off.
+    """
+
+    cpu_library: Path | None
+    cuda_library: Path | None
+    cpu_capability: str | None
+    available_cpu_capabilities: tuple[str, ...]
+    problem: str
+    disabled: bool
+
+
+@cache
+def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None, str]:
+    """Load the libraries found in ``folder`` (the package's own by default), once.
+
+    Returns:
+        Path of the CPU library, path of the CUDA library (None where not loaded), and a text that
+        names what could not be loaded, why, and the cure (empty when all is well).
+    """
+    if os.environ.get(DISABLE_VARIABLE) == "1":
+        return None, None, f"{DISABLE_VARIABLE}=1 switched the compiled operators off."
+    folder = Path(__file__).parent if folder is None else folder
+    cpu, problem = _load(folder, "_C_cpu")
+    if cpu is None or not torch.cuda.is_available():
+        return cpu, None, problem
+    cuda, problem = _load(folder, "_C_cuda")
+    return cpu, cuda, problem
+
+
+def _load(folder: Path, name: str) -> tuple[Path | None, str]:
+    """Load ``folder/name*.so`` (or ``.pyd``, ``.dylib``); path or None, and the problem."""
+    found = [p for p in sorted(folder.glob(f"{name}*")) if p.suffix in {".so", ".pyd", ".dylib"}]
+    if not found:
+        return None, f"No compiled library {name}* lies in {folder}. {CURE}"
+    path = found[0]
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        return None, f"The compiled library {path} does not load: {error}. {CURE}"
+    return path, ""
+
+
+def library_info() -> LibraryInfo:
+    """Report which compiled libraries are in use; see :class:`LibraryInfo`."""
+    cpu, cuda, problem = load_libraries()
+    capability, available = None, ""
+    if cpu is not None:
+        capability = torch.ops.bitgnn.cpu_capability()
+        available = torch.ops.bitgnn.available_cpu_capabilities()
+    return LibraryInfo(
+        cpu_library=cpu,
+        cuda_library=cuda,
+        cpu_capability=capability,
+        available_cpu_capabilities=tuple(filter(None, available.split(","))),
+        problem=problem,
+        disabled=os.environ.get(DISABLE_VARIABLE) == "1",
+    )

@@ -1,0 +1,217 @@
+"""Fake kernels: shape and dtype of every operator's result, safe for symbolic sizes.
+
+``FAKES`` maps an operator's name to its fake. Most operators share one of a few result shapes, so
+each fake only says where its rows and its features come from.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.pack import words_for
+
+FAKES: dict[str, Callable[..., Any]] = {}
+"""Fake kernel of each operator, by name."""
+
+
+def _fake(function: Callable[..., Any]) -> Callable[..., Any]:
+    FAKES[function.__name__] = function
+    return function
+
+
+def _words(like: Tensor, rows: int, size: int) -> Tensor:
+    return like.new_empty((rows, words_for(size)), dtype=torch.int32)
+
+
+def _floats(like: Tensor, rows: int, size: int, integer: bool = False) -> Tensor:
+    return like.new_empty((rows, size), dtype=torch.int32 if integer else torch.float32)
+
+
+@_fake
+def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+    return _words(x, x.size(0), x.size(1))
+
+
+@_fake
+def pack_scaled(
+    x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    return _words(x, x.size(0), x.size(1)), x.new_empty((x.size(0),), dtype=torch.float32)
+
+
+@_fake
+def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
+    return _floats(words, words.size(0), size)
+
+
+def _product_to_words(x: Tensor, w: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _words(x, x.size(0), w.size(0))
+
+
+def _product_to_floats(position: int) -> Callable[..., Tensor]:
+    """Fake of a product whose ``integer`` flag is argument number ``position`` after x and w."""
+
+    def fake(x: Tensor, w: Tensor, *rest: Any, integer: bool = False, **_: Any) -> Tensor:
+        integer = rest[position] if len(rest) > position else integer
+        return _floats(x, x.size(0), w.size(0), integer)
+
+    return fake
+
+
+for _name in ("bmm_bbb", "bmm_fbb", "bmm_bfb", "bmm_ffb"):
+    FAKES[_name] = _product_to_words
+for _name, _position in (("bmm_bbf", 4), ("bmm_fbf", 5), ("bmm_bff", 3)):
+    FAKES[_name] = _product_to_floats(_position)
+
+
+@_fake
+def bspmm_bbb(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    return _words(x, rowptr.size(0) - 1, size)
+
+
+@_fake
+def bspmm_bbf(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    return _floats(x, rowptr.size(0) - 1, size, integer)
+
+
+def _float_rows_to_words(x: Tensor, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _words(x, rowptr.size(0) - 1, x.size(1))
+
+
+def _float_rows_to_floats(x: Tensor, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _floats(x, rowptr.size(0) - 1, x.size(1))
+
+
+def _bit_rows_to_words(x: Tensor, size: int, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _words(x, rowptr.size(0) - 1, size)
+
+
+def _bit_rows_to_floats(x: Tensor, size: int, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _floats(x, rowptr.size(0) - 1, size)
+
+
+FAKES["bspmm_fbb"] = FAKES["bspmm_ffb"] = _float_rows_to_words
+FAKES["bspmm_fbf"] = FAKES["bspmm_fff"] = _float_rows_to_floats
+FAKES["bspmm_bfb"] = _bit_rows_to_words
+FAKES["bspmm_bff"] = _bit_rows_to_floats
+
+
+@_fake
+def bspmm_bbb_frdc(
+    x: Tensor,
+    size: int,
+    tile_rowptr: Tensor,
+    tile_cols: Tensor,
+    tiles: Tensor,
+    num_rows: int,
+    method: int,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    return _words(x, num_rows, size)
+
+
+@_fake
+def bspmm_bbf_frdc(
+    x: Tensor,
+    size: int,
+    tile_rowptr: Tensor,
+    tile_cols: Tensor,
+    tiles: Tensor,
+    num_rows: int,
+    method: int,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    return _floats(x, num_rows, size, integer)
+
+
+def _blocked_rows(x: Tensor, block_rowptr: Tensor, block_size: int) -> int:
+    """Rows of a blocked layout: one pointer per block and row, at least one block."""
+    num_blocks = torch.sym_max(1, (x.size(0) + block_size - 1) // block_size)
+    return (block_rowptr.size(0) - 1) // num_blocks
+
+
+@_fake
+def bspmm_bbb_blocked(
+    x: Tensor,
+    size: int,
+    block_rowptr: Tensor,
+    local_indices: Tensor,
+    block_size: int,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    return _words(x, _blocked_rows(x, block_rowptr, block_size), size)
+
+
+@_fake
+def bspmm_bbf_blocked(
+    x: Tensor,
+    size: int,
+    block_rowptr: Tensor,
+    local_indices: Tensor,
+    block_size: int,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    return _floats(x, _blocked_rows(x, block_rowptr, block_size), size, integer)
+
+
+def _same_rows_to_words(a: Tensor, b: Tensor, size: int, *_: Any, **__: Any) -> Tensor:
+    return _words(a, a.size(0), size)
+
+
+def _same_rows_to_floats(a: Tensor, b: Tensor, size: int, *_: Any, **__: Any) -> Tensor:
+    return _floats(a, a.size(0), size)
+
+
+FAKES["add_bbb"] = _same_rows_to_words
+FAKES["add_bbf"] = _same_rows_to_floats
+
+
+@_fake
+def add_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
+    return _words(a, a.size(0), a.size(1))
+
+
+@_fake
+def concat_bbb(a: Tensor, b: Tensor, a_size: int, b_size: int) -> Tensor:
+    return _words(a, a.size(0), a_size + b_size)
+
+
+@_fake
+def concat_bbf(
+    a: Tensor,
+    b: Tensor,
+    a_size: int,
+    b_size: int,
+    a_scale: Tensor | None = None,
+    b_scale: Tensor | None = None,
+) -> Tensor:
+    return _floats(a, a.size(0), a_size + b_size)
+
+
+@_fake
+def concat_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
+    return _words(a, a.size(0), a.size(1) + b.size(1))

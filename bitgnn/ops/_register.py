@@ -1,0 +1,60 @@
+"""Registers the reference wherever no compiled kernel exists, and the fake kernels."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bitgnn import _library
+from bitgnn.ops._fake import FAKES
+from bitgnn.ops.reference import OPERATORS
+
+# The library object keeps the registrations alive.
+_LIBRARY = torch.library.Library("bitgnn", "FRAGMENT")
+
+
+def register() -> None:
+    """Load the compiled operators, define those they lack, and register fallbacks and fakes.
+
+    A compiled CPU or CUDA kernel takes precedence over the fallback, which serves every other
+    device. Operators are for inference: the Autograd key is a fall-through, so results never
+    require gradients.
+    """
+    cpu, _, problem = _library.load_libraries()
+    if cpu is None and problem and not _library.library_info().disabled:
+        warnings.warn(
+            f"bitgnn runs its slow reference operators. {problem}", RuntimeWarning, stacklevel=2
+        )
+    for name, function in OPERATORS.items():
+        qualified = f"bitgnn::{name}"
+        compiled = torch._C._dispatch_has_kernel(qualified)
+        if not compiled:
+            _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
+        fallback = _announced(name, function) if compiled else function
+        # Without no_grad PyTorch would record the reference's own operations for autograd.
+        _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
+        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_fake(qualified, FAKES[name], lib=_LIBRARY)
+
+
+def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The reference, telling once per device type that no compiled kernel serves it."""
+
+    def fallback(*arguments: Any, **keywords: Any) -> Any:
+        device = arguments[0].device.type
+        if device not in _ANNOUNCED:
+            _ANNOUNCED.add(device)
+            problem = _library.load_libraries()[2]
+            warnings.warn(
+                f"bitgnn::{name}: no compiled kernels for {device}; the slow reference runs. "
+                f"{problem}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return function(*arguments, **keywords)
+
+    return fallback
+
+
+_ANNOUNCED: set[str] = set()

@@ -1,0 +1,77 @@
+"""Reference of every operator in plain PyTorch: the oracle that compiled kernels must equal.
+
+``OPERATORS`` maps an operator's name to its function, whose signature is the operator's schema.
+Bits and integers of compiled kernels equal these exactly. Nothing here is tuned for speed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from bitgnn.ops.reference.auxiliary import (
+    add_bbb,
+    add_bbf,
+    add_ffb,
+    concat_bbb,
+    concat_bbf,
+    concat_ffb,
+)
+from bitgnn.ops.reference.bmm import (
+    bmm_bbb,
+    bmm_bbf,
+    bmm_bfb,
+    bmm_bff,
+    bmm_fbb,
+    bmm_fbf,
+    bmm_ffb,
+)
+from bitgnn.ops.reference.bspmm import (
+    bspmm_bbb,
+    bspmm_bbb_blocked,
+    bspmm_bbb_frdc,
+    bspmm_bbf,
+    bspmm_bbf_blocked,
+    bspmm_bbf_frdc,
+    bspmm_bfb,
+    bspmm_bff,
+    bspmm_fbb,
+    bspmm_fbf,
+    bspmm_ffb,
+    bspmm_fff,
+)
+from bitgnn.ops.reference.pack import pack, pack_scaled, unpack
+
+__all__ = [
+    "OPERATORS",
+    "pack",
+    "pack_scaled",
+    "unpack",
+    "bmm_bbb",
+    "bmm_bbf",
+    "bmm_fbb",
+    "bmm_fbf",
+    "bmm_bfb",
+    "bmm_bff",
+    "bmm_ffb",
+    "bspmm_bbb",
+    "bspmm_bbf",
+    "bspmm_fbb",
+    "bspmm_fbf",
+    "bspmm_bfb",
+    "bspmm_bff",
+    "bspmm_ffb",
+    "bspmm_fff",
+    "bspmm_bbb_frdc",
+    "bspmm_bbf_frdc",
+    "bspmm_bbb_blocked",
+    "bspmm_bbf_blocked",
+    "add_bbb",
+    "add_bbf",
+    "add_ffb",
+    "concat_bbb",
+    "concat_bbf",
+    "concat_ffb",
+]
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    name: globals()[name] for name in __all__ if name != "OPERATORS"
+}

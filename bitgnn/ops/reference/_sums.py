@@ -1,0 +1,64 @@
+"""Row sums over compressed sparse rows in edge order, and the layouts turned back into edges."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def row_sums(
+    rowptr: Tensor, width: int, dtype: torch.dtype, term: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Add ``term(edges)`` ``[len(edges), width]`` up for each row, strictly in edge order.
+
+    Step ``p`` adds the p-th edge of every row that has one, so the order is that of a plain loop
+    over the row's edges while the work stays vectorised over rows.
+    """
+    starts, degree = rowptr[:-1].long(), rowptr.diff()
+    total = torch.zeros(len(starts), width, dtype=dtype, device=rowptr.device)
+    active = torch.arange(len(starts), device=rowptr.device)
+    for position in range(int(degree.max()) if len(starts) else 0):
+        active = active[degree[active] > position]
+        total[active] = total[active] + term(starts[active] + position)
+    return total
+
+
+def tile_edges(
+    tile_rowptr: Tensor, tile_cols: Tensor, tiles: Tensor, num_rows: int
+) -> tuple[Tensor, Tensor]:
+    """Row pointer and column indices of FRDC tiles: bit ``4 * r + c`` is (row r, column c)."""
+    device = tiles.device
+    tile_rows = torch.repeat_interleave(
+        torch.arange(len(tile_rowptr) - 1, device=device), tile_rowptr.diff().long()
+    )
+    positions = torch.arange(16, dtype=torch.int32, device=device)
+    held = ((tiles.to(torch.int32).unsqueeze(1) >> positions) & 1).bool()
+    tile, bit = held.nonzero(as_tuple=True)
+    rows = 4 * tile_rows[tile] + bit // 4
+    columns = 4 * tile_cols[tile].long() + bit % 4
+    return _compress(rows, columns, num_rows)
+
+
+def block_edges(
+    block_rowptr: Tensor, local_indices: Tensor, block_size: int, num_cols: int
+) -> tuple[Tensor, Tensor]:
+    """Row pointer and column indices of the column-blocked layout (entry b * M + i, block b)."""
+    num_blocks = max(1, (num_cols + block_size - 1) // block_size)
+    num_rows = (len(block_rowptr) - 1) // num_blocks
+    entries = torch.repeat_interleave(
+        torch.arange(num_blocks * num_rows, device=block_rowptr.device),
+        block_rowptr.diff().long(),
+    )
+    local = local_indices.long() & 0xFFFF
+    if num_rows == 0:
+        return torch.zeros_like(block_rowptr[:1]), local
+    block = torch.div(entries, num_rows, rounding_mode="floor")
+    return _compress(entries % num_rows, block * block_size + local, num_rows)
+
+
+def _compress(rows: Tensor, columns: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Sort edges by row and make the row pointer."""
+    order = torch.argsort(rows, stable=True)
+    rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
+    rowptr[1:] = torch.bincount(rows, minlength=num_rows).cumsum(0)
+    return rowptr, columns[order]

@@ -1,0 +1,60 @@
+"""Reference of the auxiliary operators ADD and CONCAT on bits and floats."""
+
+import torch
+from torch import Tensor
+
+from bitgnn.ops.reference.pack import binarise, from_words, to_words, unpack
+
+
+def add_bbf(
+    a: Tensor,
+    b: Tensor,
+    size: int,
+    a_scale: Tensor | None = None,
+    b_scale: Tensor | None = None,
+) -> Tensor:
+    """Words a, b ``[N, W]`` to float32 ``a_scale * a + b_scale * b`` ``[N, size]``."""
+    return unpack(a, size, a_scale) + unpack(b, size, b_scale)
+
+
+def add_bbb(
+    a: Tensor,
+    b: Tensor,
+    size: int,
+    a_scale: Tensor | None = None,
+    b_scale: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """Words of ``add_bbf(...) >= threshold``."""
+    value = add_bbf(a, b, size, a_scale, b_scale)
+    return to_words(value >= (0 if threshold is None else threshold))
+
+
+def add_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
+    """Words of ``a + b >= threshold`` for float a, b ``[N, K]``, added in float32."""
+    return to_words(binarise(a.to(torch.float32) + b.to(torch.float32), threshold))
+
+
+def concat_bbb(a: Tensor, b: Tensor, a_size: int, b_size: int) -> Tensor:
+    """Words of the features of a followed by those of b."""
+    return to_words(torch.cat([from_words(a, a_size), from_words(b, b_size)], dim=1))
+
+
+def concat_bbf(
+    a: Tensor,
+    b: Tensor,
+    a_size: int,
+    b_size: int,
+    a_scale: Tensor | None = None,
+    b_scale: Tensor | None = None,
+) -> Tensor:
+    """Float32 ``[N, a_size + b_size]``: the (scaled) values of a followed by those of b."""
+    return torch.cat([unpack(a, a_size, a_scale), unpack(b, b_size, b_scale)], dim=1)
+
+
+def concat_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
+    """Words of ``[a, b] >= threshold`` for float a ``[N, Ka]``, b ``[N, Kb]``."""
+    size = a.size(1)
+    a_threshold = None if threshold is None else threshold[:size]
+    b_threshold = None if threshold is None else threshold[size:]
+    return to_words(torch.cat([binarise(a, a_threshold), binarise(b, b_threshold)], dim=1))

@@ -1,0 +1,218 @@
+"""Reference of the eight binary sparse products BSpMM.xyz and their FRDC and blocked layouts.
+
+Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is the sum of the
++-1 values of a row's neighbours; an empty row gives 0, hence bit 1.
+"""
+
+import torch
+from torch import Tensor
+
+from bitgnn.ops.reference._sums import block_edges, row_sums, tile_edges
+from bitgnn.ops.reference.pack import from_words, signs, to_words
+
+NUM_METHODS = 3
+"""Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
+
+
+def _sign_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tensor:
+    """Int32 ``[M, size]``: sums of the neighbours' +-1 values."""
+    values = from_words(x, size).to(torch.int32) * 2 - 1
+    return row_sums(rowptr, size, torch.int32, lambda edges: values[indices[edges].long()])
+
+
+def _scaled_rows(value: Tensor, row: Tensor | None) -> Tensor:
+    value = value.to(torch.float32)
+    return value if row is None else row.unsqueeze(1) * value
+
+
+def _with_bias(value: Tensor, bias: Tensor | None) -> Tensor:
+    return value if bias is None else value + bias
+
+
+def _bits(value: Tensor, threshold: Tensor | None) -> Tensor:
+    return to_words(value >= (0 if threshold is None else threshold))
+
+
+def _float_or_integer(
+    sums: Tensor, row: Tensor | None, bias: Tensor | None, integer: bool
+) -> Tensor:
+    if not integer:
+        return _with_bias(_scaled_rows(sums, row), bias)
+    if row is not None or bias is not None:
+        raise ValueError("integer=True leaves no room for row factors or a bias")
+    return sums
+
+
+def bspmm_bbb(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """Words x ``[N, W]`` aggregated to words ``[M, W]``: bit of ``row * s >= threshold``."""
+    return _bits(_scaled_rows(_sign_sums(x, size, rowptr, indices), row), threshold)
+
+
+def bspmm_bbf(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """Words x aggregated to float32 ``row * s + bias``, or to int32 ``s`` with ``integer``."""
+    return _float_or_integer(_sign_sums(x, size, rowptr, indices), row, bias, integer)
+
+
+def bspmm_fbf(
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    col: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Float x ``[N, K]``: ``row[i] * sum_j(col[j] * x[j]) + bias``, float32 in edge order."""
+    values = x.to(torch.float32)
+    if col is not None:
+        values = col.unsqueeze(1) * values
+    sums = row_sums(rowptr, x.size(1), torch.float32, lambda edges: values[indices[edges].long()])
+    return _with_bias(_scaled_rows(sums, row), bias)
+
+
+def bspmm_fbb(
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    col: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """Words of ``bspmm_fbf(...) >= threshold``."""
+    return _bits(bspmm_fbf(x, rowptr, indices, row, col), threshold)
+
+
+def bspmm_bff(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    x_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Words x, float adjacency: sum of ``+-(values[e] * x_scale[j])`` plus bias, float32."""
+    sign = signs(x, size)
+    weights = values.to(torch.float32)
+    if x_scale is not None:
+        weights = weights * x_scale[indices.long()]
+
+    def term(edges: Tensor) -> Tensor:
+        return weights[edges].unsqueeze(1) * sign[indices[edges].long()]
+
+    return _with_bias(row_sums(rowptr, size, torch.float32, term), bias)
+
+
+def bspmm_bfb(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    x_scale: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """Words of ``bspmm_bff(...) >= threshold``."""
+    return _bits(bspmm_bff(x, size, rowptr, indices, values, x_scale), threshold)
+
+
+def bspmm_fff(
+    x: Tensor, rowptr: Tensor, indices: Tensor, values: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Float x, float adjacency: sum of ``values[e] * x[j]`` in edge order plus bias, float32."""
+    source, weights = x.to(torch.float32), values.to(torch.float32)
+
+    def term(edges: Tensor) -> Tensor:
+        return weights[edges].unsqueeze(1) * source[indices[edges].long()]
+
+    return _with_bias(row_sums(rowptr, x.size(1), torch.float32, term), bias)
+
+
+def bspmm_ffb(
+    x: Tensor, rowptr: Tensor, indices: Tensor, values: Tensor, threshold: Tensor | None = None
+) -> Tensor:
+    """Words of ``bspmm_fff(...) >= threshold``."""
+    return _bits(bspmm_fff(x, rowptr, indices, values), threshold)
+
+
+def bspmm_bbb_frdc(
+    x: Tensor,
+    size: int,
+    tile_rowptr: Tensor,
+    tile_cols: Tensor,
+    tiles: Tensor,
+    num_rows: int,
+    method: int,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """:func:`bspmm_bbb` on FRDC tiles."""
+    _check_method(method)
+    rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
+    return bspmm_bbb(x, size, rowptr, indices, row, threshold)
+
+
+def bspmm_bbf_frdc(
+    x: Tensor,
+    size: int,
+    tile_rowptr: Tensor,
+    tile_cols: Tensor,
+    tiles: Tensor,
+    num_rows: int,
+    method: int,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """:func:`bspmm_bbf` on FRDC tiles."""
+    _check_method(method)
+    rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
+    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)
+
+
+def _check_method(method: int) -> None:
+    if not 0 <= method < NUM_METHODS:
+        raise ValueError(f"method must lie in [0, {NUM_METHODS}), got {method}")
+
+
+def bspmm_bbb_blocked(
+    x: Tensor,
+    size: int,
+    block_rowptr: Tensor,
+    local_indices: Tensor,
+    block_size: int,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """:func:`bspmm_bbb` on the column-blocked layout."""
+    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
+    return bspmm_bbb(x, size, rowptr, indices, row, threshold)
+
+
+def bspmm_bbf_blocked(
+    x: Tensor,
+    size: int,
+    block_rowptr: Tensor,
+    local_indices: Tensor,
+    block_size: int,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """:func:`bspmm_bbf` on the column-blocked layout."""
+    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
+    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)

@@ -1,0 +1,89 @@
+"""Reference of the packing operators: bits, canonical row scales and back to floats."""
+
+import torch
+from torch import Tensor
+
+WORD_BITS = 32
+"""Features in a word; also the number of lanes of the canonical row scale."""
+
+
+def words_for(size: int) -> int:
+    """Number of int32 words that hold ``size`` features."""
+    return (size + WORD_BITS - 1) // WORD_BITS
+
+
+def to_words(bits: Tensor) -> Tensor:
+    """Pack booleans ``[N, K]`` into int32 words ``[N, ceil(K / 32)]``, padding bits 0."""
+    num_rows, size = bits.shape
+    num_words = words_for(size)
+    padded = torch.nn.functional.pad(bits.to(torch.int32), (0, num_words * WORD_BITS - size))
+    # Bit 31 weighs -2**31; distinct powers of two add up without overflow in int32.
+    weights = torch.ones((), dtype=torch.int32, device=bits.device) << torch.arange(
+        WORD_BITS, dtype=torch.int32, device=bits.device
+    )
+    grouped = padded.view(num_rows, num_words, WORD_BITS)
+    return (grouped * weights).sum(-1, dtype=torch.int32)
+
+
+def from_words(words: Tensor, size: int) -> Tensor:
+    """Unpack int32 words ``[N, W]`` into booleans ``[N, size]``."""
+    positions = torch.arange(WORD_BITS, dtype=torch.int32, device=words.device)
+    bits = (words.unsqueeze(-1) >> positions) & 1
+    return bits.view(words.size(0), words.size(1) * WORD_BITS)[:, :size].bool()
+
+
+def signs(words: Tensor, size: int) -> Tensor:
+    """Float32 values ``[N, size]`` in {-1, +1} of packed words."""
+    return from_words(words, size).to(torch.float32) * 2 - 1
+
+
+def binarise(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+    """Booleans ``x >= threshold`` (0 without one), compared in float32, in float64 for float64 x."""
+    if not x.is_floating_point():
+        raise TypeError(f"x must be floating point, got {x.dtype}")
+    wide = x if x.dtype == torch.float64 else x.to(torch.float32)
+    return wide >= (0 if threshold is None else threshold.to(wide.dtype))
+
+
+def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None) -> Tensor:
+    """Canonical mean of ``|(x - threshold) * gain|`` of each row, float32 ``[N]``.
+
+    Lane ``l`` of 32 adds up features ``l, l + 32, l + 64, ...`` in that order, a tree folds the
+    lanes and one division follows, so that every backend gives the same bits.
+    """
+    num_rows, size = x.shape
+    if size == 0:
+        return torch.zeros(num_rows, dtype=torch.float32, device=x.device)
+    value = x.to(torch.float32)
+    if threshold is not None:
+        value = value - threshold
+    if gain is not None:
+        value = value * gain
+    num_words = words_for(size)
+    padded = torch.nn.functional.pad(value.abs(), (0, num_words * WORD_BITS - size))
+    lanes = torch.zeros(num_rows, WORD_BITS, dtype=torch.float32, device=x.device)
+    for chunk in padded.view(num_rows, num_words, WORD_BITS).unbind(1):
+        lanes = lanes + chunk
+    width = WORD_BITS
+    while width > 1:
+        width //= 2
+        lanes = lanes[:, :width] + lanes[:, width:]
+    return lanes[:, 0] / torch.full((), size, dtype=torch.float32, device=x.device)
+
+
+def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+    """Words ``[N, ceil(K / 32)]`` of ``x >= threshold`` for float ``x`` ``[N, K]``."""
+    return to_words(binarise(x, threshold))
+
+
+def pack_scaled(
+    x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Words as :func:`pack` and the canonical row scale ``[N]`` in one go."""
+    return pack(x, threshold), row_scale(x, threshold, gain)
+
+
+def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
+    """Float32 ``[N, size]``: +scale where the bit is 1, -scale where it is 0 (scale 1 if None)."""
+    values = signs(words, size)
+    return values if scale is None else values * scale.unsqueeze(-1)
