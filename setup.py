@@ -1,8 +1,8 @@
 """Builds the compiled operators; all metadata is in pyproject.toml.
 
 BITGNN_BUILD chooses what to compile:
-    auto  (default) the CPU library, or nothing with a warning where there is no C++ compiler; the CUDA library too
-          where its sources, nvcc and a torch with CUDA are all present.
+    auto  (default) the CPU library, or nothing with a warning where there is no C++ compiler;
+          the CUDA library too where its sources, nvcc and a torch with CUDA are all present.
     cpu   the CPU library only; no compiler is an error.
     cuda  both libraries; a missing compiler, nvcc or CUDA torch is an error.
     none  nothing: the Python reference kernels do the work.
@@ -30,8 +30,8 @@ MACROS = [
     ("TORCH_TARGET_VERSION", "0x020b000000000000"),  # torch 2.11 and later
     ("TORCH_STABLE_ONLY", None),  # headers outside the stable ABI are errors
 ]
-# The kernels choose their instruction set at run time, function by function, so no -march here. Contraction to FMA
-# is off because results are defined step by step and agree with the reference bit for bit.
+# The kernels choose their instruction set at run time, function by function, so no -march here.
+# Contraction to FMA is off: results are defined step by step and equal the reference bit for bit.
 CXX_FLAGS = [
     "-std=c++17",
     "-O3",
@@ -41,7 +41,7 @@ CXX_FLAGS = [
     "-Wextra",
 ]
 SANITIZE_FLAGS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g"]
-# One binary: sm_80 for Ampere and, as PTX, for what comes later; sm_90a for Hopper's own instructions.
+# sm_80 for Ampere and, as PTX, for whatever comes later; sm_90a for Hopper's own instructions.
 NVCC_FLAGS = [
     "-std=c++17",
     "-O3",

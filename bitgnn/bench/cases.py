@@ -1,0 +1,103 @@
+"""What a benchmark compares: a case with its contenders, and the loop that times many cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitgnn.bench.timing import Timing, compare
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison.
+
+    Attributes:
+        group: Heading it belongs to, such as ``"BMM"``.
+        name: What is measured, with its shape.
+        ours: The function under test.
+        baselines: Name to function; the fastest one is what the ratio is taken against.
+        target: Ratio to reach, None where none is set.
+        check: Returns whether the result under test is right; run once before timing.
+        details: Anything else worth keeping with the numbers.
+    """
+
+    group: str
+    name: str
+    ours: Callable[[], Any]
+    baselines: Mapping[str, Callable[[], Any]]
+    target: float | None = None
+    check: Callable[[], bool] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A comparison that could not be made here, and why."""
+
+    group: str
+    name: str
+    reason: str
+
+
+def ratio(ours: Timing, baseline: Timing) -> float:
+    """How many times faster ``ours`` is, by medians."""
+    return baseline.median / ours.median
+
+
+def run_case(case: Case, **timing: Any) -> dict[str, Any]:
+    """Checks and times one case.
+
+    Args:
+        case: What to compare.
+        **timing: Arguments of :func:`bitgnn.bench.timing.compare`.
+
+    Returns:
+        A JSON-ready record with all repeats of all contenders.
+
+    Raises:
+        RuntimeError: The case's own check failed; numbers of a wrong result mean nothing.
+    """
+    if case.check is not None and not case.check():
+        raise RuntimeError(f"bench: {case.name} gives a wrong result")
+    times = compare({"ours": case.ours, **case.baselines}, **timing)
+    ours = times.pop("ours")
+    best = min(times, key=lambda name: times[name].median)
+    return {
+        "group": case.group,
+        "name": case.name,
+        "target": case.target,
+        "checked": case.check is not None,
+        "ratio": ratio(ours, times[best]),
+        "best_baseline": best,
+        "ours": ours.to_dict(),
+        "baselines": {name: timing.to_dict() for name, timing in times.items()},
+        **case.details,
+    }
+
+
+def run_cases(
+    cases: Iterable[Case | Skipped], progress: Callable[[str], None] = print, **timing: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """Runs cases one after the other, dropping each case's data before the next is made.
+
+    Returns:
+        ``{"results": [...], "skipped": [...]}``.
+    """
+    results: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
+    for case in cases:
+        if isinstance(case, Skipped):
+            progress(f"{case.group}: {case.name}: skipped, {case.reason}")
+            skipped.append({"group": case.group, "name": case.name, "reason": case.reason})
+            continue
+        record = run_case(case, **timing)
+        noisy = any(t["noisy"] for t in [record["ours"], *record["baselines"].values()])
+        progress(
+            f"{case.group}: {case.name}: {record['ratio']:.2f}x {record['best_baseline']}"
+            + (f" (target {case.target:g})" if case.target is not None else "")
+            + (" [noisy]" if noisy else "")
+        )
+        results.append(record)
+    return {"results": results, "skipped": skipped}

@@ -1,0 +1,93 @@
+"""Command lines of the benchmark scripts: arguments, run, and the three files each run leaves."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitgnn.bench import operators
+from bitgnn.bench.cases import run_cases
+from bitgnn.bench.environment import environment
+from bitgnn.bench.report import bar_chart, write_json
+from bitgnn.bench.tables import operators_table
+from bitgnn.bench.timing import MIN_REPEATS
+
+RESULTS = Path("scripts") / "results"
+
+
+def parse(description: str, name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments that all benchmarks share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
+    parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=os.environ.get("BITGNN_DATA"),
+        help="folder with the data sets (default: environment variable BITGNN_DATA)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS / f"{name}.json", help="JSON file (default here)"
+    )
+    parser.add_argument("--cold", action="store_true", help="empty the caches before each repeat")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    arguments = parser.parse_args(argv)
+    if arguments.repeats < MIN_REPEATS:
+        parser.error(f"--repeats must be at least {MIN_REPEATS}, got {arguments.repeats}")
+    if arguments.threads < 1:
+        parser.error(f"--threads must be at least 1, got {arguments.threads}")
+    torch.set_num_threads(arguments.threads)
+    return arguments
+
+
+def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, Any]:
+    """What a benchmark found together with what it ran on and how."""
+    settings = {
+        "threads": arguments.threads,
+        "repeats": arguments.repeats,
+        "cold": arguments.cold,
+        "quick": arguments.quick,
+    }
+    return {"benchmark": name, "environment": environment(), "settings": settings, **body}
+
+
+def save(found: dict[str, Any], table: str, output: Path, title: str) -> None:
+    """Writes the record, its table and its chart side by side and prints the table.
+
+    Args:
+        found: From :func:`record`.
+        table: Its Markdown.
+        output: The JSON file; the others differ in the suffix, ``.md`` and ``.png``.
+        title: Heading of the chart.
+    """
+    write_json(output, found)
+    output.with_suffix(".md").write_text(table, encoding="utf-8")
+    results = found["results"]
+    bar_chart(
+        output.with_suffix(".png"),
+        [f"{result['group']}: {result['name']}" for result in results],
+        [result["ratio"] for result in results],
+        [result["target"] for result in results],
+        title,
+    )
+    print(f"\n{table}\nwritten: {output} and its .md and .png")
+
+
+def operators_main(argv: Sequence[str] | None = None) -> int:
+    """Runs the operator benchmark; the exit status."""
+    arguments = parse("Times bitgnn's operators against torch.", "ops", argv)
+    sizes = operators.QUICK if arguments.quick else operators.Sizes()
+    body = run_cases(
+        operators.cases(sizes, arguments.data_root),
+        repeats=arguments.repeats,
+        cold=arguments.cold,
+    )
+    found = record("ops", arguments, **body)
+    title = f"Operators, {arguments.threads} threads"
+    save(found, operators_table(found), arguments.output, title)
+    return 0

@@ -1,0 +1,76 @@
+"""What a benchmark ran on: machine, versions, threads, commit; no paths, no host name."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitgnn import _library
+
+PACKAGES = ("bitgnn", "torch", "torch-geometric", "torch-sparse", "numpy", "scipy")
+# Results and the tables made from them do not make a measured tree "dirty".
+GENERATED = (":!scripts/results", ":!README.md")
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Logical processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def package_version(name: str) -> str | None:
+    """Installed version of a distribution, None when it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        run = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout.strip() if run.returncode == 0 else None
+
+
+def environment() -> dict[str, Any]:
+    """A JSON-ready record of the machine, the software and the moment.
+
+    The commit and its ``dirty`` flag are those of the current directory, None outside a git
+    repository; ``load_average`` above ``cores`` says that something else was running.
+    """
+    changes = _git("status", "--porcelain", "--", ".", *GENERATED)
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
+        "load_average": list(os.getloadavg()),
+        "capability": _library.library_info().cpu_capability,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: package_version(name) for name in PACKAGES},
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if changes is None else bool(changes),
+    }

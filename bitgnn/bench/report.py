@@ -1,0 +1,130 @@
+"""Benchmark records on disk: JSON written atomically, Markdown tables, bar charts."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+
+
+def write_json(path: str | Path, record: Any) -> None:
+    """Writes ``record`` as JSON; a reader sees the old file or the new one, never half of one.
+
+    Raises:
+        OSError: The folder cannot be created or written; an existing file is left as it was.
+        ValueError: ``record`` holds NaN or infinity, which JSON does not have.
+    """
+    path = Path(path)
+    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def format_seconds(seconds: float) -> str:
+    """Three significant digits and a fitting unit: ``format_seconds(0.00123) == "1.23 ms"``."""
+    size, unit = next((pair for pair in TIME_UNITS if seconds >= pair[0]), TIME_UNITS[-1])
+    return f"{_three_digits(seconds / size)} {unit}"
+
+
+def format_bytes(count: float) -> str:
+    """Three significant digits with a binary unit: ``format_bytes(2048) == "2.00 KiB"``."""
+    size, unit = next((pair for pair in BYTE_UNITS if count >= pair[0]), BYTE_UNITS[-1])
+    return f"{count:.0f} B" if unit == "B" else f"{_three_digits(count / size)} {unit}"
+
+
+def format_ratio(ratio: float) -> str:
+    """A ratio with three significant digits: ``format_ratio(23.456) == "23.5×"``."""
+    return f"{_three_digits(ratio)}×"
+
+
+def _three_digits(value: float) -> str:
+    for limit, digits in ((9.995, 2), (99.95, 1)):
+        if abs(value) < limit:
+            return f"{value:.{digits}f}"
+    return f"{value:.0f}"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is aligned left, the others right.
+
+    Raises:
+        ValueError: A row is longer or shorter than the header.
+    """
+    for row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"bench.markdown_table: row {row!r} must have {len(header)} cells")
+    lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def environment_line(record: dict[str, Any]) -> str:
+    """One sentence naming the machine, threads, versions and commit of a record."""
+    machine = record["environment"]
+    versions = machine["versions"]
+    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    return (
+        f"{machine['cpu']} ({machine['capability']}), {machine['threads']} threads, "
+        f"torch {versions['torch']}, PyG {versions['torch-geometric']}, "
+        f"commit {commit}, {machine['date'][:10]}; medians of {record['settings']['repeats']} "
+        f"interleaved repeats."
+    )
+
+
+def bar_chart(
+    path: str | Path,
+    labels: Sequence[str],
+    ratios: Sequence[float],
+    targets: Sequence[float | None],
+    title: str,
+) -> None:
+    """Saves a horizontal bar chart of speed ratios on a logarithmic axis, targets as ticks.
+
+    Args:
+        path: Image file; the suffix chooses the format.
+        labels: One label a bar, the first on top.
+        ratios: How many times faster than the baseline, positive.
+        targets: The ratio aimed at, None where there is none.
+        title: Heading.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 1.2 + 0.32 * len(labels)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    positions = range(len(labels))
+    axes.barh(positions, ratios, color="#4c78a8", height=0.7)
+    for position, ratio, target in zip(positions, ratios, targets, strict=True):
+        axes.annotate(
+            format_ratio(ratio), (ratio, position), (3, 0), textcoords="offset points", va="center"
+        )
+        if target is not None:
+            label = "target" if "target" not in axes.get_legend_handles_labels()[1] else None
+            axes.vlines(target, position - 0.45, position + 0.45, color="#e45756", label=label)
+    axes.axvline(1.0, color="grey", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yticks(positions, labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlabel("times faster than the best baseline")
+    axes.set_title(title, fontsize=10)
+    if any(target is not None for target in targets):
+        axes.legend(loc="lower right", fontsize=8)
+    figure.savefig(path, dpi=120)

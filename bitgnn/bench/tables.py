@@ -1,0 +1,110 @@
+"""Turns benchmark records into the marked sections of README.md, so no number is typed by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bitgnn.bench.report import (
+    environment_line,
+    format_bytes,
+    format_ratio,
+    format_seconds,
+    markdown_table,
+)
+
+Record = dict[str, Any]
+NOT_MEASURED = "Not measured yet.\n"
+
+
+def operators_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_ops.py``: one row a case, skipped ones named."""
+    rows = []
+    for result in record["results"]:
+        best = result["baselines"][result["best_baseline"]]
+        rows.append(
+            [
+                f"{result['group']}: {result['name']}",
+                format_seconds(result["ours"]["median"]),
+                f"{format_seconds(best['median'])} ({result['best_baseline']})",
+                format_ratio(result["ratio"]),
+                "" if result["target"] is None else f"{result['target']:g}×",
+            ]
+        )
+    table = markdown_table(["operator", "bitgnn", "best baseline", "ratio", "goal"], rows)
+    return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
+
+
+def gcn_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_gcn.py``: latency and memory of whole forwards."""
+    rows = []
+    for result in record["results"]:
+        best = result["baselines"][result["best_baseline"]]
+        rows.append(
+            [
+                result["name"],
+                format_seconds(result["ours"]["median"]),
+                f"{format_seconds(best['median'])} ({result['best_baseline']})",
+                format_ratio(result["ratio"]),
+                "" if result["target"] is None else f"{result['target']:g}×",
+            ]
+        )
+    latency = markdown_table(["whole forward", "bitgnn", "PyG, best form", "ratio", "goal"], rows)
+    rows = [
+        [
+            entry["name"],
+            format_bytes(entry["ours"]),
+            format_bytes(entry["baseline"]),
+            format_ratio(entry["baseline"] / entry["ours"]),
+            "" if entry["target"] is None else f"{entry['target']:g}×",
+        ]
+        for entry in record["memory"]
+    ]
+    memory = markdown_table(["memory", "bitgnn", "PyG", "ratio", "goal"], rows)
+    return f"{environment_line(record)}\n\n{latency}\n{memory}{_skipped(record)}"
+
+
+def _skipped(record: Record) -> str:
+    lines = [f"- not measured: {s['name']}: {s['reason']}\n" for s in record["skipped"]]
+    return "\n" + "".join(lines) if lines else ""
+
+
+TABLES: Mapping[str, tuple[str, Callable[[Record], str]]] = {
+    "ops": ("ops.json", operators_table),
+    "gcn": ("gcn.json", gcn_table),
+}
+
+
+def section(name: str, results: Path) -> str:
+    """The text between the markers of table ``name``, from the record in folder ``results``."""
+    file, render = TABLES[name]
+    path = results / file
+    if not path.exists():
+        return NOT_MEASURED
+    return render(json.loads(path.read_text(encoding="utf-8")))
+
+
+def fill(text: str, results: Path) -> str:
+    """``text`` with every section ``<!-- table:NAME --> … <!-- /table:NAME -->`` made anew.
+
+    Args:
+        text: A Markdown document.
+        results: Folder of the JSON records.
+
+    Raises:
+        ValueError: A marker is missing, doubled or names an unknown table.
+    """
+    unknown = set(re.findall(r"<!-- /?table:(\w+) -->", text)) - set(TABLES)
+    if unknown:
+        raise ValueError(f"bench.fill: unknown tables {sorted(unknown)}, known: {sorted(TABLES)}")
+    for name in TABLES:
+        begin, end = f"<!-- table:{name} -->", f"<!-- /table:{name} -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise ValueError(f"bench.fill: {begin} and {end} must each stand once in the text")
+        head, rest = text.split(begin)
+        tail = rest.partition(end)[2]
+        text = f"{head}{begin}\n\n{section(name, results)}\n{end}{tail}"
+    return text

@@ -1,0 +1,42 @@
+"""Benchmark cases: ratios are against the fastest baseline, wrong results are not timed."""
+
+import time
+
+import pytest
+
+from bitgnn.bench.cases import Case, Skipped, run_case, run_cases
+
+
+def sleeper(seconds):
+    return lambda: time.sleep(seconds)
+
+
+def test_ratio_is_against_the_fastest_baseline():
+    case = Case(
+        "group",
+        "name",
+        sleeper(0.003),
+        {"slow": sleeper(0.03), "fast": sleeper(0.012)},
+        details={"edges": 5},
+    )
+    record = run_case(case, warmup=1, repeats=7)
+    assert record["best_baseline"] == "fast"
+    assert 2 < record["ratio"] < 5
+    assert record["edges"] == 5
+    assert set(record["baselines"]) == {"slow", "fast"}
+    assert len(record["ours"]["seconds"]) == 7
+
+
+def test_a_wrong_result_is_not_timed():
+    case = Case("group", "name", sleeper(0), {"other": sleeper(0)}, check=lambda: False)
+    with pytest.raises(RuntimeError, match="name gives a wrong result"):
+        run_case(case)
+
+
+def test_skipped_cases_are_reported():
+    lines = []
+    cases = [Skipped("g", "absent", "no data"), Case("g", "n", sleeper(0), {"o": sleeper(0)})]
+    body = run_cases(cases, progress=lines.append, warmup=1, repeats=7)
+    assert body["skipped"] == [{"group": "g", "name": "absent", "reason": "no data"}]
+    assert [result["name"] for result in body["results"]] == ["n"]
+    assert lines[0] == "g: absent: skipped, no data"

@@ -1,0 +1,65 @@
+"""README tables: made from the records, complete, and equal to what README.md shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bitgnn.bench.cases import Case, run_cases
+from bitgnn.bench.tables import NOT_MEASURED, TABLES, fill, operators_table
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = {
+    "cpu": "Some CPU",
+    "capability": "avx2",
+    "threads": 2,
+    "versions": {"torch": "2.13.0", "torch-geometric": "2.8.1"},
+    "commit": "0123456789abcdef",
+    "dirty": False,
+    "date": "2026-01-02T03:04:05+00:00",
+}
+EMPTY = "".join(f"<!-- table:{name} -->\n<!-- /table:{name} -->\n" for name in TABLES)
+
+
+def operators_record():
+    case = Case("BMM", "BBF", lambda: None, {"torch": lambda: None}, target=20.0)
+    body = run_cases([case], progress=lambda line: None, warmup=1, repeats=7)
+    return {"environment": MACHINE, "settings": {"repeats": 7}, **body}
+
+
+def test_operators_table_names_machine_result_and_goal():
+    record = operators_record()
+    record["results"][0]["ratio"] = 12.34
+    record["skipped"].append({"group": "g", "name": "absent", "reason": "no data"})
+    text = operators_table(record)
+    assert "Some CPU (avx2), 2 threads, torch 2.13.0, PyG 2.8.1, commit 0123456789" in text
+    assert "| BMM: BBF |" in text
+    assert "| 12.3× | 20× |" in text
+    assert "- not measured: absent: no data" in text
+
+
+def test_fill_replaces_what_stands_between_the_markers(tmp_path):
+    (tmp_path / "ops.json").write_text(json.dumps(operators_record()))
+    old = EMPTY.replace("<!-- /table:ops", "old numbers\n<!-- /table:ops")
+    text = fill(f"before\n{old}after\n", tmp_path)
+    assert "old numbers" not in text
+    assert "| BMM: BBF |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert text.count(NOT_MEASURED) == len(TABLES) - 1
+    assert fill(text, tmp_path) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "must each stand once"), (EMPTY + EMPTY, "must each stand once"),
+     (EMPTY + "<!-- table:other -->", "unknown tables")],
+)  # fmt: skip
+def test_wrong_markers_are_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        fill(text, tmp_path)
+
+
+def test_readme_shows_the_recorded_results():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert fill(text, ROOT / "scripts" / "results") == text

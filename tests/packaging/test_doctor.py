@@ -1,0 +1,46 @@
+"""The doctor's report: names what is in use, what is missing and the cure; tells no folders."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import bitgnn
+from bitgnn import _library, doctor
+
+
+def test_report_names_versions_and_build():
+    text = doctor.report()
+    info = _library.library_info()
+    assert f"bitgnn: {bitgnn.__version__}" in text
+    assert f"torch: {torch.__version__}" in text
+    assert f"CPU capability in use: {info.cpu_capability or 'reference'}" in text
+    assert f"torch threads: {torch.get_num_threads()}" in text
+
+
+def test_report_tells_no_folders():
+    text = doctor.report()
+    assert str(Path(bitgnn.__file__).parent) not in text
+    assert str(Path.home()) not in text or Path.home() == Path("/")
+
+
+def test_environment_variables_are_shown(monkeypatch):
+    monkeypatch.setenv("BITGNN_EXAMPLE", "7")
+    assert "BITGNN_EXAMPLE=7" in doctor.report()
+
+
+def test_missing_package_comes_with_its_cure(monkeypatch):
+    monkeypatch.setattr(doctor, "package_version", lambda name: None)
+    assert "scipy is not installed: pip install scipy" in doctor.missing()
+
+
+def test_missing_library_comes_with_its_cure():
+    environ = {**os.environ, _library.DISABLE_VARIABLE: "1"}
+    run = subprocess.run(
+        [sys.executable, "-m", "bitgnn.doctor"], capture_output=True, text=True, env=environ
+    )
+    assert run.returncode == 0, run.stderr
+    assert "CPU library: not loaded (reference kernels)" in run.stdout
+    assert f"Unset {_library.DISABLE_VARIABLE}" in run.stdout
