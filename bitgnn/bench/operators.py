@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ def _bspmm_cases(
             yield Case(
                 "BSpMM",
                 f"{letters.upper()}, H = {size}, {graph.name}",
-                lambda function=function, bits=bits: function(bits, adjacency),
+                partial(function, bits, adjacency),
                 baselines,
                 target=targets[letters] if size == 128 else None,
                 check=right,

@@ -116,8 +116,7 @@ def bar_chart(
             format_ratio(ratio), (ratio, position), (3, 0), textcoords="offset points", va="center"
         )
         if target is not None:
-            label = "target" if "target" not in axes.get_legend_handles_labels()[1] else None
-            axes.vlines(target, position - 0.45, position + 0.45, color="#e45756", label=label)
+            axes.vlines(target, position - 0.45, position + 0.45, color="#e45756", label="goal")
     axes.axvline(1.0, color="grey", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yticks(positions, labels, fontsize=8)
@@ -125,6 +124,7 @@ def bar_chart(
     axes.margins(x=0.12)
     axes.set_xlabel("times faster than the best baseline")
     axes.set_title(title, fontsize=10)
-    if any(target is not None for target in targets):
-        axes.legend(loc="lower right", fontsize=8)
+    goals = [line for line in axes.collections if line.get_label() == "goal"]
+    if goals:
+        axes.legend(handles=goals[:1], loc="lower right", fontsize=8)
     figure.savefig(path, dpi=120)

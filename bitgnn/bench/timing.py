@@ -137,7 +137,8 @@ def compare(
         raise ValueError(f"bench.compare: warmup must be at least 1, got {warmup}")
     if not functions:
         raise ValueError("bench.compare: functions is empty")
-    calls = {name: 1 if cold else _calls(fn, warmup) for name, fn in functions.items()}
+    enough = {name: _warm_up(fn, warmup) for name, fn in functions.items()}
+    calls = {name: 1 if cold else enough[name] for name in functions}
     settle = cache_evictor() if cold else None
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
@@ -154,8 +155,8 @@ def _elapsed(fn: Callable[[], Any], calls: int) -> float:
     return time.perf_counter() - start
 
 
-def _calls(fn: Callable[[], Any], warmup: int) -> int:
-    """Warms ``fn`` up and returns how many calls make a repeat long enough for the clock."""
+def _warm_up(fn: Callable[[], Any], warmup: int) -> int:
+    """Calls ``fn`` and returns how many calls make a repeat long enough for the clock."""
     for _ in range(warmup):
         seconds = _elapsed(fn, 1)
     return max(1, round(MIN_REPEAT_SECONDS / max(seconds, 1e-9)))

@@ -1,0 +1,80 @@
+"""Memory of a forward: bytes of the tensors something keeps, and the allocator's peak on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+MEMORY_EVENT = "[memory]"
+
+
+def peak_allocation(fn: Callable[[], Any]) -> int:
+    """Largest number of bytes torch's CPU allocator had handed out at once during ``fn()``.
+
+    Counted from zero at the call, so it is what the call needs beyond what exists already; its
+    result is included. Memory that kernels take elsewhere (small C++ vectors) is not seen.
+    """
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        fn()
+    events = [
+        (event.start_ns(), event.nbytes())
+        for event in recorded.profiler.kineto_results.events()
+        if event.name() == MEMORY_EVENT
+    ]
+    current = peak = 0
+    for _, change in sorted(events, key=lambda event: event[0]):
+        current += change
+        peak = max(peak, current)
+    return peak
+
+
+def stored_bytes(*things: Any) -> int:
+    """Bytes of all tensors kept by ``things``, each storage once.
+
+    Looks into modules, containers and the attributes of objects (``BitTensor``,
+    ``BitAdjacency`` with its cached layouts, ``SparseTensor``, data classes).
+    """
+    storages: dict[int, int] = {}
+    for tensor in _tensors(list(things), set()):
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def _tensors(thing: Any, seen: set[int]) -> Iterator[Tensor]:
+    is_code = callable(thing) and not isinstance(thing, torch.nn.Module)
+    if id(thing) in seen or is_code or isinstance(thing, (str, bytes)):
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield from _parts(thing)
+    elif isinstance(thing, Mapping):
+        for value in thing.values():
+            yield from _tensors(value, seen)
+    elif isinstance(thing, (list, tuple, set, frozenset)):
+        for value in thing:
+            yield from _tensors(value, seen)
+    else:
+        for name in _attributes(thing):
+            yield from _tensors(getattr(thing, name, None), seen)
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The dense tensors that ``tensor`` is made of."""
+    if tensor.layout == torch.sparse_csr:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    return (tensor,)
+
+
+def _attributes(thing: Any) -> Iterator[str]:
+    """Names of the instance attributes of ``thing``, slots included."""
+    yield from list(getattr(thing, "__dict__", {}))
+    for kind in type(thing).__mro__:
+        slots = getattr(kind, "__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
