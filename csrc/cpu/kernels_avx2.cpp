@@ -1,0 +1,49 @@
+// The CPU kernels compiled for AVX2.
+#if defined(__x86_64__)
+
+// The target is set by pragma, after the standard headers: compiled with flags instead, their
+// inline functions could be merged into code that older CPUs run.
+#include <immintrin.h>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "bitgnn/cpu/float_types.h"
+#include "bitgnn/cpu/kernel_table.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,popcnt,bmi,bmi2,f16c"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,popcnt,bmi,bmi2,f16c")
+#endif
+
+#define BITGNN_ISA avx2
+#include "bitgnn/cpu/simd_avx2.h"
+//
+#include "bitgnn/cpu/frdc_kernel.h"
+
+namespace bitgnn::cpu {
+
+const KernelTable kAvx2Kernels = {
+    "avx2",
+    BITGNN_ISA::pack,
+    BITGNN_ISA::bmm,
+    BITGNN_ISA::aggregate_bits,
+    BITGNN_ISA::aggregate_float,
+    BITGNN_ISA::aggregate_frdc,
+    BITGNN_ISA::aggregate_blocked,
+};
+
+}  // namespace bitgnn::cpu
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif  // __x86_64__

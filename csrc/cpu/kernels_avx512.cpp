@@ -1,0 +1,54 @@
+// The CPU kernels compiled for AVX-512 with VPOPCNTDQ.
+#if defined(__x86_64__)
+
+// The target is set by pragma, after the standard headers: compiled with flags instead, their
+// inline functions could be merged into code that older CPUs run.
+#include <immintrin.h>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "bitgnn/cpu/float_types.h"
+#include "bitgnn/cpu/kernel_table.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                     \
+    __attribute__((                                                                               \
+        target("avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,avx2,popcnt,bmi,bmi2,f16c"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
+// GCC 12 warns of its own intrinsics, which leave a masked-off operand undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,avx2,popcnt,bmi,bmi2,f16c")
+#endif
+
+#define BITGNN_ISA avx512
+#include "bitgnn/cpu/simd_avx512.h"
+//
+#include "bitgnn/cpu/frdc_kernel.h"
+
+namespace bitgnn::cpu {
+
+const KernelTable kAvx512Kernels = {
+    "avx512",
+    BITGNN_ISA::pack,
+    BITGNN_ISA::bmm,
+    BITGNN_ISA::aggregate_bits,
+    BITGNN_ISA::aggregate_float,
+    BITGNN_ISA::aggregate_frdc,
+    BITGNN_ISA::aggregate_blocked,
+};
+
+}  // namespace bitgnn::cpu
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif  // __x86_64__

@@ -1,0 +1,25 @@
+// The CPU kernels compiled for plain C++, which any CPU runs.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#define BITGNN_ISA portable
+#include "bitgnn/cpu/simd_portable.h"
+//
+#include "bitgnn/cpu/frdc_kernel.h"
+
+namespace bitgnn::cpu {
+
+const KernelTable kPortableKernels = {
+    "portable",
+    BITGNN_ISA::pack,
+    BITGNN_ISA::bmm,
+    BITGNN_ISA::aggregate_bits,
+    BITGNN_ISA::aggregate_float,
+    BITGNN_ISA::aggregate_frdc,
+    BITGNN_ISA::aggregate_blocked,
+};
+
+}  // namespace bitgnn::cpu

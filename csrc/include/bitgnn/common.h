@@ -1,0 +1,26 @@
+// Constants and helpers shared by every kernel: what a packed row of bits looks like.
+#pragma once
+
+#include <cstdint>
+
+namespace bitgnn {
+
+// Bit k of word w is feature 32 * w + k; a set bit is +1, a clear bit is -1, padding bits are 0.
+constexpr int64_t kWordBits = 32;
+
+constexpr int64_t words_for(int64_t features) { return (features + kWordBits - 1) / kWordBits; }
+
+// The bits of the last word that hold features; all of them when the count is a multiple of 32.
+constexpr uint32_t last_word_mask(int64_t features) {
+  return features % kWordBits == 0 ? 0xffffffffu : (1u << (features % kWordBits)) - 1u;
+}
+
+enum class FloatType : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
+
+// The three ways of the BitGNN paper (section 3.2.2) to multiply 0/1 with -1/+1 on FRDC tiles.
+enum class Reconcile : int { kIfElse = 0, kAndAndNot = 1, kAndDegree = 2 };
+
+constexpr int64_t kTileDim = 4;      // FRDC stores 4 x 4 tiles,
+constexpr int64_t kTilesPerSet = 8;  // eight of which make one 32-bit word per adjacency row.
+
+}  // namespace bitgnn

@@ -1,0 +1,183 @@
+// Aggregation of packed rows over a 0/1 pattern: sum of -1/+1 neighbours = 2 count - degree.
+// Bound by the gathers of packed rows where the table exceeds the cache, else by the adders.
+// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+
+#include <cmath>
+
+#include "bitgnn/cpu/bmm_kernel.h"
+#include "bitgnn/cpu/count_kernel.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+// Values, integers or compared bits of one word of features whose neighbour sums are `sums`.
+inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const int32_t* sums) {
+  const int64_t first = word * kWordBits;
+  const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
+  if (a.out_int != nullptr) {
+    std::memcpy(a.out_int + row * a.features + first, sums,
+                static_cast<size_t>(count) * sizeof(int32_t));
+    return;
+  }
+  Lanes v = int_lanes(sums);
+  if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
+  if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
+  if (a.out_float != nullptr) {
+    float* out = a.out_float + row * a.features + first;
+    if (count == kWordBits) {
+      store_lanes(out, v);
+    } else {
+      alignas(64) float buffer[kWordBits];
+      store_lanes(buffer, v);
+      std::memcpy(out, buffer, static_cast<size_t>(count) * sizeof(float));
+    }
+    return;
+  }
+  const Lanes threshold =
+      a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
+  uint32_t bits = ge_mask(v, threshold);
+  if (count < kWordBits) bits &= (1u << count) - 1u;
+  a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
+}
+
+// Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
+template <class B>
+inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
+                          int64_t first_word, int64_t words, typename B::Tail tail,
+                          const B& valid) {
+  const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
+  if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
+    // scale * (2 count - degree) >= 0 without leaving the bits.
+    B bits = B::ones();
+    if (scale > 0) {
+      bits = at_least(planes, count, static_cast<uint64_t>((degree + 1) / 2));
+    } else if (scale < 0) {
+      bits = at_least(planes, count, static_cast<uint64_t>(degree / 2 + 1)) ^ B::ones();
+    }
+    B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
+    return;
+  }
+  alignas(64) int32_t plane_words[kMaxPlanes][B::kWords];
+  for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], tail);
+  for (int64_t w = 0; w < words; ++w) {
+    alignas(64) int32_t sums[kWordBits];
+    planes_to_counts(&plane_words[0][0] + w, B::kWords, count, sums);
+    for (int l = 0; l < kWordBits; ++l)
+      sums[l] =
+          static_cast<int32_t>(2u * static_cast<uint32_t>(sums[l]) - static_cast<uint32_t>(degree));
+    finish_sums(a, row, first_word + w, sums);
+  }
+}
+
+// A vector whose set bits are the features that exist; keeps padding bits of a last word clear.
+template <class B>
+inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typename B::Tail tail) {
+  int32_t mask[B::kWords];
+  for (int64_t w = 0; w < words; ++w) {
+    const bool last = first_word + w == words_for(features) - 1;
+    mask[w] = static_cast<int32_t>(last ? last_word_mask(features) : 0xffffffffu);
+  }
+  return B::load(mask, tail);
+}
+
+struct CsrCounter {
+  template <class B>
+  static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    const auto tail = B::tail(words);
+    const B valid = valid_bits<B>(a.features, first_word, words, tail);
+    const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
+    const int64_t last_edge = a.row_begin(end);
+    int64_t e = a.row_begin(begin);
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t next = a.row_begin(row + 1);
+      B planes[kMaxPlanes];
+      const int count = count_bits<B>(n, tail, e, next, last_edge, planes);
+      finish_planes<B>(a, row, next - e, planes, count, first_word, words, tail, valid);
+      e = next;
+    }
+  }
+};
+
+// Calls Kernel::run with the vector type that fits each stretch of a row's words.
+template <class Kernel, class Args>
+void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end) {
+  const int64_t total = words_for(features);
+  for (int64_t first = 0; first < total;) {
+    const int64_t left = total - first;
+    if (left > 8) {
+      const int64_t words = left < 16 ? left : 16;
+      Kernel::template run<Bits16>(a, first, words, begin, end);
+      first += words;
+    } else if (left > 4) {
+      Kernel::template run<Bits8>(a, first, left, begin, end);
+      first = total;
+    } else if (left > 2) {
+      Kernel::template run<Bits4>(a, first, left, begin, end);
+      first = total;
+    } else {
+      Kernel::template run<Bits2>(a, first, left, begin, end);
+      first = total;
+    }
+  }
+}
+
+void aggregate_bits(const CsrArgs& a, int64_t begin, int64_t end) {
+  for_word_chunks<CsrCounter>(a, a.features, begin, end);
+}
+
+// Column blocks in turn over a tile of rows whose planes stay in cache; the counts of the blocks
+// are added plane by plane, so the result is the one of plain CSR to the bit.
+struct BlockedCounter {
+  static constexpr int64_t kTileRows = 128;
+
+  template <class B>
+  static void run(const BlockedArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                  int64_t end) {
+    const auto tail = B::tail(words);
+    const B valid = valid_bits<B>(a.csr.features, first_word, words, tail);
+    std::unique_ptr<B[]> totals(new B[kTileRows * kMaxPlanes]);
+    for (int64_t tile = begin; tile < end; tile += kTileRows) {
+      const int64_t tile_end = tile + kTileRows < end ? tile + kTileRows : end;
+      int64_t degrees[kTileRows];
+      for (int64_t row = tile; row < tile_end; ++row) {
+        degrees[row - tile] = 0;
+        for (int64_t b = 0; b < a.num_blocks; ++b)
+          degrees[row - tile] += segment_end(a, b, row) - segment_begin(a, b, row);
+        B* total = &totals[(row - tile) * kMaxPlanes];
+        for (int p = 0; p < planes_of(degrees[row - tile]); ++p) total[p] = B::zero();
+      }
+      for (int64_t b = 0; b < a.num_blocks; ++b) {
+        const Neighbours<uint16_t> n{a.local_indices,
+                                     a.csr.x_bits + b * a.block_size * a.csr.x_stride + first_word,
+                                     a.csr.x_stride};
+        for (int64_t row = tile; row < tile_end; ++row) {
+          B part[kMaxPlanes];
+          const int64_t segment = segment_end(a, b, row);
+          const int count =
+              count_bits<B>(n, tail, segment_begin(a, b, row), segment, segment, part);
+          add_planes(&totals[(row - tile) * kMaxPlanes], planes_of(degrees[row - tile]), part,
+                     count);
+        }
+      }
+      for (int64_t row = tile; row < tile_end; ++row)
+        finish_planes<B>(a.csr, row, degrees[row - tile], &totals[(row - tile) * kMaxPlanes],
+                         planes_of(degrees[row - tile]), first_word, words, tail, valid);
+    }
+  }
+
+ private:
+  static int planes_of(int64_t degree) { return bit_length(static_cast<uint64_t>(degree)); }
+  static int64_t segment_begin(const BlockedArgs& a, int64_t block, int64_t row) {
+    return a.csr.row_begin(block * a.num_rows + row);
+  }
+  static int64_t segment_end(const BlockedArgs& a, int64_t block, int64_t row) {
+    return a.csr.row_begin(block * a.num_rows + row + 1);
+  }
+};
+
+void aggregate_blocked(const BlockedArgs& a, int64_t begin, int64_t end) {
+  for_word_chunks<BlockedCounter>(a, a.csr.features, begin, end);
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA

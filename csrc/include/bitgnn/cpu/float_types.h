@@ -1,0 +1,35 @@
+// The 16-bit float formats as plain bits, with their conversion to float32.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace bitgnn::cpu {
+
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+inline float float_from_bits(uint32_t bits) {
+  float f;
+  std::memcpy(&f, &bits, sizeof(f));
+  return f;
+}
+
+inline float to_float(float x) { return x; }
+inline float to_float(double x) { return static_cast<float>(x); }
+inline float to_float(BFloat16 x) { return float_from_bits(static_cast<uint32_t>(x.bits) << 16); }
+// Moves exponent and mantissa into place and corrects the bias by an exact multiplication, which
+// also normalises subnormals; what lands at 2^16 or above was infinity or NaN.
+inline float to_float(Half x) {
+  const float scaled = float_from_bits((x.bits & 0x7fffu) << 13) * float_from_bits(0x77800000u);
+  uint32_t bits;
+  std::memcpy(&bits, &scaled, sizeof(bits));
+  if (scaled >= 65536.0f) bits |= 0x7f800000u;
+  return float_from_bits(bits | (static_cast<uint32_t>(x.bits & 0x8000u) << 16));
+}
+
+}  // namespace bitgnn::cpu

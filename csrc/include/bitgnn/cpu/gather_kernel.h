@@ -1,0 +1,87 @@
+// Aggregation with a float operand: weighted sums of float rows, or of -1/+1 rows, in edge order.
+// Bound by the gathered rows' bytes. Accumulates in float32 without contraction, edge by edge, so
+// that every backend and the reference round alike.
+// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+
+#include "bitgnn/cpu/aggregate_kernel.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
+  const int64_t first = word * kWordBits;
+  const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
+  if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
+  if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
+  if (a.out_float != nullptr) {
+    alignas(64) float buffer[kWordBits];
+    store_lanes(buffer, v);
+    std::memcpy(a.out_float + row * a.features + first, buffer,
+                static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const Lanes threshold =
+      a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
+  uint32_t bits = ge_mask(v, threshold);
+  if (count < kWordBits) bits &= (1u << count) - 1u;
+  a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
+}
+
+// W words of features starting at `first_word`, all in registers over the row's edges.
+template <int W>
+void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
+  const int64_t first = first_word * kWordBits;
+  constexpr int64_t kAhead = 8;
+  const int64_t last_edge = a.row_begin(end);
+  for (int64_t row = begin; row < end; ++row) {
+    Lanes sum[W];
+    for (auto& s : sum) s = zero_lanes();
+    for (int64_t e = a.row_begin(row); e < a.row_begin(row + 1); ++e) {
+      const int64_t j = a.indices[e];
+      if (a.x_float != nullptr) {
+        const float* x = a.x_float + j * a.x_stride + first;
+        if (e + kAhead < last_edge) {
+          const float* later = a.x_float + a.indices[e + kAhead] * a.x_stride + first;
+          for (int w = 0; w < 2 * W; ++w) prefetch(later + 16 * w);
+        }
+        const bool scaled = a.values != nullptr || a.col_scale != nullptr;
+        const Lanes factor = broadcast_lanes(a.values != nullptr      ? a.values[e]
+                                             : a.col_scale != nullptr ? a.col_scale[j]
+                                                                      : 1.0f);
+        for (int w = 0; w < W; ++w) {
+          const Lanes v = load_some(x + w * kWordBits, a.features - first - w * kWordBits);
+          sum[w] = add(sum[w], scaled ? mul(factor, v) : v);
+        }
+      } else {
+        const int32_t* x = a.x_bits + j * a.x_stride + first_word;
+        const float value = a.col_scale != nullptr ? a.values[e] * a.col_scale[j] : a.values[e];
+        for (int w = 0; w < W; ++w)
+          sum[w] = add(sum[w], signed_lanes(static_cast<uint32_t>(x[w]), value));
+      }
+    }
+    for (int w = 0; w < W; ++w) finish_values(a, row, first_word + w, sum[w]);
+  }
+}
+
+void aggregate_float(const CsrArgs& a, int64_t begin, int64_t end) {
+  const int64_t words = words_for(a.features);
+  for (int64_t w = 0; w < words;) {
+    switch (words - w) {
+      case 1:
+        gather_columns<1>(a, w, begin, end);
+        return;
+      case 2:
+        gather_columns<2>(a, w, begin, end);
+        return;
+      case 3:
+        gather_columns<3>(a, w, begin, end);
+        return;
+      default:
+        gather_columns<4>(a, w, begin, end);
+        w += 4;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA

@@ -1,0 +1,103 @@
+// The CPU kernels as one table of functions a capability; arguments are plain pointers and sizes.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgnn/common.h"
+
+namespace bitgnn::cpu {
+
+// How float rows become bits: bit = x >= threshold, scale = mean |(x - threshold) * gain|.
+struct PackArgs {
+  const void* x;  // [rows, cols], unit column stride
+  FloatType type;
+  int64_t row_stride;  // in elements
+  int64_t cols;
+  const float* threshold;  // [cols] or null
+  const float* gain;       // [cols] or null; acts on the scale alone
+  int32_t* words;          // [rows, words_for(cols)]
+  float* scale;            // [rows] or null
+};
+
+// What follows an integer product: v = (row_scale * out_scale) * dot + bias, then a value or a bit.
+struct BmmArgs {
+  const int32_t* x;       // [rows, words], or null when `pack` says how to make the rows
+  const PackArgs* pack;   // packs row blocks on the fly; its words and scale are ignored
+  const int32_t* panels;  // weights from pack_panels: [ceil(out / 32), words, 32]
+  int64_t size;           // features K of the dot product
+  int64_t out_features;
+  const float* row_scale;  // [rows] or null
+  bool packed_scale;       // use the scale measured while packing
+  const float* out_scale;  // [out] or null
+  const float* bias;       // [out] or null
+  const float* threshold;  // [out] or null (0)
+  const int32_t* flip;     // bits [words_for(out)] or null
+  float* out_float;        // exactly one of the three outputs is given
+  int32_t* out_int;
+  int32_t* out_bits;
+};
+
+// A 0/1 pattern in CSR with one row's share of the epilogue: v = row_scale * sum + bias.
+struct CsrArgs {
+  const void* rowptr;  // [rows + 1]
+  bool rowptr64;
+  const int32_t* indices;
+  const float* values;     // [edges] or null (all ones)
+  const float* row_scale;  // [rows] or null
+  const float* col_scale;  // [cols] or null
+  const float* bias;       // [features] or null
+  const float* threshold;  // [features] or null (0)
+  int64_t features;
+  const int32_t* x_bits;  // one of the two inputs
+  const float* x_float;
+  int64_t x_stride;  // elements or words a row
+  float* out_float;  // exactly one of the three outputs
+  int32_t* out_int;
+  int32_t* out_bits;
+
+  int64_t row_begin(int64_t row) const {
+    return rowptr64 ? static_cast<const int64_t*>(rowptr)[row]
+                    : static_cast<const int32_t*>(rowptr)[row];
+  }
+};
+
+// FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
+struct FrdcArgs {
+  CsrArgs csr;  // rowptr counts tiles, indices are tile columns
+  const int16_t* tiles;
+  int64_t num_rows;
+  int64_t num_cols;
+  Reconcile method;
+};
+
+// Column-blocked CSR: rowptr entry b * num_rows + i starts row i of column block b.
+struct BlockedArgs {
+  CsrArgs csr;  // indices unused
+  const uint16_t* local_indices;
+  int64_t num_rows;
+  int64_t num_blocks;
+  int64_t block_size;
+};
+
+struct KernelTable {
+  const char* name;
+  void (*pack)(const PackArgs&, int64_t begin, int64_t end);
+  void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
+  void (*aggregate_bits)(const CsrArgs&, int64_t begin, int64_t end);
+  void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
+  void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
+  void (*aggregate_blocked)(const BlockedArgs&, int64_t begin, int64_t end);
+};
+
+extern const KernelTable kPortableKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+#endif
+
+// The table in use: the best the CPU has, or the one BITGNN_CPU_CAPABILITY names.
+const KernelTable& kernels();
+// Comma-separated names of the capabilities this CPU can run, slowest first.
+const char* available_capabilities();
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,165 @@
+// Portable vector primitives in plain C++; the reference for what simd_avx2.h and simd_avx512.h do.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "bitgnn/common.h"
+
+namespace bitgnn::cpu::portable {
+
+// 32 floats, one per bit of a word: the unit in which rows are packed and scales are summed.
+struct Lanes {
+  float v[kWordBits];
+};
+
+inline Lanes zero_lanes() { return Lanes{}; }
+inline Lanes load_lanes(const float* p) {
+  Lanes r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
+}
+inline Lanes load_lanes(const float* p, int64_t count) {
+  Lanes r{};
+  std::memcpy(r.v, p, static_cast<size_t>(count) * sizeof(float));
+  return r;
+}
+inline void store_lanes(float* p, const Lanes& a) { std::memcpy(p, a.v, sizeof(a.v)); }
+inline Lanes add(Lanes a, const Lanes& b) {
+  for (int i = 0; i < kWordBits; ++i) a.v[i] += b.v[i];
+  return a;
+}
+inline Lanes sub(Lanes a, const Lanes& b) {
+  for (int i = 0; i < kWordBits; ++i) a.v[i] -= b.v[i];
+  return a;
+}
+inline Lanes mul(Lanes a, const Lanes& b) {
+  for (int i = 0; i < kWordBits; ++i) a.v[i] *= b.v[i];
+  return a;
+}
+inline Lanes abs(Lanes a) {
+  for (int i = 0; i < kWordBits; ++i) a.v[i] = std::fabs(a.v[i]);
+  return a;
+}
+inline Lanes broadcast_lanes(float value) {
+  Lanes r;
+  for (int i = 0; i < kWordBits; ++i) r.v[i] = value;
+  return r;
+}
+inline Lanes int_lanes(const int32_t* p) {
+  Lanes r;
+  for (int i = 0; i < kWordBits; ++i) r.v[i] = static_cast<float>(p[i]);
+  return r;
+}
+// Bit i is a[i] >= b[i]; false for NaN.
+inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kWordBits; ++i) bits |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
+  return bits;
+}
+
+inline uint32_t popcount(uint32_t x) {
+  x -= (x >> 1) & 0x55555555u;
+  x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);
+  x = (x + (x >> 4)) & 0x0f0f0f0fu;
+  return (x * 0x01010101u) >> 24;
+}
+
+// value where the bit is set, -value elsewhere.
+inline Lanes signed_lanes(uint32_t bits, float value) {
+  Lanes r;
+  for (int i = 0; i < kWordBits; ++i) r.v[i] = (bits >> i) & 1u ? value : -value;
+  return r;
+}
+
+constexpr int kTileRows = 4;
+
+// pops[r][32 p + l] = sum over words of popcount(x[r] ^ panel[p] lane l).
+template <int R, int P>
+inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                          int32_t* pops) {
+  for (int r = 0; r < R; ++r) {
+    for (int p = 0; p < P; ++p) {
+      uint32_t acc[kWordBits] = {};
+      const int32_t* panel = panels + p * words * kWordBits;
+      for (int64_t w = 0; w < words; ++w) {
+        const uint32_t a = static_cast<uint32_t>(x[r * x_stride + w]);
+        for (int l = 0; l < kWordBits; ++l)
+          acc[l] += popcount(a ^ static_cast<uint32_t>(panel[w * kWordBits + l]));
+      }
+      std::memcpy(pops + (r * P + p) * kWordBits, acc, sizeof(acc));
+    }
+  }
+}
+
+// A vector of N 64-bit words of bits with the two halves of a full adder.
+template <int N>
+struct BitVector {
+  static constexpr int64_t kWords = 2 * N;
+  using Tail = int64_t;  // valid 32-bit words
+  uint64_t v[N];
+
+  static Tail tail(int64_t words) { return words < kWords ? words : kWords; }
+  static BitVector zero() { return BitVector{}; }
+  static BitVector load(const int32_t* p, Tail t) {
+    BitVector r{};
+    if (t == kWords) {
+      std::memcpy(r.v, p, sizeof(r.v));
+    } else {
+      std::memcpy(r.v, p, static_cast<size_t>(t) * sizeof(int32_t));
+    }
+    return r;
+  }
+  static void store(int32_t* p, BitVector a, Tail t) {
+    std::memcpy(p, a.v, static_cast<size_t>(t) * sizeof(int32_t));
+  }
+  static BitVector ones() {
+    BitVector r;
+    for (int i = 0; i < N; ++i) r.v[i] = ~uint64_t{0};
+    return r;
+  }
+  friend BitVector operator&(BitVector a, const BitVector& b) {
+    for (int i = 0; i < N; ++i) a.v[i] &= b.v[i];
+    return a;
+  }
+  friend BitVector operator|(BitVector a, const BitVector& b) {
+    for (int i = 0; i < N; ++i) a.v[i] |= b.v[i];
+    return a;
+  }
+  friend BitVector operator^(BitVector a, const BitVector& b) {
+    for (int i = 0; i < N; ++i) a.v[i] ^= b.v[i];
+    return a;
+  }
+  static BitVector sum(const BitVector& a, const BitVector& b, const BitVector& c) {
+    return a ^ b ^ c;
+  }
+  static BitVector carry(const BitVector& a, const BitVector& b, const BitVector& c) {
+    return (a & b) | (c & (a ^ b));
+  }
+};
+
+using Bits2 = BitVector<1>;
+using Bits4 = BitVector<2>;
+using Bits8 = BitVector<4>;
+using Bits16 = BitVector<8>;
+
+// counts[f] = sum over planes p of bit f of plane p << p, for one word of features.
+inline void planes_to_counts(const int32_t* planes, int64_t plane_stride, int count,
+                             int32_t* counts) {
+  for (int l = 0; l < kWordBits; ++l) counts[l] = 0;
+  for (int p = 0; p < count; ++p) {
+    const uint32_t bits = static_cast<uint32_t>(planes[p * plane_stride]);
+    for (int l = 0; l < kWordBits; ++l) counts[l] += static_cast<int32_t>(((bits >> l) & 1u) << p);
+  }
+}
+
+inline void prefetch(const void* p) {
+#if defined(__GNUC__)
+  __builtin_prefetch(p);
+#else
+  (void)p;
+#endif
+}
+
+}  // namespace bitgnn::cpu::portable

@@ -1,0 +1,104 @@
+// Schemas of all operators; kernels register themselves in the files beside this one.
+#include <torch/csrc/stable/library.h>
+
+#include <string>
+
+#include "bitgnn/cpu/kernel_table.h"
+
+namespace {
+
+std::string cpu_capability() { return bitgnn::cpu::kernels().name; }
+std::string available_cpu_capabilities() { return bitgnn::cpu::available_capabilities(); }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(bitgnn, m) {
+  m.def("cpu_capability() -> str");
+  m.def("available_cpu_capabilities() -> str");
+
+  m.def("pack(Tensor x, Tensor? threshold=None) -> Tensor");
+  m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");
+  m.def("unpack(Tensor words, int size, Tensor? scale=None) -> Tensor");
+
+  m.def(
+      "bmm_bbb(Tensor x, Tensor w, int size, Tensor? x_scale=None, Tensor? w_scale=None, "
+      "Tensor? bias=None, Tensor? threshold=None, Tensor? flip=None) -> Tensor");
+  m.def(
+      "bmm_bbf(Tensor x, Tensor w, int size, Tensor? x_scale=None, Tensor? w_scale=None, "
+      "Tensor? bias=None, bool integer=False) -> Tensor");
+  m.def(
+      "bmm_fbb(Tensor x, Tensor w, Tensor? w_scale=None, Tensor? bias=None, "
+      "Tensor? threshold=None, Tensor? flip=None, Tensor? x_threshold=None, "
+      "Tensor? x_gain=None, bool scale=True) -> Tensor");
+  m.def(
+      "bmm_fbf(Tensor x, Tensor w, Tensor? w_scale=None, Tensor? bias=None, "
+      "Tensor? x_threshold=None, Tensor? x_gain=None, bool scale=True, bool integer=False) "
+      "-> Tensor");
+  m.def(
+      "bmm_bfb(Tensor x, Tensor w, Tensor? x_scale=None, Tensor? bias=None, "
+      "Tensor? threshold=None, Tensor? flip=None, bool scale=True) -> Tensor");
+  m.def(
+      "bmm_bff(Tensor x, Tensor w, Tensor? x_scale=None, Tensor? bias=None, bool scale=True, "
+      "bool integer=False) -> Tensor");
+  m.def(
+      "bmm_ffb(Tensor x, Tensor w, Tensor? bias=None, Tensor? threshold=None, "
+      "Tensor? flip=None, Tensor? x_threshold=None, Tensor? x_gain=None, bool scale=True) "
+      "-> Tensor");
+
+  m.def(
+      "bspmm_bbb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
+      "Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_bbf(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
+      "Tensor? bias=None, bool integer=False) -> Tensor");
+  m.def(
+      "bspmm_fbb(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, "
+      "Tensor? col=None, Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_fbf(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, "
+      "Tensor? col=None, Tensor? bias=None) -> Tensor");
+  m.def(
+      "bspmm_bfb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor values, "
+      "Tensor? x_scale=None, Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_bff(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor values, "
+      "Tensor? x_scale=None, Tensor? bias=None) -> Tensor");
+  m.def(
+      "bspmm_ffb(Tensor x, Tensor rowptr, Tensor indices, Tensor values, "
+      "Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_fff(Tensor x, Tensor rowptr, Tensor indices, Tensor values, Tensor? bias=None) "
+      "-> Tensor");
+
+  m.def(
+      "bspmm_bbb_frdc(Tensor x, int size, Tensor tile_rowptr, Tensor tile_cols, Tensor tiles, "
+      "int num_rows, int method, Tensor? row=None, Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_bbf_frdc(Tensor x, int size, Tensor tile_rowptr, Tensor tile_cols, Tensor tiles, "
+      "int num_rows, int method, Tensor? row=None, Tensor? bias=None, bool integer=False) "
+      "-> Tensor");
+  m.def(
+      "bspmm_bbb_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
+      "int block_size, Tensor? row=None, Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_bbf_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
+      "int block_size, Tensor? row=None, Tensor? bias=None, bool integer=False) -> Tensor");
+
+  m.def(
+      "add_bbb(Tensor a, Tensor b, int size, Tensor? a_scale=None, Tensor? b_scale=None, "
+      "Tensor? threshold=None) -> Tensor");
+  m.def(
+      "add_bbf(Tensor a, Tensor b, int size, Tensor? a_scale=None, Tensor? b_scale=None) "
+      "-> Tensor");
+  m.def("add_ffb(Tensor a, Tensor b, Tensor? threshold=None) -> Tensor");
+  m.def("concat_bbb(Tensor a, Tensor b, int a_size, int b_size) -> Tensor");
+  m.def(
+      "concat_bbf(Tensor a, Tensor b, int a_size, int b_size, Tensor? a_scale=None, "
+      "Tensor? b_scale=None) -> Tensor");
+  m.def("concat_ffb(Tensor a, Tensor b, Tensor? threshold=None) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {
+  m.impl("cpu_capability", TORCH_BOX(&cpu_capability));
+  m.impl("available_cpu_capabilities", TORCH_BOX(&available_cpu_capabilities));
+}
