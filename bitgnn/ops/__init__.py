@@ -1,8 +1,8 @@
 """Operators on bits: packing, BMM, BSpMM, ADD and CONCAT, and their reference."""
 
-from bitgnn.ops import reference
+from bitgnn.ops import add, bmm, bspmm, concat, pack, reference
 from bitgnn.ops._register import register
 
 register()
 
-__all__ = ["reference"]
+__all__ = ["add", "bmm", "bspmm", "concat", "pack", "reference"]

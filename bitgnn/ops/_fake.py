@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.pack import words_for
 
 FAKES: dict[str, Callable[..., Any]] = {}

@@ -38,7 +38,7 @@ def signs(words: Tensor, size: int) -> Tensor:
 
 
 def binarise(x: Tensor, threshold: Tensor | None = None) -> Tensor:
-    """Booleans ``x >= threshold`` (0 without one), compared in float32, in float64 for float64 x."""
+    """Booleans ``x >= threshold`` (None: 0), compared in float32, in float64 for float64 x."""
     if not x.is_floating_point():
         raise TypeError(f"x must be floating point, got {x.dtype}")
     wide = x if x.dtype == torch.float64 else x.to(torch.float32)

@@ -1,0 +1,7 @@
+"""What bits look like: packed tensors, and adjacencies with their layouts."""
+
+from bitgnn.bits.adjacency import BitAdjacency
+from bitgnn.bits.layouts import BlockedLayout, FrdcLayout
+from bitgnn.bits.tensor import BitTensor
+
+__all__ = ["BitAdjacency", "BitTensor", "BlockedLayout", "FrdcLayout"]

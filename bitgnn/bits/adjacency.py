@@ -1,0 +1,307 @@
+"""BitAdjacency: a 0/1 pattern in CSR with optional row and column factors."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import _normalize
+from bitgnn.bits._sources import check_range, read_edges
+from bitgnn.bits.factorize import factorize
+from bitgnn.bits.layouts import (
+    MAX_BLOCK_SIZE,
+    BlockedLayout,
+    FrdcLayout,
+    build_blocked,
+    build_frdc,
+    row_indices,
+    row_pointer,
+)
+
+
+class BitAdjacency:
+    """``A[i, j] = row[i] * pattern[i, j] * col[j]``, the pattern counting duplicate edges.
+
+    Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
+    Layouts derived from it (:meth:`frdc`, :meth:`blocked`) are built on first use and kept.
+
+    Args:
+        rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
+        indices: int32 ``[E]``, source (column) of each edge.
+        num_cols: N.
+        row: float32 ``[M]``, or None for 1.
+        col: float32 ``[N]``, or None for 1.
+
+    Raises:
+        TypeError: a tensor has another dtype.
+        ValueError: shapes, devices or values do not fit together.
+    """
+
+    def __init__(
+        self,
+        rowptr: Tensor,
+        indices: Tensor,
+        num_cols: int,
+        row: Tensor | None = None,
+        col: Tensor | None = None,
+    ) -> None:
+        _check_tensor("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
+        _check_tensor("indices", indices, (torch.int32,), rowptr, None)
+        check_value(
+            rowptr.numel() > 0, lambda: "BitAdjacency: rowptr must have shape [M + 1], got [0]"
+        )
+        if row is not None:
+            _check_tensor("row", row, (torch.float32,), rowptr, len(rowptr) - 1)
+        if col is not None:
+            _check_tensor("col", col, (torch.float32,), rowptr, num_cols)
+        check_value(
+            int(rowptr[0]) == 0, lambda: f"BitAdjacency: rowptr must start at 0, got {rowptr[0]}"
+        )
+        check_value(
+            int(rowptr[-1]) == len(indices),
+            lambda: (
+                f"BitAdjacency: rowptr must end at the number of edges {len(indices)}, "
+                f"got {rowptr[-1]}"
+            ),
+        )
+        check_value(
+            bool((rowptr[1:] >= rowptr[:-1]).all()),
+            lambda: "BitAdjacency: rowptr must never fall, got a smaller entry after a larger one",
+        )
+        check_range(indices, num_cols, "BitAdjacency: indices", "num_cols")
+        self._set(rowptr, indices, num_cols, row, col, 0.0)
+
+    def _set(
+        self, rowptr: Any, indices: Any, num_cols: int, row: Any, col: Any, error: float
+    ) -> None:
+        self.rowptr: Tensor = rowptr
+        self.indices: Tensor = indices
+        self.num_cols = num_cols
+        self.row: Tensor | None = row
+        self.col: Tensor | None = col
+        self.factorization_error = error
+        """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
+        self._frdc: FrdcLayout | None = None
+        self._frdc_tried = False
+        self._blocked: dict[int, BlockedLayout] = {}
+
+    @classmethod
+    def _trusted(
+        cls, rowptr: Any, indices: Any, num_cols: int, row: Any, col: Any, error: float = 0.0
+    ) -> "BitAdjacency":
+        """An adjacency without checks, from parts that went through them before."""
+        self = object.__new__(cls)
+        self._set(rowptr, indices, num_cols, row, col, error)
+        return self
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        num_nodes: int | tuple[int, int] | None = None,
+        edge_weight: Tensor | None = None,
+        normalize: str | None = None,
+        add_self_loops: bool = False,
+        coalesce: bool = False,
+    ) -> "BitAdjacency":
+        """Build from a graph in any of PyG's forms.
+
+        Steps, in this order: drop duplicates, add self loops, normalise, factorise weights
+        (exactly where they have rank one, else by row means; see ``factorization_error``).
+
+        Args:
+            edge_index: int64 or int32 ``[2, E]`` (sources, destinations) or a PyG ``EdgeIndex``;
+                or an adjacency whose rows are destinations (PyG's ``adj_t``): torch sparse CSR,
+                CSC or COO, or ``torch_sparse.SparseTensor``, its values being the weights.
+            num_nodes: nodes, or (destinations, sources) of a bipartite graph; None takes it from
+                the sparse shape or the largest index.
+            edge_weight: float ``[E]``, for an edge index only.
+            normalize: "sym" for ``row = col = deg ** -1/2``, deg being the sum of weights into a
+                node (PyG's ``gcn_norm``); "mean" for ``row = 1 / number of edges``, 0 for empty
+                rows; None for neither. Duplicate edges count.
+            add_self_loops: one loop for each node, as PyG's ``add_remaining_self_loops``.
+            coalesce: hold each edge once; weights of duplicates add up.
+
+        Raises:
+            TypeError: an argument's type or dtype is wrong.
+            ValueError: a shape, device, index or option is wrong.
+        """
+        name = "BitAdjacency.from_edge_index"
+        check_value(
+            normalize in (None, "sym", "mean"),
+            lambda: f"{name}: normalize must be None, 'sym' or 'mean', got {normalize!r}",
+        )
+        edges = read_edges(edge_index, num_nodes, edge_weight, name)
+        check_value(
+            edges.num_rows == edges.num_cols or not (add_self_loops or normalize == "sym"),
+            lambda: (
+                f"{name}: self loops and normalize='sym' need as many sources as destinations, "
+                f"got {edges.num_cols} and {edges.num_rows}"
+            ),
+        )
+        if coalesce:
+            edges = _normalize.drop_duplicates(edges)
+        if add_self_loops:
+            edges = _normalize.add_remaining_self_loops(edges)
+        row = col = None
+        if normalize == "sym":
+            row = col = _normalize.symmetric_factor(edges)
+        elif normalize == "mean":
+            row = _normalize.mean_factor(edges)
+        error = 0.0
+        if edges.weight is not None:
+            shape = (edges.num_rows, edges.num_cols)
+            factors = factorize(edges.rows, edges.columns, edges.weight, shape)
+            row = factors.row if row is None else factors.row * row
+            if factors.col is not None:
+                col = factors.col if col is None else factors.col * col
+            error = factors.error
+        # Rows in order, columns ascending inside a row; equal keys are the same edge.
+        key = torch.sort(edges.rows * edges.num_cols + edges.columns).values
+        indices = (key % max(1, edges.num_cols)).to(torch.int32)
+        rowptr = row_pointer(edges.rows, edges.num_rows)
+        return cls._trusted(rowptr, indices, edges.num_cols, row, col, error)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(M, N)``: destinations, sources."""
+        return self.rowptr.size(0) - 1, self.num_cols
+
+    @property
+    def nnz(self) -> int:
+        """Number of edges, duplicates counted."""
+        return self.indices.size(0)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.indices.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of CSR and factors; derived layouts tell their own."""
+        held = (self.rowptr, self.indices, self.row, self.col)
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitAdjacency":
+        """The same adjacency on another device; layouts are built there anew."""
+
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+
+        return BitAdjacency._trusted(
+            move(self.rowptr),
+            move(self.indices),
+            self.num_cols,
+            move(self.row),
+            move(self.col),
+            self.factorization_error,
+        )
+
+    def frdc(self) -> FrdcLayout | None:
+        """The FRDC layout, kept after the first call; None where an edge occurs twice."""
+        if not self._frdc_tried:
+            self._frdc = build_frdc(self.rowptr, self.indices, self.num_cols)
+            self._frdc_tried = True
+        return self._frdc
+
+    def blocked(self, block_size: int = MAX_BLOCK_SIZE) -> BlockedLayout:
+        """The column-blocked layout, kept for each block size after the first call.
+
+        Raises:
+            ValueError: ``block_size`` lies outside [1, 65536].
+        """
+        layout = self._blocked.get(block_size)
+        if layout is None:
+            check_value(
+                1 <= block_size <= MAX_BLOCK_SIZE,
+                lambda: (
+                    f"BitAdjacency.blocked: block_size must lie in [1, {MAX_BLOCK_SIZE}], "
+                    f"got {block_size}"
+                ),
+            )
+            layout = build_blocked(self.rowptr, self.indices, self.num_cols, block_size)
+            self._blocked[block_size] = layout
+        return layout
+
+    def to_edge_index(self) -> Tensor:
+        """Int64 ``[2, E]`` (sources, destinations) in row order; factors are left out."""
+        return torch.stack([self.indices.long(), row_indices(self.rowptr)])
+
+    def edge_weight(self) -> Tensor:
+        """Float32 ``[E]``: ``row[i] * col[j]`` of each edge, in row order."""
+        weight = torch.ones(self.nnz, device=self.device)
+        if self.row is not None:
+            weight = weight * self.row[row_indices(self.rowptr)]
+        return weight if self.col is None else weight * self.col[self.indices.long()]
+
+    def to_torch_csr(self) -> Tensor:
+        """The float matrix as torch sparse CSR; duplicate edges stay separate entries."""
+        rowptr = self.rowptr.to(self.indices.dtype) if self.nnz < 2**31 else self.rowptr
+        indices = self.indices.to(rowptr.dtype)
+        return torch.sparse_csr_tensor(
+            rowptr, indices, self.edge_weight(), self.shape, check_invariants=False
+        )
+
+    def to_dense(self) -> Tensor:
+        """Float32 ``[M, N]``; duplicate edges add up."""
+        dense = torch.zeros(self.shape, device=self.device)
+        place = (row_indices(self.rowptr), self.indices.long())
+        return dense.index_put_(place, self.edge_weight(), accumulate=True)
+
+    def __repr__(self) -> str:
+        held = [name for name in ("row", "col") if getattr(self, name) is not None]
+        factors = f", factors={'+'.join(held)}" if held else ""
+        rows, columns = self.shape
+        return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
+
+
+def _check_tensor(
+    name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], like: Tensor, size: int | None
+) -> None:
+    check_type(
+        isinstance(tensor, Tensor) and tensor.dtype in dtypes,
+        lambda: (
+            f"BitAdjacency: {name} must be a tensor of {' or '.join(map(str, dtypes))}, "
+            f"got {name_type(tensor)}"
+        ),
+    )
+    check_value(
+        tensor.dim() == 1 and (size is None or len(tensor) == size),
+        lambda: (
+            f"BitAdjacency: {name} must have one dimension"
+            f"{'' if size is None else f' of {size}'}, got shape {list(tensor.shape)}"
+        ),
+    )
+    check_value(
+        tensor.device == like.device,
+        lambda: f"BitAdjacency: {name} must be on {like.device} like rowptr, got {tensor.device}",
+    )
+
+
+def _flatten(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
+    leaves = [adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col]
+    return leaves, (adjacency.num_cols, adjacency.factorization_error)
+
+
+def _flatten_with_keys(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
+    leaves, context = _flatten(adjacency)
+    keys = ("rowptr", "indices", "row", "col")
+    return [(pytree.GetAttrKey(k), leaf) for k, leaf in zip(keys, leaves, strict=True)], context
+
+
+def _unflatten(leaves: Any, context: tuple[int, float]) -> BitAdjacency:
+    rowptr, indices, row, col = leaves
+    num_cols, error = context
+    return BitAdjacency._trusted(rowptr, indices, num_cols, row, col, error)
+
+
+pytree.register_pytree_node(
+    BitAdjacency,
+    _flatten,
+    _unflatten,
+    serialized_type_name="bitgnn.BitAdjacency",
+    flatten_with_keys_fn=_flatten_with_keys,
+)

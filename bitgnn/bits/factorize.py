@@ -1,0 +1,98 @@
+"""Factorises edge weights: ``w[i, j] = r[i] * c[j]`` on the edges, exactly where rank one."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TOLERANCE = 1e-6
+"""Relative deviation of an edge up to which a factorisation counts as exact (float32 weights)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Row factors [M], column factors [N] or None (all 1), relative Frobenius error."""
+
+    row: Tensor
+    col: Tensor | None
+    error: float
+
+
+def factorize(rows: Tensor, columns: Tensor, weight: Tensor, shape: tuple[int, int]) -> Factors:
+    """Find factors with ``weight[e] = row[rows[e]] * col[columns[e]]``.
+
+    Tried in turn: row factors alone; a rank-one solution; else the mean weight of each row, the
+    least-squares row factor. Of the rank-one solutions, which differ by a constant in each
+    connected component, the one whose column factors have mean magnitude 1 over the component's
+    edges is taken, so that leaving the column factors out (bits times bits) costs least.
+
+    Args:
+        rows: int64 ``[E]``, destination of each edge.
+        columns: int64 ``[E]``, source of each edge.
+        weight: float ``[E]``.
+        shape: (M, N).
+    """
+    weight = weight.double()
+    num_rows, num_cols = shape
+    total = _scatter_sum(weight, rows, num_rows)
+    count = torch.bincount(rows, minlength=num_rows).clamp(min=1)
+    mean = total / count
+    if _is_exact(weight, mean[rows]):
+        return Factors(mean.float(), None, 0.0)
+    # A zero weight forces a whole row or column to zero: only row factors express that safely.
+    if bool((torch.isfinite(weight) & (weight != 0)).all()):
+        row, col = _rank_one(rows, columns, weight, num_rows, num_cols)
+        if _is_exact(weight, row[rows] * col[columns]):
+            return Factors(row.float(), col.float(), 0.0)
+    error = (weight - mean[rows]).norm() / weight.norm()
+    return Factors(mean.float(), None, float(error))
+
+
+def _is_exact(weight: Tensor, product: Tensor) -> bool:
+    return bool(((weight - product).abs() <= TOLERANCE * weight.abs()).all())
+
+
+def _scatter_sum(value: Tensor, index: Tensor, size: int) -> Tensor:
+    return torch.zeros(size, dtype=value.dtype, device=value.device).index_add_(0, index, value)
+
+
+def _rank_one(
+    rows: Tensor, columns: Tensor, weight: Tensor, num_rows: int, num_cols: int
+) -> tuple[Tensor, Tensor]:
+    """Row and column factors that fit a spanning forest of the edges, whatever the others say.
+
+    Rows and columns are the nodes of a bipartite graph. Node ``u`` holds a potential relative to
+    its root, ``value[u] = factor[u] * value[root[u]]``, with value r for a row and 1/c for a
+    column, so an edge says ``value[row] = weight * value[column]``. Roots are hooked onto smaller
+    roots through one edge each and paths are halved until flat, as in parallel union-find.
+    """
+    num_nodes = num_rows + num_cols
+    head, tail = rows, columns + num_rows
+    root = torch.arange(num_nodes, device=rows.device)
+    factor = torch.ones(num_nodes, dtype=torch.float64, device=rows.device)
+    edges = torch.arange(len(rows), device=rows.device)
+    while True:
+        edges = edges[root[head[edges]] != root[tail[edges]]]
+        if len(edges) == 0:
+            break
+        # value[root_h] = step * value[root_t] along each remaining edge.
+        u, v = head[edges], tail[edges]
+        step = weight[edges] * factor[v] / factor[u]
+        high, low = torch.maximum(root[u], root[v]), torch.minimum(root[u], root[v])
+        step = torch.where(root[u] == high, step, 1 / step)
+        chosen = torch.full((num_nodes,), -1, dtype=torch.int64, device=rows.device)
+        position = torch.arange(len(edges), device=rows.device)
+        chosen.scatter_reduce_(0, high, position, "amax")
+        hooked = (chosen >= 0).nonzero().squeeze(1)
+        root[hooked] = low[chosen[hooked]]
+        factor[hooked] = step[chosen[hooked]]
+        while bool((root[root] != root).any()):
+            factor = factor * factor[root]
+            root = root[root]
+    row, col = factor[:num_rows], 1 / factor[num_rows:]
+    component = root[head]
+    magnitude = _scatter_sum(col[columns].abs(), component, num_nodes)
+    sign = _scatter_sum(col[columns].sign(), component, num_nodes)
+    gauge = magnitude / torch.bincount(component, minlength=num_nodes).clamp(min=1)
+    gauge = torch.where(magnitude > 0, gauge, 1.0) * torch.where(sign < 0, -1.0, 1.0)
+    return row * gauge[root[:num_rows]], col / gauge[root[num_rows:]]

@@ -1,0 +1,128 @@
+"""Layouts derived from an adjacency in CSR: FRDC 4 x 4 bit tiles and column blocks."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TILE = 4
+"""Rows and columns of an FRDC tile."""
+
+MAX_BLOCK_SIZE = 65536
+"""Columns that a 16-bit local index can tell apart."""
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class FrdcLayout:
+    """Non-empty 4 x 4 bit tiles of a 0/1 pattern, compressed by tile row (FRDC, BitGNN 3.2.1).
+
+    Attributes:
+        tile_rowptr: int32 or int64 ``[ceil(num_rows / 4) + 1]``, first tile of each tile row.
+        tile_cols: int32 ``[T]``, column index of each tile, ascending in a tile row.
+        tiles: int16 ``[T]``; bit ``4 * r + c`` is entry (row ``4 * R + r``, column ``4 * C + c``).
+        num_rows: rows of the pattern.
+        num_cols: columns of the pattern.
+    """
+
+    tile_rowptr: Tensor
+    tile_cols: Tensor
+    tiles: Tensor
+    num_rows: int
+    num_cols: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the three tensors."""
+        return self.tile_rowptr.nbytes + self.tile_cols.nbytes + self.tiles.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedLayout:
+    """A 0/1 pattern in CSR for one block of columns after the other, with 16-bit local indices.
+
+    Attributes:
+        block_rowptr: int32 or int64 ``[B * num_rows + 1]``, block-major: entry
+            ``b * num_rows + i`` starts row ``i`` of column block ``b``; ``B`` is at least 1.
+        local_indices: int16 ``[E]``, a uint16 bit pattern: the column is
+            ``b * block_size + (local & 0xffff)``.
+        block_size: columns of a block, at most 65536.
+        num_rows: rows of the pattern.
+        num_cols: columns of the pattern.
+    """
+
+    block_rowptr: Tensor
+    local_indices: Tensor
+    block_size: int
+    num_rows: int
+    num_cols: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the two tensors."""
+        return self.block_rowptr.nbytes + self.local_indices.nbytes
+
+
+def row_pointer(rows: Tensor, num_rows: int) -> Tensor:
+    """Row pointer ``[num_rows + 1]`` of row numbers in any order; int32 where it fits."""
+    rowptr = torch.zeros(num_rows + 1, dtype=torch.int64, device=rows.device)
+    torch.cumsum(torch.bincount(rows, minlength=num_rows), 0, out=rowptr[1:])
+    return rowptr.to(pointer_dtype(rows.numel()))
+
+
+def pointer_dtype(num_edges: int) -> torch.dtype:
+    """Smallest dtype that counts ``num_edges`` edges."""
+    return torch.int32 if num_edges <= _INT32_MAX else torch.int64
+
+
+def row_indices(rowptr: Tensor) -> Tensor:
+    """Int64 ``[E]``: the row of each edge."""
+    rows = torch.arange(len(rowptr) - 1, device=rowptr.device)
+    return torch.repeat_interleave(rows, rowptr.diff().long())
+
+
+def as_int16(pattern: Tensor) -> Tensor:
+    """Values in [0, 65536) as int16 of the same bit pattern."""
+    return torch.where(pattern >= 2**15, pattern - 2**16, pattern).to(torch.int16)
+
+
+def build_frdc(rowptr: Tensor, indices: Tensor, num_cols: int) -> FrdcLayout | None:
+    """FRDC tiles of a pattern in CSR, or None where an edge occurs twice (a tile has one bit)."""
+    num_rows = len(rowptr) - 1
+    tile_rows, tile_columns = -(-num_rows // TILE), max(1, -(-num_cols // TILE))
+    rows, columns = row_indices(rowptr), indices.long()
+    # One key orders by tile and, inside it, by bit: equal keys are duplicate edges.
+    bit = TILE * (rows % TILE) + columns % TILE
+    key = ((rows // TILE) * tile_columns + columns // TILE) * TILE**2 + bit
+    key = torch.sort(key).values
+    if bool((key[1:] == key[:-1]).any()):
+        return None
+    tile, owner = torch.unique_consecutive(key // TILE**2, return_inverse=True)
+    pattern = torch.zeros(len(tile), dtype=torch.int32, device=rowptr.device)
+    # Without duplicates a sum of powers of two is their bitwise or.
+    one = torch.ones((), dtype=torch.int32, device=rowptr.device)
+    pattern.index_add_(0, owner, one << (key % TILE**2).to(torch.int32))
+    return FrdcLayout(
+        tile_rowptr=row_pointer(tile // tile_columns, tile_rows),
+        tile_cols=(tile % tile_columns).to(torch.int32),
+        tiles=as_int16(pattern),
+        num_rows=num_rows,
+        num_cols=num_cols,
+    )
+
+
+def build_blocked(rowptr: Tensor, indices: Tensor, num_cols: int, block_size: int) -> BlockedLayout:
+    """Column blocks of a pattern in CSR; edges keep their order inside a row of a block."""
+    num_rows = len(rowptr) - 1
+    num_blocks = max(1, -(-num_cols // block_size))
+    block = torch.div(indices, block_size, rounding_mode="floor")
+    entry = block.long() * num_rows + row_indices(rowptr)
+    order = torch.argsort(entry, stable=True)
+    return BlockedLayout(
+        block_rowptr=row_pointer(entry, num_blocks * num_rows),
+        local_indices=as_int16((indices % block_size)[order]),
+        block_size=block_size,
+        num_rows=num_rows,
+        num_cols=num_cols,
+    )

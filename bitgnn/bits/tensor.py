@@ -1,0 +1,244 @@
+"""BitTensor: a matrix of +-1 values, one bit each, with an optional scale for each row."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from bitgnn._checks import check_type, check_value, name_type
+
+WORD_BITS = 32
+"""Features in a word."""
+
+
+class BitTensor:
+    """A matrix ``[N, size]`` of +-1 values packed 32 features to an int32 word.
+
+    Bit 1 means +1, bit 0 means -1. Bit ``k`` of word ``w`` is feature ``32 * w + k``, as in
+    ``numpy.packbits(bitorder="little")``; padding bits are 0. With a ``scale`` the value of
+    feature ``k`` in row ``i`` is ``+-scale[i]``.
+
+    Args:
+        words: int32 ``[N, ceil(size / 32)]``.
+        size: number of features.
+        scale: float32 ``[N]``, or None for plain +-1.
+
+    Raises:
+        TypeError: a tensor has another dtype.
+        ValueError: shapes or devices do not fit together.
+    """
+
+    words: Tensor
+    size: int
+    scale: Tensor | None
+
+    def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
+        check_type(
+            isinstance(words, Tensor) and words.dtype == torch.int32,
+            lambda: f"BitTensor: words must be an int32 tensor, got {name_type(words)}",
+        )
+        check_type(
+            not isinstance(size, bool) and isinstance(size, int | torch.SymInt),
+            lambda: f"BitTensor: size must be an int, got {name_type(size)}",
+        )
+        num_words = (size + WORD_BITS - 1) // WORD_BITS
+        check_value(
+            size >= 0 and words.dim() == 2 and words.size(1) == num_words,
+            lambda: (
+                f"BitTensor: words must have shape [N, {num_words}] for size {size}, "
+                f"got {list(words.shape)}"
+            ),
+        )
+        if scale is not None:
+            check_type(
+                isinstance(scale, Tensor) and scale.dtype == torch.float32,
+                lambda: f"BitTensor: scale must be a float32 tensor, got {name_type(scale)}",
+            )
+            check_value(
+                scale.dim() == 1 and scale.size(0) == words.size(0),
+                lambda: (
+                    f"BitTensor: scale must have shape [{words.size(0)}], got {list(scale.shape)}"
+                ),
+            )
+            check_value(
+                scale.device == words.device,
+                lambda: f"BitTensor: scale must be on {words.device}, got {scale.device}",
+            )
+        self.words = words
+        self.size = size
+        self.scale = scale
+
+    @classmethod
+    def from_float(
+        cls,
+        x: Tensor,
+        threshold: Tensor | None = None,
+        scale: str | None = None,
+        check_finite: bool = False,
+    ) -> "BitTensor":
+        """Binarise ``x``: bit 1 where ``x >= threshold`` (0 without one), else 0, NaN included.
+
+        Args:
+            x: ``[N, K]``, any floating-point dtype.
+            threshold: float32 ``[K]``.
+            scale: "mean" keeps the mean of ``|x - threshold|`` of each row as the scale.
+            check_finite: raise where ``x`` holds NaN or infinity; costs a pass over ``x``.
+
+        Raises:
+            TypeError: ``x`` is not floating point.
+            ValueError: a shape, device or the scale's name does not fit, or ``x`` is not finite.
+        """
+        check_type(
+            isinstance(x, Tensor) and x.is_floating_point(),
+            lambda: f"BitTensor.from_float: x must be floating point, got {name_type(x)}",
+        )
+        check_value(
+            x.dim() == 2,
+            lambda: f"BitTensor.from_float: x must have shape [N, K], got {list(x.shape)}",
+        )
+        if threshold is not None:
+            _check_threshold(threshold, x)
+        check_value(
+            scale in (None, "mean"),
+            lambda: f"BitTensor.from_float: scale must be None or 'mean', got {scale!r}",
+        )
+        if check_finite:
+            check_value(
+                bool(torch.isfinite(x).all()),
+                lambda: "BitTensor.from_float: x must be finite, got NaN or infinity",
+            )
+        if scale is None:
+            return cls._trusted(torch.ops.bitgnn.pack(x, threshold), x.size(1))
+        words, means = torch.ops.bitgnn.pack_scaled(x, threshold)
+        return cls._trusted(words, x.size(1), means)
+
+    @classmethod
+    def _trusted(cls, words: Any, size: int, scale: Any = None) -> "BitTensor":
+        """A BitTensor without checks, for results of operators."""
+        self = object.__new__(cls)
+        self.words = words
+        self.size = size
+        self.scale = scale
+        return self
+
+    def to_float(self) -> Tensor:
+        """Float32 ``[N, size]``: +-1, or +-scale where there is a scale."""
+        result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
+        return result
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(N, size)``."""
+        return torch.Size((self.words.size(0), self.size))
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the words."""
+        return self.words.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of words and scale."""
+        return self.words.nbytes + (0 if self.scale is None else self.scale.nbytes)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitTensor":
+        """The same bits on another device."""
+        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
+        words = self.words.to(device, non_blocking=non_blocking)
+        return BitTensor._trusted(words, self.size, scale)
+
+    def equal(self, other: "BitTensor") -> bool:
+        """Whether sizes, bits and scales (present in both or neither) are the same."""
+        if self.size != other.size or (self.scale is None) != (other.scale is None):
+            return False
+        if not torch.equal(self.words, other.words):
+            return False
+        return self.scale is None or other.scale is None or torch.equal(self.scale, other.scale)
+
+    def validate(self) -> "BitTensor":
+        """Check that padding bits are 0 and return self; reads the words once.
+
+        Raises:
+            ValueError: a padding bit is 1.
+        """
+        used = self.size % WORD_BITS
+        if used:
+            padding = int((self.words[:, -1] >> used != 0).sum())
+            # An arithmetic shift keeps set high bits set, so 0 means that all of them are 0.
+            check_value(
+                padding == 0,
+                lambda: f"BitTensor: padding bits must be 0, got {padding} rows with others",
+            )
+        return self
+
+    def to_tensors(self, prefix: str = "") -> dict[str, Tensor]:
+        """Plain tensors under ``prefix``: words, size (int64 scalar) and scale, for safetensors."""
+        tensors = {f"{prefix}words": self.words, f"{prefix}size": torch.tensor(self.size)}
+        if self.scale is not None:
+            tensors[f"{prefix}scale"] = self.scale
+        return tensors
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str = "") -> "BitTensor":
+        """The inverse of :meth:`to_tensors`.
+
+        Raises:
+            ValueError: words or size is missing, or shapes do not fit, or padding bits are set.
+        """
+        missing = [prefix + name for name in ("words", "size") if prefix + name not in tensors]
+        check_value(
+            not missing,
+            lambda: f"BitTensor.from_tensors: tensors must hold {missing}, got {sorted(tensors)}",
+        )
+        size = int(tensors[f"{prefix}size"])
+        return cls(tensors[f"{prefix}words"], size, tensors.get(f"{prefix}scale")).validate()
+
+    def __repr__(self) -> str:
+        scale = "" if self.scale is None else ", scaled"
+        return f"BitTensor({self.words.size(0)} x {self.size}{scale}, device={self.device})"
+
+
+def _check_threshold(threshold: Tensor, x: Tensor) -> None:
+    check_type(
+        isinstance(threshold, Tensor) and threshold.dtype == torch.float32,
+        lambda: (
+            f"BitTensor.from_float: threshold must be a float32 tensor, got {name_type(threshold)}"
+        ),
+    )
+    check_value(
+        threshold.dim() == 1 and threshold.size(0) == x.size(1),
+        lambda: (
+            f"BitTensor.from_float: threshold must have shape [{x.size(1)}] like x's features, "
+            f"got {list(threshold.shape)}"
+        ),
+    )
+    check_value(
+        threshold.device == x.device,
+        lambda: f"BitTensor.from_float: threshold must be on {x.device}, got {threshold.device}",
+    )
+
+
+def _flatten(bits: BitTensor) -> tuple[list[Any], int]:
+    return [bits.words, bits.scale], bits.size
+
+
+def _flatten_with_keys(bits: BitTensor) -> tuple[list[Any], int]:
+    return [
+        (pytree.GetAttrKey("words"), bits.words),
+        (pytree.GetAttrKey("scale"), bits.scale),
+    ], bits.size
+
+
+def _unflatten(leaves: Any, size: int) -> BitTensor:
+    words, scale = leaves
+    return BitTensor._trusted(words, size, scale)
+
+
+pytree.register_pytree_node(
+    BitTensor,
+    _flatten,
+    _unflatten,
+    serialized_type_name="bitgnn.BitTensor",
+    flatten_with_keys_fn=_flatten_with_keys,
+)

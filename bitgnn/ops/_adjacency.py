@@ -1,0 +1,93 @@
+"""Adjacency arguments of BSpMM: choice of layout and method, and float matrices as CSR."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import BitAdjacency
+from bitgnn.ops import _arguments
+
+FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
+"""Methods on FRDC tiles, in the order of their number in the operators."""
+
+METHODS = {"csr": ("carry_save",), "blocked": ("carry_save",), "frdc": FRDC_METHODS}
+"""Methods of each layout; the last one is the layout's default."""
+
+
+def choose_layout(
+    function: str, adjacency: BitAdjacency, layout: str | None, method: str | None
+) -> tuple[str, str]:
+    """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning.
+
+    Raises:
+        ValueError: an unknown name, or a method of another layout.
+    """
+    if layout is None:
+        layout = "frdc" if method in FRDC_METHODS else "csr"
+    valid = METHODS.get(layout)
+    check_value(
+        valid is not None,
+        lambda: f"{function}: layout must be None or one of {list(METHODS)}, got {layout!r}",
+    )
+    assert valid is not None
+    check_value(
+        method is None or method in valid,
+        lambda: (
+            f"{function}: method must be None or one of {list(valid)} with layout {layout!r}, "
+            f"got {method!r}; valid combinations are {METHODS}"
+        ),
+    )
+    if layout == "frdc" and adjacency.frdc() is None:
+        warnings.warn(
+            f"{function}: layout 'frdc' cannot hold duplicate edges; layout 'csr' serves instead. "
+            "Build the adjacency with coalesce=True if duplicates should count once.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return "csr", METHODS["csr"][-1]
+    return layout, valid[-1] if method is None else method
+
+
+def compressed_rows(
+    function: str, adjacency: Any, columns: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row pointer, int32 column indices and float32 values of a float-valued sparse matrix.
+
+    Raises:
+        TypeError: ``adjacency`` is no sparse float matrix.
+        ValueError: its shape or device does not fit ``x``.
+    """
+    if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
+        check_value(
+            adjacency.dim() == 2,
+            lambda: f"{function}: adjacency must be a matrix, got {list(adjacency.shape)}",
+        )
+        csr = adjacency if adjacency.layout == torch.sparse_csr else adjacency.to_sparse_csr()
+        rowptr, indices, values = csr.crow_indices(), csr.col_indices(), csr.values()
+        num_cols = adjacency.size(1)
+    else:
+        check_type(
+            type(adjacency).__name__ == "SparseTensor" and hasattr(adjacency, "csr"),
+            lambda: (
+                f"{function}: adjacency must be a torch sparse CSR or COO tensor or a "
+                f"SparseTensor (its letter is F), got {name_type(adjacency)}"
+            ),
+        )
+        rowptr, indices, held = adjacency.csr()
+        values = torch.ones(len(indices), device=indices.device) if held is None else held
+        num_cols = adjacency.size(1)
+    check_type(
+        values.is_floating_point(),
+        lambda: f"{function}: adjacency must hold floats, got {values.dtype}",
+    )
+    check_value(
+        num_cols == columns,
+        lambda: (
+            f"{function}: adjacency must have {columns} columns like the rows of x, got {num_cols}"
+        ),
+    )
+    _arguments.same_device(function, "adjacency", values.device, device)
+    return rowptr, indices.to(torch.int32), values.to(torch.float32)

@@ -1,0 +1,78 @@
+"""Checks shared by the Python operators; messages name function, argument, found and expected."""
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import BitTensor
+
+
+def float_matrix(function: str, name: str, x: Tensor, check_finite: bool = False) -> None:
+    """Require a dense floating-point matrix, finite where asked for."""
+    check_type(
+        isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided,
+        lambda: f"{function}: {name} must be a dense floating-point tensor, got {name_type(x)}",
+    )
+    check_value(
+        x.dim() == 2,
+        lambda: f"{function}: {name} must have two dimensions, got shape {list(x.shape)}",
+    )
+    if check_finite:
+        check_value(
+            bool(torch.isfinite(x).all()),
+            lambda: f"{function}: {name} must be finite, got NaN or infinity",
+        )
+
+
+def bit_matrix(function: str, name: str, x: BitTensor) -> None:
+    """Require a BitTensor."""
+    check_type(
+        isinstance(x, BitTensor),
+        lambda: f"{function}: {name} must be a BitTensor, got {name_type(x)}",
+    )
+
+
+def same_features(function: str, name: str, found: int, expected: int) -> None:
+    """Require the weight's features to be those of x."""
+    check_value(
+        found == expected,
+        lambda: f"{function}: {name} must hold {expected} features like x, got {found}",
+    )
+
+
+def same_device(function: str, name: str, found: torch.device, expected: torch.device) -> None:
+    """Require an operand to be on the device of the first one."""
+    check_value(
+        found == expected,
+        lambda: f"{function}: {name} must be on {expected} like the first operand, got {found}",
+    )
+
+
+def vector(
+    function: str,
+    name: str,
+    value: Tensor | None,
+    size: int,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Require None or a vector of ``size`` elements of ``dtype`` on ``device``."""
+    if value is None:
+        return
+    check_type(
+        isinstance(value, Tensor) and value.dtype == dtype,
+        lambda: f"{function}: {name} must be a {dtype} tensor, got {name_type(value)}",
+    )
+    check_value(
+        value.dim() == 1 and value.size(0) == size,
+        lambda: f"{function}: {name} must have shape [{size}], got {list(value.shape)}",
+    )
+    same_device(function, name, value.device, device)
+
+
+def no_bias_with_integer(function: str, bias: Tensor | None, integer: bool) -> None:
+    """Integer results are plain sums."""
+    check_value(
+        not integer or bias is None,
+        lambda: f"{function}: bias must be None with integer=True, which returns plain sums",
+    )

@@ -1,0 +1,61 @@
+"""ADD.xyz: element-wise sums (residual connections), letters for both operands and the output.
+
+Operands and results are ``[N, K]``: F a tensor, B a ``BitTensor`` of +-1 times its scale, if any.
+z = B is the bit of ``sum >= threshold[k]`` (float32 ``[K]``, 0 without one). TypeError and
+ValueError are raised before any kernel runs. Inference only: ``bbb``, ``bbf`` and ``ffb`` carry
+no gradient.
+"""
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_value
+from bitgnn.bits import BitTensor
+from bitgnn.ops import _arguments
+
+_OPS = torch.ops.bitgnn
+
+
+def bbb(a: BitTensor, b: BitTensor, *, threshold: Tensor | None = None) -> BitTensor:
+    """Bits of ``a_scale * a + b_scale * b >= threshold``; see the module."""
+    name = "add.bbb"
+    _bits(name, a, b)
+    _arguments.vector(name, "threshold", threshold, a.size, a.device)
+    words = _OPS.add_bbb(a.words, b.words, a.size, a.scale, b.scale, threshold)
+    return BitTensor._trusted(words, a.size)
+
+
+def bbf(a: BitTensor, b: BitTensor) -> Tensor:
+    """Float32 ``a_scale * a + b_scale * b``; see the module."""
+    _bits("add.bbf", a, b)
+    result: Tensor = _OPS.add_bbf(a.words, b.words, a.size, a.scale, b.scale)
+    return result
+
+
+def ffb(
+    a: Tensor, b: Tensor, *, threshold: Tensor | None = None, check_finite: bool = False
+) -> BitTensor:
+    """Bits of ``a + b >= threshold``, added in float32; see the module."""
+    name = "add.ffb"
+    _arguments.float_matrix(name, "a", a, check_finite)
+    _arguments.float_matrix(name, "b", b, check_finite)
+    _same_shape(name, a.shape, b.shape)
+    _arguments.same_device(name, "b", b.device, a.device)
+    _arguments.vector(name, "threshold", threshold, a.size(1), a.device)
+    return BitTensor._trusted(_OPS.add_ffb(a, b, threshold), a.size(1))
+
+
+def fff(a: Tensor, b: Tensor) -> Tensor:
+    """``torch.add(a, b)``, with gradients."""
+    return torch.add(a, b)
+
+
+def _bits(name: str, a: BitTensor, b: BitTensor) -> None:
+    _arguments.bit_matrix(name, "a", a)
+    _arguments.bit_matrix(name, "b", b)
+    _same_shape(name, a.shape, b.shape)
+    _arguments.same_device(name, "b", b.words.device, a.words.device)
+
+
+def _same_shape(name: str, a: torch.Size, b: torch.Size) -> None:
+    check_value(a == b, lambda: f"{name}: b must have shape {list(a)} like a, got {list(b)}")

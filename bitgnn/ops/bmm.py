@@ -1,0 +1,222 @@
+"""BMM.xyz: the seven binary matrix products, letters for activation, weight and output.
+
+F stands for a full-precision operand or result (a tensor), B for bits (a ``BitTensor``). ``x`` is
+``[N, K]``, ``w`` ``[M, K]`` as in ``torch.nn.Linear``, the result ``[N, M]``. ``dot`` is the sum of
+the products of +-1 values, an exact integer.
+
+- F operands are binarised inside: ``sgn(x - x_threshold)``, ``sgn(w)``; with ``scale`` the mean
+  magnitude of each row (of ``(x - x_threshold) * x_gain`` for x) is taken in the same pass. B
+  operands bring the scale they hold, if any.
+- z = F: float32 ``(x_scale[i] * w_scale[o]) * dot + bias[o]``; scales are left out with
+  ``scale=False``; ``integer=True`` returns ``dot`` as int32.
+- z = B: bit of ``result >= threshold[o]`` (0 without one), turned round where ``flip[o]``. Without
+  bias and threshold no scale is computed, as a positive one cannot change the bit.
+
+Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
+kernel runs. ``bias``, ``threshold``, ``x_threshold`` and ``x_gain`` are float32 vectors, ``flip``
+a bool one. Operators are for inference: results carry no gradient. Source: BitGNN, section 3.
+"""
+
+import torch
+from torch import Tensor
+
+from bitgnn.bits import BitTensor
+from bitgnn.ops import _arguments
+
+_OPS = torch.ops.bitgnn
+
+
+def bbb(
+    x: BitTensor,
+    w: BitTensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+) -> BitTensor:
+    """Bits times bits to bits; see the module for formula, shapes and errors."""
+    name = "bmm.bbb"
+    rows = _bits_bits(name, x, w)
+    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
+    x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
+    words = _OPS.bmm_bbb(x.words, w.words, x.size, x_scale, w_scale, bias, threshold, flip)
+    return BitTensor._trusted(words, rows)
+
+
+def bbf(
+    x: BitTensor,
+    w: BitTensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """Bits times bits to float32 or int32; see the module for formula, shapes and errors."""
+    name = "bmm.bbf"
+    rows = _bits_bits(name, x, w)
+    _float_epilogue(name, rows, x.device, bias, integer)
+    x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
+    result: Tensor = _OPS.bmm_bbf(x.words, w.words, x.size, x_scale, w_scale, bias, integer)
+    return result
+
+
+def fbb(
+    x: Tensor,
+    w: BitTensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    x_threshold: Tensor | None = None,
+    x_gain: Tensor | None = None,
+    check_finite: bool = False,
+) -> BitTensor:
+    """Floats times bits to bits; see the module for formula, shapes and errors."""
+    name = "bmm.fbb"
+    rows = _floats_bits(name, x, w, x_threshold, x_gain, check_finite)
+    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
+    words = _OPS.bmm_fbb(x, w.words, w.scale, bias, threshold, flip, x_threshold, x_gain, scale)
+    return BitTensor._trusted(words, rows)
+
+
+def fbf(
+    x: Tensor,
+    w: BitTensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    x_threshold: Tensor | None = None,
+    x_gain: Tensor | None = None,
+    integer: bool = False,
+    check_finite: bool = False,
+) -> Tensor:
+    """Floats times bits to float32 or int32; see the module for formula, shapes and errors."""
+    name = "bmm.fbf"
+    rows = _floats_bits(name, x, w, x_threshold, x_gain, check_finite)
+    _float_epilogue(name, rows, x.device, bias, integer)
+    scale = scale and not integer
+    result: Tensor = _OPS.bmm_fbf(
+        x, w.words, w.scale if scale else None, bias, x_threshold, x_gain, scale, integer
+    )
+    return result
+
+
+def bfb(
+    x: BitTensor,
+    w: Tensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    check_finite: bool = False,
+) -> BitTensor:
+    """Bits times floats to bits; see the module for formula, shapes and errors."""
+    name = "bmm.bfb"
+    rows = _bits_floats(name, x, w, check_finite)
+    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
+    words = _OPS.bmm_bfb(x.words, w, x.scale, bias, threshold, flip, scale)
+    return BitTensor._trusted(words, rows)
+
+
+def bff(
+    x: BitTensor,
+    w: Tensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    integer: bool = False,
+    check_finite: bool = False,
+) -> Tensor:
+    """Bits times floats to float32 or int32; see the module for formula, shapes and errors."""
+    name = "bmm.bff"
+    rows = _bits_floats(name, x, w, check_finite)
+    _float_epilogue(name, rows, x.device, bias, integer)
+    scale = scale and not integer
+    result: Tensor = _OPS.bmm_bff(x.words, w, x.scale if scale else None, bias, scale, integer)
+    return result
+
+
+def ffb(
+    x: Tensor,
+    w: Tensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    x_threshold: Tensor | None = None,
+    x_gain: Tensor | None = None,
+    check_finite: bool = False,
+) -> BitTensor:
+    """Floats times floats to bits; see the module for formula, shapes and errors."""
+    name = "bmm.ffb"
+    _arguments.float_matrix(name, "x", x, check_finite)
+    _arguments.float_matrix(name, "w", w, check_finite)
+    size, rows = x.size(1), w.size(0)
+    _arguments.same_features(name, "w", w.size(1), size)
+    _arguments.same_device(name, "w", w.device, x.device)
+    _arguments.vector(name, "x_threshold", x_threshold, size, x.device)
+    _arguments.vector(name, "x_gain", x_gain, size, x.device)
+    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
+    words = _OPS.bmm_ffb(x, w, bias, threshold, flip, x_threshold, x_gain, scale)
+    return BitTensor._trusted(words, rows)
+
+
+def _bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
+    """Check both operands; rows of the weight."""
+    _arguments.bit_matrix(name, "x", x)
+    _arguments.bit_matrix(name, "w", w)
+    _arguments.same_features(name, "w", w.size, x.size)
+    _arguments.same_device(name, "w", w.words.device, x.words.device)
+    return w.words.size(0)
+
+
+def _floats_bits(
+    name: str,
+    x: Tensor,
+    w: BitTensor,
+    x_threshold: Tensor | None,
+    x_gain: Tensor | None,
+    check_finite: bool,
+) -> int:
+    """Check both operands; rows of the weight."""
+    _arguments.float_matrix(name, "x", x, check_finite)
+    _arguments.bit_matrix(name, "w", w)
+    size = x.size(1)
+    _arguments.same_features(name, "w", w.size, size)
+    _arguments.same_device(name, "w", w.words.device, x.device)
+    _arguments.vector(name, "x_threshold", x_threshold, size, x.device)
+    _arguments.vector(name, "x_gain", x_gain, size, x.device)
+    return w.words.size(0)
+
+
+def _bits_floats(name: str, x: BitTensor, w: Tensor, check_finite: bool) -> int:
+    """Check both operands; rows of the weight."""
+    _arguments.bit_matrix(name, "x", x)
+    _arguments.float_matrix(name, "w", w, check_finite)
+    _arguments.same_features(name, "w", w.size(1), x.size)
+    _arguments.same_device(name, "w", w.device, x.words.device)
+    return w.size(0)
+
+
+def _bit_epilogue(
+    name: str,
+    rows: int,
+    device: torch.device,
+    bias: Tensor | None,
+    threshold: Tensor | None,
+    flip: Tensor | None,
+) -> None:
+    _arguments.vector(name, "bias", bias, rows, device)
+    _arguments.vector(name, "threshold", threshold, rows, device)
+    _arguments.vector(name, "flip", flip, rows, device, torch.bool)
+
+
+def _float_epilogue(
+    name: str, rows: int, device: torch.device, bias: Tensor | None, integer: bool
+) -> None:
+    _arguments.vector(name, "bias", bias, rows, device)
+    _arguments.no_bias_with_integer(name, bias, integer)

@@ -1,0 +1,240 @@
+"""BSpMM.xyz: the eight binary sparse products, letters for activation, adjacency and output.
+
+``x`` is ``[N, K]``, the adjacency ``[M, N]`` (rows: destinations), the result ``[M, K]``. Letters
+name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency``).
+
+- y = B, x = F: ``row[i] * sum_j(pattern[i, j] * (col[j] * x[j])) + bias[k]``, float32.
+- y = B, x = B: ``row[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum of the
+  neighbours' +-1 values. Neither ``col`` nor a scale of ``x`` can act on bits: they are left out
+  (the paper's "bin" approximation; ``bff`` is the exact alternative).
+- y = F: ``sum_e(values[e] * x[indices[e]]) + bias[k]``, float32, for a torch sparse CSR or COO
+  tensor or a ``torch_sparse.SparseTensor``. A scale of bits ``x`` takes part. CSR with int32
+  indices and float32 values is read as it is; other forms are converted on every call.
+- z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
+
+Bits times bits may choose ``layout`` "csr" or "blocked" (method "carry_save") or "frdc" (methods
+"if_else", "and_andnot", "and_degree", the three ways to reconcile 0/1 with +-1); results are the
+same. FRDC cannot hold duplicate edges: CSR then serves, with a warning.
+
+Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
+kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results
+carry no gradient. Source: BitGNN, section 3.2.
+"""
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.ops import _arguments
+from bitgnn.ops._adjacency import FRDC_METHODS, choose_layout, compressed_rows
+
+_OPS = torch.ops.bitgnn
+
+
+def bbb(
+    x: BitTensor,
+    adjacency: BitAdjacency,
+    *,
+    threshold: Tensor | None = None,
+    method: str | None = None,
+    layout: str | None = None,
+) -> BitTensor:
+    """Bits over a pattern to bits; see the module for formula, shapes and errors."""
+    name = "bspmm.bbb"
+    _bits_pattern(name, x, adjacency)
+    size, row = x.size, adjacency.row
+    _arguments.vector(name, "threshold", threshold, size, x.device)
+    layout, method = choose_layout(name, adjacency, layout, method)
+    if layout == "csr":
+        words = _OPS.bspmm_bbb(x.words, size, adjacency.rowptr, adjacency.indices, row, threshold)
+    elif layout == "blocked":
+        blocks = adjacency.blocked()
+        words = _OPS.bspmm_bbb_blocked(
+            x.words,
+            size,
+            blocks.block_rowptr,
+            blocks.local_indices,
+            blocks.block_size,
+            row,
+            threshold,
+        )
+    else:
+        tiles = adjacency.frdc()
+        assert tiles is not None, "choose_layout checked that tiles can hold the edges"
+        words = _OPS.bspmm_bbb_frdc(
+            x.words,
+            size,
+            tiles.tile_rowptr,
+            tiles.tile_cols,
+            tiles.tiles,
+            tiles.num_rows,
+            FRDC_METHODS.index(method),
+            row,
+            threshold,
+        )
+    return BitTensor._trusted(words, size)
+
+
+def bbf(
+    x: BitTensor,
+    adjacency: BitAdjacency,
+    *,
+    bias: Tensor | None = None,
+    integer: bool = False,
+    method: str | None = None,
+    layout: str | None = None,
+) -> Tensor:
+    """Bits over a pattern to float32, or with ``integer`` to the int32 sums; see the module."""
+    name = "bspmm.bbf"
+    _bits_pattern(name, x, adjacency)
+    size, row = x.size, None if integer else adjacency.row
+    _arguments.vector(name, "bias", bias, size, x.device)
+    _arguments.no_bias_with_integer(name, bias, integer)
+    layout, method = choose_layout(name, adjacency, layout, method)
+    result: Tensor
+    if layout == "csr":
+        result = _OPS.bspmm_bbf(
+            x.words, size, adjacency.rowptr, adjacency.indices, row, bias, integer
+        )
+    elif layout == "blocked":
+        blocks = adjacency.blocked()
+        result = _OPS.bspmm_bbf_blocked(
+            x.words,
+            size,
+            blocks.block_rowptr,
+            blocks.local_indices,
+            blocks.block_size,
+            row,
+            bias,
+            integer,
+        )
+    else:
+        tiles = adjacency.frdc()
+        assert tiles is not None, "choose_layout checked that tiles can hold the edges"
+        result = _OPS.bspmm_bbf_frdc(
+            x.words,
+            size,
+            tiles.tile_rowptr,
+            tiles.tile_cols,
+            tiles.tiles,
+            tiles.num_rows,
+            FRDC_METHODS.index(method),
+            row,
+            bias,
+            integer,
+        )
+    return result
+
+
+def fbb(
+    x: Tensor,
+    adjacency: BitAdjacency,
+    *,
+    threshold: Tensor | None = None,
+    check_finite: bool = False,
+) -> BitTensor:
+    """Floats over a pattern to bits; see the module for formula, shapes and errors."""
+    name = "bspmm.fbb"
+    _floats_pattern(name, x, adjacency, check_finite)
+    _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
+    words = _OPS.bspmm_fbb(
+        x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, threshold
+    )
+    return BitTensor._trusted(words, x.size(1))
+
+
+def fbf(
+    x: Tensor,
+    adjacency: BitAdjacency,
+    *,
+    bias: Tensor | None = None,
+    check_finite: bool = False,
+) -> Tensor:
+    """Floats over a pattern to float32; see the module for formula, shapes and errors."""
+    name = "bspmm.fbf"
+    _floats_pattern(name, x, adjacency, check_finite)
+    _arguments.vector(name, "bias", bias, x.size(1), x.device)
+    result: Tensor = _OPS.bspmm_fbf(
+        x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, bias
+    )
+    return result
+
+
+def bfb(x: BitTensor, adjacency: Tensor, *, threshold: Tensor | None = None) -> BitTensor:
+    """Bits over a float matrix to bits; see the module for formula, shapes and errors."""
+    name = "bspmm.bfb"
+    _arguments.bit_matrix(name, "x", x)
+    rowptr, indices, values = compressed_rows(name, adjacency, x.words.size(0), x.device)
+    _arguments.vector(name, "threshold", threshold, x.size, x.device)
+    words = _OPS.bspmm_bfb(x.words, x.size, rowptr, indices, values, x.scale, threshold)
+    return BitTensor._trusted(words, x.size)
+
+
+def bff(x: BitTensor, adjacency: Tensor, *, bias: Tensor | None = None) -> Tensor:
+    """Bits over a float matrix to float32; see the module for formula, shapes and errors."""
+    name = "bspmm.bff"
+    _arguments.bit_matrix(name, "x", x)
+    rowptr, indices, values = compressed_rows(name, adjacency, x.words.size(0), x.device)
+    _arguments.vector(name, "bias", bias, x.size, x.device)
+    result: Tensor = _OPS.bspmm_bff(x.words, x.size, rowptr, indices, values, x.scale, bias)
+    return result
+
+
+def ffb(
+    x: Tensor,
+    adjacency: Tensor,
+    *,
+    threshold: Tensor | None = None,
+    check_finite: bool = False,
+) -> BitTensor:
+    """Floats over a float matrix to bits; see the module for formula, shapes and errors."""
+    name = "bspmm.ffb"
+    _arguments.float_matrix(name, "x", x, check_finite)
+    rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
+    _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
+    return BitTensor._trusted(_OPS.bspmm_ffb(x, rowptr, indices, values, threshold), x.size(1))
+
+
+def fff(
+    x: Tensor,
+    adjacency: Tensor,
+    *,
+    bias: Tensor | None = None,
+    check_finite: bool = False,
+) -> Tensor:
+    """Floats over a float matrix to float32; see the module for formula, shapes and errors."""
+    name = "bspmm.fff"
+    _arguments.float_matrix(name, "x", x, check_finite)
+    rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
+    _arguments.vector(name, "bias", bias, x.size(1), x.device)
+    result: Tensor = _OPS.bspmm_fff(x, rowptr, indices, values, bias)
+    return result
+
+
+def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
+    _arguments.bit_matrix(name, "x", x)
+    _pattern(name, adjacency, x.words.size(0), x.words.device)
+
+
+def _floats_pattern(name: str, x: Tensor, adjacency: BitAdjacency, check_finite: bool) -> None:
+    _arguments.float_matrix(name, "x", x, check_finite)
+    _pattern(name, adjacency, x.size(0), x.device)
+
+
+def _pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+    check_type(
+        isinstance(adjacency, BitAdjacency),
+        lambda: (
+            f"{name}: adjacency must be a BitAdjacency (its letter is B), "
+            f"got {name_type(adjacency)}"
+        ),
+    )
+    check_value(
+        adjacency.num_cols == rows,
+        lambda: (
+            f"{name}: adjacency must have {rows} columns like the rows of x, "
+            f"got {adjacency.num_cols}"
+        ),
+    )
+    _arguments.same_device(name, "adjacency", adjacency.indices.device, device)

@@ -1,0 +1,57 @@
+"""Packing floats into bits and back."""
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_value
+from bitgnn.bits import BitTensor
+from bitgnn.ops import _arguments
+
+
+def pack(
+    x: Tensor,
+    *,
+    threshold: Tensor | None = None,
+    scale: str | None = None,
+    gain: Tensor | None = None,
+    check_finite: bool = False,
+) -> BitTensor:
+    """Bits of ``x >= threshold`` (0 without one) with, where asked for, the mean of each row.
+
+    With ``threshold`` t and ``gain`` g the scale is the mean of ``|(x - t) * g|`` over a row: what
+    ``sgn`` and scale of a batch-normalised row are. Inference only: results carry no gradient.
+
+    Args:
+        x: ``[N, K]``, any floating-point dtype; float64 is compared in float64.
+        threshold: float32 ``[K]``.
+        scale: None or "mean".
+        gain: float32 ``[K]``; enters the scale only.
+        check_finite: raise where ``x`` holds NaN (which packs to 0) or infinity.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a shape, device or option is wrong.
+    """
+    name = "pack"
+    _arguments.float_matrix(name, "x", x, check_finite)
+    size = x.size(1)
+    _arguments.vector(name, "threshold", threshold, size, x.device)
+    _arguments.vector(name, "gain", gain, size, x.device)
+    check_value(
+        scale in (None, "mean"), lambda: f"{name}: scale must be None or 'mean', got {scale!r}"
+    )
+    if scale is None:
+        check_value(gain is None, lambda: f"{name}: gain must be None without scale='mean'")
+        return BitTensor._trusted(torch.ops.bitgnn.pack(x, threshold), size)
+    words, means = torch.ops.bitgnn.pack_scaled(x, threshold, gain)
+    return BitTensor._trusted(words, size, means)
+
+
+def unpack(x: BitTensor) -> Tensor:
+    """Float32 ``[N, K]``: +-1, or +-scale where ``x`` has a scale.
+
+    Raises:
+        TypeError: ``x`` is no BitTensor.
+    """
+    _arguments.bit_matrix("unpack", "x", x)
+    return x.to_float()
