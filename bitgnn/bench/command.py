@@ -46,7 +46,10 @@ def parse(description: str, name: str, argv: Sequence[str] | None) -> argparse.N
 
 
 def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, Any]:
-    """What a benchmark found together with what it ran on and how."""
+    """What a benchmark found together with what it ran on and how; quick runs have no goals."""
+    if arguments.quick:
+        for entry in [*body["results"], *body.get("memory", [])]:
+            entry["target"] = None
     settings = {
         "threads": arguments.threads,
         "repeats": arguments.repeats,

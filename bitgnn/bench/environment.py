@@ -54,11 +54,20 @@ def _git(*arguments: str) -> str | None:
     return run.stdout.strip() if run.returncode == 0 else None
 
 
+def _busy_percent() -> float | None:
+    try:
+        import psutil
+    except ImportError:
+        return None
+    return float(psutil.cpu_percent(interval=0.5))
+
+
 def environment() -> dict[str, Any]:
     """A JSON-ready record of the machine, the software and the moment.
 
     The commit and its ``dirty`` flag are those of the current directory, None outside a git
-    repository; ``load_average`` above ``cores`` says that something else was running.
+    repository. ``busy_percent`` is how busy all cores are with others' work, measured while this
+    process sleeps for half a second; None without psutil (extra ``bench``).
     """
     changes = _git("status", "--porcelain", "--", ".", *GENERATED)
     return {
@@ -66,7 +75,7 @@ def environment() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "load_average": list(os.getloadavg()),
+        "busy_percent": _busy_percent(),
         "capability": _library.library_info().cpu_capability,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -18,6 +18,7 @@ from bitgnn.bench.cases import Case, Skipped
 from bitgnn.bench.graphs import Graph, load_flickr, power_law_graph
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import add, bmm, bspmm, concat
+from bitgnn.ops._adjacency import METHODS
 
 SEED = 0
 PACK_BYTES = 100_000_000
@@ -25,7 +26,7 @@ PACK_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the operands are; ``quick`` ones only show that everything runs."""
+    """How large the operands are; the quick ones only show that everything runs."""
 
     pack_bytes: int = PACK_BYTES
     cube: int = 2048
@@ -272,7 +273,7 @@ def _bspmm_variants(graph: Graph, size: int) -> Iterator[Case]:
     values = _edge_values(adjacency, graph)
     matrix = _torch_csr(graph, values, torch.int32)
     x, bits = _signs(graph.num_nodes, size)
-    variants = {
+    variants: dict[str, Callable[[], Any]] = {
         "BBB": lambda: bspmm.bbb(bits, adjacency),
         "BBF": lambda: bspmm.bbf(bits, adjacency),
         "FBB": lambda: bspmm.fbb(x, adjacency),
@@ -282,6 +283,11 @@ def _bspmm_variants(graph: Graph, size: int) -> Iterator[Case]:
         "FFB": lambda: bspmm.ffb(x, matrix),
         "FFF": lambda: bspmm.fff(x, matrix),
     }
+    for layout, methods in METHODS.items():
+        for method in methods:
+            choice = {"layout": layout, "method": method}
+            variants[f"BBB {layout} {method}"] = partial(bspmm.bbb, bits, adjacency, **choice)
+            variants[f"BBF {layout} {method}"] = partial(bspmm.bbf, bits, adjacency, **choice)
     baselines = _sparse_baselines(graph, values, x)
     for letters, ours in variants.items():
         yield Case("BSpMM variants", f"{letters}, H = {size}, {graph.name}", ours, baselines)

@@ -110,10 +110,16 @@ def bar_chart(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     positions = range(len(labels))
-    axes.barh(positions, ratios, color="#4c78a8", height=0.7)
+    widths = [ratio - 1.0 for ratio in ratios]
+    axes.barh(positions, widths, left=1.0, color="#4c78a8", height=0.7)
     for position, ratio, target in zip(positions, ratios, targets, strict=True):
         axes.annotate(
-            format_ratio(ratio), (ratio, position), (3, 0), textcoords="offset points", va="center"
+            format_ratio(ratio),
+            (max(ratio, 1.0), position),
+            (3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
         )
         if target is not None:
             axes.vlines(target, position - 0.45, position + 0.45, color="#e45756", label="goal")
@@ -121,7 +127,7 @@ def bar_chart(
     axes.set_xscale("log")
     axes.set_yticks(positions, labels, fontsize=8)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.12, y=0.02)
     axes.set_xlabel("times faster than the best baseline")
     axes.set_title(title, fontsize=10)
     goals = [line for line in axes.collections if line.get_label() == "goal"]
