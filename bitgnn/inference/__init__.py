@@ -1,0 +1,16 @@
+"""Frozen models: packed weights, thresholds, checkpoints and their memory."""
+
+from bitgnn.inference.checkpoint import load, save
+from bitgnn.inference.fold import fold_batch_norm
+from bitgnn.inference.freeze_gcn import freeze_gcn
+from bitgnn.inference.frozen_gcn import FrozenGCN, FrozenGCNLayer, GraphOptions
+
+__all__ = [
+    "FrozenGCN",
+    "FrozenGCNLayer",
+    "GraphOptions",
+    "fold_batch_norm",
+    "freeze_gcn",
+    "load",
+    "save",
+]

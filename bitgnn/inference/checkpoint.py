@@ -1,0 +1,142 @@
+"""Checkpoints of frozen models: a safetensors file and a JSON that vouches for it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+
+from bitgnn.inference.frozen_gcn import FrozenGCN
+
+__all__ = ["load", "save"]
+
+FORMAT_VERSION = 1
+DESCRIPTION_FILE = "model.json"
+KINDS = {FrozenGCN.kind: FrozenGCN}
+
+
+def save(model: FrozenGCN, path: str | os.PathLike[str]) -> Path:
+    """Write a frozen model into a folder, nothing pickled.
+
+    ``weights-<digest>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
+    sizes, letters, and name and SHA-256 of the tensor file. The JSON is renamed into place last,
+    so the folder holds the old model or the new one, never a mixture.
+
+    Args:
+        model: result of :func:`bitgnn.freeze`.
+        path: folder to create or to overwrite the model in.
+
+    Returns:
+        The folder.
+
+    Raises:
+        TypeError: ``model`` is not a frozen model.
+        OSError: the folder cannot be written.
+    """
+    if type(model) not in KINDS.values():
+        raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    data = safetensors.torch.save(state)
+    digest = hashlib.sha256(data).hexdigest()
+    weights = f"weights-{digest[:12]}.safetensors"
+    description = {
+        "format": FORMAT_VERSION,
+        "kind": model.kind,
+        **model.description(),
+        "tensors": {"file": weights, "bytes": len(data), "sha256": digest},
+    }
+    _write(folder / weights, data)
+    _write(folder / DESCRIPTION_FILE, json.dumps(description, indent=2).encode() + b"\n")
+    for stale in folder.glob("weights-*.safetensors"):
+        if stale.name != weights:
+            stale.unlink()
+    return folder
+
+
+def load(path: str | os.PathLike[str]) -> FrozenGCN:
+    """Read a frozen model written by :func:`save`, on the CPU.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The model.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at ``path``.
+        ValueError: the checkpoint is truncated, altered, or of an unknown format.
+    """
+    folder = Path(path)
+    description = _read_description(folder)
+    entry = description["tensors"]
+    try:
+        data = (folder / entry["file"]).read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{folder}: damaged checkpoint, {entry['file']} is missing") from None
+    if len(data) != entry["bytes"]:
+        raise ValueError(
+            f"{folder}: damaged checkpoint, {entry['file']} has {len(data)} bytes, "
+            f"{entry['bytes']} were written"
+        )
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise ValueError(f"{folder}: damaged checkpoint, {entry['file']} was altered")
+    try:
+        tensors = safetensors.torch.load(data)
+        return KINDS[description["kind"]].from_description(description, tensors)
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder}: damaged checkpoint, {error}") from error
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    """The JSON with every entry :func:`load` relies on checked."""
+    file = folder / DESCRIPTION_FILE
+    try:
+        text = file.read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"{folder}: no checkpoint here ({file.name} is missing)") from None
+    try:
+        description = json.loads(text)
+    except ValueError:
+        raise ValueError(f"{folder}: damaged checkpoint, {file.name} is not whole JSON") from None
+    if not isinstance(description, dict) or "format" not in description:
+        raise ValueError(f"{folder}: {file.name} is not a bitgnn checkpoint")
+    if description["format"] != FORMAT_VERSION:
+        raise ValueError(
+            f"{folder}: checkpoint format {description['format']!r} is unknown, "
+            f"this version reads {FORMAT_VERSION}"
+        )
+    if description.get("kind") not in KINDS:
+        raise ValueError(
+            f"{folder}: model kind {description.get('kind')!r} is unknown, "
+            f"known are {sorted(KINDS)}"
+        )
+    entry = description.get("tensors")
+    if not isinstance(entry, dict) or not {"file", "bytes", "sha256"} <= entry.keys():
+        raise ValueError(f"{folder}: damaged checkpoint, {file.name} names no tensor file")
+    # A plain name only: a checkpoint must not reach outside its folder.
+    if not isinstance(entry["file"], str) or Path(entry["file"]).name != entry["file"]:
+        raise ValueError(f"{folder}: damaged checkpoint, {entry['file']!r} is no file name")
+    return description
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file so that it appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

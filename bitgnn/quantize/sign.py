@@ -1,0 +1,79 @@
+"""The sign function of binary networks with its surrogate gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["Surrogate", "binary_sign", "sgn", "surrogate_slope"]
+
+Surrogate = Literal["ste", "approx"]
+
+
+def sgn(x: Tensor) -> Tensor:
+    """Sign with two values: ``+1`` where ``x >= 0``, else ``-1`` (0 gives +1, NaN gives -1).
+
+    Args:
+        x: floating-point tensor of any shape.
+
+    Returns:
+        Tensor of the shape, dtype and device of ``x``; no gradient flows through it.
+    """
+    return (x.detach() >= 0).to(x.dtype).mul_(2).sub_(1)
+
+
+def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste") -> Tensor:
+    """Slope used in place of the sign's derivative.
+
+    ``"ste"``: ``1[|x| <= 1]`` (clipped straight-through, Courbariaux et al. 2016).
+    ``"approx"``: ``max(0, 2 - 2|x|)`` (ApproxSign, Liu et al., Bi-Real Net, 2018).
+
+    Args:
+        x: floating-point tensor, the argument of the sign.
+        surrogate: which slope.
+
+    Returns:
+        Tensor like ``x``.
+
+    Raises:
+        ValueError: ``surrogate`` is neither of the two.
+    """
+    if surrogate == "ste":
+        return (x.abs() <= 1).to(x.dtype)
+    if surrogate == "approx":
+        return (2 - 2 * x.abs()).clamp_(min=0)
+    raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
+
+
+class _Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, surrogate: Surrogate) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.surrogate = surrogate
+        return sgn(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grad * surrogate_slope(x, ctx.surrogate), None
+
+
+def binary_sign(x: Tensor, surrogate: Surrogate = "ste") -> Tensor:
+    """``sgn(x)`` whose gradient is ``grad * surrogate_slope(x)``.
+
+    Args:
+        x: floating-point tensor of any shape.
+        surrogate: ``"ste"`` or ``"approx"``, see :func:`surrogate_slope`.
+
+    Returns:
+        Tensor of +1 and -1 like ``x``.
+
+    Raises:
+        ValueError: ``surrogate`` is neither of the two.
+    """
+    if surrogate not in ("ste", "approx"):
+        raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
+    out: Tensor = _Sign.apply(x, surrogate)
+    return out
