@@ -48,6 +48,9 @@ def choose_layout(
             stacklevel=3,
         )
         return "csr", METHODS["csr"][-1]
+    if layout == "blocked" and adjacency.num_cols == 0:
+        # Operators count the rows of a blocked layout by its blocks of columns.
+        return "csr", METHODS["csr"][-1]
     return layout, valid[-1] if method is None else method
 
 

@@ -42,7 +42,8 @@ def ffb(
     _same_shape(name, a.shape, b.shape)
     _arguments.same_device(name, "b", b.device, a.device)
     _arguments.vector(name, "threshold", threshold, a.size(1), a.device)
-    return BitTensor._trusted(_OPS.add_ffb(a, b, threshold), a.size(1))
+    words = _OPS.add_ffb(a.to(torch.float32), b.to(torch.float32), threshold)
+    return BitTensor._trusted(words, a.size(1))
 
 
 def fff(a: Tensor, b: Tensor) -> Tensor:

@@ -14,7 +14,9 @@ name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency
 
 Bits times bits may choose ``layout`` "csr" or "blocked" (method "carry_save") or "frdc" (methods
 "if_else", "and_andnot", "and_degree", the three ways to reconcile 0/1 with +-1); results are the
-same. FRDC cannot hold duplicate edges: CSR then serves, with a warning.
+same. FRDC cannot hold duplicate edges: CSR then serves, with a warning. A layout other than CSR is
+built on its first use: call ``adjacency.frdc()`` or ``adjacency.blocked()`` before
+``torch.compile``, CUDA graph capture or timing.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results
@@ -136,7 +138,7 @@ def fbb(
 ) -> BitTensor:
     """Floats over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.fbb"
-    _floats_pattern(name, x, adjacency, check_finite)
+    x = _floats_pattern(name, x, adjacency, check_finite)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     words = _OPS.bspmm_fbb(
         x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, threshold
@@ -153,7 +155,7 @@ def fbf(
 ) -> Tensor:
     """Floats over a pattern to float32; see the module for formula, shapes and errors."""
     name = "bspmm.fbf"
-    _floats_pattern(name, x, adjacency, check_finite)
+    x = _floats_pattern(name, x, adjacency, check_finite)
     _arguments.vector(name, "bias", bias, x.size(1), x.device)
     result: Tensor = _OPS.bspmm_fbf(
         x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, bias
@@ -193,7 +195,9 @@ def ffb(
     _arguments.float_matrix(name, "x", x, check_finite)
     rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
-    return BitTensor._trusted(_OPS.bspmm_ffb(x, rowptr, indices, values, threshold), x.size(1))
+    return BitTensor._trusted(
+        _OPS.bspmm_ffb(x.to(torch.float32), rowptr, indices, values, threshold), x.size(1)
+    )
 
 
 def fff(
@@ -208,7 +212,7 @@ def fff(
     _arguments.float_matrix(name, "x", x, check_finite)
     rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
     _arguments.vector(name, "bias", bias, x.size(1), x.device)
-    result: Tensor = _OPS.bspmm_fff(x, rowptr, indices, values, bias)
+    result: Tensor = _OPS.bspmm_fff(x.to(torch.float32), rowptr, indices, values, bias)
     return result
 
 
@@ -217,9 +221,11 @@ def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
     _pattern(name, adjacency, x.words.size(0), x.words.device)
 
 
-def _floats_pattern(name: str, x: Tensor, adjacency: BitAdjacency, check_finite: bool) -> None:
+def _floats_pattern(name: str, x: Tensor, adjacency: BitAdjacency, check_finite: bool) -> Tensor:
+    """Check both operands; x in float32, in which sums are taken."""
     _arguments.float_matrix(name, "x", x, check_finite)
     _pattern(name, adjacency, x.size(0), x.device)
+    return x.to(torch.float32)
 
 
 def _pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:

@@ -33,7 +33,7 @@ def bbf(a: BitTensor, b: BitTensor) -> Tensor:
 def ffb(
     a: Tensor, b: Tensor, *, threshold: Tensor | None = None, check_finite: bool = False
 ) -> BitTensor:
-    """Bits of ``[a, b] >= threshold``; see the module."""
+    """Bits of ``[a, b] >= threshold``, compared in float32; see the module."""
     name = "concat.ffb"
     _arguments.float_matrix(name, "a", a, check_finite)
     _arguments.float_matrix(name, "b", b, check_finite)
@@ -41,7 +41,8 @@ def ffb(
     _arguments.same_device(name, "b", b.device, a.device)
     size = a.size(1) + b.size(1)
     _arguments.vector(name, "threshold", threshold, size, a.device)
-    return BitTensor._trusted(_OPS.concat_ffb(a, b, threshold), size)
+    words = _OPS.concat_ffb(a.to(torch.float32), b.to(torch.float32), threshold)
+    return BitTensor._trusted(words, size)
 
 
 def fff(a: Tensor, b: Tensor) -> Tensor:

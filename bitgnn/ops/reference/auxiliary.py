@@ -53,8 +53,6 @@ def concat_bbf(
 
 
 def concat_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
-    """Words of ``[a, b] >= threshold`` for float a ``[N, Ka]``, b ``[N, Kb]``."""
-    size = a.size(1)
-    a_threshold = None if threshold is None else threshold[:size]
-    b_threshold = None if threshold is None else threshold[size:]
-    return to_words(torch.cat([binarise(a, a_threshold), binarise(b, b_threshold)], dim=1))
+    """Words of ``[a, b] >= threshold`` for float a ``[N, Ka]``, b ``[N, Kb]``, as float32."""
+    joined = torch.cat([a.to(torch.float32), b.to(torch.float32)], dim=1)
+    return to_words(binarise(joined, threshold))

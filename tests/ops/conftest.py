@@ -1,0 +1,160 @@
+"""Random arguments for every operator, and exact comparison with the reference."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bitgnn.bits import BitAdjacency
+from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.pack import to_words
+
+# Half of the drawn numbers lie on this grid, so that ties and exact thresholds occur.
+GRID = 0.5
+
+
+@dataclass
+class Sampler:
+    """Draws arguments of operators from one seeded generator."""
+
+    seed: int = 0
+    special: bool = False
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.seed)
+
+    def integer(self, high: int) -> int:
+        return int(torch.randint(high, (), generator=self.generator))
+
+    def floats(self, *shape: int) -> Tensor:
+        """Normal numbers, half of them rounded to the grid; with NaN and infinities if special."""
+        x = torch.randn(shape, generator=self.generator)
+        rounded = (x / GRID).round() * GRID
+        x = torch.where(torch.rand(shape, generator=self.generator) < 0.5, rounded, x)
+        if self.special and x.numel():
+            for value in (float("nan"), float("inf"), -float("inf"), -0.0):
+                x.view(-1)[self.integer(x.numel())] = value
+        return x
+
+    def matrix(self, rows: int, size: int) -> Tensor:
+        """A float operand in the sampler's dtype, with a row of zeros, at times not contiguous."""
+        x = self.floats(rows, size).to(self.dtype)
+        if rows:
+            x[self.integer(rows)] = 0
+        kind = self.integer(4)
+        if kind == 1:
+            return x.t().contiguous().t()
+        if kind == 2:
+            return torch.cat([x, x], dim=1)[:, :size]
+        if kind == 3:
+            return torch.stack([x, x], dim=2).flatten(1)[:, ::2]
+        return x
+
+    def bits(self, rows: int, size: int) -> Tensor:
+        return to_words(torch.rand(rows, size, generator=self.generator) < 0.5)
+
+    def adjacency(self, rows: int, columns: int, coalesce: bool) -> BitAdjacency:
+        """A random pattern with empty rows, a hub and, unless coalesced, duplicate edges."""
+        edges = 0 if rows == 0 or columns == 0 else self.integer(6 * max(rows, columns))
+        edge_index = torch.stack(
+            [
+                torch.randint(max(1, columns), (edges,), generator=self.generator),
+                torch.randint(max(1, rows), (edges,), generator=self.generator),
+            ]
+        )
+        if edges:
+            edge_index[1, : edges // 3] = rows // 2
+        return BitAdjacency.from_edge_index(edge_index, (rows, columns), coalesce=coalesce)
+
+    def arguments(
+        self, name: str, n: int, k: int, m: int, optional: bool | None = None
+    ) -> dict[str, Any]:
+        """Keyword arguments of operator ``name``; optional tensors all, none or (None) at random.
+
+        For products n, k, m are rows of x, features and rows of w; for aggregations sources,
+        features and destinations; for CONCAT rows and both feature counts.
+        """
+        parameters = inspect.signature(OPERATORS[name]).parameters
+        family, _, rest = name.partition("_")
+        given: dict[str, Any] = {"size": k, "a_size": k, "b_size": m}
+        wide = {"pack": k, "bmm": m, "bspmm": k, "add": k, "concat": k + m}.get(family, k)
+        lengths = {
+            "scale": n, "x_scale": n, "a_scale": n, "b_scale": n, "w_scale": m, "bias": wide,
+            "threshold": wide, "x_threshold": k, "gain": k, "x_gain": k, "col": n, "row": m,
+        }  # fmt: skip
+        operands = {
+            "pack": {"x": (n, k)},
+            "unpack": {"words": (n, k)},
+            "bmm": {"x": (n, k), "w": (m, k)},
+            "bspmm": {"x": (n, k)},
+            "add": {"a": (n, k), "b": (n, k)},
+            "concat": {"a": (n, k), "b": (n, m)},
+        }[family]
+        for place, (operand, shape) in enumerate(operands.items()):
+            packed = family == "unpack" or (family != "pack" and rest[place] == "b")
+            given[operand] = self.bits(*shape) if packed else self.matrix(*shape)
+        if family == "bspmm":
+            given |= self._layout(rest, n, m)
+        if "integer" in parameters:
+            given["integer"] = bool(self.integer(2)) if optional is None else False
+        if parameters.get("scale", None) is not None and parameters["scale"].annotation is bool:
+            given["scale"] = not given.get("integer") and (optional or bool(self.integer(2)))
+        for parameter in parameters.values():
+            left_out = given.get("integer") and parameter.name in (
+                "x_scale", "w_scale", "bias", "row",
+            )  # fmt: skip
+            take = bool(self.integer(2)) if optional is None else optional
+            if parameter.name in given or left_out or not take:
+                continue
+            if parameter.name == "flip":
+                given["flip"] = torch.rand(m, generator=self.generator) < 0.5
+            else:
+                given[parameter.name] = self.floats(lengths[parameter.name])
+        return {key: value for key, value in given.items() if key in parameters}
+
+    def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
+        adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))
+        given: dict[str, Any] = {"num_rows": m, "method": self.integer(3)}
+        if rest.endswith("frdc"):
+            tiles = adjacency.frdc()
+            assert tiles is not None
+            return given | vars(tiles)
+        if rest.endswith("blocked"):
+            return vars(adjacency.blocked(max(1, n // (1 + self.integer(3)))))
+        values = self.floats(adjacency.nnz)
+        return {"rowptr": adjacency.rowptr, "indices": adjacency.indices, "values": values}
+
+
+@pytest.fixture
+def sampler() -> Callable[..., Sampler]:
+    """Make a :class:`Sampler`."""
+    return Sampler
+
+
+@pytest.fixture
+def assert_kernel_equals_reference() -> Callable[..., None]:
+    """Run an operator on a device and the reference on the CPU; they must be equal."""
+
+    def check(name: str, arguments: dict[str, Any], device: torch.device) -> None:
+        expected = OPERATORS[name](**arguments)
+        moved = {
+            key: value.to(device) if isinstance(value, Tensor) else value
+            for key, value in arguments.items()
+        }
+        found = getattr(torch.ops.bitgnn, name)(**moved)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        found = found if isinstance(found, tuple) else (found,)
+        for mine, theirs in zip(found, expected, strict=True):
+            # Bits, integers and, on the CPU, floats too are the same to the last bit.
+            exact = device.type == "cpu" or not theirs.is_floating_point()
+            torch.testing.assert_close(
+                mine.cpu(), theirs, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5,
+                equal_nan=True,
+            )  # fmt: skip
+
+    return check

@@ -1,0 +1,99 @@
+"""Every operator equals its reference, over sizes, dtypes, strides and optional arguments."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitgnn.ops.reference import OPERATORS
+
+SIZES = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 200, 500, 1433]
+# "pack" itself, and every operator with an F among its operands' letters.
+FLOAT_OPERANDS = [
+    name
+    for name in OPERATORS
+    if name != "unpack" and (name.startswith("pack") or "f" in name.split("_")[1][:2])
+]
+# Aggregation, ADD and CONCAT take float32 only; their Python functions convert.
+ANY_DTYPE = [n for n in FLOAT_OPERANDS if not n.startswith(("bspmm", "add", "concat"))]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes(name, size, device, sampler, assert_kernel_equals_reference):
+    draw = sampler(seed=size)
+    for n, m in [(5, 7), (33, 40)]:
+        for optional in (False, True, None):
+            arguments = draw.arguments(name, n, size, m, optional)
+            assert_kernel_equals_reference(name, arguments, device)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(("n", "m"), [(1, 0), (1, 1), (0, 0), (0, 3), (129, 65), (3, 200)])
+def test_rows(name, n, m, device, sampler, assert_kernel_equals_reference):
+    if name.endswith("blocked") and n == 0:
+        pytest.skip("without columns there are no blocks to count rows by")
+    for seed in range(4):
+        arguments = sampler(seed=seed).arguments(name, n, 70, m)
+        assert_kernel_equals_reference(name, arguments, device)
+
+
+@pytest.mark.parametrize("name", FLOAT_OPERANDS)
+def test_nan_and_infinity(name, device, sampler, assert_kernel_equals_reference):
+    for seed in range(6):
+        arguments = sampler(seed=seed, special=True).arguments(name, 9, 100, 12)
+        assert_kernel_equals_reference(name, arguments, device)
+
+
+@pytest.mark.parametrize("name", ANY_DTYPE)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_dtypes(name, dtype, device, sampler, assert_kernel_equals_reference):
+    for seed, size in enumerate([1, 31, 64, 100, 257]):
+        arguments = sampler(seed=seed, dtype=dtype).arguments(name, 8, size, 11)
+        assert_kernel_equals_reference(name, arguments, device)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@given(
+    n=st.integers(1, 70),
+    k=st.integers(0, 300),
+    m=st.integers(0, 70),
+    seed=st.integers(0, 10**6),
+    special=st.booleans(),
+)
+def test_property(name, n, k, m, seed, special, sampler, assert_kernel_equals_reference):
+    arguments = sampler(seed=seed, special=special).arguments(name, n, k, m)
+    assert_kernel_equals_reference(name, arguments, torch.device("cpu"))
+
+
+def test_float64_compares_beyond_float32(device):
+    x = torch.tensor([[-1e-60, 1e-60, 0.1, 0.1 + 1e-12]], dtype=torch.float64, device=device)
+    zero = torch.ops.bitgnn.unpack(torch.ops.bitgnn.pack(x), 4)
+    assert zero.tolist() == [[-1.0, 1.0, 1.0, 1.0]]
+    # float32(0.1) lies above the double 0.1 by 1.5e-9, so neither 0.1 reaches it.
+    threshold = torch.full((4,), 0.1, device=device)
+    bits = torch.ops.bitgnn.unpack(torch.ops.bitgnn.pack(x, threshold), 4)
+    assert bits.tolist() == [[-1.0, -1.0, -1.0, -1.0]]
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_row_pointer_dtypes(kind, device, sampler, assert_kernel_equals_reference):
+    pointers = ("rowptr", "tile_rowptr", "block_rowptr")
+    for name in OPERATORS:
+        if name.startswith("bspmm"):
+            arguments = sampler(seed=3).arguments(name, 40, 65, 30)
+            for pointer in pointers:
+                if pointer in arguments:
+                    arguments[pointer] = arguments[pointer].to(getattr(torch, kind))
+            assert_kernel_equals_reference(name, arguments, device)
+
+
+def test_hub_and_large_graph(device, sampler, assert_kernel_equals_reference):
+    # A degree above 255 overflows byte counters; 3000 rows exercise the split over threads.
+    draw = sampler(seed=5)
+    adjacency = draw.adjacency(3000, 2000, coalesce=False)
+    assert int(adjacency.rowptr.diff().max()) > 255
+    x = draw.bits(2000, 65)
+    for name in ("bspmm_bbb", "bspmm_bbf"):
+        arguments = {"x": x, "size": 65, "rowptr": adjacency.rowptr, "indices": adjacency.indices}
+        assert_kernel_equals_reference(name, arguments, device)
