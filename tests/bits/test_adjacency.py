@@ -1,0 +1,224 @@
+"""BitAdjacency: input forms, PyG's normalisation, self loops, duplicates, factors and errors."""
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+from torch_geometric import EdgeIndex
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
+
+from bitgnn import BitAdjacency
+
+# Duplicates (0, 1), a self loop on 2 (twice), node 5 isolated, node 4 without edges into it.
+GRAPH = torch.tensor([[0, 0, 1, 2, 2, 3, 4, 4], [1, 1, 0, 2, 2, 1, 3, 0]])
+NODES = 6
+WEIGHT = torch.tensor([0.5, 1.5, 2.0, 0.25, 0.75, 1.0, 3.0, 0.125])
+
+
+def dense(edge_index, weight=None, num_nodes=NODES):
+    """Dense adjacency with destinations as rows."""
+    if weight is None:
+        weight = torch.ones(edge_index.size(1))
+    return to_dense_adj(edge_index, edge_attr=weight, max_num_nodes=num_nodes)[0].t()
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_sym_is_gcn_norm(loops, duplicates, seed):
+    edge_index, num_nodes = GRAPH, NODES
+    if seed is not None:
+        num_nodes = 50
+        edge_index = torch.randint(50, (2, 120), generator=torch.Generator().manual_seed(seed))
+    if not duplicates:
+        edge_index = torch.unique(edge_index, dim=1)
+    expected = gcn_norm(edge_index, None, num_nodes, add_self_loops=loops, dtype=torch.float32)
+    adjacency = BitAdjacency.from_edge_index(
+        edge_index, num_nodes, normalize="sym", add_self_loops=loops
+    )
+    torch.testing.assert_close(adjacency.to_dense(), dense(*expected, num_nodes))
+    assert adjacency.nnz == expected[0].size(1)
+    assert adjacency.factorization_error == 0
+    # Factors are PyG's own numbers, not merely near them.
+    degree = torch.zeros(num_nodes).index_add_(0, expected[0][1], torch.ones(adjacency.nnz))
+    factor = degree.pow(-0.5).masked_fill(degree == 0, 0)
+    assert torch.equal(adjacency.row, factor)
+    assert torch.equal(adjacency.col, factor)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_sym_with_rank_one_weights_is_gcn_norm(loops):
+    # Loops of weight 1 keep rank one, as left[i] / left[i] is 1.
+    left = torch.tensor([1.0, 2.0, 0.5, 3.0, 5.0, 6.0])
+    loopless = GRAPH[:, GRAPH[0] != GRAPH[1]]
+    weight = left[loopless[1]] / left[loopless[0]]
+    expected = gcn_norm(loopless, weight, NODES, add_self_loops=loops)
+    adjacency = BitAdjacency.from_edge_index(
+        loopless, NODES, weight, normalize="sym", add_self_loops=loops
+    )
+    assert adjacency.factorization_error == 0
+    torch.testing.assert_close(adjacency.to_dense(), dense(*expected))
+
+
+def test_mean(device):
+    adjacency = BitAdjacency.from_edge_index(GRAPH.to(device), NODES, normalize="mean")
+    pattern = dense(GRAPH)
+    degree = pattern.sum(1, keepdim=True)
+    expected = torch.where(degree > 0, pattern / degree, 0)
+    torch.testing.assert_close(adjacency.to_dense().cpu(), expected)
+    assert adjacency.col is None
+    assert adjacency.row[5] == 0
+
+
+def test_self_loops_are_the_remaining_ones():
+    adjacency = BitAdjacency.from_edge_index(GRAPH, NODES, add_self_loops=True)
+    expected, _ = add_remaining_self_loops(GRAPH, None, num_nodes=NODES)
+    assert torch.equal(adjacency.to_dense(), dense(expected))
+    # The last loop's weight is kept, as PyG's indexed assignment does.
+    weight = torch.ones(8)
+    weight[4] = 7
+    adjacency = BitAdjacency.from_edge_index(GRAPH, NODES, weight, add_self_loops=True)
+    expected = dense(*add_remaining_self_loops(GRAPH, weight, num_nodes=NODES))
+    assert expected[2, 2] == 7
+    assert torch.equal(adjacency.to_dense(), expected)
+
+
+def test_duplicates_count_unless_coalesced():
+    assert torch.equal(BitAdjacency.from_edge_index(GRAPH, NODES).to_dense(), dense(GRAPH))
+    coalesced = BitAdjacency.from_edge_index(GRAPH, NODES, coalesce=True)
+    assert torch.equal(coalesced.to_dense(), (dense(GRAPH) > 0).float())
+    assert coalesced.row is None
+    ones = torch.ones(8)
+    weighted = BitAdjacency.from_edge_index(GRAPH[:, :3], 2, ones[:3], coalesce=True)
+    assert weighted.to_dense().tolist() == [[0, 1], [2, 0]]
+
+
+@pytest.mark.parametrize("form", ["int32", "EdgeIndex", "csr", "coo", "csc", "SparseTensor"])
+def test_input_forms(form):
+    expected = BitAdjacency.from_edge_index(torch.unique(GRAPH, dim=1), NODES)
+    edge_index = torch.unique(GRAPH, dim=1)
+    matrix = dense(edge_index)
+    if form == "int32":
+        source = edge_index.int()
+    elif form == "EdgeIndex":
+        source = EdgeIndex(edge_index.contiguous(), sparse_size=(NODES, NODES))
+    elif form == "SparseTensor":
+        reason = "torch_sparse (extra 'sparse') is not installed"
+        sparse = pytest.importorskip("torch_sparse", reason=reason)
+        source = sparse.SparseTensor.from_dense(matrix)
+    else:
+        source = getattr(matrix, f"to_sparse_{form}")()
+    num_nodes = NODES if form == "int32" else None
+    found = BitAdjacency.from_edge_index(source, num_nodes)
+    assert found.shape == (NODES, NODES)
+    assert torch.equal(found.rowptr, expected.rowptr)
+    assert torch.equal(found.indices, expected.indices)
+    assert found.row is None
+    assert found.rowptr.dtype == found.indices.dtype == torch.int32
+
+
+@pytest.mark.parametrize("form", ["csr", "coo", "csc", "SparseTensor"])
+def test_sparse_values_are_weights(form):
+    left, right = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([3.0, 0.5])
+    matrix = left.unsqueeze(1) * right
+    if form == "SparseTensor":
+        reason = "torch_sparse (extra 'sparse') is not installed"
+        sparse = pytest.importorskip("torch_sparse", reason=reason)
+        source = sparse.SparseTensor.from_dense(matrix)
+    else:
+        source = getattr(matrix, f"to_sparse_{form}")()
+    adjacency = BitAdjacency.from_edge_index(source)
+    assert adjacency.shape == (3, 2)
+    torch.testing.assert_close(adjacency.to_dense(), matrix)
+
+
+def test_uncoalesced_coo_keeps_duplicates():
+    source = torch.sparse_coo_tensor(GRAPH.flip(0), torch.ones(8), (NODES, NODES))
+    adjacency = BitAdjacency.from_edge_index(source)
+    assert adjacency.row is None
+    assert torch.equal(adjacency.to_dense(), dense(GRAPH))
+
+
+def test_bipartite_and_inferred_sizes():
+    edge_index = torch.tensor([[0, 4, 2], [1, 0, 1]])
+    adjacency = BitAdjacency.from_edge_index(edge_index, (2, 7), normalize="mean")
+    assert adjacency.shape == (2, 7)
+    assert adjacency.rowptr.tolist() == [0, 1, 3]
+    assert adjacency.indices.tolist() == [4, 0, 2]
+    assert adjacency.row.tolist() == [1.0, 0.5]
+    assert BitAdjacency.from_edge_index(edge_index).shape == (5, 5)
+    source = EdgeIndex(edge_index.contiguous(), sparse_size=(7, 2))
+    assert BitAdjacency.from_edge_index(source).shape == (2, 7)
+    assert BitAdjacency.from_edge_index(torch.zeros(2, 0, dtype=torch.long)).shape == (0, 0)
+
+
+def test_exports(device):
+    adjacency = BitAdjacency.from_edge_index(
+        GRAPH.to(device), NODES, normalize="sym", add_self_loops=True
+    )
+    expected = adjacency.to_dense()
+    torch.testing.assert_close(adjacency.to_torch_csr() @ torch.eye(NODES, device=device), expected)
+    edge_index = adjacency.to_edge_index()
+    again = BitAdjacency.from_edge_index(edge_index, NODES, normalize="sym")
+    assert torch.equal(again.to_dense(), expected)
+    parts = (adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col)
+    assert adjacency.nbytes == sum(part.nbytes for part in parts)
+    assert adjacency.device.type == device.type
+    assert torch.equal(adjacency.to("cpu").to_dense(), expected.cpu())
+    leaves, spec = pytree.tree_flatten(adjacency)
+    assert torch.equal(pytree.tree_unflatten(leaves, spec).to_dense(), expected)
+    assert repr(adjacency).startswith("BitAdjacency(6 x 6, nnz=12, factors=row+col")
+
+
+POINTER, INDICES = torch.tensor([0, 1, 3]), torch.tensor([0, 2, 1], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((POINTER.float(), INDICES, 3), TypeError, "rowptr must be a tensor of torch.int32 or"),
+        ((POINTER, INDICES.long(), 3), TypeError, "indices must be .*int32, got torch.int64"),
+        ((POINTER[:0], INDICES, 3), ValueError, r"rowptr must have shape \[M \+ 1\]"),
+        ((POINTER + 1, INDICES, 3), ValueError, "rowptr must start at 0, got 1"),
+        ((POINTER[:2], INDICES, 3), ValueError, "rowptr must end at the number of edges 3, got 1"),
+        ((torch.tensor([0, 4, 3]), INDICES, 3), ValueError, "rowptr must never fall"),
+        ((POINTER, INDICES, 2), ValueError, r"indices must lie in \[0, 2\).*smallest 0, largest 2"),
+        ((POINTER, -INDICES, 3), ValueError, "indices must lie .* got smallest -2, largest 0"),
+        ((POINTER, INDICES, 3, torch.ones(3)), ValueError, r"row must .* of 2, got shape \[3\]"),
+        ((POINTER, INDICES, 3, None, torch.ones(2)), ValueError, "col must .* of 3"),
+        ((POINTER, INDICES, 3, torch.ones(2).half()), TypeError, "row must be .*float32"),
+        ((POINTER, INDICES.to("meta"), 3), ValueError, "indices must be on cpu like rowptr"),
+    ],
+)
+def test_constructor_errors(arguments, error, message):
+    with pytest.raises(error, match=f"BitAdjacency: {message}"):
+        BitAdjacency(*arguments)
+
+
+EYE = torch.eye(3).to_sparse_coo()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([[0], [1]],), TypeError, "edge_index must be a tensor, .* got list"),
+        ((GRAPH.float(),), TypeError, "edge_index must be int64 or int32, got torch.float32"),
+        ((GRAPH.t(),), ValueError, r"edge_index must have shape \[2, E\], got \[8, 2\]"),
+        ((GRAPH, 4), ValueError, r"edge_index\[0\] .*num_nodes \(sources\) 4, .*largest 4"),
+        ((GRAPH, (2, 6)), ValueError, r"edge_index\[1\] .*\(destinations\) 2, .*largest 3"),
+        ((GRAPH - 1, 6), ValueError, "smallest -1, largest 3"),
+        ((GRAPH, -1), ValueError, "num_nodes must lie in"),
+        ((GRAPH, 6, WEIGHT[:3]), ValueError, r"edge_weight must have shape \[8\].*got \[3\]"),
+        ((GRAPH, 6, WEIGHT.int()), TypeError, "edge_weight must be a float tensor"),
+        ((GRAPH, 6, WEIGHT.to("meta")), ValueError, "edge_weight must be on cpu, got meta"),
+        ((GRAPH, 6, None, "both"), ValueError, "normalize must be None, 'sym' or 'mean', got"),
+        ((GRAPH, (5, 6), None, "sym"), ValueError, "as many sources as destinations, got 6 and 5"),
+        ((GRAPH, (5, 6), None, None, True), ValueError, "as many sources as destinations"),
+        ((EYE, None, torch.ones(3)), ValueError, "edge_weight must be None with a sparse"),
+        ((EYE, 4), ValueError, r"num_nodes must be None or \(3, 3\).*got 4"),
+        ((torch.ones(2, 2, 2).to_sparse_coo(),), ValueError, "must be a matrix"),
+    ],
+)
+def test_from_edge_index_errors(arguments, error, message):
+    with pytest.raises(error, match=f"BitAdjacency.from_edge_index: .*{message}"):
+        BitAdjacency.from_edge_index(*arguments)

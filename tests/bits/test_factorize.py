@@ -1,0 +1,85 @@
+"""Edge weights as row times column factors: exact where rank one, row means elsewhere."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitgnn import BitAdjacency
+from bitgnn.bits import layouts
+from bitgnn.bits.factorize import factorize
+
+
+def edges(rows, columns, count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randint(rows, (count,), generator=generator),
+        torch.randint(columns, (count,), generator=generator),
+        generator,
+    )
+
+
+@given(
+    rows=st.integers(1, 60),
+    columns=st.integers(1, 60),
+    count=st.integers(0, 150),
+    seed=st.integers(0, 1000),
+)
+def test_rank_one_is_exact(rows, columns, count, seed):
+    row, column, generator = edges(rows, columns, count, seed)
+    left = torch.rand(rows, generator=generator) + 0.1
+    right = torch.randn(columns, generator=generator)
+    weight = left[row] * (right.abs() + 0.1)[column] * right.sign()[column]
+    factors = factorize(row, column, weight, (rows, columns))
+    assert factors.error == 0
+    product = factors.row[row] * (1 if factors.col is None else factors.col[column])
+    torch.testing.assert_close(product, weight)
+
+
+def test_long_path_is_exact():
+    # Each edge is known through its neighbours only, over a path of 40000 edges.
+    place = torch.arange(20000)
+    row = torch.cat([place, place[1:]])
+    column = torch.cat([place, place[:-1]])
+    left = torch.rand(20000, generator=torch.Generator().manual_seed(0)) + 0.5
+    right = torch.rand(20000, generator=torch.Generator().manual_seed(1)) + 0.5
+    weight = left[row] * right[column]
+    factors = factorize(row, column, weight, (20000, 20000))
+    assert factors.error == 0
+    torch.testing.assert_close(factors.row[row] * factors.col[column], weight)
+
+
+def test_row_factors_alone_suffice():
+    row, column, generator = edges(20, 30, 100, 0)
+    weight = torch.randn(20, generator=generator)[row]
+    factors = factorize(row, column, weight, (20, 30))
+    assert factors.col is None
+    assert factors.error == 0
+    assert torch.equal(factors.row[row], weight)
+
+
+def test_column_factors_have_mean_one():
+    left, right = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0, 9.0])
+    adjacency = BitAdjacency.from_edge_index((left.unsqueeze(1) * right).to_sparse_coo())
+    torch.testing.assert_close(adjacency.col, right / 6)
+    torch.testing.assert_close(adjacency.row, left * 6)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_general_weights_become_row_means(zero):
+    edge_index = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 1]])
+    weight = torch.tensor([1.0, 3.0, 5.0, 0.0 if zero else 2.0])
+    adjacency = BitAdjacency.from_edge_index(edge_index, 2, weight)
+    means = torch.tensor([2.0, weight[2:].mean()])
+    assert torch.equal(adjacency.row, means)
+    assert adjacency.col is None
+    residual = weight - means[edge_index[1]]
+    expected = float(residual.norm() / weight.norm())
+    assert adjacency.factorization_error == pytest.approx(expected)
+    normalised = BitAdjacency.from_edge_index(edge_index, 2, weight, normalize="mean")
+    assert torch.equal(normalised.row, means / 2)
+
+
+def test_pointers_grow_to_int64():
+    assert layouts.pointer_dtype(2**31 - 1) == torch.int32
+    assert layouts.pointer_dtype(2**31) == torch.int64

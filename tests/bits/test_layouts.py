@@ -1,0 +1,100 @@
+"""FRDC tiles and column blocks: built layouts hold exactly the pattern."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitgnn import BitAdjacency
+
+
+def random_pattern(rows, columns, seed, density=0.2):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, columns, generator=generator) < density
+
+
+def from_pattern(pattern):
+    destination, source = pattern.nonzero(as_tuple=True)
+    return BitAdjacency.from_edge_index(torch.stack([source, destination]), tuple(pattern.shape))
+
+
+@given(rows=st.integers(0, 40), columns=st.integers(0, 40), seed=st.integers(0, 1000))
+def test_frdc_holds_the_pattern(rows, columns, seed):
+    pattern = random_pattern(rows, columns, seed)
+    tiles = from_pattern(pattern).frdc()
+    dense = torch.zeros(-(-rows // 4) * 4, -(-columns // 4) * 4, dtype=torch.bool)
+    assert len(tiles.tile_rowptr) == -(-rows // 4) + 1
+    for tile_row in range(-(-rows // 4)):
+        start, end = tiles.tile_rowptr[tile_row : tile_row + 2].tolist()
+        held = tiles.tile_cols[start:end].tolist()
+        assert held == sorted(set(held))
+        for tile in range(start, end):
+            bits = int(tiles.tiles[tile]) & 0xFFFF
+            assert bits != 0
+            for position in range(16):
+                if bits >> position & 1:
+                    row = 4 * tile_row + position // 4
+                    dense[row, 4 * int(tiles.tile_cols[tile]) + position % 4] = True
+    assert torch.equal(dense[:rows, :columns], pattern)
+    assert int(dense.sum()) == int(pattern.sum())
+    assert tiles.tile_cols.dtype == torch.int32
+    assert tiles.tiles.dtype == torch.int16
+    assert tiles.nbytes == 4 * len(tiles.tile_rowptr) + 6 * len(tiles.tiles)
+
+
+@given(
+    rows=st.integers(0, 40),
+    columns=st.integers(0, 40),
+    block_size=st.integers(1, 50),
+    seed=st.integers(0, 1000),
+)
+def test_blocked_holds_the_pattern(rows, columns, block_size, seed):
+    pattern = random_pattern(rows, columns, seed)
+    blocks = from_pattern(pattern).blocked(block_size)
+    num_blocks = max(1, -(-columns // block_size))
+    assert len(blocks.block_rowptr) == num_blocks * rows + 1
+    dense = torch.zeros(rows, columns, dtype=torch.int64)
+    for entry in range(num_blocks * rows):
+        block, row = divmod(entry, rows)
+        start, end = blocks.block_rowptr[entry : entry + 2].tolist()
+        for local in blocks.local_indices[start:end].tolist():
+            dense[row, block * block_size + (local & 0xFFFF)] += 1
+    assert torch.equal(dense, pattern.long())
+
+
+def test_blocked_uses_all_sixteen_bits():
+    source = torch.tensor([0, 32767, 32768, 65535, 65536, 70000])
+    edge_index = torch.stack([source, torch.zeros_like(source)])
+    blocks = BitAdjacency.from_edge_index(edge_index, (1, 70001)).blocked()
+    assert blocks.block_rowptr.tolist() == [0, 4, 6]
+    assert blocks.local_indices.tolist() == [0, 32767, -32768, -1, 0, 70000 - 65536]
+    assert blocks.nbytes == 4 * 3 + 2 * 6
+
+
+def test_duplicates_do_not_fit_in_tiles():
+    edge_index = torch.tensor([[0, 0, 1], [2, 2, 2]])
+    assert BitAdjacency.from_edge_index(edge_index, 3).frdc() is None
+    assert BitAdjacency.from_edge_index(edge_index, 3, coalesce=True).frdc() is not None
+    # Blocks hold them as CSR does.
+    blocks = BitAdjacency.from_edge_index(edge_index, 3).blocked()
+    assert blocks.local_indices.tolist() == [0, 0, 1]
+
+
+def test_layouts_are_kept():
+    adjacency = from_pattern(random_pattern(10, 12, 0))
+    assert adjacency.frdc() is adjacency.frdc()
+    assert adjacency.blocked() is adjacency.blocked(65536)
+    assert adjacency.blocked(4) is adjacency.blocked(4)
+    assert adjacency.blocked(4) is not adjacency.blocked()
+
+
+@pytest.mark.parametrize("block_size", [0, -1, 65537])
+def test_block_size_errors(block_size):
+    adjacency = from_pattern(random_pattern(10, 12, 0))
+    with pytest.raises(ValueError, match=rf"block_size must lie in \[1, 65536\], got {block_size}"):
+        adjacency.blocked(block_size)
+
+
+def test_full_tile_has_the_sign_bit():
+    tiles = from_pattern(torch.ones(4, 4, dtype=torch.bool)).frdc()
+    assert tiles.tiles.tolist() == [-1]
