@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bitgnn.bench import operators
-from bitgnn.bench.cases import run_cases
+from bitgnn.bench import gcn, operators
+from bitgnn.bench.cases import Case, Skipped, run_cases
 from bitgnn.bench.environment import environment
 from bitgnn.bench.report import bar_chart, write_json
-from bitgnn.bench.tables import operators_table
+from bitgnn.bench.tables import gcn_table, operators_table
 from bitgnn.bench.timing import MIN_REPEATS
 
 RESULTS = Path("scripts") / "results"
@@ -34,7 +35,6 @@ def parse(description: str, name: str, argv: Sequence[str] | None) -> argparse.N
     parser.add_argument(
         "--output", type=Path, default=RESULTS / f"{name}.json", help="JSON file (default here)"
     )
-    parser.add_argument("--cold", action="store_true", help="empty the caches before each repeat")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     arguments = parser.parse_args(argv)
     if arguments.repeats < MIN_REPEATS:
@@ -53,7 +53,6 @@ def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, A
     settings = {
         "threads": arguments.threads,
         "repeats": arguments.repeats,
-        "cold": arguments.cold,
         "quick": arguments.quick,
     }
     return {"benchmark": name, "environment": environment(), "settings": settings, **body}
@@ -85,12 +84,27 @@ def operators_main(argv: Sequence[str] | None = None) -> int:
     """Runs the operator benchmark; the exit status."""
     arguments = parse("Times bitgnn's operators against torch.", "ops", argv)
     sizes = operators.QUICK if arguments.quick else operators.Sizes()
-    body = run_cases(
-        operators.cases(sizes, arguments.data_root),
-        repeats=arguments.repeats,
-        cold=arguments.cold,
-    )
+    body = run_cases(operators.cases(sizes, arguments.data_root), repeats=arguments.repeats)
     found = record("ops", arguments, **body)
     title = f"Operators, {arguments.threads} threads"
     save(found, operators_table(found), arguments.output, title)
+    return 0
+
+
+def gcn_main(argv: Sequence[str] | None = None) -> int:
+    """Runs the GCN benchmark, warm and cold caches one after the other; the exit status."""
+    arguments = parse("Times frozen binary GCNs against PyG's GCN.", "gcn", argv)
+    tasks: list[gcn.NodeTask] = [gcn.synthetic_task()]
+    skipped: list[Skipped] = []
+    if not arguments.quick:
+        tasks, skipped = gcn.planetoid_tasks(arguments.data_root)
+    body: dict[str, list[Any]] = {"results": [], "skipped": []}
+    for cold in (False, True):
+        missing = [] if cold else skipped
+        todo = chain[Case | Skipped](missing, gcn.cases(tasks, cold))
+        for key, entries in run_cases(todo, repeats=arguments.repeats, cold=cold).items():
+            body[key] += entries
+    found = record("gcn", arguments, **body, memory=gcn.memory(tasks))
+    title = f"Two-layer GCN, whole forward, {arguments.threads} threads"
+    save(found, gcn_table(found), arguments.output, title)
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def stored_bytes(*things: Any) -> int:
 
 def _tensors(thing: Any, seen: set[int]) -> Iterator[Tensor]:
     is_code = callable(thing) and not isinstance(thing, torch.nn.Module)
-    if id(thing) in seen or is_code or isinstance(thing, (str, bytes)):
+    if id(thing) in seen or is_code or isinstance(thing, (str, bytes, ModuleType)):
         return
     seen.add(id(thing))
     if isinstance(thing, Tensor):

@@ -285,9 +285,12 @@ def _bspmm_variants(graph: Graph, size: int) -> Iterator[Case]:
     }
     for layout, methods in METHODS.items():
         for method in methods:
-            choice = {"layout": layout, "method": method}
-            variants[f"BBB {layout} {method}"] = partial(bspmm.bbb, bits, adjacency, **choice)
-            variants[f"BBF {layout} {method}"] = partial(bspmm.bbf, bits, adjacency, **choice)
+            variants[f"BBB {layout} {method}"] = partial(
+                bspmm.bbb, bits, adjacency, layout=layout, method=method
+            )
+            variants[f"BBF {layout} {method}"] = partial(
+                bspmm.bbf, bits, adjacency, layout=layout, method=method
+            )
     baselines = _sparse_baselines(graph, values, x)
     for letters, ours in variants.items():
         yield Case("BSpMM variants", f"{letters}, H = {size}, {graph.name}", ours, baselines)
