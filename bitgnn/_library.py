@@ -10,10 +10,16 @@ import torch
 DISABLE_VARIABLE = "BITGNN_DISABLE_BINARY"
 """Environment variable; "1" leaves the compiled operators out and uses the reference."""
 
-CURE = (
-    "Reinstall with a C++ compiler at hand (`BITGNN_BUILD=cpu pip install --force-reinstall "
-    "--no-deps bitgnn`, or `pip install .` in a checkout) to get the compiled operators."
+_CURE = (
+    "Reinstall with {compiler} at hand (`BITGNN_BUILD={build} pip install --force-reinstall "
+    "--no-deps bitgnn`, or `BITGNN_BUILD={build} pip install .` in a checkout) to get the "
+    "compiled operators."
 )
+
+_CURES = {
+    "_C_cpu": _CURE.format(compiler="a C++ compiler", build="cpu"),
+    "_C_cuda": _CURE.format(compiler="a C++ compiler and the CUDA toolkit", build="cuda"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,12 @@ def _load(folder: Path, name: str) -> tuple[Path | None, str]:
     """Load ``folder/name*.so`` (or ``.pyd``, ``.dylib``); path or None, and the problem."""
     found = [p for p in sorted(folder.glob(f"{name}*")) if p.suffix in {".so", ".pyd", ".dylib"}]
     if not found:
-        return None, f"No compiled library {name}* lies in {folder}. {CURE}"
+        return None, f"No compiled library {name}* lies in {folder}. {_CURES[name]}"
     path = found[0]
     try:
         torch.ops.load_library(str(path))
-    except OSError as error:
-        return None, f"The compiled library {path} does not load: {error}. {CURE}"
+    except (OSError, RuntimeError) as error:
+        return None, f"The compiled library {path} does not load: {error}. {_CURES[name]}"
     return path, ""
 
 

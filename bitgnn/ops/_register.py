@@ -22,20 +22,22 @@ def register() -> None:
     require gradients.
     """
     cpu, _, problem = _library.load_libraries()
-    if cpu is None and problem and not _library.library_info().disabled:
+    lacking = [name for name in OPERATORS if not torch._C._dispatch_has_kernel(f"bitgnn::{name}")]
+    if cpu is not None and lacking:
+        problem = f"{cpu} lacks {lacking}: it belongs to another version. Reinstall bitgnn."
+    if lacking and not _library.library_info().disabled:
+        # Four frames up is the user's own import of bitgnn.
         warnings.warn(
-            f"bitgnn runs its slow reference operators. {problem}", RuntimeWarning, stacklevel=2
+            f"bitgnn runs its slow reference operators. {problem}", RuntimeWarning, stacklevel=4
         )
     for name, function in OPERATORS.items():
-        qualified = f"bitgnn::{name}"
-        compiled = torch._C._dispatch_has_kernel(qualified)
-        if not compiled:
+        if name in lacking:
             _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
-        fallback = _announced(name, function) if compiled else function
+        fallback = function if name in lacking else _announced(name, function)
         # Without no_grad PyTorch would record the reference's own operations for autograd.
         _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(qualified, FAKES[name], lib=_LIBRARY)
+        torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
 
 
 def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

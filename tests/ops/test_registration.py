@@ -1,8 +1,10 @@
 """Operators as PyTorch sees them: schemas, opcheck, torch.compile, gradients, packages."""
 
 import os
+import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 import bitgnn
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn._library import library_info, load_libraries
-from bitgnn.ops import bmm, bspmm
+from bitgnn.ops import _register, bmm, bspmm
 from bitgnn.ops.reference import OPERATORS
 
 CAPABILITIES = ("portable", "avx2", "avx512")
@@ -123,7 +125,7 @@ def test_capability(capability):
 SMALL = """
 import torch, bitgnn
 from bitgnn import BitAdjacency, BitTensor
-from bitgnn.ops import bmm, bspmm
+from bitgnn.ops import _register, bmm, bspmm
 x = torch.linspace(-1, 1, 6 * 40).view(6, 40)
 w = BitTensor.from_float(x.flip(0), scale="mean")
 adjacency = BitAdjacency.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]), 6)
@@ -144,6 +146,35 @@ def test_reference_serves_when_binaries_are_switched_off():
     scope: dict = {}
     exec(SMALL, scope)
     assert result.stdout.splitlines() == [str(scope["result"]), "None"]
+
+
+def test_missing_library_warns_once_where_the_user_imports(tmp_path):
+    source = Path(bitgnn.__file__).parent
+    shutil.copytree(source, tmp_path / "bitgnn", ignore=shutil.ignore_patterns("*.so", "*.pyd"))
+    script = tmp_path / "script.py"
+    script.write_text("import bitgnn\nimport bitgnn.ops\n" + SMALL)
+    environment = {k: v for k, v in os.environ.items() if k != "BITGNN_DISABLE_BINARY"}
+    result = subprocess.run(
+        [sys.executable, "-W", "always::RuntimeWarning", str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("RuntimeWarning") == 1
+    assert f"{script}:1: RuntimeWarning: bitgnn runs its slow reference" in result.stderr
+    assert "BITGNN_BUILD=cpu pip install" in result.stderr
+
+
+def test_device_without_kernels_warns_once(monkeypatch):
+    monkeypatch.setattr(_register, "_ANNOUNCED", set())
+    fallback = _register._announced("pack", OPERATORS["pack"])
+    x = torch.randn(3, 40)
+    with pytest.warns(RuntimeWarning, match="bitgnn::pack: no compiled kernels for cpu"):
+        first = fallback(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(fallback(x), first)
 
 
 def test_missing_library_is_reported_with_cause_and_cure(tmp_path, monkeypatch):
