@@ -5,8 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-6
-"""Relative deviation of an edge up to which a factorisation counts as exact (float32 weights)."""
+TOLERANCE = 1e-5
+"""Relative deviation of an edge up to which a factorisation counts as exact."""
+
+_NEARLY = 1e-3
+"""Deviation of a spanning forest's factors that rounding of float32 weights can explain."""
+
+_SWEEPS = 4
+"""Averaging passes that spread the forest's accumulated rounding over all edges."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +48,34 @@ def factorize(rows: Tensor, columns: Tensor, weight: Tensor, shape: tuple[int, i
     # A zero weight forces a whole row or column to zero: only row factors express that safely.
     if bool((torch.isfinite(weight) & (weight != 0)).all()):
         row, col = _rank_one(rows, columns, weight, num_rows, num_cols)
-        if _is_exact(weight, row[rows] * col[columns]):
-            return Factors(row.float(), col.float(), 0.0)
+        if _is_exact(weight, row[rows] * col[columns], _NEARLY):
+            row, col = _average(rows, columns, weight, row, col)
+            if _is_exact(weight, row[rows] * col[columns]):
+                return Factors(row.float(), col.float(), 0.0)
     error = (weight - mean[rows]).norm() / weight.norm()
     return Factors(mean.float(), None, float(error))
 
 
-def _is_exact(weight: Tensor, product: Tensor) -> bool:
-    return bool(((weight - product).abs() <= TOLERANCE * weight.abs()).all())
+def _is_exact(weight: Tensor, product: Tensor, tolerance: float = TOLERANCE) -> bool:
+    return bool(((weight - product).abs() <= tolerance * weight.abs()).all())
 
 
 def _scatter_sum(value: Tensor, index: Tensor, size: int) -> Tensor:
     return torch.zeros(size, dtype=value.dtype, device=value.device).index_add_(0, index, value)
+
+
+def _average(
+    rows: Tensor, columns: Tensor, weight: Tensor, row: Tensor, col: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Each factor as the mean of what its edges ask for, in turn, a few times over."""
+    row_count = torch.bincount(rows, minlength=len(row))
+    col_count = torch.bincount(columns, minlength=len(col))
+    for _ in range(_SWEEPS):
+        asked = _scatter_sum(weight / col[columns], rows, len(row))
+        row = torch.where(row_count > 0, asked / row_count, row)
+        asked = _scatter_sum(weight / row[rows], columns, len(col))
+        col = torch.where(col_count > 0, asked / col_count, col)
+    return row, col
 
 
 def _rank_one(

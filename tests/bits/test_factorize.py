@@ -49,6 +49,24 @@ def test_long_path_is_exact():
     torch.testing.assert_close(factors.row[row] * factors.col[column], weight)
 
 
+def test_large_graph_is_exact():
+    # Rounding of the weights adds up along the spanning forest; averaging takes it out again.
+    row, column, generator = edges(20000, 20000, 400000, 0)
+    left = torch.rand(20000, generator=generator) + 1e-3
+    right = torch.rand(20000, generator=generator) + 1e-3
+    weight = left[row] * right[column]
+    factors = factorize(row, column, weight, (20000, 20000))
+    assert factors.error == 0
+    torch.testing.assert_close(factors.row[row] * factors.col[column], weight, rtol=1e-6, atol=0)
+
+
+def test_almost_rank_one_is_reported():
+    left, right = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])
+    matrix = left.unsqueeze(1) * right
+    matrix[1, 1] *= 1.0005
+    assert BitAdjacency.from_edge_index(matrix.to_sparse_coo()).factorization_error > 0
+
+
 def test_row_factors_alone_suffice():
     row, column, generator = edges(20, 30, 100, 0)
     weight = torch.randn(20, generator=generator)[row]
