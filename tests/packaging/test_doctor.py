@@ -36,11 +36,10 @@ def test_missing_package_comes_with_its_cure(monkeypatch):
     assert "scipy is not installed: pip install scipy" in doctor.missing()
 
 
-def test_missing_library_comes_with_its_cure():
+def test_missing_library_comes_with_its_cure(tmp_path):
     environ = {**os.environ, _library.DISABLE_VARIABLE: "1"}
-    run = subprocess.run(
-        [sys.executable, "-m", "bitgnn.doctor"], capture_output=True, text=True, env=environ
-    )
+    command = [sys.executable, "-m", "bitgnn.doctor"]
+    run = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "CPU library: not loaded (reference kernels)" in run.stdout
     assert f"Unset {_library.DISABLE_VARIABLE}" in run.stdout

@@ -44,12 +44,13 @@ def test_compiled_library_is_loaded():
 
 
 @pytest.mark.skipif(not WITHOUT_BINARIES, reason="needs an installation with BITGNN_BUILD=none")
-def test_without_binaries_there_is_one_warning_and_right_results():
+def test_without_binaries_there_is_one_warning_and_right_results(tmp_path):
     code = (
         "import torch, bitgnn; from bitgnn.ops import bmm\n"
         "x = bitgnn.BitTensor.from_float(torch.randn(5, 70)); y = x.to_float()\n"
         "assert torch.equal(bmm.bbf(x, x), y @ y.t()); bmm.bbf(x, x)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert run.stderr.count("BITGNN_BUILD=cpu") == 1, run.stderr
