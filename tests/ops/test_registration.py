@@ -104,7 +104,7 @@ def test_results_carry_no_gradient(name, sampler):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_capability(capability):
+def test_capability(capability, tmp_path):
     if capability not in library_info().available_cpu_capabilities:
         pytest.skip(f"this CPU or build lacks {capability}")
     if capability == library_info().cpu_capability:
@@ -116,8 +116,13 @@ def test_capability(capability):
         f"assert torch.ops.bitgnn.cpu_capability() == {capability!r};"
         f"sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', {str(tests)!r}]))"
     )
+    # Not from the checkout, whose sources would hide the installed package.
     result = subprocess.run(
-        [sys.executable, "-c", check], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", check],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
 
