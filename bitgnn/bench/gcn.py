@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.io import read_planetoid_data
 from torch_geometric.nn import GCNConv
 from torch_geometric.typing import WITH_TORCH_SPARSE
 from torch_geometric.utils import to_torch_csr_tensor
@@ -18,6 +17,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 from bitgnn.bench.cases import Case, Skipped
 from bitgnn.bench.memory import peak_allocation, stored_bytes
 from bitgnn.convert import freeze
+from bitgnn.data import DataError, load_planetoid
 from bitgnn.inference import FrozenGCN
 from bitgnn.models import GCN
 
@@ -57,24 +57,21 @@ def synthetic_task(nodes: int = 300, edges: int = 1500, features: int = 100) -> 
     return NodeTask(f"synthetic ({nodes} nodes)", x, edge_index, 7)
 
 
-def planetoid_tasks(
-    data_root: Path | None,
-) -> tuple[list[NodeTask], list[Skipped]]:
-    """Cora, CiteSeer and PubMed from ``data_root/planetoid``, read without writing there.
+def planetoid_tasks(data_root: Path | None) -> tuple[list[NodeTask], list[Skipped]]:
+    """Cora, CiteSeer and PubMed, see :func:`bitgnn.data.load_planetoid`.
 
     Returns:
-        The tasks found, and for each graph not found why.
+        The graphs that could be read, and for each other one the reason.
     """
     tasks: list[NodeTask] = []
     skipped: list[Skipped] = []
     for name in PLANETOID:
-        folder = (data_root or Path()) / "planetoid" / name / "raw"
-        if data_root is None or not folder.is_dir():
-            skipped.append(Skipped("GCN", name, f"planetoid/{name}/raw not found (--data-root)"))
-            continue
-        data = read_planetoid_data(str(folder), name.lower())
-        classes = int(data.y.max()) + 1
-        tasks.append(NodeTask(name, data.x, data.edge_index, classes))
+        try:
+            data = load_planetoid(name, data_root)
+        except DataError as error:
+            skipped.append(Skipped("GCN", name, str(error)))
+        else:
+            tasks.append(NodeTask(name, data.x, data.edge_index, int(data.y.max()) + 1))
     return tasks, skipped
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
-from bitgnn.bench.gcn import baselines, planetoid_tasks, synthetic_task
+from bitgnn.bench import gcn
+from bitgnn.bench.gcn import baselines, synthetic_task
+from bitgnn.data import DataError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -63,8 +66,15 @@ def test_forms_of_the_baseline_agree():
         torch.testing.assert_close(other, scores[0], rtol=1e-5, atol=1e-5)
 
 
-def test_missing_graphs_are_named(tmp_path):
-    tasks, skipped = planetoid_tasks(tmp_path)
-    assert tasks == []
-    assert [entry.name for entry in skipped] == ["Cora", "CiteSeer", "PubMed"]
-    assert "planetoid/Cora/raw not found" in skipped[0].reason
+def test_unreadable_graphs_are_named(monkeypatch):
+    def load(name, root):
+        if name == "CiteSeer":
+            raise DataError("CiteSeer: no files")
+        task = synthetic_task()
+        return Data(task.x, task.edge_index, y=torch.arange(task.x.size(0)) % 7)
+
+    monkeypatch.setattr(gcn, "load_planetoid", load)
+    tasks, skipped = gcn.planetoid_tasks(None)
+    assert [task.name for task in tasks] == ["Cora", "PubMed"]
+    assert tasks[0].num_classes == 7
+    assert [(entry.name, entry.reason) for entry in skipped] == [("CiteSeer", "CiteSeer: no files")]
