@@ -7,8 +7,9 @@
 namespace bitgnn::ops {
 namespace {
 
-constexpr int64_t kEdgeGrain = 4096;  // neighbours a thread
-constexpr int64_t kRowCost = 6;       // a row's fixed cost, in neighbours
+constexpr int64_t kEdgeGrain = 4096;                 // neighbours a thread
+constexpr int64_t kStreamBytes = int64_t{24} << 20;  // float results written past the caches
+constexpr int64_t kRowCost = 6;                      // a row's fixed cost, in neighbours
 
 // Keeps the contiguous forms of a product's arguments alive beside the kernel's pointers.
 struct Problem {
@@ -85,6 +86,8 @@ Tensor new_output(Problem& p, int64_t rows, Output kind) {
     a.out_int = out.mutable_data_ptr<int32_t>();
   } else {
     a.out_float = out.mutable_data_ptr<float>();
+    a.stream = a.features % kWordBits == 0 &&
+               rows * a.features * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
   }
   return out;
 }
@@ -289,12 +292,10 @@ Tensor bspmm_blocked(const Tensor& x, int64_t size, const Tensor& block_rowptr,
   set_rowptr(p, block_rowptr, local_indices_in.size(0), op, "block_rowptr");
   set_bits(p, x, size, op);
   const Tensor local_indices = as_contiguous(local_indices_in);
-  const int64_t blocks = (x.size(0) + block_size - 1) / block_size;
+  const int64_t blocks = std::max<int64_t>(1, (x.size(0) + block_size - 1) / block_size);
   const int64_t entries = block_rowptr.size(0) - 1;
-  // Without blocks there are no columns, so the rows cannot be counted from the pointers.
-  STD_TORCH_CHECK(blocks > 0 && entries % blocks == 0, op,
-                  ": block_rowptr must have a multiple of ", blocks, " entries and one, got ",
-                  entries + 1);
+  STD_TORCH_CHECK(entries % blocks == 0, op, ": block_rowptr must have a multiple of ", blocks,
+                  " entries and one, got ", entries + 1);
   const int64_t rows = entries / blocks;
   const FloatVector row(row_in, rows, op, "row");
   const FloatVector bias(bias_in, size, op, "bias");

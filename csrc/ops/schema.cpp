@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bitgnn/cpu/kernel_table.h"
+#include "ops/buffer_cache.h"
 
 namespace {
 
@@ -15,6 +16,7 @@ std::string available_cpu_capabilities() { return bitgnn::cpu::available_capabil
 STABLE_TORCH_LIBRARY(bitgnn, m) {
   m.def("cpu_capability() -> str");
   m.def("available_cpu_capabilities() -> str");
+  m.def("release_buffers() -> ()");
 
   m.def("pack(Tensor x, Tensor? threshold=None) -> Tensor");
   m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");
@@ -101,4 +103,5 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {
   m.impl("cpu_capability", TORCH_BOX(&cpu_capability));
   m.impl("available_cpu_capabilities", TORCH_BOX(&available_cpu_capabilities));
+  m.impl("release_buffers", TORCH_BOX(&bitgnn::ops::release_buffers));
 }

@@ -7,11 +7,11 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 
 #include "bitgnn/common.h"
 #include "bitgnn/cpu/kernel_table.h"
+#include "ops/buffer_cache.h"
 
 namespace bitgnn::ops {
 
@@ -98,7 +98,8 @@ class FloatVector {
   const float* pointer_ = nullptr;
 };
 
-// A new contiguous CPU tensor; the shim call costs a tenth of a trip through the dispatcher.
+// A new contiguous CPU tensor of 4-byte elements. The shim call costs a tenth of a trip through the
+// dispatcher; large tensors come from the buffer cache.
 template <size_t N>
 inline Tensor new_cpu_tensor(const int64_t (&sizes)[N], ScalarType dtype) {
   int64_t strides[N];
@@ -106,6 +107,14 @@ inline Tensor new_cpu_tensor(const int64_t (&sizes)[N], ScalarType dtype) {
   for (size_t i = N; i-- > 0;) {
     strides[i] = stride;
     stride *= sizes[i] > 0 ? sizes[i] : 1;
+  }
+  const size_t bytes = static_cast<size_t>(stride) * sizeof(int32_t);
+  if (bytes >= kCachedBufferBytes) {
+    void* data = take_buffer(bytes);
+    STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
+    return torch::stable::from_blob(data, {sizes, N}, {strides, N},
+                                    torch::stable::Device(torch::headeronly::DeviceType::CPU),
+                                    dtype, return_buffer);
   }
   const int32_t code =
       dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();

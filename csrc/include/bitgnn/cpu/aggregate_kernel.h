@@ -19,19 +19,12 @@ inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const int32
                 static_cast<size_t>(count) * sizeof(int32_t));
     return;
   }
-  Lanes v = int_lanes(sums);
+  Lanes v = to_lanes(load_ints(sums));
   if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
   if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
   if (a.out_float != nullptr) {
     float* out = a.out_float + row * a.features + first;
-    if (count == kWordBits) {
-      store_lanes(out, v);
-    } else {
-      alignas(64) float buffer[kWordBits];
-      store_lanes(buffer, v);
-      std::memcpy(out, buffer, static_cast<size_t>(count) * sizeof(float));
-    }
-    return;
+    return a.stream ? stream_lanes(out, v) : store_some(out, v, count);
   }
   const Lanes threshold =
       a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
@@ -123,6 +116,7 @@ void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end
 
 void aggregate_bits(const CsrArgs& a, int64_t begin, int64_t end) {
   for_word_chunks<CsrCounter>(a, a.features, begin, end);
+  if (a.stream) stream_fence();
 }
 
 // Column blocks in turn over a tile of rows whose planes stay in cache; the counts of the blocks
@@ -177,6 +171,7 @@ struct BlockedCounter {
 
 void aggregate_blocked(const BlockedArgs& a, int64_t begin, int64_t end) {
   for_word_chunks<BlockedCounter>(a, a.csr.features, begin, end);
+  if (a.csr.stream) stream_fence();
 }
 
 }  // namespace

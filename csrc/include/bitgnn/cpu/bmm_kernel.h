@@ -10,76 +10,84 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-constexpr int kMaxTilePanels = 2;
-constexpr int64_t kRowBlock = 48;  // rows whose words stay in L1 beside two weight panels
+constexpr int64_t kRowBlock = 48;  // rows whose words stay in L1 beside a weight panel
 
 inline Lanes load_some(const float* p, int64_t count) {
   return count >= kWordBits ? load_lanes(p) : load_lanes(p, count);
 }
 
-// Turns the 32 popcounts of one row and panel into values or bits.
-inline void finish_panel(const BmmArgs& a, int64_t row, int64_t panel, const float* row_scale,
-                         const int32_t* pops) {
-  const int64_t first = panel * kWordBits;
-  const int64_t count = a.out_features - first < kWordBits ? a.out_features - first : kWordBits;
-  alignas(64) int32_t dot[kWordBits];
-  for (int l = 0; l < kWordBits; ++l)
-    dot[l] =
-        static_cast<int32_t>(static_cast<uint32_t>(a.size) - 2u * static_cast<uint32_t>(pops[l]));
-  if (a.out_int != nullptr) {
-    std::memcpy(a.out_int + row * a.out_features + first, dot,
-                static_cast<size_t>(count) * sizeof(int32_t));
-    return;
-  }
-  Lanes v = int_lanes(dot);
-  if (row_scale != nullptr) {
-    Lanes scale = broadcast_lanes(*row_scale);
-    if (a.out_scale != nullptr) scale = mul(scale, load_some(a.out_scale + first, count));
-    v = mul(scale, v);
-  } else if (a.out_scale != nullptr) {
-    v = mul(load_some(a.out_scale + first, count), v);
-  }
-  if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
-  if (a.out_float != nullptr) {
-    float* out = a.out_float + row * a.out_features + first;
-    if (count == kWordBits) {
-      store_lanes(out, v);
-    } else {
-      alignas(64) float buffer[kWordBits];
-      store_lanes(buffer, v);
-      std::memcpy(out, buffer, static_cast<size_t>(count) * sizeof(float));
-    }
-    return;
-  }
-  const Lanes threshold =
-      a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
-  uint32_t bits = ge_mask(v, threshold);
-  if (a.flip != nullptr) bits ^= static_cast<uint32_t>(a.flip[panel]);
-  if (count < kWordBits) bits &= (1u << count) - 1u;
-  a.out_bits[row * words_for(a.out_features) + panel] = static_cast<int32_t>(bits);
+inline void store_some(float* p, const Lanes& v, int64_t count) {
+  if (count >= kWordBits) return store_lanes(p, v);
+  alignas(64) float buffer[kWordBits];
+  store_lanes(buffer, v);
+  std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(float));
 }
+
+// What one panel of 32 outputs adds to its dot products, loaded once for all rows of a tile.
+struct Epilogue {
+  const BmmArgs& a;
+  int64_t panel, first, count;
+  uint32_t valid, flip;
+  Lanes out_scale, bias, threshold;
+
+  Epilogue(const BmmArgs& args, int64_t panel_index)
+      : a(args),
+        panel(panel_index),
+        first(panel * kWordBits),
+        count(a.out_features - first < kWordBits ? a.out_features - first : kWordBits),
+        valid(count < kWordBits ? (1u << count) - 1u : 0xffffffffu),
+        flip(a.flip != nullptr ? static_cast<uint32_t>(a.flip[panel]) : 0u),
+        out_scale(vector_or(a.out_scale, 1.0f)),
+        bias(vector_or(a.bias, 0.0f)),
+        threshold(vector_or(a.threshold, 0.0f)) {}
+
+  Lanes vector_or(const float* p, float value) const {
+    return p != nullptr ? load_some(p + first, count) : broadcast_lanes(value);
+  }
+
+  void operator()(int64_t row, const float* row_scale, const IntLanes& dot) const {
+    if (a.out_int != nullptr) {
+      alignas(64) int32_t buffer[kWordBits];
+      store_ints(buffer, dot);
+      std::memcpy(a.out_int + row * a.out_features + first, buffer,
+                  static_cast<size_t>(count) * sizeof(int32_t));
+      return;
+    }
+    Lanes v = to_lanes(dot);
+    if (row_scale != nullptr) {
+      v = mul(mul(broadcast_lanes(*row_scale), out_scale), v);
+    } else if (a.out_scale != nullptr) {
+      v = mul(out_scale, v);
+    }
+    if (a.bias != nullptr) v = add(v, bias);
+    if (a.out_float != nullptr) {
+      store_some(a.out_float + row * a.out_features + first, v, count);
+    } else {
+      a.out_bits[row * words_for(a.out_features) + panel] =
+          static_cast<int32_t>((ge_mask(v, threshold) ^ flip) & valid);
+    }
+  }
+};
 
 template <int R, int P>
 void multiply_tile(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t panel,
-                   const float* row_scale) {
-  alignas(64) int32_t pops[R * P * kWordBits];
-  xor_popcounts<R, P>(x, words, a.panels + panel * words * kWordBits, words, pops);
-  for (int r = 0; r < R; ++r)
-    for (int p = 0; p < P; ++p)
-      finish_panel(a, row + r, panel + p, row_scale != nullptr ? row_scale + r : nullptr,
-                   pops + (r * P + p) * kWordBits);
+                   const float* row_scale, const Epilogue* epilogues) {
+  xor_dots<R, P>(x, words, a.panels + panel * words * kWordBits, words, a.size,
+                 [&](int r, int p, const IntLanes& dot) {
+                   epilogues[p](row + r, row_scale != nullptr ? row_scale + r : nullptr, dot);
+                 });
 }
 
 template <int P>
 void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
                    int64_t panel, const float* row_scale) {
+  const Epilogue epilogues[2] = {Epilogue(a, panel), Epilogue(a, panel + P - 1)};
+  const auto scale_at = [&](int64_t r) { return row_scale != nullptr ? row_scale + r : nullptr; };
   int64_t r = 0;
   for (; r + kTileRows <= rows; r += kTileRows)
-    multiply_tile<kTileRows, P>(a, x + r * words, words, row + r, panel,
-                                row_scale != nullptr ? row_scale + r : nullptr);
+    multiply_tile<kTileRows, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
   for (; r < rows; ++r)
-    multiply_tile<1, P>(a, x + r * words, words, row + r, panel,
-                        row_scale != nullptr ? row_scale + r : nullptr);
+    multiply_tile<1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
 }
 
 void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
@@ -101,8 +109,8 @@ void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int6
       row_scale = block.scale;
     }
     int64_t panel = panel_begin;
-    for (; panel + kMaxTilePanels <= panel_end; panel += kMaxTilePanels)
-      multiply_rows<kMaxTilePanels>(a, x, words, row, rows, panel, row_scale);
+    for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
+      multiply_rows<kTilePanels>(a, x, words, row, rows, panel, row_scale);
     if (panel < panel_end) multiply_rows<1>(a, x, words, row, rows, panel, row_scale);
   }
 }

@@ -90,6 +90,7 @@ void aggregate_frdc(const FrdcArgs& a, int64_t begin, int64_t end) {
       for (int64_t w = 0; w < words; ++w)
         finish_sums(a.csr, tile_row * kTileDim + r, w, sums[w][r]);
   }
+  if (a.csr.stream) stream_fence();
 }
 
 }  // namespace

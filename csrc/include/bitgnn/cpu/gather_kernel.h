@@ -14,11 +14,8 @@ inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) 
   if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
   if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
   if (a.out_float != nullptr) {
-    alignas(64) float buffer[kWordBits];
-    store_lanes(buffer, v);
-    std::memcpy(a.out_float + row * a.features + first, buffer,
-                static_cast<size_t>(count) * sizeof(float));
-    return;
+    float* out = a.out_float + row * a.features + first;
+    return a.stream ? stream_lanes(out, v) : store_some(out, v, count);
   }
   const Lanes threshold =
       a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
@@ -65,22 +62,22 @@ void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t
 
 void aggregate_float(const CsrArgs& a, int64_t begin, int64_t end) {
   const int64_t words = words_for(a.features);
-  for (int64_t w = 0; w < words;) {
-    switch (words - w) {
-      case 1:
-        gather_columns<1>(a, w, begin, end);
-        return;
-      case 2:
-        gather_columns<2>(a, w, begin, end);
-        return;
-      case 3:
-        gather_columns<3>(a, w, begin, end);
-        return;
-      default:
-        gather_columns<4>(a, w, begin, end);
-        w += 4;
-    }
+  int64_t w = 0;
+  for (; w + 4 <= words; w += 4) gather_columns<4>(a, w, begin, end);
+  switch (words - w) {
+    case 3:
+      gather_columns<3>(a, w, begin, end);
+      break;
+    case 2:
+      gather_columns<2>(a, w, begin, end);
+      break;
+    case 1:
+      gather_columns<1>(a, w, begin, end);
+      break;
+    default:
+      break;
   }
+  if (a.stream) stream_fence();
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ struct CsrArgs {
   float* out_float;  // exactly one of the three outputs
   int32_t* out_int;
   int32_t* out_bits;
+  bool stream;  // write floats past the caches: the output is larger than they are
 
   int64_t row_begin(int64_t row) const {
     return rowptr64 ? static_cast<const int64_t*>(rowptr)[row]

@@ -34,6 +34,11 @@ inline Lanes load_lanes(const float* p, int64_t count) {
 inline void store_lanes(float* p, const Lanes& a) {
   for (int i = 0; i < 4; ++i) _mm256_storeu_ps(p + 8 * i, a.v[i]);
 }
+// Past the caches, to a 32-byte aligned address; readers need stream_fence() in between.
+inline void stream_lanes(float* p, const Lanes& a) {
+  for (int i = 0; i < 4; ++i) _mm256_stream_ps(p + 8 * i, a.v[i]);
+}
+inline void stream_fence() { _mm_sfence(); }
 inline Lanes add(Lanes a, const Lanes& b) {
   for (int i = 0; i < 4; ++i) a.v[i] = _mm256_add_ps(a.v[i], b.v[i]);
   return a;
@@ -56,10 +61,22 @@ inline Lanes broadcast_lanes(float value) {
   for (auto& v : r.v) v = _mm256_set1_ps(value);
   return r;
 }
-inline Lanes int_lanes(const int32_t* p) {
-  Lanes r;
+struct IntLanes {
+  __m256i v[4];
+};
+
+inline IntLanes load_ints(const int32_t* p) {
+  IntLanes r;
   for (int i = 0; i < 4; ++i)
-    r.v[i] = _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8 * i)));
+    r.v[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8 * i));
+  return r;
+}
+inline void store_ints(int32_t* p, const IntLanes& a) {
+  for (int i = 0; i < 4; ++i) _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8 * i), a.v[i]);
+}
+inline Lanes to_lanes(const IntLanes& a) {
+  Lanes r;
+  for (int i = 0; i < 4; ++i) r.v[i] = _mm256_cvtepi32_ps(a.v[i]);
   return r;
 }
 inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
@@ -85,6 +102,7 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
 constexpr int kTileRows = 2;
+constexpr int kTilePanels = 2;
 
 // Population counts of bytes by two 4-bit table look-ups (Mula's algorithm).
 inline __m256i byte_popcounts(__m256i x) {
@@ -96,13 +114,16 @@ inline __m256i byte_popcounts(__m256i x) {
       _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble)));
 }
 
-template <int R, int P>
-inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
-                          int32_t* pops) {
+template <int R, int P, class Emit>
+inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                     int64_t size, const Emit& emit) {
   constexpr int64_t kBytesFull = 31;  // a byte holds 31 counts of at most 8
-  std::memset(pops, 0, sizeof(int32_t) * R * P * kWordBits);
+  const __m256i total = _mm256_set1_epi32(static_cast<int32_t>(size));
   for (int p = 0; p < P; ++p) {
     const int32_t* panel = panels + p * words * kWordBits;
+    IntLanes dots[R];
+    for (auto& dot : dots)
+      for (auto& v : dot.v) v = total;
     for (int64_t begin = 0; begin < words; begin += kBytesFull) {
       const int64_t end = begin + kBytesFull < words ? begin + kBytesFull : words;
       __m256i acc[R][4];
@@ -120,13 +141,13 @@ inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* pan
       }
       for (int r = 0; r < R; ++r) {
         for (int c = 0; c < 4; ++c) {
-          const __m256i pairs = _mm256_maddubs_epi16(acc[r][c], _mm256_set1_epi8(1));
-          const __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-          __m256i* out = reinterpret_cast<__m256i*>(pops + (r * P + p) * kWordBits + 8 * c);
-          _mm256_storeu_si256(out, _mm256_add_epi32(_mm256_loadu_si256(out), sums));
+          const __m256i pairs = _mm256_maddubs_epi16(acc[r][c], _mm256_set1_epi8(2));
+          const __m256i twice = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+          dots[r].v[c] = _mm256_sub_epi32(dots[r].v[c], twice);
         }
       }
     }
+    for (int r = 0; r < R; ++r) emit(r, p, dots[r]);
   }
 }
 

@@ -26,6 +26,12 @@ inline void store_lanes(float* p, const Lanes& a) {
   _mm512_storeu_ps(p, a.lo);
   _mm512_storeu_ps(p + 16, a.hi);
 }
+// Past the caches, to a 64-byte aligned address; readers need stream_fence() in between.
+inline void stream_lanes(float* p, const Lanes& a) {
+  _mm512_stream_ps(p, a.lo);
+  _mm512_stream_ps(p + 16, a.hi);
+}
+inline void stream_fence() { _mm_sfence(); }
 inline Lanes add(const Lanes& a, const Lanes& b) {
   return {_mm512_add_ps(a.lo, b.lo), _mm512_add_ps(a.hi, b.hi)};
 }
@@ -37,9 +43,19 @@ inline Lanes mul(const Lanes& a, const Lanes& b) {
 }
 inline Lanes abs(const Lanes& a) { return {_mm512_abs_ps(a.lo), _mm512_abs_ps(a.hi)}; }
 inline Lanes broadcast_lanes(float value) { return {_mm512_set1_ps(value), _mm512_set1_ps(value)}; }
-inline Lanes int_lanes(const int32_t* p) {
-  return {_mm512_cvtepi32_ps(_mm512_loadu_si512(p)),
-          _mm512_cvtepi32_ps(_mm512_loadu_si512(p + 16))};
+struct IntLanes {
+  __m512i lo, hi;
+};
+
+inline IntLanes load_ints(const int32_t* p) {
+  return {_mm512_loadu_si512(p), _mm512_loadu_si512(p + 16)};
+}
+inline void store_ints(int32_t* p, const IntLanes& a) {
+  _mm512_storeu_si512(p, a.lo);
+  _mm512_storeu_si512(p + 16, a.hi);
+}
+inline Lanes to_lanes(const IntLanes& a) {
+  return {_mm512_cvtepi32_ps(a.lo), _mm512_cvtepi32_ps(a.hi)};
 }
 inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   const uint32_t lo = _mm512_cmp_ps_mask(a.lo, b.lo, _CMP_GE_OQ);
@@ -55,11 +71,13 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 
 inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
-constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 weight vectors, 2 temporaries
+constexpr int kTileRows = 4;  // 4 x 2 accumulators: larger tiles spill and measure slower
+constexpr int kTilePanels = 1;
 
-template <int R, int P>
-inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
-                          int32_t* pops) {
+// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]) still in registers.
+template <int R, int P, class Emit>
+inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                     int64_t size, const Emit& emit) {
   __m512i acc[R][2 * P];
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < 2 * P; ++c) acc[r][c] = _mm512_setzero_si512();
@@ -76,9 +94,14 @@ inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* pan
         acc[r][c] = _mm512_add_epi32(acc[r][c], _mm512_popcnt_epi32(_mm512_xor_si512(a, b[c])));
     }
   }
+  const __m512i total = _mm512_set1_epi32(static_cast<int32_t>(size));
+#pragma GCC unroll 8  // indices known at compile time keep the accumulators in registers
   for (int r = 0; r < R; ++r)
-    for (int c = 0; c < 2 * P; ++c)
-      _mm512_storeu_si512(pops + r * P * kWordBits + c * 16, acc[r][c]);
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      emit(r, p,
+           IntLanes{_mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p], 1)),
+                    _mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p + 1], 1))});
 }
 
 struct Bits2 {

@@ -26,6 +26,9 @@ inline Lanes load_lanes(const float* p, int64_t count) {
   return r;
 }
 inline void store_lanes(float* p, const Lanes& a) { std::memcpy(p, a.v, sizeof(a.v)); }
+// A plain store: there is no portable way past the caches.
+inline void stream_lanes(float* p, const Lanes& a) { store_lanes(p, a); }
+inline void stream_fence() {}
 inline Lanes add(Lanes a, const Lanes& b) {
   for (int i = 0; i < kWordBits; ++i) a.v[i] += b.v[i];
   return a;
@@ -47,9 +50,19 @@ inline Lanes broadcast_lanes(float value) {
   for (int i = 0; i < kWordBits; ++i) r.v[i] = value;
   return r;
 }
-inline Lanes int_lanes(const int32_t* p) {
+struct IntLanes {
+  int32_t v[kWordBits];
+};
+
+inline IntLanes load_ints(const int32_t* p) {
+  IntLanes r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
+}
+inline void store_ints(int32_t* p, const IntLanes& a) { std::memcpy(p, a.v, sizeof(a.v)); }
+inline Lanes to_lanes(const IntLanes& a) {
   Lanes r;
-  for (int i = 0; i < kWordBits; ++i) r.v[i] = static_cast<float>(p[i]);
+  for (int i = 0; i < kWordBits; ++i) r.v[i] = static_cast<float>(a.v[i]);
   return r;
 }
 // Bit i is a[i] >= b[i]; false for NaN.
@@ -74,11 +87,12 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 }
 
 constexpr int kTileRows = 4;
+constexpr int kTilePanels = 1;
 
-// pops[r][32 p + l] = sum over words of popcount(x[r] ^ panel[p] lane l).
-template <int R, int P>
-inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
-                          int32_t* pops) {
+// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]).
+template <int R, int P, class Emit>
+inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                     int64_t size, const Emit& emit) {
   for (int r = 0; r < R; ++r) {
     for (int p = 0; p < P; ++p) {
       uint32_t acc[kWordBits] = {};
@@ -88,7 +102,10 @@ inline void xor_popcounts(const int32_t* x, int64_t x_stride, const int32_t* pan
         for (int l = 0; l < kWordBits; ++l)
           acc[l] += popcount(a ^ static_cast<uint32_t>(panel[w * kWordBits + l]));
       }
-      std::memcpy(pops + (r * P + p) * kWordBits, acc, sizeof(acc));
+      IntLanes dot;
+      for (int l = 0; l < kWordBits; ++l)
+        dot.v[l] = static_cast<int32_t>(static_cast<uint32_t>(size) - 2u * acc[l]);
+      emit(r, p, dot);
     }
   }
 }
