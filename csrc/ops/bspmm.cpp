@@ -7,9 +7,10 @@
 namespace bitgnn::ops {
 namespace {
 
-constexpr int64_t kEdgeGrain = 4096;                 // neighbours a thread
-constexpr int64_t kStreamBytes = int64_t{24} << 20;  // float results written past the caches
-constexpr int64_t kRowCost = 6;                      // a row's fixed cost, in neighbours
+constexpr int64_t kEdgeGrain = 4096;                    // neighbours a thread
+constexpr int64_t kStreamBytes = int64_t{24} << 20;     // float results written past the caches
+constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables from here on are fetched ahead
+constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
 
 // Keeps the contiguous forms of a product's arguments alive beside the kernel's pointers.
 struct Problem {
@@ -75,6 +76,7 @@ enum class Output { kBits, kFloat, kInt };
 
 Tensor new_output(Problem& p, int64_t rows, Output kind) {
   cpu::CsrArgs& a = p.csr;
+  a.prefetch = p.x.size(0) * a.x_stride * 4 >= kPrefetchBytes;
   if (kind == Output::kBits) {
     Tensor out = new_cpu_tensor({rows, words_for(a.features)}, ScalarType::Int);
     a.out_bits = out.mutable_data_ptr<int32_t>();

@@ -79,12 +79,12 @@ struct CsrCounter {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
     const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
-    const int64_t last_edge = a.row_begin(end);
+    const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     int64_t e = a.row_begin(begin);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t next = a.row_begin(row + 1);
       B planes[kMaxPlanes];
-      const int count = count_bits<B>(n, tail, e, next, last_edge, planes);
+      const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
       finish_planes<B>(a, row, next - e, planes, count, first_word, words, tail, valid);
       e = next;
     }

@@ -10,7 +10,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-constexpr int64_t kRowBlock = 48;  // rows whose words stay in L1 beside a weight panel
+constexpr int64_t kRowBlock = 32;  // rows whose words stay in L1 beside a weight panel
 
 inline Lanes load_some(const float* p, int64_t count) {
   return count >= kWordBits ? load_lanes(p) : load_lanes(p, count);

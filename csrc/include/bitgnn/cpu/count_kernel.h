@@ -38,7 +38,7 @@ struct Neighbours {
 };
 
 // Leaves bit p of every count in planes[p] and returns the number of planes, the bit length of
-// the degree; edges [begin, end).
+// the degree; edges [begin, end). Rows of edges below `prefetch_end` are fetched ahead of use.
 template <class B, class Index>
 inline int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin, int64_t end,
                       int64_t prefetch_end, B* planes) {

@@ -29,7 +29,7 @@ template <int W>
 void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
   const int64_t first = first_word * kWordBits;
   constexpr int64_t kAhead = 8;
-  const int64_t last_edge = a.row_begin(end);
+  const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
   for (int64_t row = begin; row < end; ++row) {
     Lanes sum[W];
     for (auto& s : sum) s = zero_lanes();
@@ -37,7 +37,7 @@ void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t
       const int64_t j = a.indices[e];
       if (a.x_float != nullptr) {
         const float* x = a.x_float + j * a.x_stride + first;
-        if (e + kAhead < last_edge) {
+        if (e + kAhead < prefetch_end) {
           const float* later = a.x_float + a.indices[e + kAhead] * a.x_stride + first;
           for (int w = 0; w < 2 * W; ++w) prefetch(later + 16 * w);
         }
