@@ -2,6 +2,7 @@
 
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.layouts import BlockedLayout, FrdcLayout
+from bitgnn.bits.sparse_bits import set_bits
 from bitgnn.bits.tensor import BitTensor
 
-__all__ = ["BitAdjacency", "BitTensor", "BlockedLayout", "FrdcLayout"]
+__all__ = ["BitAdjacency", "BitTensor", "BlockedLayout", "FrdcLayout", "set_bits"]
