@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch_geometric.nn
 from torch import Tensor
-from torch.nn import functional
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from torch_geometric.typing import SparseTensor
@@ -17,9 +16,13 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import gcn_adjacency
 from bitgnn.nn.aggregate import aggregate
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.quantize import Surrogate, binary_linear, binary_sign
+from bitgnn.quantize import Surrogate, binary_linear, binary_sign, fast_dropout
 
 __all__ = ["GCNConv"]
+
+# Sums of neighbours' signs spread over several units: a window of 1 would stop most gradients
+# (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
+OUTPUT_WINDOW = 4.0
 
 
 class GCNConv(torch_geometric.nn.GCNConv):
@@ -126,17 +129,16 @@ class GCNConv(torch_geometric.nn.GCNConv):
             ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
-        is_bit_adjacency = isinstance(edge_index, BitAdjacency)
-        if self.letters.is_float and not is_bit_adjacency:
-            if self.dropout > 0 and self.training:
-                x = functional.dropout(x, self.dropout)
-            out: Tensor = super().forward(x, edge_index, edge_weight)
-            return out
         if not isinstance(x, Tensor):
             raise ValueError(
                 "GCNConv: x must be one tensor of node features, got a pair; "
                 "bipartite message passing is not supported"
             )
+        is_bit_adjacency = isinstance(edge_index, BitAdjacency)
+        if self.letters.is_float and not is_bit_adjacency:
+            x = fast_dropout(x, self.dropout, self.training)
+            out: Tensor = super().forward(x, edge_index, edge_weight)
+            return out
         y = self._transform(x)
         if self.letters.bspmm[1] == "F" and not is_bit_adjacency:
             out = self._aggregate_exactly(y, edge_index, edge_weight)
@@ -149,7 +151,9 @@ class GCNConv(torch_geometric.nn.GCNConv):
             adjacency = self._bit_adjacency(x.size(0), edge_index, edge_weight)
             use_col = self.letters.bspmm[0] == "F"
             out = aggregate(y, adjacency, self.bias, use_col=use_col)
-        return binary_sign(out, self.surrogate) if self.letters.bspmm[2] == "B" else out
+        return (
+            binary_sign(out, self.surrogate, OUTPUT_WINDOW) if self.letters.bspmm[2] == "B" else out
+        )
 
     def _transform(self, x: Tensor) -> Tensor:
         """The dense product up to the boundary between the two letters."""
@@ -161,7 +165,7 @@ class GCNConv(torch_geometric.nn.GCNConv):
                 f"GCNConv: x must be [N, {self.lin.weight.size(1)}], got {list(x.shape)}"
             )
         if self.letters.is_float_linear:
-            y: Tensor = self.lin(functional.dropout(x, self.dropout, self.training))
+            y: Tensor = self.lin(fast_dropout(x, self.dropout, self.training))
             return y
         return binary_linear(
             x,

@@ -1,5 +1,6 @@
 """Sign, row scale and the binary linear map, each with its surrogate gradient."""
 
+from bitgnn.quantize.dropout import fast_dropout
 from bitgnn.quantize.linear import binary_linear
 from bitgnn.quantize.scale import canonical_row_scale, row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign, sgn, surrogate_slope
@@ -9,6 +10,7 @@ __all__ = [
     "binary_linear",
     "binary_sign",
     "canonical_row_scale",
+    "fast_dropout",
     "row_scale",
     "sgn",
     "surrogate_slope",

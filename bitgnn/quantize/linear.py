@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from bitgnn.quantize.dropout import fast_dropout
 from bitgnn.quantize.scale import canonical_row_scale
 from bitgnn.quantize.sign import Surrogate, sgn, surrogate_slope
 
@@ -26,7 +26,7 @@ class _BinaryLinear(torch.autograd.Function):
         surrogate: Surrogate,
     ) -> Tensor:
         x_sign, w_sign = sgn(x), sgn(weight)
-        x_kept = functional.dropout(x_sign, dropout) if dropout > 0 else x_sign
+        x_kept = fast_dropout(x_sign, dropout)
         # The dot product of signs comes first: below 2^24 terms it is an exact integer, so that
         # the packed operators (which scale the same integer) reproduce this value bit for bit.
         dot = x_kept @ w_sign.t()

@@ -21,18 +21,20 @@ def sgn(x: Tensor) -> Tensor:
     Returns:
         Tensor of the shape, dtype and device of ``x``; no gradient flows through it.
     """
-    return (x.detach() >= 0).to(x.dtype).mul_(2).sub_(1)
+    one = torch.ones((), dtype=x.dtype, device=x.device)
+    return torch.where(x.detach() >= 0, one, -one)
 
 
-def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste") -> Tensor:
-    """Slope used in place of the sign's derivative.
+def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0) -> Tensor:
+    """Slope used in place of the sign's derivative, as a function of ``u = x / window``.
 
-    ``"ste"``: ``1[|x| <= 1]`` (clipped straight-through, Courbariaux et al. 2016).
-    ``"approx"``: ``max(0, 2 - 2|x|)`` (ApproxSign, Liu et al., Bi-Real Net, 2018).
+    ``"ste"``: ``1[|u| <= 1]`` (clipped straight-through, Courbariaux et al. 2016).
+    ``"approx"``: ``max(0, 2 - 2|u|)`` (ApproxSign, Liu et al., Bi-Real Net, 2018).
 
     Args:
         x: floating-point tensor, the argument of the sign.
         surrogate: which slope.
+        window: half-width of the part of the axis with a slope, above 0.
 
     Returns:
         Tensor like ``x``.
@@ -41,39 +43,42 @@ def surrogate_slope(x: Tensor, surrogate: Surrogate = "ste") -> Tensor:
         ValueError: ``surrogate`` is neither of the two.
     """
     if surrogate == "ste":
-        return (x.abs() <= 1).to(x.dtype)
+        return (x.abs() <= window).to(x.dtype)
     if surrogate == "approx":
-        return (2 - 2 * x.abs()).clamp_(min=0)
+        return (2 - (2 / window) * x.abs()).clamp_(min=0)
     raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
 
 
 class _Sign(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, surrogate: Surrogate) -> Tensor:
+    def forward(ctx: Any, x: Tensor, surrogate: Surrogate, window: float) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.surrogate = surrogate
+        ctx.surrogate, ctx.window = surrogate, window
         return sgn(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
-        return grad * surrogate_slope(x, ctx.surrogate), None
+        return grad * surrogate_slope(x, ctx.surrogate, ctx.window), None, None
 
 
-def binary_sign(x: Tensor, surrogate: Surrogate = "ste") -> Tensor:
+def binary_sign(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0) -> Tensor:
     """``sgn(x)`` whose gradient is ``grad * surrogate_slope(x)``.
 
     Args:
         x: floating-point tensor of any shape.
         surrogate: ``"ste"`` or ``"approx"``, see :func:`surrogate_slope`.
+        window: see :func:`surrogate_slope`.
 
     Returns:
         Tensor of +1 and -1 like ``x``.
 
     Raises:
-        ValueError: ``surrogate`` is neither of the two.
+        ValueError: ``surrogate`` is neither of the two or ``window`` is not above 0.
     """
     if surrogate not in ("ste", "approx"):
         raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
-    out: Tensor = _Sign.apply(x, surrogate)
+    if not window > 0:
+        raise ValueError(f"window must be above 0, got {window}")
+    out: Tensor = _Sign.apply(x, surrogate, window)
     return out

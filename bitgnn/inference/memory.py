@@ -1,0 +1,97 @@
+"""Bytes a whole forward pass needs, counted from shapes: frozen models beside PyG's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.inference.frozen_gcn import FrozenGCN, FrozenGCNLayer
+
+__all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
+
+FLOAT_BYTES = 4
+"""Bytes of a float32, and of a word of 32 bits."""
+INDEX_BYTES = 8
+WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes by purpose.
+
+    Attributes:
+        weights: parameters and folded statistics.
+        features: node features as stored.
+        adjacency: the graph as stored, with its normalisation.
+        activations: intermediate results alive at once, at most.
+    """
+
+    weights: int
+    features: int
+    adjacency: int
+    activations: int
+
+    @property
+    def peak(self) -> int:
+        """All four together."""
+        return self.weights + self.features + self.adjacency + self.activations
+
+    def to_dict(self) -> dict[str, int]:
+        """The four numbers and their sum, for JSON."""
+        return {**asdict(self), "peak": self.peak}
+
+
+def frozen_memory(model: FrozenGCN, x: Tensor | BitTensor, adjacency: BitAdjacency) -> MemoryUse:
+    """Memory of ``model(x, adjacency)``.
+
+    Args:
+        model: the frozen model.
+        x: features in the form they are given to the model.
+        adjacency: prepared graph.
+    """
+    num_nodes = adjacency.shape[0]
+    before = peak = 0
+    for form in (layer.form for layer in model.modules() if isinstance(layer, FrozenGCNLayer)):
+        for is_bits in (form.hidden_bits, form.out_bits):
+            columns = -(-form.out_channels // WORD_BITS) if is_bits else form.out_channels
+            after = num_nodes * columns * FLOAT_BYTES
+            peak = max(peak, before + after)
+            before = after
+    weights = sum(buffer.nbytes for buffer in model.buffers())
+    return MemoryUse(weights, x.nbytes, adjacency.nbytes, peak)
+
+
+def pyg_memory(model: nn.Module, x: Tensor, num_edges: int, form: str) -> MemoryUse:
+    """Memory of PyG's float GCN on the same graph with its normalisation cached.
+
+    Args:
+        model: module whose layers are PyG ``GCNConv``, in order.
+        x: ``[N, F]`` features.
+        num_edges: edges of the normalised graph, self loops included.
+        form: ``"edge_index"`` (gathers a message for each edge) or ``"csr"`` (fused product).
+
+    Raises:
+        ValueError: ``form`` is neither of the two.
+    """
+    num_nodes = x.size(0)
+    if form == "edge_index":
+        adjacency = num_edges * (2 * INDEX_BYTES + FLOAT_BYTES)
+        messages = num_edges
+    elif form == "csr":
+        adjacency = (num_nodes + 1 + num_edges) * INDEX_BYTES + num_edges * FLOAT_BYTES
+        messages = 0
+    else:
+        raise ValueError(f"pyg_memory: form must be 'edge_index' or 'csr', got {form!r}")
+    before = peak = 0
+    for conv in model.modules():
+        if isinstance(conv, GCNConv):
+            after = num_nodes * conv.out_channels * FLOAT_BYTES
+            gathered = messages * conv.out_channels * FLOAT_BYTES
+            # The product's input and output, then the aggregation's with its messages.
+            peak = max(peak, before + after, after + gathered + after)
+            before = after
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    return MemoryUse(weights, x.nbytes, adjacency, peak)
