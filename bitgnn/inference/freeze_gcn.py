@@ -8,13 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.inference.fold import fold_batch_norm
-from bitgnn.inference.frozen_gcn import (
-    FrozenGCN,
-    FrozenGCNLayer,
-    GraphOptions,
-    LayerForm,
-    layer_forms,
-)
+from bitgnn.inference.frozen_gcn import FrozenGCN, GraphOptions
+from bitgnn.inference.frozen_layer import FrozenGCNLayer, LayerForm, layer_forms
 from bitgnn.nn import GCNConv
 from bitgnn.quantize import canonical_row_scale
 

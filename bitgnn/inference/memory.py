@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.inference.frozen_gcn import FrozenGCN, FrozenGCNLayer
+from bitgnn.inference.frozen_gcn import FrozenGCN
+from bitgnn.inference.frozen_layer import FrozenGCNLayer
 
 __all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
 
@@ -44,7 +45,9 @@ class MemoryUse:
         return {**asdict(self), "peak": self.peak}
 
 
-def frozen_memory(model: FrozenGCN, x: Tensor | BitTensor, adjacency: BitAdjacency) -> MemoryUse:
+def frozen_memory(
+    model: FrozenGCN, x: Tensor | BitTensor | BitAdjacency, adjacency: BitAdjacency
+) -> MemoryUse:
     """Memory of ``model(x, adjacency)``.
 
     Args:

@@ -53,6 +53,7 @@ class Recipe(_Strict):
         start_from: form whose trained model of the same seed gives the initial weights.
         schedule: learning rate over the epochs: constant, or a cosine falling to 0.
         distill: weight of the divergence from that model's class probabilities on all nodes.
+        temperature: logits are divided by it in that divergence.
     """
 
     epochs: int = Field(gt=0)
@@ -64,6 +65,7 @@ class Recipe(_Strict):
     schedule: Literal["constant", "cosine"] = "constant"
     start_from: Form | None = None
     distill: float = Field(0.0, ge=0)
+    temperature: float = Field(1.0, gt=0)
 
 
 class ExperimentConfig(_Strict):

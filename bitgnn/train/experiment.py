@@ -119,7 +119,7 @@ def _train_one(
         with torch.no_grad():
             source = restore_model(config, recipe.start_from, data, initial)
             features = model_input(config.forms[recipe.start_from], data)
-            teacher = source(features, data.edge_index).softmax(dim=-1)
+            teacher = source(features, data.edge_index)
     torch.manual_seed(seed)
     model = build_model(config, form, data)
     begin = time.perf_counter()

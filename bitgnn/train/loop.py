@@ -56,7 +56,7 @@ def train_model(
         data: graph with features, labels and masks, as the loaders of ``bitgnn.data`` give it.
         recipe: epochs, learning rate and the like.
         initial: state to start from.
-        teacher: ``[N, C]`` class probabilities to distill from where ``recipe.distill`` is not 0.
+        teacher: ``[N, C]`` logits to distill from where ``recipe.distill`` is not 0.
         on_epoch: called after each epoch.
 
     Returns:
@@ -78,9 +78,7 @@ def train_model(
         logits = model(x, data.edge_index)
         loss = functional.cross_entropy(logits[data.train_mask], data.y[data.train_mask])
         if teacher is not None and recipe.distill > 0:
-            loss = loss + recipe.distill * functional.kl_div(
-                functional.log_softmax(logits, dim=-1), teacher, reduction="batchmean"
-            )
+            loss = loss + recipe.distill * _divergence(logits, teacher, recipe.temperature)
         loss.backward()
         optimizer.step()
         if scheduler is not None:
@@ -91,6 +89,17 @@ def train_model(
     model.load_state_dict(best.state)
     model.eval()
     return best
+
+
+def _divergence(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """``T^2 KL(softmax(teacher / T) || softmax(logits / T))``, mean over nodes (Hinton 2015)."""
+    divergence = functional.kl_div(
+        functional.log_softmax(logits / temperature, dim=-1),
+        functional.log_softmax(teacher / temperature, dim=-1),
+        reduction="batchmean",
+        log_target=True,
+    )
+    return temperature**2 * divergence
 
 
 @torch.no_grad()
