@@ -1,15 +1,50 @@
 """Binary graph neural networks for PyTorch: bits, operators, layers and inference."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from bitgnn import ops
 from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 
+if TYPE_CHECKING:
+    from bitgnn import models, nn
+    from bitgnn.convert import BinarizeConfig, binarize, freeze
+    from bitgnn.inference import load, save
+
 __version__ = "0.1.0"
 
+# Imported on first use: these need PyTorch Geometric, whose import takes seconds.
+_LAZY = {
+    "BinarizeConfig": "bitgnn.convert",
+    "binarize": "bitgnn.convert",
+    "freeze": "bitgnn.convert",
+    "load": "bitgnn.inference",
+    "models": "",
+    "nn": "",
+    "save": "bitgnn.inference",
+}
+
 __all__ = [
+    "BinarizeConfig",
     "BitAdjacency",
     "BitTensor",
     "BlockedLayout",
     "FrdcLayout",
     "__version__",
+    "binarize",
+    "freeze",
+    "load",
+    "models",
+    "nn",
     "ops",
+    "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'bitgnn' has no attribute {name!r}")
+    home = _LAZY[name]
+    if not home:
+        return importlib.import_module(f"bitgnn.{name}")
+    return getattr(importlib.import_module(home), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -141,8 +140,6 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    # Warnings about beta features of sparse tensors are no news to the user of a command.
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:torch")
     app()
 
 

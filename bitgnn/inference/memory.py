@@ -27,7 +27,8 @@ class MemoryUse:
         weights: parameters and folded statistics.
         features: node features as stored.
         adjacency: the graph as stored, with its normalisation.
-        activations: intermediate results alive at once, at most.
+        activations: intermediate results alive at once, at most; a layer's input lives until its
+            output is there. The features are not counted again.
     """
 
     weights: int
@@ -58,13 +59,16 @@ def frozen_memory(
     num_nodes = adjacency.shape[0]
     before = peak = 0
     for form in (layer.form for layer in model.modules() if isinstance(layer, FrozenGCNLayer)):
-        for is_bits in (form.hidden_bits, form.out_bits):
-            columns = -(-form.out_channels // WORD_BITS) if is_bits else form.out_channels
-            after = num_nodes * columns * FLOAT_BYTES
-            peak = max(peak, before + after)
-            before = after
+        product = num_nodes * _row_bytes(form.out_channels, form.hidden_bits)
+        after = num_nodes * _row_bytes(form.out_channels, form.out_bits)
+        peak = max(peak, before + product + after)
+        before = after
     weights = sum(buffer.nbytes for buffer in model.buffers())
     return MemoryUse(weights, x.nbytes, adjacency.nbytes, peak)
+
+
+def _row_bytes(size: int, is_bits: bool) -> int:
+    return FLOAT_BYTES * (-(-size // WORD_BITS) if is_bits else size)
 
 
 def pyg_memory(model: nn.Module, x: Tensor, num_edges: int, form: str) -> MemoryUse:
@@ -93,8 +97,8 @@ def pyg_memory(model: nn.Module, x: Tensor, num_edges: int, form: str) -> Memory
         if isinstance(conv, GCNConv):
             after = num_nodes * conv.out_channels * FLOAT_BYTES
             gathered = messages * conv.out_channels * FLOAT_BYTES
-            # The product's input and output, then the aggregation's with its messages.
-            peak = max(peak, before + after, after + gathered + after)
+            # The layer's input, its product, the messages and its output.
+            peak = max(peak, before + after + gathered + after)
             before = after
     weights = sum(parameter.nbytes for parameter in model.parameters())
     return MemoryUse(weights, x.nbytes, adjacency, peak)

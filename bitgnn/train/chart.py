@@ -54,6 +54,7 @@ def draw_chart(title: str, labels: Mapping[str, str], results: Sequence[FormResu
         [r.mean + r.std for r in results],
     )
     seeds = len(results[0].runs)
+    accuracy.set_xticks(range(0, 101, 20))
     accuracy.set_title(f"Test accuracy, % (mean ± std of {seeds} seeds)")
 
     left = [0.0] * len(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,11 +48,15 @@ class PyGGCN(nn.Module):
             torch_geometric.nn.GCNConv(weight.size(1), weight.size(0), cached=True)
             for weight in weights
         )
+        mean = state.get("norm.running_mean")
+        self.norm = None if mean is None else nn.BatchNorm1d(len(mean), affine=False)
         self.load_state_dict(state)
         self.eval()
 
     def forward(self, x: Tensor, graph: Any) -> Tensor:
         """Class scores ``[N, C]``; the first call fixes the graph."""
+        if self.norm is not None:
+            x = self.norm(x)
         for i, conv in enumerate(self.convs):
             x = conv(x.relu() if i > 0 else x, graph)
         return x
@@ -181,11 +186,11 @@ def _pyg_calls(
 ) -> dict[str, Callable[[], Any]]:
     """PyG's forward for each form of the graph that is installed, caches filled."""
     num_nodes = x.size(0)
-    graphs: dict[str, Any] = {
-        "edge_index": data.edge_index,
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
         # PyG multiplies by the adjacency whose rows are destinations.
-        "torch CSR": to_torch_csr_tensor(data.edge_index.flip(0), size=num_nodes),
-    }
+        csr = to_torch_csr_tensor(data.edge_index.flip(0), size=num_nodes)
+    graphs: dict[str, Any] = {"edge_index": data.edge_index, "torch CSR": csr}
     if WITH_TORCH_SPARSE:
         from torch_sparse import SparseTensor
 

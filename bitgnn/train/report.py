@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from torch_geometric.data import Data
 
@@ -130,22 +131,20 @@ def _csv(results: Sequence[FormResult]) -> str:
 
 def result_table(title: str, results: Sequence[FormResult]) -> Table:
     """The results for a terminal."""
-    table = Table(title=title)
-    for name in ("", "accuracy %", "model", "activations", "peak memory", "latency", "from"):
-        table.add_column(name, justify="left" if name in ("", "from") else "right")
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
+    for name in ("", "accuracy %", "model", "activations", "peak", "latency", "speed"):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     baseline = next((r for r in results if r.form == "fp32"), None)
     for result in results:
-        way, timing = result.fastest
-        latency = format_seconds(timing.median)
-        if baseline is not None and result is not baseline:
-            latency += f" ({baseline.fastest[1].median / timing.median:.1f}x faster)"
+        timing = result.fastest[1]
+        ratio = "" if baseline is None else baseline.fastest[1].median / timing.median
         table.add_row(
             LABELS[result.form],
             f"{result.mean:.1f} ± {result.std:.1f}",
             format_bytes(result.memory.weights),
             format_bytes(result.memory.activations),
             format_bytes(result.memory.peak),
-            latency,
-            way,
+            format_seconds(timing.median),
+            f"{ratio:.2f}x" if ratio else "",
         )
     return table

@@ -1,0 +1,115 @@
+"""The command line: results on success, one line and a status on failure."""
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bitgnn import train
+from bitgnn.cli import app
+from bitgnn.inference import load
+
+runner = CliRunner()
+
+TINY = """
+name: tiny
+dataset: {kind: digits}
+hidden_channels: 8
+seeds: 1
+forms:
+  fp32: {epochs: 2, learning_rate: 0.01}
+  full: {epochs: 2, learning_rate: 0.01}
+  bin: {epochs: 2, learning_rate: 0.01, start_from: full}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(TINY)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _keep_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def _one_line(result):
+    assert result.exit_code == 1
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("bitgnn: error: ")
+    return lines[0]
+
+
+def test_train_writes_everything(config, tmp_path):
+    output = tmp_path / "out"
+    arguments = ["train", "-c", str(config), "-o", str(output), "--threads", "1"]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    names = {path.name for path in output.iterdir()}
+    assert {"results.json", "results.csv", "results.png", "model-full", "model-bin"} <= names
+    assert load(output / "model-bin").in_channels == 64
+    before = (output / "runs" / "bin-0.json").read_text()
+    assert runner.invoke(app, arguments).exit_code == 0
+    assert (output / "runs" / "bin-0.json").read_text() == before
+
+
+def test_demo_uses_its_own_experiment(tmp_path, monkeypatch, config):
+    small = train.load_config(config)
+    asked = []
+
+    def demo_config(seeds):
+        asked.append(seeds)
+        return small
+
+    monkeypatch.setattr(train, "demo_config", demo_config)
+    result = runner.invoke(app, ["demo", "-o", str(tmp_path / "demo"), "--seeds", "2"])
+    assert result.exit_code == 0, result.output
+    assert asked == [2]
+    assert (tmp_path / "demo" / "results.png").is_file()
+
+
+def test_mistyped_key_is_one_line_and_touches_nothing(config, tmp_path):
+    config.write_text(TINY.replace("seeds: 1", "sedes: 1"))
+    result = runner.invoke(app, ["train", "-c", str(config), "-o", str(tmp_path / "out")])
+    assert "unknown key 'sedes'" in _one_line(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unwritable_output_is_one_line(config, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = runner.invoke(app, ["train", "-c", str(config), "-o", str(tmp_path / "file")])
+    assert "cannot be written" in _one_line(result)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
+    from bitgnn.data import planetoid
+
+    def offline(*_, **__):
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(planetoid, "Planetoid", offline)
+    config.write_text(TINY.replace("kind: digits", "kind: planetoid, name: Cora"))
+    arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
+    result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])
+    assert "Put ind.cora.x" in _one_line(result)
+
+
+def test_interrupt_says_how_to_go_on(config, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "train_all", stopped)
+    result = runner.invoke(app, ["train", "-c", str(config), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.stderr
+
+
+def test_doctor_prints_a_report():
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert "versions:" in result.output

@@ -1,0 +1,59 @@
+"""Memory counts against sizes worked out by hand and against the tensors themselves."""
+
+import pytest
+import torch
+
+from bitgnn.bench.memory import peak_allocation
+from bitgnn.convert import freeze
+from bitgnn.inference import frozen_memory, pyg_memory
+from bitgnn.train.deploy import PyGGCN
+
+N, E = 120, 302
+
+
+def test_frozen_bin(make_model, graph, features):
+    model = freeze(make_model("bin"))
+    adjacency = model.prepare_graph(graph, N)
+    packed = model.pack_features(features)
+    use = frozen_memory(model, packed, adjacency)
+    # words 40x3 and 5x2; x_threshold 75, threshold 40, weight_scale 5, bias 5
+    assert use.weights == 4 * (40 * 3 + 5 * 2 + 75 + 40 + 5 + 5)
+    assert use.features == 4 * 3 * N
+    assert use.activations == 4 * N * max(2 + 2, 2 + 5 + 5)
+    assert use.peak == use.weights + use.features + use.adjacency + use.activations
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+def test_activations_are_what_the_allocator_hands_out(make_model, graph, features, precision):
+    model = freeze(make_model(precision))
+    adjacency = model.prepare_graph(graph, N)
+    packed = model.pack_features(features)
+    model(packed, adjacency)
+    counted = frozen_memory(model, packed, adjacency).activations
+    assert peak_allocation(lambda: model(packed, adjacency)) == pytest.approx(counted, rel=0.02)
+
+
+def test_pyg(make_model, features):
+    model = make_model("fp32", input_norm=False)
+    pyg = PyGGCN(model.state_dict(), 2)
+    csr = pyg_memory(pyg, features, E, "csr")
+    assert csr.weights == 4 * (75 * 40 + 40 + 40 * 5 + 5)
+    assert csr.activations == 4 * N * max(80, 40 + 5 + 5)
+    edges = pyg_memory(pyg, features, E, "edge_index")
+    assert edges.activations == 4 * (N * 80 + E * 40)
+    with pytest.raises(ValueError, match="'edge_index' or 'csr', got 'coo'"):
+        pyg_memory(pyg, features, E, "coo")
+
+
+def test_pyg_activations_are_what_the_allocator_hands_out(make_model, graph, features):
+    pyg = PyGGCN(make_model("fp32", input_norm=False).state_dict(), 2)
+
+    @torch.inference_mode()
+    def forward():
+        return pyg(features, graph)
+
+    forward()
+    num_edges = pyg.convs[0]._cached_edge_index[0].size(1)
+    counted = pyg_memory(pyg, features, num_edges, "edge_index").activations
+    # PyG also spreads the edge weights and indices over the features.
+    assert peak_allocation(forward) >= 0.98 * counted

@@ -1,0 +1,70 @@
+"""models.GCN: presets, copies in another precision, input checks."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bitgnn.models import GCN
+from bitgnn.models.gcn import layer_letters
+
+EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
+
+
+def test_presets():
+    assert layer_letters("full", 2) == ["FBF+FBF", "FBF+FBF"]
+    assert layer_letters("bin", 3) == ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+    # One layer has no boundary to put bits on, and its scores need the scale.
+    assert layer_letters("bin", 1) == ["FBF+FBF"]
+    with pytest.raises(ValueError, match="must be 'fp32', 'full' or 'bin', got 'half'"):
+        layer_letters("half", 2)
+    with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
+        layer_letters("bin", 0)
+
+
+def test_fp32_is_two_pyg_layers_with_relu():
+    from torch_geometric.nn import GCNConv
+
+    model = GCN(6, 4, 3, input_norm=False).eval()
+    first, second = GCNConv(6, 4), GCNConv(4, 3)
+    first.load_state_dict(model.convs[0].state_dict())
+    second.load_state_dict(model.convs[1].state_dict())
+    x = torch.randn(5, 6)
+    assert torch.equal(model(x, EDGES), second(first(x, EDGES).relu(), EDGES))
+
+
+def test_bin_hidden_layer_returns_signs():
+    model = GCN(6, 8, 3, precision="bin").eval()
+    hidden = model.convs[0](torch.randn(5, 6), EDGES)
+    assert set(hidden.unique().tolist()) <= {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+def test_training_lowers_the_loss(precision):
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 16), torch.arange(40) % 3
+    edges = torch.arange(40).repeat(2, 1)
+    model = GCN(16, 64, 3, precision=precision)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x, edges), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_with_precision_keeps_the_weights():
+    model = GCN(6, 4, 3, precision="full", dropout=0.3).eval()
+    copy = model.with_precision("bin")
+    assert copy.precision == "bin"
+    assert not copy.training
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(copy.state_dict()[name], tensor)
+    assert copy.convs[0].lin.weight is not model.convs[0].lin.weight
+
+
+def test_wrong_feature_count():
+    with pytest.raises(ValueError, match=r"GCN: x must be \[N, 6\], got \[5, 7\]"):
+        GCN(6, 4, 3)(torch.randn(5, 7), EDGES)

@@ -1,0 +1,171 @@
+"""GCNConv: PyG's behaviour in fp32, the stated formulas in the binary forms."""
+
+import pytest
+import torch
+import torch_geometric.nn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import to_torch_csr_tensor
+
+from bitgnn import BitAdjacency
+from bitgnn.nn import GCNConv, LayerPrecision
+from bitgnn.quantize import sgn
+
+N, IN, OUT = 30, 40, 12
+
+
+@pytest.fixture
+def graph():
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(0, N, (2, 90), generator=generator)
+    # An isolated node and one with a self loop belong to every graph worth testing.
+    edges = edges[:, (edges != 7).all(0)]
+    return torch.cat([edges, torch.tensor([[3], [3]])], dim=1)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(N, IN, generator=torch.Generator().manual_seed(2))
+
+
+def _dense(edge_index):
+    index, weight = gcn_norm(edge_index, None, N)
+    dense = torch.zeros(N, N)
+    return dense.index_put_((index[1], index[0]), weight, accumulate=True)
+
+
+def test_fp32_is_pyg(graph, x):
+    torch.manual_seed(0)
+    theirs = torch_geometric.nn.GCNConv(IN, OUT)
+    torch.manual_seed(0)
+    ours = GCNConv(IN, OUT)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    assert torch.equal(ours.lin.weight, theirs.lin.weight)
+    assert torch.equal(ours(x, graph), theirs(x, graph))
+    assert str(ours) == str(theirs)
+
+
+def test_pyg_checkpoint_loads_into_a_binary_layer(graph, x):
+    theirs = torch_geometric.nn.GCNConv(IN, OUT)
+    ours = GCNConv(IN, OUT, precision="full")
+    ours.load_state_dict(theirs.state_dict())
+    assert torch.equal(ours.lin.weight, theirs.lin.weight)
+
+
+def test_full_is_the_formula(graph, x):
+    conv = GCNConv(IN, OUT, precision="full")
+    torch.nn.init.normal_(conv.bias)
+    weight = conv.lin.weight
+    product = (x.abs().mean(1, keepdim=True) * sgn(x)) @ (
+        weight.abs().mean(1, keepdim=True) * sgn(weight)
+    ).t()
+    expected = _dense(graph) @ product + conv.bias
+    assert torch.allclose(conv(x, graph), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("letters", ["bin", "FBB+BBB"])
+def test_bin_leaves_the_column_factor_out(graph, x, letters):
+    conv = GCNConv(IN, OUT, precision=letters)
+    torch.nn.init.normal_(conv.bias)
+    bits = sgn(sgn(x) @ sgn(conv.lin.weight).t())
+    pattern = torch.zeros(N, N).index_put_(
+        tuple(gcn_norm(graph, None, N)[0].flip(0)), torch.ones(()), accumulate=True
+    )
+    expected = pattern.sum(1, keepdim=True).rsqrt() * (pattern @ bits) + conv.bias
+    if letters.endswith("B"):
+        expected = sgn(expected)
+    assert torch.allclose(conv(x, graph), expected, atol=1e-5)
+
+
+def test_float_adjacency_letter_uses_exact_weights(graph, x):
+    weight = torch.rand(graph.size(1))
+    conv = GCNConv(IN, OUT, precision="FBF+FFF")
+    # Feed PyG's layer the binary product by making its own linear map the identity.
+    plain = torch_geometric.nn.GCNConv(OUT, OUT, bias=False)
+    plain.lin.weight.data = torch.eye(OUT)
+    expected = plain(conv._transform(x), graph, weight)
+    assert torch.allclose(conv(x, graph, weight), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="aggregates with float edge weights"):
+        conv(x, BitAdjacency.from_edge_index(graph, N))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "full", "bin"])
+def test_all_forms_of_a_graph_agree(graph, x, precision):
+    # PyG adds a second loop to a sparse matrix that has one already.
+    graph = torch.unique(graph[:, graph[0] != graph[1]], dim=1)
+    conv = GCNConv(IN, OUT, precision=precision)
+    expected = conv(x, graph)
+    adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
+    sparse = to_torch_csr_tensor(graph.flip(0), size=N)
+    for form in (adjacency, sparse):
+        assert torch.allclose(conv(x, form), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+def test_cached_keeps_the_first_graph(graph, x, precision):
+    conv = GCNConv(IN, OUT, cached=True, precision=precision)
+    first = conv(x, graph)
+    assert torch.equal(conv(x, graph[:, :5]), first)
+    conv.reset_parameters()
+    assert conv._cached_bit_adjacency is None
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_flow(graph, x, flow):
+    conv = GCNConv(IN, OUT, precision="full", flow=flow)
+    straight = GCNConv(IN, OUT, precision="full")
+    straight.load_state_dict(conv.state_dict())
+    edges = graph if flow == "source_to_target" else graph.flip(0)
+    assert torch.allclose(conv(x, graph), straight(x, edges), atol=1e-6)
+
+
+def test_lazy_input_width(graph, x):
+    torch.manual_seed(0)
+    conv = GCNConv(-1, 300, precision="full")
+    conv(x, graph)
+    assert conv.lin.weight.shape == (300, IN)
+    assert conv.lin.weight.std().item() == pytest.approx(IN**-0.5, rel=0.05)
+
+
+def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
+    from bitgnn.nn.aggregate import aggregate
+
+    adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
+    bias = torch.zeros(IN, requires_grad=True)
+    x = x.clone().requires_grad_()
+    grad = torch.randn(N, IN)
+    aggregate(x, adjacency, bias).backward(grad)
+    assert torch.allclose(x.grad, _dense(graph).t() @ grad, atol=1e-5)
+    assert torch.allclose(bias.grad, grad.sum(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBB", "BBF+FBF"])
+def test_every_parameter_gets_a_gradient(graph, x, precision):
+    conv = GCNConv(IN, OUT, precision=precision, dropout=0.3)
+    inputs = (0.1 * x).requires_grad_()
+    conv(inputs, graph).pow(2).sum().add(conv(inputs, graph).sum()).backward()
+    for tensor in (inputs, conv.lin.weight, conv.bias):
+        assert tensor.grad.abs().sum() > 0
+
+
+def test_bad_arguments_are_named(graph, x):
+    with pytest.raises(ValueError, match=r"'fp32', 'full', 'bin' or letters .* got 'half'"):
+        GCNConv(IN, OUT, precision="half")
+    with pytest.raises(ValueError, match=r"output of BMM \(B\) must be the activation"):
+        GCNConv(IN, OUT, precision="FBB+FBF")
+    with pytest.raises(TypeError, match="precision must be a string, got int"):
+        GCNConv(IN, OUT, precision=1)
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1.0"):
+        GCNConv(IN, OUT, dropout=1.0)
+    with pytest.raises(ValueError, match="aggregates by addition, got aggr='mean'"):
+        GCNConv(IN, OUT, precision="full", aggr="mean")
+    conv = GCNConv(IN, OUT, precision="full")
+    with pytest.raises(ValueError, match=r"x must be \[N, 40\], got \[30, 39\]"):
+        conv(x[:, :-1], graph)
+    with pytest.raises(ValueError, match="got a pair"):
+        conv((x, x), graph)
+
+
+@pytest.mark.parametrize("name", ["fp32", "full", "bin"])
+def test_precision_names_round_trip(name):
+    assert str(LayerPrecision.parse(name)) == name
+    assert GCNConv(4, 4, precision=name).precision == name

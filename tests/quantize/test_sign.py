@@ -1,0 +1,67 @@
+"""Sign, surrogate slopes, row scale and dropout against their formulas."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitgnn.ops.reference.pack import row_scale as reference_scale
+from bitgnn.quantize import binary_sign, canonical_row_scale, fast_dropout, row_scale, sgn
+
+VALUES = [-3.0, -1.0, -0.5, -0.0, 0.0, 0.25, 1.0, 1.5, float("inf"), float("-inf"), float("nan")]
+
+
+def test_sgn_of_zero_is_plus_and_of_nan_is_minus():
+    expected = [-1, -1, -1, 1, 1, 1, 1, 1, 1, -1, -1]
+    assert sgn(torch.tensor(VALUES)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("surrogate", "window", "slopes"),
+    [
+        ("ste", 1.0, [0, 1, 1, 1, 1, 1, 1, 0]),
+        ("ste", 0.4, [0, 0, 0, 1, 1, 1, 0, 0]),
+        ("approx", 1.0, [0, 0, 1, 2, 2, 1.5, 0, 0]),
+        ("approx", 2.0, [0, 1, 1.5, 2, 2, 1.75, 1, 0.5]),
+    ],
+)
+def test_gradient_is_the_slope(surrogate, window, slopes):
+    x = torch.tensor(VALUES[:8], requires_grad=True)
+    out = binary_sign(x, surrogate, window)
+    out.backward(torch.full_like(x, 3.0))
+    assert torch.equal(out.detach(), sgn(x))
+    assert torch.allclose(x.grad, 3.0 * torch.tensor(slopes, dtype=torch.float32))
+
+
+def test_unknown_surrogate_and_window_are_refused():
+    with pytest.raises(ValueError, match=r"surrogate must be 'ste' or 'approx', got 'soft'"):
+        binary_sign(torch.ones(2), "soft")
+    with pytest.raises(ValueError, match="window must be above 0"):
+        binary_sign(torch.ones(2), "ste", 0.0)
+
+
+@given(rows=st.integers(1, 5), size=st.integers(1, 150), seed=st.integers(0, 99))
+def test_row_scale_has_the_bits_of_the_reference(rows, size, seed):
+    x = torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(canonical_row_scale(x), reference_scale(x))
+
+
+def test_row_scale_gradient():
+    x = torch.tensor([[1.0, -2.0, 0.0], [4.0, 5.0, -6.0]], requires_grad=True)
+    scale = row_scale(x)
+    scale.backward(torch.tensor([3.0, 6.0]))
+    assert torch.allclose(scale.detach(), torch.tensor([1.0, 5.0]))
+    assert torch.equal(x.grad, torch.tensor([[1.0, -1.0, 1.0], [2.0, 2.0, -2.0]]))
+    with pytest.raises(ValueError, match=r"x must be \[N, K\]"):
+        row_scale(torch.ones(3))
+
+
+def test_dropout_keeps_the_expectation():
+    torch.manual_seed(0)
+    x = torch.ones(1000, 331)
+    out = fast_dropout(x, 0.4)
+    assert out.unique().tolist() == pytest.approx([0.0, 1 / 0.6], rel=1e-4)
+    assert (out == 0).float().mean().item() == pytest.approx(0.4, abs=5e-3)
+    assert out.mean().item() == pytest.approx(1.0, abs=1e-2)
+    assert fast_dropout(x, 0.4, training=False) is x
+    assert fast_dropout(x, 0.0) is x

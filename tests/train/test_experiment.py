@@ -1,0 +1,155 @@
+"""Training: selection by validation loss, several seeds, stopping and going on, results."""
+
+import csv
+import io
+import json
+
+import pytest
+import torch
+from rich.console import Console
+
+from bitgnn.inference import load
+from bitgnn.train import (
+    MismatchError,
+    OutputError,
+    RunStore,
+    deploy,
+    evaluate,
+    experiment,
+    train_all,
+    write_results,
+)
+from bitgnn.train.experiment import build_model, restore_model
+from bitgnn.train.loop import train_model
+
+QUIET = Console(file=io.StringIO())
+
+
+def test_state_is_that_of_the_lowest_validation_loss(config, data):
+    model = build_model(config, "full", data)
+    losses = []
+    cross_entropy = torch.nn.functional.cross_entropy
+
+    def watch():
+        model.eval()
+        with torch.no_grad():
+            logits = model(data.x, data.edge_index)
+        losses.append(cross_entropy(logits[data.val_mask], data.y[data.val_mask]).item())
+
+    recipe = config.forms["full"].model_copy(update={"epochs": 25, "learning_rate": 0.3})
+    trained = train_model(model, data, recipe, on_epoch=watch)
+    assert trained.epoch == losses.index(min(losses)) < 24
+    assert trained.val_loss == pytest.approx(min(losses))
+    right = model(data.x, data.edge_index).argmax(1) == data.y
+    assert trained.test_accuracy == pytest.approx(right[data.test_mask].float().mean().item())
+
+
+def test_all_forms_and_seeds_are_trained_and_stored(config, data, tmp_path):
+    store = RunStore(tmp_path / "out", config)
+    runs = train_all(config, data, store, QUIET)
+    assert [(run.form, run.seed) for run in runs] == [
+        (form, seed) for seed in (0, 1) for form in ("fp32", "full", "bin")
+    ]
+    run, state = store.load("bin", 1)
+    assert run == runs[-1]
+    model = restore_model(config, "bin", data, state)
+    right = model(data.x, data.edge_index).argmax(1) == data.y
+    assert run.test_accuracy == pytest.approx(right[data.test_mask].float().mean().item())
+
+
+def test_same_seed_same_result(config, data, tmp_path):
+    stores = [RunStore(tmp_path / name, config) for name in ("a", "b")]
+    first, second = (train_all(config, data, store, QUIET) for store in stores)
+    strip = [(run.form, run.seed, run.val_loss, run.test_accuracy) for run in first]
+    assert strip == [(run.form, run.seed, run.val_loss, run.test_accuracy) for run in second]
+    assert first[1].val_loss != first[4].val_loss
+
+
+def test_interrupted_training_goes_on(config, data, tmp_path, monkeypatch):
+    store = RunStore(tmp_path, config)
+    trained = []
+    real = experiment.train_model
+
+    def interrupted(*arguments, **keywords):
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        trained.append(1)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(experiment, "train_model", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_all(config, data, store, QUIET)
+    assert len(list(store.runs.glob("*.json"))) == 4
+
+    # A run whose weights were cut off does not count.
+    weights = store.runs / "fp32-0.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-20])
+    again = []
+
+    def counted(*arguments, **keywords):
+        again.append(1)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(experiment, "train_model", counted)
+    assert len(train_all(config, data, RunStore(tmp_path, config), QUIET)) == 6
+    assert len(again) == 3
+
+
+def test_other_configuration_is_noticed(config, data, tmp_path):
+    RunStore(tmp_path, config)
+    RunStore(tmp_path, config.model_copy(update={"seeds": 5}))
+    other = config.model_copy(update={"hidden_channels": 16})
+    with pytest.raises(OutputError, match="hidden_channels: 8 there, 16 here"):
+        RunStore(tmp_path, other)
+
+
+def test_unwritable_folder_is_noticed_first(config, tmp_path):
+    # A file in its place, because root may write into any folder.
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="cannot be written"):
+        RunStore(tmp_path / "file", config)
+    with pytest.raises(OutputError, match=r"cannot be written \(Not a directory\)"):
+        RunStore(tmp_path / "file" / "below", config)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.fixture
+def evaluated(config, data, tmp_path):
+    store = RunStore(tmp_path, config)
+    runs = train_all(config, data, store, QUIET)
+    return store, runs, evaluate(config, data, store, runs, repeats=7)
+
+
+def test_results_on_disk(config, data, tmp_path, evaluated):
+    _, runs, results = evaluated
+    write_results(tmp_path, config, data, results)
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert record["environment"]["versions"]["torch"] == torch.__version__
+    assert record["graph"]["nodes"] == 90
+    assert len(record["forms"]["bin"]["runs"]) == 2
+    assert record["forms"]["bin"]["frozen_equals_trained"] is True
+    accuracies = [100 * run.test_accuracy for run in runs if run.form == "bin"]
+    assert record["forms"]["bin"]["accuracy_mean_percent"] == pytest.approx(sum(accuracies) / 2)
+    spread = abs(accuracies[0] - accuracies[1]) / 2**0.5
+    assert record["forms"]["bin"]["accuracy_std_points"] == pytest.approx(spread)
+    rows = list(csv.DictReader((tmp_path / "results.csv").open()))
+    assert [row["form"] for row in rows] == ["PyG fp32", "bitgnn full", "bitgnn bin"]
+    assert int(rows[2]["peak_bytes"]) < int(rows[0]["peak_bytes"])
+    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+    packed = load(tmp_path / "model-bin")
+    frozen = results[2].frozen
+    assert torch.equal(packed(data.x, data.edge_index), frozen(data.x, data.edge_index))
+
+
+def test_frozen_model_that_differs_stops_the_evaluation(config, data, evaluated, monkeypatch):
+    store, runs, _ = evaluated
+    real = deploy.freeze
+
+    def wrong(model):
+        frozen = real(model)
+        frozen.layers[0].weight.bitwise_not_()
+        return frozen
+
+    monkeypatch.setattr(deploy, "freeze", wrong)
+    with pytest.raises(MismatchError, match="the frozen model differs from the trained one"):
+        evaluate(config, data, store, runs, repeats=7)
