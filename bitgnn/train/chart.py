@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from bitgnn.bench.report import format_bytes, format_seconds
 from bitgnn.train.deploy import FormResult
@@ -76,6 +77,8 @@ def draw_chart(title: str, labels: Mapping[str, str], results: Sequence[FormResu
     for axes in (accuracy, memory, latency):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(left=False)
+    for axes in (memory, latency):
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.title.set_fontsize(10)
     figure.suptitle(f"GCN on {title}", fontsize=12, fontweight="bold")
     image = io.BytesIO()
