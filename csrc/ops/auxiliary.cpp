@@ -6,7 +6,7 @@
 namespace bitgnn::ops {
 namespace {
 
-constexpr int64_t kGrain = 32768;  // features a thread
+constexpr int64_t kGrain = 1 << 18;  // features a thread
 
 inline uint32_t bit_of(const int32_t* row, int64_t k) {
   return (static_cast<uint32_t>(row[k / kWordBits]) >> (k % kWordBits)) & 1u;

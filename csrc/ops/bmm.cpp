@@ -6,8 +6,8 @@
 namespace bitgnn::ops {
 namespace {
 
-constexpr int64_t kMultiplyGrain = 1 << 15;  // word products a thread
-constexpr int64_t kPackGrain = 32768;        // features a thread
+constexpr int64_t kMultiplyGrain = 1 << 20;  // word products a thread, some 25 us
+constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 // Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
 constexpr int64_t kRowsToPackInside = 96;
 

@@ -11,15 +11,17 @@ namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
 // Values, integers or compared bits of one word of features whose neighbour sums are `sums`.
-inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const int32_t* sums) {
+inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
   if (a.out_int != nullptr) {
-    std::memcpy(a.out_int + row * a.features + first, sums,
+    alignas(64) int32_t buffer[kWordBits];
+    store_ints(buffer, sums);
+    std::memcpy(a.out_int + row * a.features + first, buffer,
                 static_cast<size_t>(count) * sizeof(int32_t));
     return;
   }
-  Lanes v = to_lanes(load_ints(sums));
+  Lanes v = to_lanes(sums);
   if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
   if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
   if (a.out_float != nullptr) {
@@ -52,14 +54,9 @@ inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B
   }
   alignas(64) int32_t plane_words[kMaxPlanes][B::kWords];
   for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], tail);
-  for (int64_t w = 0; w < words; ++w) {
-    alignas(64) int32_t sums[kWordBits];
-    planes_to_counts(&plane_words[0][0] + w, B::kWords, count, sums);
-    for (int l = 0; l < kWordBits; ++l)
-      sums[l] =
-          static_cast<int32_t>(2u * static_cast<uint32_t>(sums[l]) - static_cast<uint32_t>(degree));
-    finish_sums(a, row, first_word + w, sums);
-  }
+  for (int64_t w = 0; w < words; ++w)
+    finish_sums(a, row, first_word + w,
+                signed_sums(&plane_words[0][0] + w, B::kWords, count, degree));
 }
 
 // A vector whose set bits are the features that exist; keeps padding bits of a last word clear.

@@ -88,7 +88,7 @@ void aggregate_frdc(const FrdcArgs& a, int64_t begin, int64_t end) {
     }
     for (int64_t r = 0; r < kTileDim && tile_row * kTileDim + r < a.num_rows; ++r)
       for (int64_t w = 0; w < words; ++w)
-        finish_sums(a.csr, tile_row * kTileDim + r, w, sums[w][r]);
+        finish_sums(a.csr, tile_row * kTileDim + r, w, load_ints(sums[w][r]));
   }
   if (a.csr.stream) stream_fence();
 }

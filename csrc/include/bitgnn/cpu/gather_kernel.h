@@ -8,6 +8,12 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
+// What a neighbour's float row is multiplied by: 1 where the edge has neither value nor factor.
+inline float edge_factor(const CsrArgs& a, int64_t edge) {
+  if (a.values != nullptr) return a.values[edge];
+  return a.col_scale != nullptr ? a.col_scale[a.indices[edge]] : 1.0f;
+}
+
 inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
@@ -24,43 +30,74 @@ inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) 
   a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
 }
 
-// W words of features starting at `first_word`, all in registers over the row's edges.
+constexpr int64_t kGatherAhead = 8;  // edges between a row's prefetch and its use
+
+// W words of float features starting at `first_word`, all in registers over the row's edges.
 template <int W>
-void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
+void gather_floats(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
   const int64_t first = first_word * kWordBits;
-  constexpr int64_t kAhead = 8;
   const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
+  const bool scaled = a.values != nullptr || a.col_scale != nullptr;
   for (int64_t row = begin; row < end; ++row) {
     Lanes sum[W];
     for (auto& s : sum) s = zero_lanes();
-    for (int64_t e = a.row_begin(row); e < a.row_begin(row + 1); ++e) {
-      const int64_t j = a.indices[e];
-      if (a.x_float != nullptr) {
-        const float* x = a.x_float + j * a.x_stride + first;
-        if (e + kAhead < prefetch_end) {
-          const float* later = a.x_float + a.indices[e + kAhead] * a.x_stride + first;
-          for (int w = 0; w < 2 * W; ++w) prefetch(later + 16 * w);
-        }
-        const bool scaled = a.values != nullptr || a.col_scale != nullptr;
-        const Lanes factor = broadcast_lanes(a.values != nullptr      ? a.values[e]
-                                             : a.col_scale != nullptr ? a.col_scale[j]
-                                                                      : 1.0f);
-        for (int w = 0; w < W; ++w) {
-          const Lanes v = load_some(x + w * kWordBits, a.features - first - w * kWordBits);
-          sum[w] = add(sum[w], scaled ? mul(factor, v) : v);
-        }
-      } else {
-        const int32_t* x = a.x_bits + j * a.x_stride + first_word;
-        const float value = a.col_scale != nullptr ? a.values[e] * a.col_scale[j] : a.values[e];
-        for (int w = 0; w < W; ++w)
-          sum[w] = add(sum[w], signed_lanes(static_cast<uint32_t>(x[w]), value));
+    const int64_t last = a.row_begin(row + 1);
+    for (int64_t e = a.row_begin(row); e < last; ++e) {
+      const float* x = a.x_float + a.indices[e] * a.x_stride + first;
+      if (e + kGatherAhead < prefetch_end) {
+        const float* later = a.x_float + a.indices[e + kGatherAhead] * a.x_stride + first;
+        for (int w = 0; w < 2 * W; ++w) prefetch(later + 16 * w);
+      }
+      const Lanes factor = broadcast_lanes(edge_factor(a, e));
+      for (int w = 0; w < W; ++w) {
+        const Lanes v = load_some(x + w * kWordBits, a.features - first - w * kWordBits);
+        sum[w] = add(sum[w], scaled ? mul(factor, v) : v);
       }
     }
     for (int w = 0; w < W; ++w) finish_values(a, row, first_word + w, sum[w]);
   }
 }
 
+// Rows of at most 16 floats: half the lanes of the general case, such as class scores.
+void gather_narrow(const CsrArgs& a, int64_t begin, int64_t end) {
+  const bool scaled = a.values != nullptr || a.col_scale != nullptr;
+  for (int64_t row = begin; row < end; ++row) {
+    HalfLanes sum = half_lanes(0.0f);
+    const int64_t last = a.row_begin(row + 1);
+    for (int64_t e = a.row_begin(row); e < last; ++e) {
+      const HalfLanes v = load_half(a.x_float + a.indices[e] * a.x_stride, a.features);
+      sum = add(sum, scaled ? mul(half_lanes(edge_factor(a, e)), v) : v);
+    }
+    finish_values(a, row, 0, widen(sum));
+  }
+}
+
+// W words of -1/+1 features, each neighbour weighted by its edge value.
+template <int W>
+void gather_bits(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    Lanes sum[W];
+    for (auto& s : sum) s = zero_lanes();
+    const int64_t last = a.row_begin(row + 1);
+    for (int64_t e = a.row_begin(row); e < last; ++e) {
+      const int64_t j = a.indices[e];
+      const int32_t* x = a.x_bits + j * a.x_stride + first_word;
+      const float value = a.col_scale != nullptr ? a.values[e] * a.col_scale[j] : a.values[e];
+      for (int w = 0; w < W; ++w)
+        sum[w] = add(sum[w], signed_lanes(static_cast<uint32_t>(x[w]), value));
+    }
+    for (int w = 0; w < W; ++w) finish_values(a, row, first_word + w, sum[w]);
+  }
+}
+
+template <int W>
+void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
+  a.x_float != nullptr ? gather_floats<W>(a, first_word, begin, end)
+                       : gather_bits<W>(a, first_word, begin, end);
+}
+
 void aggregate_float(const CsrArgs& a, int64_t begin, int64_t end) {
+  if (a.x_float != nullptr && a.features <= kWordBits / 2) return gather_narrow(a, begin, end);
   const int64_t words = words_for(a.features);
   int64_t w = 0;
   for (; w + 4 <= words; w += 4) gather_columns<4>(a, w, begin, end);

@@ -61,6 +61,30 @@ inline Lanes broadcast_lanes(float value) {
   for (auto& v : r.v) v = _mm256_set1_ps(value);
   return r;
 }
+// 16 floats, for rows that have no more.
+struct HalfLanes {
+  __m256 lo, hi;
+};
+
+inline HalfLanes half_lanes(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+inline __m256 load_eight(const float* p, int64_t count) {
+  const __m256i valid = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                                           _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_maskload_ps(p, valid);
+}
+inline HalfLanes load_half(const float* p, int64_t count) {
+  return {load_eight(p, count), count > 8 ? load_eight(p + 8, count - 8) : _mm256_setzero_ps()};
+}
+inline HalfLanes add(const HalfLanes& a, const HalfLanes& b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline HalfLanes mul(const HalfLanes& a, const HalfLanes& b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline Lanes widen(const HalfLanes& a) {
+  return {{a.lo, a.hi, _mm256_setzero_ps(), _mm256_setzero_ps()}};
+}
+
 struct IntLanes {
   __m256i v[4];
 };
@@ -260,22 +284,21 @@ inline Bits16 operator^(Bits16 a, Bits16 b) {
 inline Bits16 Bits16::sum(Bits16 a, Bits16 b, Bits16 c) { return a ^ b ^ c; }
 inline Bits16 Bits16::carry(Bits16 a, Bits16 b, Bits16 c) { return (a & b) | (c & (a ^ b)); }
 
-inline void planes_to_counts(const int32_t* planes, int64_t plane_stride, int count,
-                             int32_t* counts) {
+inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
+                            int64_t degree) {
   const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  __m256i acc[4];
-  for (auto& a : acc) a = _mm256_setzero_si256();
+  IntLanes sums;
+  for (auto& v : sums.v) v = _mm256_set1_epi32(static_cast<int32_t>(-degree));
   for (int p = 0; p < count; ++p) {
     const uint32_t bits = static_cast<uint32_t>(planes[p * plane_stride]);
-    const __m256i weight = _mm256_set1_epi32(static_cast<int32_t>(1u << p));
+    const __m256i weight = _mm256_set1_epi32(static_cast<int32_t>(2u << p));
     for (int i = 0; i < 4; ++i) {
       const __m256i byte = _mm256_set1_epi32(static_cast<int32_t>((bits >> (8 * i)) & 0xffu));
       const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(byte, bit), bit);
-      acc[i] = _mm256_add_epi32(acc[i], _mm256_and_si256(set, weight));
+      sums.v[i] = _mm256_add_epi32(sums.v[i], _mm256_and_si256(set, weight));
     }
   }
-  for (int i = 0; i < 4; ++i)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(counts + 8 * i), acc[i]);
+  return sums;
 }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

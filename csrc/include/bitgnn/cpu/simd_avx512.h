@@ -43,6 +43,19 @@ inline Lanes mul(const Lanes& a, const Lanes& b) {
 }
 inline Lanes abs(const Lanes& a) { return {_mm512_abs_ps(a.lo), _mm512_abs_ps(a.hi)}; }
 inline Lanes broadcast_lanes(float value) { return {_mm512_set1_ps(value), _mm512_set1_ps(value)}; }
+// 16 floats, for rows that have no more.
+struct HalfLanes {
+  __m512 v;
+};
+
+inline HalfLanes half_lanes(float value) { return {_mm512_set1_ps(value)}; }
+inline HalfLanes load_half(const float* p, int64_t count) {
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1u), p)};
+}
+inline HalfLanes add(HalfLanes a, HalfLanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline HalfLanes mul(HalfLanes a, HalfLanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes widen(HalfLanes a) { return {a.v, _mm512_setzero_ps()}; }
+
 struct IntLanes {
   __m512i lo, hi;
 };
@@ -202,17 +215,16 @@ inline Bits16 operator&(Bits16 a, Bits16 b) { return {_mm512_and_si512(a.v, b.v)
 inline Bits16 operator|(Bits16 a, Bits16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline Bits16 operator^(Bits16 a, Bits16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
 
-inline void planes_to_counts(const int32_t* planes, int64_t plane_stride, int count,
-                             int32_t* counts) {
-  __m512i lo = _mm512_setzero_si512(), hi = _mm512_setzero_si512();
+inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
+                            int64_t degree) {
+  __m512i lo = _mm512_set1_epi32(static_cast<int32_t>(-degree)), hi = lo;
   for (int p = 0; p < count; ++p) {
     const uint32_t bits = static_cast<uint32_t>(planes[p * plane_stride]);
-    const __m512i weight = _mm512_set1_epi32(static_cast<int32_t>(1u << p));
+    const __m512i weight = _mm512_set1_epi32(static_cast<int32_t>(2u << p));
     lo = _mm512_mask_add_epi32(lo, static_cast<__mmask16>(bits), lo, weight);
     hi = _mm512_mask_add_epi32(hi, static_cast<__mmask16>(bits >> 16), hi, weight);
   }
-  _mm512_storeu_si512(counts, lo);
-  _mm512_storeu_si512(counts + 16, hi);
+  return {lo, hi};
 }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

@@ -50,6 +50,31 @@ inline Lanes broadcast_lanes(float value) {
   for (int i = 0; i < kWordBits; ++i) r.v[i] = value;
   return r;
 }
+// 16 floats, for rows that have no more.
+struct HalfLanes {
+  float v[kWordBits / 2];
+};
+
+inline HalfLanes half_lanes(float value) {
+  HalfLanes r;
+  for (float& v : r.v) v = value;
+  return r;
+}
+inline HalfLanes load_half(const float* p, int64_t count) {
+  HalfLanes r{};
+  std::memcpy(r.v, p, static_cast<size_t>(count) * sizeof(float));
+  return r;
+}
+inline HalfLanes add(HalfLanes a, const HalfLanes& b) {
+  for (int i = 0; i < kWordBits / 2; ++i) a.v[i] += b.v[i];
+  return a;
+}
+inline HalfLanes mul(HalfLanes a, const HalfLanes& b) {
+  for (int i = 0; i < kWordBits / 2; ++i) a.v[i] *= b.v[i];
+  return a;
+}
+inline Lanes widen(const HalfLanes& a) { return load_lanes(a.v, kWordBits / 2); }
+
 struct IntLanes {
   int32_t v[kWordBits];
 };
@@ -161,14 +186,18 @@ using Bits4 = BitVector<2>;
 using Bits8 = BitVector<4>;
 using Bits16 = BitVector<8>;
 
-// counts[f] = sum over planes p of bit f of plane p << p, for one word of features.
-inline void planes_to_counts(const int32_t* planes, int64_t plane_stride, int count,
-                             int32_t* counts) {
-  for (int l = 0; l < kWordBits; ++l) counts[l] = 0;
+// 2 count - degree for each feature of a word, bit p of its count being its bit in plane p.
+inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
+                            int64_t degree) {
+  uint32_t sums[kWordBits];
+  for (int l = 0; l < kWordBits; ++l) sums[l] = 0u - static_cast<uint32_t>(degree);
   for (int p = 0; p < count; ++p) {
     const uint32_t bits = static_cast<uint32_t>(planes[p * plane_stride]);
-    for (int l = 0; l < kWordBits; ++l) counts[l] += static_cast<int32_t>(((bits >> l) & 1u) << p);
+    for (int l = 0; l < kWordBits; ++l) sums[l] += ((bits >> l) & 1u) << (p + 1);
   }
+  IntLanes result;
+  std::memcpy(result.v, sums, sizeof(sums));
+  return result;
 }
 
 inline void prefetch(const void* p) {
