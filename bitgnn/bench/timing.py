@@ -15,7 +15,7 @@ import torch
 MIN_REPEATS = 7
 # A repeat shorter than this calls the function several times, or the clock and the scheduler
 # would be a visible part of it.
-MIN_REPEAT_SECONDS = 2e-3
+MIN_REPEAT_SECONDS = 10e-3
 # On a quiet machine the slowest tenth is a few per cent above the fastest tenth.
 NOISY_RATIO = 1.25
 # Last-level cache assumed where the system does not tell.

@@ -121,21 +121,25 @@ class FrozenGCNLayer(nn.Module):
         """
         return self.aggregate(self.transform(x, is_bits, scale), adjacency)
 
+    # The methods below read buffers from their dict: as attributes each costs as much as the
+    # arguments of an operator call.
+
     def transform(self, x: Tensor, is_bits: bool, scale: Tensor | None) -> Tensor:
         """The dense product of the layer; arguments as in :meth:`forward`."""
-        form = self.form
+        form, held = self.form, self._buffers
+        weight = held["weight"]
         y: Tensor
         if form.hidden_bits and is_bits:
-            y = _bmm_bbb(x, self.weight, form.in_channels)
+            y = _bmm_bbb(x, weight, form.in_channels)
         elif form.hidden_bits:
-            y = _bmm_fbb(x, self.weight, x_threshold=self.x_threshold, scale=False)
+            y = _bmm_fbb(x, weight, x_threshold=held["x_threshold"], scale=False)
         elif is_bits:
-            y = _bmm_bbf(x, self.weight, form.in_channels, scale, self.weight_scale)
+            y = _bmm_bbf(x, weight, form.in_channels, scale, held["weight_scale"])
         elif form.uses_scale:
-            y = _bmm_fbf(x, self.weight, self.weight_scale, None, self.x_threshold, self.x_gain)
+            y = _bmm_fbf(x, weight, held["weight_scale"], None, held["x_threshold"], held["x_gain"])
         else:
-            words = _pack(x, self.x_threshold)
-            y = _bmm_bbf(words, self.weight, form.in_channels, None, self.weight_scale)
+            words = _pack(x, held["x_threshold"])
+            y = _bmm_bbf(words, weight, form.in_channels, None, held["weight_scale"])
         return y
 
     def transform_pattern(self, x: BitAdjacency) -> Tensor:
@@ -144,9 +148,10 @@ class FrozenGCNLayer(nn.Module):
         ``sum_k x[k] w[o, k] >= 0`` is ``sum_{k set} w[o, k] >= sum_k w[o, k] / 2``: an aggregation
         of weight columns with a threshold.
         """
-        if not hasattr(self, "weight_columns"):
+        held = self._buffers
+        if "weight_columns" not in held:
             self._make_weight_columns()
-        columns, half = self.weight_columns, self.weight_half_sum
+        columns, half = held["weight_columns"], held["weight_half_sum"]
         y: Tensor = _bspmm_bbb(columns, self.form.out_channels, x.rowptr, x.indices, None, half)
         return y
 
@@ -158,17 +163,17 @@ class FrozenGCNLayer(nn.Module):
 
     def aggregate(self, y: Tensor, adjacency: BitAdjacency) -> Tensor:
         """The aggregation of the layer: words or floats of the product in, as the form says."""
-        form = self.form
+        form, held = self.form, self._buffers
         rowptr, indices, row = adjacency.rowptr, adjacency.indices, adjacency.row
         out: Tensor
         if form.hidden_bits and form.out_bits:
-            out = _bspmm_bbb(y, form.out_channels, rowptr, indices, row, self.threshold)
+            out = _bspmm_bbb(y, form.out_channels, rowptr, indices, row, held["threshold"])
         elif form.hidden_bits:
-            out = _bspmm_bbf(y, form.out_channels, rowptr, indices, row, self.bias)
+            out = _bspmm_bbf(y, form.out_channels, rowptr, indices, row, held["bias"])
         elif form.out_bits:
-            out = _bspmm_fbb(y, rowptr, indices, row, adjacency.col, self.threshold)
+            out = _bspmm_fbb(y, rowptr, indices, row, adjacency.col, held["threshold"])
         else:
-            out = _bspmm_fbf(y, rowptr, indices, row, adjacency.col, self.bias)
+            out = _bspmm_fbf(y, rowptr, indices, row, adjacency.col, held["bias"])
         return out
 
     def extra_repr(self) -> str:

@@ -78,7 +78,8 @@ enum class Output { kBits, kFloat, kInt };
 
 Tensor new_output(Problem& p, int64_t rows, Output kind) {
   cpu::CsrArgs& a = p.csr;
-  a.prefetch = p.x.size(0) * a.x_stride * 4 >= kPrefetchBytes;
+  a.x_bytes = p.x.size(0) * a.x_stride * static_cast<int64_t>(sizeof(float));
+  a.prefetch = a.x_bytes >= kPrefetchBytes;
   if (kind == Output::kBits) {
     Tensor out = new_cpu_tensor({rows, words_for(a.features)}, ScalarType::Int);
     a.out_bits = out.mutable_data_ptr<int32_t>();

@@ -35,11 +35,74 @@ inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLa
   a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
 }
 
+// Thresholds as bounds on the neighbour count, one bit-sliced comparison a row: rows of equal
+// degree and factor, such as all of one degree under symmetric normalisation, have the same bounds.
+template <class B>
+class CountBounds {
+ public:
+  // Complemented bit planes of the smallest count, for each feature, whose value reaches the
+  // threshold; null where the row is better finished feature by feature.
+  const B* find(const CsrArgs& a, int64_t degree, float scale, int64_t first_word, int64_t words,
+                typename B::Tail tail) {
+    if (degree >= kDegrees || !(scale > 0) || !std::isfinite(scale)) return nullptr;
+    Entry& entry = entries_[degree];
+    if (entry.fills > 0 && entry.scale == scale) return entry.planes;
+    // Filling pays from the second use on, and never where every row has a factor of its own.
+    const bool seen = entry.seen && entry.seen_scale == scale;
+    entry.seen = true;
+    entry.seen_scale = scale;
+    if (!seen || entry.fills == kMaxFills) return nullptr;
+    fill(a, entry, degree, scale, first_word, words, tail);
+    return entry.planes;
+  }
+  // Planes that a bound, at most degree + 1, takes.
+  static int planes_for(int64_t degree) { return bit_length(static_cast<uint64_t>(degree + 1)); }
+
+ private:
+  static constexpr int64_t kDegrees = 64;
+  static constexpr int kBoundPlanes = 7;
+  static constexpr int kMaxFills = 4;
+
+  struct Entry {
+    bool seen = false;
+    int fills = 0;
+    float seen_scale = 0.0f, scale = 0.0f;
+    B planes[kBoundPlanes];
+  };
+
+  // The bound is the number of counts that miss the threshold: the value grows with the count.
+  static void fill(const CsrArgs& a, Entry& entry, int64_t degree, float scale, int64_t first_word,
+                   int64_t words, typename B::Tail tail) {
+    const int count = planes_for(degree);
+    for (int p = 0; p < count; ++p) entry.planes[p] = B::zero();
+    for (int64_t c = 0; c <= degree; ++c) {
+      const Lanes value = broadcast_lanes(scale * static_cast<float>(2 * c - degree));
+      int32_t misses[B::kWords];
+      for (int64_t w = 0; w < words; ++w) {
+        const int64_t first = (first_word + w) * kWordBits;
+        const Lanes threshold = load_some(a.threshold + first, a.features - first);
+        misses[w] = static_cast<int32_t>(~ge_mask(value, threshold));
+      }
+      B carry = B::load(misses, tail);
+      for (int p = 0; p < count; ++p) {
+        const B next = entry.planes[p] & carry;
+        entry.planes[p] = entry.planes[p] ^ carry;
+        carry = next;
+      }
+    }
+    for (int p = 0; p < count; ++p) entry.planes[p] = entry.planes[p] ^ B::ones();
+    entry.scale = scale;
+    ++entry.fills;
+  }
+
+  Entry entries_[kDegrees];
+};
+
 // Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
 template <class B>
 inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
-                          int64_t first_word, int64_t words, typename B::Tail tail,
-                          const B& valid) {
+                          int64_t first_word, int64_t words, typename B::Tail tail, const B& valid,
+                          CountBounds<B>& bounds) {
   const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
   if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
     // scale * (2 count - degree) >= 0 without leaving the bits.
@@ -51,6 +114,16 @@ inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B
     }
     B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
     return;
+  }
+  if (a.out_bits != nullptr && a.threshold != nullptr) {
+    if (const B* bound = bounds.find(a, degree, scale, first_word, words, tail)) {
+      // count >= bound from the lowest plane up: a higher plane decides unless the bits agree.
+      B bits = B::ones();
+      for (int p = 0; p < bounds.planes_for(degree); ++p)
+        bits = B::carry(p < count ? planes[p] : B::zero(), bound[p], bits);
+      B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
+      return;
+    }
   }
   alignas(64) int32_t plane_words[kMaxPlanes][B::kWords];
   for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], tail);
@@ -76,13 +149,14 @@ struct CsrCounter {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
     const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
+    CountBounds<B> bounds;
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     int64_t e = a.row_begin(begin);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t next = a.row_begin(row + 1);
       B planes[kMaxPlanes];
       const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
-      finish_planes<B>(a, row, next - e, planes, count, first_word, words, tail, valid);
+      finish_planes<B>(a, row, next - e, planes, count, first_word, words, tail, valid, bounds);
       e = next;
     }
   }
@@ -111,7 +185,17 @@ void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end
   }
 }
 
+// Fetches a small table whole. Half of it was often just written by another core, and lines that
+// arrive one by one as random neighbours ask for them would take longer than the aggregation.
+inline void fetch_table(const CsrArgs& a) {
+  if (a.prefetch) return;
+  const char* table = a.x_bits != nullptr ? reinterpret_cast<const char*>(a.x_bits)
+                                          : reinterpret_cast<const char*>(a.x_float);
+  for (int64_t offset = 0; offset < a.x_bytes; offset += 64) prefetch(table + offset);
+}
+
 void aggregate_bits(const CsrArgs& a, int64_t begin, int64_t end) {
+  fetch_table(a);
   for_word_chunks<CsrCounter>(a, a.features, begin, end);
   if (a.stream) stream_fence();
 }
@@ -126,6 +210,7 @@ struct BlockedCounter {
                   int64_t end) {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.csr.features, first_word, words, tail);
+    CountBounds<B> bounds;
     std::unique_ptr<B[]> totals(new B[kTileRows * kMaxPlanes]);
     for (int64_t tile = begin; tile < end; tile += kTileRows) {
       const int64_t tile_end = tile + kTileRows < end ? tile + kTileRows : end;
@@ -152,7 +237,7 @@ struct BlockedCounter {
       }
       for (int64_t row = tile; row < tile_end; ++row)
         finish_planes<B>(a.csr, row, degrees[row - tile], &totals[(row - tile) * kMaxPlanes],
-                         planes_of(degrees[row - tile]), first_word, words, tail, valid);
+                         planes_of(degrees[row - tile]), first_word, words, tail, valid, bounds);
     }
   }
 

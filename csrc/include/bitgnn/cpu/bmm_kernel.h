@@ -17,10 +17,7 @@ inline Lanes load_some(const float* p, int64_t count) {
 }
 
 inline void store_some(float* p, const Lanes& v, int64_t count) {
-  if (count >= kWordBits) return store_lanes(p, v);
-  alignas(64) float buffer[kWordBits];
-  store_lanes(buffer, v);
-  std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(float));
+  count >= kWordBits ? store_lanes(p, v) : store_lanes(p, v, count);
 }
 
 // What one panel of 32 outputs adds to its dot products, loaded once for all rows of a tile.

@@ -97,6 +97,7 @@ void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t
 }
 
 void aggregate_float(const CsrArgs& a, int64_t begin, int64_t end) {
+  fetch_table(a);
   if (a.x_float != nullptr && a.features <= kWordBits / 2) return gather_narrow(a, begin, end);
   const int64_t words = words_for(a.features);
   int64_t w = 0;

@@ -51,7 +51,8 @@ struct CsrArgs {
   const int32_t* x_bits;  // one of the two inputs
   const float* x_float;
   int64_t x_stride;  // elements or words a row
-  bool prefetch;     // the table of x exceeds what a core's own cache holds
+  int64_t x_bytes;   // size of the table of x
+  bool prefetch;     // it exceeds what a core's own cache holds
   float* out_float;  // exactly one of the three outputs
   int32_t* out_int;
   int32_t* out_bits;

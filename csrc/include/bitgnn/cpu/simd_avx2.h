@@ -34,6 +34,11 @@ inline Lanes load_lanes(const float* p, int64_t count) {
 inline void store_lanes(float* p, const Lanes& a) {
   for (int i = 0; i < 4; ++i) _mm256_storeu_ps(p + 8 * i, a.v[i]);
 }
+inline void store_lanes(float* p, const Lanes& a, int64_t count) {
+  alignas(32) float buffer[kWordBits];
+  store_lanes(buffer, a);
+  std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(float));
+}
 // Past the caches, to a 32-byte aligned address; readers need stream_fence() in between.
 inline void stream_lanes(float* p, const Lanes& a) {
   for (int i = 0; i < 4; ++i) _mm256_stream_ps(p + 8 * i, a.v[i]);

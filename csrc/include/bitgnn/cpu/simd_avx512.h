@@ -26,6 +26,11 @@ inline void store_lanes(float* p, const Lanes& a) {
   _mm512_storeu_ps(p, a.lo);
   _mm512_storeu_ps(p + 16, a.hi);
 }
+inline void store_lanes(float* p, const Lanes& a, int64_t count) {
+  const uint32_t mask = count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), a.lo);
+  _mm512_mask_storeu_ps(p + 16, static_cast<__mmask16>(mask >> 16), a.hi);
+}
 // Past the caches, to a 64-byte aligned address; readers need stream_fence() in between.
 inline void stream_lanes(float* p, const Lanes& a) {
   _mm512_stream_ps(p, a.lo);

@@ -26,6 +26,9 @@ inline Lanes load_lanes(const float* p, int64_t count) {
   return r;
 }
 inline void store_lanes(float* p, const Lanes& a) { std::memcpy(p, a.v, sizeof(a.v)); }
+inline void store_lanes(float* p, const Lanes& a, int64_t count) {
+  std::memcpy(p, a.v, static_cast<size_t>(count) * sizeof(float));
+}
 // A plain store: there is no portable way past the caches.
 inline void stream_lanes(float* p, const Lanes& a) { store_lanes(p, a); }
 inline void stream_fence() {}
