@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
-from torch_geometric.typing import WITH_TORCH_SPARSE
-from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.bench.cases import Case, Skipped
 from bitgnn.bench.memory import peak_allocation, stored_bytes
+from bitgnn.bench.pyg import PyGGCN, graph_forms
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import freeze
 from bitgnn.data import DataError, load_planetoid
@@ -76,43 +74,18 @@ def planetoid_tasks(data_root: Path | None) -> tuple[list[NodeTask], list[Skippe
     return tasks, skipped
 
 
-class PyGGCN(nn.Module):
-    """The baseline: two of PyG's ``GCNConv`` with cached normalisation and ReLU between them."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.first = GCNConv(in_channels, HIDDEN, cached=True)
-        self.second = GCNConv(HIDDEN, out_channels, cached=True)
-
-    def forward(self, x: Tensor, graph: Any) -> Tensor:
-        """Class scores ``[N, out_channels]``."""
-        scores: Tensor = self.second(self.first(x, graph).relu(), graph)
-        return scores
-
-
 def baselines(task: NodeTask) -> dict[str, Callable[[], Tensor]]:
     """PyG's forward for every form of the graph that is installed, caches already filled."""
     return {name: partial(_run, *parts) for name, parts in _baseline_parts(task).items()}
 
 
 def _baseline_parts(task: NodeTask) -> dict[str, tuple[nn.Module, Tensor, Any]]:
-    graphs: dict[str, Any] = {
-        "PyG edge_index": task.edge_index,
-        # Transposed: PyG multiplies by the adjacency whose rows are destinations.
-        "PyG torch CSR": to_torch_csr_tensor(task.edge_index.flip(0), size=task.x.size(0)),
-    }
-    if WITH_TORCH_SPARSE:
-        from torch_sparse import SparseTensor
-
-        source, destination = task.edge_index
-        size = (task.x.size(0), task.x.size(0))
-        graphs["PyG SparseTensor"] = SparseTensor(row=destination, col=source, sparse_sizes=size)
     found: dict[str, tuple[nn.Module, Tensor, Any]] = {}
-    for name, graph in graphs.items():
+    for name, graph in graph_forms(task.edge_index, task.x.size(0)).items():
         torch.manual_seed(SEED)
-        model = PyGGCN(task.x.size(1), task.num_classes).eval()
+        model = PyGGCN([task.x.size(1), HIDDEN, task.num_classes])
         _run(model, task.x, graph)
-        found[name] = (model, task.x, graph)
+        found[f"PyG {name}"] = (model, task.x, graph)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,24 +67,41 @@ def gcn_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{latency}\n{memory}{_skipped(record)}"
 
 
+def accuracy_table(records: Sequence[Record]) -> str:
+    """Markdown of records of ``bitgnn train``: test accuracy of each form, mean ± std."""
+    rows = []
+    for record in records:
+        forms = record["forms"]
+        rows.append(
+            [record["graph"]["name"], str(record["config"]["seeds"])]
+            + [
+                f"{forms[form]['accuracy_mean_percent']:.1f} ± "
+                f"{forms[form]['accuracy_std_points']:.1f}"
+                for form in ("fp32", "full", "bin")
+            ]
+        )
+    return markdown_table(
+        ["graph", "seeds", "PyG fp32, %", "bitgnn full, %", "bitgnn bin, %"], rows
+    )
+
+
 def _skipped(record: Record) -> str:
     lines = [f"- not measured: {s['name']}: {s['reason']}\n" for s in record["skipped"]]
     return "\n" + "".join(lines) if lines else ""
 
 
-TABLES: Mapping[str, tuple[str, Callable[[Record], str]]] = {
-    "ops": ("ops.json", operators_table),
-    "gcn": ("gcn.json", gcn_table),
+TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
+    "ops": ("ops.json", lambda records: operators_table(records[0])),
+    "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
+    "accuracy": ("accuracy_*.json", accuracy_table),
 }
 
 
 def section(name: str, results: Path) -> str:
-    """The text between the markers of table ``name``, from the record in folder ``results``."""
-    file, render = TABLES[name]
-    path = results / file
-    if not path.exists():
-        return NOT_MEASURED
-    return render(json.loads(path.read_text(encoding="utf-8")))
+    """The text between the markers of table ``name``, from the records in folder ``results``."""
+    pattern, render = TABLES[name]
+    records = [json.loads(path.read_text("utf-8")) for path in sorted(results.glob(pattern))]
+    return render(records) if records else NOT_MEASURED
 
 
 def fill(text: str, results: Path) -> str:

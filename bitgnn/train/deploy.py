@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import statistics
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-import torch_geometric.nn
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.typing import WITH_TORCH_SPARSE
-from torch_geometric.utils import to_torch_csr_tensor
 
+from bitgnn.bench.pyg import PyGGCN, graph_forms
 from bitgnn.bench.timing import Timing, compare
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenGCN, MemoryUse, frozen_memory, pyg_memory
@@ -23,7 +20,7 @@ from bitgnn.train.config import ExperimentConfig, Form
 from bitgnn.train.experiment import model_input, restore_model
 from bitgnn.train.store import Run, RunStore
 
-__all__ = ["FormResult", "MismatchError", "PyGGCN", "evaluate"]
+__all__ = ["FormResult", "MismatchError", "evaluate"]
 
 LOGIT_TOLERANCE = 1e-4
 BINARY_FORMS: tuple[Form, ...] = ("full", "bin")
@@ -31,35 +28,6 @@ BINARY_FORMS: tuple[Form, ...] = ("full", "bin")
 
 class MismatchError(RuntimeError):
     """A frozen model decides otherwise than the model it was made from."""
-
-
-class PyGGCN(nn.Module):
-    """The float baseline of plain PyG layers with cached normalisation and ReLU between them.
-
-    Args:
-        state: state dict of a trained ``bitgnn.models.GCN`` in fp32; the keys are the same.
-        num_layers: number of layers.
-    """
-
-    def __init__(self, state: dict[str, Tensor], num_layers: int) -> None:
-        super().__init__()
-        weights = [state[f"convs.{i}.lin.weight"] for i in range(num_layers)]
-        self.convs = nn.ModuleList(
-            torch_geometric.nn.GCNConv(weight.size(1), weight.size(0), cached=True)
-            for weight in weights
-        )
-        mean = state.get("norm.running_mean")
-        self.norm = None if mean is None else nn.BatchNorm1d(len(mean), affine=False)
-        self.load_state_dict(state)
-        self.eval()
-
-    def forward(self, x: Tensor, graph: Any) -> Tensor:
-        """Class scores ``[N, C]``; the first call fixes the graph."""
-        if self.norm is not None:
-            x = self.norm(x)
-        for i, conv in enumerate(self.convs):
-            x = conv(x.relu() if i > 0 else x, graph)
-        return x
 
 
 @dataclass(frozen=True)
@@ -127,7 +95,7 @@ def evaluate(
             for way, call in _pyg_calls(state, config.num_layers, x, data).items():
                 calls[form, way] = call
             num_edges = data.edge_index.size(1) + data.x.size(0)
-            pyg = PyGGCN(state, config.num_layers)
+            pyg = _pyg_model(state, config.num_layers)
             ways = (pyg_memory(pyg, x, num_edges, way) for way in ("edge_index", "csr"))
             memory[form] = min(ways, key=lambda use: use.peak)
         else:
@@ -181,27 +149,22 @@ def _freeze_all(
     return models
 
 
+def _pyg_model(state: dict[str, Tensor], num_layers: int) -> PyGGCN:
+    """Plain PyG layers with the trained weights."""
+    weights = [state[f"convs.{i}.lin.weight"] for i in range(num_layers)]
+    sizes = [weights[0].size(1), *(weight.size(0) for weight in weights)]
+    model = PyGGCN(sizes, input_norm="norm.running_mean" in state)
+    model.load_state_dict(state)
+    return model
+
+
 def _pyg_calls(
     state: dict[str, Tensor], num_layers: int, x: Tensor, data: Data
 ) -> dict[str, Callable[[], Any]]:
     """PyG's forward for each form of the graph that is installed, caches filled."""
-    num_nodes = x.size(0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
-        # PyG multiplies by the adjacency whose rows are destinations.
-        csr = to_torch_csr_tensor(data.edge_index.flip(0), size=num_nodes)
-    graphs: dict[str, Any] = {"edge_index": data.edge_index, "torch CSR": csr}
-    if WITH_TORCH_SPARSE:
-        from torch_sparse import SparseTensor
-
-        source, destination = data.edge_index
-        graphs["SparseTensor"] = SparseTensor(
-            row=destination, col=source, sparse_sizes=(num_nodes, num_nodes)
-        )
     calls: dict[str, Callable[[], Any]] = {}
-    for way, graph in graphs.items():
-        model = PyGGCN(state, num_layers)
-        call = torch.inference_mode()(partial(model, x, graph))
+    for way, graph in graph_forms(data.edge_index, x.size(0)).items():
+        call = torch.inference_mode()(partial(_pyg_model(state, num_layers), x, graph))
         call()
         calls[way] = call
     return calls

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -143,8 +142,3 @@ def _train_one(
     )
     store.save(run, trained.state)
     return run
-
-
-def output_folder(name: str) -> Path:
-    """Default output folder of an experiment."""
-    return Path("bitgnn-train") / name

@@ -132,8 +132,10 @@ void for_balanced_rows(const cpu::CsrArgs& a, int64_t rows, const F& f) {
   });
 }
 
-Tensor run_bits(Problem& p, Output kind, const OptionalTensor& row_in,
-                const OptionalTensor& bias_in, const OptionalTensor& threshold_in, const char* op) {
+using CsrKernel = void (*)(const cpu::CsrArgs&, int64_t, int64_t);
+
+Tensor run(Problem& p, Output kind, CsrKernel kernel, const OptionalTensor& row_in,
+           const OptionalTensor& bias_in, const OptionalTensor& threshold_in, const char* op) {
   const int64_t rows = p.rowptr.size(0) - 1;
   const FloatVector row(row_in, rows, op, "row");
   const FloatVector bias(bias_in, p.csr.features, op, "bias");
@@ -142,27 +144,18 @@ Tensor run_bits(Problem& p, Output kind, const OptionalTensor& row_in,
   p.csr.bias = bias.get();
   p.csr.threshold = threshold.get();
   Tensor out = new_output(p, rows, kind);
-  const auto& table = cpu::kernels();
-  for_balanced_rows(p.csr, rows,
-                    [&](int64_t begin, int64_t end) { table.aggregate_bits(p.csr, begin, end); });
+  for_balanced_rows(p.csr, rows, [&](int64_t begin, int64_t end) { kernel(p.csr, begin, end); });
   return out;
 }
 
-Tensor run_float(Problem& p, Output kind, const OptionalTensor& row_in,
-                 const OptionalTensor& bias_in, const OptionalTensor& threshold_in,
-                 const char* op) {
-  const int64_t rows = p.rowptr.size(0) - 1;
-  const FloatVector row(row_in, rows, op, "row");
-  const FloatVector bias(bias_in, p.csr.features, op, "bias");
-  const FloatVector threshold(threshold_in, p.csr.features, op, "threshold");
-  p.csr.row_scale = row.get();
-  p.csr.bias = bias.get();
-  p.csr.threshold = threshold.get();
-  Tensor out = new_output(p, rows, kind);
-  const auto& table = cpu::kernels();
-  for_balanced_rows(p.csr, rows,
-                    [&](int64_t begin, int64_t end) { table.aggregate_float(p.csr, begin, end); });
-  return out;
+Tensor run_bits(Problem& p, Output kind, const OptionalTensor& row, const OptionalTensor& bias,
+                const OptionalTensor& threshold, const char* op) {
+  return run(p, kind, cpu::kernels().aggregate_bits, row, bias, threshold, op);
+}
+
+Tensor run_float(Problem& p, Output kind, const OptionalTensor& row, const OptionalTensor& bias,
+                 const OptionalTensor& threshold, const char* op) {
+  return run(p, kind, cpu::kernels().aggregate_float, row, bias, threshold, op);
 }
 
 Tensor bspmm_bbb(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,

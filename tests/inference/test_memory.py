@@ -6,7 +6,7 @@ import torch
 from bitgnn.bench.memory import peak_allocation
 from bitgnn.convert import freeze
 from bitgnn.inference import frozen_memory, pyg_memory
-from bitgnn.train.deploy import PyGGCN
+from bitgnn.train.deploy import _pyg_model
 
 N, E = 120, 302
 
@@ -35,7 +35,7 @@ def test_activations_are_what_the_allocator_hands_out(make_model, graph, feature
 
 def test_pyg(make_model, features):
     model = make_model("fp32", input_norm=False)
-    pyg = PyGGCN(model.state_dict(), 2)
+    pyg = _pyg_model(model.state_dict(), 2)
     csr = pyg_memory(pyg, features, E, "csr")
     assert csr.weights == 4 * (75 * 40 + 40 + 40 * 5 + 5)
     assert csr.activations == 4 * N * max(80, 40 + 5 + 5)
@@ -46,7 +46,7 @@ def test_pyg(make_model, features):
 
 
 def test_pyg_activations_are_what_the_allocator_hands_out(make_model, graph, features):
-    pyg = PyGGCN(make_model("fp32", input_norm=False).state_dict(), 2)
+    pyg = _pyg_model(make_model("fp32", input_norm=False).state_dict(), 2)
 
     @torch.inference_mode()
     def forward():

@@ -10,18 +10,10 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Values, integers or compared bits of one word of features whose neighbour sums are `sums`.
-inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
+// The epilogue of one word of features whose neighbour sums are `v`: a value or a compared bit.
+inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
-  if (a.out_int != nullptr) {
-    alignas(64) int32_t buffer[kWordBits];
-    store_ints(buffer, sums);
-    std::memcpy(a.out_int + row * a.features + first, buffer,
-                static_cast<size_t>(count) * sizeof(int32_t));
-    return;
-  }
-  Lanes v = to_lanes(sums);
   if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
   if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
   if (a.out_float != nullptr) {
@@ -33,6 +25,17 @@ inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLa
   uint32_t bits = ge_mask(v, threshold);
   if (count < kWordBits) bits &= (1u << count) - 1u;
   a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
+}
+
+// The same from integer sums, which may also be the result as they are.
+inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
+  if (a.out_int == nullptr) return finish_values(a, row, word, to_lanes(sums));
+  const int64_t first = word * kWordBits;
+  const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
+  alignas(64) int32_t buffer[kWordBits];
+  store_ints(buffer, sums);
+  std::memcpy(a.out_int + row * a.features + first, buffer,
+              static_cast<size_t>(count) * sizeof(int32_t));
 }
 
 // Thresholds as bounds on the neighbour count, one bit-sliced comparison a row: rows of equal

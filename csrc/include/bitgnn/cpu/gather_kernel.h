@@ -14,22 +14,6 @@ inline float edge_factor(const CsrArgs& a, int64_t edge) {
   return a.col_scale != nullptr ? a.col_scale[a.indices[edge]] : 1.0f;
 }
 
-inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
-  const int64_t first = word * kWordBits;
-  const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
-  if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
-  if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
-  if (a.out_float != nullptr) {
-    float* out = a.out_float + row * a.features + first;
-    return a.stream ? stream_lanes(out, v) : store_some(out, v, count);
-  }
-  const Lanes threshold =
-      a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
-  uint32_t bits = ge_mask(v, threshold);
-  if (count < kWordBits) bits &= (1u << count) - 1u;
-  a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
-}
-
 constexpr int64_t kGatherAhead = 8;  // edges between a row's prefetch and its use
 
 // W words of float features starting at `first_word`, all in registers over the row's edges.
