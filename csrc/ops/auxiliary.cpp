@@ -1,5 +1,6 @@
 // ADD and CONCAT on the CPU: element-wise joins of packed or float rows, bound by memory.
 #include <algorithm>
+#include <vector>
 
 #include "ops/tensor_utils.h"
 
@@ -8,35 +9,29 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 18;  // features a thread
 
-inline uint32_t bit_of(const int32_t* row, int64_t k) {
-  return (static_cast<uint32_t>(row[k / kWordBits]) >> (k % kWordBits)) & 1u;
-}
-
 void check_same_rows(const Tensor& a, const Tensor& b, const char* op) {
   STD_TORCH_CHECK(a.size(0) == b.size(0), op, ": b must have as many rows as a, ", a.size(0),
                   ", got ", b.size(0));
 }
 
-// Calls f(row) for every row, split over the threads.
+// Calls f(row, buffer) for every row, split over the threads; the buffer holds a row of floats.
 template <class F>
 void for_rows(int64_t rows, int64_t features, const F& f) {
   torch::stable::parallel_for(0, rows, grain(features, kGrain), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(i);
+    std::vector<float> buffer(static_cast<size_t>(features));
+    for (int64_t i = begin; i < end; ++i) f(i, buffer.data());
   });
 }
 
-// Packs `size` values given by `value(k)` as bits value >= threshold[k].
-template <class V>
-void pack_row(int64_t size, const float* threshold, int32_t* out, const V& value) {
-  for (int64_t w = 0; w < words_for(size); ++w) {
-    const int64_t count = std::min(kWordBits, size - w * kWordBits);
-    uint32_t bits = 0;
-    for (int64_t l = 0; l < count; ++l) {
-      const int64_t k = w * kWordBits + l;
-      bits |= static_cast<uint32_t>(value(k) >= (threshold != nullptr ? threshold[k] : 0.0f)) << l;
-    }
-    out[w] = static_cast<int32_t>(bits);
-  }
+// Packs a row of floats as bits value >= threshold.
+void pack_row(const float* row, int64_t size, const FloatVector& threshold, int32_t* out) {
+  cpu::PackArgs args{};
+  args.x = row;
+  args.type = FloatType::kFloat32;
+  args.row_stride = args.cols = size;
+  args.threshold = threshold.get();
+  args.words = out;
+  cpu::kernels().pack(args, 0, 1);
 }
 
 struct BitPair {
@@ -58,8 +53,16 @@ struct BitPair {
   float b_value(int64_t row) const { return b_scale.get() != nullptr ? b_scale.get()[row] : 1.0f; }
 };
 
-inline float signed_value(const int32_t* row, int64_t k, float value) {
-  return bit_of(row, k) != 0 ? value : -value;
+// out = the sum of both rows' values.
+void add_values(const BitPair& p, int64_t row, int64_t size, float* out) {
+  const int64_t words = words_for(size);
+  expand_bits(p.a_words + row * words, size, p.a_value(row), out);
+  for (int64_t w = 0; w < words; ++w) {
+    const int64_t first = w * kWordBits, count = std::min(kWordBits, size - first);
+    float other[kWordBits];
+    expand_bits(p.b_words + row * words + w, count, p.b_value(row), other);
+    for (int64_t l = 0; l < count; ++l) out[first + l] += other[l];
+  }
 }
 
 Tensor add_bbb(const Tensor& a, const Tensor& b, int64_t size, const OptionalTensor& a_scale,
@@ -70,15 +73,14 @@ Tensor add_bbb(const Tensor& a, const Tensor& b, int64_t size, const OptionalTen
   Tensor out = new_cpu_tensor({rows, words}, ScalarType::Int);
   int32_t* to = out.mutable_data_ptr<int32_t>();
   const bool plain = !a_scale.has_value() && !b_scale.has_value() && !threshold_in.has_value();
-  for_rows(rows, size, [&](int64_t i) {
+  for_rows(rows, size, [&](int64_t i, float* buffer) {
     const int32_t *x = p.a_words + i * words, *y = p.b_words + i * words;
     if (plain) {  // x + y >= 0 unless both are -1
       for (int64_t w = 0; w < words; ++w) to[i * words + w] = x[w] | y[w];
       return;
     }
-    pack_row(size, threshold.get(), to + i * words, [&](int64_t k) {
-      return signed_value(x, k, p.a_value(i)) + signed_value(y, k, p.b_value(i));
-    });
+    add_values(p, i, size, buffer);
+    pack_row(buffer, size, threshold, to + i * words);
   });
   return out;
 }
@@ -86,14 +88,10 @@ Tensor add_bbb(const Tensor& a, const Tensor& b, int64_t size, const OptionalTen
 Tensor add_bbf(const Tensor& a, const Tensor& b, int64_t size, const OptionalTensor& a_scale,
                const OptionalTensor& b_scale) {
   const BitPair p(a, b, size, size, a_scale, b_scale, "add_bbf");
-  const int64_t rows = p.a.size(0), words = words_for(size);
+  const int64_t rows = p.a.size(0);
   Tensor out = new_cpu_tensor({rows, size}, ScalarType::Float);
   float* to = out.mutable_data_ptr<float>();
-  for_rows(rows, size, [&](int64_t i) {
-    for (int64_t k = 0; k < size; ++k)
-      to[i * size + k] = signed_value(p.a_words + i * words, k, p.a_value(i)) +
-                         signed_value(p.b_words + i * words, k, p.b_value(i));
-  });
+  for_rows(rows, size, [&](int64_t i, float*) { add_values(p, i, size, to + i * size); });
   return out;
 }
 
@@ -114,9 +112,9 @@ Tensor add_ffb(const Tensor& a_in, const Tensor& b_in, const OptionalTensor& thr
   Tensor out = new_cpu_tensor({rows, words}, ScalarType::Int);
   int32_t* to = out.mutable_data_ptr<int32_t>();
   const float *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();
-  for_rows(rows, size, [&](int64_t i) {
-    pack_row(size, threshold.get(), to + i * words,
-             [&](int64_t k) { return x[i * size + k] + y[i * size + k]; });
+  for_rows(rows, size, [&](int64_t i, float* buffer) {
+    for (int64_t k = 0; k < size; ++k) buffer[k] = x[i * size + k] + y[i * size + k];
+    pack_row(buffer, size, threshold, to + i * words);
   });
   return out;
 }
@@ -129,7 +127,7 @@ Tensor concat_bbb(const Tensor& a, const Tensor& b, int64_t a_size, int64_t b_si
   const int64_t first = a_size / kWordBits, shift = a_size % kWordBits;
   Tensor out = new_cpu_tensor({rows, words}, ScalarType::Int);
   int32_t* to = out.mutable_data_ptr<int32_t>();
-  for_rows(rows, a_size + b_size, [&](int64_t i) {
+  for_rows(rows, a_size + b_size, [&](int64_t i, float*) {
     int32_t* row = to + i * words;
     std::copy_n(p.a_words + i * a_words, a_words, row);
     std::fill(row + a_words, row + words, 0);
@@ -150,12 +148,10 @@ Tensor concat_bbf(const Tensor& a, const Tensor& b, int64_t a_size, int64_t b_si
   const int64_t rows = p.a.size(0), size = a_size + b_size;
   Tensor out = new_cpu_tensor({rows, size}, ScalarType::Float);
   float* to = out.mutable_data_ptr<float>();
-  for_rows(rows, size, [&](int64_t i) {
+  for_rows(rows, size, [&](int64_t i, float*) {
     float* row = to + i * size;
-    for (int64_t k = 0; k < a_size; ++k)
-      row[k] = signed_value(p.a_words + i * words_for(a_size), k, p.a_value(i));
-    for (int64_t k = 0; k < b_size; ++k)
-      row[a_size + k] = signed_value(p.b_words + i * words_for(b_size), k, p.b_value(i));
+    expand_bits(p.a_words + i * words_for(a_size), a_size, p.a_value(i), row);
+    expand_bits(p.b_words + i * words_for(b_size), b_size, p.b_value(i), row + a_size);
   });
   return out;
 }
@@ -170,10 +166,10 @@ Tensor concat_ffb(const Tensor& a_in, const Tensor& b_in, const OptionalTensor& 
   Tensor out = new_cpu_tensor({rows, words}, ScalarType::Int);
   int32_t* to = out.mutable_data_ptr<int32_t>();
   const float *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();
-  for_rows(rows, size, [&](int64_t i) {
-    pack_row(size, threshold.get(), to + i * words, [&](int64_t k) {
-      return k < a_size ? x[i * a_size + k] : y[i * b_size + k - a_size];
-    });
+  for_rows(rows, size, [&](int64_t i, float* buffer) {
+    std::copy_n(x + i * a_size, a_size, buffer);
+    std::copy_n(y + i * b_size, b_size, buffer + a_size);
+    pack_row(buffer, size, threshold, to + i * words);
   });
   return out;
 }

@@ -51,10 +51,7 @@ Tensor unpack(const Tensor& words_in, int64_t size, const OptionalTensor& scale_
   torch::stable::parallel_for(0, rows, grain(size, kPackGrain), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const float one = scale.get() != nullptr ? scale.get()[i] : 1.0f;
-      const int32_t* row = in + i * words_for(size);
-      for (int64_t k = 0; k < size; ++k)
-        to[i * size + k] =
-            (static_cast<uint32_t>(row[k / kWordBits]) >> (k % kWordBits)) & 1u ? one : -one;
+      expand_bits(in + i * words_for(size), size, one, to + i * size);
     }
   });
   return out;

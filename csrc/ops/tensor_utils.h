@@ -136,6 +136,24 @@ inline cpu::PackArgs pack_args(const Tensor& x, const FloatVector& threshold,
   return a;
 }
 
+// out[k] = value where bit k is set, else -value; a mask a lane, since variable shifts of vectors
+// are not in every instruction set.
+inline void expand_bits(const int32_t* words, int64_t size, float value, float* out) {
+  static const struct Masks {
+    uint32_t bit[kWordBits];
+    Masks() {
+      for (int l = 0; l < kWordBits; ++l) bit[l] = 1u << l;
+    }
+  } masks;
+  const float negative = -value;
+  for (int64_t w = 0; w < words_for(size); ++w) {
+    const uint32_t bits = static_cast<uint32_t>(words[w]);
+    const int64_t count = size - w * kWordBits < kWordBits ? size - w * kWordBits : kWordBits;
+    float* lanes = out + w * kWordBits;
+    for (int64_t l = 0; l < count; ++l) lanes[l] = (bits & masks.bit[l]) != 0 ? value : negative;
+  }
+}
+
 // Rows a thread should take at least, so that starting it pays.
 inline int64_t grain(int64_t work_per_row, int64_t least_work) {
   return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
