@@ -132,7 +132,7 @@ def _csv(results: Sequence[FormResult]) -> str:
 def result_table(title: str, results: Sequence[FormResult]) -> Table:
     """The results for a terminal."""
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for name in ("", "accuracy %", "model", "activ.", "peak", "latency", "speed"):
+    for name in ("", "accuracy %", "model", "working", "peak", "latency", "speed"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     baseline = next((r for r in results if r.form == "fp32"), None)
     for result in results:
