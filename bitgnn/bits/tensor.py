@@ -80,18 +80,18 @@ class BitTensor:
         """Binarise ``x``: bit 1 where ``x >= threshold`` (0 without one), else 0, NaN included.
 
         Args:
-            x: ``[N, K]``, any floating-point dtype.
+            x: ``[N, K]``, any floating-point dtype, or uint8.
             threshold: float32 ``[K]``.
             scale: "mean" keeps the mean of ``|x - threshold|`` of each row as the scale.
             check_finite: raise where ``x`` holds NaN or infinity; costs a pass over ``x``.
 
         Raises:
-            TypeError: ``x`` is not floating point.
+            TypeError: ``x`` is neither floating point nor uint8.
             ValueError: a shape, device or the scale's name does not fit, or ``x`` is not finite.
         """
         check_type(
-            isinstance(x, Tensor) and x.is_floating_point(),
-            lambda: f"BitTensor.from_float: x must be floating point, got {name_type(x)}",
+            isinstance(x, Tensor) and (x.is_floating_point() or x.dtype == torch.uint8),
+            lambda: f"BitTensor.from_float: x must be floating point or uint8, got {name_type(x)}",
         )
         check_value(
             x.dim() == 2,

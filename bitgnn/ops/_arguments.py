@@ -7,11 +7,22 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitTensor
 
 
-def float_matrix(function: str, name: str, x: Tensor, check_finite: bool = False) -> None:
-    """Require a dense floating-point matrix, finite where asked for."""
+def float_matrix(
+    function: str,
+    name: str,
+    x: Tensor,
+    check_finite: bool = False,
+    also: tuple[torch.dtype, ...] = (),
+) -> None:
+    """Require a dense matrix, floating-point or of a dtype in ``also``, finite where asked for."""
     check_type(
-        isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided,
-        lambda: f"{function}: {name} must be a dense floating-point tensor, got {name_type(x)}",
+        isinstance(x, Tensor)
+        and (x.is_floating_point() or x.dtype in also)
+        and x.layout == torch.strided,
+        lambda: (
+            f"{function}: {name} must be a dense floating-point tensor"
+            f"{''.join(f' or {dtype}' for dtype in also)}, got {name_type(x)}"
+        ),
     )
     check_value(
         x.dim() == 2,
@@ -22,6 +33,11 @@ def float_matrix(function: str, name: str, x: Tensor, check_finite: bool = False
             bool(torch.isfinite(x).all()),
             lambda: f"{function}: {name} must be finite, got NaN or infinity",
         )
+
+
+def packable_matrix(function: str, name: str, x: Tensor, check_finite: bool = False) -> None:
+    """Require what can be packed: a dense floating-point or uint8 matrix."""
+    float_matrix(function, name, x, check_finite, also=(torch.uint8,))
 
 
 def bit_matrix(function: str, name: str, x: BitTensor) -> None:

@@ -107,8 +107,21 @@ def _bit_rows_to_floats(x: Tensor, size: int, rowptr: Tensor, *_: Any, **__: Any
     return _floats(x, rowptr.size(0) - 1, size)
 
 
+@_fake
+def bspmm_fbf(
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    col: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    return _floats(x, rowptr.size(0) - 1, x.size(1), integer)
+
+
 FAKES["bspmm_fbb"] = FAKES["bspmm_ffb"] = _float_rows_to_words
-FAKES["bspmm_fbf"] = FAKES["bspmm_fff"] = _float_rows_to_floats
+FAKES["bspmm_fff"] = _float_rows_to_floats
 FAKES["bspmm_bfb"] = _bit_rows_to_words
 FAKES["bspmm_bff"] = _bit_rows_to_floats
 

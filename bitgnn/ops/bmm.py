@@ -4,7 +4,7 @@ F stands for a full-precision operand or result (a tensor), B for bits (a ``BitT
 ``[N, K]``, ``w`` ``[M, K]`` as in ``torch.nn.Linear``, the result ``[N, M]``. ``dot`` is the sum of
 the products of +-1 values, an exact integer.
 
-- F operands are binarised inside: ``sgn(x - x_threshold)``, ``sgn(w)``; with ``scale`` the mean
+- F operands (any floating-point dtype, or uint8) are binarised inside: ``sgn(x - x_threshold)``, ``sgn(w)``; with ``scale`` the mean
   magnitude of each row (of ``(x - x_threshold) * x_gain`` for x) is taken in the same pass. B
   operands bring the scale they hold, if any.
 - z = F: float32 ``(x_scale[i] * w_scale[o]) * dot + bias[o]``; scales are left out with
@@ -153,8 +153,8 @@ def ffb(
 ) -> BitTensor:
     """Floats times floats to bits; see the module for formula, shapes and errors."""
     name = "bmm.ffb"
-    _arguments.float_matrix(name, "x", x, check_finite)
-    _arguments.float_matrix(name, "w", w, check_finite)
+    _arguments.packable_matrix(name, "x", x, check_finite)
+    _arguments.packable_matrix(name, "w", w, check_finite)
     size, rows = x.size(1), w.size(0)
     _arguments.same_features(name, "w", w.size(1), size)
     _arguments.same_device(name, "w", w.device, x.device)
@@ -183,7 +183,7 @@ def _floats_bits(
     check_finite: bool,
 ) -> int:
     """Check both operands; rows of the weight."""
-    _arguments.float_matrix(name, "x", x, check_finite)
+    _arguments.packable_matrix(name, "x", x, check_finite)
     _arguments.bit_matrix(name, "w", w)
     size = x.size(1)
     _arguments.same_features(name, "w", w.size, size)
@@ -196,7 +196,7 @@ def _floats_bits(
 def _bits_floats(name: str, x: BitTensor, w: Tensor, check_finite: bool) -> int:
     """Check both operands; rows of the weight."""
     _arguments.bit_matrix(name, "x", x)
-    _arguments.float_matrix(name, "w", w, check_finite)
+    _arguments.packable_matrix(name, "w", w, check_finite)
     _arguments.same_features(name, "w", w.size(1), x.size)
     _arguments.same_device(name, "w", w.device, x.words.device)
     return w.size(0)

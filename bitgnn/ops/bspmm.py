@@ -3,7 +3,9 @@
 ``x`` is ``[N, K]``, the adjacency ``[M, N]`` (rows: destinations), the result ``[M, K]``. Letters
 name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency``).
 
-- y = B, x = F: ``row[i] * sum_j(pattern[i, j] * (col[j] * x[j])) + bias[k]``, float32.
+- y = B, x = F: ``row[i] * sum_j(pattern[i, j] * (col[j] * x[j])) + bias[k]``, float32. ``x`` may be
+  float32, float16 or bfloat16 (float64 is rounded to float32), or int8 or int16: without ``col``
+  their sums are exact, with it they are taken as float32.
 - y = B, x = B: ``row[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum of the
   neighbours' +-1 values. Neither ``col`` nor a scale of ``x`` can act on bits: they are left out
   (the paper's "bin" approximation; ``bff`` is the exact alternative).
@@ -136,9 +138,9 @@ def fbb(
     threshold: Tensor | None = None,
     check_finite: bool = False,
 ) -> BitTensor:
-    """Floats over a pattern to bits; see the module for formula, shapes and errors."""
+    """Floats or small integers over a pattern to bits; see the module."""
     name = "bspmm.fbb"
-    x = _floats_pattern(name, x, adjacency, check_finite)
+    x = _dense_pattern(name, x, adjacency, check_finite)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     words = _OPS.bspmm_fbb(
         x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, threshold
@@ -151,15 +153,24 @@ def fbf(
     adjacency: BitAdjacency,
     *,
     bias: Tensor | None = None,
+    integer: bool = False,
     check_finite: bool = False,
 ) -> Tensor:
-    """Floats over a pattern to float32; see the module for formula, shapes and errors."""
+    """Floats or small integers over a pattern to float32; see the module.
+
+    With ``integer`` the factors of the adjacency are left out and int8 or int16 ``x`` gives the
+    exact int32 sums.
+    """
     name = "bspmm.fbf"
-    x = _floats_pattern(name, x, adjacency, check_finite)
-    _arguments.vector(name, "bias", bias, x.size(1), x.device)
-    result: Tensor = _OPS.bspmm_fbf(
-        x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, bias
+    x = _dense_pattern(name, x, adjacency, check_finite, factors=not integer)
+    check_type(
+        not integer or not x.is_floating_point(),
+        lambda: f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}",
     )
+    _arguments.vector(name, "bias", bias, x.size(1), x.device)
+    _arguments.no_bias_with_integer(name, bias, integer)
+    row, col = (None, None) if integer else (adjacency.row, adjacency.col)
+    result: Tensor = _OPS.bspmm_fbf(x, adjacency.rowptr, adjacency.indices, row, col, bias, integer)
     return result
 
 
@@ -196,7 +207,7 @@ def ffb(
     rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     return BitTensor._trusted(
-        _OPS.bspmm_ffb(x.to(torch.float32), rowptr, indices, values, threshold), x.size(1)
+        _OPS.bspmm_ffb(_gathered(x), rowptr, indices, values, threshold), x.size(1)
     )
 
 
@@ -212,7 +223,7 @@ def fff(
     _arguments.float_matrix(name, "x", x, check_finite)
     rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
     _arguments.vector(name, "bias", bias, x.size(1), x.device)
-    result: Tensor = _OPS.bspmm_fff(x.to(torch.float32), rowptr, indices, values, bias)
+    result: Tensor = _OPS.bspmm_fff(_gathered(x), rowptr, indices, values, bias)
     return result
 
 
@@ -221,11 +232,21 @@ def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
     _pattern(name, adjacency, x.words.size(0), x.words.device)
 
 
-def _floats_pattern(name: str, x: Tensor, adjacency: BitAdjacency, check_finite: bool) -> Tensor:
-    """Check both operands; x in float32, in which sums are taken."""
-    _arguments.float_matrix(name, "x", x, check_finite)
+def _dense_pattern(
+    name: str, x: Tensor, adjacency: BitAdjacency, check_finite: bool, factors: bool = True
+) -> Tensor:
+    """Check both operands; x in a dtype that the operators take."""
+    _arguments.float_matrix(name, "x", x, check_finite, also=(torch.int8, torch.int16))
     _pattern(name, adjacency, x.size(0), x.device)
-    return x.to(torch.float32)
+    return _gathered(x) if adjacency.col is None or not factors else _gathered_floats(x)
+
+
+def _gathered(x: Tensor) -> Tensor:
+    return x.to(torch.float32) if x.dtype == torch.float64 else x
+
+
+def _gathered_floats(x: Tensor) -> Tensor:
+    return _gathered(x) if x.is_floating_point() else x.to(torch.float32)
 
 
 def _pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:

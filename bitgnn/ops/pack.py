@@ -22,7 +22,7 @@ def pack(
     ``sgn`` and scale of a batch-normalised row are. Inference only: results carry no gradient.
 
     Args:
-        x: ``[N, K]``, any floating-point dtype; float64 is compared in float64.
+        x: ``[N, K]``, any floating-point dtype or uint8; float64 is compared in float64.
         threshold: float32 ``[K]``.
         scale: None or "mean".
         gain: float32 ``[K]``; enters the scale only.
@@ -33,7 +33,7 @@ def pack(
         ValueError: a shape, device or option is wrong.
     """
     name = "pack"
-    _arguments.float_matrix(name, "x", x, check_finite)
+    _arguments.packable_matrix(name, "x", x, check_finite)
     size = x.size(1)
     _arguments.vector(name, "threshold", threshold, size, x.device)
     _arguments.vector(name, "gain", gain, size, x.device)

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bitgnn/cpu/kernel_table.h"
-#include "ops/buffer_cache.h"
+#include "cpu/buffer_cache.h"
 
 namespace {
 
@@ -58,7 +58,7 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? col=None, Tensor? threshold=None) -> Tensor");
   m.def(
       "bspmm_fbf(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? col=None, Tensor? bias=None) -> Tensor");
+      "Tensor? col=None, Tensor? bias=None, bool integer=False) -> Tensor");
   m.def(
       "bspmm_bfb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor values, "
       "Tensor? x_scale=None, Tensor? threshold=None) -> Tensor");
@@ -103,5 +103,5 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {
   m.impl("cpu_capability", TORCH_BOX(&cpu_capability));
   m.impl("available_cpu_capabilities", TORCH_BOX(&available_cpu_capabilities));
-  m.impl("release_buffers", TORCH_BOX(&bitgnn::ops::release_buffers));
+  m.impl("release_buffers", TORCH_BOX(&bitgnn::cpu::release_buffers));
 }

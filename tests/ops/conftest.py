@@ -43,7 +43,13 @@ class Sampler:
 
     def matrix(self, rows: int, size: int) -> Tensor:
         """A float operand in the sampler's dtype, with a row of zeros, at times not contiguous."""
-        x = self.floats(rows, size).to(self.dtype)
+        if self.dtype.is_floating_point:
+            x = self.floats(rows, size).to(self.dtype)
+        else:
+            limits = torch.iinfo(self.dtype)
+            x = torch.randint(
+                limits.min, limits.max + 1, (rows, size), generator=self.generator
+            ).to(self.dtype)
         if rows:
             x[self.integer(rows)] = 0
         kind = self.integer(4)
@@ -100,14 +106,18 @@ class Sampler:
             given[operand] = self.bits(*shape) if packed else self.matrix(*shape)
         if family == "bspmm":
             given |= self._layout(rest, n, m)
+        # Floats have no exact sums; only integer rows may ask for them.
+        dense_sums = name == "bspmm_fbf" and self.dtype.is_floating_point
         if "integer" in parameters:
             given["integer"] = bool(self.integer(2)) if optional is None else False
+            given["integer"] = given["integer"] and not dense_sums
         if parameters.get("scale", None) is not None and parameters["scale"].annotation is bool:
             given["scale"] = not given.get("integer") and (optional or bool(self.integer(2)))
         for parameter in parameters.values():
             left_out = given.get("integer") and parameter.name in (
                 "x_scale", "w_scale", "bias", "row",
             )  # fmt: skip
+            left_out = left_out or (parameter.name == "col" and not self.dtype.is_floating_point)
             take = bool(self.integer(2)) if optional is None else optional
             if parameter.name in given or left_out or not take:
                 continue

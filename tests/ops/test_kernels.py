@@ -14,8 +14,21 @@ FLOAT_OPERANDS = [
     for name in OPERATORS
     if name != "unpack" and (name.startswith("pack") or "f" in name.split("_")[1][:2])
 ]
-# Aggregation, ADD and CONCAT take float32 only; their Python functions convert.
-ANY_DTYPE = [n for n in FLOAT_OPERANDS if not n.startswith(("bspmm", "add", "concat"))]
+# What an F operand may hold; ADD and CONCAT take float32 only, their Python functions convert.
+PACKABLE = [torch.float16, torch.bfloat16, torch.float64, torch.uint8]
+DTYPES = [
+    (name, dtype)
+    for name in FLOAT_OPERANDS
+    for dtype in (
+        PACKABLE
+        if name.startswith(("pack", "bmm"))
+        else [torch.float16, torch.bfloat16]
+        if name in ("bspmm_ffb", "bspmm_fff")
+        else [torch.float16, torch.bfloat16, torch.int8, torch.int16]
+        if name in ("bspmm_fbb", "bspmm_fbf")
+        else []
+    )
+]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -45,8 +58,7 @@ def test_nan_and_infinity(name, device, sampler, assert_kernel_equals_reference)
         assert_kernel_equals_reference(name, arguments, device)
 
 
-@pytest.mark.parametrize("name", ANY_DTYPE)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize(("name", "dtype"), DTYPES, ids=str)
 def test_dtypes(name, dtype, device, sampler, assert_kernel_equals_reference):
     for seed, size in enumerate([1, 31, 64, 100, 257]):
         arguments = sampler(seed=seed, dtype=dtype).arguments(name, 8, size, 11)

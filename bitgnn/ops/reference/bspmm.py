@@ -68,6 +68,24 @@ def bspmm_bbf(
     return _float_or_integer(_sign_sums(x, size, rowptr, indices), row, bias, integer)
 
 
+def _row_products(
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    col: Tensor | None,
+) -> Tensor:
+    """Sums of (weighted) rows of x: float32 in edge order, or exact int32 for integer x."""
+    if not x.is_floating_point():
+        if col is not None:
+            raise ValueError("integer x has exact sums and leaves no room for col")
+        values = x.to(torch.int32)
+    else:
+        values = x.to(torch.float32)
+        if col is not None:
+            values = col.unsqueeze(1) * values
+    return row_sums(rowptr, x.size(1), values.dtype, lambda edges: values[indices[edges].long()])
+
+
 def bspmm_fbf(
     x: Tensor,
     rowptr: Tensor,
@@ -75,13 +93,15 @@ def bspmm_fbf(
     row: Tensor | None = None,
     col: Tensor | None = None,
     bias: Tensor | None = None,
+    integer: bool = False,
 ) -> Tensor:
-    """Float x ``[N, K]``: ``row[i] * sum_j(col[j] * x[j]) + bias``, float32 in edge order."""
-    values = x.to(torch.float32)
-    if col is not None:
-        values = col.unsqueeze(1) * values
-    sums = row_sums(rowptr, x.size(1), torch.float32, lambda edges: values[indices[edges].long()])
-    return _with_bias(_scaled_rows(sums, row), bias)
+    """Dense x ``[N, K]``: ``row[i] * sum_j(col[j] * x[j]) + bias``, float32 in edge order.
+
+    int8 and int16 x (without ``col``) have exact sums, which ``integer`` returns as int32.
+    """
+    if integer and x.is_floating_point():
+        raise ValueError(f"integer=True needs x to be int8 or int16, got {x.dtype}")
+    return _float_or_integer(_row_products(x, rowptr, indices, col), row, bias, integer)
 
 
 def bspmm_fbb(
@@ -92,8 +112,8 @@ def bspmm_fbb(
     col: Tensor | None = None,
     threshold: Tensor | None = None,
 ) -> Tensor:
-    """Words of ``bspmm_fbf(...) >= threshold``."""
-    return _bits(bspmm_fbf(x, rowptr, indices, row, col), threshold)
+    """Words of ``bspmm_fbf(...) >= threshold``, without bias."""
+    return _bits(_scaled_rows(_row_products(x, rowptr, indices, col), row), threshold)
 
 
 def bspmm_bff(

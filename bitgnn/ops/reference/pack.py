@@ -39,8 +39,8 @@ def signs(words: Tensor, size: int) -> Tensor:
 
 def binarise(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     """Booleans ``x >= threshold`` (None: 0), compared in float32, in float64 for float64 x."""
-    if not x.is_floating_point():
-        raise TypeError(f"x must be floating point, got {x.dtype}")
+    if not (x.is_floating_point() or x.dtype == torch.uint8):
+        raise TypeError(f"x must be floating point or uint8, got {x.dtype}")
     wide = x if x.dtype == torch.float64 else x.to(torch.float32)
     return wide >= (0 if threshold is None else threshold.to(wide.dtype))
 

@@ -15,7 +15,21 @@ constexpr uint32_t last_word_mask(int64_t features) {
   return features % kWordBits == 0 ? 0xffffffffu : (1u << (features % kWordBits)) - 1u;
 }
 
-enum class FloatType : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
+// Element types of dense operands; uint8 is for features such as pixels or counts.
+enum class FloatType : int { kFloat32, kFloat64, kFloat16, kBFloat16, kUInt8 };
+
+constexpr int64_t element_bytes(FloatType type) {
+  switch (type) {
+    case FloatType::kFloat64:
+      return 8;
+    case FloatType::kFloat32:
+      return 4;
+    case FloatType::kUInt8:
+      return 1;
+    default:
+      return 2;
+  }
+}
 
 // The three ways of the BitGNN paper (section 3.2.2) to multiply 0/1 with -1/+1 on FRDC tiles.
 enum class Reconcile : int { kIfElse = 0, kAndAndNot = 1, kAndDegree = 2 };

@@ -20,6 +20,7 @@ inline float float_from_bits(uint32_t bits) {
 }
 
 inline float to_float(float x) { return x; }
+inline float to_float(uint8_t x) { return static_cast<float>(x); }
 inline float to_float(double x) { return static_cast<float>(x); }
 inline float to_float(BFloat16 x) { return float_from_bits(static_cast<uint32_t>(x.bits) << 16); }
 // Moves exponent and mantissa into place and corrects the bias by an exact multiplication, which

@@ -80,7 +80,33 @@ void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t
                        : gather_bits<W>(a, first_word, begin, end);
 }
 
+// Exact sums of rows of small integers, one word of features at a time; beyond int32 they wrap.
+template <class T>
+void gather_integers(const CsrArgs& a, const T* table, int64_t begin, int64_t end) {
+  for (int64_t w = 0; w < words_for(a.features); ++w) {
+    const int64_t first = w * kWordBits;
+    const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
+    for (int64_t row = begin; row < end; ++row) {
+      alignas(64) int32_t sums[kWordBits] = {};
+      const int64_t last = a.row_begin(row + 1);
+      for (int64_t e = a.row_begin(row); e < last; ++e) {
+        const T* x = table + a.indices[e] * a.x_stride + first;
+        for (int64_t l = 0; l < count; ++l)
+          sums[l] = static_cast<int32_t>(static_cast<uint32_t>(sums[l]) +
+                                         static_cast<uint32_t>(static_cast<int32_t>(x[l])));
+      }
+      finish_sums(a, row, w, load_ints(sums));
+    }
+  }
+}
+
 void aggregate_float(const CsrArgs& a, int64_t begin, int64_t end) {
+  if (a.x_int8 != nullptr || a.x_int16 != nullptr) {
+    a.x_int8 != nullptr ? gather_integers(a, a.x_int8, begin, end)
+                        : gather_integers(a, a.x_int16, begin, end);
+    if (a.stream) stream_fence();
+    return;
+  }
   fetch_table(a);
   if (a.x_float != nullptr && a.features <= kWordBits / 2) return gather_narrow(a, begin, end);
   const int64_t words = words_for(a.features);

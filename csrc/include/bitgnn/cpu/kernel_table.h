@@ -3,21 +3,9 @@
 
 #include <cstdint>
 
-#include "bitgnn/common.h"
+#include "bitgnn/arguments.h"
 
 namespace bitgnn::cpu {
-
-// How float rows become bits: bit = x >= threshold, scale = mean |(x - threshold) * gain|.
-struct PackArgs {
-  const void* x;  // [rows, cols], unit column stride
-  FloatType type;
-  int64_t row_stride;  // in elements
-  int64_t cols;
-  const float* threshold;  // [cols] or null
-  const float* gain;       // [cols] or null; acts on the scale alone
-  int32_t* words;          // [rows, words_for(cols)]
-  float* scale;            // [rows] or null
-};
 
 // What follows an integer product: v = (row_scale * out_scale) * dot + bias, then a value or a bit.
 struct BmmArgs {
@@ -48,8 +36,10 @@ struct CsrArgs {
   const float* bias;       // [features] or null
   const float* threshold;  // [features] or null (0)
   int64_t features;
-  const int32_t* x_bits;  // one of the two inputs
+  const int32_t* x_bits;  // one of the four inputs
   const float* x_float;
+  const int8_t* x_int8;
+  const int16_t* x_int16;
   int64_t x_stride;  // elements or words a row
   int64_t x_bytes;   // size of the table of x
   bool prefetch;     // it exceeds what a core's own cache holds

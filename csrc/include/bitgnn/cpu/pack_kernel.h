@@ -93,8 +93,7 @@ void pack_typed(const PackArgs& a, int64_t begin, int64_t end) {
 }
 
 inline const void* advance(const PackArgs& a, int64_t rows) {
-  const int64_t bytes = a.type == FloatType::kFloat64 ? 8 : a.type == FloatType::kFloat32 ? 4 : 2;
-  return static_cast<const char*>(a.x) + rows * a.row_stride * bytes;
+  return static_cast<const char*>(a.x) + rows * a.row_stride * element_bytes(a.type);
 }
 
 void pack(const PackArgs& a, int64_t begin, int64_t end) {
@@ -107,6 +106,8 @@ void pack(const PackArgs& a, int64_t begin, int64_t end) {
       return pack_typed<Half>(a, begin, end);
     case FloatType::kBFloat16:
       return pack_typed<BFloat16>(a, begin, end);
+    case FloatType::kUInt8:
+      return pack_typed<uint8_t>(a, begin, end);
   }
 }
 

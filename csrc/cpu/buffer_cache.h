@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace bitgnn::ops {
+namespace bitgnn::cpu {
 
 // Results of at least this many bytes come from the cache.
 constexpr size_t kCachedBufferBytes = size_t{4} << 20;
@@ -17,4 +17,4 @@ void return_buffer(void* data);
 // Frees every buffer that is not in use.
 void release_buffers();
 
-}  // namespace bitgnn::ops
+}  // namespace bitgnn::cpu

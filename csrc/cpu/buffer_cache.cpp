@@ -1,5 +1,5 @@
 // The cache of large result buffers; see buffer_cache.h.
-#include "ops/buffer_cache.h"
+#include "cpu/buffer_cache.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #endif
 
-namespace bitgnn::ops {
+namespace bitgnn::cpu {
 namespace {
 
 constexpr size_t kHugePage = size_t{1} << 21;
@@ -97,4 +97,4 @@ void release_buffers() {
   c.idle_bytes = 0;
 }
 
-}  // namespace bitgnn::ops
+}  // namespace bitgnn::cpu

@@ -1,0 +1,86 @@
+// The CPU as a backend of the operators; see ops/operands.h for what a backend is.
+#pragma once
+
+#include "bitgnn/cpu/kernel_table.h"
+#include "cpu/buffer_cache.h"
+#include "ops/operands.h"
+
+namespace bitgnn::cpu {
+
+using ops::ScalarType;
+using ops::Tensor;
+
+class Backend {
+ public:
+  Backend(const Tensor& first, const char* op, const char* name) { check(first, op, name); }
+
+  void check(const Tensor& t, const char* op, const char* name) const {
+    STD_TORCH_CHECK(t.is_cpu(), op, ": ", name,
+                    " must be on the CPU like the other arguments, got another device");
+  }
+
+  // Elements of 4 bytes. The shim call costs a tenth of a trip through the dispatcher; large
+  // tensors come from the buffer cache.
+  template <size_t N>
+  Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
+    int64_t strides[N];
+    int64_t stride = 1;
+    for (size_t i = N; i-- > 0;) {
+      strides[i] = stride;
+      stride *= sizes[i] > 0 ? sizes[i] : 1;
+    }
+    const size_t bytes = static_cast<size_t>(stride) * sizeof(int32_t);
+    if (bytes >= kCachedBufferBytes) {
+      void* data = take_buffer(bytes);
+      STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
+      return torch::stable::from_blob(data, {sizes, N}, {strides, N},
+                                      torch::stable::Device(torch::headeronly::DeviceType::CPU),
+                                      dtype, return_buffer);
+    }
+    const int32_t code =
+        dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
+    AtenTensorHandle handle = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+        N, sizes, strides, code, aoti_torch_device_type_cpu(), 0, &handle));
+    return Tensor(handle);
+  }
+
+  // The ends of a row pointer, which guard every read of edges.
+  void check_row_pointer(const AggregateArgs& a, const char* op) const;
+
+  void pack(const PackArgs& a, int64_t rows) const;
+  void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+              float* out) const;
+  void multiply(const bitgnn::BmmArgs& a) const;
+  void aggregate_bits(const AggregateArgs& a) const;
+  void aggregate_dense(const AggregateArgs& a) const;
+  void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
+  void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
+  void add(const JoinArgs& a) const;
+  void concat(const JoinArgs& a) const;
+};
+
+// Rows a thread should take at least, so that starting it pays.
+inline int64_t grain(int64_t work_per_row, int64_t least_work) {
+  return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
+}
+
+// out[k] = value where bit k is set, else -value; a mask a lane, since variable shifts of vectors
+// are not in every instruction set.
+inline void expand_bits(const int32_t* words, int64_t size, float value, float* out) {
+  static const struct Masks {
+    uint32_t bit[kWordBits];
+    Masks() {
+      for (int l = 0; l < kWordBits; ++l) bit[l] = 1u << l;
+    }
+  } masks;
+  const float negative = -value;
+  for (int64_t w = 0; w < words_for(size); ++w) {
+    const uint32_t bits = static_cast<uint32_t>(words[w]);
+    const int64_t count = size - w * kWordBits < kWordBits ? size - w * kWordBits : kWordBits;
+    float* lanes = out + w * kWordBits;
+    for (int64_t l = 0; l < count; ++l) lanes[l] = (bits & masks.bit[l]) != 0 ? value : negative;
+  }
+}
+
+}  // namespace bitgnn::cpu

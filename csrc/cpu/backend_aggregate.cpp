@@ -1,0 +1,142 @@
+// Aggregation on the CPU: rows split over the threads by their neighbours, not by their count.
+#include <algorithm>
+#include <memory>
+
+#include "bitgnn/cpu/float_types.h"
+#include "cpu/backend.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+// Neighbours a thread, some 50 us: below that, moving the operands between cores costs more than
+// a second core brings.
+constexpr int64_t kEdgeGrain = 1 << 15;
+constexpr int64_t kStreamBytes = int64_t{24} << 20;     // float results written past the caches
+constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables from here on are fetched ahead
+constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
+constexpr int64_t kConvertGrain = 1 << 17;              // elements a thread
+
+CsrArgs csr_args(const AggregateArgs& given) {
+  CsrArgs a{};
+  a.rowptr = given.rowptr;
+  a.rowptr64 = given.rowptr64;
+  a.indices = given.indices;
+  a.values = given.values;
+  a.row_scale = given.row_scale;
+  a.col_scale = given.col_scale;
+  a.bias = given.bias;
+  a.threshold = given.threshold;
+  a.features = given.features;
+  a.x_stride = given.x_stride;
+  switch (given.x_type) {
+    case RowType::kBits:
+      a.x_bits = static_cast<const int32_t*>(given.x);
+      break;
+    case RowType::kInt8:
+      a.x_int8 = static_cast<const int8_t*>(given.x);
+      break;
+    case RowType::kInt16:
+      a.x_int16 = static_cast<const int16_t*>(given.x);
+      break;
+    default:
+      a.x_float = static_cast<const float*>(given.x);
+  }
+  a.x_bytes = given.cols * a.x_stride * static_cast<int64_t>(sizeof(float));
+  a.prefetch = a.x_bytes >= kPrefetchBytes;
+  a.out_float = given.out_float;
+  a.out_int = given.out_int;
+  a.out_bits = given.out_bits;
+  a.stream = a.out_float != nullptr && a.features % kWordBits == 0 &&
+             given.rows * a.features * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
+  return a;
+}
+
+// Splits [0, rows) so that each thread gets its share of neighbours: a graph's longest row can
+// hold hundreds of times the mean.
+template <class F>
+void for_balanced_rows(const CsrArgs& a, int64_t rows, const F& f) {
+  const int64_t total = a.row_begin(rows) + rows * kRowCost;
+  const int64_t parts = std::min<int64_t>(torch::stable::get_num_threads(), total / kEdgeGrain + 1);
+  if (rows == 0) return;
+  if (parts <= 1) return f(0, rows);
+  const auto boundary = [&](int64_t part) {
+    const int64_t target = total / parts * part;
+    int64_t low = 0, high = rows;
+    if (part == parts) return rows;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (a.row_begin(middle) + middle * kRowCost < target) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  torch::stable::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = boundary(begin), last = boundary(end);
+    if (first < last) f(first, last);
+  });
+}
+
+template <class T>
+void to_float32(const AggregateArgs& a, float* out) {
+  const T* x = static_cast<const T*>(a.x);
+  torch::stable::parallel_for(0, a.cols, grain(a.features, kConvertGrain),
+                              [&](int64_t begin, int64_t end) {
+                                for (int64_t i = begin; i < end; ++i)
+                                  for (int64_t k = 0; k < a.features; ++k)
+                                    out[i * a.features + k] = to_float(x[i * a.x_stride + k]);
+                              });
+}
+
+}  // namespace
+
+void Backend::check_row_pointer(const AggregateArgs& a, const char* op) const {
+  const CsrArgs csr = csr_args(a);
+  ops::check_size(csr.row_begin(0), 0, op, "the first row pointer");
+  ops::check_size(csr.row_begin(a.rows), a.edges, op, "the last row pointer");
+}
+
+void Backend::aggregate_bits(const AggregateArgs& given) const {
+  const CsrArgs a = csr_args(given);
+  const auto kernel = kernels().aggregate_bits;
+  for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
+void Backend::aggregate_dense(const AggregateArgs& given) const {
+  AggregateArgs converted = given;
+  Tensor floats;
+  // Rows of 16-bit floats are gathered many times over: they are converted once, before.
+  if (given.x_type == RowType::kFloat16 || given.x_type == RowType::kBFloat16) {
+    floats = empty({given.cols, given.features}, ScalarType::Float);
+    float* out = floats.mutable_data_ptr<float>();
+    given.x_type == RowType::kFloat16 ? to_float32<Half>(given, out)
+                                      : to_float32<BFloat16>(given, out);
+    converted.x = out;
+    converted.x_type = RowType::kFloat32;
+    converted.x_stride = given.features;
+  }
+  const CsrArgs a = csr_args(converted);
+  const auto kernel = kernels().aggregate_float;
+  for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
+void Backend::aggregate_frdc(const bitgnn::FrdcArgs& given) const {
+  const FrdcArgs a{csr_args(given.csr), given.tiles, given.csr.rows, given.csr.cols, given.method};
+  const auto kernel = kernels().aggregate_frdc;
+  for_balanced_rows(a.csr, (a.num_rows + kTileDim - 1) / kTileDim,
+                    [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
+void Backend::aggregate_blocked(const bitgnn::BlockedArgs& given) const {
+  const BlockedArgs a{csr_args(given.csr), given.local_indices, given.csr.rows, given.num_blocks,
+                      given.block_size};
+  const auto kernel = kernels().aggregate_blocked;
+  torch::stable::parallel_for(
+      0, a.num_rows,
+      grain(given.csr.edges / std::max<int64_t>(a.num_rows, 1) + kRowCost, kEdgeGrain),
+      [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
+}  // namespace bitgnn::cpu

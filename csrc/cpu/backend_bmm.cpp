@@ -1,0 +1,112 @@
+// pack, unpack and the product of packed rows on the CPU.
+#include <algorithm>
+#include <vector>
+
+#include "cpu/backend.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+constexpr int64_t kMultiplyGrain = 1 << 20;  // word products a thread, some 25 us
+constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
+// Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
+constexpr int64_t kRowsToPackInside = 96;
+
+// Weights as [ceil(out / 32), words, 32]: the lanes of a vector are 32 outputs, so products need
+// no horizontal sum. Missing outputs are rows of zeros.
+Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_features, int64_t words) {
+  const int64_t panels = words_for(out_features);
+  Tensor result = backend.empty({panels, words, kWordBits}, ScalarType::Int);
+  int32_t* to = result.mutable_data_ptr<int32_t>();
+  torch::stable::parallel_for(
+      0, panels, grain(words * kWordBits, kMultiplyGrain), [&](int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p) {
+          int32_t* panel = to + p * words * kWordBits;
+          const int64_t lanes = std::min(kWordBits, out_features - p * kWordBits);
+          for (int64_t w0 = 0; w0 < words; ++w0) {
+            for (int64_t l = 0; l < lanes; ++l)
+              panel[w0 * kWordBits + l] = w[(p * kWordBits + l) * words + w0];
+            for (int64_t l = lanes; l < kWordBits; ++l) panel[w0 * kWordBits + l] = 0;
+          }
+        }
+      });
+  return result;
+}
+
+std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
+  std::vector<int32_t> words(static_cast<size_t>(words_for(count)));
+  for (int64_t o = 0; o < count; ++o) {
+    int32_t& word = words[static_cast<size_t>(o / kWordBits)];
+    word = static_cast<int32_t>(static_cast<uint32_t>(word) | static_cast<uint32_t>(flags[o])
+                                                                  << (o % kWordBits));
+  }
+  return words;
+}
+
+void run(const BmmArgs& args, int64_t rows) {
+  const auto& table = kernels();
+  const int64_t panels = words_for(args.out_features);
+  const int64_t row_work = words_for(args.size) * args.out_features;
+  const int64_t threads = torch::stable::get_num_threads();
+  if (rows >= kRowsToPackInside || panels < threads || rows >= panels) {
+    torch::stable::parallel_for(
+        0, rows, grain(row_work, kMultiplyGrain),
+        [&](int64_t begin, int64_t end) { table.bmm(args, begin, end, 0, panels); });
+  } else {
+    torch::stable::parallel_for(
+        0, panels, grain(words_for(args.size) * kWordBits * rows, kMultiplyGrain),
+        [&](int64_t begin, int64_t end) { table.bmm(args, 0, rows, begin, end); });
+  }
+}
+
+}  // namespace
+
+void Backend::pack(const PackArgs& a, int64_t rows) const {
+  const auto& table = kernels();
+  torch::stable::parallel_for(0, rows, grain(a.cols, kPackGrain),
+                              [&](int64_t begin, int64_t end) { table.pack(a, begin, end); });
+}
+
+void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+                     float* out) const {
+  torch::stable::parallel_for(0, rows, grain(size, kPackGrain), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      expand_bits(words + i * words_for(size), size, scale != nullptr ? scale[i] : 1.0f,
+                  out + i * size);
+  });
+}
+
+void Backend::multiply(const bitgnn::BmmArgs& given) const {
+  bitgnn::BmmArgs a = given;
+  ops::Bits bits;
+  // Packed block by block inside the product, unless there are too few rows to keep every thread
+  // busy with rows of its own.
+  if (a.pack != nullptr && a.rows < kRowsToPackInside) {
+    bits = ops::binarise(*this, *a.pack, a.rows, a.packed_scale);
+    a.x = bits.words.const_data_ptr<int32_t>();
+    if (a.packed_scale) a.row_scale = bits.scale->const_data_ptr<float>();
+    a.packed_scale = false;
+    a.pack = nullptr;
+  }
+  const Tensor panels = pack_panels(*this, a.w, a.out_features, words_for(a.size));
+  std::vector<int32_t> flip;
+  if (a.flip != nullptr) flip = pack_flags(a.flip, a.out_features);
+  BmmArgs args{};
+  args.x = a.x;
+  args.pack = a.pack;
+  args.panels = panels.const_data_ptr<int32_t>();
+  args.size = a.size;
+  args.out_features = a.out_features;
+  args.row_scale = a.row_scale;
+  args.packed_scale = a.packed_scale;
+  args.out_scale = a.out_scale;
+  args.bias = a.bias;
+  args.threshold = a.threshold;
+  args.flip = a.flip != nullptr ? flip.data() : nullptr;
+  args.out_float = a.out_float;
+  args.out_int = a.out_int;
+  args.out_bits = a.out_bits;
+  run(args, a.rows);
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,13 @@
+// Registers every operator's CPU kernel.
+#include "cpu/backend.h"
+#include "ops/bmm_operators.h"
+#include "ops/bspmm_operators.h"
+#include "ops/join_operators.h"
+#include "ops/pack_operators.h"
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
+  bitgnn::ops::register_pack<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_bmm<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_bspmm<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
+}

@@ -1,0 +1,107 @@
+// Streams, scratch memory and errors of CUDA launches.
+#include "cuda/backend.h"
+
+#include <map>
+#include <mutex>
+
+namespace bitgnn::cuda {
+namespace {
+
+void check_status(cudaError_t status, const char* what) {
+  STD_TORCH_CHECK(status == cudaSuccess, "bitgnn: ", what, " failed: ", cudaGetErrorString(status));
+}
+
+int attribute(cudaDeviceAttr which, int32_t index) {
+  int value = 0;
+  check_status(cudaDeviceGetAttribute(&value, which, index), "reading a device property");
+  return value;
+}
+
+int32_t cuda_index(const Tensor& t, const char* op, const char* name) {
+  STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
+                  " must be on a CUDA device like the other arguments, got the CPU");
+  return t.get_device_index();
+}
+
+cudaStream_t current_stream(int32_t index) {
+  void* stream = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &stream));
+  return static_cast<cudaStream_t>(stream);
+}
+
+}  // namespace
+
+const Device& device_properties(int32_t index) {
+  static std::mutex mutex;
+  static std::map<int32_t, Device> known;  // its nodes stay where they are
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find(index);
+  if (found != known.end()) return found->second;
+  Device d{};
+  d.capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                 attribute(cudaDevAttrComputeCapabilityMinor, index);
+  d.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
+  d.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
+  d.cache_bytes = attribute(cudaDevAttrL2CacheSize, index);
+  return known.emplace(index, d).first->second;
+}
+
+void* TensorWorkspace::take(size_t bytes) {
+  const int64_t size = bytes > 0 ? static_cast<int64_t>(bytes) : 1;
+  const int64_t stride = 1;
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(),
+                               aoti_torch_device_type_cuda(), device_index_, &handle));
+  held_.emplace_back(handle);
+  return held_.back().data_ptr();
+}
+
+Backend::Backend(const Tensor& first, const char* op, const char* name)
+    : index_(cuda_index(first, op, name)), guard_(index_), stream_(current_stream(index_)) {}
+
+template <class Launch>
+void Backend::run(const Launch& launch) const {
+  TensorWorkspace workspace(index_);
+  const Context context{device_properties(index_), stream_, workspace};
+  check_status(launch(context), "launching a CUDA kernel");
+}
+
+void Backend::pack(const PackArgs& a, int64_t rows) const {
+  run([&](const Context& c) { return cuda::pack(a, rows, c); });
+}
+
+void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+                     float* out) const {
+  run([&](const Context& c) { return cuda::unpack(words, rows, size, scale, out, c); });
+}
+
+void Backend::multiply(const BmmArgs& a) const {
+  run([&](const Context& c) { return bmm(a, c); });
+}
+
+void Backend::aggregate_bits(const AggregateArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_bits(a, c); });
+}
+
+void Backend::aggregate_dense(const AggregateArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_dense(a, c); });
+}
+
+void Backend::aggregate_frdc(const FrdcArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_frdc(a, c); });
+}
+
+void Backend::aggregate_blocked(const BlockedArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_blocked(a, c); });
+}
+
+void Backend::add(const JoinArgs& a) const {
+  run([&](const Context& c) { return cuda::add(a, c); });
+}
+
+void Backend::concat(const JoinArgs& a) const {
+  run([&](const Context& c) { return cuda::concat(a, c); });
+}
+
+}  // namespace bitgnn::cuda

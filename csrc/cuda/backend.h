@@ -1,0 +1,84 @@
+// CUDA devices as a backend of the operators; see ops/operands.h for what a backend is.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+
+#include <vector>
+
+#include "bitgnn/cuda/launch.h"
+#include "ops/operands.h"
+
+namespace bitgnn::cuda {
+
+using ops::ScalarType;
+using ops::Tensor;
+
+// Properties of a device, read once.
+const Device& device_properties(int32_t index);
+
+// Scratch from torch's allocator, which hands it out anew only behind this stream's work.
+class TensorWorkspace final : public Workspace {
+ public:
+  explicit TensorWorkspace(int32_t device_index) : device_index_(device_index) {}
+  void* take(size_t bytes) override;
+
+ private:
+  int32_t device_index_;
+  std::vector<Tensor> held_;
+};
+
+// Makes the first operand's device the current one while it lives, and uses its current stream.
+class Backend {
+ public:
+  Backend(const Tensor& first, const char* op, const char* name);
+
+  void check(const Tensor& t, const char* op, const char* name) const {
+    STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
+                    " must be on a CUDA device like the other arguments, got the CPU");
+    STD_TORCH_CHECK(t.get_device_index() == index_, op, ": ", name, " must be on cuda:", index_,
+                    " like the first operand, got cuda:", t.get_device_index());
+  }
+
+  // Elements of 4 bytes.
+  template <size_t N>
+  Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
+    int64_t strides[N];
+    int64_t stride = 1;
+    for (size_t i = N; i-- > 0;) {
+      strides[i] = stride;
+      stride *= sizes[i] > 0 ? sizes[i] : 1;
+    }
+    const int32_t code =
+        dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
+    AtenTensorHandle handle = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+        N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle));
+    return Tensor(handle);
+  }
+
+  // Nothing: reading the device's memory would wait for it. BitAdjacency checks when it is made.
+  void check_row_pointer(const AggregateArgs&, const char*) const {}
+
+  void pack(const PackArgs& a, int64_t rows) const;
+  void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+              float* out) const;
+  void multiply(const BmmArgs& a) const;
+  void aggregate_bits(const AggregateArgs& a) const;
+  void aggregate_dense(const AggregateArgs& a) const;
+  void aggregate_frdc(const FrdcArgs& a) const;
+  void aggregate_blocked(const BlockedArgs& a) const;
+  void add(const JoinArgs& a) const;
+  void concat(const JoinArgs& a) const;
+
+ private:
+  // Runs launch(context) and reports what it returns.
+  template <class Launch>
+  void run(const Launch& launch) const;
+
+  int32_t index_;
+  torch::stable::accelerator::DeviceGuard guard_;
+  cudaStream_t stream_;
+};
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,13 @@
+// Registers every operator's CUDA kernel.
+#include "cuda/backend.h"
+#include "ops/bmm_operators.h"
+#include "ops/bspmm_operators.h"
+#include "ops/join_operators.h"
+#include "ops/pack_operators.h"
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
+  bitgnn::ops::register_pack<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
+}

@@ -1,0 +1,98 @@
+// Arguments that the kernels of every backend share.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgnn/common.h"
+
+namespace bitgnn {
+
+// How float rows become bits: bit = x >= threshold, scale = mean |(x - threshold) * gain|.
+struct PackArgs {
+  const void* x;  // [rows, cols], unit column stride
+  FloatType type;
+  int64_t row_stride;  // in elements
+  int64_t cols;
+  const float* threshold;  // [cols] or null
+  const float* gain;       // [cols] or null; acts on the scale alone
+  int32_t* words;          // [rows, words_for(cols)]
+  float* scale;            // [rows] or null
+};
+
+// A product of packed rows: v = (row_scale * out_scale) * dot + bias, then a value or a bit.
+struct BmmArgs {
+  const int32_t* x;      // [rows, words_for(size)], or null when `pack` says how to make them
+  const PackArgs* pack;  // packs rows inside the product; its words and scale are ignored
+  const int32_t* w;      // [out_features, words_for(size)]
+  int64_t rows;
+  int64_t size;  // features K of the dot product
+  int64_t out_features;
+  const float* row_scale;  // [rows] or null
+  bool packed_scale;       // use the scale measured while packing
+  const float* out_scale;  // [out_features] or null
+  const float* bias;       // [out_features] or null
+  const float* threshold;  // [out_features] or null (0)
+  const bool* flip;        // [out_features] or null
+  float* out_float;        // [rows, out_features]; exactly one of the three outputs is given
+  int32_t* out_int;        // [rows, out_features]
+  int32_t* out_bits;       // [rows, words_for(out_features)]
+};
+
+// What the gathered rows of an aggregation hold.
+enum class RowType : int { kBits, kFloat32, kFloat16, kBFloat16, kInt8, kInt16 };
+
+// Sums of neighbours' rows over a pattern: v = row_scale * sum + bias, then a value or a bit.
+struct AggregateArgs {
+  const void* rowptr;  // [rows + 1], int32 or int64
+  bool rowptr64;
+  const int32_t* indices;  // [edges]
+  int64_t rows;
+  int64_t cols;
+  int64_t edges;
+  const float* values;     // [edges] or null (all ones)
+  const float* row_scale;  // [rows] or null
+  const float* col_scale;  // [cols] or null
+  const float* bias;       // [features] or null
+  const float* threshold;  // [features] or null (0)
+  const void* x;           // [cols, ...], packed words or dense elements
+  RowType x_type;
+  int64_t x_stride;  // words or elements a row
+  int64_t features;
+  float* out_float;   // [rows, features]; exactly one of the three outputs is given
+  int32_t* out_int;   // [rows, features]
+  int32_t* out_bits;  // [rows, words_for(features)]
+};
+
+// FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
+struct FrdcArgs {
+  AggregateArgs csr;  // rowptr counts tiles, indices are tile columns, edges the tiles
+  const int16_t* tiles;
+  Reconcile method;
+};
+
+// Column-blocked CSR: rowptr entry b * rows + i starts row i of column block b.
+struct BlockedArgs {
+  AggregateArgs csr;  // indices unused
+  const uint16_t* local_indices;
+  int64_t num_blocks;
+  int64_t block_size;
+};
+
+// ADD and CONCAT: rows of a and b side by side or summed.
+struct JoinArgs {
+  bool packed;            // bits, else floats: pointers to nothing are null either way
+  const int32_t* a_bits;  // packed operands, or
+  const int32_t* b_bits;
+  const float* a_float;  // contiguous float operands
+  const float* b_float;
+  const float* a_scale;  // [rows] or null; of packed operands
+  const float* b_scale;
+  const float* threshold;  // [out size] or null (0)
+  int64_t rows;
+  int64_t a_size;
+  int64_t b_size;    // equal to a_size for ADD
+  float* out_float;  // one of the two outputs
+  int32_t* out_bits;
+};
+
+}  // namespace bitgnn

@@ -1,0 +1,53 @@
+// pack, pack_scaled and unpack for any backend.
+#pragma once
+
+#include <tuple>
+
+#include "ops/operands.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct PackOperators {
+  static Tensor pack(const Tensor& x_in, const OptionalTensor& threshold_in) {
+    const char* op = "pack";
+    const Backend backend(x_in, op, "x");
+    const Tensor x = packable_rows(backend, x_in, op, "x");
+    const FloatVector threshold(backend, threshold_in, x.size(1), op, "threshold");
+    return binarise(backend, pack_args(x, threshold, {}, op), x.size(0), false).words;
+  }
+
+  static std::tuple<Tensor, Tensor> pack_scaled(const Tensor& x_in,
+                                                const OptionalTensor& threshold_in,
+                                                const OptionalTensor& gain_in) {
+    const char* op = "pack_scaled";
+    const Backend backend(x_in, op, "x");
+    const Tensor x = packable_rows(backend, x_in, op, "x");
+    const FloatVector threshold(backend, threshold_in, x.size(1), op, "threshold");
+    const FloatVector gain(backend, gain_in, x.size(1), op, "gain");
+    const Bits bits = binarise(backend, pack_args(x, threshold, gain, op), x.size(0), true);
+    return {bits.words, *bits.scale};
+  }
+
+  static Tensor unpack(const Tensor& words_in, int64_t size, const OptionalTensor& scale_in) {
+    const char* op = "unpack";
+    const Backend backend(words_in, op, "words");
+    const Tensor words = bit_rows(backend, words_in, size, op, "words");
+    const int64_t rows = words.size(0);
+    const FloatVector scale(backend, scale_in, rows, op, "scale");
+    Tensor out = backend.empty({rows, size}, ScalarType::Float);
+    backend.unpack(words.const_data_ptr<int32_t>(), rows, size, scale.get(),
+                   out.mutable_data_ptr<float>());
+    return out;
+  }
+};
+
+template <class Backend, class Library>
+void register_pack(Library& m) {
+  using Operators = PackOperators<Backend>;
+  m.impl("pack", TORCH_BOX(&Operators::pack));
+  m.impl("pack_scaled", TORCH_BOX(&Operators::pack_scaled));
+  m.impl("unpack", TORCH_BOX(&Operators::unpack));
+}
+
+}  // namespace bitgnn::ops

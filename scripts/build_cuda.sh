@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Builds the CUDA library with nvcc alone, where the installed torch has no CUDA: operators use torch's stable ABI, so
+# the result loads into any torch of the supported range that has CUDA. `pip install .` does the same in one go where
+# torch has CUDA.
+# Usage: scripts/build_cuda.sh OUTPUT_DIR [ARCHITECTURE...]      architectures: 80 and 90a unless given
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+output=${1:?usage: build_cuda.sh OUTPUT_DIR [ARCHITECTURE...]}
+shift
+architectures=("${@:-80}")
+[ "$#" -gt 0 ] || architectures=(80 90a)
+mkdir -p "$output/objects"
+torch=$(python -c 'import torch; print(torch.__path__[0])')
+
+flags=(-std=c++17 -O3 --fmad=false -cudart shared -DUSE_CUDA -DPy_LIMITED_API=0x030a0000
+  -DTORCH_TARGET_VERSION=0x020b000000000000 -DTORCH_STABLE_ONLY
+  "-I$root/csrc/include" "-I$root/csrc" -isystem "$torch/include"
+  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra)
+for architecture in "${architectures[@]}"; do
+  flags+=(-gencode "arch=compute_$architecture,code=sm_$architecture")
+done
+# PTX of the first one, for devices that come later.
+flags+=(-gencode "arch=compute_${architectures[0]},code=compute_${architectures[0]}")
+
+# Recompiles what is older than its source or any header.
+newest_header=$(find "$root/csrc" \( -name '*.h' -o -name '*.cuh' \) -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
+compile() {
+  local source=$1 object=$2
+  if [ "$object" -nt "$source" ] && [ "$object" -nt "$newest_header" ]; then return; fi
+  echo "compiling ${source#"$root/"}"
+  nvcc "${flags[@]}" -c "$source" -o "$object"
+}
+
+objects=()
+jobs=0
+for source in "$root"/csrc/cuda/*.cu "$root"/csrc/cuda/*.cpp; do
+  object=$output/objects/$(basename "$source").o
+  objects+=("$object")
+  compile "$source" "$object" &
+  jobs=$((jobs + 1))
+  if [ "$jobs" -ge "${MAX_JOBS:-2}" ]; then
+    wait -n
+    jobs=$((jobs - 1))
+  fi
+done
+while [ "$jobs" -gt 0 ]; do
+  wait -n
+  jobs=$((jobs - 1))
+done
+nvcc -shared -cudart shared -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" -ltorch -ltorch_cpu -Xlinker -s
+ls -l "$output/_C_cuda.abi3.so"
