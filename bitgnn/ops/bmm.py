@@ -4,9 +4,9 @@ F stands for a full-precision operand or result (a tensor), B for bits (a ``BitT
 ``[N, K]``, ``w`` ``[M, K]`` as in ``torch.nn.Linear``, the result ``[N, M]``. ``dot`` is the sum of
 the products of +-1 values, an exact integer.
 
-- F operands (any floating-point dtype, or uint8) are binarised inside: ``sgn(x - x_threshold)``, ``sgn(w)``; with ``scale`` the mean
-  magnitude of each row (of ``(x - x_threshold) * x_gain`` for x) is taken in the same pass. B
-  operands bring the scale they hold, if any.
+- F operands (any floating-point dtype, or uint8) are binarised inside: ``sgn(x - x_threshold)``,
+  ``sgn(w)``; with ``scale`` the mean magnitude of each row (of ``(x - x_threshold) * x_gain`` for
+  x) is taken in the same pass. B operands bring the scale they hold, if any.
 - z = F: float32 ``(x_scale[i] * w_scale[o]) * dot + bias[o]``; scales are left out with
   ``scale=False``; ``integer=True`` returns ``dot`` as int32.
 - z = B: bit of ``result >= threshold[o]`` (0 without one), turned round where ``flip[o]``. Without

@@ -1,0 +1,202 @@
+"""CUDA kernels: shapes that reach each code path, graph capture, streams, devices, compilation."""
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency, BitTensor
+from bitgnn._library import library_info
+from bitgnn.ops import bmm, bspmm
+from bitgnn.ops.reference import OPERATORS
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+CUDA = torch.device("cuda")
+
+
+def moved(arguments, device):
+    return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+
+
+def equal(found, expected):
+    found, expected = (r if isinstance(r, tuple) else (r,) for r in (found, expected))
+    for mine, theirs in zip(found, expected, strict=True):
+        exact = not theirs.is_floating_point()
+        torch.testing.assert_close(
+            mine.cpu(), theirs.cpu(), rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5
+        )
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_compiled_kernel_is_the_one_that_runs(name):
+    assert library_info().cuda_library is not None
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{name}", "CUDA")
+
+
+# Rows, features, outputs: one row and one output, odd words, tiles and their edges, few rows with
+# many outputs, weights beyond shared memory, shapes that suit every tensor-core path.
+PRODUCTS = [
+    (1, 1, 1),
+    (1, 4096, 1),
+    (7, 33, 1000),
+    (64, 128, 64),
+    (65, 129, 63),
+    (128, 256, 256),
+    (129, 1024, 257),
+    (1000, 602, 41),
+    (1024, 1024, 1024),
+    (1025, 1027, 1023),
+    (300, 20000, 77),
+    (513, 8192, 2048),
+    (2708, 1433, 7),
+    (4000, 128, 128),
+]
+
+
+@pytest.mark.parametrize(("n", "k", "m"), PRODUCTS)
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("bmm")])
+def test_products_equal_the_cpu_kernels(name, n, k, m, sampler):
+    for optional in (False, True, None):
+        arguments = sampler(seed=n + m).arguments(name, n, k, m, optional)
+        operator = getattr(torch.ops.bitgnn, name)
+        equal(operator(**moved(arguments, CUDA)), operator(**arguments))
+
+
+@pytest.mark.parametrize("size", [1, 7, 32, 40, 64, 96, 128, 160, 256, 500, 512, 1000])
+@pytest.mark.parametrize(
+    "name", [name for name in OPERATORS if name.startswith("bspmm") and "blocked" not in name]
+)
+def test_aggregation_equals_the_cpu_kernels(name, size, sampler):
+    for seed, (n, m) in enumerate([(3000, 2500), (700, 4000), (40000, 300)]):
+        arguments = sampler(seed=seed).arguments(name, n, size, m, optional=seed == 1 or None)
+        operator = getattr(torch.ops.bitgnn, name)
+        equal(operator(**moved(arguments, CUDA)), operator(**arguments))
+
+
+def star(num_nodes, hub_edges, edges, seed=0):
+    """A random graph with one node that ``hub_edges`` edges enter."""
+    generator = torch.Generator().manual_seed(seed)
+    edge_index = torch.randint(num_nodes, (2, edges), generator=generator)
+    edge_index[1, :hub_edges] = num_nodes // 3
+    return BitAdjacency.from_edge_index(edge_index, num_nodes, normalize="sym")
+
+
+@pytest.mark.parametrize("hub_edges", [0, 31, 33, 300, 1025, 5425, 70000])
+@pytest.mark.parametrize("size", [40, 128, 256, 602])
+def test_hubs_and_layouts(hub_edges, size):
+    adjacency = star(20000, hub_edges, 100_000 + hub_edges)
+    bits = BitTensor.from_float(torch.randn(20000, size))
+    expected = bspmm.bbf(bits, adjacency, integer=True)
+    threshold = torch.randn(size)
+    on_gpu, x = adjacency.to(CUDA), bits.to(CUDA)
+    for layout in ("csr", "blocked"):
+        assert torch.equal(bspmm.bbf(x, on_gpu, integer=True, layout=layout).cpu(), expected)
+        for t in (None, threshold):
+            found = bspmm.bbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)
+            assert found.to(torch.device("cpu")).equal(bspmm.bbb(bits, adjacency, threshold=t))
+
+
+@pytest.mark.parametrize("block_size", [1, 100, 4096, 65536])
+def test_block_sizes(block_size):
+    adjacency = star(9000, 700, 60_000, seed=1)
+    bits = BitTensor.from_float(torch.randn(9000, 100))
+    expected = bspmm.bbf(bits, adjacency, integer=True)
+    blocks = adjacency.to(CUDA).blocked(block_size)
+    found = torch.ops.bitgnn.bspmm_bbf_blocked(
+        bits.to(CUDA).words, 100, blocks.block_rowptr, blocks.local_indices, block_size,
+        integer=True,
+    )  # fmt: skip
+    assert torch.equal(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_graph_capture(name, sampler):
+    operator = getattr(torch.ops.bitgnn, name)
+    arguments = moved(sampler(seed=1).arguments(name, 300, 130, 200, optional=True), CUDA)
+    expected = operator(**arguments)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = operator(**arguments)
+    for result in captured if isinstance(captured, tuple) else (captured,):
+        result.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    equal(captured, expected)
+
+
+@pytest.mark.parametrize("name", ["bmm_fbb", "bmm_bbb", "bspmm_bbb", "bspmm_fbf", "pack_scaled"])
+def test_two_streams_at_once(name, sampler):
+    operator = getattr(torch.ops.bitgnn, name)
+    jobs = [sampler(seed=seed).arguments(name, 3000, 300, 2000, optional=True) for seed in (1, 2)]
+    expected = [operator(**job) for job in jobs]
+    on_gpu = [moved(job, CUDA) for job in jobs]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    found: list[list] = [[], []]
+    for _ in range(20):
+        for i, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                found[i].append(operator(**on_gpu[i]))
+    torch.cuda.synchronize()
+    for i in range(2):
+        for result in found[i]:
+            equal(result, expected[i])
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_second_device(name, sampler):
+    operator = getattr(torch.ops.bitgnn, name)
+    arguments = sampler(seed=3).arguments(name, 200, 130, 150, optional=True)
+    assert torch.cuda.current_device() == 0
+    found = operator(**moved(arguments, torch.device("cuda:1")))
+    first = found[0] if isinstance(found, tuple) else found
+    assert first.device.index == 1
+    assert torch.cuda.current_device() == 0
+    equal(found, operator(**arguments))
+
+
+def test_operands_on_different_devices_are_refused():
+    x, w = torch.randn(4, 40), torch.randn(3, 40)
+    with pytest.raises(ValueError, match=r"bmm.fbb: w must be on cuda:0 .*got cpu"):
+        bmm.fbb(x.to(CUDA), BitTensor.from_float(w))
+    words = torch.ops.bitgnn.pack(w)
+    with pytest.raises(RuntimeError, match="bmm_fbb: w must be on a CUDA device"):
+        torch.ops.bitgnn.bmm_fbb(x.to(CUDA), words)
+    with pytest.raises(RuntimeError, match="bmm_fbb: x must be on a CUDA device"):
+        torch.ops.bitgnn.bmm_fbb(x, words.to(CUDA))
+
+
+def test_compile_whole_graph():
+    w = BitTensor.from_float(torch.randn(64, 130), scale="mean").to(CUDA)
+    adjacency = star(500, 100, 4000).to(CUDA)
+
+    def layer(x):
+        return bspmm.bbf(bmm.fbb(x, w), adjacency, bias=torch.ones(64, device=CUDA))
+
+    x = torch.randn(500, 130, device=CUDA)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), layer(x))
+
+
+def test_results_repeat():
+    adjacency = star(20000, 5000, 200_000).to(CUDA)
+    x = torch.randn(20000, 128, device=CUDA)
+    first = bspmm.fbf(x, adjacency)
+    for _ in range(5):
+        assert torch.equal(bspmm.fbf(x, adjacency), first)
+
+
+def test_layouts_are_built_on_the_gpu():
+    adjacency = BitAdjacency.from_edge_index(torch.randint(3000, (2, 20000)), 3000, coalesce=True)
+    on_gpu = adjacency.to(CUDA)
+    mine, theirs = on_gpu.frdc(), adjacency.frdc()
+    assert mine is not None
+    assert theirs is not None
+    for name in ("tile_rowptr", "tile_cols", "tiles"):
+        assert getattr(mine, name).is_cuda
+        assert torch.equal(getattr(mine, name).cpu(), getattr(theirs, name))
+    blocks, expected = on_gpu.blocked(1000), adjacency.blocked(1000)
+    assert torch.equal(blocks.block_rowptr.cpu(), expected.block_rowptr)
+    assert torch.equal(blocks.local_indices.cpu(), expected.local_indices)
