@@ -11,18 +11,21 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench import gcn, operators
+from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, gcn, operators
 from bitgnn.bench.cases import Case, Skipped, run_cases
+from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.environment import environment
-from bitgnn.bench.report import bar_chart, write_json
-from bitgnn.bench.tables import gcn_table, operators_table
+from bitgnn.bench.report import bar_chart, fraction_chart, write_json
+from bitgnn.bench.tables import cuda_operators_table, gcn_table, operators_table
 from bitgnn.bench.timing import MIN_REPEATS
 
 RESULTS = Path("scripts") / "results"
 
 
-def parse(description: str, name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments that all benchmarks share."""
+def parse(
+    description: str, name: str, argv: Sequence[str] | None, *, devices: bool = False
+) -> argparse.Namespace:
+    """The arguments that all benchmarks share, and those of ones that also run on CUDA."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
@@ -33,10 +36,22 @@ def parse(description: str, name: str, argv: Sequence[str] | None) -> argparse.N
         help="folder with the data sets (default: environment variable BITGNN_DATA)",
     )
     parser.add_argument(
-        "--output", type=Path, default=RESULTS / f"{name}.json", help="JSON file (default here)"
+        "--output",
+        type=Path,
+        help=f"JSON file (default {RESULTS / name}.json, on CUDA {RESULTS / name}_cuda.json)",
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    if devices:
+        parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+        parser.add_argument(
+            "--ceilings", type=Path, help="csrc/bench/ceilings.cu compiled (default: nvcc does it)"
+        )
     arguments = parser.parse_args(argv)
+    on_cuda = devices and arguments.device == "cuda"
+    if on_cuda and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no CUDA device")
+    if arguments.output is None:
+        arguments.output = RESULTS / f"{name}{'_cuda' if on_cuda else ''}.json"
     if arguments.repeats < MIN_REPEATS:
         parser.error(f"--repeats must be at least {MIN_REPEATS}, got {arguments.repeats}")
     if arguments.threads < 1:
@@ -49,7 +64,9 @@ def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, A
     """What a benchmark found together with what it ran on and how; quick runs have no goals."""
     if arguments.quick:
         for entry in [*body["results"], *body.get("memory", [])]:
-            entry["target"] = None
+            for figure in ("target", "goal", "reached"):
+                if figure in entry:
+                    entry[figure] = None
     settings = {
         "threads": arguments.threads,
         "repeats": arguments.repeats,
@@ -82,12 +99,42 @@ def save(found: dict[str, Any], table: str, output: Path, title: str) -> None:
 
 def operators_main(argv: Sequence[str] | None = None) -> int:
     """Runs the operator benchmark; the exit status."""
-    arguments = parse("Times bitgnn's operators against torch.", "ops", argv)
+    arguments = parse("Times bitgnn's operators against torch.", "ops", argv, devices=True)
+    if arguments.device == "cuda":
+        return _cuda_operators(arguments)
     sizes = operators.QUICK if arguments.quick else operators.Sizes()
     body = run_cases(operators.cases(sizes, arguments.data_root), repeats=arguments.repeats)
     found = record("ops", arguments, **body)
     title = f"Operators, {arguments.threads} threads"
     save(found, operators_table(found), arguments.output, title)
+    return 0
+
+
+def _cuda_operators(arguments: argparse.Namespace) -> int:
+    """Ceilings, then every case against them; what was done is on disk after each group."""
+    ceilings = measure_ceilings(arguments.ceilings)
+    sizes = cuda_operators.QUICK if arguments.quick else cuda_operators.Sizes()
+    body: dict[str, list[Any]] = {"results": [], "skipped": []}
+    for cases in (
+        cuda_operators.dense_cases(sizes, ceilings),
+        cuda_graphs.graph_cases(ceilings, arguments.data_root, arguments.quick),
+    ):
+        for key, entries in cuda_cases.run_cases(cases, repeats=arguments.repeats).items():
+            body[key] += entries
+        found = record("ops_cuda", arguments, **body, ceilings=ceilings.entries)
+        write_json(arguments.output, found)
+    table = cuda_operators_table(found)
+    arguments.output.with_suffix(".md").write_text(table, encoding="utf-8")
+    fraction_chart(
+        arguments.output.with_suffix(".png"),
+        [
+            (f"{r['group']}: {r['name']}", r["ceiling_fraction"], r["binds"])
+            for r in found["results"]
+            if r["ceiling_fraction"] is not None
+        ],
+        f"Measured rate over ceiling measured in the same run, {found['environment']['gpu']}",
+    )
+    print(f"\n{table}\nwritten: {arguments.output} and its .md and .png")
     return 0
 
 

@@ -65,21 +65,24 @@ def _busy_percent() -> float | None:
 def environment() -> dict[str, Any]:
     """A JSON-ready record of the machine, the software and the moment.
 
-    The commit and its ``dirty`` flag are those of the current directory, None outside a git
-    repository. ``busy_percent`` is how busy all cores are with others' work, measured while this
-    process sleeps for half a second; None without psutil (extra ``bench``).
+    The commit and its ``dirty`` flag are those of the current directory; outside a git repository
+    the commit is what the environment variable BITGNN_COMMIT says, and the flag None.
+    ``busy_percent`` is how busy all cores are with others' work, measured while this process
+    sleeps for half a second; None without psutil (extra ``bench``).
     """
     changes = _git("status", "--porcelain", "--", ".", *GENERATED)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "cpu": cpu_model(),
         "cores": usable_cores(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "threads": torch.get_num_threads(),
         "busy_percent": _busy_percent(),
         "capability": _library.library_info().cpu_capability,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: package_version(name) for name in PACKAGES},
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("BITGNN_COMMIT"),
         "dirty": None if changes is None else bool(changes),
     }

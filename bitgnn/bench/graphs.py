@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+TAIL_INDEX = 1.5
 FLICKR_FILE = Path("flickr") / "raw" / "adj_full.npz"
 
 
@@ -54,6 +55,45 @@ def load_flickr(root: str | Path) -> Graph:
     matrix.sort_indices()
     rowptr = torch.from_numpy(matrix.indptr.astype(np.int64))
     return Graph("Flickr", rowptr, torch.from_numpy(matrix.indices.astype(np.int64)))
+
+
+def heavy_tailed_graph(
+    num_nodes: int,
+    num_edges: int,
+    *,
+    max_degree: int,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> Graph:
+    """A random graph with a clipped Pareto distribution of in-degrees and uniform sources.
+
+    Made on ``device``, where the largest ones take seconds instead of minutes; the generator
+    differs between devices, so graphs are the same only on the same kind of device.
+
+    Args:
+        num_nodes: Nodes, at least 1.
+        num_edges: Edges; the graph has as many, up to rounding of degrees.
+        max_degree: In-degrees are clipped here.
+        seed: Of the generator.
+        device: Where the graph is made and stays.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    uniform = torch.rand(num_nodes, generator=generator, device=device, dtype=torch.float64)
+    weights = (1.0 - uniform) ** (-1.0 / TAIL_INDEX)
+    degrees = (weights * (num_edges / weights.sum())).clamp(max=max_degree)
+    # Clipping took edges away: the others share them out again, a few rounds settle it.
+    for _ in range(20):
+        degrees = (degrees * (num_edges / degrees.sum())).clamp(max=max_degree)
+    counts = degrees.round().long()
+    rowptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
+    torch.cumsum(counts, 0, out=rowptr[1:])
+    rows = torch.repeat_interleave(torch.arange(num_nodes, device=device), counts)
+    columns = torch.randint(
+        num_nodes, (len(rows),), generator=generator, device=device, dtype=torch.int64
+    )
+    keys = torch.sort(rows * num_nodes + columns).values
+    name = f"synthetic ({num_nodes} nodes, {len(rows)} edges)"
+    return Graph(name, rowptr, keys % num_nodes)
 
 
 def power_law_graph(num_nodes: int, num_edges: int, *, exponent: float, seed: int) -> Graph:

@@ -76,8 +76,12 @@ def environment_line(record: dict[str, Any]) -> str:
     machine = record["environment"]
     versions = machine["versions"]
     commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    if record.get("benchmark", "").endswith("cuda"):
+        device = f"{machine['gpu']}, CUDA {machine['cuda']}"
+    else:
+        device = f"{machine['cpu']} ({machine['capability']}), {machine['threads']} threads"
     return (
-        f"{machine['cpu']} ({machine['capability']}), {machine['threads']} threads, "
+        f"{device}, "
         f"torch {versions['torch']}, PyG {versions['torch-geometric']}, "
         f"commit {commit}, {machine['date'][:10]}; medians of {record['settings']['repeats']} "
         f"interleaved repeats."
@@ -133,4 +137,50 @@ def bar_chart(
     goals = [line for line in axes.collections if line.get_label() == "goal"]
     if goals:
         axes.legend(handles=goals[:1], loc="lower right", fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def fraction_chart(path: str | Path, entries: Sequence[tuple[str, float, str]], title: str) -> None:
+    """Draws how much of its ceiling each case reaches, coloured by what binds it.
+
+    Args:
+        path: PNG file.
+        entries: Label, fraction of the ceiling and name of the ceiling of each case.
+        title: Heading.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    colours = dict(
+        zip(
+            sorted({binds for _, _, binds in entries}),
+            ("#4c78a8", "#f58518", "#54a24b", "#b279a2"),
+            strict=False,
+        )
+    )
+    figure = Figure(figsize=(9, 1.4 + 0.3 * len(entries)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for position, (_, fraction, binds) in enumerate(entries):
+        axes.barh(position, fraction, color=colours[binds], height=0.7, label=binds)
+        axes.annotate(
+            f"{fraction:.0%}",
+            (fraction, position),
+            (3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.axvline(1.0, color="grey", linewidth=0.8)
+    axes.set_yticks(range(len(entries)), [label for label, _, _ in entries], fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.08, y=0.02)
+    axes.set_xlabel("part of the ceiling reached")
+    axes.set_title(title, fontsize=10)
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    axes.legend(unique.values(), unique.keys(), title="bound by", fontsize=8)
     figure.savefig(path, dpi=120)

@@ -38,6 +38,40 @@ def operators_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
 
 
+def cuda_operators_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_ops.py --device cuda``: one row a case."""
+    rows = []
+    for result in record["results"]:
+        best, baselines = result["best_baseline"], result["baselines"]
+        fraction = result["ceiling_fraction"]
+        rows.append(
+            [
+                f"{result['group']}: {result['name']}",
+                format_seconds(result["ours"]["median"]),
+                "" if best is None else f"{format_seconds(baselines[best]['median'])} ({best})",
+                "" if best is None else format_ratio(result["ratio"]),
+                "" if fraction is None else f"{fraction:.0%} ({result['binds']})",
+                _goal(result),
+            ]
+        )
+    header = ["operator", "bitgnn", "best baseline", "ratio", "of the ceiling", "goal"]
+    return f"{environment_line(record)}\n\n{markdown_table(header, rows)}{_skipped(record)}"
+
+
+def _goal(result: Record) -> str:
+    """The figure to reach in its own unit, and how much of it was reached."""
+    goal = result["goal"]
+    if goal is None:
+        return ""
+    if goal["kind"] == "seconds":
+        figure = f"≤ {format_seconds(goal['value'])}"
+    elif goal["kind"] == "rate":
+        figure = f"{goal['value'] / 1e12:.0f}·10¹² {result['unit']}s/s"
+    else:
+        figure = f"{format_ratio(goal['value'])} {goal['baseline'] or 'best baseline'}"
+    return f"{figure}: {result['reached']:.0%}"
+
+
 def gcn_table(record: Record) -> str:
     """Markdown of a record of ``scripts/bench_gcn.py``: latency and memory of whole forwards."""
     rows = []
@@ -92,6 +126,7 @@ def _skipped(record: Record) -> str:
 
 TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "ops": ("ops.json", lambda records: operators_table(records[0])),
+    "ops_cuda": ("ops_cuda.json", lambda records: cuda_operators_table(records[0])),
     "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
     "accuracy": ("accuracy_*.json", accuracy_table),
 }

@@ -1,0 +1,91 @@
+"""What the GPU can do at best, measured by a program of its own beside the benchmark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SOURCE = Path("csrc") / "bench" / "ceilings.cu"
+
+
+class Ceilings:
+    """Rates of the device by name, in units a second.
+
+    Args:
+        entries: As the program prints them: ``name``, ``unit``, ``rate`` and all ``seconds``.
+    """
+
+    def __init__(self, entries: list[dict[str, Any]]) -> None:
+        self.entries = entries
+        self._rates = {entry["name"]: float(entry["rate"]) for entry in entries}
+
+    @property
+    def launch_seconds(self) -> float:
+        """Seconds of an empty kernel inside a CUDA graph."""
+        return 1.0 / self._rates["empty kernel in a graph"]
+
+    @property
+    def product_rate(self) -> float:
+        """1-bit operations a second of the best tensor-core instruction."""
+        return max(rate for name, rate in self._rates.items() if " b1 " in name)
+
+    @property
+    def shared_gather_rate(self) -> float:
+        """Rows of 16 bytes a second from shared memory."""
+        return self._rates["gather 16 bytes from shared memory"]
+
+    def memory_seconds(self, read: float, written: float = 0.0) -> float:
+        """Seconds to move so many bytes to and from the device's memory."""
+        return read / self._rates["read"] + written / self._rates["write"]
+
+    def gather_rate(self, row_bytes: float, table_bytes: float) -> float:
+        """Random rows a second, by the measured row that is no narrower and the nearest table."""
+        widths = sorted({int(n.split()[1]) for n in self._rates if n.startswith("gather")})
+        width = next((w for w in widths if w >= row_bytes), widths[-1])
+        prefix = f"gather {width} bytes from "
+        tables = {
+            float(name[len(prefix) :].split()[0]) * 1024: rate
+            for name, rate in self._rates.items()
+            if name.startswith(prefix) and name.endswith("KiB")
+        }
+        nearest = min(tables, key=lambda size: abs(size - table_bytes))
+        return tables[nearest] * width / max(width, row_bytes)
+
+
+def measure_ceilings(program: Path | None = None) -> Ceilings:
+    """Runs the program, compiling it with nvcc unless a compiled one is given.
+
+    Raises:
+        FileNotFoundError: neither ``program`` nor nvcc and the source are there.
+        RuntimeError: it failed; the message holds its output.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if program is None:
+            program = Path(folder) / "ceilings"
+            _compile(program)
+        done = subprocess.run([str(program.resolve())], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"bench: {program} failed: {done.stderr.strip()}")
+    return Ceilings(json.loads(done.stdout))
+
+
+def _compile(program: Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None or not SOURCE.exists():
+        raise FileNotFoundError(
+            f"bench: measuring the ceilings needs nvcc on the PATH and {SOURCE} below the current "
+            "folder, or a compiled program by --ceilings"
+        )
+    major, minor = torch.cuda.get_device_capability()
+    architecture = f"{major}{minor}{'a' if major >= 9 else ''}"
+    command = [nvcc, "-std=c++17", "-O3", "-cudart", "static", "-Icsrc/include", str(SOURCE)]
+    command += [f"-gencode=arch=compute_{architecture},code=sm_{architecture}", "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"bench: compiling {SOURCE} failed: {done.stderr.strip()}")

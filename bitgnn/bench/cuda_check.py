@@ -1,0 +1,120 @@
+"""Runs the CUDA tests, plainly and under compute-sanitizer, and writes the outcome as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitgnn.bench.environment import environment
+from bitgnn.bench.report import write_json
+
+TOOLS = ("memcheck", "racecheck", "initcheck")
+# Small and ragged operands of every operator; everything runs some fifty times slower there.
+REDUCED = ("tests/ops/test_kernels.py", "-k", "test_sizes and cuda and (33 or 129)")
+FAILURES_KEPT = 50
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; the exit status is 0 when nothing failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("scripts/results/cuda_tests.json"))
+    parser.add_argument("--tests", default="tests", help="folder or file of tests (default: tests)")
+    parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=TOOLS)
+    parser.add_argument("--skip-tests", action="store_true", help="sanitizer runs only")
+    arguments = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        parser.error("torch sees no CUDA device")
+    found: dict[str, Any] = {"environment": environment(), "tests": None, "sanitizer": {}}
+    if not arguments.skip_tests:
+        found["tests"] = run_tests([arguments.tests, "-m", "cuda"])
+        write_json(arguments.output, found)
+    for tool in arguments.tools:
+        found["sanitizer"][tool] = run_sanitizer(tool)
+        write_json(arguments.output, found)
+    runs = [found["tests"], *found["sanitizer"].values()]
+    failed = [run for run in runs if run is not None and run["status"] != 0]
+    print(f"written: {arguments.output}; {len(failed)} of {len(runs)} runs failed")
+    return 1 if failed else 0
+
+
+def run_tests(
+    selection: Sequence[str], prefix: Sequence[str] = (), **variables: str
+) -> dict[str, Any]:
+    """Runs pytest in a process of its own and counts what it reports.
+
+    Args:
+        selection: Arguments of pytest that choose the tests.
+        prefix: A command to run Python under.
+        **variables: Additions to the environment.
+
+    Returns:
+        Exit status, seconds, counts by outcome, reasons of skips, and the first failures.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [f"--junitxml={report}", *selection]
+        print("$", *command, flush=True)
+        begin = time.monotonic()
+        done = subprocess.run(
+            command, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
+        )  # fmt: skip
+        seconds = time.monotonic() - begin
+        summary = read_report(report) if report.exists() else {}
+    print("\n".join(done.stdout.splitlines()[-30:]), flush=True)
+    return {
+        "command": " ".join(command[len(prefix) + 1 :]).replace(str(report), "report.xml"),
+        "status": done.returncode,
+        "seconds": round(seconds, 1),
+        **summary,
+        "output_end": done.stdout.splitlines()[-5:],
+    }
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Counts of a JUnit report by outcome, skips by reason, names of failures."""
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    failures: list[str] = []
+    for case in ElementTree.parse(path).iter("testcase"):
+        children = {child.tag: child for child in case}
+        if "skipped" in children:
+            outcomes["skipped"] += 1
+            reasons[children["skipped"].get("message", "")] += 1
+        elif "failure" in children or "error" in children:
+            outcomes["failed"] += 1
+            failures.append(f"{case.get('classname')}::{case.get('name')}")
+        else:
+            outcomes["passed"] += 1
+    return {
+        "outcomes": dict(outcomes),
+        "skipped_because": dict(reasons),
+        "failures": failures[:FAILURES_KEPT],
+    }
+
+
+def run_sanitizer(tool: str) -> dict[str, Any]:
+    """The reduced set of tests under one tool of compute-sanitizer."""
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        return {"status": 1, "problem": "compute-sanitizer is not on the PATH"}
+    prefix = [program, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
+    # Without torch's cache every tensor is an allocation of its own, whose ends are guarded.
+    return run_tests(list(REDUCED), prefix, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,152 @@
+"""Parts of the CUDA benchmark that need no GPU: ceilings, goals, records, tables and charts."""
+
+from pathlib import Path
+
+import pytest
+
+from bitgnn.bench import cuda_cases
+from bitgnn.bench.cuda_cases import CudaCase, Goal
+from bitgnn.bench.cuda_ceilings import Ceilings, measure_ceilings
+from bitgnn.bench.cuda_check import read_report
+from bitgnn.bench.cuda_graphs import bit_ceiling
+from bitgnn.bench.report import fraction_chart
+from bitgnn.bench.tables import cuda_operators_table
+from bitgnn.bench.timing import Timing
+
+ENTRIES = [
+    {"name": "read", "rate": 4e12},
+    {"name": "write", "rate": 2e12},
+    {"name": "gather 16 bytes from 2048 KiB", "rate": 160e9},
+    {"name": "gather 16 bytes from 131072 KiB", "rate": 50e9},
+    {"name": "gather 128 bytes from 2048 KiB", "rate": 80e9},
+    {"name": "gather 128 bytes from 131072 KiB", "rate": 40e9},
+    {"name": "gather 16 bytes from shared memory", "rate": 500e9},
+    {"name": "mma.sync b1 and", "rate": 10e15},
+    {"name": "wgmma b1 and", "rate": 15e15},
+    {"name": "empty kernel in a graph", "rate": 1e6},
+]
+
+
+@pytest.fixture
+def ceilings():
+    return Ceilings(ENTRIES)
+
+
+def test_ceilings_by_name(ceilings):
+    assert ceilings.product_rate == 15e15
+    assert ceilings.launch_seconds == pytest.approx(1e-6)
+    assert ceilings.memory_seconds(4e12, 2e12) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "table_bytes", "rate"),
+    [
+        (8, 1e6, 160e9),
+        (16, 1e8, 50e9),
+        (17, 1e6, 80e9),
+        (128, 1e6, 80e9),
+        (256, 1e6, 40e9),  # two pieces of the widest measured row
+    ],
+)
+def test_gather_rate_takes_the_next_wider_row_and_the_nearest_table(
+    ceilings, row_bytes, table_bytes, rate
+):
+    assert ceilings.gather_rate(row_bytes, table_bytes) == pytest.approx(rate)
+
+
+def test_ceiling_of_an_aggregation(ceilings):
+    # Many edges a node: from shared memory. Few: from the cache.
+    dense, binds = bit_ceiling(ceilings, 1000, 10**8, 128, 16.0)
+    assert binds == "gathers"
+    assert dense == pytest.approx(10**8 / 500e9 + 1e-6)
+    sparse, _ = bit_ceiling(ceilings, 10**5, 10**6, 128, 16.0)
+    assert sparse == pytest.approx(10**6 / 160e9 + 1e-6)
+
+
+def test_missing_program_names_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="--ceilings"):
+        measure_ceilings()
+
+
+def test_failing_program_is_reported(tmp_path):
+    program = tmp_path / "ceilings"
+    program.write_text("#!/bin/sh\necho no device >&2\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(RuntimeError, match="no device"):
+        measure_ceilings(program)
+
+
+def record(goal, monkeypatch, **options):
+    times = {"ours": Timing((2e-3,) * 7), "slow": Timing((8e-3,) * 7), "fast": Timing((4e-3,) * 7)}
+    monkeypatch.setattr(cuda_cases, "compare_on_cuda", lambda functions, **_: (times.copy(), {}))
+    case = CudaCase(
+        "BMM", "case", lambda: None, {"slow": print, "fast": print}, goal=goal, work=4e9,
+        unit="operation", ceiling_seconds=1e-3, binds="memory", **options,
+    )  # fmt: skip
+    return cuda_cases.run_case(case)
+
+
+@pytest.mark.parametrize(
+    ("goal", "reached"),
+    [
+        (Goal("seconds", 1e-3), 0.5),
+        (Goal("rate", 1e12), 2.0),
+        (Goal("ratio", 2.0), 1.0),
+        (Goal("ratio", 2.0, "slow"), 2.0),
+        (None, None),
+    ],
+)
+def test_goals(goal, reached, monkeypatch):
+    found = record(goal, monkeypatch)
+    assert found["reached"] == (None if reached is None else pytest.approx(reached))
+    assert found["best_baseline"] == "fast"
+    assert found["ratio"] == pytest.approx(2.0)
+    assert found["rate"] == pytest.approx(2e12)
+    assert found["ceiling_fraction"] == pytest.approx(0.5)
+
+
+def test_wrong_results_are_not_timed(monkeypatch):
+    with pytest.raises(RuntimeError, match="case gives a wrong result"):
+        record(None, monkeypatch, check=lambda: False)
+
+
+def test_table_and_chart(monkeypatch, tmp_path):
+    results = [record(g, monkeypatch) for g in (Goal("rate", 1e12), Goal("ratio", 4.0), None)]
+    environment = {
+        "gpu": "A GPU", "cuda": "13.0", "cpu": "", "commit": "abc", "dirty": False,
+        "date": "2026-01-01T00:00", "versions": {"torch": "2.11", "torch-geometric": "2.8"},
+    }  # fmt: skip
+    table = cuda_operators_table(
+        {
+            "benchmark": "ops_cuda",
+            "environment": environment,
+            "settings": {"repeats": 7},
+            "results": results,
+            "skipped": [{"name": "flickr", "reason": "no file"}],
+        }
+    )
+    assert "A GPU, CUDA 13.0" in table
+    assert "1·10¹² operations/s: 200%" in table
+    assert "4.00× best baseline: 50%" in table
+    assert "50% (memory)" in table
+    assert "not measured: flickr: no file" in table
+    chart = tmp_path / "chart.png"
+    fraction_chart(chart, [("a", 0.5, "memory"), ("b", 0.9, "gathers")], "title")
+    assert chart.read_bytes().startswith(b"\x89PNG")
+
+
+def test_report_of_a_test_run(tmp_path: Path):
+    report = tmp_path / "report.xml"
+    report.write_text(
+        "<testsuites><testsuite>"
+        "<testcase classname='t' name='good'/>"
+        "<testcase classname='t' name='bad'><failure message='x'/></testcase>"
+        "<testcase classname='t' name='left'><skipped message='no second device'/></testcase>"
+        "</testsuite></testsuites>"
+    )
+    assert read_report(report) == {
+        "outcomes": {"passed": 1, "failed": 1, "skipped": 1},
+        "skipped_because": {"no second device": 1},
+        "failures": ["t::bad"],
+    }
