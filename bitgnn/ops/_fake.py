@@ -67,6 +67,29 @@ for _name, _position in (("bmm_bbf", 4), ("bmm_fbf", 5), ("bmm_bff", 3)):
 
 
 @_fake
+def bmm_add(
+    x: Tensor, w: Tensor, addend: Tensor, size: int, *_: Any, out_bits: bool = False, **__: Any
+) -> Tensor:
+    out_bits = _[8] if len(_) > 8 else out_bits
+    return (_words if out_bits else _floats)(x, x.size(0), w.size(0))
+
+
+@_fake
+def bmm_bspmm(
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    *_: Any,
+    out_bits: bool = False,
+    **__: Any,
+) -> Tensor:
+    out_bits = _[10] if len(_) > 10 else out_bits
+    return (_words if out_bits else _floats)(x, rowptr.size(0) - 1, w.size(0))
+
+
+@_fake
 def bspmm_bbb(
     x: Tensor,
     size: int,

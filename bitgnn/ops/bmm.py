@@ -37,7 +37,7 @@ def bbb(
 ) -> BitTensor:
     """Bits times bits to bits; see the module for formula, shapes and errors."""
     name = "bmm.bbb"
-    rows = _bits_bits(name, x, w)
+    rows = check_bits_bits(name, x, w)
     _bit_epilogue(name, rows, x.device, bias, threshold, flip)
     x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
     words = _OPS.bmm_bbb(x.words, w.words, x.size, x_scale, w_scale, bias, threshold, flip)
@@ -54,7 +54,7 @@ def bbf(
 ) -> Tensor:
     """Bits times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.bbf"
-    rows = _bits_bits(name, x, w)
+    rows = check_bits_bits(name, x, w)
     _float_epilogue(name, rows, x.device, bias, integer)
     x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
     result: Tensor = _OPS.bmm_bbf(x.words, w.words, x.size, x_scale, w_scale, bias, integer)
@@ -75,7 +75,7 @@ def fbb(
 ) -> BitTensor:
     """Floats times bits to bits; see the module for formula, shapes and errors."""
     name = "bmm.fbb"
-    rows = _floats_bits(name, x, w, x_threshold, x_gain, check_finite)
+    rows = check_floats_bits(name, x, w, x_threshold, x_gain, check_finite)
     _bit_epilogue(name, rows, x.device, bias, threshold, flip)
     words = _OPS.bmm_fbb(x, w.words, w.scale, bias, threshold, flip, x_threshold, x_gain, scale)
     return BitTensor._trusted(words, rows)
@@ -94,7 +94,7 @@ def fbf(
 ) -> Tensor:
     """Floats times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.fbf"
-    rows = _floats_bits(name, x, w, x_threshold, x_gain, check_finite)
+    rows = check_floats_bits(name, x, w, x_threshold, x_gain, check_finite)
     _float_epilogue(name, rows, x.device, bias, integer)
     scale = scale and not integer
     result: Tensor = _OPS.bmm_fbf(
@@ -165,7 +165,7 @@ def ffb(
     return BitTensor._trusted(words, rows)
 
 
-def _bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
+def check_bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
     """Check both operands; rows of the weight."""
     _arguments.bit_matrix(name, "x", x)
     _arguments.bit_matrix(name, "w", w)
@@ -174,7 +174,7 @@ def _bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
     return w.words.size(0)
 
 
-def _floats_bits(
+def check_floats_bits(
     name: str,
     x: Tensor,
     w: BitTensor,

@@ -229,7 +229,7 @@ def fff(
 
 def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
     _arguments.bit_matrix(name, "x", x)
-    _pattern(name, adjacency, x.words.size(0), x.words.device)
+    check_pattern(name, adjacency, x.words.size(0), x.words.device)
 
 
 def _dense_pattern(
@@ -237,7 +237,7 @@ def _dense_pattern(
 ) -> Tensor:
     """Check both operands; x in a dtype that the operators take."""
     _arguments.float_matrix(name, "x", x, check_finite, also=(torch.int8, torch.int16))
-    _pattern(name, adjacency, x.size(0), x.device)
+    check_pattern(name, adjacency, x.size(0), x.device)
     return _gathered(x) if adjacency.col is None or not factors else _gathered_floats(x)
 
 
@@ -249,7 +249,8 @@ def _gathered_floats(x: Tensor) -> Tensor:
     return _gathered(x) if x.is_floating_point() else x.to(torch.float32)
 
 
-def _pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+def check_pattern(name: str, adjacency: BitAdjacency, rows: int, device: torch.device) -> None:
+    """Require a BitAdjacency that fits ``rows`` rows of x on ``device``."""
     check_type(
         isinstance(adjacency, BitAdjacency),
         lambda: (

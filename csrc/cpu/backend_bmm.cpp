@@ -101,6 +101,7 @@ void Backend::multiply(const bitgnn::BmmArgs& given) const {
   args.packed_scale = a.packed_scale;
   args.out_scale = a.out_scale;
   args.bias = a.bias;
+  args.addend = a.addend;
   args.threshold = a.threshold;
   args.flip = a.flip != nullptr ? flip.data() : nullptr;
   args.out_float = a.out_float;

@@ -2,6 +2,7 @@
 #include "cpu/backend.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/pack_operators.h"
 
@@ -10,4 +11,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bmm<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
 }

@@ -2,6 +2,7 @@
 #include "cuda/backend.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/pack_operators.h"
 
@@ -10,4 +11,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
 }

@@ -13,7 +13,14 @@ struct BmmOperators {
     int64_t size;
     OptionalTensor x_scale, w_scale, bias, threshold, flip;
     Output output;
+    OptionalTensor addend{};
   };
+
+  // A positive scale in front of a comparison with zero changes nothing and is left out.
+  static bool scale_matters(const Request& q) {
+    return q.output != Output::kBits || q.bias.has_value() || q.threshold.has_value() ||
+           q.addend.has_value();
+  }
 
   // x as words, or null with `pack` telling how its rows are made on the fly.
   static Tensor multiply(const Backend& backend, const Request& q, const Tensor* x,
@@ -38,9 +45,17 @@ struct BmmOperators {
       flip = as_contiguous(*q.flip);
     }
 
-    // A positive scale in front of a comparison with zero changes nothing and is left out.
-    const bool scaled =
-        q.output != Output::kBits || bias.get() != nullptr || threshold.get() != nullptr;
+    OptionalTensor addend;
+    if (q.addend.has_value()) {
+      backend.check(*q.addend, q.op, "addend");
+      check_dtype(*q.addend, ScalarType::Float, q.op, "addend");
+      check_dim(*q.addend, 2, q.op, "addend");
+      check_size(q.addend->size(0), rows, q.op, "rows of addend");
+      check_size(q.addend->size(1), out_features, q.op, "columns of addend");
+      addend = as_contiguous(*q.addend);
+    }
+
+    const bool scaled = scale_matters(q);
     BmmArgs args{};
     args.x = x != nullptr ? x->const_data_ptr<int32_t>() : nullptr;
     args.pack = pack;
@@ -52,6 +67,7 @@ struct BmmOperators {
     args.packed_scale = packed_scale && scaled;
     args.out_scale = scaled ? w_scale.get() : nullptr;
     args.bias = bias.get();
+    args.addend = addend.has_value() ? addend->template const_data_ptr<float>() : nullptr;
     args.threshold = threshold.get();
     args.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
     Tensor out = new_output(backend, args, rows, out_features, q.output);
@@ -74,10 +90,9 @@ struct BmmOperators {
     check_size(x.size(1), q.size, q.op, "features of x");
     const FloatVector threshold(backend, x_threshold, q.size, q.op, "x_threshold");
     const FloatVector gain(backend, x_gain, q.size, q.op, "x_gain");
-    // A row scale is measured only where it reaches the result.
-    scale = scale && (q.output != Output::kBits || q.bias.has_value() || q.threshold.has_value());
     const PackArgs pack = pack_args(x, threshold, gain, q.op);
-    return multiply(backend, q, nullptr, &pack, scale, x.size(0), w);
+    // A row scale is measured only where it reaches the result.
+    return multiply(backend, q, nullptr, &pack, scale && scale_matters(q), x.size(0), w);
   }
 
   static Bits binarise_weights(const Backend& backend, const Tensor& w_in, const char* op,

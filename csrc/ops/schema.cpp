@@ -87,6 +87,18 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "int block_size, Tensor? row=None, Tensor? bias=None, bool integer=False) -> Tensor");
 
   m.def(
+      "bmm_add(Tensor x, Tensor w, Tensor addend, int size, Tensor? x_scale=None, "
+      "Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, Tensor? flip=None, "
+      "Tensor? x_threshold=None, Tensor? x_gain=None, bool scale=False, bool out_bits=False) "
+      "-> Tensor");
+  m.def(
+      "bmm_bspmm(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, "
+      "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
+      "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
+      "Tensor? bias=None, Tensor? threshold=None, bool hidden_bits=True, "
+      "bool out_bits=False) -> Tensor");
+
+  m.def(
       "add_bbb(Tensor a, Tensor b, int size, Tensor? a_scale=None, Tensor? b_scale=None, "
       "Tensor? threshold=None) -> Tensor");
   m.def(

@@ -85,6 +85,8 @@ class Sampler:
         For products n, k, m are rows of x, features and rows of w; for aggregations sources,
         features and destinations; for CONCAT rows and both feature counts.
         """
+        if name in ("bmm_add", "bmm_bspmm"):
+            return self._fused_arguments(name, n, k, m, optional)
         parameters = inspect.signature(OPERATORS[name]).parameters
         family, _, rest = name.partition("_")
         given: dict[str, Any] = {"size": k, "a_size": k, "b_size": m}
@@ -126,6 +128,43 @@ class Sampler:
             else:
                 given[parameter.name] = self.floats(lengths[parameter.name])
         return {key: value for key, value in given.items() if key in parameters}
+
+    def _fused_arguments(
+        self, name: str, n: int, k: int, m: int, optional: bool | None
+    ) -> dict[str, Any]:
+        """Arguments of a pair of operators; which optional ones go together depends on flags."""
+
+        def maybe(tensor: Tensor) -> Tensor | None:
+            return tensor if (bool(self.integer(2)) if optional is None else optional) else None
+
+        packed = bool(self.integer(2))
+        x = self.bits(n, k) if packed else self.matrix(n, k)
+        given: dict[str, Any] = {"x": x, "w": self.bits(m, k), "size": k}
+        given["out_bits"] = bool(self.integer(2))
+        hidden_bits = name == "bmm_bspmm" and bool(self.integer(2))
+        if not packed:
+            given["x_threshold"] = maybe(self.floats(k))
+            if not hidden_bits:
+                given |= {"x_gain": maybe(self.floats(k)), "scale": bool(self.integer(2))}
+        elif not hidden_bits:
+            given["x_scale"] = maybe(self.floats(n))
+        if not hidden_bits:
+            given["w_scale"] = maybe(self.floats(m))
+        if given["out_bits"]:
+            given["threshold"] = maybe(self.floats(m))
+        if name == "bmm_add":
+            given |= {"addend": self.floats(n, m), "bias": maybe(self.floats(m))}
+            if given["out_bits"]:
+                given["flip"] = maybe(torch.rand(m, generator=self.generator) < 0.5)
+            return given
+        adjacency = self.adjacency(n + 3, n, coalesce=False)
+        given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
+        given |= {"row": maybe(self.floats(n + 3)), "hidden_bits": hidden_bits}
+        if not hidden_bits:
+            given["col"] = maybe(self.floats(n))
+        if not given["out_bits"]:
+            given["bias"] = maybe(self.floats(m))
+        return given
 
     def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
         adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))

@@ -12,7 +12,8 @@ SIZES = [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 200, 500, 1433]
 FLOAT_OPERANDS = [
     name
     for name in OPERATORS
-    if name != "unpack" and (name.startswith("pack") or "f" in name.split("_")[1][:2])
+    if name != "unpack"
+    and (name.startswith(("pack", "bmm_add", "bmm_bspmm")) or "f" in name.split("_")[1][:2])
 ]
 # What an F operand may hold; ADD and CONCAT take float32 only, their Python functions convert.
 PACKABLE = [torch.float16, torch.bfloat16, torch.float64, torch.uint8]

@@ -38,6 +38,7 @@ from bitgnn.ops.reference.bspmm import (
     bspmm_ffb,
     bspmm_fff,
 )
+from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.pack import pack, pack_scaled, unpack
 
 __all__ = [
@@ -45,10 +46,12 @@ __all__ = [
     "add_bbb",
     "add_bbf",
     "add_ffb",
+    "bmm_add",
     "bmm_bbb",
     "bmm_bbf",
     "bmm_bfb",
     "bmm_bff",
+    "bmm_bspmm",
     "bmm_fbb",
     "bmm_fbf",
     "bmm_ffb",

@@ -19,7 +19,8 @@ struct PackArgs {
   float* scale;            // [rows] or null
 };
 
-// A product of packed rows: v = (row_scale * out_scale) * dot + bias, then a value or a bit.
+// A product of packed rows: v = (row_scale * out_scale) * dot + bias + addend, then a value or a
+// bit.
 struct BmmArgs {
   const int32_t* x;      // [rows, words_for(size)], or null when `pack` says how to make them
   const PackArgs* pack;  // packs rows inside the product; its words and scale are ignored
@@ -31,6 +32,7 @@ struct BmmArgs {
   bool packed_scale;       // use the scale measured while packing
   const float* out_scale;  // [out_features] or null
   const float* bias;       // [out_features] or null
+  const float* addend;     // [rows, out_features] or null
   const float* threshold;  // [out_features] or null (0)
   const bool* flip;        // [out_features] or null
   float* out_float;        // [rows, out_features]; exactly one of the three outputs is given

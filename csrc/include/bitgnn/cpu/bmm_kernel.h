@@ -57,6 +57,7 @@ struct Epilogue {
       v = mul(out_scale, v);
     }
     if (a.bias != nullptr) v = add(v, bias);
+    if (a.addend != nullptr) v = add(v, load_some(a.addend + row * a.out_features + first, count));
     if (a.out_float != nullptr) {
       store_some(a.out_float + row * a.out_features + first, v, count);
     } else {

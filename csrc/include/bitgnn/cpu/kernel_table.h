@@ -7,7 +7,8 @@
 
 namespace bitgnn::cpu {
 
-// What follows an integer product: v = (row_scale * out_scale) * dot + bias, then a value or a bit.
+// What follows an integer product: v = (row_scale * out_scale) * dot + bias + addend, then a value
+// or a bit.
 struct BmmArgs {
   const int32_t* x;       // [rows, words], or null when `pack` says how to make the rows
   const PackArgs* pack;   // packs row blocks on the fly; its words and scale are ignored
@@ -18,6 +19,7 @@ struct BmmArgs {
   bool packed_scale;       // use the scale measured while packing
   const float* out_scale;  // [out] or null
   const float* bias;       // [out] or null
+  const float* addend;     // [rows, out] or null
   const float* threshold;  // [out] or null (0)
   const int32_t* flip;     // bits [words_for(out)] or null
   float* out_float;        // exactly one of the three outputs is given

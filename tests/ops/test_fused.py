@@ -1,0 +1,102 @@
+"""Pairs of operators equal the two operators one after the other."""
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency, BitTensor
+from bitgnn.ops import add, bmm, bspmm, fused
+
+N, K, M = 40, 70, 37
+
+
+@pytest.fixture
+def operands(device):
+    generator = torch.Generator().manual_seed(0)
+    x, w, other = (torch.randn(shape, generator=generator) for shape in ((N, K), (M, K), (N, M)))
+    edge_index = torch.randint(N, (2, 200), generator=generator)
+    adjacency = BitAdjacency.from_edge_index(edge_index, N, normalize="sym")
+    vector = torch.randn(M, generator=generator)
+    return (
+        x.to(device),
+        BitTensor.from_float(w, scale="mean").to(device),
+        other.to(device),
+        adjacency.to(device),
+        vector.to(device),
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+def test_bmm_add(operands, packed, scale):
+    x, w, other, _, vector = operands
+    if packed:
+        x = BitTensor.from_float(x, scale="mean")
+        product = bmm.bbf(x, w, scale=scale, bias=vector)
+    else:
+        product = bmm.fbf(x, w, scale=scale, bias=vector)
+    assert torch.equal(fused.bmm_add(x, w, other, scale=scale, bias=vector), product + other)
+    flip = vector > 0.5
+    found = fused.bmm_add_bits(x, w, other, scale=scale, bias=vector, threshold=vector, flip=flip)
+    expected = add.ffb(product, other, threshold=vector).to_float() > 0
+    assert torch.equal(found.to_float() > 0, expected ^ flip)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_bmm_bspmm(operands, packed):
+    x, w, _, adjacency, vector = operands
+    if packed:
+        x = BitTensor.from_float(x, scale="mean")
+    bits = bmm.bbb(x, w) if packed else bmm.fbb(x, w)
+    floats = bmm.bbf(x, w) if packed else bmm.fbf(x, w)
+    found = fused.bmm_bspmm(x, w, adjacency, bias=vector)
+    assert torch.equal(found, bspmm.bbf(bits, adjacency, bias=vector))
+    found = fused.bmm_bspmm(x, w, adjacency, hidden="F", bias=vector)
+    assert torch.equal(found, bspmm.fbf(floats, adjacency, bias=vector))
+    bits_found = fused.bmm_bspmm_bits(x, w, adjacency, threshold=vector)
+    assert bits_found.equal(bspmm.bbb(bits, adjacency, threshold=vector))
+    bits_found = fused.bmm_bspmm_bits(x, w, adjacency, hidden="F", threshold=vector)
+    assert bits_found.equal(bspmm.fbb(floats, adjacency, threshold=vector))
+
+
+X, W = torch.ones(6, 40), BitTensor.from_float(torch.ones(5, 40))
+GRAPH = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 6)
+WRONG = {
+    "addend shape": (
+        lambda: fused.bmm_add(X, W, torch.ones(6, 4)), ValueError,
+        r"fused.bmm_add: addend must be float32 \[6, 5\], got torch.float32 \[6, 4\]",
+    ),
+    "addend dtype": (
+        lambda: fused.bmm_add_bits(X, W, torch.ones(6, 5).double()), ValueError, "torch.float64",
+    ),
+    "hidden": (
+        lambda: fused.bmm_bspmm(X, W, GRAPH, hidden="b"), ValueError,
+        "fused.bmm_bspmm: hidden must be 'B' or 'F', got 'b'",
+    ),
+    "threshold of packed x": (
+        lambda: fused.bmm_bspmm(BitTensor.from_float(X), W, GRAPH, x_threshold=X[0]), ValueError,
+        "x_threshold and x_gain must be None with packed x",
+    ),
+    "features": (
+        lambda: fused.bmm_bspmm_bits(X[:, :3], W, GRAPH), ValueError, "w must hold 3 features",
+    ),
+    "nodes": (
+        lambda: fused.bmm_bspmm_bits(X[:3], W, GRAPH), ValueError, "adjacency must have 3 columns",
+    ),
+    "raw x_scale": (
+        lambda: torch.ops.bitgnn.bmm_add(X, W.words, torch.ones(6, 5), 40, torch.ones(6)),
+        RuntimeError, "bmm_add: x_scale must be left out with float x",
+    ),
+    "raw col": (
+        lambda: torch.ops.bitgnn.bmm_bspmm(
+            X, W.words, 40, GRAPH.rowptr, GRAPH.indices, col=torch.ones(6)
+        ),
+        RuntimeError, "bmm_bspmm: col must be left out with hidden_bits=True",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_errors(case):
+    call, kind, message = WRONG[case]
+    with pytest.raises(kind, match=message):
+        call()
