@@ -46,6 +46,7 @@ NVCC_FLAGS = [
     "-std=c++17",
     "-O3",
     "--fmad=false",
+    "--expt-relaxed-constexpr",  # helpers such as words_for serve host and device
     "-gencode=arch=compute_80,code=sm_80",
     "-gencode=arch=compute_80,code=compute_80",
     "-gencode=arch=compute_90a,code=sm_90a",
@@ -95,7 +96,7 @@ def extension(factory: Any, name: str, files: list[str], flags: Any) -> Any:
         files,
         include_dirs=[str(CSRC / "include"), str(CSRC)],
         define_macros=MACROS,
-        depends=sources("**/*.h"),
+        depends=sources("**/*.h", "**/*.cuh"),
         extra_compile_args=flags,
         extra_link_args=SANITIZE_FLAGS[:1] if sanitize() else ["-Wl,-s"],
         py_limited_api=True,

@@ -71,7 +71,9 @@ def _load(folder: Path, name: str) -> tuple[Path | None, str]:
     try:
         torch.ops.load_library(str(path))
     except (OSError, RuntimeError) as error:
-        return None, f"The compiled library {path} does not load: {error}. {_CURES[name]}"
+        # torch says that it failed; why is in the error beneath.
+        reason = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+        return None, f"The compiled library {path} does not load: {reason}. {_CURES[name]}"
     return path, ""
 
 

@@ -13,7 +13,7 @@ architectures=("${@:-80}")
 mkdir -p "$output/objects"
 torch=$(python -c 'import torch; print(torch.__path__[0])')
 
-flags=(-std=c++17 -O3 --fmad=false -cudart shared -DUSE_CUDA -DPy_LIMITED_API=0x030a0000
+flags=(-std=c++17 -O3 --fmad=false --expt-relaxed-constexpr -cudart shared -DUSE_CUDA -DPy_LIMITED_API=0x030a0000
   -DTORCH_TARGET_VERSION=0x020b000000000000 -DTORCH_STABLE_ONLY
   "-I$root/csrc/include" "-I$root/csrc" -isystem "$torch/include"
   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra)
@@ -48,5 +48,7 @@ while [ "$jobs" -gt 0 ]; do
   wait -n
   jobs=$((jobs - 1))
 done
-nvcc -shared -cudart shared -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" -ltorch -ltorch_cpu -Xlinker -s
+# libtorch is named although nothing of a torch without CUDA is needed from it: where torch has CUDA, it brings that.
+nvcc -shared -cudart shared -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" \
+  -Xlinker --no-as-needed -ltorch -ltorch_cpu -Xlinker -s
 ls -l "$output/_C_cuda.abi3.so"

@@ -19,13 +19,15 @@ from bitgnn.bits.layouts import (
     row_indices,
     row_pointer,
 )
+from bitgnn.bits.sliced import SlicedLayout, build_sliced, default_slice_size
 
 
 class BitAdjacency:
     """``A[i, j] = row[i] * pattern[i, j] * col[j]``, the pattern counting duplicate edges.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    Layouts derived from it (:meth:`frdc`, :meth:`blocked`) are built on first use and kept.
+    Layouts derived from it (:meth:`frdc`, :meth:`blocked`, :meth:`sliced`) are built on first use
+    and kept.
 
     Args:
         rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
@@ -86,6 +88,7 @@ class BitAdjacency:
         self._frdc: FrdcLayout | None = None
         self._frdc_tried = False
         self._blocked: dict[int, BlockedLayout] = {}
+        self._sliced: dict[int, SlicedLayout] = {}
 
     @classmethod
     def _trusted(
@@ -225,6 +228,34 @@ class BitAdjacency:
             layout = build_blocked(self.rowptr, self.indices, self.num_cols, block_size)
             self._blocked[block_size] = layout
         return layout
+
+    def sliced(self, max_slice_size: int | None = None) -> SlicedLayout:
+        """The sliced layout, kept for each slice size after the first call.
+
+        Args:
+            max_slice_size: columns of a slice at most; None for as many as the device's shared
+                memory holds.
+
+        Raises:
+            ValueError: ``max_slice_size`` lies outside [1, 65535].
+        """
+        size = default_slice_size(self.device) if max_slice_size is None else max_slice_size
+        layout = self._sliced.get(size)
+        if layout is None:
+            check_value(
+                1 <= size < MAX_BLOCK_SIZE,
+                lambda: (
+                    f"BitAdjacency.sliced: max_slice_size must lie in [1, {MAX_BLOCK_SIZE - 1}], "
+                    f"got {size}"
+                ),
+            )
+            layout = build_sliced(self.rowptr, self.indices, self.num_cols, size)
+            self._sliced[size] = layout
+        return layout
+
+    def has_sliced(self) -> bool:
+        """Whether the sliced layout of the device's own size has been built."""
+        return default_slice_size(self.device) in self._sliced
 
     def to_edge_index(self) -> Tensor:
         """Int64 ``[2, E]`` (sources, destinations) in row order; factors are left out."""

@@ -7,18 +7,24 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import BitAdjacency
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits.sliced import default_slice_size
 from bitgnn.ops import _arguments
 
 FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
 """Methods on FRDC tiles, in the order of their number in the operators."""
 
-METHODS = {"csr": ("carry_save",), "blocked": ("carry_save",), "frdc": FRDC_METHODS}
+METHODS = {
+    "csr": ("carry_save",),
+    "blocked": ("carry_save",),
+    "sliced": ("carry_save",),
+    "frdc": FRDC_METHODS,
+}
 """Methods of each layout; the last one is the layout's default."""
 
 
 def choose_layout(
-    function: str, adjacency: BitAdjacency, layout: str | None, method: str | None
+    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
 ) -> tuple[str, str]:
     """Settle layout and method; None picks. Duplicate edges turn "frdc" into "csr", warning.
 
@@ -26,7 +32,7 @@ def choose_layout(
         ValueError: an unknown name, or a method of another layout.
     """
     if layout is None:
-        layout = "frdc" if method in FRDC_METHODS else "csr"
+        layout = "frdc" if method in FRDC_METHODS else default_layout(x, adjacency)
     valid = METHODS.get(layout)
     check_value(
         valid is not None,
@@ -45,13 +51,66 @@ def choose_layout(
             f"{function}: layout 'frdc' cannot hold duplicate edges; layout 'csr' serves instead. "
             "Build the adjacency with coalesce=True if duplicates should count once.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return "csr", METHODS["csr"][-1]
     if layout == "blocked" and adjacency.num_cols == 0:
         # Operators count the rows of a blocked layout by its blocks of columns.
         return "csr", METHODS["csr"][-1]
     return layout, valid[-1] if method is None else method
+
+
+def default_layout(x: BitTensor, adjacency: BitAdjacency) -> str:
+    """CSR, or on a GPU "sliced" where it is faster and can be had.
+
+    Gathers from shared memory pay when a row has enough neighbours in a slice of the table that
+    fits there, and the graph enough edges to fill the GPU.
+    """
+    if adjacency.device.type != "cuda" or adjacency.nnz < SLICED_MIN_EDGES:
+        return "csr"
+    slices = max(1, -(-adjacency.num_cols // default_slice_size(adjacency.device)))
+    rows = max(1, adjacency.shape[0])
+    # Narrow rows are read whole from the cache at the same price, while a slice holds no more.
+    least = SLICED_MIN_DENSITY if x.size > NARROW_FEATURES else 2 * SLICED_MIN_DENSITY
+    if adjacency.nnz / (rows * slices) < least:
+        return "csr"
+    can_build = not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
+    return "sliced" if can_build or adjacency.has_sliced() else "csr"
+
+
+SLICED_MIN_EDGES = 4_000_000
+"""Edges below which a GPU is not filled by slices."""
+
+SLICED_MIN_DENSITY = 8.0
+"""Neighbours of a row in a slice from which gathers out of shared memory win."""
+
+NARROW_FEATURES = 64
+"""Rows of at most so many features take half of what a slice reads at a time."""
+
+
+def pattern_arguments(
+    function: str, x: BitTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
+) -> tuple[str, tuple[Any, ...]]:
+    """The layout in use and what its operator takes after x and the number of features."""
+    layout, method = choose_layout(function, x, adjacency, layout, method)
+    if layout == "blocked":
+        blocks = adjacency.blocked()
+        return layout, (blocks.block_rowptr, blocks.local_indices, blocks.block_size)
+    if layout == "sliced":
+        slices = adjacency.sliced()
+        return layout, (
+            slices.rowptr, slices.local_indices, slices.group_steps, slices.group_places,
+            slices.slice_groups, slices.row_slots, slices.row_items, slices.slice_size,
+            slices.places,
+        )  # fmt: skip
+    if layout == "frdc":
+        tiles = adjacency.frdc()
+        assert tiles is not None, "choose_layout checked that tiles can hold the edges"
+        number = FRDC_METHODS.index(method)
+        return layout, (
+            tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number,
+        )  # fmt: skip
+    return layout, (adjacency.rowptr, adjacency.indices)
 
 
 def compressed_rows(

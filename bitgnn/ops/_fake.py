@@ -213,6 +213,21 @@ def bspmm_bbf_blocked(
     return _floats(x, _blocked_rows(x, block_rowptr, block_size), size, integer)
 
 
+def _sliced_to_words(x: Tensor, size: int, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _words(x, rowptr.size(0) - 1, size)
+
+
+def _sliced_to_floats(
+    x: Tensor, size: int, rowptr: Tensor, *rest: Any, integer: bool = False, **_: Any
+) -> Tensor:
+    integer = rest[10] if len(rest) > 10 else integer
+    return _floats(x, rowptr.size(0) - 1, size, integer)
+
+
+FAKES["bspmm_bbb_sliced"] = _sliced_to_words
+FAKES["bspmm_bbf_sliced"] = _sliced_to_floats
+
+
 def _same_rows_to_words(a: Tensor, b: Tensor, size: int, *_: Any, **__: Any) -> Tensor:
     return _words(a, a.size(0), size)
 

@@ -14,11 +14,12 @@ name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency
   indices and float32 values is read as it is; other forms are converted on every call.
 - z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
 
-Bits times bits may choose ``layout`` "csr" or "blocked" (method "carry_save") or "frdc" (methods
-"if_else", "and_andnot", "and_degree", the three ways to reconcile 0/1 with +-1); results are the
-same. FRDC cannot hold duplicate edges: CSR then serves, with a warning. A layout other than CSR is
-built on its first use: call ``adjacency.frdc()`` or ``adjacency.blocked()`` before
-``torch.compile``, CUDA graph capture or timing.
+Bits times bits may choose ``layout`` "csr", "blocked" or "sliced" (method "carry_save") or "frdc"
+(methods "if_else", "and_andnot", "and_degree", the three ways to reconcile 0/1 with +-1); results
+are the same. None takes CSR, on a GPU "sliced" where a graph is dense enough to gain from gathers
+out of shared memory. FRDC cannot hold duplicate edges: CSR then serves, with a warning. A layout
+other than CSR is built on its first use, which CUDA graph capture and ``torch.compile`` do not
+allow: call ``adjacency.sliced()``, ``frdc()`` or ``blocked()`` before; the default takes CSR there.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results
@@ -31,9 +32,11 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
-from bitgnn.ops._adjacency import FRDC_METHODS, choose_layout, compressed_rows
+from bitgnn.ops._adjacency import compressed_rows, pattern_arguments
 
 _OPS = torch.ops.bitgnn
+# Suffix of the operator of each layout.
+_SUFFIX = {"csr": "", "blocked": "_blocked", "sliced": "_sliced", "frdc": "_frdc"}
 
 
 def bbb(
@@ -47,37 +50,11 @@ def bbb(
     """Bits over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bbb"
     _bits_pattern(name, x, adjacency)
-    size, row = x.size, adjacency.row
-    _arguments.vector(name, "threshold", threshold, size, x.device)
-    layout, method = choose_layout(name, adjacency, layout, method)
-    if layout == "csr":
-        words = _OPS.bspmm_bbb(x.words, size, adjacency.rowptr, adjacency.indices, row, threshold)
-    elif layout == "blocked":
-        blocks = adjacency.blocked()
-        words = _OPS.bspmm_bbb_blocked(
-            x.words,
-            size,
-            blocks.block_rowptr,
-            blocks.local_indices,
-            blocks.block_size,
-            row,
-            threshold,
-        )
-    else:
-        tiles = adjacency.frdc()
-        assert tiles is not None, "choose_layout checked that tiles can hold the edges"
-        words = _OPS.bspmm_bbb_frdc(
-            x.words,
-            size,
-            tiles.tile_rowptr,
-            tiles.tile_cols,
-            tiles.tiles,
-            tiles.num_rows,
-            FRDC_METHODS.index(method),
-            row,
-            threshold,
-        )
-    return BitTensor._trusted(words, size)
+    _arguments.vector(name, "threshold", threshold, x.size, x.device)
+    layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
+    operator = getattr(_OPS, f"bspmm_bbb{_SUFFIX[layout]}")
+    words = operator(x.words, x.size, *pattern, adjacency.row, threshold)
+    return BitTensor._trusted(words, x.size)
 
 
 def bbf(
@@ -92,42 +69,12 @@ def bbf(
     """Bits over a pattern to float32, or with ``integer`` to the int32 sums; see the module."""
     name = "bspmm.bbf"
     _bits_pattern(name, x, adjacency)
-    size, row = x.size, None if integer else adjacency.row
-    _arguments.vector(name, "bias", bias, size, x.device)
+    _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
-    layout, method = choose_layout(name, adjacency, layout, method)
-    result: Tensor
-    if layout == "csr":
-        result = _OPS.bspmm_bbf(
-            x.words, size, adjacency.rowptr, adjacency.indices, row, bias, integer
-        )
-    elif layout == "blocked":
-        blocks = adjacency.blocked()
-        result = _OPS.bspmm_bbf_blocked(
-            x.words,
-            size,
-            blocks.block_rowptr,
-            blocks.local_indices,
-            blocks.block_size,
-            row,
-            bias,
-            integer,
-        )
-    else:
-        tiles = adjacency.frdc()
-        assert tiles is not None, "choose_layout checked that tiles can hold the edges"
-        result = _OPS.bspmm_bbf_frdc(
-            x.words,
-            size,
-            tiles.tile_rowptr,
-            tiles.tile_cols,
-            tiles.tiles,
-            tiles.num_rows,
-            FRDC_METHODS.index(method),
-            row,
-            bias,
-            integer,
-        )
+    layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
+    row = None if integer else adjacency.row
+    operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
+    result: Tensor = operator(x.words, x.size, *pattern, row, bias, integer)
     return result
 
 

@@ -1,6 +1,7 @@
 // Aggregation on the CPU: rows split over the threads by their neighbours, not by their count.
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "bitgnn/cpu/float_types.h"
 #include "cpu/backend.h"
@@ -90,12 +91,43 @@ void to_float32(const AggregateArgs& a, float* out) {
                               });
 }
 
+// Column indices of a sliced pattern in the order of rows. The layout suits a GPU's shared memory;
+// here it is turned back, so that results do not depend on the device.
+std::vector<int32_t> unslice(const SlicedArgs& a) {
+  std::vector<int64_t> row_of_place(static_cast<size_t>(a.places), -1);
+  for (int64_t row = 0; row < a.csr.rows; ++row)
+    for (int32_t i = a.row_slots[row]; i < a.row_slots[row + 1]; ++i)
+      row_of_place.at(static_cast<size_t>(a.row_items[i] >> 1)) = row;
+  const CsrArgs csr = csr_args(a.csr);
+  std::vector<int32_t> indices(static_cast<size_t>(csr.row_begin(a.csr.rows)));
+  std::vector<int64_t> next(static_cast<size_t>(a.csr.rows));
+  for (int64_t row = 0; row < a.csr.rows; ++row)
+    next[static_cast<size_t>(row)] = csr.row_begin(row);
+  for (int64_t slice = 0; slice < a.num_slices; ++slice) {
+    for (int64_t g = a.slice_groups[slice]; g < a.slice_groups[slice + 1]; ++g) {
+      const int64_t units = 2 + (a.group_places[g] & 1), first = a.group_places[g] >> 1;
+      for (int64_t t = a.group_steps[g]; t < a.group_steps[g + 1]; ++t) {
+        for (int64_t k = 0; k < kSliceLanes * kSliceStepEdges; ++k) {
+          const int64_t local = a.local_indices[t * kSliceLanes * kSliceStepEdges + k];
+          if (local == a.slice_size) continue;
+          const int64_t place = first + k / kSliceStepEdges * units;
+          const int64_t row = row_of_place.at(static_cast<size_t>(place));
+          int64_t& position = next.at(static_cast<size_t>(row));
+          indices.at(static_cast<size_t>(position++)) =
+              static_cast<int32_t>(slice * a.slice_size + local);
+        }
+      }
+    }
+  }
+  return indices;
+}
+
 }  // namespace
 
 void Backend::check_row_pointer(const AggregateArgs& a, const char* op) const {
   const CsrArgs csr = csr_args(a);
   ops::check_size(csr.row_begin(0), 0, op, "the first row pointer");
-  ops::check_size(csr.row_begin(a.rows), a.edges, op, "the last row pointer");
+  if (a.edges >= 0) ops::check_size(csr.row_begin(a.rows), a.edges, op, "the last row pointer");
 }
 
 void Backend::aggregate_bits(const AggregateArgs& given) const {
@@ -137,6 +169,14 @@ void Backend::aggregate_blocked(const bitgnn::BlockedArgs& given) const {
       0, a.num_rows,
       grain(given.csr.edges / std::max<int64_t>(a.num_rows, 1) + kRowCost, kEdgeGrain),
       [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
+void Backend::aggregate_sliced(const SlicedArgs& given) const {
+  const std::vector<int32_t> indices = unslice(given);
+  AggregateArgs a = given.csr;
+  a.indices = indices.data();
+  a.edges = static_cast<int64_t>(indices.size());
+  aggregate_bits(a);
 }
 
 }  // namespace bitgnn::cpu

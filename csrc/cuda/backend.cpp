@@ -96,6 +96,10 @@ void Backend::aggregate_blocked(const BlockedArgs& a) const {
   run([&](const Context& c) { return cuda::aggregate_blocked(a, c); });
 }
 
+void Backend::aggregate_sliced(const SlicedArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_sliced(a, c); });
+}
+
 void Backend::add(const JoinArgs& a) const {
   run([&](const Context& c) { return cuda::add(a, c); });
 }

@@ -68,6 +68,7 @@ class Backend {
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_blocked(const BlockedArgs& a) const;
+  void aggregate_sliced(const SlicedArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
 

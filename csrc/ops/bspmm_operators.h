@@ -3,10 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/operands.h"
 
 namespace bitgnn::ops {
+
+// In place of a number of edges that only the row pointer tells.
+constexpr int64_t kUnknownEdges = -1;
 
 template <class Backend>
 struct BspmmOperators {
@@ -17,6 +21,7 @@ struct BspmmOperators {
     AggregateArgs csr{};
     Tensor rowptr, indices, x;
     OptionalTensor values, extra;
+    std::vector<Tensor> held;
     FloatVector row, col, bias, threshold;
 
     Problem(const Tensor& first, const char* op_name) : op(op_name), backend(first, op_name, "x") {}
@@ -309,6 +314,72 @@ struct BspmmOperators {
     return blocked(op, x, size, block_rowptr, local_indices, block_size,
                    value_output(integer, row, bias, op), row, bias, {});
   }
+
+  // An int32 vector of the layout, at least `least` long; kept with the problem.
+  static const int32_t* layout_vector(Problem& p, const Tensor& t, int64_t least,
+                                      const char* name) {
+    p.held.push_back(index_vector(p, t, ScalarType::Int, name));
+    STD_TORCH_CHECK(t.size(0) >= least, p.op, ": ", name, " must have at least ", least,
+                    " entries, got ", t.size(0));
+    return p.held.back().template const_data_ptr<int32_t>();
+  }
+
+  static Tensor sliced(const char* op, const Tensor& x, int64_t size, const Tensor& rowptr,
+                       const Tensor& local_indices, const Tensor& group_steps,
+                       const Tensor& group_places, const Tensor& slice_groups,
+                       const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                       int64_t places, Output output, const OptionalTensor& row,
+                       const OptionalTensor& bias, const OptionalTensor& threshold) {
+    STD_TORCH_CHECK(slice_size >= 1 && slice_size <= 65535, op,
+                    ": slice_size must be from 1 to 65535, got ", slice_size);
+    STD_TORCH_CHECK(places >= 0, op, ": places must not be negative, got ", places);
+    Problem p(x, op);
+    // The edges that a row pointer ends at are not known here: local_indices has padding.
+    set_rowptr(p, rowptr, kUnknownEdges, "rowptr");
+    set_bits(p, x, size);
+    p.indices = index_vector(p, local_indices, ScalarType::Short, "local_indices");
+    check_size(local_indices.size(0) % (kSliceLanes * kSliceStepEdges), 0, op,
+               "the remainder of local_indices' size by a step's entries");
+    SlicedArgs args{};
+    args.groups = group_places.size(0);
+    args.group_places = layout_vector(p, group_places, 0, "group_places");
+    args.group_steps = layout_vector(p, group_steps, args.groups + 1, "group_steps");
+    args.num_slices = std::max<int64_t>(1, (p.csr.cols + slice_size - 1) / slice_size);
+    args.slice_groups = layout_vector(p, slice_groups, args.num_slices + 1, "slice_groups");
+    args.row_slots = layout_vector(p, row_slots, p.csr.rows + 1, "row_slots");
+    args.row_items = layout_vector(p, row_items, 0, "row_items");
+    args.slice_size = slice_size;
+    args.places = places;
+    Tensor out = finish(p, output, row, bias, threshold);
+    args.csr = p.csr;
+    args.local_indices =
+        reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
+    p.backend.aggregate_sliced(args);
+    return out;
+  }
+
+  static Tensor bbb_sliced(const Tensor& x, int64_t size, const Tensor& rowptr,
+                           const Tensor& local_indices, const Tensor& group_steps,
+                           const Tensor& group_places, const Tensor& slice_groups,
+                           const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                           int64_t places, const OptionalTensor& row,
+                           const OptionalTensor& threshold) {
+    return sliced("bspmm_bbb_sliced", x, size, rowptr, local_indices, group_steps, group_places,
+                  slice_groups, row_slots, row_items, slice_size, places, Output::kBits, row, {},
+                  threshold);
+  }
+
+  static Tensor bbf_sliced(const Tensor& x, int64_t size, const Tensor& rowptr,
+                           const Tensor& local_indices, const Tensor& group_steps,
+                           const Tensor& group_places, const Tensor& slice_groups,
+                           const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                           int64_t places, const OptionalTensor& row, const OptionalTensor& bias,
+                           bool integer) {
+    const char* op = "bspmm_bbf_sliced";
+    return sliced(op, x, size, rowptr, local_indices, group_steps, group_places, slice_groups,
+                  row_slots, row_items, slice_size, places, value_output(integer, row, bias, op),
+                  row, bias, {});
+  }
 };
 
 template <class Backend, class Library>
@@ -326,6 +397,8 @@ void register_bspmm(Library& m) {
   m.impl("bspmm_bbf_frdc", TORCH_BOX(&Operators::bbf_frdc));
   m.impl("bspmm_bbb_blocked", TORCH_BOX(&Operators::bbb_blocked));
   m.impl("bspmm_bbf_blocked", TORCH_BOX(&Operators::bbf_blocked));
+  m.impl("bspmm_bbb_sliced", TORCH_BOX(&Operators::bbb_sliced));
+  m.impl("bspmm_bbf_sliced", TORCH_BOX(&Operators::bbf_sliced));
 }
 
 }  // namespace bitgnn::ops

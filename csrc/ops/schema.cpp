@@ -86,6 +86,14 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "bspmm_bbf_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
       "int block_size, Tensor? row=None, Tensor? bias=None, bool integer=False) -> Tensor");
 
+  const std::string sliced =
+      "Tensor x, int size, Tensor rowptr, Tensor local_indices, Tensor group_steps, "
+      "Tensor group_places, Tensor slice_groups, Tensor row_slots, Tensor row_items, "
+      "int slice_size, int places, Tensor? row=None, ";
+  m.def(("bspmm_bbb_sliced(" + sliced + "Tensor? threshold=None) -> Tensor").c_str());
+  m.def(
+      ("bspmm_bbf_sliced(" + sliced + "Tensor? bias=None, bool integer=False) -> Tensor").c_str());
+
   m.def(
       "bmm_add(Tensor x, Tensor w, Tensor addend, int size, Tensor? x_scale=None, "
       "Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, Tensor? flip=None, "

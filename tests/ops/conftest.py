@@ -175,6 +175,8 @@ class Sampler:
             return given | vars(tiles)
         if rest.endswith("blocked"):
             return vars(adjacency.blocked(max(1, n // (1 + self.integer(3)))))
+        if rest.endswith("sliced"):
+            return vars(adjacency.sliced(max(1, n // (1 + self.integer(3)))))
         values = self.floats(adjacency.nnz)
         return {"rowptr": adjacency.rowptr, "indices": adjacency.indices, "values": values}
 

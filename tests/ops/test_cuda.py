@@ -90,7 +90,7 @@ def test_hubs_and_layouts(hub_edges, size):
     expected = bspmm.bbf(bits, adjacency, integer=True)
     threshold = torch.randn(size)
     on_gpu, x = adjacency.to(CUDA), bits.to(CUDA)
-    for layout in ("csr", "blocked"):
+    for layout in ("csr", "blocked", "sliced"):
         assert torch.equal(bspmm.bbf(x, on_gpu, integer=True, layout=layout).cpu(), expected)
         for t in (None, threshold):
             found = bspmm.bbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)

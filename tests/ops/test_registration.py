@@ -72,13 +72,14 @@ def test_compile_whole_graph(dynamic):
     # Layouts are built from the data, which a graph cannot trace.
     adjacency.frdc()
     adjacency.blocked()
+    adjacency.sliced()
 
     def layer(x, layout):
         hidden = bmm.fbb(x, w)
         return bspmm.bbf(hidden, adjacency, bias=torch.ones(40), layout=layout)
 
     x = torch.randn(12, 70)
-    for layout in (None, "csr", "frdc", "blocked"):
+    for layout in (None, "csr", "frdc", "blocked", "sliced"):
         compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
         assert torch.equal(compiled(x, layout), layer(x, layout))
 

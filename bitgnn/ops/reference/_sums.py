@@ -56,6 +56,35 @@ def block_edges(
     return _compress(entries % num_rows, block * block_size + local, num_rows)
 
 
+def slice_edges(
+    local_indices: Tensor,
+    group_steps: Tensor,
+    group_places: Tensor,
+    slice_groups: Tensor,
+    row_slots: Tensor,
+    row_items: Tensor,
+    slice_size: int,
+    places: int,
+) -> tuple[Tensor, Tensor]:
+    """Row pointer and column indices of the sliced layout; see ``bitgnn.bits.sliced``."""
+    device = local_indices.device
+
+    def numbers(counts: Tensor) -> Tensor:
+        return torch.repeat_interleave(torch.arange(len(counts), device=device), counts.long())
+
+    row_of_place = torch.full((places,), -1, dtype=torch.int64, device=device)
+    row_of_place[row_items.long() >> 1] = numbers(row_slots.diff())
+    lanes = torch.arange(32, device=device)
+    units = 2 + (group_places.long() & 1)
+    place = (group_places.long() >> 1).unsqueeze(1) + lanes * units.unsqueeze(1)
+    group = numbers(group_steps.diff())
+    local = (local_indices.long() & 0xFFFF).view(len(group), 32, 4)
+    held = local != slice_size
+    columns = local + (numbers(slice_groups.diff())[group] * slice_size).view(-1, 1, 1)
+    rows = row_of_place[place[group]].unsqueeze(2).expand_as(local)
+    return _compress(rows[held], columns[held], len(row_slots) - 1)
+
+
 def _compress(rows: Tensor, columns: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
     """Sort edges by row and make the row pointer."""
     order = torch.argsort(rows, stable=True)

@@ -7,7 +7,7 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, row_sums, tile_edges
+from bitgnn.ops.reference._sums import block_edges, row_sums, slice_edges, tile_edges
 from bitgnn.ops.reference.pack import from_words, signs, to_words
 
 NUM_METHODS = 3
@@ -235,4 +235,51 @@ def bspmm_bbf_blocked(
 ) -> Tensor:
     """:func:`bspmm_bbf` on the column-blocked layout."""
     rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
+    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)
+
+
+def bspmm_bbb_sliced(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    local_indices: Tensor,
+    group_steps: Tensor,
+    group_places: Tensor,
+    slice_groups: Tensor,
+    row_slots: Tensor,
+    row_items: Tensor,
+    slice_size: int,
+    places: int,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """:func:`bspmm_bbb` on column slices."""
+    rowptr, indices = slice_edges(
+        local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
+        places,
+    )  # fmt: skip
+    return bspmm_bbb(x, size, rowptr, indices, row, threshold)
+
+
+def bspmm_bbf_sliced(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    local_indices: Tensor,
+    group_steps: Tensor,
+    group_places: Tensor,
+    slice_groups: Tensor,
+    row_slots: Tensor,
+    row_items: Tensor,
+    slice_size: int,
+    places: int,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """:func:`bspmm_bbf` on column slices."""
+    rowptr, indices = slice_edges(
+        local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
+        places,
+    )  # fmt: skip
     return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)

@@ -80,6 +80,21 @@ struct BlockedArgs {
   int64_t block_size;
 };
 
+// Column slices whose rows fit shared memory; bitgnn/bits/sliced.py tells how it is laid out.
+struct SlicedArgs {
+  AggregateArgs csr;              // rowptr gives the degrees; indices unused
+  const uint16_t* local_indices;  // [group_steps[groups] * 32 * kSliceStep]
+  const int32_t* group_steps;     // [groups + 1]
+  const int32_t* group_places;    // [groups]
+  const int32_t* slice_groups;    // [num_slices + 1], first group of each slice
+  const int32_t* row_slots;       // [rows + 1]
+  const int32_t* row_items;       // [row_slots[rows]]
+  int64_t groups;
+  int64_t places;  // of one chunk of words
+  int64_t num_slices;
+  int64_t slice_size;
+};
+
 // ADD and CONCAT: rows of a and b side by side or summed.
 struct JoinArgs {
   bool packed;            // bits, else floats: pointers to nothing are null either way

@@ -37,4 +37,8 @@ enum class Reconcile : int { kIfElse = 0, kAndAndNot = 1, kAndDegree = 2 };
 constexpr int64_t kTileDim = 4;      // FRDC stores 4 x 4 tiles,
 constexpr int64_t kTilesPerSet = 8;  // eight of which make one 32-bit word per adjacency row.
 
+// The sliced layout: groups of as many items as a warp has lanes, neighbours read so many at once.
+constexpr int64_t kSliceLanes = 32;
+constexpr int64_t kSliceStepEdges = 4;
+
 }  // namespace bitgnn

@@ -51,6 +51,9 @@ cudaError_t aggregate_dense(const AggregateArgs& args, const Context& context);
 cudaError_t aggregate_frdc(const FrdcArgs& args, const Context& context);
 cudaError_t aggregate_blocked(const BlockedArgs& args, const Context& context);
 
+// Column slices kept in shared memory.
+cudaError_t aggregate_sliced(const SlicedArgs& args, const Context& context);
+
 // Element-wise; see JoinArgs.
 cudaError_t add(const JoinArgs& args, const Context& context);
 cudaError_t concat(const JoinArgs& args, const Context& context);
