@@ -97,6 +97,10 @@ void Backend::aggregate_blocked(const BlockedArgs& a) const {
 }
 
 void Backend::aggregate_sliced(const SlicedArgs& a) const {
+  // A slice of pieces of 16 bytes and a row of zeros behind it.
+  const int64_t largest = device_properties(index_).shared_bytes / 16 - 1;
+  STD_TORCH_CHECK(a.slice_size <= largest, "bspmm_*_sliced: slice_size must be at most ", largest,
+                  " on this device, got ", a.slice_size);
   run([&](const Context& c) { return cuda::aggregate_sliced(a, c); });
 }
 

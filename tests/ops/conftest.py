@@ -176,7 +176,8 @@ class Sampler:
         if rest.endswith("blocked"):
             return vars(adjacency.blocked(max(1, n // (1 + self.integer(3)))))
         if rest.endswith("sliced"):
-            return vars(adjacency.sliced(max(1, n // (1 + self.integer(3)))))
+            # More columns than a GPU's shared memory holds make several slices.
+            return vars(adjacency.sliced(min(6000, max(1, n // (1 + self.integer(3))))))
         values = self.floats(adjacency.nnz)
         return {"rowptr": adjacency.rowptr, "indices": adjacency.indices, "values": values}
 

@@ -110,6 +110,31 @@ def test_block_sizes(block_size):
     assert torch.equal(found.cpu(), expected)
 
 
+def test_slices_beyond_shared_memory_are_refused():
+    adjacency = star(40000, 0, 1000).to(CUDA)
+    bits = BitTensor.from_float(torch.randn(40000, 40, device=CUDA))
+    slices = vars(adjacency.sliced(40000))
+    arguments = {k: v for k, v in slices.items() if k not in ("num_rows", "num_cols")}
+    with pytest.raises(RuntimeError, match=r"slice_size must be at most \d+ on this device, got"):
+        torch.ops.bitgnn.bspmm_bbb_sliced(x=bits.words, size=40, **arguments)
+
+
+def test_default_layout_on_a_dense_graph():
+    generator = torch.Generator(CUDA).manual_seed(0)
+    edge_index = torch.randint(20000, (2, 12_000_000), device=CUDA, generator=generator)
+    adjacency = BitAdjacency.from_edge_index(edge_index, 20000)
+    bits = BitTensor.from_float(torch.randn(20000, 128, device=CUDA))
+    found = bspmm.bbf(bits, adjacency, integer=True)
+    assert adjacency.has_sliced()
+    assert torch.equal(found, bspmm.bbf(bits, adjacency, integer=True, layout="csr"))
+    fresh = BitAdjacency.from_edge_index(edge_index, 20000)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # where a layout cannot be built
+        captured = bspmm.bbf(bits, fresh, integer=True)
+    graph.replay()
+    assert torch.equal(captured, found)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_graph_capture(name, sampler):
     operator = getattr(torch.ops.bitgnn, name)

@@ -80,6 +80,7 @@ def test_compile_whole_graph(dynamic):
 
     x = torch.randn(12, 70)
     for layout in (None, "csr", "frdc", "blocked", "sliced"):
+        torch._dynamo.reset()  # each layout is a graph of its own, and their number is limited
         compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
         assert torch.equal(compiled(x, layout), layer(x, layout))
 
