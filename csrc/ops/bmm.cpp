@@ -12,8 +12,9 @@ constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 constexpr int64_t kRowsToPackInside = 96;
 
 // Weights as [ceil(out / 32), words, 32]: the lanes of a vector are 32 outputs, so products need
-// no horizontal sum. Missing outputs are rows of zeros.
-Tensor pack_panels(const int32_t* w, int64_t out_features, int64_t words) {
+// no horizontal sum. Missing outputs are rows of zeros. With `parities` a word holds the XOR of its
+// output's words up to it.
+Tensor pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities) {
   const int64_t panels = words_for(out_features);
   Tensor result = new_cpu_tensor({panels, words, kWordBits}, ScalarType::Int);
   int32_t* to = result.mutable_data_ptr<int32_t>();
@@ -27,6 +28,8 @@ Tensor pack_panels(const int32_t* w, int64_t out_features, int64_t words) {
               panel[w0 * kWordBits + l] = w[(p * kWordBits + l) * words + w0];
             for (int64_t l = lanes; l < kWordBits; ++l) panel[w0 * kWordBits + l] = 0;
           }
+          if (!parities) continue;
+          for (int64_t k = kWordBits; k < words * kWordBits; ++k) panel[k] ^= panel[k - kWordBits];
         }
       });
   return result;
@@ -108,7 +111,9 @@ Tensor multiply(const Request& q, const Tensor* x, const cpu::PackArgs* pack, bo
       to[o / kWordBits] = static_cast<int32_t>(static_cast<uint32_t>(to[o / kWordBits]) |
                                                (static_cast<uint32_t>(from[o]) << (o % kWordBits)));
   }
-  const Tensor panels = pack_panels(w.const_data_ptr<int32_t>(), out_features, words_for(q.size));
+  const int64_t words = words_for(q.size);
+  const bool parities = words >= cpu::kernels().parity_words;
+  const Tensor panels = pack_panels(w.const_data_ptr<int32_t>(), out_features, words, parities);
 
   // A positive scale in front of a comparison with zero changes nothing and is left out.
   const bool scaled = !q.bits || bias.get() != nullptr || threshold.get() != nullptr;
@@ -116,6 +121,7 @@ Tensor multiply(const Request& q, const Tensor* x, const cpu::PackArgs* pack, bo
   args.x = x != nullptr ? x->const_data_ptr<int32_t>() : nullptr;
   args.pack = pack;
   args.panels = panels.const_data_ptr<int32_t>();
+  args.parities = parities;
   args.size = q.size;
   args.out_features = out_features;
   args.row_scale = scaled ? x_scale.get() : nullptr;
