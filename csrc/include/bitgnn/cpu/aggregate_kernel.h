@@ -77,7 +77,7 @@ class CountBounds {
   static void fill(const CsrArgs& a, Entry& entry, int64_t degree, float scale, int64_t first_word,
                    int64_t words, typename B::Tail tail) {
     const int count = planes_for(degree);
-    for (int p = 0; p < count; ++p) entry.planes[p] = B::zero();
+    for (B& plane : entry.planes) plane = B::zero();
     for (int64_t c = 0; c <= degree; ++c) {
       const Lanes value = broadcast_lanes(scale * static_cast<float>(2 * c - degree));
       int32_t misses[B::kWords];
@@ -93,7 +93,7 @@ class CountBounds {
         carry = next;
       }
     }
-    for (int p = 0; p < count; ++p) entry.planes[p] = entry.planes[p] ^ B::ones();
+    for (B& plane : entry.planes) plane = plane ^ B::ones();
     entry.scale = scale;
     ++entry.fills;
   }
@@ -104,8 +104,8 @@ class CountBounds {
 // Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
 template <class B>
 inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
-                          int64_t first_word, int64_t words, typename B::Tail tail, const B& valid,
-                          CountBounds<B>& bounds) {
+                          int bound_planes, int64_t first_word, int64_t words,
+                          typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
   const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
   if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
     // scale * (2 count - degree) >= 0 without leaving the bits.
@@ -122,7 +122,7 @@ inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B
     if (const B* bound = bounds.find(a, degree, scale, first_word, words, tail)) {
       // count >= bound from the lowest plane up: a higher plane decides unless the bits agree.
       B bits = B::ones();
-      for (int p = 0; p < bounds.planes_for(degree); ++p)
+      for (int p = 0; p < bound_planes; ++p)
         bits = B::carry(p < count ? planes[p] : B::zero(), bound[p], bits);
       B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
       return;
@@ -146,9 +146,19 @@ inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typenam
   return B::load(mask, tail);
 }
 
+// Rows of few edges take a path of their own where the result is bits. Floats are bound by their
+// stores, which hide the mispredicted branches.
 struct CsrCounter {
   template <class B>
   static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    a.out_bits != nullptr ? rows<B, true>(a, first_word, words, begin, end)
+                          : rows<B, false>(a, first_word, words, begin, end);
+  }
+
+ private:
+  template <class B, bool kBits>
+  static void rows(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                   int64_t end) {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
     const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
@@ -156,10 +166,17 @@ struct CsrCounter {
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     int64_t e = a.row_begin(begin);
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t next = a.row_begin(row + 1);
+      const int64_t next = a.row_begin(row + 1), degree = next - e;
       B planes[kMaxPlanes];
-      const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
-      finish_planes<B>(a, row, next - e, planes, count, first_word, words, tail, valid, bounds);
+      if (kBits && degree != 0 && degree <= kFewEdges) {
+        count_few_bits<B>(n, tail, e, degree, planes);
+        finish_planes<B>(a, row, degree, planes, kFewPlanes, kFewPlanes + 1, first_word, words,
+                         tail, valid, bounds);
+      } else {
+        const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
+        finish_planes<B>(a, row, degree, planes, count, bounds.planes_for(degree), first_word,
+                         words, tail, valid, bounds);
+      }
       e = next;
     }
   }
@@ -240,7 +257,8 @@ struct BlockedCounter {
       }
       for (int64_t row = tile; row < tile_end; ++row)
         finish_planes<B>(a.csr, row, degrees[row - tile], &totals[(row - tile) * kMaxPlanes],
-                         planes_of(degrees[row - tile]), first_word, words, tail, valid, bounds);
+                         planes_of(degrees[row - tile]), bounds.planes_for(degrees[row - tile]),
+                         first_word, words, tail, valid, bounds);
     }
   }
 
