@@ -11,7 +11,7 @@ namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
 // The epilogue of one word of features whose neighbour sums are `v`: a value or a compared bit.
-inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
+BITGNN_INLINE void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
   if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
@@ -28,7 +28,7 @@ inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) 
 }
 
 // The same from integer sums, which may also be the result as they are.
-inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
+BITGNN_INLINE void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
   if (a.out_int == nullptr) return finish_values(a, row, word, to_lanes(sums));
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
@@ -129,10 +129,19 @@ inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B
     }
   }
   alignas(64) int32_t plane_words[kMaxPlanes][B::kWords];
-  for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], tail);
-  for (int64_t w = 0; w < words; ++w)
-    finish_sums(a, row, first_word + w,
-                signed_sums(&plane_words[0][0] + w, B::kWords, count, degree));
+  const auto all = B::tail(B::kWords);
+  for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], all);
+  if (degree > kMaxByteDegree) {
+    for (int64_t w = 0; w < words; ++w)
+      finish_sums(a, row, first_word + w,
+                  signed_sums(&plane_words[0][0] + w, B::kWords, count, degree));
+    return;
+  }
+  for (int64_t w = 0; w < words; w += 2) {
+    const BytePair sums = signed_byte_sums(&plane_words[0][0] + w, B::kWords, count, degree);
+    finish_sums(a, row, first_word + w, sums.first());
+    if (w + 1 < words) finish_sums(a, row, first_word + w + 1, sums.second());
+  }
 }
 
 // A vector whose set bits are the features that exist; keeps padding bits of a last word clear.

@@ -256,6 +256,42 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   return sums;
 }
 
+// The same for two words at once in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  __m256i v[2];
+
+  static IntLanes widen(__m256i bytes) {
+    const __m128i lo = _mm256_castsi256_si128(bytes), hi = _mm256_extracti128_si256(bytes, 1);
+    return {{_mm256_cvtepi8_epi32(lo), _mm256_cvtepi8_epi32(_mm_srli_si128(lo, 8)),
+             _mm256_cvtepi8_epi32(hi), _mm256_cvtepi8_epi32(_mm_srli_si128(hi, 8))}};
+  }
+  IntLanes first() const { return widen(v[0]); }
+  IntLanes second() const { return widen(v[1]); }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  // Byte k of a word to eight lanes, then a bit each.
+  const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+  const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+  BytePair sum;
+  sum.v[0] = sum.v[1] = _mm256_set1_epi8(static_cast<char>(-degree));
+  __m256i weight = _mm256_set1_epi8(2);
+  for (int p = 0; p < count; ++p) {
+    for (int w = 0; w < 2; ++w) {
+      const __m256i word = _mm256_set1_epi32(planes[p * plane_stride + w]);
+      const __m256i set =
+          _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(word, spread), bit), bit);
+      sum.v[w] = _mm256_add_epi8(sum.v[w], _mm256_and_si256(set, weight));
+    }
+    weight = _mm256_add_epi8(weight, weight);
+  }
+  return sum;
+}
+
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace bitgnn::cpu::avx2

@@ -199,6 +199,35 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   return {lo, hi};
 }
 
+// The same for two words at once in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  __m512i v;
+
+  IntLanes first() const {
+    return {_mm512_cvtepi8_epi32(_mm512_castsi512_si128(v)),
+            _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 1))};
+  }
+  IntLanes second() const {
+    return {_mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 2)),
+            _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 3))};
+  }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  __m512i sum = _mm512_set1_epi8(static_cast<char>(-degree));
+  __m512i weight = _mm512_set1_epi8(2);
+  for (int p = 0; p < count; ++p) {
+    const __mmask64 bits =
+        _load_mask64(reinterpret_cast<__mmask64*>(const_cast<int32_t*>(planes + p * plane_stride)));
+    sum = _mm512_mask_add_epi8(sum, bits, sum, weight);
+    weight = _mm512_add_epi8(weight, weight);
+  }
+  return {sum};
+}
+
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace bitgnn::cpu::avx512

@@ -179,6 +179,22 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   return result;
 }
 
+// The same for two words at once; with vectors in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  IntLanes word[2];
+
+  const IntLanes& first() const { return word[0]; }
+  const IntLanes& second() const { return word[1]; }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  return {{signed_sums(planes, plane_stride, count, degree),
+           signed_sums(planes + 1, plane_stride, count, degree)}};
+}
+
 inline void prefetch(const void* p) {
 #if defined(__GNUC__)
   __builtin_prefetch(p);
