@@ -103,7 +103,7 @@ class CountBounds {
 
 // Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
 template <class B>
-inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
+BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
                           int bound_planes, int64_t first_word, int64_t words,
                           typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
   const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
