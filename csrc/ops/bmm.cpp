@@ -23,10 +23,10 @@ Tensor pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool p
         for (int64_t p = begin; p < end; ++p) {
           int32_t* panel = to + p * words * kWordBits;
           const int64_t lanes = std::min(kWordBits, out_features - p * kWordBits);
-          for (int64_t w0 = 0; w0 < words; ++w0) {
-            for (int64_t l = 0; l < lanes; ++l)
-              panel[w0 * kWordBits + l] = w[(p * kWordBits + l) * words + w0];
-            for (int64_t l = lanes; l < kWordBits; ++l) panel[w0 * kWordBits + l] = 0;
+          if (lanes < kWordBits) std::fill_n(panel, words * kWordBits, 0);
+          for (int64_t l = 0; l < lanes; ++l) {
+            const int32_t* from = w + (p * kWordBits + l) * words;
+            for (int64_t w0 = 0; w0 < words; ++w0) panel[w0 * kWordBits + l] = from[w0];
           }
           if (!parities) continue;
           for (int64_t k = kWordBits; k < words * kWordBits; ++k) panel[k] ^= panel[k - kWordBits];

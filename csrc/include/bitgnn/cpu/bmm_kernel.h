@@ -16,6 +16,10 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
+struct alignas(64) CacheLine {
+  int32_t words[16];
+};
+
 constexpr int64_t kRowBlock = 32;  // rows whose words stay in L1 beside a weight panel
 
 inline Lanes load_some(const float* p, int64_t count) {
@@ -103,27 +107,27 @@ template <bool kParities>
 void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
               int64_t panel_end) {
   const int64_t words = words_for(a.size);
-  std::unique_ptr<int32_t[]> block;
+  std::unique_ptr<CacheLine[]> lines;
   float packed_scale[kRowBlock];
   if (a.pack != nullptr || kParities)
-    block.reset(new int32_t[static_cast<size_t>(kRowBlock * words + 1)]);
+    lines.reset(new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
+  int32_t* const block = reinterpret_cast<int32_t*>(lines.get());
   for (int64_t row = begin; row < end; row += kRowBlock) {
     const int64_t rows = end - row < kRowBlock ? end - row : kRowBlock;
     const int32_t* x = a.x != nullptr ? a.x + row * words : nullptr;
     const float* row_scale = a.row_scale != nullptr ? a.row_scale + row : nullptr;
     if (a.pack != nullptr) {
       PackArgs pack_block = *a.pack;
-      pack_block.words = block.get();
+      pack_block.words = block;
       pack_block.scale = a.packed_scale ? packed_scale : nullptr;
       pack_block.x = advance(pack_block, row);
       pack(pack_block, 0, rows);
-      x = block.get();
+      x = block;
       row_scale = pack_block.scale;
     }
     if constexpr (kParities) {
-      for (int64_t r = 0; r < rows; ++r)
-        running_parities(x + r * words, words, block.get() + r * words);
-      x = block.get();
+      for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, block + r * words);
+      x = block;
     }
     int64_t panel = panel_begin;
     for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
