@@ -20,7 +20,7 @@ from bitgnn.ops import bmm, bspmm
 Functions = Mapping[str, Callable[[], Any]]
 Record = dict[str, Any]
 
-ROUNDS = 100_000
+ROUNDS = 300_000
 GRAPH_FEATURES = 128  # gathers of ceilings.cpp read four words
 
 

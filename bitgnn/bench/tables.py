@@ -112,9 +112,10 @@ def _rates_line(per_second: Record) -> str:
     found = []
     for name, by_threads in per_second.items():
         size, unit, label = units[name]
-        # A clock does not add up over threads.
-        values = [rate / size / (int(t) if unit == "GHz" else 1) for t, rate in by_threads.items()]
-        found.append(f"{label} {' and '.join(f'{value:.3g}' for value in values)} {unit}")
+        values = [f"{rate / size:.3g}" for rate in by_threads.values()]
+        if unit == "GHz":  # clocks do not add up over threads
+            values = values[:1]
+        found.append(f"{label} {' and '.join(values)} {unit}")
     counts = " and ".join(next(iter(per_second.values())))
     return f"Peak rates on {counts} threads: {'; '.join(found)}."
 
