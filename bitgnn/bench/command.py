@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, gcn, operators
+from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, gcn, operators, profile
 from bitgnn.bench.cases import Case, Skipped, run_cases
+from bitgnn.bench.ceilings import Ceilings, CeilingsError
 from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.environment import environment
+from bitgnn.bench.graphs import Graph, load_flickr, power_law_graph
 from bitgnn.bench.report import bar_chart, fraction_chart, write_json
-from bitgnn.bench.tables import cuda_operators_table, gcn_table, operators_table
+from bitgnn.bench.tables import cuda_operators_table, gcn_table, operators_table, profile_table
 from bitgnn.bench.timing import MIN_REPEATS
 
 RESULTS = Path("scripts") / "results"
@@ -63,7 +66,7 @@ def parse(
 def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, Any]:
     """What a benchmark found together with what it ran on and how; quick runs have no goals."""
     if arguments.quick:
-        for entry in [*body["results"], *body.get("memory", [])]:
+        for entry in [*body.get("results", []), *body.get("memory", [])]:
             for figure in ("target", "goal", "reached"):
                 if figure in entry:
                     entry[figure] = None
@@ -155,3 +158,48 @@ def gcn_main(argv: Sequence[str] | None = None) -> int:
     title = f"Two-layer GCN, whole forward, {arguments.threads} threads"
     save(found, gcn_table(found), arguments.output, title)
     return 0
+
+
+def profile_main(argv: Sequence[str] | None = None) -> int:
+    """Sets three CPU figures against the machine's own rates; the exit status."""
+    arguments = parse("Profiles the CPU operators against the machine.", "profile_cpu", argv)
+    threads, options = arguments.threads, {"repeats": arguments.repeats}
+    try:
+        ceilings = Ceilings()
+    except CeilingsError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    sizes = operators.QUICK if arguments.quick else operators.Sizes()
+    tall, wide, narrow = sizes.tall, sizes.wide, sizes.narrow
+    torch.manual_seed(operators.SEED)
+    figures = [
+        profile.bmm_profile(ceilings, shape, threads, **options)
+        for shape in ((tall, narrow, wide), (tall, wide, narrow))
+    ]
+    graphs, tasks, skipped = _profile_data(arguments.quick, arguments.data_root)
+    figures += [profile.bspmm_profile(ceilings, graph, threads, **options) for graph in graphs]
+    figures += [profile.gcn_profile(task, threads, **options) for task in tasks]
+    rates = profile.rates(ceilings, threads, **options)
+    found = record("profile_cpu", arguments, rates=rates, figures=figures, skipped=skipped)
+    table = profile_table(found)
+    write_json(arguments.output, found)
+    print(f"\n{table}\nwritten: {arguments.output}")
+    return 0
+
+
+def _profile_data(
+    quick: bool, data_root: Path | None
+) -> tuple[list[Graph], list[gcn.NodeTask], list[dict[str, str]]]:
+    """Flickr and Cora where they are, and the reasons for those that are not."""
+    if quick:
+        return [power_law_graph(1000, 20_000, exponent=2.5, seed=0)], [gcn.synthetic_task()], []
+    graphs, skipped = [], []
+    try:
+        if data_root is None:
+            raise FileNotFoundError("no data folder given")
+        graphs.append(load_flickr(data_root))
+    except FileNotFoundError as error:
+        skipped.append({"name": "Flickr", "reason": str(error)})
+    tasks, missing = gcn.planetoid_tasks(data_root, (gcn.GOAL_GRAPH,))
+    skipped += [{"name": entry.name, "reason": entry.reason} for entry in missing]
+    return graphs, tasks, skipped

@@ -56,15 +56,17 @@ def synthetic_task(nodes: int = 300, edges: int = 1500, features: int = 100) -> 
     return NodeTask(f"synthetic ({nodes} nodes)", x, edge_index, 7)
 
 
-def planetoid_tasks(data_root: Path | None) -> tuple[list[NodeTask], list[Skipped]]:
-    """Cora, CiteSeer and PubMed, see :func:`bitgnn.data.load_planetoid`.
+def planetoid_tasks(
+    data_root: Path | None, names: Iterable[str] = PLANETOID
+) -> tuple[list[NodeTask], list[Skipped]]:
+    """Cora, CiteSeer and PubMed or some of them, see :func:`bitgnn.data.load_planetoid`.
 
     Returns:
         The graphs that could be read, and for each other one the reason.
     """
     tasks: list[NodeTask] = []
     skipped: list[Skipped] = []
-    for name in PLANETOID:
+    for name in names:
         try:
             data = load_planetoid(name, data_root)
         except DataError as error:

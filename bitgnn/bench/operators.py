@@ -113,7 +113,7 @@ def _pack_cases(sizes: Sizes) -> Iterator[Case]:
     )
 
 
-def _signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
+def signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
     """A random ±1 matrix as floats and as bits."""
     x = torch.randn(rows, columns)
     bits = BitTensor.from_float(x)
@@ -121,8 +121,8 @@ def _signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
 
 
 def _bbf_case(n: int, m: int, k: int, target: float) -> Case:
-    x, x_bits = _signs(n, k)
-    w, w_bits = _signs(m, k)
+    x, x_bits = signs(n, k)
+    w, w_bits = signs(m, k)
     transposed = w.t().contiguous()
     return Case(
         "BMM",
@@ -207,7 +207,8 @@ def _auxiliary_cases(n: int, k: int) -> Iterator[Case]:
             yield Case("ADD and CONCAT", f"{group} {letters}, [{n}, {k}]", ours, baselines)
 
 
-def _torch_csr(graph: Graph, values: Tensor, dtype: torch.dtype) -> Tensor:
+def torch_csr(graph: Graph, values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The graph with float32 ``values`` ``[E]`` as torch CSR, its indices of type ``dtype``."""
     shape = (graph.num_nodes, graph.num_nodes)
     return torch.sparse_csr_tensor(
         graph.rowptr.to(dtype), graph.indices.to(dtype), values, shape, check_invariants=False
@@ -215,14 +216,14 @@ def _torch_csr(graph: Graph, values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _sparse_baselines(graph: Graph, values: Tensor, x: Tensor) -> dict[str, Callable[[], Tensor]]:
-    int32, int64 = (_torch_csr(graph, values, t) for t in (torch.int32, torch.int64))
+    int32, int64 = (torch_csr(graph, values, t) for t in (torch.int32, torch.int64))
     return {
         "torch CSR int32 @ dense": lambda: int32 @ x,
         "torch CSR int64 @ dense": lambda: int64 @ x,
     }
 
 
-def _edge_values(adjacency: BitAdjacency, graph: Graph) -> Tensor:
+def edge_values(adjacency: BitAdjacency, graph: Graph) -> Tensor:
     """float32 ``[E]``: the entries row[i] · col[j] that the factors stand for."""
     row, col = adjacency.row, adjacency.col
     if row is None or col is None:
@@ -230,18 +231,19 @@ def _edge_values(adjacency: BitAdjacency, graph: Graph) -> Tensor:
     return torch.repeat_interleave(row, graph.rowptr.diff()) * col[graph.indices]
 
 
-def _adjacency(graph: Graph) -> BitAdjacency:
+def symmetric_adjacency(graph: Graph) -> BitAdjacency:
+    """The graph as bits with the factors of symmetric normalisation, no loops added."""
     return BitAdjacency.from_edge_index(graph.edge_index(), graph.num_nodes, normalize="sym")
 
 
 def _bspmm_cases(
     graph: Graph, hidden: tuple[int, ...], targets: dict[str, float]
 ) -> Iterator[Case]:
-    adjacency = _adjacency(graph)
-    values = _edge_values(adjacency, graph)
-    ones = _torch_csr(graph, torch.ones_like(values), torch.int64)
+    adjacency = symmetric_adjacency(graph)
+    values = edge_values(adjacency, graph)
+    ones = torch_csr(graph, torch.ones_like(values), torch.int64)
     for size in hidden:
-        x, bits = _signs(graph.num_nodes, size)
+        x, bits = signs(graph.num_nodes, size)
         baselines = _sparse_baselines(graph, values, x)
 
         def sums(x: Tensor = x) -> Tensor:
@@ -269,10 +271,10 @@ def _bspmm_cases(
 
 def _bspmm_variants(graph: Graph, size: int) -> Iterator[Case]:
     """All eight letters, and every layout and method of the two on bits."""
-    adjacency = _adjacency(graph)
-    values = _edge_values(adjacency, graph)
-    matrix = _torch_csr(graph, values, torch.int32)
-    x, bits = _signs(graph.num_nodes, size)
+    adjacency = symmetric_adjacency(graph)
+    values = edge_values(adjacency, graph)
+    matrix = torch_csr(graph, values, torch.int32)
+    x, bits = signs(graph.num_nodes, size)
     variants: dict[str, Callable[[], Any]] = {
         "BBB": lambda: bspmm.bbb(bits, adjacency),
         "BBF": lambda: bspmm.bbf(bits, adjacency),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,59 @@ def gcn_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{latency}\n{memory}{_skipped(record)}"
 
 
+def profile_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/profile_cpu.py``: figures, their ceilings, their parts."""
+    rows, parts = [], []
+    for figure in record["figures"]:
+        highest = figure["highest_ratio"]
+        rows.append(
+            [
+                figure["name"],
+                format_ratio(figure["ratio"]),
+                "" if highest is None else format_ratio(highest),
+                figure["bound"] or "not known here",
+            ]
+        )
+        for part, timing in _profile_times(record, figure):
+            parts.append([f"{figure['name']}: {part}", format_seconds(timing["median"])])
+    figures = markdown_table(["figure", "ratio", "highest ratio", "bound by"], rows)
+    times = markdown_table(["part", "time"], parts)
+    return (
+        f"{environment_line(record)} {_rates_line(record['rates']['per_second'])}\n\n"
+        f"{figures}\n{times}{_skipped(record)}"
+    )
+
+
+def _profile_times(record: Record, figure: Record) -> Iterator[tuple[str, Record]]:
+    """Name and times of every part; figures taken at several thread counts name the count."""
+    for part, timing in figure["times"].items():
+        if "median" in timing:
+            yield part, timing
+        else:
+            for name, inner in timing.items():
+                yield f"{name}, {part} thread{'s' if part != '1' else ''}", inner
+    yield from figure.get("baselines", {}).items()
+
+
+def _rates_line(per_second: Record) -> str:
+    """One sentence with the rates of the machine's instructions, by number of threads."""
+    units = {
+        "dependent_adds": (1e9, "GHz", "clock"),
+        "xor_popcount_add": (1e12, "TOPS", "XOR, popcount, add"),
+        "parity_popcount_add": (1e12, "TOPS", "the same on running parities"),
+        "fused_multiply_adds": (1e12, "TFLOPS", "fp32 multiply-add"),
+    }
+    found = []
+    for name, by_threads in per_second.items():
+        size, unit, label = units[name]
+        values = [f"{rate / size:.3g}" for rate in by_threads.values()]
+        if unit == "GHz":  # clocks do not add up over threads
+            values = values[:1]
+        found.append(f"{label} {' and '.join(values)} {unit}")
+    counts = " and ".join(next(iter(per_second.values())))
+    return f"Peak rates on {counts} threads: {'; '.join(found)}."
+
+
 def accuracy_table(records: Sequence[Record]) -> str:
     """Markdown of records of ``bitgnn train``: test accuracy of each form, mean ± std."""
     rows = []
@@ -128,6 +181,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "ops": ("ops.json", lambda records: operators_table(records[0])),
     "ops_cuda": ("ops_cuda.json", lambda records: cuda_operators_table(records[0])),
     "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
+    "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "accuracy": ("accuracy_*.json", accuracy_table),
 }
 

@@ -13,8 +13,10 @@ constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 constexpr int64_t kRowsToPackInside = 96;
 
 // Weights as [ceil(out / 32), words, 32]: the lanes of a vector are 32 outputs, so products need
-// no horizontal sum. Missing outputs are rows of zeros.
-Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_features, int64_t words) {
+// no horizontal sum. Missing outputs are rows of zeros. With `parities` a word holds the XOR of its
+// output's words up to it.
+Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_features, int64_t words,
+                   bool parities) {
   const int64_t panels = words_for(out_features);
   Tensor result = backend.empty({panels, words, kWordBits}, ScalarType::Int);
   int32_t* to = result.mutable_data_ptr<int32_t>();
@@ -23,11 +25,13 @@ Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_feature
         for (int64_t p = begin; p < end; ++p) {
           int32_t* panel = to + p * words * kWordBits;
           const int64_t lanes = std::min(kWordBits, out_features - p * kWordBits);
-          for (int64_t w0 = 0; w0 < words; ++w0) {
-            for (int64_t l = 0; l < lanes; ++l)
-              panel[w0 * kWordBits + l] = w[(p * kWordBits + l) * words + w0];
-            for (int64_t l = lanes; l < kWordBits; ++l) panel[w0 * kWordBits + l] = 0;
+          if (lanes < kWordBits) std::fill_n(panel, words * kWordBits, 0);
+          for (int64_t l = 0; l < lanes; ++l) {
+            const int32_t* from = w + (p * kWordBits + l) * words;
+            for (int64_t w0 = 0; w0 < words; ++w0) panel[w0 * kWordBits + l] = from[w0];
           }
+          if (!parities) continue;
+          for (int64_t k = kWordBits; k < words * kWordBits; ++k) panel[k] ^= panel[k - kWordBits];
         }
       });
   return result;
@@ -88,13 +92,16 @@ void Backend::multiply(const bitgnn::BmmArgs& given) const {
     a.packed_scale = false;
     a.pack = nullptr;
   }
-  const Tensor panels = pack_panels(*this, a.w, a.out_features, words_for(a.size));
+  const int64_t words = words_for(a.size);
+  const bool parities = words >= kernels().parity_words;
+  const Tensor panels = pack_panels(*this, a.w, a.out_features, words, parities);
   std::vector<int32_t> flip;
   if (a.flip != nullptr) flip = pack_flags(a.flip, a.out_features);
   BmmArgs args{};
   args.x = a.x;
   args.pack = a.pack;
   args.panels = panels.const_data_ptr<int32_t>();
+  args.parities = parities;
   args.size = a.size;
   args.out_features = a.out_features;
   args.row_scale = a.row_scale;

@@ -22,7 +22,7 @@
 #endif
 
 #define BITGNN_ISA avx2
-#include "bitgnn/cpu/simd_avx2.h"
+#include "bitgnn/cpu/dots_avx2.h"
 //
 #include "bitgnn/cpu/frdc_kernel.h"
 
@@ -30,6 +30,7 @@ namespace bitgnn::cpu {
 
 const KernelTable kAvx2Kernels = {
     "avx2",
+    BITGNN_ISA::kParityWords,
     BITGNN_ISA::pack,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,

@@ -27,7 +27,7 @@
 #endif
 
 #define BITGNN_ISA avx512
-#include "bitgnn/cpu/simd_avx512.h"
+#include "bitgnn/cpu/dots_avx512.h"
 //
 #include "bitgnn/cpu/frdc_kernel.h"
 
@@ -35,6 +35,7 @@ namespace bitgnn::cpu {
 
 const KernelTable kAvx512Kernels = {
     "avx512",
+    BITGNN_ISA::kParityWords,
     BITGNN_ISA::pack,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,

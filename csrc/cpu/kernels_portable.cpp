@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #define BITGNN_ISA portable
-#include "bitgnn/cpu/simd_portable.h"
+#include "bitgnn/cpu/dots_portable.h"
 //
 #include "bitgnn/cpu/frdc_kernel.h"
 
@@ -14,6 +14,7 @@ namespace bitgnn::cpu {
 
 const KernelTable kPortableKernels = {
     "portable",
+    BITGNN_ISA::kParityWords,
     BITGNN_ISA::pack,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,

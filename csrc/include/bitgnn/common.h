@@ -3,6 +3,13 @@
 
 #include <cstdint>
 
+// For small functions that take vectors: called, they would pass them through memory.
+#if defined(__GNUC__)
+#define BITGNN_INLINE __attribute__((always_inline)) inline
+#else
+#define BITGNN_INLINE inline
+#endif
+
 namespace bitgnn {
 
 // Bit k of word w is feature 32 * w + k; a set bit is +1, a clear bit is -1, padding bits are 0.

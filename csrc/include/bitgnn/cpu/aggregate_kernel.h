@@ -11,7 +11,7 @@ namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
 // The epilogue of one word of features whose neighbour sums are `v`: a value or a compared bit.
-inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
+BITGNN_INLINE void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
   if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
@@ -28,7 +28,7 @@ inline void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) 
 }
 
 // The same from integer sums, which may also be the result as they are.
-inline void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
+BITGNN_INLINE void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
   if (a.out_int == nullptr) return finish_values(a, row, word, to_lanes(sums));
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
@@ -77,7 +77,7 @@ class CountBounds {
   static void fill(const CsrArgs& a, Entry& entry, int64_t degree, float scale, int64_t first_word,
                    int64_t words, typename B::Tail tail) {
     const int count = planes_for(degree);
-    for (int p = 0; p < count; ++p) entry.planes[p] = B::zero();
+    for (B& plane : entry.planes) plane = B::zero();
     for (int64_t c = 0; c <= degree; ++c) {
       const Lanes value = broadcast_lanes(scale * static_cast<float>(2 * c - degree));
       int32_t misses[B::kWords];
@@ -93,7 +93,7 @@ class CountBounds {
         carry = next;
       }
     }
-    for (int p = 0; p < count; ++p) entry.planes[p] = entry.planes[p] ^ B::ones();
+    for (B& plane : entry.planes) plane = plane ^ B::ones();
     entry.scale = scale;
     ++entry.fills;
   }
@@ -103,9 +103,9 @@ class CountBounds {
 
 // Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
 template <class B>
-inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
-                          int64_t first_word, int64_t words, typename B::Tail tail, const B& valid,
-                          CountBounds<B>& bounds) {
+BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
+                          int bound_planes, int64_t first_word, int64_t words,
+                          typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
   const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
   if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
     // scale * (2 count - degree) >= 0 without leaving the bits.
@@ -122,17 +122,26 @@ inline void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B
     if (const B* bound = bounds.find(a, degree, scale, first_word, words, tail)) {
       // count >= bound from the lowest plane up: a higher plane decides unless the bits agree.
       B bits = B::ones();
-      for (int p = 0; p < bounds.planes_for(degree); ++p)
+      for (int p = 0; p < bound_planes; ++p)
         bits = B::carry(p < count ? planes[p] : B::zero(), bound[p], bits);
       B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
       return;
     }
   }
   alignas(64) int32_t plane_words[kMaxPlanes][B::kWords];
-  for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], tail);
-  for (int64_t w = 0; w < words; ++w)
-    finish_sums(a, row, first_word + w,
-                signed_sums(&plane_words[0][0] + w, B::kWords, count, degree));
+  const auto all = B::tail(B::kWords);
+  for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], all);
+  if (degree > kMaxByteDegree) {
+    for (int64_t w = 0; w < words; ++w)
+      finish_sums(a, row, first_word + w,
+                  signed_sums(&plane_words[0][0] + w, B::kWords, count, degree));
+    return;
+  }
+  for (int64_t w = 0; w < words; w += 2) {
+    const BytePair sums = signed_byte_sums(&plane_words[0][0] + w, B::kWords, count, degree);
+    finish_sums(a, row, first_word + w, sums.first());
+    if (w + 1 < words) finish_sums(a, row, first_word + w + 1, sums.second());
+  }
 }
 
 // A vector whose set bits are the features that exist; keeps padding bits of a last word clear.
@@ -146,9 +155,19 @@ inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typenam
   return B::load(mask, tail);
 }
 
+// Rows of few edges take a path of their own where the result is bits. Floats are bound by their
+// stores, which hide the mispredicted branches.
 struct CsrCounter {
   template <class B>
   static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    a.out_bits != nullptr ? rows<B, true>(a, first_word, words, begin, end)
+                          : rows<B, false>(a, first_word, words, begin, end);
+  }
+
+ private:
+  template <class B, bool kBits>
+  static void rows(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                   int64_t end) {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
     const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
@@ -156,10 +175,17 @@ struct CsrCounter {
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     int64_t e = a.row_begin(begin);
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t next = a.row_begin(row + 1);
+      const int64_t next = a.row_begin(row + 1), degree = next - e;
       B planes[kMaxPlanes];
-      const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
-      finish_planes<B>(a, row, next - e, planes, count, first_word, words, tail, valid, bounds);
+      if (kBits && degree != 0 && degree <= kFewEdges) {
+        count_few_bits<B>(n, tail, e, degree, planes);
+        finish_planes<B>(a, row, degree, planes, kFewPlanes, kFewPlanes + 1, first_word, words,
+                         tail, valid, bounds);
+      } else {
+        const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
+        finish_planes<B>(a, row, degree, planes, count, bounds.planes_for(degree), first_word,
+                         words, tail, valid, bounds);
+      }
       e = next;
     }
   }
@@ -240,7 +266,8 @@ struct BlockedCounter {
       }
       for (int64_t row = tile; row < tile_end; ++row)
         finish_planes<B>(a.csr, row, degrees[row - tile], &totals[(row - tile) * kMaxPlanes],
-                         planes_of(degrees[row - tile]), first_word, words, tail, valid, bounds);
+                         planes_of(degrees[row - tile]), bounds.planes_for(degrees[row - tile]),
+                         first_word, words, tail, valid, bounds);
     }
   }
 

@@ -1,5 +1,11 @@
 // Binary matrix product: dot = K - 2 popcount(a ^ b), 32 outputs in the lanes, epilogue fused.
 // Bound by vector operations: XOR, popcount and add, three for each 512 bits of products.
+//
+// Long rows take five for two words instead of six. Both operands then are running parities: word w
+// holds v[0] ^ ... ^ v[w]. The parity p[w] of the differences a ^ b over words 0..w is one XOR of
+// them, and is the low bit of a vertical counter that nobody has to keep: adding words w + 1 and
+// w + 2 carries where p falls, (p[w] & ~p[w + 1]) | (p[w + 1] & ~p[w + 2]), so that two words share
+// a popcount and an add: popcount(a ^ b) = 2 sum popcount(carries) + popcount(p[last]).
 // Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
 
 #include <memory>
@@ -9,6 +15,10 @@
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
+
+struct alignas(64) CacheLine {
+  int32_t words[16];
+};
 
 constexpr int64_t kRowBlock = 32;  // rows whose words stay in L1 beside a weight panel
 
@@ -67,50 +77,69 @@ struct Epilogue {
   }
 };
 
-template <int R, int P>
+template <bool kParities, int R, int P>
 void multiply_tile(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t panel,
                    const float* row_scale, const Epilogue* epilogues) {
-  xor_dots<R, P>(x, words, a.panels + panel * words * kWordBits, words, a.size,
-                 [&](int r, int p, const IntLanes& dot) {
-                   epilogues[p](row + r, row_scale != nullptr ? row_scale + r : nullptr, dot);
-                 });
+  const int32_t* panels = a.panels + panel * words * kWordBits;
+  const auto emit = [&](int r, int p, const IntLanes& dot) {
+    epilogues[p](row + r, row_scale != nullptr ? row_scale + r : nullptr, dot);
+  };
+  if constexpr (kParities) {
+    parity_dots<R, P>(x, words, panels, words, a.size, emit);
+  } else {
+    xor_dots<R, P>(x, words, panels, words, a.size, emit);
+  }
 }
 
-template <int P>
+template <bool kParities, int P>
 void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
                    int64_t panel, const float* row_scale) {
   const Epilogue epilogues[2] = {Epilogue(a, panel), Epilogue(a, panel + P - 1)};
   const auto scale_at = [&](int64_t r) { return row_scale != nullptr ? row_scale + r : nullptr; };
   int64_t r = 0;
   for (; r + kTileRows <= rows; r += kTileRows)
-    multiply_tile<kTileRows, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
+    multiply_tile<kParities, kTileRows, P>(a, x + r * words, words, row + r, panel, scale_at(r),
+                                           epilogues);
   for (; r < rows; ++r)
-    multiply_tile<1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
+    multiply_tile<kParities, 1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
 }
 
-void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
+template <bool kParities>
+void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
+              int64_t panel_end) {
   const int64_t words = words_for(a.size);
-  std::unique_ptr<int32_t[]> packed;
+  std::unique_ptr<CacheLine[]> lines;
   float packed_scale[kRowBlock];
-  if (a.pack != nullptr) packed.reset(new int32_t[static_cast<size_t>(kRowBlock * words + 1)]);
+  if (a.pack != nullptr || kParities)
+    lines.reset(new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
+  int32_t* const block = reinterpret_cast<int32_t*>(lines.get());
   for (int64_t row = begin; row < end; row += kRowBlock) {
     const int64_t rows = end - row < kRowBlock ? end - row : kRowBlock;
     const int32_t* x = a.x != nullptr ? a.x + row * words : nullptr;
     const float* row_scale = a.row_scale != nullptr ? a.row_scale + row : nullptr;
     if (a.pack != nullptr) {
-      PackArgs block = *a.pack;
-      block.words = packed.get();
-      block.scale = a.packed_scale ? packed_scale : nullptr;
-      block.x = advance(block, row);
-      pack(block, 0, rows);
-      x = packed.get();
-      row_scale = block.scale;
+      PackArgs pack_block = *a.pack;
+      pack_block.words = block;
+      pack_block.scale = a.packed_scale ? packed_scale : nullptr;
+      pack_block.x = advance(pack_block, row);
+      pack(pack_block, 0, rows);
+      x = block;
+      row_scale = pack_block.scale;
+    }
+    if constexpr (kParities) {
+      for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, block + r * words);
+      x = block;
     }
     int64_t panel = panel_begin;
     for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
-      multiply_rows<kTilePanels>(a, x, words, row, rows, panel, row_scale);
-    if (panel < panel_end) multiply_rows<1>(a, x, words, row, rows, panel, row_scale);
+      multiply_rows<kParities, kTilePanels>(a, x, words, row, rows, panel, row_scale);
+    if (panel < panel_end) multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale);
   }
+}
+
+void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
+  a.parities ? multiply<true>(a, begin, end, panel_begin, panel_end)
+             : multiply<false>(a, begin, end, panel_begin, panel_end);
 }
 
 }  // namespace

@@ -12,11 +12,7 @@ namespace {
 constexpr int kMaxPlanes = 34;         // degrees below 2^31, and room for the carries above
 constexpr int kFirstPendingLevel = 3;  // a block of eight neighbours carries into weight 8
 
-inline int bit_length(uint64_t x) {
-  int n = 0;
-  for (; x != 0; x >>= 1) ++n;
-  return n;
-}
+inline int bit_length(uint64_t x) { return x == 0 ? 0 : 64 - __builtin_clzll(x); }
 
 template <class B>
 inline B full_add(B& sum, const B& x, const B& y) {
@@ -37,10 +33,31 @@ struct Neighbours {
   }
 };
 
+constexpr int64_t kFewEdges = 7;  // what three planes count
+constexpr int kFewPlanes = 3;
+
+// The same as count_bits for 1 to 7 edges, without a branch that depends on how many: the rows of
+// many graphs have few neighbours in no order that a processor could foresee.
+template <class B, class Index>
+inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
+                           int64_t degree, B* planes) {
+  static const int32_t kZeros[16] = {};
+  const auto x = [&](int k) {
+    const int32_t* p = n.row(begin + (k < degree ? k : 0));
+    return B::load(k < degree ? p : kZeros, tail);
+  };
+  B a = B::load(n.row(begin), tail), b = x(1);
+  const B carry_a = full_add(a, x(2), x(3));
+  const B carry_b = full_add(b, x(4), x(5));
+  planes[1] = full_add(a, b, x(6));
+  planes[0] = a;
+  planes[2] = full_add(planes[1], carry_a, carry_b);
+}
+
 // Leaves bit p of every count in planes[p] and returns the number of planes, the bit length of
 // the degree; edges [begin, end). Rows of edges below `prefetch_end` are fetched ahead of use.
 template <class B, class Index>
-inline int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin, int64_t end,
+BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin, int64_t end,
                       int64_t prefetch_end, B* planes) {
   static const int32_t kZeros[16] = {};
   constexpr int64_t kAhead = 24;

@@ -13,6 +13,7 @@ struct BmmArgs {
   const int32_t* x;       // [rows, words], or null when `pack` says how to make the rows
   const PackArgs* pack;   // packs row blocks on the fly; its words and scale are ignored
   const int32_t* panels;  // weights from pack_panels: [ceil(out / 32), words, 32]
+  bool parities;          // they are running parities over the words, see bmm_kernel.h
   int64_t size;           // features K of the dot product
   int64_t out_features;
   const float* row_scale;  // [rows] or null
@@ -76,6 +77,7 @@ struct BlockedArgs {
 
 struct KernelTable {
   const char* name;
+  int64_t parity_words;  // rows of so many words are multiplied faster as running parities
   void (*pack)(const PackArgs&, int64_t begin, int64_t end);
   void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
   void (*aggregate_bits)(const CsrArgs&, int64_t begin, int64_t end);

@@ -130,56 +130,6 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 
 inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
-constexpr int kTileRows = 2;
-constexpr int kTilePanels = 2;
-
-// Population counts of bytes by two 4-bit table look-ups (Mula's algorithm).
-inline __m256i byte_popcounts(__m256i x) {
-  const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2,
-                                         1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
-  const __m256i nibble = _mm256_set1_epi8(0x0f);
-  return _mm256_add_epi8(
-      _mm256_shuffle_epi8(table, _mm256_and_si256(x, nibble)),
-      _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble)));
-}
-
-template <int R, int P, class Emit>
-inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
-                     int64_t size, const Emit& emit) {
-  constexpr int64_t kBytesFull = 31;  // a byte holds 31 counts of at most 8
-  const __m256i total = _mm256_set1_epi32(static_cast<int32_t>(size));
-  for (int p = 0; p < P; ++p) {
-    const int32_t* panel = panels + p * words * kWordBits;
-    IntLanes dots[R];
-    for (auto& dot : dots)
-      for (auto& v : dot.v) v = total;
-    for (int64_t begin = 0; begin < words; begin += kBytesFull) {
-      const int64_t end = begin + kBytesFull < words ? begin + kBytesFull : words;
-      __m256i acc[R][4];
-      for (int r = 0; r < R; ++r)
-        for (auto& a : acc[r]) a = _mm256_setzero_si256();
-      for (int64_t w = begin; w < end; ++w) {
-        for (int c = 0; c < 4; ++c) {
-          const __m256i b =
-              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + w * kWordBits + 8 * c));
-          for (int r = 0; r < R; ++r) {
-            const __m256i a = _mm256_set1_epi32(x[r * x_stride + w]);
-            acc[r][c] = _mm256_add_epi8(acc[r][c], byte_popcounts(_mm256_xor_si256(a, b)));
-          }
-        }
-      }
-      for (int r = 0; r < R; ++r) {
-        for (int c = 0; c < 4; ++c) {
-          const __m256i pairs = _mm256_maddubs_epi16(acc[r][c], _mm256_set1_epi8(2));
-          const __m256i twice = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-          dots[r].v[c] = _mm256_sub_epi32(dots[r].v[c], twice);
-        }
-      }
-    }
-    for (int r = 0; r < R; ++r) emit(r, p, dots[r]);
-  }
-}
-
 struct Bits2 {
   static constexpr int64_t kWords = 2;
   using Tail = int64_t;
@@ -304,6 +254,42 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
     }
   }
   return sums;
+}
+
+// The same for two words at once in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  __m256i v[2];
+
+  static IntLanes widen(__m256i bytes) {
+    const __m128i lo = _mm256_castsi256_si128(bytes), hi = _mm256_extracti128_si256(bytes, 1);
+    return {{_mm256_cvtepi8_epi32(lo), _mm256_cvtepi8_epi32(_mm_srli_si128(lo, 8)),
+             _mm256_cvtepi8_epi32(hi), _mm256_cvtepi8_epi32(_mm_srli_si128(hi, 8))}};
+  }
+  IntLanes first() const { return widen(v[0]); }
+  IntLanes second() const { return widen(v[1]); }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  // Byte k of a word to eight lanes, then a bit each.
+  const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+  const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+  BytePair sum;
+  sum.v[0] = sum.v[1] = _mm256_set1_epi8(static_cast<char>(-degree));
+  __m256i weight = _mm256_set1_epi8(2);
+  for (int p = 0; p < count; ++p) {
+    for (int w = 0; w < 2; ++w) {
+      const __m256i word = _mm256_set1_epi32(planes[p * plane_stride + w]);
+      const __m256i set =
+          _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(word, spread), bit), bit);
+      sum.v[w] = _mm256_add_epi8(sum.v[w], _mm256_and_si256(set, weight));
+    }
+    weight = _mm256_add_epi8(weight, weight);
+  }
+  return sum;
 }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

@@ -89,39 +89,6 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 
 inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
-constexpr int kTileRows = 4;  // 4 x 2 accumulators: larger tiles spill and measure slower
-constexpr int kTilePanels = 1;
-
-// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]) still in registers.
-template <int R, int P, class Emit>
-inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
-                     int64_t size, const Emit& emit) {
-  __m512i acc[R][2 * P];
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < 2 * P; ++c) acc[r][c] = _mm512_setzero_si512();
-  const int64_t panel_stride = words * kWordBits;
-  for (int64_t w = 0; w < words; ++w) {
-    __m512i b[2 * P];
-    for (int p = 0; p < P; ++p) {
-      b[2 * p] = _mm512_loadu_si512(panels + p * panel_stride + w * kWordBits);
-      b[2 * p + 1] = _mm512_loadu_si512(panels + p * panel_stride + w * kWordBits + 16);
-    }
-    for (int r = 0; r < R; ++r) {
-      const __m512i a = _mm512_set1_epi32(x[r * x_stride + w]);
-      for (int c = 0; c < 2 * P; ++c)
-        acc[r][c] = _mm512_add_epi32(acc[r][c], _mm512_popcnt_epi32(_mm512_xor_si512(a, b[c])));
-    }
-  }
-  const __m512i total = _mm512_set1_epi32(static_cast<int32_t>(size));
-#pragma GCC unroll 8  // indices known at compile time keep the accumulators in registers
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p)
-      emit(r, p,
-           IntLanes{_mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p], 1)),
-                    _mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p + 1], 1))});
-}
-
 struct Bits2 {
   static constexpr int64_t kWords = 2;
   using Tail = bool;  // both words valid
@@ -230,6 +197,35 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
     hi = _mm512_mask_add_epi32(hi, static_cast<__mmask16>(bits >> 16), hi, weight);
   }
   return {lo, hi};
+}
+
+// The same for two words at once in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  __m512i v;
+
+  IntLanes first() const {
+    return {_mm512_cvtepi8_epi32(_mm512_castsi512_si128(v)),
+            _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 1))};
+  }
+  IntLanes second() const {
+    return {_mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 2)),
+            _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 3))};
+  }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  __m512i sum = _mm512_set1_epi8(static_cast<char>(-degree));
+  __m512i weight = _mm512_set1_epi8(2);
+  for (int p = 0; p < count; ++p) {
+    const __mmask64 bits =
+        _load_mask64(reinterpret_cast<__mmask64*>(const_cast<int32_t*>(planes + p * plane_stride)));
+    sum = _mm512_mask_add_epi8(sum, bits, sum, weight);
+    weight = _mm512_add_epi8(weight, weight);
+  }
+  return {sum};
 }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

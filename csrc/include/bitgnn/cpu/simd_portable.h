@@ -114,30 +114,6 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
   return r;
 }
 
-constexpr int kTileRows = 4;
-constexpr int kTilePanels = 1;
-
-// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]).
-template <int R, int P, class Emit>
-inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
-                     int64_t size, const Emit& emit) {
-  for (int r = 0; r < R; ++r) {
-    for (int p = 0; p < P; ++p) {
-      uint32_t acc[kWordBits] = {};
-      const int32_t* panel = panels + p * words * kWordBits;
-      for (int64_t w = 0; w < words; ++w) {
-        const uint32_t a = static_cast<uint32_t>(x[r * x_stride + w]);
-        for (int l = 0; l < kWordBits; ++l)
-          acc[l] += popcount(a ^ static_cast<uint32_t>(panel[w * kWordBits + l]));
-      }
-      IntLanes dot;
-      for (int l = 0; l < kWordBits; ++l)
-        dot.v[l] = static_cast<int32_t>(static_cast<uint32_t>(size) - 2u * acc[l]);
-      emit(r, p, dot);
-    }
-  }
-}
-
 // A vector of N 64-bit words of bits with the two halves of a full adder.
 template <int N>
 struct BitVector {
@@ -201,6 +177,22 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   IntLanes result;
   std::memcpy(result.v, sums, sizeof(sums));
   return result;
+}
+
+// The same for two words at once; with vectors in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  IntLanes word[2];
+
+  const IntLanes& first() const { return word[0]; }
+  const IntLanes& second() const { return word[1]; }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  return {{signed_sums(planes, plane_stride, count, degree),
+           signed_sums(planes + 1, plane_stride, count, degree)}};
 }
 
 inline void prefetch(const void* p) {

@@ -1,0 +1,122 @@
+// Dot products of packed rows on AVX2; same contract as dots_portable.h.
+#pragma once
+
+#include "bitgnn/cpu/simd_avx2.h"
+
+namespace bitgnn::cpu::avx2 {
+
+constexpr int kTileRows = 2;
+constexpr int kTilePanels = 2;
+constexpr int64_t kParityWords = 32;  // from here on running parities pay
+
+// Population counts of bytes by two 4-bit table look-ups (Mula's algorithm).
+inline __m256i byte_popcounts(__m256i x) {
+  const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2,
+                                         1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+  const __m256i nibble = _mm256_set1_epi8(0x0f);
+  return _mm256_add_epi8(
+      _mm256_shuffle_epi8(table, _mm256_and_si256(x, nibble)),
+      _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble)));
+}
+
+template <int R, int P, class Emit>
+inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                     int64_t size, const Emit& emit) {
+  constexpr int64_t kBytesFull = 31;  // a byte holds 31 counts of at most 8
+  const __m256i total = _mm256_set1_epi32(static_cast<int32_t>(size));
+  for (int p = 0; p < P; ++p) {
+    const int32_t* panel = panels + p * words * kWordBits;
+    IntLanes dots[R];
+    for (auto& dot : dots)
+      for (auto& v : dot.v) v = total;
+    for (int64_t begin = 0; begin < words; begin += kBytesFull) {
+      const int64_t end = begin + kBytesFull < words ? begin + kBytesFull : words;
+      __m256i acc[R][4];
+      for (int r = 0; r < R; ++r)
+        for (auto& a : acc[r]) a = _mm256_setzero_si256();
+      for (int64_t w = begin; w < end; ++w) {
+        for (int c = 0; c < 4; ++c) {
+          const __m256i b =
+              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + w * kWordBits + 8 * c));
+          for (int r = 0; r < R; ++r) {
+            const __m256i a = _mm256_set1_epi32(x[r * x_stride + w]);
+            acc[r][c] = _mm256_add_epi8(acc[r][c], byte_popcounts(_mm256_xor_si256(a, b)));
+          }
+        }
+      }
+      for (int r = 0; r < R; ++r) {
+        for (int c = 0; c < 4; ++c) {
+          const __m256i pairs = _mm256_maddubs_epi16(acc[r][c], _mm256_set1_epi8(2));
+          const __m256i twice = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+          dots[r].v[c] = _mm256_sub_epi32(dots[r].v[c], twice);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r) emit(r, p, dots[r]);
+  }
+}
+
+// A row of words to running parities, in place or not.
+inline void running_parities(const int32_t* from, int64_t words, int32_t* to) {
+  int32_t parity = 0;
+  for (int64_t w = 0; w < words; ++w) {
+    parity ^= from[w];
+    to[w] = parity;
+  }
+}
+
+template <int R, int P, class Emit>
+inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                        int64_t size, const Emit& emit) {
+  constexpr int64_t kBytesFull =
+      2 * 31;  // a byte holds 31 counts of at most 8, one a pair of words
+  const __m256i twos = _mm256_set1_epi8(2), ones = _mm256_set1_epi16(1);
+  const auto twice = [&](__m256i counts) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(counts, twos), ones);
+  };
+  for (int p = 0; p < P; ++p) {
+    const int32_t* panel = panels + p * words * kWordBits;
+    IntLanes dots[R];
+    for (int c = 0; c < 4; ++c) {
+      __m256i total[R], last[R];
+      for (int r = 0; r < R; ++r) {
+        total[r] = _mm256_set1_epi32(static_cast<int32_t>(size));
+        last[r] = _mm256_setzero_si256();
+      }
+      const auto parity = [&](int r, int64_t w) {
+        return _mm256_xor_si256(
+            _mm256_set1_epi32(x[r * x_stride + w]),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel + w * kWordBits + 8 * c)));
+      };
+      for (int64_t begin = 0; begin < words; begin += kBytesFull) {
+        const int64_t end = begin + kBytesFull < words ? begin + kBytesFull : words;
+        __m256i acc[R];
+        for (auto& a : acc) a = _mm256_setzero_si256();
+        int64_t w = begin;
+        for (; w + 2 <= end; w += 2) {
+          for (int r = 0; r < R; ++r) {
+            const __m256i middle = parity(r, w), next = parity(r, w + 1);
+            const __m256i carry = _mm256_or_si256(_mm256_andnot_si256(middle, last[r]),
+                                                  _mm256_andnot_si256(next, middle));
+            acc[r] = _mm256_add_epi8(acc[r], byte_popcounts(carry));
+            last[r] = next;
+          }
+        }
+        if (w < end) {
+          for (int r = 0; r < R; ++r) {
+            const __m256i next = parity(r, w);
+            acc[r] = _mm256_add_epi8(acc[r], byte_popcounts(_mm256_andnot_si256(next, last[r])));
+            last[r] = next;
+          }
+        }
+        for (int r = 0; r < R; ++r)
+          total[r] = _mm256_sub_epi32(total[r], _mm256_slli_epi32(twice(acc[r]), 1));
+      }
+      for (int r = 0; r < R; ++r)
+        dots[r].v[c] = _mm256_sub_epi32(total[r], twice(byte_popcounts(last[r])));
+    }
+    for (int r = 0; r < R; ++r) emit(r, p, dots[r]);
+  }
+}
+
+}  // namespace bitgnn::cpu::avx2

@@ -1,0 +1,161 @@
+// Dot products of packed rows on AVX-512; same contract as dots_portable.h.
+#pragma once
+
+#include "bitgnn/cpu/simd_avx512.h"
+
+namespace bitgnn::cpu::avx512 {
+
+constexpr int kTileRows = 4;  // 4 x 2 accumulators: larger tiles spill and measure slower
+constexpr int kTilePanels = 1;
+constexpr int64_t kParityWords = 16;  // from here on running parities pay
+
+// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]) still in registers.
+template <int R, int P, class Emit>
+inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                     int64_t size, const Emit& emit) {
+  __m512i acc[R][2 * P];
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < 2 * P; ++c) acc[r][c] = _mm512_setzero_si512();
+  const int64_t panel_stride = words * kWordBits;
+  for (int64_t w = 0; w < words; ++w) {
+    __m512i b[2 * P];
+    for (int p = 0; p < P; ++p) {
+      b[2 * p] = _mm512_loadu_si512(panels + p * panel_stride + w * kWordBits);
+      b[2 * p + 1] = _mm512_loadu_si512(panels + p * panel_stride + w * kWordBits + 16);
+    }
+    for (int r = 0; r < R; ++r) {
+      const __m512i a = _mm512_set1_epi32(x[r * x_stride + w]);
+      for (int c = 0; c < 2 * P; ++c)
+        acc[r][c] = _mm512_add_epi32(acc[r][c], _mm512_popcnt_epi32(_mm512_xor_si512(a, b[c])));
+    }
+  }
+  const __m512i total = _mm512_set1_epi32(static_cast<int32_t>(size));
+#pragma GCC unroll 8  // indices known at compile time keep the accumulators in registers
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      emit(r, p,
+           IntLanes{_mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p], 1)),
+                    _mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p + 1], 1))});
+}
+
+// A row of words to running parities, in place or not: a prefix XOR in log steps, 16 words each.
+inline void running_parities(const int32_t* from, int64_t words, int32_t* to) {
+  const __m512i zero = _mm512_setzero_si512(), highest = _mm512_set1_epi32(15);
+  __m512i before = zero;
+  const auto next = [&](__m512i v) {
+    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 15));
+    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 14));
+    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 12));
+    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 8));
+    v = _mm512_xor_si512(v, before);
+    before = _mm512_permutexvar_epi32(highest, v);
+    return v;
+  };
+  int64_t w = 0;
+  for (; w + 16 <= words; w += 16) _mm512_storeu_si512(to + w, next(_mm512_loadu_si512(from + w)));
+  if (w < words) {
+    const auto rest = static_cast<__mmask16>((1 << (words - w)) - 1);
+    _mm512_mask_storeu_epi32(to + w, rest, next(_mm512_maskz_loadu_epi32(rest, from + w)));
+  }
+}
+
+// A tile of R rows by C vectors of 16 outputs in parity_dots.
+template <int R, int C>
+struct ParityTile {
+  const int32_t* x;
+  int64_t x_stride;
+  const int32_t* panels;
+  int64_t panel_stride;
+  __m512i carries[R][C];  // popcounts so far
+
+  inline __m512i load(int c, int64_t w) const {
+    return _mm512_loadu_si512(panels + c / 2 * panel_stride + w * kWordBits + c % 2 * 16);
+  }
+  inline __m512i broadcast(int r, int64_t w) const {
+    return _mm512_set1_epi32(x[r * x_stride + w]);
+  }
+
+  // Adds words w and w + 1 to what ends with the parities `from`, or begins with them if kFirst;
+  // leaves the new parities in `to`. Taking two arrays in turn spares the copies one would need.
+  template <bool kFirst>
+  inline void add_pair(int64_t w, const __m512i (&from)[R][C], __m512i (&to)[R][C]) {
+    __m512i b0[C], b1[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      b0[c] = load(c, w);
+      b1[c] = load(c, w + 1);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512i a0 = broadcast(r, w), a1 = broadcast(r, w + 1);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        const __m512i middle = _mm512_xor_si512(a0, b0[c]);
+        to[r][c] = _mm512_xor_si512(a1, b1[c]);
+        if constexpr (kFirst) {
+          carries[r][c] = _mm512_popcnt_epi32(_mm512_andnot_si512(to[r][c], middle));
+        } else {
+          // 0x74 is (from & ~middle) | (middle & ~to).
+          const __m512i carry = _mm512_ternarylogic_epi32(from[r][c], middle, to[r][c], 0x74);
+          carries[r][c] = _mm512_add_epi32(carries[r][c], _mm512_popcnt_epi32(carry));
+        }
+        asm volatile("" : "+v"(carries[r][c]), "+v"(to[r][c]));  // or GCC reorders until it spills
+      }
+    }
+  }
+  inline void add_last(int64_t w, __m512i (&parity)[R][C]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        const __m512i next = _mm512_xor_si512(broadcast(r, w), load(c, w));
+        const __m512i carry = _mm512_andnot_si512(next, parity[r][c]);
+        carries[r][c] = _mm512_add_epi32(carries[r][c], _mm512_popcnt_epi32(carry));
+        parity[r][c] = next;
+      }
+    }
+  }
+  inline void clear(__m512i (&parity)[R][C]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) carries[r][c] = parity[r][c] = _mm512_setzero_si512();
+  }
+};
+
+// Calls emit(r, p, dot) with the 32 products still in registers; operands are running parities.
+template <int R, int P, class Emit>
+inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
+                        int64_t size, const Emit& emit) {
+  constexpr int C = 2 * P;
+  ParityTile<R, C> tile{x, x_stride, panels, words * kWordBits, {}};
+  __m512i parity[R][C], other[R][C];
+  int64_t w = 0;
+  if (words >= 4) {
+    tile.template add_pair<true>(0, parity, other);
+    tile.template add_pair<false>(2, other, parity);
+    for (w = 4; w + 4 <= words; w += 4) {
+      tile.template add_pair<false>(w, parity, other);
+      tile.template add_pair<false>(w + 2, other, parity);
+    }
+  } else if (words >= 2) {
+    tile.template add_pair<true>(0, other, parity);
+    w = 2;
+  } else {
+    tile.clear(parity);
+  }
+  for (; w < words; ++w) tile.add_last(w, parity);
+  const __m512i total = _mm512_set1_epi32(static_cast<int32_t>(size));
+  const auto dot = [&](int r, int c) {  // sums instead of shifts: every vector port takes them
+    __m512i count = _mm512_add_epi32(tile.carries[r][c], tile.carries[r][c]);
+    count = _mm512_add_epi32(count, _mm512_popcnt_epi32(parity[r][c]));
+    return _mm512_sub_epi32(_mm512_sub_epi32(total, count), count);
+  };
+#pragma GCC unroll 8  // indices known at compile time keep all arrays in registers
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) emit(r, p, IntLanes{dot(r, 2 * p), dot(r, 2 * p + 1)});
+}
+
+}  // namespace bitgnn::cpu::avx512

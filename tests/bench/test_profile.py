@@ -1,0 +1,92 @@
+"""The profile: the machine's own rates, a quick run's record, and what a missing compiler does."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from bitgnn.bench import ceilings as ceilings_module
+from bitgnn.bench.ceilings import OPERATIONS, Ceilings, CeilingsError, compiler
+from bitgnn.bench.command import profile_main
+from bitgnn.bench.profile import faults_per_call, timings
+from bitgnn.bench.tables import profile_table
+
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def ceilings():
+    return Ceilings()
+
+
+@needs_compiler
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_writes_fill_whole_cache_lines(ceilings, threads, stream):
+    out = torch.zeros(100)
+    if out.data_ptr() % 64:
+        pytest.skip("the allocator aligns to less than a cache line")
+    ceilings.write(threads, out, stream=stream)()
+    assert out[:96].tolist() == [96.0] * 96
+    assert out[96:].tolist() == [0.0] * 4
+    with pytest.raises(ValueError, match="aligned to 64 bytes"):
+        ceilings.write(threads, out[1:], stream=stream)
+
+
+@needs_compiler
+def test_every_function_runs(ceilings):
+    names = OPERATIONS if ceilings.vector_bits else ["dependent_adds"]
+    indices = torch.randint(0, 50, (200,), dtype=torch.int32)
+    table = torch.zeros(50, 4, dtype=torch.int32)
+    functions = {name: ceilings.operations(name, 2, 10) for name in names}
+    functions["read"] = ceilings.read(2, indices)
+    functions["gather"] = ceilings.gather(2, indices, table)
+    times, record = timings(functions, repeats=7, warmup=1)
+    assert set(record) == set(functions)
+    calls = times["read"].calls
+    assert calls % functions["read"].times == 0  # times are those of one turn
+
+
+def test_fresh_pages_are_counted():
+    megabytes = 64
+    pages = faults_per_call(lambda: torch.zeros(megabytes << 18))
+    assert pages >= megabytes / 2  # one a huge page at least
+    kept = torch.zeros(megabytes << 18)
+    assert faults_per_call(lambda: kept.fill_(1.0)) < pages
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_quick_run_leaves_a_record_that_the_table_shows(tmp_path):
+    output = tmp_path / "profile.json"
+    threads = torch.get_num_threads()
+    try:
+        status = profile_main(["--quick", "--repeats", "7", "--output", str(output)])
+    finally:
+        torch.set_num_threads(threads)
+    assert status == 0
+    record = json.loads(output.read_text())
+    assert len(record["figures"]) == 4
+    for figure in record["figures"]:
+        assert figure["ratio"] > 0
+    table = profile_table(record)
+    assert all(figure["name"] in table for figure in record["figures"])
+    assert "GHz" in table
+    assert "1: product, 2 threads" in table
+
+
+def test_a_missing_compiler_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ceilings_module.shutil, "which", lambda command: None)
+    with pytest.raises(CeilingsError, match=r"no C\+\+ compiler found: install g\+\+ or clang"):
+        compiler()
+    assert profile_main(["--quick", "--output", str(tmp_path / "profile.json")]) == 1
+    assert "no C++ compiler found" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_compiler
+def test_a_failing_compiler_is_quoted(monkeypatch):
+    monkeypatch.setattr(ceilings_module, "FLAGS", ("--no-such-flag",))
+    with pytest.raises(CeilingsError, match=r"--no-such-flag.* failed"):
+        Ceilings()
