@@ -1,0 +1,107 @@
+// Products of float activations with packed weights: one pass where the weights fit a block.
+#include "bitgnn/cuda/bmm_packing.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "bitgnn/cuda/bmm_packing.cuh"
+
+namespace bitgnn::cuda {
+namespace {
+
+constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
+constexpr int64_t kMaxColumns = 1 << 14;     // likewise
+constexpr int64_t kSharedBytes = 88 * 1024;  // of a block; beyond, two passes are as fast
+constexpr int64_t kTurnsForLargeTiles = 6;   // a multiprocessor
+
+// Element types that are rare as activations share one shape of tile.
+template <class T>
+constexpr bool kCommon = !std::is_same_v<T, double> && !std::is_same_v<T, uint8_t>;
+
+// Rows a turn, by the words of a row and the rows there are.
+int tile_rows(const BmmArgs& args, const Context& context) {
+  const int64_t words = words_for(args.size);
+  if (words < 4) return 128;
+  // Few rows take small tiles, so that every multiprocessor has some.
+  return words >= 8 && args.rows < kTurnsForLargeTiles * 32 * context.device.sm_count ? 16 : 64;
+}
+
+bool fits(const BmmArgs& args, const Context& context) {
+  const int capability = context.device.capability;
+  if (capability < 80 || capability >= 100) return false;  // no 1-bit products of its own
+  const bool rare = args.pack->type == FloatType::kFloat64 || args.pack->type == FloatType::kUInt8;
+  const int64_t words = words_for(args.size);
+  if (words < (rare ? 4 : 1) || words > kMaxWords || args.out_features > kMaxColumns) return false;
+  return packing_layout(args, tile_rows(args, context)).bytes() <=
+         std::min<int64_t>(kSharedBytes, context.device.shared_bytes);
+}
+
+template <int kRows, int kWords, PackingMode kMode, class T>
+cudaError_t launch_tile(const BmmArgs& args, const Context& context) {
+  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  return launch_bmm_packing<kRows, kWords, kMode>(source, args, tile_rows(args, context), context);
+}
+
+template <PackingMode kMode, class T>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  if constexpr (kCommon<T>) {
+    const int64_t words = words_for(args.size);
+    if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
+    if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
+    if (tile_rows(args, context) == 16) return launch_tile<2, 8, kMode, T>(args, context);
+  }
+  return launch_tile<4, 4, kMode, T>(args, context);
+}
+
+template <class T>
+cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
+  switch (packing_mode(args)) {
+    case PackingMode::kCompared:
+      return launch<PackingMode::kCompared, T>(args, context);
+    case PackingMode::kValues:
+      return launch<PackingMode::kValues, T>(args, context);
+    default:
+      return launch<PackingMode::kScaled, T>(args, context);
+  }
+}
+
+// Packs into the workspace, then multiplies.
+cudaError_t bmm_in_two_passes(const BmmArgs& args, const Context& context) {
+  const int64_t words = words_for(args.size);
+  PackArgs packing = *args.pack;
+  packing.words =
+      static_cast<int32_t*>(context.workspace.take(static_cast<size_t>(args.rows * words) * 4));
+  packing.scale = args.packed_scale ? static_cast<float*>(context.workspace.take(
+                                          static_cast<size_t>(args.rows) * sizeof(float)))
+                                    : nullptr;
+  const cudaError_t error = pack(packing, args.rows, context);
+  if (error != cudaSuccess) return error;
+  BmmArgs product = args;
+  product.x = packing.words;
+  product.pack = nullptr;
+  product.packed_scale = false;
+  if (packing.scale != nullptr) product.row_scale = packing.scale;
+  return bmm(product, context);
+}
+
+}  // namespace
+
+cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
+  if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
+  if (!fits(args, context)) return bmm_in_two_passes(args, context);
+  switch (args.pack->type) {
+    case FloatType::kFloat32:
+      return launch_typed<float>(args, context);
+    case FloatType::kFloat64:
+      return launch_typed<double>(args, context);
+    case FloatType::kFloat16:
+      return launch_typed<__half>(args, context);
+    case FloatType::kBFloat16:
+      return launch_typed<__nv_bfloat16>(args, context);
+    case FloatType::kUInt8:
+      return launch_typed<uint8_t>(args, context);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace bitgnn::cuda

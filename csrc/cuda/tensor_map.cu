@@ -1,0 +1,35 @@
+// Encodes tensor maps through the driver's entry point, which the runtime finds.
+#include "bitgnn/cuda/tensor_map.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+EncodeTiled find_encoder() {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                              12000, cudaEnableDefault, &result);
+  if (status != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<EncodeTiled>(found);
+}
+
+}  // namespace
+
+cudaError_t encode_rows(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
+                        int box_rows) {
+  static const EncodeTiled encode = find_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(words), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(words) * sizeof(int32_t)};
+  const cuuint32_t box[2] = {32, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 2, const_cast<int32_t*>(from), sizes, strides,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace bitgnn::cuda

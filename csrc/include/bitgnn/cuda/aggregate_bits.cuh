@@ -1,0 +1,63 @@
+// Neighbours of a row in CSR order as a source of aggregate_rows, and their table's padding.
+#pragma once
+
+#include "bitgnn/cuda/aggregate_rows.cuh"
+
+namespace bitgnn::cuda {
+
+// Lanes read neighbours in turn, kBatch of them in flight.
+struct CsrRows {
+  static constexpr int kUnitPlanes = 1;
+
+  AggregateArgs a;
+
+  __device__ __forceinline__ RowExtent extent(int64_t row) const {
+    const int64_t begin = row_pointer(a, row);
+    const int degree = static_cast<int>(row_pointer(a, row + 1) - begin);
+    return {begin, degree, degree};
+  }
+
+  template <int kBatch, int kWords, int kPlanes>
+  __device__ __forceinline__ void count(CountPlanes<kWords, kPlanes>& planes,
+                                        const RowExtent& extent, int first, int end, int stride,
+                                        int64_t first_word) const {
+    const int32_t* indices = a.indices + extent.begin;
+    const uint32_t* table = static_cast<const uint32_t*>(a.x) + first_word;
+    int32_t index[kBatch];
+    load_indices(index, indices, first, end, stride);
+    while (first < end) {
+      WordVector<kWords> x[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k)
+        x[k] = index[k] >= 0 ? load_words<kWords>(table + index[k] * a.x_stride)
+                             : WordVector<kWords>{};
+      // The next indices arrive while the rows do.
+      first += kBatch * stride;
+      load_indices(index, indices, first, end, stride);
+      planes.add(x);
+    }
+  }
+
+ private:
+  template <int kBatch>
+  static __device__ __forceinline__ void load_indices(int32_t (&index)[kBatch],
+                                                      const int32_t* indices, int first, int end,
+                                                      int stride) {
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int edge = first + k * stride;
+      index[k] = edge < end ? __ldg(indices + edge) : -1;
+    }
+  }
+};
+
+// Copies rows to a table [cols, pitch] with zeros behind each.
+static __global__ void pad_rows(const AggregateArgs a, int64_t pitch, uint32_t* table) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= a.cols * pitch) return;
+  const int64_t row = i / pitch, word = i % pitch;
+  table[i] =
+      word < words_for(a.features) ? static_cast<const uint32_t*>(a.x)[row * a.x_stride + word] : 0;
+}
+
+}  // namespace bitgnn::cuda
