@@ -130,8 +130,8 @@ def _cases(
                 check=right,
                 details={"nodes": n, "edges": graph.num_edges},
             )
+        yield from _layout_cases(graph, adjacency, bits)
         if width == WIDTHS[0]:
-            yield from _layout_cases(graph, adjacency, bits)
             yield from _dense_cases(graph, adjacency, matrix, x, goals, ceilings)
     yield from _integer_cases(graph, adjacency, matrix, goals, ceilings)
 

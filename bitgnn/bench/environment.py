@@ -65,11 +65,12 @@ def _busy_percent() -> float | None:
 def environment() -> dict[str, Any]:
     """A JSON-ready record of the machine, the software and the moment.
 
-    The commit and its ``dirty`` flag are those of the current directory; outside a git repository
-    the commit is what the environment variable BITGNN_COMMIT says, and the flag None.
+    The commit is what the environment variable BITGNN_COMMIT says, for trees copied without their
+    repository; else it and its ``dirty`` flag are those of the current directory, None outside one.
     ``busy_percent`` is how busy all cores are with others' work, measured while this process
     sleeps for half a second; None without psutil (extra ``bench``).
     """
+    named = os.environ.get("BITGNN_COMMIT")
     changes = _git("status", "--porcelain", "--", ".", *GENERATED)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -83,6 +84,6 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: package_version(name) for name in PACKAGES},
-        "commit": _git("rev-parse", "HEAD") or os.environ.get("BITGNN_COMMIT"),
-        "dirty": None if changes is None else bool(changes),
+        "commit": named or _git("rev-parse", "HEAD"),
+        "dirty": None if named or changes is None else bool(changes),
     }

@@ -9,6 +9,7 @@ from bitgnn.bench.cuda_cases import CudaCase, Goal
 from bitgnn.bench.cuda_ceilings import Ceilings, measure_ceilings
 from bitgnn.bench.cuda_check import read_report
 from bitgnn.bench.cuda_graphs import bit_ceiling
+from bitgnn.bench.cuda_profile import read_kernels, split_cases
 from bitgnn.bench.report import fraction_chart
 from bitgnn.bench.tables import cuda_operators_table
 from bitgnn.bench.timing import Timing
@@ -150,3 +151,28 @@ def test_report_of_a_test_run(tmp_path: Path):
         "skipped_because": {"no second device": 1},
         "failures": ["t::bad"],
     }
+
+
+def test_profiles_are_split_by_case():
+    header = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    rows = [
+        ("0", "vectorized_elementwise_kernel(int)", "Duration", "us", "1"),
+        ("1", "count(Args)", "Duration", "us", "250"),
+        ("1", "count(Args)", "Registers Per Thread", "", "64"),
+        ("2", "merge(Args)", "Duration", "us", "150"),
+        ("3", "vectorized_elementwise_kernel(int)", "Duration", "us", "1"),
+        ("4", "multiply(Args)", "Duration", "us", "6"),
+    ]
+    text = (
+        "==PROF== something\n"
+        + header
+        + "".join(
+            f'"{i}","{kernel}","S","{name}","{unit}","{value}"\n'
+            for i, kernel, name, unit, value in rows
+        )
+    )
+    first, second = split_cases(read_kernels(text))
+    assert [kernel["kernel"] for kernel in first] == ["count", "merge"]
+    assert first[0]["metrics"] == {"Duration [us]": "250", "Registers Per Thread": "64"}
+    assert [kernel["kernel"] for kernel in second] == ["multiply"]
+    assert split_cases(read_kernels("no table")) == []
