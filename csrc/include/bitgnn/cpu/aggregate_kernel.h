@@ -103,9 +103,9 @@ class CountBounds {
 
 // Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
 template <class B>
-BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes, int count,
-                          int bound_planes, int64_t first_word, int64_t words,
-                          typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
+BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes,
+                                 int count, int bound_planes, int64_t first_word, int64_t words,
+                                 typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
   const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
   if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
     // scale * (2 count - degree) >= 0 without leaving the bits.

@@ -57,8 +57,8 @@ inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, in
 // Leaves bit p of every count in planes[p] and returns the number of planes, the bit length of
 // the degree; edges [begin, end). Rows of edges below `prefetch_end` are fetched ahead of use.
 template <class B, class Index>
-BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin, int64_t end,
-                      int64_t prefetch_end, B* planes) {
+BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
+                             int64_t end, int64_t prefetch_end, B* planes) {
   static const int32_t kZeros[16] = {};
   constexpr int64_t kAhead = 24;
   const int64_t degree = end - begin;
