@@ -179,7 +179,7 @@ def fraction_chart(path: str | Path, entries: Sequence[tuple[str, float, str]], 
     axes.invert_yaxis()
     axes.margins(x=0.08, y=0.02)
     axes.set_xlabel("part of the ceiling reached")
-    axes.set_title(title, fontsize=10)
+    figure.suptitle(title, fontsize=10)  # centred on the figure: the labels take half of it
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     axes.legend(unique.values(), unique.keys(), title="bound by", fontsize=8)

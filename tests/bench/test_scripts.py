@@ -60,6 +60,14 @@ def test_bad_arguments(tmp_path, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_no_cuda_device_is_one_clear_error(tmp_path):
+    done = run("bench_ops.py", "--device", "cuda", folder=tmp_path)
+    assert done.returncode == 2
+    assert "--device cuda: torch sees no CUDA device" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_forms_of_the_baseline_agree():
     scores = [forward() for forward in baselines(synthetic_task()).values()]
     for other in scores[1:]:
