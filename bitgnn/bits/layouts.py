@@ -11,7 +11,8 @@ TILE = 4
 MAX_BLOCK_SIZE = 65536
 """Columns that a 16-bit local index can tell apart."""
 
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
+"""Largest number that layouts keep in 32 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ def row_pointer(rows: Tensor, num_rows: int) -> Tensor:
 
 def pointer_dtype(num_edges: int) -> torch.dtype:
     """Smallest dtype that counts ``num_edges`` edges."""
-    return torch.int32 if num_edges <= _INT32_MAX else torch.int64
+    return torch.int32 if num_edges <= INT32_MAX else torch.int64
 
 
 def row_indices(rowptr: Tensor) -> Tensor:

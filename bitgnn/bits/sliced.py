@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bitgnn.bits.layouts import as_int16, row_indices
+from bitgnn._checks import check_value
+from bitgnn.bits.layouts import INT32_MAX, as_int16, row_indices
 
 LANES = 32
 """Items of a group; a GPU's warp takes one each."""
@@ -93,7 +94,11 @@ def _offsets(counts: Tensor) -> Tensor:
 def build_sliced(
     rowptr: Tensor, indices: Tensor, num_cols: int, max_slice_size: int
 ) -> SlicedLayout:
-    """Slices of at most ``max_slice_size`` columns, about equal in size."""
+    """Slices of at most ``max_slice_size`` columns, about equal in size.
+
+    Raises:
+        ValueError: the places of all items exceed what 32-bit numbers can tell apart.
+    """
     num_rows = len(rowptr) - 1
     num_slices = max(1, -(-num_cols // max_slice_size))
     size = max(1, -(-num_cols // num_slices))
@@ -105,6 +110,13 @@ def build_sliced(
     pieces = (counts + ITEM_EDGES - 1) // ITEM_EDGES
     first_item = _offsets(pieces)
     items = _Items(counts, pieces, first_item, num_rows, num_slices)
+    check_value(
+        2 * items.places <= INT32_MAX and int(items.group_steps[-1]) <= INT32_MAX,
+        lambda: (
+            f"BitAdjacency.sliced: the pattern must need at most {INT32_MAX // 2} places, got "
+            f"{items.places}; layout 'csr' has no such limit"
+        ),
+    )
     order = torch.argsort(segment, stable=True)
     segment = segment[order]
     local = (indices % size)[order]

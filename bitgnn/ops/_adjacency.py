@@ -71,12 +71,23 @@ def default_layout(x: BitTensor, adjacency: BitAdjacency) -> str:
     csr, sliced = expected_microseconds(rows, slices, adjacency.nnz, words)
     if words <= NARROW_WORDS or csr <= sliced:
         return "csr"
+    if expected_items(rows, slices, adjacency.nnz) > MAX_ITEMS:
+        return "csr"
     can_build = not (torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing())
     return "sliced" if can_build or adjacency.has_sliced() else "csr"
 
 
+MAX_ITEMS = 2**31 // 8
+"""Items whose places 32-bit numbers tell apart, with room for the error of the estimate."""
+
 NARROW_WORDS = 2
 """Rows of at most so many words take half of what a slice reads at a time: CSR is faster."""
+
+
+def expected_items(rows: int, slices: int, edges: int) -> float:
+    """Shares of rows in slices that hold a neighbour, large ones cut; columns being random."""
+    shares = max(1, rows * slices)
+    return shares * (1.0 - math.exp(-edges / shares)) + edges / (2 * ITEM_EDGES)
 
 
 def expected_microseconds(rows: int, slices: int, edges: int, words: int) -> tuple[float, float]:
@@ -86,8 +97,7 @@ def expected_microseconds(rows: int, slices: int, edges: int, words: int) -> tup
     rate. Slices gather pieces of four words out of shared memory, and pay for each item, a row's
     share of a slice, whose count goes through memory.
     """
-    places = max(1, rows * slices)
-    items = places * (1.0 - math.exp(-edges / places)) + edges / (2 * ITEM_EDGES)
+    items = expected_items(rows, slices, edges)
     sliced = 22.0 + -(-words // 4) * (1.4e-6 * edges + 55e-6 * items)
     per_edge = 7.6e-6 if words <= 4 else 12e-6 if words <= 8 else 16e-6 * -(-words // 16)
     return 6.0 + per_edge * edges, sliced

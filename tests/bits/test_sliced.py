@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitgnn import BitAdjacency
+from bitgnn.bits import sliced
 from bitgnn.bits.sliced import ITEM_EDGES, LANES, SMALL_ITEM_EDGES, STEP, default_slice_size
 from bitgnn.ops.reference._sums import slice_edges
 
@@ -96,3 +97,11 @@ def test_kept_after_the_first_call():
 def test_wrong_slice_sizes(size):
     with pytest.raises(ValueError, match=rf"max_slice_size must lie in \[1, 65535\], got {size}"):
         random_adjacency(5, 5, 9, 0).sliced(size)
+
+
+def test_more_places_than_32_bits_tell_apart(monkeypatch):
+    monkeypatch.setattr(sliced, "INT32_MAX", 200)
+    adjacency = random_adjacency(40, 40, 300, 0)
+    with pytest.raises(ValueError, match="must need at most 100 places, got"):
+        adjacency.sliced(10)
+    assert not adjacency._sliced
