@@ -78,9 +78,21 @@ def run_case(case: Case, **timing: Any) -> dict[str, Any]:
 
 
 def run_cases(
-    cases: Iterable[Case | Skipped], progress: Callable[[str], None] = print, **timing: Any
+    cases: Iterable[Any],
+    progress: Callable[[str], None] = print,
+    *,
+    run: Callable[..., dict[str, Any]] = run_case,
+    describe: Callable[[dict[str, Any]], str] | None = None,
+    **timing: Any,
 ) -> dict[str, list[dict[str, Any]]]:
     """Runs cases one after the other, dropping each case's data before the next is made.
+
+    Args:
+        cases: Cases that ``run`` takes, and :class:`Skipped` ones.
+        progress: Gets a line for each case.
+        run: Makes the record of a case.
+        describe: Makes a record's line; None takes that of :func:`run_case`'s records.
+        **timing: Arguments of ``run``.
 
     Returns:
         ``{"results": [...], "skipped": [...]}``.
@@ -92,12 +104,16 @@ def run_cases(
             progress(f"{case.group}: {case.name}: skipped, {case.reason}")
             skipped.append({"group": case.group, "name": case.name, "reason": case.reason})
             continue
-        record = run_case(case, **timing)
-        noisy = any(t["noisy"] for t in [record["ours"], *record["baselines"].values()])
-        progress(
-            f"{case.group}: {case.name}: {record['ratio']:.2f}x {record['best_baseline']}"
-            + (f" (target {case.target:g})" if case.target is not None else "")
-            + (" [noisy]" if noisy else "")
-        )
+        record = run(case, **timing)
+        progress((describe or _line)(record))
         results.append(record)
     return {"results": results, "skipped": skipped}
+
+
+def _line(record: dict[str, Any]) -> str:
+    noisy = any(t["noisy"] for t in [record["ours"], *record["baselines"].values()])
+    return (
+        f"{record['group']}: {record['name']}: {record['ratio']:.2f}x {record['best_baseline']}"
+        + (f" (target {record['target']:g})" if record["target"] is not None else "")
+        + (" [noisy]" if noisy else "")
+    )

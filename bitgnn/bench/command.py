@@ -122,7 +122,13 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
         cuda_operators.dense_cases(sizes, ceilings),
         cuda_graphs.graph_cases(ceilings, arguments.data_root, arguments.quick),
     ):
-        for key, entries in cuda_cases.run_cases(cases, repeats=arguments.repeats).items():
+        done = run_cases(
+            cases,
+            run=cuda_cases.run_case,
+            describe=cuda_cases.describe,
+            repeats=arguments.repeats,
+        )
+        for key, entries in done.items():
             body[key] += entries
         found = record("ops_cuda", arguments, **body, ceilings=ceilings.entries)
         write_json(arguments.output, found)

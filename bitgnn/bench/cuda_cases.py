@@ -1,12 +1,12 @@
-"""What a CUDA benchmark compares, with goals and ceilings, and the loop that times many cases."""
+"""What a CUDA benchmark compares, with goals and ceilings, and the record of one comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitgnn.bench.cases import Skipped, ratio
+from bitgnn.bench.cases import ratio
 from bitgnn.bench.cuda_timing import compare_on_cuda
 from bitgnn.bench.timing import Timing
 
@@ -110,28 +110,8 @@ def _reached(
     return ratio(ours, baselines[goal.baseline or best]) / goal.value
 
 
-def run_cases(
-    cases: Iterable[CudaCase | Skipped], progress: Callable[[str], None] = print, **timing: Any
-) -> dict[str, list[dict[str, Any]]]:
-    """Runs cases one after the other, dropping each case's data before the next is made.
-
-    Returns:
-        ``{"results": [...], "skipped": [...]}``.
-    """
-    results: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
-    for case in cases:
-        if isinstance(case, Skipped):
-            progress(f"{case.group}: {case.name}: skipped, {case.reason}")
-            skipped.append({"group": case.group, "name": case.name, "reason": case.reason})
-            continue
-        record = run_case(case, **timing)
-        progress(_line(record))
-        results.append(record)
-    return {"results": results, "skipped": skipped}
-
-
-def _line(record: Mapping[str, Any]) -> str:
+def describe(record: Mapping[str, Any]) -> str:
+    """One line of a record for the terminal."""
     parts = [f"{record['group']}: {record['name']}: {record['ours']['median'] * 1e6:.2f} us"]
     if record["best_baseline"] is not None:
         parts.append(f"{record['ratio']:.2f}x {record['best_baseline']}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bitgnn.bench import cuda_cases
+from bitgnn.bench.cases import Skipped, run_cases
 from bitgnn.bench.cuda_cases import CudaCase, Goal
 from bitgnn.bench.cuda_ceilings import Ceilings, measure_ceilings
 from bitgnn.bench.cuda_check import read_report
@@ -105,6 +106,22 @@ def test_goals(goal, reached, monkeypatch):
     assert found["ratio"] == pytest.approx(2.0)
     assert found["rate"] == pytest.approx(2e12)
     assert found["ceiling_fraction"] == pytest.approx(0.5)
+
+
+def test_a_run_describes_each_case_and_names_the_skipped(monkeypatch):
+    found = record(Goal("seconds", 1e-3), monkeypatch)
+    lines = []
+    body = run_cases(
+        [object(), Skipped("BSpMM", "flickr", "no file")],
+        lines.append,
+        run=lambda case: found,
+        describe=cuda_cases.describe,
+    )
+    assert body["results"] == [found]
+    assert lines == [
+        "BMM: case: 2000.00 us, 2.00x fast, 50% of the ceiling, 50% of the goal",
+        "BSpMM: flickr: skipped, no file",
+    ]
 
 
 def test_wrong_results_are_not_timed(monkeypatch):
