@@ -58,6 +58,32 @@ def cuda_operators_table(record: Record) -> str:
     return f"{environment_line(record)}\n\n{markdown_table(header, rows)}{_skipped(record)}"
 
 
+PROFILE_COLUMNS = {
+    "time, ns": "Duration [ns]",
+    "compute": "Compute (SM) Throughput [%]",
+    "L1 and shared memory": "L1/TEX Cache Throughput [%]",
+    "L2": "L2 Cache Throughput [%]",
+    "DRAM": "DRAM Throughput [%]",
+    "warps resident": "Achieved Occupancy [%]",
+}
+
+
+def cuda_profile_table(record: Record) -> str:
+    """Markdown of a record of ``bitgnn.bench.cuda_profile``: one row a kernel, use in per cent."""
+    rows = [
+        [case["name"], kernel["kernel"].split("::")[1].split("<")[0]]
+        + [kernel["metrics"].get(metric, "") for metric in PROFILE_COLUMNS.values()]
+        for case in record["cases"]
+        for kernel in case["kernels"]
+    ]
+    header = ["operator", "kernel", *PROFILE_COLUMNS]
+    machine = record["environment"]
+    line = (
+        f"{machine['gpu']}, commit {(machine['commit'] or 'unknown')[:10]}, {machine['date'][:10]}"
+    )
+    return f"{line}; use of each unit in per cent.\n\n{markdown_table(header, rows)}"
+
+
 def _goal(result: Record) -> str:
     """The figure to reach in its own unit, and how much of it was reached."""
     goal = result["goal"]
@@ -180,6 +206,7 @@ def _skipped(record: Record) -> str:
 TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "ops": ("ops.json", lambda records: operators_table(records[0])),
     "ops_cuda": ("ops_cuda.json", lambda records: cuda_operators_table(records[0])),
+    "profile_cuda": ("profile_cuda.json", lambda records: cuda_profile_table(records[0])),
     "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "accuracy": ("accuracy_*.json", accuracy_table),

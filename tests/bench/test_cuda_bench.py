@@ -12,7 +12,7 @@ from bitgnn.bench.cuda_check import read_report
 from bitgnn.bench.cuda_graphs import bit_ceiling
 from bitgnn.bench.cuda_profile import read_kernels, split_cases
 from bitgnn.bench.report import fraction_chart
-from bitgnn.bench.tables import cuda_operators_table
+from bitgnn.bench.tables import cuda_operators_table, cuda_profile_table
 from bitgnn.bench.timing import Timing
 
 ENTRIES = [
@@ -193,3 +193,24 @@ def test_profiles_are_split_by_case():
     assert first[0]["metrics"] == {"Duration [us]": "250", "Registers Per Thread": "64"}
     assert [kernel["kernel"] for kernel in second] == ["multiply"]
     assert split_cases(read_kernels("no table")) == []
+
+
+def test_profile_table_has_a_row_for_each_kernel():
+    metrics = {"Duration [ns]": "6,688", "L2 Cache Throughput [%]": "12.62"}
+    text = cuda_profile_table(
+        {
+            "environment": {"gpu": "A GPU", "commit": None, "date": "2026-01-01T00:00"},
+            "cases": [
+                {
+                    "name": "BMM",
+                    "kernels": [
+                        {"kernel": "bitgnn::counts", "metrics": {}},
+                        {"kernel": "void bitgnn::wgmma<0>", "metrics": metrics},
+                    ],
+                }
+            ],
+        }
+    )
+    assert "A GPU, commit unknown, 2026-01-01" in text
+    assert "| BMM | counts |" in text
+    assert "| BMM | wgmma | 6,688 |  |  | 12.62 |  |  |" in text
