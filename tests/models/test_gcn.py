@@ -5,20 +5,8 @@ import torch
 from torch.nn import functional
 
 from bitgnn.models import GCN
-from bitgnn.models.gcn import layer_letters
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
-
-
-def test_presets():
-    assert layer_letters("full", 2) == ["FBF+FBF", "FBF+FBF"]
-    assert layer_letters("bin", 3) == ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
-    # One layer has no boundary to put bits on, and its scores need the scale.
-    assert layer_letters("bin", 1) == ["FBF+FBF"]
-    with pytest.raises(ValueError, match="must be 'fp32', 'full' or 'bin', got 'half'"):
-        layer_letters("half", 2)
-    with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
-        layer_letters("bin", 0)
 
 
 def test_fp32_is_two_pyg_layers_with_relu():

@@ -1,0 +1,115 @@
+"""What the models share: one precision a layer, copies in another precision, input checks."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, fx, nn
+
+from bitgnn.models.precisions import Precision, describe_precision, layer_precisions
+from bitgnn.nn import LayerPrecision
+
+__all__ = ["NodeModel"]
+
+Model = TypeVar("Model", bound="NodeModel")
+
+
+class NodeModel(nn.Module):
+    """Base of the models for node classification.
+
+    Args:
+        arguments: the subclass's constructor arguments by name, from which
+            :meth:`with_precision` builds copies; ``in_channels``, ``hidden_channels``,
+            ``out_channels``, ``precision`` and ``dropout`` are among them.
+        num_layers: number of graph layers.
+        layer_options: see :func:`~bitgnn.models.precisions.layer_precisions`.
+        gives_scores: the output of the last layer of ``convs`` are the class scores.
+
+    Attributes:
+        precision: name or letters of the precision, as one string.
+        precisions: letters and options of each layer.
+        convs: the graph layers.
+
+    Raises:
+        TypeError: an unknown layer option.
+        ValueError: an impossible precision, a size below 1 or ``dropout`` outside [0, 1).
+    """
+
+    convs: nn.ModuleList
+
+    def __init__(
+        self,
+        arguments: dict[str, Any],
+        num_layers: int,
+        layer_options: dict[str, Any],
+        gives_scores: bool = True,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        for size in ("in_channels", "hidden_channels", "out_channels"):
+            if arguments[size] < 1:
+                raise ValueError(f"{name}: {size} must be at least 1, got {arguments[size]}")
+        if not 0.0 <= arguments["dropout"] < 1.0:
+            raise ValueError(f"{name}: dropout must be in [0, 1), got {arguments['dropout']}")
+        precision: Precision = arguments["precision"]
+        self.precisions: tuple[LayerPrecision, ...] = layer_precisions(
+            precision, num_layers, layer_options, owner=name, gives_scores=gives_scores
+        )
+        self.precision = describe_precision(precision)
+        self.in_channels: int = arguments["in_channels"]
+        self.hidden_channels: int = arguments["hidden_channels"]
+        self.out_channels: int = arguments["out_channels"]
+        self.dropout: float = arguments["dropout"]
+        self.num_layers = num_layers
+        self._arguments = {**arguments, **layer_options}
+
+    def with_precision(self: Model, precision: Precision) -> Model:
+        """A copy with the same weights, biases and statistics in another precision.
+
+        Norms inside the layers exist only where there is a sign behind them: those that the copy
+        lacks are dropped, those that are new start afresh.
+
+        Args:
+            precision: see :func:`~bitgnn.models.precisions.layer_precisions`.
+
+        Raises:
+            ValueError: impossible precision.
+        """
+        copy = type(self)(**{**self._arguments, "precision": precision})
+        parameter = next(self.parameters())
+        copy.to(parameter.device, parameter.dtype)
+        copy.load_state_dict(self.state_dict(), strict=False)
+        return copy.train(self.training)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew and forget statistics of norms and cached graphs."""
+        for child in self.children():
+            for module in child if isinstance(child, nn.ModuleList) else [child]:
+                if hasattr(module, "reset_parameters"):
+                    module.reset_parameters()
+
+    def _check_features(self, x: Any) -> None:
+        """Refuse features of a wrong kind or shape; a trace has neither."""
+        if isinstance(x, fx.Proxy):
+            return
+        name = type(self).__name__
+        if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) != self.in_channels:
+            got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"{name}: x must be [N, {self.in_channels}], got {got}")
+        if not x.is_floating_point():
+            raise ValueError(f"{name}: x must be a floating-point tensor, got {x.dtype}")
+
+    def _refuse_edge_weight(self, edge_weight: Any) -> None:
+        """A mean over neighbours weighs them alike."""
+        if isinstance(edge_weight, torch.Tensor):
+            raise ValueError(
+                f"{type(self).__name__}: edge_weight must be None, since the mean over neighbours "
+                f"takes no weights, got a tensor {list(edge_weight.shape)}"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.hidden_channels}, "
+            f"{self.out_channels}, num_layers={self.num_layers}, precision={self.precision!r})"
+        )

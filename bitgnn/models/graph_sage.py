@@ -1,0 +1,103 @@
+"""GraphSAGE for node classification in full precision and in binary forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from bitgnn.models.base import NodeModel
+from bitgnn.models.precisions import Precision
+from bitgnn.models.sage_stack import run_sage_stack, sage_layers, standardized
+
+__all__ = ["GraphSAGE"]
+
+
+class GraphSAGE(NodeModel):
+    r"""Stack of :class:`bitgnn.nn.SAGEConv` with mean aggregation and a root term.
+
+    With :math:`s(x_i) = (x_i - \mathrm{mean}\,x_i) / (\mathrm{std}\,x_i + 10^{-4})` of a node:
+
+    * ``"fp32"``: :math:`h_i = \mathrm{ReLU}(W \cdot \mathrm{mean}_j x_j + W_r x_i + b)`, dropout,
+      and so on (Hamilton et al. 2017).
+    * ``"full"``: the same with :math:`s`, sign and binary weights in front of both products; means
+      are taken of floats (Bi-GCN, Wang et al. 2021).
+    * ``"bin"``: layers before the last take the mean of signs and return
+      :math:`\mathrm{sgn}(\mathrm{mean}_j\,\mathrm{sgn}(\cdot) + \text{root} + b)`. Bits go from
+      layer to layer, so there is no ReLU (every sign behind it would be +1) and no
+      standardisation (it changes no sign); dropout acts on the bits.
+    * letters, or one entry a layer: see :func:`~bitgnn.models.precisions.layer_precisions`; a
+      layer that returns floats is followed by ReLU and dropout, one that returns bits is not.
+
+    It runs on whole graphs and on the subgraphs of a sampler such as PyG's ``NeighborLoader``
+    alike: the same ``edge_index`` serves every layer, and the rows of interest are the caller's.
+
+    Args:
+        in_channels: features of a node.
+        hidden_channels: width of the hidden layers.
+        out_channels: classes.
+        num_layers: number of layers.
+        precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or one entry a layer.
+        dropout: probability of dropping a hidden activation.
+        input_norm: standardise each node's raw features in front of their sign.
+        bias: layers add a bias.
+        **layer_options: ``hidden_norm``, ``output_norm`` (``"batch"``: batch norm in front of the
+            signs), ``surrogate``, ``weight_gradient``, ``hardtanh`` of the binary layers, see
+            :class:`bitgnn.nn.LayerPrecision`.
+
+    Raises:
+        TypeError: unknown layer option.
+        ValueError: impossible precision, a size below 1, ``dropout`` outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        precision: Precision = "fp32",
+        dropout: float = 0.0,
+        input_norm: bool = True,
+        bias: bool = True,
+        **layer_options: Any,
+    ) -> None:
+        arguments = {
+            "in_channels": in_channels,
+            "hidden_channels": hidden_channels,
+            "out_channels": out_channels,
+            "num_layers": num_layers,
+            "precision": precision,
+            "dropout": dropout,
+            "input_norm": input_norm,
+            "bias": bias,
+        }
+        super().__init__(arguments, num_layers, layer_options)
+        self.precisions = standardized(self.precisions, input_norm=input_norm)
+        self.activation_dropout = nn.Dropout(dropout)
+        self.convs = sage_layers(
+            [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels],
+            self.precisions,
+            dropout=dropout,
+            bias=bias,
+            root_weight=True,
+        )
+
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: None = None) -> Tensor:
+        """Class scores of each node.
+
+        Args:
+            x: ``[N, in_channels]`` float features.
+            edge_index: graph in any form :class:`bitgnn.nn.SAGEConv` takes.
+            edge_weight: only None, here so that all models are called alike.
+
+        Returns:
+            ``[N, out_channels]`` float logits.
+
+        Raises:
+            ValueError: the number of features is not ``in_channels``, the graph does not fit, or
+                edge weights are given.
+        """
+        self._check_features(x)
+        self._refuse_edge_weight(edge_weight)
+        return run_sage_stack(self.convs, self.precisions, self.activation_dropout, x, edge_index)
