@@ -17,6 +17,8 @@ _transposed: weakref.WeakKeyDictionary[BitAdjacency, tuple[Tensor, Tensor]] = (
 )
 
 
+# A cache keyed by objects is nothing that a compiled graph could hold.
+@torch.compiler.disable
 def _transposed_pattern(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
     """Row pointer and indices of the transposed pattern, kept as long as ``adjacency`` lives."""
     pattern = _transposed.get(adjacency)
@@ -36,32 +38,33 @@ def _transposed_pattern(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
 class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, bias: Tensor | None, adjacency: BitAdjacency, use_col: bool
+        ctx: Any,
+        x: Tensor,
+        bias: Tensor | None,
+        rowptr: Tensor,
+        indices: Tensor,
+        row: Tensor | None,
+        col: Tensor | None,
+        back_rowptr: Tensor | None,
+        back_indices: Tensor | None,
     ) -> Tensor:
-        ctx.adjacency, ctx.use_col = adjacency, use_col
+        ctx.save_for_backward(row, col, back_rowptr, back_indices)
         out = torch.ops.bitgnn.bspmm_fbf(
-            x.float(),
-            adjacency.rowptr,
-            adjacency.indices,
-            adjacency.row,
-            adjacency.col if use_col else None,
-            None if bias is None else bias.float(),
+            x.float(), rowptr, indices, row, col, None if bias is None else bias.float()
         )
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        row, col, rowptr, indices = ctx.saved_tensors
         grad_x = grad_bias = None
-        adjacency = ctx.adjacency
         if ctx.needs_input_grad[0]:
-            rowptr, indices = _transposed_pattern(adjacency)
-            col = adjacency.col if ctx.use_col else None
             grad_x = torch.ops.bitgnn.bspmm_fbf(
-                grad.float().contiguous(), rowptr, indices, col, adjacency.row, None
+                grad.float().contiguous(), rowptr, indices, col, row, None
             ).to(grad.dtype)
         if ctx.needs_input_grad[1]:
             grad_bias = grad.sum(0)
-        return grad_x, grad_bias, None, None
+        return grad_x, grad_bias, None, None, None, None, None, None
 
 
 def aggregate(
@@ -82,11 +85,24 @@ def aggregate(
         ``[M, K]`` tensor of the dtype of ``x``.
 
     Raises:
-        ValueError: the rows of ``x`` are not the columns of ``adjacency``.
+        ValueError: the rows of ``x`` are not the columns of ``adjacency``, or both lie on different
+            devices.
     """
     if x.size(0) != adjacency.shape[1]:
         raise ValueError(
             f"aggregate: adjacency has {adjacency.shape[1]} columns, x has {x.size(0)} rows"
         )
-    out: Tensor = _Aggregate.apply(x.contiguous(), bias, adjacency, use_col)
+    if x.device != adjacency.device:
+        raise ValueError(f"aggregate: adjacency is on {adjacency.device}, x on {x.device}")
+    needs_transposed = torch.is_grad_enabled() and x.requires_grad
+    transposed = _transposed_pattern(adjacency) if needs_transposed else (None, None)
+    out: Tensor = _Aggregate.apply(
+        x.contiguous(),
+        bias,
+        adjacency.rowptr,
+        adjacency.indices,
+        adjacency.row,
+        adjacency.col if use_col else None,
+        *transposed,
+    )
     return out

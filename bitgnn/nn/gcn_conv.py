@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from typing import Any
 
-import torch
 import torch_geometric.nn
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.nn.dense.linear import is_uninitialized_parameter
-from torch_geometric.typing import SparseTensor
+from torch_geometric.typing import OptTensor, SparseTensor
+from torch_geometric.utils import add_remaining_self_loops
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import gcn_adjacency
-from bitgnn.nn.aggregate import aggregate
+from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.quantize import Surrogate, binary_linear, binary_sign, fast_dropout
+from bitgnn.quantize import fast_dropout
 
 __all__ = ["GCNConv"]
 
-# Sums of neighbours' signs spread over several units: a window of 1 would stop most gradients
-# (Cora: 54 % accuracy with 1, 79 % with 4, the same with 16).
-OUTPUT_WINDOW = 4.0
 
-
-class GCNConv(torch_geometric.nn.GCNConv):
+class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
     r"""PyG's ``GCNConv`` whose two products can be binary.
 
     With :math:`\hat A = \hat D^{-1/2}(A + I)\hat D^{-1/2}`, :math:`\alpha_i = \mathrm{mean}|X_i|`
@@ -38,12 +33,16 @@ class GCNConv(torch_geometric.nn.GCNConv):
       column factor cannot act and is left out.
     * letters ``"xyz+xyz"``: activation, weight and output of the dense product, then activation,
       adjacency and output of the aggregation. A B activation of the dense product is used by its
-      sign alone; a B output is :math:`\mathrm{sgn}` of the value, as floats +1 and -1; an F
-      adjacency uses the float edge weights exactly instead of their factorisation.
+      sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
+      floats +1 and -1; an F adjacency uses the float edge weights exactly instead of their
+      factorisation.
+    * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
+      the backward pass.
 
     The layer computes in floats with surrogate gradients what the frozen layer computes on bits.
     The bias is added after the aggregation, as in PyG. In the binary forms no gradient reaches
-    ``edge_weight`` unless the adjacency letter is F.
+    ``edge_weight`` unless the adjacency letter is F. An explainer or a message hook makes the
+    aggregation run on PyG's messages, weighted by the factors: same values, masks act.
 
     Sources: Kipf and Welling 2017; Wang et al., Bi-GCN, 2021; Chen et al., BitGNN, 2023.
 
@@ -55,15 +54,17 @@ class GCNConv(torch_geometric.nn.GCNConv):
         add_self_loops: as in PyG.
         normalize: as in PyG.
         bias: as in PyG.
-        precision: ``"fp32"``, ``"full"``, ``"bin"`` or letters.
+        precision: ``"fp32"``, ``"full"``, ``"bin"``, letters, or a LayerPrecision.
         dropout: probability of dropping an activation in front of the dense product in training;
             in binary forms it acts on the binarised activation.
-        **kwargs: further arguments of PyG's ``MessagePassing``.
+        **kwargs: further arguments of PyG's ``MessagePassing``. An ``aggr`` other than sum and mean
+            keeps the dense product binary and aggregates floats, with one warning.
 
     Raises:
-        ValueError: unknown precision, ``dropout`` outside [0, 1), or a binary form with an
-            aggregation other than addition.
+        ValueError: unknown precision or ``dropout`` outside [0, 1).
     """
+
+    propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012
 
     def __init__(
         self,
@@ -74,49 +75,24 @@ class GCNConv(torch_geometric.nn.GCNConv):
         add_self_loops: bool | None = None,
         normalize: bool = True,
         bias: bool = True,
-        precision: str = "fp32",
+        precision: str | LayerPrecision = "fp32",
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        letters = LayerPrecision.parse(precision)
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"GCNConv: dropout must be in [0, 1), got {dropout}")
+        self._set_precision(LayerPrecision.parse(precision), dropout)
         super().__init__(
             in_channels, out_channels, improved, cached, add_self_loops, normalize, bias, **kwargs
         )
-        if not letters.is_float and kwargs.get("aggr", "add") not in ("add", "sum"):
-            raise ValueError(
-                f"GCNConv: precision {precision!r} aggregates by addition, "
-                f"got aggr={kwargs['aggr']!r}"
-            )
-        self.letters = letters
-        self.dropout = dropout
-        self.surrogate: Surrogate = "ste"
-        self._reset_binary_weight()
+        self._complete(in_channels, out_channels)
 
-    @property
-    def precision(self) -> str:
-        """Name or letters of the layer's precision."""
-        return str(self.letters)
-
-    def reset_parameters(self) -> None:
-        """Draw the weight anew, zero the bias, forget the cached graph."""
-        super().reset_parameters()
-        self._cached_bit_adjacency: BitAdjacency | None = None
-        if hasattr(self, "letters"):  # PyG's constructor calls this before the letters are known.
-            self._reset_binary_weight()
-
-    def _reset_binary_weight(self) -> None:
-        """Binary weights start at N(0, 1 / in), Bi-GCN's initialisation."""
-        weight = self.lin.weight
-        if not self.letters.is_float_linear and not is_uninitialized_parameter(weight):
-            torch.nn.init.normal_(weight, std=1.0 / math.sqrt(max(weight.size(1), 1)))
+    def _products(self) -> Iterable[torch_geometric.nn.Linear]:
+        return (self.lin,)
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Apply the layer.
 
         Args:
-            x: ``[N, in_channels]`` float features.
+            x: ``[N, in_channels]`` float features, or ``[*, N, in_channels]`` over one graph.
             edge_index: ``[2, E]`` edge index, transposed sparse adjacency (torch sparse tensor or
                 ``torch_sparse.SparseTensor``), or a ``BitAdjacency``, which is used as it is:
                 already normalised, no self loops added.
@@ -129,53 +105,30 @@ class GCNConv(torch_geometric.nn.GCNConv):
             ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """
-        if not isinstance(x, Tensor):
-            raise ValueError(
-                "GCNConv: x must be one tensor of node features, got a pair; "
-                "bipartite message passing is not supported"
-            )
-        is_bit_adjacency = isinstance(edge_index, BitAdjacency)
-        if self.letters.is_float and not is_bit_adjacency:
-            x = fast_dropout(x, self.dropout, self.training)
+        letters = self.letters
+        ready = isinstance(edge_index, BitAdjacency)
+        if isinstance(x, tuple | list) or (letters.is_float and not ready):
+            # PyG's layer refuses pairs with a text of its own.
+            if self.dropout > 0.0 and isinstance(x, Tensor):
+                x = fast_dropout(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, edge_weight)
             return out
-        y = self._transform(x)
-        if self.letters.bspmm[1] == "F" and not is_bit_adjacency:
-            out = self._aggregate_exactly(y, edge_index, edge_weight)
-        elif self.letters.bspmm[1] == "F" and not self.letters.is_float:
-            raise ValueError(
-                f"GCNConv: precision {self.precision!r} aggregates with float edge weights, "
-                "got a BitAdjacency; pass an edge index or a sparse tensor"
-            )
+        self._needs_edges(edge_index)
+        u = self._prepare(x)
+        z = self._hidden(self._product(u, self._ready(self.lin, u), self._signs_product))
+        if not ready and (letters.bspmm[1] == "F" or self._aggregates_messages):
+            graph, weight = self._float_graph(z, edge_index, edge_weight)
         else:
-            adjacency = self._bit_adjacency(x.size(0), edge_index, edge_weight)
-            use_col = self.letters.bspmm[0] == "F"
-            out = aggregate(y, adjacency, self.bias, use_col=use_col)
-        return (
-            binary_sign(out, self.surrogate, OUTPUT_WINDOW) if self.letters.bspmm[2] == "B" else out
-        )
-
-    def _transform(self, x: Tensor) -> Tensor:
-        """The dense product up to the boundary between the two letters."""
-        if is_uninitialized_parameter(self.lin.weight):
-            self.lin.initialize_parameters(self.lin, (x,))
-            self._reset_binary_weight()
-        if x.dim() != 2 or x.size(1) != self.lin.weight.size(1):
-            raise ValueError(
-                f"GCNConv: x must be [N, {self.lin.weight.size(1)}], got {list(x.shape)}"
-            )
-        if self.letters.is_float_linear:
-            y: Tensor = self.lin(fast_dropout(x, self.dropout, self.training))
-            return y
-        return binary_linear(
-            x,
-            self.lin.weight,
-            x_scale=self.letters.bmm[0] == "F",
-            sign_output=self.letters.bmm[2] == "B",
-            dropout=self.dropout,
-            training=self.training,
-            surrogate=self.surrogate,
-        )
+            adjacency = self._bit_adjacency(z.size(self.node_dim), edge_index, edge_weight)
+            self._warn_of_factors(adjacency)
+            if not self._shows_messages:
+                return self._output(self._aggregate_pattern(z, adjacency, self.bias))
+            graph = edge_index
+            if self.add_self_loops:
+                graph, _ = add_remaining_self_loops(graph, num_nodes=z.size(self.node_dim))
+            weight = self._edge_factors(graph, adjacency).to(z.dtype)
+        out = self.propagate(graph, x=z, edge_weight=weight)
+        return self._output(out if self.bias is None else out + self.bias)
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None
@@ -183,8 +136,10 @@ class GCNConv(torch_geometric.nn.GCNConv):
         """The pattern to aggregate with: the given one, the cached one, or a new one."""
         if isinstance(edge_index, BitAdjacency):
             return edge_index
-        if self._cached_bit_adjacency is not None:
-            return self._cached_bit_adjacency
+        held = self._cached(edge_index)
+        if held is not None:
+            adjacency: BitAdjacency = held[0]
+            return adjacency
         adjacency = gcn_adjacency(
             edge_index,
             num_nodes,
@@ -193,30 +148,48 @@ class GCNConv(torch_geometric.nn.GCNConv):
             add_self_loops=self.add_self_loops,
             improved=self.improved,
             flow=self.flow,
+            reduction=self._reduction or "add",
         )
-        if self.cached:
-            self._cached_bit_adjacency = adjacency
+        self._cache(edge_index, adjacency, None)
         return adjacency
 
-    def _aggregate_exactly(self, y: Tensor, edge_index: Any, edge_weight: Tensor | None) -> Tensor:
-        """PyG's aggregation with float weights, for the adjacency letter F."""
-        if self.normalize:
-            normalized = gcn_norm(
-                edge_index,
-                edge_weight,
-                y.size(self.node_dim),
-                self.improved,
-                self.add_self_loops,
-                self.flow,
-                y.dtype,
-            )
-            is_pair = not isinstance(edge_index, SparseTensor)
-            edge_index, edge_weight = normalized if is_pair else (normalized, None)
-        out: Tensor = self.propagate(edge_index, x=y, edge_weight=edge_weight)
-        return out if self.bias is None else out + self.bias
+    def _float_graph(
+        self, z: Tensor, edge_index: Any, edge_weight: Tensor | None
+    ) -> tuple[Any, Tensor | None]:
+        """Edges and weights as PyG normalises them."""
+        if not self.normalize:
+            return edge_index, edge_weight
+        held = self._cached(edge_index)
+        if held is not None:
+            return held
+        normalized = gcn_norm(
+            edge_index,
+            edge_weight,
+            z.size(self.node_dim),
+            self.improved,
+            self.add_self_loops,
+            self.flow,
+            z.dtype,
+        )
+        is_pair = not isinstance(edge_index, SparseTensor)
+        graph, weight = normalized if is_pair else (normalized, None)
+        self._cache(edge_index, graph, weight)
+        return graph, weight
 
-    def __repr__(self) -> str:
-        base = f"{self.in_channels}, {self.out_channels}"
-        if not self.letters.is_float:
-            base += f", precision={self.precision!r}"
-        return f"{self.__class__.__name__}({base})"
+    # PyG's own two caches, so that whatever looks at them or clears them keeps working.
+
+    def _cached(self, edge_index: Any) -> tuple[Any, Tensor | None] | None:
+        if not self.normalize:
+            return None
+        if isinstance(edge_index, SparseTensor):
+            return None if self._cached_adj_t is None else (self._cached_adj_t, None)
+        pair: tuple[Any, Tensor | None] | None = self._cached_edge_index
+        return pair
+
+    def _cache(self, edge_index: Any, graph: Any, weight: Tensor | None) -> None:
+        if not (self.cached and self.normalize):
+            return
+        if isinstance(edge_index, SparseTensor):
+            self._cached_adj_t = graph
+        else:
+            self._cached_edge_index = (graph, weight)

@@ -1,60 +1,145 @@
-"""Precision names and operator letters of a layer: what is binary where."""
+"""Precision of a layer: operator letters, and the options of its training arithmetic."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
-__all__ = ["PRESETS", "LayerPrecision"]
+from bitgnn.quantize import Surrogate, WeightGradient
+
+__all__ = ["PRESETS", "InputNorm", "LayerPrecision", "Norm"]
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
 """Names a layer accepts beside explicit letters, and the letters they stand for."""
 
-_LETTERS = re.compile(r"([FB]{3})\+([FB]{3})")
+Norm = Literal["batch"]
+InputNorm = Literal["batch", "standardize"]
+
+_LETTERS = re.compile(r"[FB]{3}")
+_PAIR = re.compile(r"([FB]{3})\+([FB]{3})")
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "surrogate": get_args(Surrogate),
+    "weight_gradient": get_args(WeightGradient),
+    "hardtanh": (False, True),
+    "input_norm": (None, *get_args(InputNorm)),
+    "hidden_norm": (None, *get_args(Norm)),
+    "output_norm": (None, *get_args(Norm)),
+}
 
 
 @dataclass(frozen=True)
 class LayerPrecision:
-    """Letters of the two products of a graph layer.
+    """What is binary in a layer, and how it is trained.
 
     Attributes:
         bmm: activation, weight and output of the dense product; F full precision, B bits.
         bspmm: activation, adjacency and output of the aggregation.
+        surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through) or
+            ``"approx"`` (ApproxSign), see :func:`bitgnn.quantize.surrogate_slope`.
+        weight_gradient: ``"bigcn"`` (Bi-GCN's rule) or ``"ste"`` (its first term, the scale of the
+            weights taken as a constant), see :func:`bitgnn.quantize.binary_linear`.
+        hardtanh: clip what the sign sees to [-1, 1]; this bounds the row scale.
+        input_norm: of the layer's input: None, ``"batch"`` (batch norm without affine parameters)
+            or ``"standardize"`` (per node, :class:`bitgnn.nn.NodeStandardize`).
+        hidden_norm: between the dense product and the aggregation: None or ``"batch"``.
+        output_norm: behind aggregation, bias and root term: None or ``"batch"``.
+
+    Raises:
+        TypeError: the letters are not strings.
+        ValueError: a field has none of its values, the dense product hands over something other
+            than what the aggregation takes, or ``"FFF+FFF"`` comes with a norm or hardtanh.
     """
 
     bmm: str
     bspmm: str
+    surrogate: Surrogate = "ste"
+    weight_gradient: WeightGradient = "bigcn"
+    hardtanh: bool = False
+    input_norm: InputNorm | None = None
+    hidden_norm: Norm | None = None
+    output_norm: Norm | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bmm", "bspmm"):
+            letters = getattr(self, name)
+            if not isinstance(letters, str):
+                raise TypeError(
+                    f"LayerPrecision: {name} must be a string, got {type(letters).__name__}"
+                )
+            if _LETTERS.fullmatch(letters) is None:
+                raise ValueError(
+                    f"LayerPrecision: {name} must be three letters F or B, got {letters!r}"
+                )
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                named = ", ".join(map(repr, choices))
+                raise ValueError(f"LayerPrecision: {name} must be one of {named}, got {value!r}")
+        if self.bmm[2] != self.bspmm[0]:
+            raise ValueError(
+                f"precision {self._pair!r}: the output of BMM ({self.bmm[2]}) must be the "
+                f"activation of BSpMM ({self.bspmm[0]})"
+            )
+        shaping = ("hardtanh", "input_norm", "hidden_norm", "output_norm")
+        extra = [name for name in shaping if getattr(self, name)]
+        if self.is_float and extra:
+            raise ValueError(
+                f"LayerPrecision: {extra} need a binary letter; 'FFF+FFF' is PyG's own layer"
+            )
 
     @classmethod
-    def parse(cls, precision: str) -> LayerPrecision:
+    def parse(cls, precision: str | LayerPrecision) -> LayerPrecision:
         """Read ``"fp32"``, ``"full"``, ``"bin"`` or letters such as ``"FBB+BBF"``.
 
         Args:
-            precision: preset name or letters, dense product first.
+            precision: preset name, letters (dense product first), or a ready precision.
 
         Returns:
-            The letters.
+            The precision; options that a string cannot name have their defaults.
 
         Raises:
-            TypeError: ``precision`` is not a string.
-            ValueError: it is neither a preset nor letters, or the dense product hands over
-                something other than what the aggregation takes.
+            TypeError: ``precision`` is neither a string nor a LayerPrecision.
+            ValueError: it is neither a preset nor letters, or the letters do not fit.
         """
+        if isinstance(precision, LayerPrecision):
+            return precision
         if not isinstance(precision, str):
-            raise TypeError(f"precision must be a string, got {type(precision).__name__}")
-        match = _LETTERS.fullmatch(PRESETS.get(precision, precision))
+            raise TypeError(
+                f"precision must be a string or a LayerPrecision, got {type(precision).__name__}"
+            )
+        match = _PAIR.fullmatch(PRESETS.get(precision, precision))
         if match is None:
             raise ValueError(
                 "precision must be 'fp32', 'full', 'bin' or letters such as 'FBB+BBF', "
                 f"got {precision!r}"
             )
-        bmm, bspmm = match.groups()
-        if bmm[2] != bspmm[0]:
+        return cls(match[1], match[2])
+
+    @classmethod
+    def parse_linear(cls, precision: str | LayerPrecision) -> LayerPrecision:
+        """Read the precision of a layer without aggregation.
+
+        Args:
+            precision: preset name, the three letters of the dense product, or a ready precision
+                whose aggregation letters do not matter.
+
+        Returns:
+            The precision; its aggregation letters mean nothing.
+
+        Raises:
+            TypeError: ``precision`` is neither a string nor a LayerPrecision.
+            ValueError: it is neither a preset nor three letters.
+        """
+        if not isinstance(precision, str) or precision in PRESETS:
+            return cls.parse(precision)
+        if _LETTERS.fullmatch(precision) is None:
             raise ValueError(
-                f"precision {precision!r}: the output of BMM ({bmm[2]}) must be the activation "
-                f"of BSpMM ({bspmm[0]})"
+                "precision must be 'fp32', 'full', 'bin' or three letters such as 'FBB', "
+                f"got {precision!r}"
             )
-        return cls(bmm, bspmm)
+        rest = "FFF" if precision == "FFF" else f"{precision[2]}BF"
+        return cls(precision, rest)
 
     @property
     def is_float(self) -> bool:
@@ -66,6 +151,16 @@ class LayerPrecision:
         """Whether the dense product is the plain float one."""
         return self.bmm == "FFF"
 
+    @property
+    def options(self) -> dict[str, object]:
+        """The fields beside the letters, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
+
+    @property
+    def _pair(self) -> str:
+        return f"{self.bmm}+{self.bspmm}"
+
     def __str__(self) -> str:
-        letters = f"{self.bmm}+{self.bspmm}"
-        return next((name for name, preset in PRESETS.items() if preset == letters), letters)
+        return next(
+            (name for name, letters in PRESETS.items() if letters == self._pair), self._pair
+        )

@@ -1,12 +1,13 @@
 """Sign, row scale and the binary linear map, each with its surrogate gradient."""
 
 from bitgnn.quantize.dropout import fast_dropout
-from bitgnn.quantize.linear import binary_linear
+from bitgnn.quantize.linear import WeightGradient, binary_linear
 from bitgnn.quantize.scale import canonical_row_scale, row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign, sgn, surrogate_slope
 
 __all__ = [
     "Surrogate",
+    "WeightGradient",
     "binary_linear",
     "binary_sign",
     "canonical_row_scale",

@@ -1,17 +1,19 @@
-"""Bi-GCN's binary linear map with its forward and backward rules."""
+"""Bi-GCN's binary linear map with its forward and backward rules, forward on packed bits."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.dropout import fast_dropout
-from bitgnn.quantize.scale import canonical_row_scale
 from bitgnn.quantize.sign import Surrogate, sgn, surrogate_slope
 
-__all__ = ["binary_linear"]
+__all__ = ["WeightGradient", "binary_linear"]
+
+WeightGradient = Literal["bigcn", "ste"]
 
 
 class _BinaryLinear(torch.autograd.Function):
@@ -21,40 +23,87 @@ class _BinaryLinear(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         x_scale: bool,
-        sign_output: bool,
+        binary_weight: bool,
+        sign_output: int,
         dropout: float,
         surrogate: Surrogate,
+        weight_gradient: WeightGradient,
     ) -> Tensor:
-        x_sign, w_sign = sgn(x), sgn(weight)
-        x_kept = fast_dropout(x_sign, dropout)
-        # The dot product of signs comes first: below 2^24 terms it is an exact integer, so that
-        # the packed operators (which scale the same integer) reproduce this value bit for bit.
-        dot = x_kept @ w_sign.t()
-        w_mean = canonical_row_scale(weight)
-        x_mean = canonical_row_scale(x) if x_scale else None
-        scale = w_mean if x_mean is None else x_mean.unsqueeze(1) * w_mean
-        scaled = scale * dot
-        ctx.save_for_backward(x, weight, x_sign, x_kept, w_sign, x_mean, w_mean, scaled)
-        ctx.sign_output, ctx.surrogate = sign_output, surrogate
-        return sgn(dot) if sign_output else scaled
+        size = x.size(1)
+        words, x_mean = torch.ops.bitgnn.pack_scaled(x)
+        x_mean = x_mean if x_scale else None
+        w_words = w_mean = x_kept = None
+        if binary_weight:
+            w_words, w_mean = torch.ops.bitgnn.pack_scaled(weight)
+        # The signs' dot product is an exact integer; without dropout it is counted on bits.
+        scales = (None, None) if sign_output else (x_mean, w_mean)
+        if w_words is not None and dropout == 0.0:
+            out = torch.ops.bitgnn.bmm_bbf(words, w_words, size, *scales)
+        else:
+            x_kept = fast_dropout(torch.ops.bitgnn.unpack(words, size), dropout)
+            out = x_kept @ (sgn(weight) if binary_weight else weight).float().t()
+            out = _scaled(out, *scales)
+        dot = None
+        if sign_output:
+            dot, out = out, _scaled(out, x_mean, w_mean)
+            out[:, :sign_output] = sgn(dot[:, :sign_output])
+            dot = dot[:, :sign_output].contiguous()
+        ctx.save_for_backward(
+            x if ctx.needs_input_grad[0] else None,
+            weight,
+            words if x_kept is None else None,
+            x_kept,
+            x_mean,
+            w_mean,
+            dot,
+        )
+        ctx.size, ctx.binary_weight, ctx.sign_output = size, binary_weight, sign_output
+        ctx.surrogate, ctx.weight_gradient = surrogate, weight_gradient
+        return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, x_sign, x_kept, w_sign, x_mean, w_mean, scaled = ctx.saved_tensors
-        if ctx.sign_output:
-            grad = grad * surrogate_slope(scaled, ctx.surrogate)
+        x, weight, words, x_kept, x_mean, w_mean, dot = ctx.saved_tensors
+        grad = grad.float()
+        if dot is not None:
+            held = None if w_mean is None else w_mean[: ctx.sign_output]
+            slope = surrogate_slope(_scaled(dot, x_mean, held), ctx.surrogate)
+            grad = torch.cat([grad[:, : ctx.sign_output] * slope, grad[:, ctx.sign_output :]], 1)
+        w_used = sgn(weight).float() if ctx.binary_weight else weight.float()
         grad_x = grad_weight = None
-        if ctx.needs_input_grad[0]:
-            # x_kept * x_sign is the dropout mask with its 1 / (1 - p).
-            mask = x_kept * x_sign
-            grad_x = (grad @ w_sign).mul_(mask).mul_(surrogate_slope(x, ctx.surrogate))
+        if x is not None:
+            grad_x = (grad @ w_used).mul_(surrogate_slope(x, ctx.surrogate))
+            if x_kept is not None:
+                # |x_kept| is the dropout mask with its 1 / (1 - p).
+                grad_x.mul_(x_kept.abs())
+            grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            scaled_grad = grad if x_mean is None else grad * x_mean.unsqueeze(1)
-            d = scaled_grad.t() @ x_kept
-            inside = (weight.abs() <= 1).to(weight.dtype)
-            mean_part = (w_sign * d).sum(dim=1, keepdim=True) / weight.size(1)
-            grad_weight = w_mean.unsqueeze(1) * inside * d + w_sign * mean_part
-        return grad_x, grad_weight, None, None, None, None
+            x_used = torch.ops.bitgnn.unpack(words, ctx.size) if x_kept is None else x_kept
+            d = (grad if x_mean is None else grad * x_mean.unsqueeze(1)).t() @ x_used
+            if ctx.binary_weight:
+                d = _weight_gradient(d, weight, w_used, w_mean, ctx.weight_gradient)
+            grad_weight = d.to(weight.dtype)
+        return grad_x, grad_weight, None, None, None, None, None, None
+
+
+def _scaled(dot: Tensor, x_mean: Tensor | None, w_mean: Tensor | None) -> Tensor:
+    """``(x_mean[i] * w_mean[o]) * dot`` in the order in which the operators multiply."""
+    if x_mean is not None and w_mean is not None:
+        return (x_mean.unsqueeze(1) * w_mean) * dot
+    if x_mean is not None:
+        return x_mean.unsqueeze(1) * dot
+    return dot.clone() if w_mean is None else w_mean * dot
+
+
+def _weight_gradient(
+    d: Tensor, weight: Tensor, w_sign: Tensor, w_mean: Tensor, rule: WeightGradient
+) -> Tensor:
+    """Gradient of the latent weights from ``d``, that of the scaled signs."""
+    through_sign = d * (w_mean.unsqueeze(1) * (weight.abs() <= 1))
+    if rule == "ste":
+        return through_sign
+    through_scale = (w_sign * d).sum(dim=1, keepdim=True) / max(weight.size(1), 1)
+    return through_sign.addcmul_(w_sign, through_scale)
 
 
 def binary_linear(
@@ -62,48 +111,82 @@ def binary_linear(
     weight: Tensor,
     *,
     x_scale: bool = True,
-    sign_output: bool = False,
+    binary_weight: bool = True,
+    sign_output: bool | int = False,
     dropout: float = 0.0,
     training: bool = False,
     surrogate: Surrogate = "ste",
+    weight_gradient: WeightGradient = "bigcn",
 ) -> Tensor:
     r"""Product of binarised activations and weights, Bi-GCN's rule in both directions.
 
     Forward: :math:`Y = \hat X \hat W^\top` with :math:`\hat X_i = \alpha_i\,\mathrm{sgn}(X_i)`,
     :math:`\alpha_i = \mathrm{mean}|X_i|` and :math:`\hat W_o = m_o\,\mathrm{sgn}(W_o)`,
-    :math:`m_o = \mathrm{mean}|W_o|`, evaluated as :math:`(\alpha_i m_o) \cdot dot`. Without
-    ``x_scale``, :math:`\alpha = 1`. With ``sign_output`` the result is :math:`\mathrm{sgn}(dot)`
-    and the surrogate's window is that of the scaled value.
+    :math:`m_o = \mathrm{mean}|W_o|`, evaluated as :math:`(\alpha_i m_o) \cdot dot` in float32 by
+    the packed operators themselves. Without ``x_scale``, :math:`\alpha = 1`; without
+    ``binary_weight``, :math:`\hat W = W`. An output that is a sign is :math:`\mathrm{sgn}(dot)`,
+    and its surrogate's window is that of the scaled value.
 
     Backward, with :math:`G = \partial L / \partial Y` and :math:`D = G^\top \hat X`: activations
-    get :math:`G\,\mathrm{sgn}(W) \cdot slope(x)`, weights get
-    :math:`m_o 1[|W| \le 1] D + \mathrm{sgn}(W)/K \sum_k \mathrm{sgn}(W_{ok}) D_{ok}`.
+    get :math:`G\,\mathrm{sgn}(W) \cdot slope(x)` (:math:`G\,W \cdot slope(x)` for float weights).
+    Weights get :math:`D` if they are floats, else by ``weight_gradient``
+
+    * ``"bigcn"``: :math:`m_o 1[|W| \le 1] D
+      + \mathrm{sgn}(W)/K \sum_k \mathrm{sgn}(W_{ok}) D_{ok}`, the derivative through the sign and
+      through the scale;
+    * ``"ste"``: :math:`m_o 1[|W| \le 1] D`, the scale taken as a constant.
 
     Source: Wang et al., "Bi-GCN: Binary Graph Convolutional Network", CVPR 2021.
 
     Args:
         x: ``[N, K]`` float activations (latent, or already +1/-1).
-        weight: ``[M, K]`` float latent weights of the dtype of ``x``.
+        weight: ``[M, K]`` float latent weights.
         x_scale: multiply by the row scale of ``x``.
-        sign_output: return the sign of the product instead of the scaled product.
+        binary_weight: use the weights' signs and scale; else the weights as they are.
+        sign_output: return signs instead of scaled products: all, or only of so many of the first
+            outputs.
         dropout: probability with which a binarised activation is dropped in training.
         training: whether ``dropout`` acts.
         surrogate: slope in place of the sign's derivative, see
             :func:`~bitgnn.quantize.surrogate_slope`.
+        weight_gradient: rule for binary weights.
 
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
 
     Raises:
-        ValueError: the sizes of ``x`` and ``weight`` do not match or ``dropout`` is not in [0, 1).
+        TypeError: ``x`` or ``weight`` holds no floats.
+        ValueError: the sizes of ``x`` and ``weight`` do not match, ``dropout`` is not in [0, 1), or
+            an option has none of its values.
     """
     if x.dim() != 2 or weight.dim() != 2 or x.size(1) != weight.size(1):
         raise ValueError(
             "binary_linear: x must be [N, K] and weight [M, K], "
             f"got {list(x.shape)} and {list(weight.shape)}"
         )
+    if not (x.is_floating_point() and weight.is_floating_point()):
+        raise TypeError(
+            f"binary_linear: x and weight must hold floats, got {x.dtype} and {weight.dtype}"
+        )
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"binary_linear: dropout must be in [0, 1), got {dropout}")
-    active = dropout if training else 0.0
-    out: Tensor = _BinaryLinear.apply(x, weight, x_scale, sign_output, active, surrogate)
+    for name, value, choices in (
+        ("surrogate", surrogate, get_args(Surrogate)),
+        ("weight_gradient", weight_gradient, get_args(WeightGradient)),
+    ):
+        if value not in choices:
+            raise ValueError(f"binary_linear: {name} must be one of {choices}, got {value!r}")
+    signs = weight.size(0) * sign_output if isinstance(sign_output, bool) else sign_output
+    # Autocast would round the exact sums of signs.
+    with torch.autocast(x.device.type, enabled=False):
+        out: Tensor = _BinaryLinear.apply(
+            x.contiguous(),
+            weight.contiguous(),
+            x_scale,
+            binary_weight,
+            signs,
+            dropout if training else 0.0,
+            surrogate,
+            weight_gradient,
+        )
     return out

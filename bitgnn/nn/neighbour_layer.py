@@ -1,0 +1,190 @@
+"""What SAGEConv and GraphConv share: neighbours and node, each through its own product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import is_sparse
+
+from bitgnn.bits import BitAdjacency
+from bitgnn.nn.adjacency import neighbour_adjacency
+from bitgnn.nn.binary_layer import BinaryLayer
+from bitgnn.quantize import fast_dropout
+
+__all__ = ["NeighbourLayer", "dropped"]
+
+Sizes = tuple[int, int]
+
+
+class NeighbourLayer(BinaryLayer):
+    """Mixin of layers ``aggregate(x) W^T + b + x W_root^T``, which binary forms turn round.
+
+    A sum or mean of neighbours commutes with the linear map: the product comes first, so that the
+    aggregation moves few bits or floats a feature and letters read as in every other layer.
+    """
+
+    def _message_arguments(self, pair: tuple[Any, Any], edge_weight: Tensor | None) -> Any:
+        """Keyword arguments of the class's ``propagate``."""
+        raise NotImplementedError
+
+    def _binary_forward(
+        self,
+        pair: tuple[Tensor, Tensor | None],
+        graph: Any,
+        edge_weight: Tensor | None,
+        size: tuple[int | None, int | None] | None,
+        linear: torch_geometric.nn.Linear,
+        root: torch_geometric.nn.Linear | None,
+    ) -> Tensor:
+        """The layer's output in a binary form, before any normalisation of its own.
+
+        Args:
+            pair: features of both sides, as PyG orders them.
+            graph: the graph in any form.
+            edge_weight: ``[E]`` or None.
+            size: nodes of both sides, or None.
+            linear: map of the neighbours, whose bias follows the aggregation.
+            root: map of the node itself, or None.
+        """
+        self._needs_edges(graph)
+        source = pair[0] if self.flow == "source_to_target" else pair[1]
+        if source is None:
+            raise ValueError(f"{type(self).__name__}: x must hold the features of the sources")
+        sizes = self._sizes(pair, source, graph, size)
+        node = pair[1] if root is not None else None
+        if self._aggregates_messages:
+            s, root_term = self._aggregate_first(
+                pair, source, node, graph, edge_weight, sizes, linear, root
+            )
+        else:
+            z, root_term = self._products_of(source, node, linear, root)
+            s = self._aggregate_hidden(self._hidden(z), graph, edge_weight, sizes, linear.bias)
+        return self._output(s if root_term is None else s + root_term)
+
+    def _products_of(
+        self,
+        source: Tensor,
+        node: Tensor | None,
+        linear: torch_geometric.nn.Linear,
+        root: torch_geometric.nn.Linear | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Products of the sources and of the nodes themselves; one product where both are one."""
+        u = self._prepare(source)
+        weight = self._ready(linear, u)
+        if root is None or node is None:
+            return self._product(u, weight, self._signs_product), None
+        if node is not source:
+            root_term = self._root_product(node, root)
+            return self._product(u, weight, self._signs_product), root_term
+        width = weight.size(0)
+        both = torch.cat([weight, self._ready(root, u)])
+        out = self._product(u, both, width if self._signs_product else 0)
+        return out[..., :width], out[..., width:]
+
+    def _root_product(self, node: Tensor, root: torch_geometric.nn.Linear) -> Tensor:
+        v = self._prepare(node)
+        return self._product(v, self._ready(root, v))
+
+    def _aggregate_hidden(
+        self,
+        z: Tensor,
+        graph: Any,
+        edge_weight: Tensor | None,
+        sizes: Sizes,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """Sum or mean of the neighbours' products, plus the bias."""
+        ready = isinstance(graph, BitAdjacency)
+        if self.letters.bspmm[1] == "F" and not ready:
+            return self._pass_messages(z, graph, edge_weight, sizes, bias)
+        adjacency = self._bit_adjacency(graph, edge_weight, sizes)
+        if adjacency.shape != sizes:
+            raise ValueError(
+                f"{type(self).__name__}: the adjacency must be {sizes[0]} x {sizes[1]} like the "
+                f"nodes, got {adjacency.shape[0]} x {adjacency.shape[1]}"
+            )
+        self._warn_of_factors(adjacency)
+        if not self._shows_messages:
+            return self._aggregate_pattern(z, adjacency, bias)
+        factors = None if edge_weight is None else self._edge_factors(graph, adjacency).to(z.dtype)
+        return self._pass_messages(z, graph, factors, sizes, bias)
+
+    def _bit_adjacency(self, graph: Any, edge_weight: Tensor | None, sizes: Sizes) -> BitAdjacency:
+        if isinstance(graph, BitAdjacency):
+            return graph
+        return neighbour_adjacency(
+            graph, *sizes, edge_weight, reduction=self._reduction or "add", flow=self.flow
+        )
+
+    def _pass_messages(
+        self,
+        z: Tensor,
+        graph: Any,
+        edge_weight: Tensor | None,
+        sizes: Sizes,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """PyG's aggregation of the products, plus the bias."""
+        forward = self.flow == "source_to_target"
+        pair = (z, None) if forward else (None, z)
+        size = (sizes[1], sizes[0]) if forward else sizes
+        arguments = self._message_arguments(pair, edge_weight)
+        out: Tensor = self.propagate(graph, size=size, **arguments)  # type: ignore[attr-defined]
+        return out if bias is None else out + bias
+
+    def _aggregate_first(
+        self,
+        pair: tuple[Tensor, Tensor | None],
+        source: Tensor,
+        node: Tensor | None,
+        graph: Any,
+        edge_weight: Tensor | None,
+        sizes: Sizes,
+        linear: torch_geometric.nn.Linear,
+        root: torch_geometric.nn.Linear | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """PyG's order, for aggregations that do not commute with the product."""
+        arguments = self._message_arguments(pair, edge_weight)
+        size = (sizes[1], sizes[0]) if self.flow == "source_to_target" else sizes
+        h = self._prepare(self.propagate(graph, size=size, **arguments))  # type: ignore[attr-defined]
+        s = self._product(h, self._ready(linear, h))
+        if linear.bias is not None:
+            s = s + linear.bias
+        return s, None if root is None or node is None else self._root_product(node, root)
+
+    def _sizes(
+        self,
+        pair: tuple[Tensor, Tensor | None],
+        source: Tensor,
+        graph: Any,
+        size: tuple[int | None, int | None] | None,
+    ) -> Sizes:
+        """Numbers of destinations and sources; PyG's rules for what tells them."""
+        num_sources = source.size(self.node_dim)
+        toward = 1 if self.flow == "source_to_target" else 0
+        told = None if size is None else size[toward]
+        if isinstance(graph, BitAdjacency) or is_sparse(graph):
+            told = int(graph.shape[0] if isinstance(graph, BitAdjacency) else graph.size(0))
+        elif isinstance(graph, EdgeIndex):
+            told = graph.get_sparse_size(toward)
+        destination = pair[toward]
+        if isinstance(destination, Tensor):
+            held = destination.size(self.node_dim)
+            if told is not None and told != held:
+                raise ValueError(
+                    f"{type(self).__name__}: x holds {held} destinations, "
+                    f"the graph or size says {told}"
+                )
+            told = held
+        return (num_sources if told is None else told), num_sources
+
+
+def dropped(x: Any, p: float, training: bool) -> Any:
+    """Dropout on one tensor or on both sides of a pair."""
+    if isinstance(x, Tensor):
+        return fast_dropout(x, p, training)
+    return tuple(None if side is None else fast_dropout(side, p, training) for side in x)
