@@ -18,6 +18,8 @@ Reduction = Literal["add", "mean"]
 IMPROVED_SELF_LOOP = 2.0
 
 
+# Building a pattern depends on the edges' values: a compiled graph breaks here, once.
+@torch.compiler.disable
 def gcn_adjacency(
     edge_index: Any,
     num_nodes: int,
@@ -72,6 +74,7 @@ def gcn_adjacency(
     return _divided_by_degree(adjacency) if reduction == "mean" else adjacency
 
 
+@torch.compiler.disable
 def neighbour_adjacency(
     edge_index: Any,
     num_destinations: int,

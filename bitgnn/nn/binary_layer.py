@@ -18,6 +18,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import Reduction
 from bitgnn.nn.aggregate import aggregate
 from bitgnn.nn.precision import InputNorm, LayerPrecision
+from bitgnn.nn.scripting import as_pyg_layer
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout
 
@@ -181,6 +182,15 @@ class BinaryLayer(BinaryProduct):
                 stacklevel=4,
             )
 
+    @classmethod
+    def _pyg_class(cls) -> type:
+        """The class of PyG that this one extends."""
+        return next(base for base in cls.__mro__ if base.__module__.startswith("torch_geometric."))
+
+    def __prepare_scriptable__(self) -> Any:
+        """What ``torch.jit.script`` compiles in place of a float layer."""
+        return as_pyg_layer(self, self._pyg_class())
+
     @property
     def _reduction(self) -> Reduction | None:
         """The aggregation where it is one that a BitAdjacency can do."""
@@ -190,9 +200,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _aggregates_messages(self) -> bool:
         """Whether only PyG's own message passing can do what this layer asks for."""
-        parent = next(
-            base for base in type(self).__mro__ if base.__module__.startswith("torch_geometric.")
-        )
+        parent = self._pyg_class()
         overridden = any(
             getattr(type(self), name) is not getattr(parent, name) for name in _MESSAGE_METHODS
         )
