@@ -1,0 +1,114 @@
+"""Inductive GCN, GraphSAGE and GraphSAINT against the same arithmetic in plain torch."""
+
+import pytest
+import torch
+
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
+
+
+def mean_of_neighbours(h, edges):
+    out = torch.zeros(len(h), h.size(1)).index_add_(0, edges[1], h[edges[0]])
+    return out / torch.bincount(edges[1], minlength=len(h)).clamp(min=1)[:, None]
+
+
+def sgn(h):
+    return (h >= 0).float() * 2 - 1
+
+
+def standardize(h):
+    return (h - h.mean(1, keepdim=True)) / (h.std(1, keepdim=True) + 1e-4)
+
+
+def scaled_signs(h, dim=1):
+    return h.abs().mean(dim, keepdim=True) * sgn(h)
+
+
+def sage(h, edges, conv):
+    """Bi-GCN: binary linear map of the neighbours' mean, plus one of the node."""
+    signs = scaled_signs(h)
+    out = mean_of_neighbours(signs, edges) @ scaled_signs(conv.lin_l.weight).t() + conv.lin_l.bias
+    return out + signs @ scaled_signs(conv.lin_r.weight).t() if conv.root_weight else out
+
+
+@pytest.mark.parametrize("kind", [GraphSAGE, lambda *sizes, **o: GCN(*sizes, inductive=True, **o)])
+def test_full_is_bigcns_recipe(kind, x, edges):
+    model = kind(31, 32, 3, precision="full").eval()
+    first, second = model.convs
+    hidden = sage(standardize(x), edges, first).relu()
+    expected = sage(standardize(hidden), edges, second)
+    torch.testing.assert_close(model(x, edges), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_bin_sage_takes_means_of_signs(x, edges):
+    model = GraphSAGE(31, 32, 3, precision="bin").eval()
+    first, second = model.convs
+    h = standardize(x)
+    products = sgn(h) @ sgn(first.lin_l.weight).t()
+    root = scaled_signs(h) @ scaled_signs(first.lin_r.weight).t()
+    hidden = sgn(mean_of_neighbours(sgn(products), edges) + root + first.lin_l.bias)
+    out = mean_of_neighbours(hidden @ scaled_signs(second.lin_l.weight).t(), edges)
+    out = out + second.lin_l.bias + hidden @ scaled_signs(second.lin_r.weight).t()
+    torch.testing.assert_close(model(x, edges), out, rtol=1e-4, atol=1e-5)
+
+
+def test_fp32_is_pygs_network(x, edges):
+    from torch_geometric.nn import GraphConv, SAGEConv
+
+    model = GraphSAGE(31, 32, 3).eval()
+    first, second = SAGEConv(31, 32), SAGEConv(32, 3)
+    first.load_state_dict(model.convs[0].state_dict())
+    second.load_state_dict(model.convs[1].state_dict())
+    assert torch.equal(model(x, edges), second(first(x, edges).relu(), edges))
+
+    model = GraphSAINT(31, 32, 3).eval()
+    first, second = GraphConv(31, 32, aggr="mean"), GraphConv(32, 32, aggr="mean")
+    first.load_state_dict(model.convs[0].state_dict())
+    second.load_state_dict(model.convs[1].state_dict())
+    one = first(x, edges).relu()
+    two = second(one, edges).relu()
+    assert torch.equal(model(x, edges), model.lin(torch.cat([one, two], dim=1)))
+
+
+@pytest.mark.parametrize("aggr", ["mean", "add"])
+def test_full_saint_is_bigcns_recipe(aggr, x, edges):
+    model = GraphSAINT(31, 32, 3, precision="full", aggr=aggr).eval()
+
+    def conv(h, layer):
+        signs = scaled_signs(h)
+        mean = mean_of_neighbours(signs, edges)
+        if aggr == "add":
+            mean = mean * torch.bincount(edges[1], minlength=len(h))[:, None]
+        rel, root = layer.lin_rel, layer.lin_root
+        return (
+            mean @ scaled_signs(rel.weight).t() + rel.bias + signs @ scaled_signs(root.weight).t()
+        )
+
+    one = conv(standardize(x), model.convs[0])
+    two = conv(one, model.convs[1])
+    expected = model.lin(torch.cat([one, two], dim=1))
+    torch.testing.assert_close(model(x, edges), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_acts_on_hidden_activations_alone(x, edges):
+    """With every hidden activation dropped but the expectation kept, only the biases are left."""
+    model = GraphSAGE(31, 32, 3, precision="bin", dropout=0.999)
+    inputs = []
+    model.convs[1].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    assert model.convs[0].dropout == 0.0
+    assert model.convs[1].dropout == 0.999
+    model(x, edges)
+    assert set(inputs[0].unique().tolist()) == {-1.0, 1.0}
+    full = GraphSAGE(31, 32, 3, precision="full", dropout=0.999)
+    assert [conv.dropout for conv in full.convs] == [0.0, 0.0]
+    full.convs[1].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    full(x, edges)
+    assert (inputs[1] == 0).float().mean() > 0.9
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="aggr must be 'mean' or 'add', got 'max'"):
+        GraphSAINT(4, 4, 2, aggr="max")
+    with pytest.raises(ValueError, match="cached keeps one graph, inductive takes many"):
+        GCN(4, 4, 2, inductive=True, cached=True)
+    with pytest.raises(ValueError, match="hidden_channels must be at least 1, got 0"):
+        GraphSAGE(4, 0, 2)
