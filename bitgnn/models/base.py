@@ -86,8 +86,9 @@ class NodeModel(nn.Module):
         """Draw all weights anew and forget statistics of norms and cached graphs."""
         for child in self.children():
             for module in child if isinstance(child, nn.ModuleList) else [child]:
-                if hasattr(module, "reset_parameters"):
-                    module.reset_parameters()
+                reset: Any = getattr(module, "reset_parameters", None)
+                if reset is not None:
+                    reset()
 
     def _check_features(self, x: Any) -> None:
         """Refuse features of a wrong kind or shape; a trace has neither."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bitgnn.data import DataError, load_digits_graph, load_planetoid
-from bitgnn.data import planetoid as module
+from bitgnn.data import DataError, load_digits_graph, load_planetoid, whole
+from bitgnn.data.catalog import PLANETOID_PARTS
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -82,11 +82,12 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
     def offline(*_, **__):
         raise ConnectionError("no route to host")
 
-    monkeypatch.setattr(module, "Planetoid", offline)
+    monkeypatch.setattr(whole, "download_file", offline)
     with pytest.raises(DataError, match=r"not downloaded \(no route to host\)") as caught:
         load_planetoid("Cora", tmp_path)
     assert "ind.cora.allx" in str(caught.value)
-    assert str(tmp_path / "Cora" / "raw") in str(caught.value)
+    assert str(tmp_path / "planetoid" / "Cora" / "raw") in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="name must be one of"):
         load_planetoid("Karate", tmp_path)
 
@@ -94,7 +95,7 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
 def test_unreadable_files_are_reported(tmp_path):
     raw = tmp_path / "Cora" / "raw"
     raw.mkdir(parents=True)
-    for part in module.PARTS:
+    for part in PLANETOID_PARTS:
         (raw / f"ind.cora.{part}").write_bytes(b"nonsense")
     with pytest.raises(DataError, match="cannot be read"):
         load_planetoid("Cora", tmp_path)

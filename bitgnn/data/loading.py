@@ -1,0 +1,235 @@
+"""load(): any graph for node classification by name or from PyG, checked and split."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from bitgnn.data.catalog import SOURCES, normalized_name
+from bitgnn.data.errors import DataError
+from bitgnn.data.splits import MASKS, Split, per_class_split, public_split
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+__all__ = ["dataset_names", "load", "load_pyg"]
+
+DIGITS = "digits"
+SYNTHETIC = "synthetic"
+NO_LABEL = -1
+
+
+def dataset_names() -> list[str]:
+    """Names that :func:`load` takes."""
+    from bitgnn.data.ogb_nodes import OGB_NAMES
+    from bitgnn.data.synthetic_graphs import NAMED_SIZES
+
+    real = [source.name for source in SOURCES.values()]
+    return [*real, *OGB_NAMES, DIGITS, *(f"{SYNTHETIC}-{size}" for size in NAMED_SIZES)]
+
+
+def load(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    split: Split = None,
+    seed: int = 0,
+    train_per_class: int = 20,
+    val_per_class: int = 30,
+    features: str | None = None,
+) -> Data:
+    """A graph for node classification, ready for training.
+
+    Raw files are looked for in ``ROOT/<folder>`` and ``ROOT/<collection>/<folder>``, for example
+    ``ROOT/Photo/raw`` and ``ROOT/amazon/Photo/raw``. A folder that cannot be written is copied
+    (raw files only) to the user's cache folder, because PyG writes ``processed/`` beside ``raw/``.
+    Files that are nowhere are downloaded from where PyG's class says, with a progress bar; an
+    interrupted download goes on at the next call, and files appear when they are whole.
+
+    The files are read by PyG's and ogb's own code. Planetoid's raw files and Penn94's splits are
+    pickles, and PyG's ``processed/`` holds a small one: take such folders only from those you
+    trust. All other raw files are plain arrays, text, or archives of them.
+
+    Args:
+        name: one of :func:`dataset_names`; case, hyphens and underscores do not matter.
+        root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
+        split: which public split where a graph has several; None is the first. ``"random"`` takes
+            the seeded split with equal classes although there is a public one. A graph without a
+            public split has the seeded one in any case.
+        seed: of the seeded split, of ``"digits"`` and of what is synthetic.
+        train_per_class: training nodes of each class in the seeded split.
+        val_per_class: validation nodes of each class in the seeded split; the rest is test.
+        features: ``"synthetic"`` makes up features from the classes, for Flickr alone, whose
+            structure may be at hand without its features.
+
+    Returns:
+        ``Data`` with ``x`` float32 ``[N, F]``, ``edge_index`` int64 ``[2, E]``, ``y`` int64
+        ``[N]`` (negative: no label), boolean ``train_mask``, ``val_mask``, ``test_mask`` ``[N]``,
+        ``name``, and ``synthetic``: whether anything in it is made up.
+
+    Raises:
+        TypeError: ``name`` is not a string.
+        ValueError: an unknown name, a split that the graph does not have, or classes too small
+            for the seeded split.
+        DataError: files are missing and cannot be downloaded, cannot be read, or hold something
+            else than node classification.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"load: name must be a string, got {type(name).__name__}; see load_pyg")
+    if features not in (None, "synthetic"):
+        raise ValueError(f"load: features must be None or 'synthetic', got {features!r}")
+    data, title, is_synthetic = _read(name, root, seed, features)
+    return _ready(data, title, is_synthetic, split, seed, train_per_class, val_per_class)
+
+
+def _read(
+    name: str, root: str | os.PathLike[str] | None, seed: int, features: str | None
+) -> tuple[Any, str, bool]:
+    """A graph as its source gives it, what to call it, and whether something is made up."""
+    from bitgnn.data.ogb_nodes import OGB_NAMES, read_ogb
+    from bitgnn.data.reading import read_source
+    from bitgnn.data.synthetic_graphs import NAMED_SIZES, synthetic
+
+    key = normalized_name(name)
+    ogb = {normalized_name(known): known for known in OGB_NAMES}
+    made = {normalized_name(f"{SYNTHETIC}-{size}"): size for size in NAMED_SIZES}
+    if features is not None and key != "flickr":
+        raise ValueError(f"load: features='synthetic' is for Flickr alone, got {name!r}")
+    if key == DIGITS:
+        from bitgnn.data.digits import load_digits_graph
+
+        return load_digits_graph(seed=seed), DIGITS, False
+    if key in made:
+        data = synthetic(made[key], seed=seed)
+        return data, data.name, True
+    if key in ogb:
+        return read_ogb(ogb[key], root), ogb[key], False
+    if key not in SOURCES:
+        raise ValueError(f"load: name must be one of {dataset_names()}, got {name!r}")
+    if features is not None:
+        from bitgnn.data.flickr import FLICKR_TITLE, read_flickr_structure
+
+        return read_flickr_structure(root, seed), FLICKR_TITLE, True
+    return read_source(SOURCES[key], root), SOURCES[key].name, False
+
+
+def load_pyg(
+    dataset: Any,
+    *,
+    name: str | None = None,
+    split: Split = None,
+    seed: int = 0,
+    train_per_class: int = 20,
+    val_per_class: int = 30,
+) -> Data:
+    """A graph of any PyG data set, in the form :func:`load` returns.
+
+    Args:
+        dataset: a PyG data set of one graph, or a graph (``Data``); unchanged.
+        name: what to call it; None takes the data set's own name.
+        split: see :func:`load`.
+        seed: see :func:`load`.
+        train_per_class: see :func:`load`.
+        val_per_class: see :func:`load`.
+
+    Returns:
+        As :func:`load`; further attributes of the graph are kept.
+
+    Raises:
+        TypeError: neither a data set nor a graph of one kind of nodes.
+        ValueError: see :func:`load`.
+        DataError: it holds several graphs, or something else than node classification.
+    """
+    from torch_geometric.data import Data, Dataset
+
+    data: Any = dataset
+    title = name or getattr(dataset, "name", None) or type(dataset).__name__
+    if isinstance(dataset, Dataset):
+        if len(dataset) != 1:
+            raise DataError(f"{title}: must hold one graph, got {len(dataset)}")
+        data = dataset[0]
+    if not isinstance(data, Data):
+        raise TypeError(
+            "load_pyg: dataset must be a PyG data set or a Data with one kind of nodes, "
+            f"got {type(data).__name__}"
+        )
+    is_synthetic = bool(getattr(data, "synthetic", False))
+    return _ready(data, str(title), is_synthetic, split, seed, train_per_class, val_per_class)
+
+
+def _ready(
+    data: Any,
+    title: str,
+    is_synthetic: bool,
+    split: Split,
+    seed: int,
+    train_per_class: int,
+    val_per_class: int,
+) -> Data:
+    """A copy of ``data`` with everything in the form promised; tensors are shared."""
+    ready = copy.copy(data)
+    ready.x, ready.y = _features(data, title), _labels(data, title)
+    _check_edges(data, title)
+    masks: list[Any] = [getattr(data, key, None) for key in MASKS]
+    if split != "random" and all(isinstance(mask, Tensor) for mask in masks):
+        chosen = public_split(masks, split)
+    else:
+        chosen = per_class_split(ready.y, train_per_class, val_per_class, seed)
+    for key, mask in zip(MASKS, chosen, strict=True):
+        unlabelled = int((ready.y[mask] < 0).sum())
+        if unlabelled:
+            raise DataError(f"{title}: {unlabelled} nodes of {key} have no label")
+        ready[key] = mask
+    ready.name, ready.synthetic = title, is_synthetic
+    return ready
+
+
+def _features(data: Any, title: str) -> Tensor:
+    x = getattr(data, "x", None)
+    if not isinstance(x, Tensor):
+        raise DataError(f"{title}: has no node features (x)")
+    if x.layout != torch.strided:
+        x = x.to_dense()
+    if x.dim() != 2 or x.is_complex():
+        raise DataError(f"{title}: x must be [N, F] and real, got {list(x.shape)} {x.dtype}")
+    return x.float()
+
+
+def _labels(data: Any, title: str) -> Tensor:
+    """One class a node; where labels are floats, NaN means none."""
+    y = getattr(data, "y", None)
+    if not isinstance(y, Tensor):
+        raise DataError(f"{title}: has no labels (y)")
+    if y.dim() == 2 and y.size(1) == 1:
+        y = y.squeeze(1)
+    if y.dim() != 1 or y.size(0) != data.x.size(0):
+        raise DataError(
+            f"{title}: y must hold one class for each of {data.x.size(0)} nodes, got "
+            f"{list(y.shape)}; several labels a node and labels of a whole graph are not supported"
+        )
+    if y.is_floating_point():
+        y = torch.where(y.isnan(), torch.full_like(y, NO_LABEL), y)
+        if not torch.equal(y, y.round()):
+            raise DataError(f"{title}: y must hold classes, got real numbers")
+    return y.long()
+
+
+def _check_edges(data: Any, title: str) -> None:
+    edge_index = getattr(data, "edge_index", None)
+    if not isinstance(edge_index, Tensor):
+        raise DataError(f"{title}: has no edge_index")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
+        raise DataError(
+            f"{title}: edge_index must be an integer tensor [2, E], got "
+            f"{list(edge_index.shape)} {edge_index.dtype}"
+        )
+    num_nodes = data.x.size(0)
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise DataError(
+            f"{title}: edge_index must hold nodes from 0 to {num_nodes - 1}, got "
+            f"{int(edge_index.min())} to {int(edge_index.max())}"
+        )

@@ -1,0 +1,139 @@
+"""ogbn-arxiv and ogbn-products through the ogb package."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from bitgnn.data.errors import DataError
+from bitgnn.data.files import RawFiles, data_root
+from bitgnn.data.reading import without_leftovers
+from bitgnn.data.splits import MASKS
+from bitgnn.data.whole import INCOMPLETE, whole_downloads
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+__all__ = ["OGB_NAMES", "read_ogb"]
+
+COLLECTION = "ogb"
+RELEASE = "RELEASE_v1.txt"
+TABLES = ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list")
+PARTS = ("train", "valid", "test")
+# Folder of the split, and tables beside the usual ones.
+OGB_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ogbn-arxiv": ("time", ("node_year",)),
+    "ogbn-products": ("sales_ranking", ()),
+}
+
+
+def raw_files(name: str) -> RawFiles:
+    """The files of one data set as ogb lays them out."""
+    split, further = OGB_NAMES[name]
+    files = [RELEASE, *(f"raw/{table}.csv.gz" for table in (*TABLES, *further))]
+    files += [f"split/{split}/{part}.csv.gz" for part in PARTS]
+    return RawFiles(name, COLLECTION, name.replace("-", "_"), files)
+
+
+def read_ogb(name: str, root: str | os.PathLike[str] | None) -> Data:
+    """One of the two graphs, undirected, with its public split.
+
+    ogb reads compressed tables and keeps what it made of them in ``processed/``, which it loads
+    by ``torch.load`` with weights only: nothing of a user's is executed.
+
+    Args:
+        name: ``"ogbn-arxiv"`` or ``"ogbn-products"``.
+        root: data folder, see :func:`bitgnn.data.load`.
+
+    Raises:
+        DataError: ogb is not installed, files are missing and cannot be downloaded, or cannot be
+            read.
+    """
+    try:
+        from ogb.nodeproppred import PygNodePropPredDataset
+    except ImportError as error:
+        raise DataError(f"{name}: needs the package ogb: pip install 'bitgnn[ogb]'") from error
+    folder, files = data_root(root), raw_files(name)
+    found = files.find(folder)
+    base = _downloaded(PygNodePropPredDataset, files, folder) if found is None else found
+    base = files.writable(base)
+    try:
+        with _weights_only():
+            dataset = PygNodePropPredDataset(name, root=str(base))
+            data, parts = dataset[0], dataset.get_idx_split()
+    except Exception as error:
+        raise DataError(
+            f"{name}: files in {base / files.folder} cannot be read: {error}"
+        ) from error
+    return _with_masks(data, parts)
+
+
+def _downloaded(dataset_class: Any, files: RawFiles, root: Path) -> Path:
+    """Download and unpack beside the place where the data set belongs, then move it there."""
+    base = files.download_base(root)
+    target = base / files.folder
+    if target.exists() and any(path.is_file() for path in target.rglob("*")):
+        raise DataError(
+            f"{files.title}: {target} is incomplete, {', '.join(files.missing(base))} missing; "
+            "add the files, or move the folder away to have all of them downloaded"
+        )
+    staging = base / (files.folder + INCOMPLETE)
+    unpacked = staging / files.folder
+    with without_leftovers(staging):
+        try:
+            # What an interruption left; the archive itself, or its beginning, is kept.
+            shutil.rmtree(unpacked, ignore_errors=True)
+            with _ogb_downloads(dataset_class), _weights_only():
+                dataset_class(files.title, root=str(staging))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)
+            unpacked.replace(target)
+            shutil.rmtree(staging)
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise DataError(
+                f"{files.title}: files not found under {root} and not downloaded ({reason}). "
+                f"{files.advice(root)}"
+            ) from error
+    return base
+
+
+@contextlib.contextmanager
+def _ogb_downloads(dataset_class: Any) -> Iterator[None]:
+    """Let ogb's downloads go on where they stopped and ask no question on the terminal."""
+    import ogb.nodeproppred.dataset_pyg as module
+
+    asks = module.decide_download
+    try:
+        module.decide_download = lambda url: True
+        with whole_downloads(dataset_class.__module__):
+            yield
+    finally:
+        module.decide_download = asks
+
+
+@contextlib.contextmanager
+def _weights_only() -> Iterator[None]:
+    """Let ``torch.load`` read PyG's graphs as data: ogb stores one, without allowing it."""
+    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        yield
+
+
+def _with_masks(data: Any, parts: dict[str, Tensor]) -> Data:
+    """``data`` with masks in place of index lists, and both directions of every edge."""
+    from torch_geometric.utils import to_undirected
+
+    data.edge_index = to_undirected(data.edge_index, num_nodes=data.x.size(0))
+    for key, part in zip(MASKS, PARTS, strict=True):
+        data[key] = torch.zeros(data.x.size(0), dtype=torch.bool).index_fill_(0, parts[part], True)
+    return data
