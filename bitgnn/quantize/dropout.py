@@ -1,4 +1,4 @@
-"""Dropout that draws four decisions from one random word on the CPU."""
+"""Dropout from few random bits on the CPU: of floats, and as packed decisions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["fast_dropout"]
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 
-LEVELS = 2**16
+__all__ = ["all_words", "fast_dropout", "keep_words"]
+
+LEVEL_BITS = 16
+LEVELS = 2**LEVEL_BITS
 HALVES_PER_WORD = 4
 INT64_MIN = -(2**63)
 
@@ -38,3 +41,45 @@ def fast_dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     halves = words.view(torch.int16)[: x.numel()].view(x.shape)
     keep = halves >= threshold - LEVELS // 2
     return x * (keep.to(x.dtype) * (LEVELS / (LEVELS - threshold)))
+
+
+def all_words(size: int, device: torch.device) -> Tensor:
+    """int32 words ``[1, ceil(size / 32)]`` with the bit of every feature set."""
+    words: Tensor = torch.ops.bitgnn.pack(torch.ones(1, size, device=device))
+    return words
+
+
+def keep_words(rows: int, size: int, p: float, device: torch.device) -> tuple[Tensor, float]:
+    """Decisions of a dropout as packed bits, 1 where kept.
+
+    On the CPU ``p`` is rounded to a multiple of 2^-16 and a random word decides for 64 places at
+    once: with ``k`` the kept levels of 2^16, and from the lowest set bit of ``k`` upwards, OR with
+    a random word takes a probability ``q`` to ``(1 + q) / 2`` (bit 1), AND to ``q / 2`` (bit 0).
+
+    Args:
+        rows: N.
+        size: K, features of a row.
+        p: probability of dropping, in [0, 1).
+        device: where.
+
+    Returns:
+        int32 words ``[N, ceil(K / 32)]`` (padding bits are 0), and the probability of keeping.
+    """
+    if device.type != "cpu":
+        drop = torch.full((size,), p, device=device)
+        return torch.ops.bitgnn.pack(torch.rand(rows, size, device=device), drop), 1.0 - p
+    valid = all_words(size, device)
+    kept = LEVELS - round(p * LEVELS)
+    if kept == LEVELS:
+        return valid.expand(rows, -1).contiguous(), 1.0
+    doubles = torch.empty(-(-rows * valid.size(1) // 2), dtype=torch.int64)
+    decided = torch.zeros_like(doubles)
+    lowest = (kept & -kept).bit_length() - 1
+    for bit in range(lowest, LEVEL_BITS):
+        doubles.random_(INT64_MIN, None)
+        if kept >> bit & 1:
+            decided.bitwise_or_(doubles)
+        else:
+            decided.bitwise_and_(doubles)
+    words = decided.view(torch.int32)[: rows * valid.size(1)].view(rows, -1)
+    return words.bitwise_and_(valid), kept / LEVELS

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.quantize.dropout import fast_dropout
+from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.sign import Surrogate, sgn, surrogate_slope
 
 __all__ = ["WeightGradient", "binary_linear"]
@@ -29,61 +29,97 @@ class _BinaryLinear(torch.autograd.Function):
         surrogate: Surrogate,
         weight_gradient: WeightGradient,
     ) -> Tensor:
-        size = x.size(1)
         words, x_mean = torch.ops.bitgnn.pack_scaled(x)
+        signs = _Signs.of(words, x.size(1), dropout)
         x_mean = x_mean if x_scale else None
-        w_words = w_mean = x_kept = None
+        w_mean = None
         if binary_weight:
             w_words, w_mean = torch.ops.bitgnn.pack_scaled(weight)
-        # The signs' dot product is an exact integer; without dropout it is counted on bits.
-        scales = (None, None) if sign_output else (x_mean, w_mean)
-        if w_words is not None and dropout == 0.0:
-            out = torch.ops.bitgnn.bmm_bbf(words, w_words, size, *scales)
+            dot = signs.times_bits(w_words)
         else:
-            x_kept = fast_dropout(torch.ops.bitgnn.unpack(words, size), dropout)
-            out = x_kept @ (sgn(weight) if binary_weight else weight).float().t()
-            out = _scaled(out, *scales)
-        dot = None
+            dot = signs.unpacked() @ weight.float().t()
+        if signs.gain != 1.0:
+            dot = dot.mul_(signs.gain)
+        out = _scaled(dot, x_mean, w_mean)
         if sign_output:
-            dot, out = out, _scaled(out, x_mean, w_mean)
-            out[:, :sign_output] = sgn(dot[:, :sign_output])
             dot = dot[:, :sign_output].contiguous()
+            out[:, :sign_output] = sgn(dot)
         ctx.save_for_backward(
             x if ctx.needs_input_grad[0] else None,
             weight,
-            words if x_kept is None else None,
-            x_kept,
+            signs.words,
+            signs.raised,
             x_mean,
             w_mean,
-            dot,
+            dot if sign_output else None,
         )
-        ctx.size, ctx.binary_weight, ctx.sign_output = size, binary_weight, sign_output
+        ctx.size, ctx.gain = signs.size, signs.gain
+        ctx.binary_weight, ctx.sign_output = binary_weight, sign_output
         ctx.surrogate, ctx.weight_gradient = surrogate, weight_gradient
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, words, x_kept, x_mean, w_mean, dot = ctx.saved_tensors
+        x, weight, words, raised, x_mean, w_mean, dot = ctx.saved_tensors
+        signs = _Signs(words, raised, ctx.size, ctx.gain)
         grad = grad.float()
         if dot is not None:
             held = None if w_mean is None else w_mean[: ctx.sign_output]
             slope = surrogate_slope(_scaled(dot, x_mean, held), ctx.surrogate)
             grad = torch.cat([grad[:, : ctx.sign_output] * slope, grad[:, ctx.sign_output :]], 1)
         w_used = sgn(weight).float() if ctx.binary_weight else weight.float()
+        x_used = signs.unpacked()
         grad_x = grad_weight = None
         if x is not None:
             grad_x = (grad @ w_used).mul_(surrogate_slope(x, ctx.surrogate))
-            if x_kept is not None:
-                # |x_kept| is the dropout mask with its 1 / (1 - p).
-                grad_x.mul_(x_kept.abs())
+            if raised is not None:
+                grad_x.mul_(x_used.abs()).mul_(signs.gain)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            x_used = torch.ops.bitgnn.unpack(words, ctx.size) if x_kept is None else x_kept
             d = (grad if x_mean is None else grad * x_mean.unsqueeze(1)).t() @ x_used
+            if signs.gain != 1.0:
+                d = d.mul_(signs.gain)
             if ctx.binary_weight:
                 d = _weight_gradient(d, weight, w_used, w_mean, ctx.weight_gradient)
             grad_weight = d.to(weight.dtype)
         return grad_x, grad_weight, None, None, None, None, None, None
+
+
+class _Signs(NamedTuple):
+    """Packed signs, some of them dropped: ``gain * (words + raised)``, or ``words`` alone.
+
+    A dropped sign is -1 in ``words`` and +1 in ``raised``: it vanishes from the sum of both, and
+    from the sum of their products with anything; a kept one counts twice. So two exact products of
+    bits make the exact product with dropout.
+    """
+
+    words: Tensor
+    raised: Tensor | None
+    size: int
+    gain: float
+
+    @classmethod
+    def of(cls, words: Tensor, size: int, dropout: float) -> _Signs:
+        """Drop each of the signs with probability ``dropout``."""
+        if dropout == 0.0:
+            return cls(words, None, size, 1.0)
+        kept, probability = keep_words(words.size(0), size, dropout, words.device)
+        dropped = kept ^ all_words(size, words.device)
+        return cls(words & kept, words | dropped, size, 0.5 / probability)
+
+    def times_bits(self, weight: Tensor) -> Tensor:
+        """The integer product with packed weights, as floats, without the gain."""
+        dot: Tensor = torch.ops.bitgnn.bmm_bbf(self.words, weight, self.size)
+        if self.raised is None:
+            return dot
+        return dot.add_(torch.ops.bitgnn.bmm_bbf(self.raised, weight, self.size))
+
+    def unpacked(self) -> Tensor:
+        """The signs as floats ``[N, K]``, without the gain: +-1, or +-2 and 0."""
+        signs: Tensor = torch.ops.bitgnn.unpack(self.words, self.size)
+        if self.raised is None:
+            return signs
+        return signs.add_(torch.ops.bitgnn.unpack(self.raised, self.size))
 
 
 def _scaled(dot: Tensor, x_mean: Tensor | None, w_mean: Tensor | None) -> Tensor:
