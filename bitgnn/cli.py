@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from bitgnn.train import ExperimentConfig, RunOptions
 
 __all__ = ["app", "main"]
 
@@ -37,9 +40,9 @@ def demo(
     """Train a GCN on a graph of digits in three precisions, freeze, check and measure it."""
 
     def job() -> None:
-        from bitgnn.train import demo_config
+        from bitgnn.train import RunOptions, demo_config
 
-        _run_experiment(demo_config(seeds), output or DEMO_FOLDER, None)
+        _run_experiment(demo_config(seeds), output or DEMO_FOLDER, None, RunOptions())
 
     _guard(job, threads)
 
@@ -56,19 +59,33 @@ def train(
         int | None, typer.Option(min=1, help="Repeats instead of the configuration's.")
     ] = None,
     threads: Threads = None,
+    device: Annotated[str, typer.Option(help="Where to train: cpu, cuda or auto.")] = "auto",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes; with more than 1 runs train side by side.")
+    ] = 1,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(min=0, help="Least seconds between checkpoints; 0 writes one each epoch."),
+    ] = 1.0,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's events too.")
+    ] = False,
 ) -> None:
     """Train the forms of a configuration over its seeds, freeze, check and measure them.
 
-    Finished runs stay in the output folder; the same command goes on where it was stopped.
+    Finished runs stay in the output folder and the one under way leaves checkpoints; the same
+    command goes on where it was stopped or killed.
     """
 
     def job() -> None:
-        from bitgnn.train import load_config
+        from bitgnn.train import RunOptions, load_config
 
         experiment = load_config(config)
         if seeds is not None:
             experiment = experiment.model_copy(update={"seeds": seeds})
-        _run_experiment(experiment, output or TRAIN_FOLDER / experiment.name, data_root)
+        options = RunOptions(device, checkpoint_every, tensorboard)
+        folder = output or TRAIN_FOLDER / experiment.name
+        _run_experiment(experiment, folder, data_root, options, workers)
 
     _guard(job, threads)
 
@@ -85,37 +102,49 @@ def doctor() -> None:
     _guard(job, None)
 
 
-def _run_experiment(experiment: object, output: Path, data_root: str | None) -> None:
+def _run_experiment(
+    experiment: ExperimentConfig,
+    output: Path,
+    data_root: str | None,
+    options: RunOptions,
+    workers: int = 1,
+) -> None:
     from bitgnn.train import (
-        ExperimentConfig,
+        GraphSource,
+        Job,
         RunStore,
         evaluate,
-        load_data,
         result_table,
         train_all,
+        train_side_by_side,
         write_results,
     )
 
-    assert isinstance(experiment, ExperimentConfig)
     console = Console()
+    options.torch_device()
     store = RunStore(output, experiment)
-    data = load_data(experiment.dataset, data_root)
-    title = experiment.dataset.title
+    graphs = GraphSource(experiment, data_root)
+    data = graphs(0)
     console.print(
-        f"{title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
+        f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
         f"{data.x.size(1)} features; {experiment.seeds} seeds"
     )
     try:
-        runs = train_all(experiment, data, store, console)
+        if workers > 1:
+            jobs = [Job(experiment, output)]
+            finished = train_side_by_side(jobs, data_root, options, workers, console)[0]
+            runs = [one.run for one in finished]
+        else:
+            runs = train_all(experiment, graphs, store, console, options)
     except KeyboardInterrupt:
         typer.echo(
-            f"bitgnn: stopped; finished runs are kept in {output}, the same command goes on",
+            f"bitgnn: stopped; finished runs and checkpoints are kept in {output}, the same "
+            "command goes on",
             err=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    results = evaluate(experiment, data, store, runs)
-    threads = torch.get_num_threads()
-    console.print(result_table(f"GCN on {title}, {threads} threads", results))
+    results = evaluate(experiment, graphs, store, runs)
+    console.print(result_table(experiment, results, torch.get_num_threads()))
     console.print("Frozen and trained models agree on every node of every seed.")
     written = write_results(output, experiment, data, results)
     console.print("Written: " + ", ".join(str(path) for path in written), soft_wrap=True)
@@ -124,13 +153,35 @@ def _run_experiment(experiment: object, output: Path, data_root: str | None) -> 
 def _guard(job: Callable[[], None], threads: int | None) -> None:
     """Run ``job``; what a user can mend becomes one line and exit status 1."""
     from bitgnn.data import DataError
-    from bitgnn.train import ConfigError, MismatchError, OutputError
+    from bitgnn.train import (
+        CheckpointError,
+        ConfigError,
+        LoaderError,
+        LogError,
+        MismatchError,
+        OutputError,
+        TrainingError,
+        WorkerError,
+    )
 
+    mendable = (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        LoaderError,
+        LogError,
+        MismatchError,
+        OutputError,
+        TrainingError,
+        WorkerError,
+        OSError,
+        ValueError,
+    )
     if threads is not None:
         torch.set_num_threads(threads)
     try:
         job()
-    except (ConfigError, DataError, MismatchError, OutputError, OSError) as error:
+    except mendable as error:
         message = " ".join(str(error).split())
         typer.echo(f"bitgnn: error: {message}", err=True)
         raise typer.Exit(1) from None

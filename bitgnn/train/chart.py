@@ -13,9 +13,10 @@ from matplotlib.ticker import MaxNLocator
 from bitgnn.bench.report import format_bytes, format_seconds
 from bitgnn.train.deploy import FormResult
 
-__all__ = ["draw_chart"]
+__all__ = ["draw_chart", "form_color"]
 
 FORM_COLORS = {"fp32": "#8a8f98", "full": "#3d7ea6", "bin": "#d1603d"}
+OTHER_COLORS = ("#6a9a5b", "#8a6fb0", "#c9a227")
 PART_COLORS = {
     "features": "#3d7ea6",
     "graph": "#8fb8ce",
@@ -24,11 +25,19 @@ PART_COLORS = {
 }
 
 
-def draw_chart(title: str, labels: Mapping[str, str], results: Sequence[FormResult]) -> bytes:
+def form_color(form: str, number: int) -> str:
+    """Colour of the ``number``-th form."""
+    return FORM_COLORS.get(form, OTHER_COLORS[number % len(OTHER_COLORS)])
+
+
+def draw_chart(
+    title: str, score: str, labels: Mapping[str, str], results: Sequence[FormResult]
+) -> bytes:
     """Three panels as a PNG.
 
     Args:
-        title: name of the graph.
+        title: of the whole chart.
+        score: name of the metric.
         labels: name to show by form.
         results: what each form achieves.
 
@@ -39,7 +48,7 @@ def draw_chart(title: str, labels: Mapping[str, str], results: Sequence[FormResu
     canvas = FigureCanvasAgg(figure)
     accuracy, memory, latency = figure.subplots(1, 3, sharey=True)
     names = [labels[result.form] for result in results]
-    colors = [FORM_COLORS[result.form] for result in results]
+    colors = [form_color(result.form, number) for number, result in enumerate(results)]
 
     accuracy.barh(
         names,
@@ -56,14 +65,15 @@ def draw_chart(title: str, labels: Mapping[str, str], results: Sequence[FormResu
     )
     seeds = len(results[0].runs)
     accuracy.set_xticks(range(0, 101, 20))
-    accuracy.set_title(f"Test accuracy, % (mean ± std of {seeds} seeds)")
+    accuracy.set_title(f"Test {score}, % (mean ± std of {seeds} seeds)")
 
     left = [0.0] * len(results)
     for part, color in PART_COLORS.items():
         sizes = [_part(result, part) / 1024 for result in results]
         memory.barh(names, sizes, left=left, color=color, height=0.6, label=part)
         left = [before + size for before, size in zip(left, sizes, strict=True)]
-    _annotate(memory, [format_bytes(r.memory.peak) for r in results], left)
+    texts = ["" if r.memory is None else format_bytes(r.memory.peak) for r in results]
+    _annotate(memory, texts, left)
     memory.set_title("Memory of a forward pass, KiB")
     memory.legend(fontsize=8, frameon=False, loc="center right")
 
@@ -80,7 +90,7 @@ def draw_chart(title: str, labels: Mapping[str, str], results: Sequence[FormResu
     for axes in (memory, latency):
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.title.set_fontsize(10)
-    figure.suptitle(f"GCN on {title}", fontsize=12, fontweight="bold")
+    figure.suptitle(title, fontsize=12, fontweight="bold")
     image = io.BytesIO()
     canvas.print_png(image)
     return image.getvalue()
@@ -91,11 +101,13 @@ def _annotate(axes: Axes, texts: Sequence[str], ends: Sequence[float]) -> None:
     widest = max(ends)
     for row, (text, end) in enumerate(zip(texts, ends, strict=True)):
         axes.text(end + 0.02 * widest, row, text, va="center", fontsize=9)
-    axes.set_xlim(0, 1.55 * widest)
+    axes.set_xlim(0, 1.55 * widest or 1.0)
 
 
 def _part(result: FormResult, part: str) -> int:
     use = result.memory
+    if use is None:
+        return 0
     return {
         "features": use.features,
         "graph": use.adjacency,

@@ -3,112 +3,150 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pydantic
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-__all__ = ["ConfigError", "DatasetConfig", "ExperimentConfig", "Form", "Recipe", "load_config"]
+from bitgnn.data.splits import Split
+from bitgnn.models.precisions import layer_precisions
+from bitgnn.train.recipe import FullGraph, Loader, Neighbors, RandomWalks, Recipe, Strict
+from bitgnn.train.recipe import layer_options as _layer_options
 
-Form = Literal["fp32", "full", "bin"]
+__all__ = ["ConfigError", "DatasetConfig", "ExperimentConfig", "Recipe", "load_config"]
+
+PRESETS = ("fp32", "full", "bin")
+# Keys of several types: pydantic complains once for each.
+UNION_KEYS = {"split", "precision"}
+# Form names become parts of file names.
+FORM_NAME = re.compile(r"[a-z0-9_]+")
+SAINT_LAYERS = 2
 
 
 class ConfigError(ValueError):
     """A configuration file is wrong; the message names file, key, found and expected."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DatasetConfig(_Strict):
+class DatasetConfig(Strict):
     """The graph to train on.
 
     Attributes:
-        kind: ``planetoid`` (public split) or ``digits``.
-        name: name of the Planetoid graph.
+        name: as :func:`bitgnn.data.load` takes it.
+        split: number of a public split; ``random`` for one drawn with equal classes; null for the
+            first public one, or a drawn one where there is none. ``seed`` takes the run's seed as
+            the number, or to draw with where there is no public split.
+        seed: of a drawn split and of made-up features.
+        features: ``synthetic`` makes features up where the real ones are not at hand.
     """
 
-    kind: Literal["planetoid", "digits"]
-    name: Literal["Cora", "CiteSeer", "PubMed"] | None = None
+    name: str = Field(min_length=1)
+    split: int | Literal["random", "seed"] | None = None
+    seed: int = Field(0, ge=0)
+    features: Literal["synthetic"] | None = None
 
     @property
     def title(self) -> str:
-        """Name to show."""
-        return self.name or self.kind
+        """Name to show; made-up features are said."""
+        return f"{self.name} ({self.features} features)" if self.features else self.name
+
+    def of_run(self, seed: int) -> tuple[Split, int]:
+        """Number and seed of the split that the run of ``seed`` uses."""
+        return (seed, seed) if self.split == "seed" else (self.split, self.seed)
 
 
-class Recipe(_Strict):
-    """How one form is trained.
-
-    Attributes:
-        epochs: full-graph steps.
-        learning_rate: of Adam.
-        weight_decay: of Adam, on all parameters.
-        dropout: in front of each layer, after the sign in binary forms.
-        input_norm: standardise raw features by a batch norm without parameters.
-        normalize_features: divide each row of the raw features by its sum.
-        start_from: form whose trained model of the same seed gives the initial weights.
-        schedule: learning rate over the epochs: constant, or a cosine falling to 0.
-        distill: weight of the divergence from that model's class probabilities on all nodes.
-        temperature: logits are divided by it in that divergence.
-    """
-
-    epochs: int = Field(gt=0)
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    input_norm: bool = True
-    normalize_features: bool = False
-    schedule: Literal["constant", "cosine"] = "constant"
-    start_from: Form | None = None
-    distill: float = Field(0.0, ge=0)
-    temperature: float = Field(1.0, gt=0)
-
-
-class ExperimentConfig(_Strict):
-    """One experiment: a graph, a model size and a recipe for each form.
+class ExperimentConfig(Strict):
+    """One experiment: a graph, a model and a recipe for each form of it.
 
     Attributes:
         name: short name of the experiment.
         dataset: the graph.
+        model: ``gcn``, ``graphsage`` or ``graphsaint``.
+        inductive: the inductive recipe of the GCN.
         hidden_channels: width of hidden layers.
         num_layers: number of layers.
+        loader: what a training step sees.
+        metric: the score of validation and test: accuracy, or area under the ROC curve (two
+            classes).
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
-        forms: recipe by form; trained in the order fp32, full, bin.
+        forms: recipe by form, trained in this order.
     """
 
     name: str
     dataset: DatasetConfig
+    model: Literal["gcn", "graphsage", "graphsaint"] = "gcn"
+    inductive: bool = False
     hidden_channels: int = Field(64, gt=0)
     num_layers: int = Field(2, gt=0)
+    loader: Loader = FullGraph()
+    metric: Literal["accuracy", "roc_auc"] = "accuracy"
     seeds: int = Field(10, gt=0)
-    forms: dict[Form, Recipe] = Field(min_length=1)
+    forms: dict[str, Recipe] = Field(min_length=1)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> ExperimentConfig:
-        if (self.dataset.kind == "planetoid") != (self.dataset.name is not None):
-            raise ValueError("dataset: name belongs to kind planetoid, and to it alone")
-        order = get_args(Form)
+        if self.inductive and self.model != "gcn":
+            raise ValueError(f"inductive: belongs to model gcn, got model {self.model!r}")
+        if self.model == "graphsaint" and self.num_layers != SAINT_LAYERS:
+            raise ValueError(f"num_layers: graphsaint has {SAINT_LAYERS}, got {self.num_layers}")
+        loader = self.loader
+        if isinstance(loader, Neighbors) and len(loader.neighbors) != self.num_layers:
+            raise ValueError(
+                f"loader.neighbors: expected one number for each of {self.num_layers} layers, "
+                f"found {list(loader.neighbors)}"
+            )
+        before: list[str] = []
         for form, recipe in self.forms.items():
-            start = recipe.start_from
-            if start is None:
-                if recipe.distill:
-                    raise ValueError(f"forms.{form}: distill needs start_from")
-                continue
-            if start not in self.forms or order.index(start) >= order.index(form):
-                raise ValueError(
-                    f"forms.{form}: start_from must name a form trained before, got {start!r}"
-                )
-            if self.forms[start].input_norm != recipe.input_norm:
-                raise ValueError(f"forms.{form}: input_norm must be that of {start!r}")
+            self._check_form(form, recipe, before)
+            before.append(form)
         return self
 
-    def ordered_forms(self) -> list[tuple[Form, Recipe]]:
+    def _check_form(self, form: str, recipe: Recipe, before: list[str]) -> None:
+        where = f"forms.{form}"
+        if FORM_NAME.fullmatch(form) is None:
+            raise ValueError(f"{where}: a form's name is lower-case letters, digits and _")
+        if recipe.precision is None and form not in PRESETS:
+            known = ", ".join(repr(name) for name in PRESETS)
+            raise ValueError(f"{where}: precision is missing; only {known} imply their own")
+        try:
+            layer_precisions(
+                self.precision(form), self.num_layers, _layer_options(recipe), owner=where,
+                gives_scores=self.model != "graphsaint",
+            )  # fmt: skip
+        except (TypeError, ValueError) as error:
+            message = str(error)
+            text = message if message.startswith(where) else f"{where}: {message}"
+            raise ValueError(text) from error
+        for key, needed in (("start_from", recipe.needs()[:1]), ("teachers", recipe.teachers)):
+            for name in needed if getattr(recipe, key) else ():
+                if name not in before:
+                    raise ValueError(
+                        f"{where}: {key} must name a form trained before, got {name!r}"
+                    )
+        if recipe.distill and not recipe.needs():
+            raise ValueError(f"{where}: distill needs start_from or teachers")
+        if recipe.teachers and not recipe.distill:
+            raise ValueError(f"{where}: teachers need distill above 0")
+        start = recipe.start_from
+        if start is not None and self.forms[start].input_norm != recipe.input_norm:
+            raise ValueError(f"{where}: input_norm must be that of {start!r}")
+        if recipe.average == "swa" and recipe.average_from >= recipe.epochs:
+            raise ValueError(f"{where}: average_from must be below epochs ({recipe.epochs})")
+
+    def precision(self, form: str) -> str | tuple[str, ...]:
+        """Precision of a form, as the models take it."""
+        return self.forms[form].precision or form
+
+    def is_binary(self, form: str) -> bool:
+        """Whether a form has any binary product, so that it can be frozen."""
+        layers = layer_precisions(self.precision(form), self.num_layers, gives_scores=False)
+        return not all(layer.is_float for layer in layers)
+
+    def ordered_forms(self) -> list[tuple[str, Recipe]]:
         """Forms in training order."""
-        return [(form, self.forms[form]) for form in get_args(Form) if form in self.forms]
+        return list(self.forms.items())
 
 
 def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
@@ -144,20 +182,36 @@ def _explain(error: pydantic.ValidationError) -> str:
     """The first problem in one line, and how many more there are."""
     problems = error.errors()
     first = problems[0]
-    path = [str(part) for part in first["loc"] if part != "[key]"]
+    # pydantic puts the kind of loader between the section and its key.
+    location = first["loc"][:1] + first["loc"][1 + (first["loc"][:1] == ("loader",)) :]
+    same = [first]
+    for name in UNION_KEYS & {part for part in location if isinstance(part, str)}:
+        location = location[: location.index(name) + 1]
+        same = [problem for problem in problems if problem["loc"][: len(location)] == location]
+    path = [str(part) for part in location if part != "[key]"]
     key = ".".join(path)
     found = _shorten(first.get("input"))
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_keys_at(path[:-1]))
+        known = ", ".join(_keys_at(first["loc"]))
         text = f"unknown key {key!r} (found {key}: {found}), expected one of {known}"
     elif first["type"] == "missing":
         text = f"key {key!r} is missing"
     elif first["type"] == "value_error":
         text = str(first["ctx"]["error"]) if "ctx" in first else first["msg"]
+    elif first["type"].startswith("union_tag"):
+        text = f"key 'loader.kind': found {found}, expected: one of {', '.join(LOADERS)}"
     else:
-        text = f"key {key!r}: found {found}, expected: {_expectation(first['msg'])}"
-    more = len(problems) - 1
+        expected = " or ".join(_expectation(problem["msg"]) for problem in same)
+        text = f"key {key!r}: found {found}, expected: {expected}"
+    more = len(problems) - len(same)
     return text if not more else f"{text} (and {more} more)"
+
+
+LOADERS: dict[str, type[BaseModel]] = {
+    "full": FullGraph,
+    "neighbor": Neighbors,
+    "saint_rw": RandomWalks,
+}
 
 
 def _expectation(message: str) -> str:
@@ -169,9 +223,10 @@ def _shorten(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _keys_at(path: list[str]) -> list[str]:
-    """Known keys of the section at ``path``."""
-    if not path:
+def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+    """Known keys of the section that holds ``location``."""
+    if len(location) == 1:
         return list(ExperimentConfig.model_fields)
-    section: type[BaseModel] = DatasetConfig if path[0] == "dataset" else Recipe
-    return list(section.model_fields)
+    sections: dict[str, type[BaseModel]] = {"dataset": DatasetConfig, "forms": Recipe, **LOADERS}
+    name = location[1] if location[0] == "loader" else location[0]
+    return list(sections[str(name)].model_fields)

@@ -15,7 +15,7 @@ def demo_config(seeds: int) -> ExperimentConfig:
     """
     return ExperimentConfig(
         name="demo",
-        dataset=DatasetConfig(kind="digits"),
+        dataset=DatasetConfig(name="digits"),
         hidden_channels=128,
         seeds=seeds,
         forms={

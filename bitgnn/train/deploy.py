@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,15 +15,14 @@ from torch_geometric.data import Data
 from bitgnn.bench.pyg import PyGGCN, graph_forms
 from bitgnn.bench.timing import Timing, compare
 from bitgnn.convert import freeze
-from bitgnn.inference import FrozenGCN, MemoryUse, frozen_memory, pyg_memory
-from bitgnn.train.config import ExperimentConfig, Form
-from bitgnn.train.experiment import model_input, restore_model
+from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory
+from bitgnn.train.build import model_input, restore_model
+from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import Run, RunStore
 
-__all__ = ["FormResult", "MismatchError", "evaluate"]
+__all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]
 
 LOGIT_TOLERANCE = 1e-4
-BINARY_FORMS: tuple[Form, ...] = ("full", "bin")
 
 
 class MismatchError(RuntimeError):
@@ -35,29 +34,30 @@ class FormResult:
     """What one form achieves.
 
     Attributes:
-        form: precision.
+        form: name of the form.
         runs: its trainings.
-        memory: bytes of a forward pass from features as stored.
+        memory: bytes of a forward pass from features as stored; None for floats where PyG's are
+            not counted.
         timings: seconds of a forward pass by way of calling it.
-        frozen: the packed model of the run with the lowest validation loss; None for fp32.
+        frozen: the packed model of the run with the lowest validation loss; None for floats.
     """
 
-    form: Form
+    form: str
     runs: tuple[Run, ...]
-    memory: MemoryUse
+    memory: MemoryUse | None
     timings: dict[str, Timing]
-    frozen: FrozenGCN | None
+    frozen: FrozenModel | None
 
     @property
     def mean(self) -> float:
-        """Mean test accuracy over the seeds, in per cent."""
-        return 100 * statistics.mean(run.test_accuracy for run in self.runs)
+        """Mean test score over the seeds, in per cent."""
+        return 100 * statistics.mean(run.test_score for run in self.runs)
 
     @property
     def std(self) -> float:
-        """Sample standard deviation of the test accuracy, in points; 0 for a single run."""
-        accuracies = [100 * run.test_accuracy for run in self.runs]
-        return statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+        """Sample standard deviation of the test score, in points; 0 for a single run."""
+        scores = [100 * run.test_score for run in self.runs]
+        return statistics.stdev(scores) if len(scores) > 1 else 0.0
 
     @property
     def fastest(self) -> tuple[str, Timing]:
@@ -66,13 +66,17 @@ class FormResult:
 
 
 def evaluate(
-    config: ExperimentConfig, data: Data, store: RunStore, runs: Sequence[Run], repeats: int = 15
+    config: ExperimentConfig,
+    graphs: Callable[[int], Data],
+    store: RunStore,
+    runs: Sequence[Run],
+    repeats: int = 15,
 ) -> list[FormResult]:
     """Freeze every binary run, check it, and measure one model of each form in the same minutes.
 
     Args:
         config: the experiment.
-        data: its graph.
+        graphs: gives the graph of a seed.
         store: where the trained states are.
         runs: finished runs.
         repeats: timed rounds over all contenders.
@@ -84,27 +88,21 @@ def evaluate(
         MismatchError: a frozen model and its trained one differ in a class or by more than 1e-4
             in a logit.
     """
-    frozen = {form: _freeze_all(config, form, data, store, runs) for form in BINARY_FORMS}
+    frozen = {
+        (run.form, run.seed): freeze_checked(config, run, graphs(run.seed), _state(store, run))[0]
+        for run in runs
+        if config.is_binary(run.form)
+    }
     best = {run.form: run for run in sorted(runs, key=lambda run: -run.val_loss)}
-    calls: dict[tuple[Form, str], Callable[[], Any]] = {}
-    memory: dict[Form, MemoryUse] = {}
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
+    memory: dict[str, MemoryUse | None] = {}
     for form, run in best.items():
-        if form == "fp32":
-            state = _state(store, run)
-            x = model_input(config.forms[form], data)
-            for way, call in _pyg_calls(state, config.num_layers, x, data).items():
-                calls[form, way] = call
-            num_edges = data.edge_index.size(1) + data.x.size(0)
-            pyg = _pyg_model(state, config.num_layers)
-            ways = (pyg_memory(pyg, x, num_edges, way) for way in ("edge_index", "csr"))
-            memory[form] = min(ways, key=lambda use: use.peak)
+        data = graphs(run.seed)
+        if config.is_binary(form):
+            ways, memory[form] = _frozen_calls(frozen[form, run.seed], data, config, form)
         else:
-            model = frozen[form][run.seed]
-            graph = model.prepare_graph(data.edge_index, data.x.size(0))
-            packed = model.pack_features(data.x)
-            calls[form, "packed features"] = partial(model, packed, graph)
-            calls[form, "float features"] = partial(model, data.x, graph)
-            memory[form] = frozen_memory(model, packed, graph)
+            ways, memory[form] = _float_calls(config, form, data, _state(store, run))
+        calls.update({(form, way): call for way, call in ways.items()})
     # Keys of the mapping keep the contenders interleaved, so that load meets all of them alike.
     timings = compare(
         {f"{form}\0{way}": call for (form, way), call in calls.items()}, repeats=repeats
@@ -115,7 +113,7 @@ def evaluate(
             tuple(run for run in runs if run.form == form),
             memory[form],
             {way: timings[f"{f}\0{way}"] for f, way in calls if f == form},
-            frozen[form][best[form].seed] if form in BINARY_FORMS else None,
+            frozen.get((form, best[form].seed)),
         )
         for form, _ in config.ordered_forms()
     ]
@@ -128,43 +126,79 @@ def _state(store: RunStore, run: Run) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _freeze_all(
-    config: ExperimentConfig, form: Form, data: Data, store: RunStore, runs: Sequence[Run]
-) -> dict[int, FrozenGCN]:
-    """Frozen models by seed, each of them checked on every node."""
-    models = {}
-    for run in (run for run in runs if run.form == form):
-        trained = restore_model(config, form, data, _state(store, run))
-        model = freeze(trained)
-        x = model_input(config.forms[form], data)
-        expected = trained(x, data.edge_index)
-        found = model(x, data.edge_index)
-        difference = float((found - expected).abs().max())
-        if difference > LOGIT_TOLERANCE or not torch.equal(found.argmax(1), expected.argmax(1)):
-            raise MismatchError(
-                f"{form}, seed {run.seed}: the frozen model differs from the trained one "
-                f"(largest difference of a logit {difference:.3g})"
-            )
-        models[run.seed] = model
-    return models
+def freeze_checked(
+    config: ExperimentConfig, run: Run, data: Data, state: Mapping[str, Tensor]
+) -> tuple[FrozenModel, float]:
+    """Freeze a trained model and compare it with the trained one on every node.
+
+    Args:
+        config: the experiment.
+        run: a finished run of a binary form.
+        data: its graph.
+        state: its trained state.
+
+    Returns:
+        The frozen model and the largest difference of a logit.
+
+    Raises:
+        MismatchError: they differ in a class or by more than 1e-4 in a logit.
+    """
+    trained = restore_model(config, run.form, data, state)
+    frozen = freeze(trained)
+    x = model_input(config.forms[run.form], data)
+    expected = trained(x, data.edge_index)
+    found = frozen(x, data.edge_index)
+    difference = float((found - expected).abs().max())
+    same = torch.equal(found.argmax(1), expected.argmax(1))
+    if not (same and difference <= LOGIT_TOLERANCE):
+        raise MismatchError(
+            f"{config.name}, form {run.form}, seed {run.seed}: the frozen model differs from the "
+            f"trained one (largest difference of a logit {difference:.3g})"
+        )
+    return frozen, difference
 
 
-def _pyg_model(state: dict[str, Tensor], num_layers: int) -> PyGGCN:
+def _frozen_calls(
+    frozen: FrozenModel, data: Data, config: ExperimentConfig, form: str
+) -> tuple[dict[str, Callable[[], Any]], MemoryUse | None]:
+    """Forwards of a frozen model: features packed before, and features as floats."""
+    x = model_input(config.forms[form], data)
+    graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
+    calls = {"float features": partial(frozen, x, graph)}
+    if frozen.program.entry is None:  # nothing in front of the first layer can be packed before
+        return calls, frozen_memory(frozen, x, graph)
+    packed = frozen.pack_features(x)
+    calls["packed features"] = partial(frozen, packed, graph)
+    return calls, frozen_memory(frozen, packed, graph)
+
+
+def _float_calls(
+    config: ExperimentConfig, form: str, data: Data, state: dict[str, Tensor]
+) -> tuple[dict[str, Callable[[], Any]], MemoryUse | None]:
+    """PyG's forward for each form of the graph that is installed, caches filled."""
+    x = model_input(config.forms[form], data)
+    calls: dict[str, Callable[[], Any]] = {}
+    is_plain = config.model == "gcn" and not config.inductive
+    for way, graph in graph_forms(data.edge_index, x.size(0)).items():
+        model = (
+            _pyg_gcn(state, config.num_layers)
+            if is_plain
+            else restore_model(config, form, data, state)
+        )
+        calls[way] = torch.inference_mode()(partial(model, x, graph))
+        calls[way]()
+    if not is_plain:
+        return calls, None
+    num_edges = data.edge_index.size(1) + x.size(0)
+    pyg = _pyg_gcn(state, config.num_layers)
+    uses = (pyg_memory(pyg, x, num_edges, way) for way in ("edge_index", "csr"))
+    return calls, min(uses, key=lambda use: use.peak)
+
+
+def _pyg_gcn(state: dict[str, Tensor], num_layers: int) -> PyGGCN:
     """Plain PyG layers with the trained weights."""
     weights = [state[f"convs.{i}.lin.weight"] for i in range(num_layers)]
     sizes = [weights[0].size(1), *(weight.size(0) for weight in weights)]
     model = PyGGCN(sizes, input_norm="norm.running_mean" in state)
     model.load_state_dict(state)
     return model
-
-
-def _pyg_calls(
-    state: dict[str, Tensor], num_layers: int, x: Tensor, data: Data
-) -> dict[str, Callable[[], Any]]:
-    """PyG's forward for each form of the graph that is installed, caches filled."""
-    calls: dict[str, Callable[[], Any]] = {}
-    for way, graph in graph_forms(data.edge_index, x.size(0)).items():
-        call = torch.inference_mode()(partial(_pyg_model(state, num_layers), x, graph))
-        call()
-        calls[way] = call
-    return calls

@@ -1,19 +1,34 @@
-"""Full-graph training of one model: the state at the lowest validation loss is kept."""
+"""Training of one model: epochs, validation, checkpoints, and the state at the best epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.data import Data
 
-from bitgnn.models import GCN
-from bitgnn.train.config import Recipe
+from bitgnn.train.batches import Batch, make_batches
+from bitgnn.train.checkpoint import load_weights
+from bitgnn.train.log import RunLog
+from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
+from bitgnn.train.rate import learning_rate
+from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks, Recipe
+from bitgnn.train.session import COLUMNS, Session
+from bitgnn.train.task import NodeTask
 
-__all__ = ["TrainedModel", "row_normalized", "train_model"]
+__all__ = ["Keeping", "TrainedModel", "TrainingError", "train_model"]
+
+# Asking a GPU for a value waits for all that was queued, so it is asked every so many epochs.
+DEVICE_EPOCHS_PER_CHECK = 25
+
+
+class TrainingError(RuntimeError):
+    """A training came to nothing; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -21,102 +36,198 @@ class TrainedModel:
     """Result of one training.
 
     Attributes:
-        state: parameters and buffers at the epoch chosen.
-        test_accuracy: share of test nodes classified rightly at that epoch.
-        val_accuracy: the same of the validation nodes.
-        val_loss: the lowest validation loss.
+        state: parameters and buffers at the epoch chosen, on the CPU.
+        test_score: of the test nodes at that epoch, accuracy as a share or area under the curve.
+        val_score: the same of the validation nodes.
+        val_loss: validation loss at that epoch.
         epoch: the epoch chosen, from 0.
+        epochs: epochs trained.
+        seconds: time of all epochs, interrupted or not.
     """
 
     state: dict[str, Tensor]
-    test_accuracy: float
-    val_accuracy: float
+    test_score: float
+    val_score: float
     val_loss: float
     epoch: int
+    epochs: int
+    seconds: float
 
 
-def row_normalized(x: Tensor) -> Tensor:
-    """Rows divided by their sums, empty rows left alone."""
-    return x / x.sum(dim=1, keepdim=True).clamp(min=1e-12)
+@dataclass(frozen=True)
+class Keeping:
+    """What a training leaves on disk while it runs.
+
+    Attributes:
+        checkpoint: file to go on from after a stop of any kind.
+        log: of every epoch; None for none.
+        seconds: a checkpoint is written after the first epoch that ends so long after the last
+            one was written; 0 writes one after every epoch.
+    """
+
+    checkpoint: Path
+    log: RunLog | None = None
+    seconds: float = 1.0
 
 
 def train_model(
-    model: GCN,
-    data: Data,
+    model: nn.Module,
+    task: NodeTask,
     recipe: Recipe,
     *,
+    loader: FullGraph | Neighbors | RandomWalks | None = None,
     initial: Mapping[str, Tensor] | None = None,
-    teacher: Tensor | None = None,
-    on_epoch: Callable[[], None] = lambda: None,
+    teachers: Sequence[Tensor] = (),
+    keeping: Keeping | None = None,
+    on_epochs: Callable[[int], None] = lambda count: None,
 ) -> TrainedModel:
-    """Train on the training nodes of one graph, choose by the loss of the validation nodes.
+    """Train on the training nodes of one graph, choose by the validation nodes.
+
+    A training that goes on from a checkpoint gives bit for bit what it would have given without
+    the stop, on the CPU and wherever the device's operators are deterministic.
 
     Args:
-        model: the model; trained in place.
-        data: graph with features, labels and masks, as the loaders of ``bitgnn.data`` give it.
+        model: the model on the task's device; trained in place, left at the epoch chosen.
+        task: the graph.
         recipe: epochs, learning rate and the like.
-        initial: state to start from.
-        teacher: ``[N, C]`` logits to distill from where ``recipe.distill`` is not 0.
-        on_epoch: called after each epoch.
+        loader: what a step sees; None is the whole graph.
+        initial: state of another form to start from.
+        teachers: ``[N, C]`` logits to distill from where ``recipe.distill`` is not 0.
+        keeping: checkpoints and logs; None for neither.
+        on_epochs: called with the number of epochs done since the last call.
 
     Returns:
-        The model's state at the lowest validation loss and its accuracies there.
+        The model's state at the best epoch and its scores there.
+
+    Raises:
+        CheckpointError: the checkpoint or ``initial`` does not fit.
+        LoaderError: a loader's library is missing.
+        TrainingError: no epoch had a finite validation loss.
+        OSError: a checkpoint or log cannot be written.
     """
+    batches = make_batches(loader or FullGraph(), task)
     if initial is not None:
-        model.load_state_dict(initial)
-    x = row_normalized(data.x) if recipe.normalize_features else data.x
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
-    )
-    scheduler = None
-    if recipe.schedule == "cosine":
-        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=recipe.epochs)
-    best: TrainedModel | None = None
-    for epoch in range(recipe.epochs):
-        model.train()
+        load_weights(model, initial, "start_from")
+    session = Session(model, recipe)
+    teacher = teacher_log_probabilities(teachers, recipe.temperature) if teachers else None
+    if teacher is not None and recipe.teacher_propagation is not None:
+        teacher = propagated(teacher, task.evaluation_graph, recipe.teacher_propagation)
+    if keeping is not None and session.resume(keeping.checkpoint):
+        on_epochs(session.epoch)
+    _run(session, task, batches, teacher, keeping, on_epochs)
+    return _result(session)
+
+
+def _run(
+    session: Session,
+    task: NodeTask,
+    batches: Callable[[], Iterator[Batch]],
+    teacher: Tensor | None,
+    keeping: Keeping | None,
+    on_epochs: Callable[[int], None],
+) -> None:
+    log = None if keeping is None else keeping.log
+    if log is not None:
+        log.restart(session.rows(0))
+    logged = reported = session.epoch
+    check = 1 if session.device.type == "cpu" else DEVICE_EPOCHS_PER_CHECK
+    last = begin = time.perf_counter()
+    while session.epoch < session.recipe.epochs and not _is_stopped(session, check):
+        _epoch(session, task, batches, teacher)
+        now = time.perf_counter()
+        session.history[session.epoch, COLUMNS.index("seconds")] = now - begin
+        begin = now
+        session.epoch += 1
+        if keeping is not None and now - last >= keeping.seconds:
+            session.save(keeping.checkpoint)
+            if log is not None:
+                log.append(session.rows(logged))
+                logged = session.epoch
+            last = time.perf_counter()
+        if session.epoch % check == 0:
+            on_epochs(session.epoch - reported)
+            reported = session.epoch
+    if log is not None:
+        log.append(session.rows(logged))
+    on_epochs(session.recipe.epochs - reported)
+
+
+def _is_stopped(session: Session, check: int) -> bool:
+    if session.recipe.patience is None or session.epoch % check:
+        return False
+    stop = session.best.stop_after()
+    return stop is not None and session.epoch > stop
+
+
+def _epoch(
+    session: Session,
+    task: NodeTask,
+    batches: Callable[[], Iterator[Batch]],
+    teacher: Tensor | None,
+) -> None:
+    """Train and validate once; the results go to the history, still on the device."""
+    model, recipe, optimizer = session.model, session.recipe, session.optimizer
+    rate = learning_rate(recipe, session.epoch)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    model.train()
+    total = torch.zeros((), device=session.device)
+    nodes = 0
+    for batch in batches():
         optimizer.zero_grad()
-        logits = model(x, data.edge_index)
-        loss = functional.cross_entropy(logits[data.train_mask], data.y[data.train_mask])
-        if teacher is not None and recipe.distill > 0:
-            loss = loss + recipe.distill * _divergence(logits, teacher, recipe.temperature)
+        logits = model(batch.x, batch.edge_index)
+        loss = functional.cross_entropy(
+            logits.index_select(0, batch.train),
+            batch.y.index_select(0, batch.train),
+            label_smoothing=recipe.label_smoothing,
+        )
+        if teacher is not None:
+            wanted = teacher if batch.nodes is None else teacher[batch.nodes]
+            loss = loss + recipe.distill * divergence(logits, wanted, recipe.temperature)
         loss.backward()
         optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
-        best = _better(best, model, x, data, epoch)
-        on_epoch()
-    assert best is not None  # epochs is at least 1
-    model.load_state_dict(best.state)
-    model.eval()
-    return best
-
-
-def _divergence(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """``T^2 KL(softmax(teacher / T) || softmax(logits / T))``, mean over nodes (Hinton 2015)."""
-    divergence = functional.kl_div(
-        functional.log_softmax(logits / temperature, dim=-1),
-        functional.log_softmax(teacher / temperature, dim=-1),
-        reduction="batchmean",
-        log_target=True,
-    )
-    return temperature**2 * divergence
+        session.stepped()
+        total += batch.train.numel() * loss.detach()
+        nodes += batch.train.numel()
+    val_loss, scores = _validate(session.validated, task)
+    row = torch.stack([(total / max(nodes, 1)).double(), val_loss.double(), *scores])
+    session.history[session.epoch, : row.numel()] = row
+    session.history[session.epoch, COLUMNS.index("learning_rate")] = rate
+    value = val_loss.double() if recipe.choose_by == "loss" else -scores[1]
+    session.best.offer(session.epoch, value)
 
 
 @torch.no_grad()
-def _better(
-    best: TrainedModel | None, model: GCN, x: Tensor, data: Data, epoch: int
-) -> TrainedModel:
-    """``best``, or the present state if its validation loss is lower."""
+def _validate(model: nn.Module, task: NodeTask) -> tuple[Tensor, Tensor]:
+    """Validation loss and the scores of all parts."""
     model.eval()
-    logits = model(x, data.edge_index)
-    val_loss = functional.cross_entropy(logits[data.val_mask], data.y[data.val_mask]).item()
-    if best is not None and not val_loss < best.val_loss:
-        return best
-    right = (logits.argmax(dim=-1) == data.y).float()
+    logits = model(task.x, task.evaluation_graph)
+    loss = functional.cross_entropy(
+        logits.index_select(0, task.val), task.y.index_select(0, task.val)
+    )
+    return loss, task.score(logits)
+
+
+def _result(session: Session) -> TrainedModel:
+    """The best epoch's state and scores; an early stop leaves out what came behind it."""
+    best = int(session.best.epoch)
+    if best < 0:
+        raise TrainingError(
+            f"no epoch of {session.epoch} had a finite validation {session.recipe.choose_by}; "
+            "the training diverged: lower learning_rate"
+        )
+    stop = session.best.stop_after()
+    epochs = session.epoch if stop is None else min(session.epoch, stop + 1)
+    session.model.load_state_dict(session.best.state)
+    session.model.eval()
+    history = session.history[:epochs].cpu()
+    chosen = dict(zip(COLUMNS, history[best].tolist(), strict=True))
     return TrainedModel(
-        {name: tensor.detach().clone() for name, tensor in model.state_dict().items()},
-        right[data.test_mask].mean().item(),
-        right[data.val_mask].mean().item(),
-        val_loss,
-        epoch,
+        {name: tensor.cpu().clone() for name, tensor in session.best.state.items()},
+        chosen["test_score"],
+        chosen["val_score"],
+        chosen["val_loss"],
+        best,
+        epochs,
+        math.fsum(history[:, COLUMNS.index("seconds")].tolist()),
     )

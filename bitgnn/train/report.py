@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,17 @@ from bitgnn.inference import save
 from bitgnn.train.chart import draw_chart
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import FormResult
-from bitgnn.train.store import write_atomically
+from bitgnn.train.files import write_atomically
 
-__all__ = ["LABELS", "result_record", "result_table", "write_results"]
+__all__ = ["form_label", "result_record", "result_table", "score_name", "write_results"]
 
-LABELS = {"fp32": "PyG fp32", "full": "bitgnn full", "bin": "bitgnn bin"}
+METRIC_NAMES = {"accuracy": "accuracy", "roc_auc": "ROC AUC"}
+MODEL_NAMES = {"gcn": "GCN", "graphsage": "GraphSAGE", "graphsaint": "GraphSAINT"}
 COLUMNS = (
     "form",
     "seeds",
-    "accuracy_mean_percent",
-    "accuracy_std_points",
+    "score_mean_percent",
+    "score_std_points",
     "model_bytes",
     "activation_bytes",
     "feature_bytes",
@@ -40,6 +41,36 @@ COLUMNS = (
 )
 
 
+def form_label(config: ExperimentConfig, form: str) -> str:
+    """A form's name with whose arithmetic it is."""
+    return f"{'bitgnn' if config.is_binary(form) else 'PyG'} {form}"
+
+
+def score_name(config: ExperimentConfig) -> str:
+    """The metric's name in text."""
+    return METRIC_NAMES[config.metric]
+
+
+def experiment_title(config: ExperimentConfig) -> str:
+    """Model and graph, such as ``GCN on Cora``."""
+    model = ("inductive " if config.inductive else "") + MODEL_NAMES[config.model]
+    return f"{model} on {config.dataset.title}"
+
+
+def graph_record(config: ExperimentConfig, data: Data) -> dict[str, Any]:
+    """Name and sizes of a graph, in plain values."""
+    return {
+        "name": config.dataset.title,
+        "nodes": data.x.size(0),
+        "edges": data.edge_index.size(1),
+        "features": data.x.size(1),
+        "classes": int(data.y.max()) + 1,
+        "train_nodes": int(data.train_mask.sum()),
+        "val_nodes": int(data.val_mask.sum()),
+        "test_nodes": int(data.test_mask.sum()),
+    }
+
+
 def result_record(
     config: ExperimentConfig, data: Data, results: Sequence[FormResult]
 ) -> dict[str, Any]:
@@ -48,22 +79,14 @@ def result_record(
         "experiment": config.name,
         "config": config.model_dump(mode="json"),
         "environment": environment(),
-        "graph": {
-            "name": config.dataset.title,
-            "nodes": data.x.size(0),
-            "edges": data.edge_index.size(1),
-            "features": data.x.size(1),
-            "classes": int(data.y.max()) + 1,
-            "train_nodes": int(data.train_mask.sum()),
-            "val_nodes": int(data.val_mask.sum()),
-            "test_nodes": int(data.test_mask.sum()),
-        },
+        "graph": graph_record(config, data),
+        "metric": config.metric,
         "forms": {
             result.form: {
-                "accuracy_mean_percent": result.mean,
-                "accuracy_std_points": result.std,
+                "score_mean_percent": result.mean,
+                "score_std_points": result.std,
                 "runs": [asdict(run) for run in result.runs],
-                "memory_bytes": result.memory.to_dict(),
+                "memory_bytes": None if result.memory is None else result.memory.to_dict(),
                 "latency": {way: timing.to_dict() for way, timing in result.timings.items()},
                 # evaluate() raises where a frozen model differs, so reaching this is the proof.
                 "frozen_equals_trained": None if result.frozen is None else True,
@@ -92,8 +115,10 @@ def write_results(
     """
     record, table, chart = (folder / f"results.{ending}" for ending in ("json", "csv", "png"))
     write_json(record, result_record(config, data, results))
-    write_atomically(table, _csv(results).encode())
-    write_atomically(chart, draw_chart(config.dataset.title, LABELS, results))
+    labels = {form: form_label(config, form) for form in config.forms}
+    write_atomically(table, _csv(labels, results).encode())
+    image = draw_chart(experiment_title(config), score_name(config), labels, results)
+    write_atomically(chart, image)
     models = [
         save(result.frozen, folder / f"model-{result.form}")
         for result in results
@@ -102,7 +127,7 @@ def write_results(
     return [record, table, chart, *models]
 
 
-def _csv(results: Sequence[FormResult]) -> str:
+def _csv(labels: Mapping[str, str], results: Sequence[FormResult]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -110,17 +135,16 @@ def _csv(results: Sequence[FormResult]) -> str:
         way, timing = result.fastest
         from_floats = result.timings.get("float features", timing)
         use = result.memory
+        sizes: Sequence[int | str] = [""] * 5
+        if use is not None:
+            sizes = [use.weights, use.activations, use.features, use.adjacency, use.peak]
         writer.writerow(
             [
-                LABELS[result.form],
+                labels[result.form],
                 len(result.runs),
                 f"{result.mean:.2f}",
                 f"{result.std:.2f}",
-                use.weights,
-                use.activations,
-                use.features,
-                use.adjacency,
-                use.peak,
+                *sizes,
                 f"{1e3 * timing.median:.4f}",
                 way,
                 f"{1e3 * from_floats.median:.4f}",
@@ -129,21 +153,30 @@ def _csv(results: Sequence[FormResult]) -> str:
     return text.getvalue()
 
 
-def result_table(title: str, results: Sequence[FormResult]) -> Table:
-    """The results for a terminal."""
+def result_table(config: ExperimentConfig, results: Sequence[FormResult], threads: int) -> Table:
+    """The results for a terminal.
+
+    Args:
+        config: the experiment.
+        results: what :func:`~bitgnn.train.evaluate` returned.
+        threads: of the processor during the measurement.
+    """
+    title = f"{experiment_title(config)}, {threads} threads"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for name in ("", "accuracy %", "model", "working", "peak", "latency", "speed"):
+    for name in ("", f"{score_name(config)} %", "model", "working", "peak", "latency", "speed"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    baseline = next((r for r in results if r.form == "fp32"), None)
+    baseline = next((r for r in results if not config.is_binary(r.form)), None)
     for result in results:
         timing = result.fastest[1]
         ratio = "" if baseline is None else baseline.fastest[1].median / timing.median
+        use = result.memory
+        sizes = ["", "", ""]
+        if use is not None:
+            sizes = [format_bytes(n) for n in (use.weights, use.activations, use.peak)]
         table.add_row(
-            LABELS[result.form],
+            form_label(config, result.form),
             f"{result.mean:.1f} ± {result.std:.1f}",
-            format_bytes(result.memory.weights),
-            format_bytes(result.memory.activations),
-            format_bytes(result.memory.peak),
+            *sizes,
             format_seconds(timing.median),
             f"{ratio:.2f}x" if ratio else "",
         )

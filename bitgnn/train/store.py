@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,12 +12,14 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from bitgnn.train.config import ExperimentConfig, Form
+from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.files import write_atomically
 
-__all__ = ["OutputError", "Run", "RunStore", "write_atomically"]
+__all__ = ["OutputError", "Run", "RunStore"]
 
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
+EVENTS_FOLDER = "tensorboard"
 
 
 class OutputError(RuntimeError):
@@ -31,38 +31,26 @@ class Run:
     """One finished training.
 
     Attributes:
-        form: precision.
+        form: name of the form.
         seed: random seed.
-        test_accuracy: share of test nodes classified rightly at the lowest validation loss.
-        val_accuracy: the same of validation nodes.
-        val_loss: the lowest validation loss.
-        epoch: its epoch.
-        seconds: wall-clock time of the training.
+        test_score: score of the test nodes at the epoch chosen (share or area, not per cent).
+        val_score: the same of validation nodes.
+        val_loss: validation loss at that epoch.
+        epoch: the epoch chosen, from 0.
+        epochs: epochs trained.
+        seconds: time of these epochs.
         machine: processor and torch version it was trained with.
     """
 
-    form: Form
+    form: str
     seed: int
-    test_accuracy: float
-    val_accuracy: float
+    test_score: float
+    val_score: float
     val_loss: float
     epoch: int
+    epochs: int
     seconds: float
     machine: str
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it appears whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 class RunStore:
@@ -113,7 +101,7 @@ class RunStore:
                 "another --output or delete the folder"
             )
 
-    def load(self, form: Form, seed: int) -> tuple[Run, dict[str, Tensor]] | None:
+    def load(self, form: str, seed: int) -> tuple[Run, dict[str, Tensor]] | None:
         """A finished run and its state; None where it is missing or damaged."""
         try:
             run = Run(**json.loads(self._path(form, seed, "json").read_text()))
@@ -129,8 +117,26 @@ class RunStore:
         write_atomically(weights, safetensors.torch.save(contiguous))
         text = json.dumps(asdict(run), indent=2) + "\n"
         write_atomically(self._path(run.form, run.seed, "json"), text.encode())
+        self.checkpoint(run.form, run.seed).unlink(missing_ok=True)
 
-    def _path(self, form: Form, seed: int, ending: str) -> Path:
+    def checkpoint(self, form: str, seed: int) -> Path:
+        """File of a run under way."""
+        return self._path(form, seed, "checkpoint")
+
+    def log(self, form: str, seed: int) -> Path:
+        """Path of a run's logs without their endings."""
+        return self.runs / f"{form}-{seed}-log"
+
+    def events(self, form: str, seed: int) -> Path:
+        """Folder of a run's TensorBoard events."""
+        return self.folder / EVENTS_FOLDER / f"{form}-{seed}"
+
+    def clear_leftovers(self, form: str, seed: int) -> None:
+        """Remove half-written files that a kill left behind."""
+        for path in self.runs.glob(f".{form}-{seed}[.-]*"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, form: str, seed: int, ending: str) -> Path:
         return self.runs / f"{form}-{seed}.{ending}"
 
 

@@ -12,7 +12,7 @@ runner = CliRunner()
 
 TINY = """
 name: tiny
-dataset: {kind: digits}
+dataset: {name: digits}
 hidden_channels: 8
 seeds: 1
 forms:
@@ -93,7 +93,7 @@ def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
         raise ConnectionError("offline")
 
     monkeypatch.setattr(planetoid, "Planetoid", offline)
-    config.write_text(TINY.replace("kind: digits", "kind: planetoid, name: Cora"))
+    config.write_text(TINY.replace("name: digits", "name: Cora"))
     arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
     result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])
     assert "Put ind.cora.x" in _one_line(result)

@@ -20,12 +20,17 @@ def data():
 
 
 @pytest.fixture
+def graphs(data):
+    return lambda seed: data
+
+
+@pytest.fixture
 def config():
     recipe = {"epochs": 4, "learning_rate": 0.01}
     return ExperimentConfig.model_validate(
         {
             "name": "tiny",
-            "dataset": {"kind": "digits"},
+            "dataset": {"name": "digits"},
             "hidden_channels": 8,
             "seeds": 2,
             "forms": {

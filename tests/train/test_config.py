@@ -10,7 +10,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 GOOD = """
 name: x
-dataset: {kind: digits}
+dataset: {name: digits}
 seeds: 2
 forms:
   full: {epochs: 3, learning_rate: 0.1}
@@ -41,18 +41,42 @@ def test_demo_configuration():
         ("seeds: 2", "seed: 2", r"unknown key 'seed' \(found seed: 2\), expected one of name, da"),
         ("seeds: 2", "seeds: many", "key 'seeds': found 'many', expected: a valid integer"),
         ("seeds: 2", "seeds: 0", "key 'seeds': found 0, expected: greater than 0"),
+        ("{name: digits}", "{}", "key 'dataset.name' is missing"),
+        ("{name: digits}", "{name: a, root: b}", "unknown key 'dataset.root'.*name, split, seed"),
         (
-            "kind: digits",
-            "kind: cifar",
-            "key 'dataset.kind': found 'cifar', expected: 'planetoid' or 'digits'",
+            "{name: digits}",
+            "{name: a, split: x}",
+            "'dataset.split': found 'x', .* 'random' or 'seed'$",
         ),
-        ("kind: digits", "kind: planetoid", "name belongs to kind planetoid"),
+        ("seeds: 2", "model: gin", "key 'model': found 'gin', expected: 'gcn', 'graphsage' or"),
+        ("seeds: 2", "model: graphsage\ninductive: true", "inductive: belongs to model gcn"),
+        ("seeds: 2", "model: graphsaint\nnum_layers: 3", "num_layers: graphsaint has 2, got 3"),
+        ("seeds: 2", "loader: {kind: cluster}", "key 'loader.kind'.*one of full, neighbor, saint"),
+        ("seeds: 2", "loader: {kind: neighbor, walks: 2}", "unknown key 'loader.walks'.*batch_si"),
+        ("seeds: 2", "loader: {kind: saint_rw, roots: 5}", "key 'loader.walk_length' is missing"),
+        ("seeds: 2", "loader: {kind: neighbor, neighbors: [3]}", "one number for each of 2 layer"),
+        ("seeds: 2", "loader: {kind: neighbor, neighbors: [3, 0]}", "key 'loader.neighbors.1'"),
         ("name: x\n", "", "key 'name' is missing"),
-        ("  full:", "  half:", "found 'half', expected: 'fp32', 'full' or 'bin'"),
+        ("  full:", "  half:", "forms.half: precision is missing; only 'fp32', 'full', 'bin'"),
+        ("  full:", "  Full Form:", "forms.Full Form: a form's name is lower-case letters"),
+        ("  full: {", "  full: {precision: FBB+FBF, ", "output of BMM .B. must be the activation"),
+        (
+            "  full: {",
+            "  full: {precision: FBB+BBB, ",
+            "forms.full.* last layer must return floats",
+        ),
+        ("  full: {", "  full: {precision: 3, ", "forms.full.precision': found 3, expected: a va"),
+        ("  full: {", "  full: {precision: [full], ", "forms.full: precision must have one entry"),
+        ("  full: {", "  full: {precision: half, ", "forms.full: precision must be 'fp32', 'full'"),
+        ("  full: {", "  full: {surrogate: tanh, ", "forms.full.surrogate': found 'tanh', expecte"),
+        ("  full: {", "  full: {patience: 0, ", "forms.full.patience': found 0, expected: greater"),
+        ("  full: {", "  full: {average: swa, average_from: 3, ", "average_from must be below epo"),
+        ("start_from: full", "teachers: [full]", "forms.bin: teachers need distill above 0"),
+        ("start_from: full", "distill: 1, teachers: [fp32]", "teachers must name a form trained"),
         ("start_from: full", "start_from: fp32", "start_from must name a form trained before"),
         ("start_from: full", "distill: 1.0", "forms.bin: distill needs start_from"),
         ("start_from: full", "start_from: full, input_norm: false", "input_norm must be that of"),
-        ("dataset: {kind: digits}", "dataset: [", "is not valid YAML"),
+        ("dataset: {name: digits}", "dataset: [", "is not valid YAML"),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, message):

@@ -1,4 +1,4 @@
-"""Training: selection by validation loss, several seeds, stopping and going on, results."""
+"""Training: selection by validation, several seeds, stopping and going on, results."""
 
 import csv
 import io
@@ -15,11 +15,11 @@ from bitgnn.train import (
     RunStore,
     deploy,
     evaluate,
-    experiment,
     train_all,
+    unit,
     write_results,
 )
-from bitgnn.train.experiment import build_model, restore_model
+from bitgnn.train.build import build_model, make_task, restore_model
 from bitgnn.train.loop import train_model
 
 QUIET = Console(file=io.StringIO())
@@ -28,25 +28,26 @@ QUIET = Console(file=io.StringIO())
 def test_state_is_that_of_the_lowest_validation_loss(config, data):
     model = build_model(config, "full", data)
     losses = []
-    cross_entropy = torch.nn.functional.cross_entropy
 
-    def watch():
-        model.eval()
-        with torch.no_grad():
-            logits = model(data.x, data.edge_index)
-        losses.append(cross_entropy(logits[data.val_mask], data.y[data.val_mask]).item())
+    def watch(count):
+        if count:
+            model.eval()
+            with torch.no_grad():
+                logits = model(data.x, data.edge_index)[data.val_mask]
+            losses.append(torch.nn.functional.cross_entropy(logits, data.y[data.val_mask]).item())
 
     recipe = config.forms["full"].model_copy(update={"epochs": 25, "learning_rate": 0.3})
-    trained = train_model(model, data, recipe, on_epoch=watch)
+    trained = train_model(model, make_task(config, "full", data), recipe, on_epochs=watch)
+    assert len(losses) == 25
     assert trained.epoch == losses.index(min(losses)) < 24
     assert trained.val_loss == pytest.approx(min(losses))
     right = model(data.x, data.edge_index).argmax(1) == data.y
-    assert trained.test_accuracy == pytest.approx(right[data.test_mask].float().mean().item())
+    assert trained.test_score == pytest.approx(right[data.test_mask].float().mean().item())
 
 
-def test_all_forms_and_seeds_are_trained_and_stored(config, data, tmp_path):
+def test_all_forms_and_seeds_are_trained_and_stored(config, data, graphs, tmp_path):
     store = RunStore(tmp_path / "out", config)
-    runs = train_all(config, data, store, QUIET)
+    runs = train_all(config, graphs, store, QUIET)
     assert [(run.form, run.seed) for run in runs] == [
         (form, seed) for seed in (0, 1) for form in ("fp32", "full", "bin")
     ]
@@ -54,21 +55,24 @@ def test_all_forms_and_seeds_are_trained_and_stored(config, data, tmp_path):
     assert run == runs[-1]
     model = restore_model(config, "bin", data, state)
     right = model(data.x, data.edge_index).argmax(1) == data.y
-    assert run.test_accuracy == pytest.approx(right[data.test_mask].float().mean().item())
+    assert run.test_score == pytest.approx(right[data.test_mask].float().mean().item())
+    assert {path.suffix for path in store.runs.iterdir()} == {
+        ".json", ".safetensors", ".csv", ".jsonl"
+    }  # fmt: skip
 
 
-def test_same_seed_same_result(config, data, tmp_path):
+def test_same_seed_same_result(config, graphs, tmp_path):
     stores = [RunStore(tmp_path / name, config) for name in ("a", "b")]
-    first, second = (train_all(config, data, store, QUIET) for store in stores)
-    strip = [(run.form, run.seed, run.val_loss, run.test_accuracy) for run in first]
-    assert strip == [(run.form, run.seed, run.val_loss, run.test_accuracy) for run in second]
+    first, second = (train_all(config, graphs, store, QUIET) for store in stores)
+    strip = [(run.form, run.seed, run.val_loss, run.test_score) for run in first]
+    assert strip == [(run.form, run.seed, run.val_loss, run.test_score) for run in second]
     assert first[1].val_loss != first[4].val_loss
 
 
-def test_interrupted_training_goes_on(config, data, tmp_path, monkeypatch):
+def test_interrupted_training_goes_on(config, graphs, tmp_path, monkeypatch):
     store = RunStore(tmp_path, config)
     trained = []
-    real = experiment.train_model
+    real = unit.train_model
 
     def interrupted(*arguments, **keywords):
         if len(trained) == 4:
@@ -76,9 +80,9 @@ def test_interrupted_training_goes_on(config, data, tmp_path, monkeypatch):
         trained.append(1)
         return real(*arguments, **keywords)
 
-    monkeypatch.setattr(experiment, "train_model", interrupted)
+    monkeypatch.setattr(unit, "train_model", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train_all(config, data, store, QUIET)
+        train_all(config, graphs, store, QUIET)
     assert len(list(store.runs.glob("*.json"))) == 4
 
     # A run whose weights were cut off does not count.
@@ -90,8 +94,8 @@ def test_interrupted_training_goes_on(config, data, tmp_path, monkeypatch):
         again.append(1)
         return real(*arguments, **keywords)
 
-    monkeypatch.setattr(experiment, "train_model", counted)
-    assert len(train_all(config, data, RunStore(tmp_path, config), QUIET)) == 6
+    monkeypatch.setattr(unit, "train_model", counted)
+    assert len(train_all(config, graphs, RunStore(tmp_path, config), QUIET)) == 6
     assert len(again) == 3
 
 
@@ -114,10 +118,10 @@ def test_unwritable_folder_is_noticed_first(config, tmp_path):
 
 
 @pytest.fixture
-def evaluated(config, data, tmp_path):
+def evaluated(config, graphs, tmp_path):
     store = RunStore(tmp_path, config)
-    runs = train_all(config, data, store, QUIET)
-    return store, runs, evaluate(config, data, store, runs, repeats=7)
+    runs = train_all(config, graphs, store, QUIET)
+    return store, runs, evaluate(config, graphs, store, runs, repeats=7)
 
 
 def test_results_on_disk(config, data, tmp_path, evaluated):
@@ -128,10 +132,10 @@ def test_results_on_disk(config, data, tmp_path, evaluated):
     assert record["graph"]["nodes"] == 90
     assert len(record["forms"]["bin"]["runs"]) == 2
     assert record["forms"]["bin"]["frozen_equals_trained"] is True
-    accuracies = [100 * run.test_accuracy for run in runs if run.form == "bin"]
-    assert record["forms"]["bin"]["accuracy_mean_percent"] == pytest.approx(sum(accuracies) / 2)
+    accuracies = [100 * run.test_score for run in runs if run.form == "bin"]
+    assert record["forms"]["bin"]["score_mean_percent"] == pytest.approx(sum(accuracies) / 2)
     spread = abs(accuracies[0] - accuracies[1]) / 2**0.5
-    assert record["forms"]["bin"]["accuracy_std_points"] == pytest.approx(spread)
+    assert record["forms"]["bin"]["score_std_points"] == pytest.approx(spread)
     rows = list(csv.DictReader((tmp_path / "results.csv").open()))
     assert [row["form"] for row in rows] == ["PyG fp32", "bitgnn full", "bitgnn bin"]
     assert int(rows[2]["peak_bytes"]) < int(rows[0]["peak_bytes"])
@@ -141,15 +145,15 @@ def test_results_on_disk(config, data, tmp_path, evaluated):
     assert torch.equal(packed(data.x, data.edge_index), frozen(data.x, data.edge_index))
 
 
-def test_frozen_model_that_differs_stops_the_evaluation(config, data, evaluated, monkeypatch):
+def test_frozen_model_that_differs_stops_the_evaluation(config, graphs, evaluated, monkeypatch):
     store, runs, _ = evaluated
     real = deploy.freeze
 
     def wrong(model):
         frozen = real(model)
-        frozen.layers[0].weight.bitwise_not_()
+        frozen.get_buffer(frozen.program.steps[1].tensors["weight"]).bitwise_not_()
         return frozen
 
     monkeypatch.setattr(deploy, "freeze", wrong)
     with pytest.raises(MismatchError, match="the frozen model differs from the trained one"):
-        evaluate(config, data, store, runs, repeats=7)
+        evaluate(config, graphs, store, runs, repeats=7)

@@ -1,0 +1,242 @@
+"""The record of an accuracy table: mean and spread by graph and form, goals, cost, proof."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from bitgnn.bench.environment import environment
+from bitgnn.train.chart import form_color
+from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.workers import Finished
+
+__all__ = ["PAPER", "Table", "accuracy_chart", "accuracy_csv", "accuracy_record"]
+
+FLOAT_FORM = "fp32"
+PAPER_TOLERANCE = 0.3
+"""Points a mean may stay below the paper's and still reproduce it."""
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """Accuracies in per cent that the BitGNN paper prints for one graph (its table 3).
+
+    Attributes:
+        fp32: full precision.
+        full: binary products, full-precision aggregation.
+        bin: binary aggregation too.
+        gap: points the binary forms may stay behind full precision.
+    """
+
+    fp32: float
+    full: float
+    bin: float
+    gap: float
+
+
+PAPER = {
+    "Cora": PaperRow(81.4, 81.2, 81.2, 0.2),
+    "PubMed": PaperRow(79.0, 78.2, 78.1, 0.9),
+    "CiteSeer": PaperRow(70.9, 68.8, 68.7, 2.0),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which experiments make a table.
+
+    Attributes:
+        name: of the record.
+        configs: names of the configurations, slowest first.
+        seeds: repeats.
+        mean_gap: points that the means over the graphs of the best binary form without
+            aggregation of floats may stay behind full precision; None for no such goal.
+        close_gap: the same for every graph alone.
+    """
+
+    name: str
+    configs: tuple[str, ...]
+    seeds: int
+    mean_gap: float | None = None
+    close_gap: float | None = None
+
+
+def accuracy_record(
+    table: Table,
+    experiments: Sequence[tuple[ExperimentConfig, Mapping[str, Any], Sequence[Finished]]],
+) -> dict[str, Any]:
+    """Everything a table shows and what it rests on, in plain values.
+
+    Args:
+        table: the table.
+        experiments: configuration, sizes of the graph and finished runs of each.
+    """
+    graphs = {}
+    for config, graph, finished in experiments:
+        forms = _forms(config, finished)
+        graphs[config.dataset.title] = {
+            "experiment": config.name,
+            "config": config.model_dump(mode="json"),
+            "graph": dict(graph),
+            "metric": config.metric,
+            "forms": forms,
+            "goals": _graph_goals(table, config.dataset.name, forms),
+        }
+    return {
+        "benchmark": f"accuracy {table.name}",
+        "environment": environment(),
+        "note": "scores in per cent, mean and sample standard deviation over seeds; seconds are "
+        "those of runs side by side on one machine and compare with one another only",
+        "graphs": graphs,
+        "goals": _table_goals(table, graphs),
+    }
+
+
+def _forms(config: ExperimentConfig, finished: Sequence[Finished]) -> dict[str, Any]:
+    forms: dict[str, Any] = {}
+    for form in config.forms:
+        ours = [one for one in finished if one.run.form == form]
+        scores = [100 * one.run.test_score for one in ours]
+        forms[form] = {
+            "precision": config.precision(form),
+            "score_mean_percent": statistics.mean(scores),
+            "score_std_points": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+            "seconds_mean": statistics.mean(one.run.seconds for one in ours),
+            "epochs_mean": statistics.mean(one.run.epochs for one in ours),
+            "frozen": _frozen(config, form, ours),
+            "runs": [asdict(one.run) for one in ours],
+        }
+    for form, entry in forms.items():
+        before = _all_needs(config, form)
+        chain = sum(forms[name]["seconds_mean"] for name in (form, *before))
+        entry["needs"] = before
+        entry["seconds_with_needs"] = chain
+        if FLOAT_FORM in forms:
+            entry["cost_ratio"] = chain / forms[FLOAT_FORM]["seconds_mean"]
+    return forms
+
+
+def _all_needs(config: ExperimentConfig, form: str) -> list[str]:
+    """Forms that training ``form`` needs, and what those need, each once."""
+    found: dict[str, None] = {}
+    for name in config.forms[form].needs():
+        found.update(dict.fromkeys([name, *_all_needs(config, name)]))
+    return list(found)
+
+
+def _frozen(config: ExperimentConfig, form: str, ours: Sequence[Finished]) -> dict[str, Any] | None:
+    """What freezing every run of a form gave; None for floats."""
+    if not config.is_binary(form):
+        return None
+    differences = [one.difference for one in ours if one.difference is not None]
+    return {
+        "checked": len(ours),
+        "equal_on_every_node": len(differences),
+        "largest_logit_difference": max(differences, default=None),
+        "mismatches": [one.mismatch for one in ours if one.mismatch is not None],
+    }
+
+
+def _goal(text: str, value: float, limit: float) -> dict[str, Any]:
+    return {"goal": text, "value": value, "limit": limit, "met": value >= limit}
+
+
+def _graph_goals(table: Table, name: str, forms: Mapping[str, Any]) -> list[dict[str, Any]]:
+    means = {form: entry["score_mean_percent"] for form, entry in forms.items()}
+    goals = []
+    paper = PAPER.get(name)
+    if paper is not None:
+        for form in ("full", "bin"):
+            limit = getattr(paper, form) - PAPER_TOLERANCE
+            goals.append(_goal(f"{form}: the paper's mean less {PAPER_TOLERANCE}",
+                               means[form], limit))  # fmt: skip
+            goals.append(_goal(f"{form}: at most {paper.gap} behind fp32",
+                               means[form] - means[FLOAT_FORM], -paper.gap))  # fmt: skip
+    if table.close_gap is not None:
+        best = _best_bits(forms)
+        goals.append(_goal(f"{best} (best form on bits): at most {table.close_gap} behind fp32",
+                           means[best] - means[FLOAT_FORM], -table.close_gap))  # fmt: skip
+    return goals
+
+
+def _best_bits(forms: Mapping[str, Any]) -> str:
+    """The form with the highest mean among those that aggregate bits."""
+    bits = [form for form in forms if form.startswith("bin")]
+    return max(bits, key=lambda form: forms[form]["score_mean_percent"])
+
+
+def _table_goals(table: Table, graphs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if table.mean_gap is None:
+        return []
+    gaps = [
+        entry["forms"]["bin"]["score_mean_percent"]
+        - entry["forms"][FLOAT_FORM]["score_mean_percent"]
+        for entry in graphs.values()
+    ]
+    text = f"bin: at most {table.mean_gap} behind fp32 on the mean of the graphs"
+    return [_goal(text, statistics.mean(gaps), -table.mean_gap)]
+
+
+def accuracy_csv(record: Mapping[str, Any]) -> str:
+    """One row a graph and form."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["graph", "metric", "form", "seeds", "mean_percent", "std_points", "paper_percent",
+         "seconds", "seconds_with_needs", "frozen_equal"]
+    )  # fmt: skip
+    for title, entry in record["graphs"].items():
+        paper = PAPER.get(title)
+        for form, values in entry["forms"].items():
+            frozen = values["frozen"]
+            writer.writerow(
+                [
+                    title,
+                    entry["metric"],
+                    form,
+                    len(values["runs"]),
+                    f"{values['score_mean_percent']:.3f}",
+                    f"{values['score_std_points']:.3f}",
+                    getattr(paper, form, ""),
+                    f"{values['seconds_mean']:.2f}",
+                    f"{values['seconds_with_needs']:.2f}",
+                    ""
+                    if frozen is None
+                    else f"{frozen['equal_on_every_node']}/{frozen['checked']}",
+                ]
+            )
+    return text.getvalue()
+
+
+def accuracy_chart(record: Mapping[str, Any]) -> bytes:
+    """Bars of every form side by side for each graph, as a PNG."""
+    graphs = record["graphs"]
+    forms = list(dict.fromkeys(form for entry in graphs.values() for form in entry["forms"]))
+    figure = Figure(figsize=(2.0 + 1.8 * len(graphs), 4.0), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    width = 0.8 / len(forms)
+    for number, form in enumerate(forms):
+        places, means, spreads = [], [], []
+        for place, entry in enumerate(graphs.values()):
+            if form in entry["forms"]:
+                places.append(place + (number - (len(forms) - 1) / 2) * width)
+                means.append(entry["forms"][form]["score_mean_percent"])
+                spreads.append(entry["forms"][form]["score_std_points"])
+        axes.bar(places, means, width, yerr=spreads, color=form_color(form, number), label=form,
+                 error_kw={"ecolor": "#333333", "capsize": 2})  # fmt: skip
+    axes.set_xticks(range(len(graphs)), list(graphs), fontsize=8)
+    axes.set_ylabel("test score, %")
+    axes.set_title(f"{record['benchmark']}, mean ± std over seeds", fontsize=10)
+    axes.legend(fontsize=8, frameon=False, ncols=len(forms), loc="lower center")
+    axes.spines[["top", "right"]].set_visible(False)
+    image = io.BytesIO()
+    canvas.print_png(image)
+    return image.getvalue()

@@ -1,0 +1,160 @@
+"""Checkpoints of a running training: one safetensors file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from bitgnn.train.files import write_atomically
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "flatten_optimizer",
+    "load_optimizer",
+    "load_state",
+    "load_weights",
+    "read_checkpoint",
+    "write_checkpoint",
+]
+
+FORMAT = 1
+HEADER = "bitgnn"
+SEPARATOR = "/"
+NORM = "norm"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is damaged or of another model; the message names file or keys."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Contents of a checkpoint.
+
+    Attributes:
+        tensors: groups of tensors by name, such as ``model`` or ``optimizer``.
+        values: everything else as plain values that JSON has.
+    """
+
+    tensors: dict[str, dict[str, Tensor]]
+    values: dict[str, Any]
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; a kill while it is written leaves the one before.
+
+    Raises:
+        OSError: it cannot be written; the one before stays whole.
+    """
+    flat = {
+        f"{group}{SEPARATOR}{name}": tensor.detach().cpu().contiguous()
+        for group, tensors in checkpoint.tensors.items()
+        for name, tensor in tensors.items()
+    }
+    header = json.dumps({"format": FORMAT, **checkpoint.values})
+    write_atomically(path, safetensors.torch.save(flat, metadata={HEADER: header}))
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Read a checkpoint; None where there is no file.
+
+    Raises:
+        CheckpointError: the file is damaged or no checkpoint of this version.
+    """
+    if not path.is_file():
+        return None
+    tensors: dict[str, dict[str, Tensor]] = {}
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            values = json.loads((file.metadata() or {})[HEADER])
+            for key in file.keys():  # noqa: SIM118 (the file is no mapping)
+                group, _, name = key.partition(SEPARATOR)
+                tensors.setdefault(group, {})[name] = file.get_tensor(key)
+    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: no readable checkpoint ({error}); delete it to train this run anew"
+        ) from error
+    if values.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: checkpoint format must be {FORMAT}, got {values.get('format')!r}; "
+            "delete it to train this run anew"
+        )
+    return Checkpoint(tensors, values)
+
+
+def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """``load_state_dict`` that names every key that does not fit before anything is changed.
+
+    Args:
+        module: to load into.
+        state: tensors by key.
+        source: what ``state`` comes from, for messages.
+
+    Raises:
+        CheckpointError: keys are missing or unexpected, or shapes differ.
+    """
+    _refuse(_misfits(module.state_dict(), state), module, source)
+    module.load_state_dict(state)
+
+
+def load_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Start ``module`` from the trained weights of another form.
+
+    Norms inside layers exist in some forms only: those that ``module`` lacks are left out, those
+    that ``state`` lacks keep their fresh values. Everything else must fit.
+
+    Raises:
+        CheckpointError: other keys are missing or unexpected, or shapes differ.
+    """
+    own = module.state_dict()
+    kept = {key: tensor for key, tensor in state.items() if key in own or not _is_norm(key)}
+    wanted = {key: tensor for key, tensor in own.items() if key in kept or not _is_norm(key)}
+    _refuse(_misfits(wanted, kept), module, source)
+    module.load_state_dict(kept, strict=False)
+
+
+def _is_norm(key: str) -> bool:
+    return any(part.endswith(NORM) for part in key.split("."))
+
+
+def _misfits(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+    lines = [f"{key} is missing" for key in wanted if key not in found]
+    lines += [f"{key} is unexpected" for key in found if key not in wanted]
+    lines += [
+        f"{key} is {list(found[key].shape)}, must be {list(tensor.shape)}"
+        for key, tensor in wanted.items()
+        if key in found and found[key].shape != tensor.shape
+    ]
+    return lines
+
+
+def _refuse(misfits: list[str], module: nn.Module, source: str) -> None:
+    if misfits:
+        raise CheckpointError(f"{source} does not fit {module}: {'; '.join(misfits)}")
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The tensors of an optimizer's state by ``parameter number . name``."""
+    return {
+        f"{number}.{name}": torch.as_tensor(value)
+        for number, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what :func:`flatten_optimizer` gave; the groups keep their settings."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

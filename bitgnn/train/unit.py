@@ -1,0 +1,142 @@
+"""One unit of work: the training of one form with one seed, found again if it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric import seed_everything
+from torch_geometric.data import Data
+
+from bitgnn.bench.environment import cpu_model
+from bitgnn.train.build import build_model, make_task, restore_model
+from bitgnn.train.checkpoint import CheckpointError
+from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.log import RunLog
+from bitgnn.train.loop import Keeping, TrainingError, train_model
+from bitgnn.train.store import Run, RunStore
+
+__all__ = ["RunOptions", "train_unit"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How runs are carried out; none of it changes what a run should find.
+
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``auto`` (CUDA where there is a device).
+        checkpoint_seconds: least time between two checkpoints of a run; 0 writes one after
+            every epoch.
+        tensorboard: write TensorBoard's events beside the logs.
+    """
+
+    device: str = "cpu"
+    checkpoint_seconds: float = 1.0
+    tensorboard: bool = False
+
+    def torch_device(self) -> torch.device:
+        """The device.
+
+        Raises:
+            ValueError: ``device`` is none of the three, or CUDA is asked for and not there.
+        """
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+        has_cuda = torch.cuda.is_available()
+        if self.device == "cuda" and not has_cuda:
+            raise ValueError("device 'cuda': torch finds no CUDA device; use 'cpu' or 'auto'")
+        return torch.device("cuda" if has_cuda and self.device != "cpu" else "cpu")
+
+
+def train_unit(
+    config: ExperimentConfig,
+    form: str,
+    seed: int,
+    data: Data,
+    store: RunStore,
+    options: RunOptions,
+    on_epochs: Callable[[int], None] = lambda count: None,
+) -> Run:
+    """Train one form with one seed, or take it from ``store``.
+
+    Args:
+        config: the experiment.
+        form: the form; those it needs are in ``store`` already.
+        seed: of all random generators.
+        data: the graph, checked.
+        store: where finished runs are, and checkpoints and logs of those under way.
+        options: device and the like.
+        on_epochs: called with the number of epochs done since the last call; the sum is the
+            recipe's epochs.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        CheckpointError: a checkpoint does not fit or is damaged.
+        LoaderError: a loader's library is missing.
+        TrainingError: the training diverged.
+        OSError: the folder cannot be written.
+    """
+    recipe = config.forms[form]
+    kept = store.load(form, seed)
+    if kept is not None:
+        on_epochs(recipe.epochs)
+        return kept[0]
+    device = options.torch_device()
+    states = {name: _state(store, name, seed) for name in recipe.needs()}
+    teachers = [_logits(config, name, data, states[name], device) for name in recipe.teaching()]
+    seed_everything(seed)
+    model = build_model(config, form, data).to(device)
+    store.clear_leftovers(form, seed)
+    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
+    try:
+        trained = train_model(
+            model,
+            make_task(config, form, data, device),
+            recipe,
+            loader=config.loader,
+            initial=None if recipe.start_from is None else states[recipe.start_from],
+            teachers=teachers,
+            keeping=Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds),
+            on_epochs=on_epochs,
+        )
+    except (CheckpointError, TrainingError) as error:
+        raise type(error)(f"{config.name}, form {form}, seed {seed}: {error}") from error
+    run = Run(
+        form,
+        seed,
+        trained.test_score,
+        trained.val_score,
+        trained.val_loss,
+        trained.epoch,
+        trained.epochs,
+        trained.seconds,
+        f"{_processor(device)}, torch {torch.__version__}",
+    )
+    store.save(run, trained.state)
+    return run
+
+
+def _state(store: RunStore, form: str, seed: int) -> dict[str, Tensor]:
+    kept = store.load(form, seed)
+    if kept is None:
+        raise TrainingError(f"{store.folder}: the run of form {form}, seed {seed} is missing")
+    return kept[1]
+
+
+@torch.no_grad()
+def _logits(
+    config: ExperimentConfig, form: str, data: Data, state: dict[str, Tensor], device: torch.device
+) -> Tensor:
+    """Class scores of a trained form on all nodes."""
+    task = make_task(config, form, data, device)
+    model = restore_model(config, form, data, state).to(device)
+    logits: Tensor = model(task.x, task.evaluation_graph)
+    return logits
+
+
+def _processor(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
