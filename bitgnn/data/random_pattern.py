@@ -17,8 +17,11 @@ DegreeLaw = Literal["power_law", "uniform"]
 CLIPPING_ROUNDS = 20
 # Pairs drawn at once; bounds the memory beside the keys.
 CHUNK = 1 << 22
-# Share of pairs drawn beyond those missing, for loops and duplicates.
-SURPLUS = 0.05
+# Loops and duplicates are drawn anew. Where a round leaves many missing, they are the less likely
+# pairs, so that each round draws twice as many for each one missing, up to a bound.
+FIRST_SURPLUS = 1.05
+MAX_SURPLUS = 16.0
+LEAST_DRAWN = 1024
 MAX_ROUNDS = 60
 
 
@@ -123,11 +126,14 @@ def _distinct_pairs(
 ) -> NDArray[np.int64]:
     """``count`` different keys ``u * N + v`` with ``u < v``, ascending."""
     keys = np.empty(0, dtype=np.int64)
-    for _ in range(MAX_ROUNDS):
+    for number in range(MAX_ROUNDS):
         missing = count - len(keys)
         if missing <= 0:
             break
-        drawn = drawer.draw(missing + int(SURPLUS * missing) + 1)
+        surplus = min(FIRST_SURPLUS * 2**number, MAX_SURPLUS)
+        # Never more at once than in the first round, which bounds the memory.
+        wanted = min(int(missing * surplus), int(count * FIRST_SURPLUS))
+        drawn = drawer.draw(max(wanted, LEAST_DRAWN))
         keys = np.concatenate([keys, drawn])
         del drawn
         keys.sort()
@@ -138,8 +144,8 @@ def _distinct_pairs(
             f"{num_nodes} nodes with this degree law and homophily; ask for fewer edges, more "
             "nodes, less homophily or a smaller max_degree"
         )
-    surplus = generator.choice(len(keys), len(keys) - count, replace=False, shuffle=False)
-    return np.delete(keys, surplus)
+    extra = generator.choice(len(keys), len(keys) - count, replace=False, shuffle=False)
+    return np.delete(keys, extra)
 
 
 class _PairDrawer:
