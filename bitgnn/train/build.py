@@ -16,10 +16,11 @@ from bitgnn.data.splits import Split
 from bitgnn.models.base import NodeModel
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import DatasetConfig, ExperimentConfig
-from bitgnn.train.recipe import FullGraph, Recipe, layer_options
-from bitgnn.train.task import NodeTask, check_data, row_normalized
+from bitgnn.train.features import model_input
+from bitgnn.train.recipe import FullGraph, layer_options
+from bitgnn.train.task import NodeTask, check_data
 
-__all__ = ["GraphSource", "build_model", "load_data", "make_task", "model_input", "restore_model"]
+__all__ = ["GraphSource", "build_model", "load_data", "make_task", "restore_model"]
 
 
 def load_data(
@@ -83,7 +84,8 @@ def build_model(config: ExperimentConfig, form: str, data: Data) -> NodeModel:
         "input_norm": recipe.input_norm,
         **layer_options(recipe),
     }
-    sizes = (data.x.size(1), config.hidden_channels, int(data.y.max()) + 1)
+    width = model_input(recipe, data.x).size(1)
+    sizes = (width, config.hidden_channels, int(data.y.max()) + 1)
     if config.model == "graphsaint":
         return models.GraphSAINT(*sizes, **arguments)
     if config.model == "graphsage":
@@ -108,15 +110,10 @@ def restore_model(
     return model.eval()
 
 
-def model_input(recipe: Recipe, data: Data) -> Tensor:
-    """Features as the model of a recipe takes them."""
-    return row_normalized(data.x) if recipe.normalize_features else data.x
-
-
 def make_task(
     config: ExperimentConfig, form: str, data: Data, device: torch.device | str = "cpu"
 ) -> NodeTask:
     """The graph on a device with the features of a form."""
-    x = model_input(config.forms[form], data)
+    x = model_input(config.forms[form], data.x)
     sparse = not isinstance(config.loader, FullGraph)
     return NodeTask.of(data, x, config.metric, device, sparse)

@@ -130,8 +130,9 @@ class ExperimentConfig(Strict):
         if recipe.teachers and not recipe.distill:
             raise ValueError(f"{where}: teachers need distill above 0")
         start = recipe.start_from
-        if start is not None and self.forms[start].input_norm != recipe.input_norm:
-            raise ValueError(f"{where}: input_norm must be that of {start!r}")
+        for key in ("input_norm", "thermometer") if start is not None else ():
+            if getattr(self.forms[start], key) != getattr(recipe, key):
+                raise ValueError(f"{where}: {key} must be that of {start!r}")
         if recipe.average == "swa" and recipe.average_from >= recipe.epochs:
             raise ValueError(f"{where}: average_from must be below epochs ({recipe.epochs})")
 

@@ -16,8 +16,9 @@ from bitgnn.bench.pyg import PyGGCN, graph_forms
 from bitgnn.bench.timing import Timing, compare
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory
-from bitgnn.train.build import model_input, restore_model
+from bitgnn.train.build import restore_model
 from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.features import model_input
 from bitgnn.train.store import Run, RunStore
 
 __all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]
@@ -145,7 +146,7 @@ def freeze_checked(
     """
     trained = restore_model(config, run.form, data, state)
     frozen = freeze(trained)
-    x = model_input(config.forms[run.form], data)
+    x = model_input(config.forms[run.form], data.x)
     expected = trained(x, data.edge_index)
     found = frozen(x, data.edge_index)
     difference = float((found - expected).abs().max())
@@ -162,7 +163,7 @@ def _frozen_calls(
     frozen: FrozenModel, data: Data, config: ExperimentConfig, form: str
 ) -> tuple[dict[str, Callable[[], Any]], MemoryUse | None]:
     """Forwards of a frozen model: features packed before, and features as floats."""
-    x = model_input(config.forms[form], data)
+    x = model_input(config.forms[form], data.x)
     graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
     calls = {"float features": partial(frozen, x, graph)}
     if frozen.program.entry is None:  # nothing in front of the first layer can be packed before
@@ -176,7 +177,7 @@ def _float_calls(
     config: ExperimentConfig, form: str, data: Data, state: dict[str, Tensor]
 ) -> tuple[dict[str, Callable[[], Any]], MemoryUse | None]:
     """PyG's forward for each form of the graph that is installed, caches filled."""
-    x = model_input(config.forms[form], data)
+    x = model_input(config.forms[form], data.x)
     calls: dict[str, Callable[[], Any]] = {}
     is_plain = config.model == "gcn" and not config.inductive
     for way, graph in graph_forms(data.edge_index, x.size(0)).items():

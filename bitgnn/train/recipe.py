@@ -101,6 +101,8 @@ class Recipe(Strict):
         dropout: in front of each layer, after the sign in binary forms.
         input_norm: standardise raw features by a batch norm without parameters (``gcn`` only).
         normalize_features: divide each row of the raw features by its sum.
+        thermometer: describe each feature by so many bits, see
+            :func:`~bitgnn.train.features.thermometer`; None takes it as it is.
         schedule: learning rate over the epochs: constant, or a cosine falling to 0.
         warmup: epochs in which the learning rate rises from 0 first.
         choose_by: the epoch kept has the lowest validation loss or the highest validation score.
@@ -130,6 +132,7 @@ class Recipe(Strict):
     dropout: float = Field(0.0, ge=0, lt=1)
     input_norm: bool = True
     normalize_features: bool = False
+    thermometer: int | None = Field(None, gt=0)
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: int = Field(0, ge=0)
     choose_by: Literal["loss", "score"] = "loss"

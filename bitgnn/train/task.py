@@ -13,14 +13,9 @@ from torch_geometric.utils import to_torch_csr_tensor
 from bitgnn.data import DataError
 from bitgnn.train.metrics import CountRight, Metric, RocAuc
 
-__all__ = ["NodeTask", "check_data", "row_normalized"]
+__all__ = ["NodeTask", "check_data"]
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-
-
-def row_normalized(x: Tensor) -> Tensor:
-    """Rows divided by their sums, empty rows left alone."""
-    return x / x.sum(dim=1, keepdim=True).clamp(min=1e-12)
 
 
 def check_data(data: Data, metric: Literal["accuracy", "roc_auc"], title: str = "data") -> None:

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from bitgnn.data import dataset_names
+from bitgnn.data.catalog import normalized_name
 from bitgnn.train import ConfigError, demo_config, load_config
+from bitgnn.train.reproduce import TABLES
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -18,12 +21,28 @@ forms:
 """
 
 
-@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
-def test_shipped_configurations_load(name):
-    config = load_config(CONFIGS / f"gcn_{name}.yaml")
-    assert config.dataset.name.lower() == name
-    assert [form for form, _ in config.ordered_forms()] == ["fp32", "full", "bin"]
-    assert config.seeds == 10
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_shipped_configurations_load(file):
+    config = load_config(file)
+    assert config.name == file.stem
+    assert [form for form, _ in config.ordered_forms()][:3] == ["fp32", "full", "bin"]
+    assert not config.is_binary("fp32")
+    assert config.is_binary("full")
+    assert config.is_binary("bin")
+    assert normalized_name(config.dataset.name) in map(normalized_name, dataset_names())
+
+
+def test_every_row_of_the_papers_tables_has_a_configuration():
+    rows = {f"gcn_{graph}" for graph in ("cora", "pubmed", "citeseer")}
+    rows |= {f"{model}_{graph}" for model in ("indgcn", "sage", "saint")
+             for graph in ("flickr", "reddit")}  # fmt: skip
+    assert rows <= {file.stem for file in CONFIGS.glob("*.yaml")}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_tables_to_reproduce_have_their_configurations(table):
+    for name in table.configs:
+        load_config(CONFIGS / f"{name}.yaml")
 
 
 def test_demo_configuration():

@@ -1,0 +1,49 @@
+"""Raw features as the model of a recipe takes them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bitgnn.train.recipe import Recipe
+
+__all__ = ["model_input", "row_normalized", "thermometer"]
+
+
+def row_normalized(x: Tensor) -> Tensor:
+    """Rows divided by their sums, empty rows left alone."""
+    return x / x.sum(dim=1, keepdim=True).clamp(min=1e-12)
+
+
+def thermometer(x: Tensor, levels: int) -> Tensor:
+    """Each column as bits that tell which of its quantiles a value exceeds.
+
+    A sign keeps one bit of a feature; where there are few of them that is too little. Bit ``j`` of
+    a column is ``x > q_j`` with the quantile at ``j / (levels + 1)``, ``j = 1 ... levels``. Bits
+    that are the same for all nodes are left out.
+
+    Args:
+        x: ``[N, F]`` floats.
+        levels: quantiles of a column.
+
+    Returns:
+        ``[N, K]`` zeros and ones of the dtype of ``x``, ``K <= F * levels``.
+    """
+    places = torch.arange(1, levels + 1, dtype=x.dtype, device=x.device) / (levels + 1)
+    # Column by column: quantile() limits the number of elements.
+    cuts = torch.stack([torch.quantile(column, places) for column in x.t()])
+    bits = (x.unsqueeze(2) > cuts).flatten(1)
+    differs = bits.any(dim=0) & ~bits.all(dim=0)
+    return bits[:, differs].to(x.dtype)
+
+
+def model_input(recipe: Recipe, x: Tensor) -> Tensor:
+    """Features as the model of a recipe takes them.
+
+    Args:
+        recipe: the recipe.
+        x: ``[N, F]`` raw features.
+    """
+    if recipe.normalize_features:
+        x = row_normalized(x)
+    return x if recipe.thermometer is None else thermometer(x, recipe.thermometer)
