@@ -70,8 +70,8 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin_rel, self.lin_root)
 
-    def _message_arguments(self, pair: tuple[Any, Any], edge_weight: Tensor | None) -> Any:
-        return {"x": pair, "edge_weight": edge_weight}
+    def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
+        return {"x": x, "edge_weight": edge_weight}
 
     def forward(
         self,

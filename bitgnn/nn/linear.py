@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch_geometric.nn
 from torch import Tensor
 
-from bitgnn.nn.binary_layer import BinaryProduct, on_rows
+from bitgnn.nn.binary_product import BinaryProduct, on_rows
 from bitgnn.nn.precision import PRESETS, LayerPrecision
 from bitgnn.quantize import binary_sign, fast_dropout
 

@@ -27,7 +27,7 @@ class NeighbourLayer(BinaryLayer):
     aggregation moves few bits or floats a feature and letters read as in every other layer.
     """
 
-    def _message_arguments(self, pair: tuple[Any, Any], edge_weight: Tensor | None) -> Any:
+    def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
         """Keyword arguments of the class's ``propagate``."""
         raise NotImplementedError
 
@@ -51,14 +51,15 @@ class NeighbourLayer(BinaryLayer):
             root: map of the node itself, or None.
         """
         self._needs_edges(graph)
-        source = pair[0] if self.flow == "source_to_target" else pair[1]
+        # PyG reads the sources from the first of a pair whatever the flow of the edges is.
+        source = pair[0]
         if source is None:
             raise ValueError(f"{type(self).__name__}: x must hold the features of the sources")
         sizes = self._sizes(pair, source, graph, size)
         node = pair[1] if root is not None else None
         if self._aggregates_messages:
             s, root_term = self._aggregate_first(
-                pair, source, node, graph, edge_weight, sizes, linear, root
+                pair, node, graph, edge_weight, sizes, linear, root
             )
         else:
             z, root_term = self._products_of(source, node, linear, root)
@@ -129,17 +130,40 @@ class NeighbourLayer(BinaryLayer):
         bias: Tensor | None,
     ) -> Tensor:
         """PyG's aggregation of the products, plus the bias."""
-        forward = self.flow == "source_to_target"
-        pair = (z, None) if forward else (None, z)
-        size = (sizes[1], sizes[0]) if forward else sizes
-        arguments = self._message_arguments(pair, edge_weight)
-        out: Tensor = self.propagate(graph, size=size, **arguments)  # type: ignore[attr-defined]
+        out = self._propagate((z, None), graph, edge_weight, sizes)
         return out if bias is None else out + bias
+
+    def _propagate(
+        self,
+        pair: tuple[Tensor, Tensor | None],
+        graph: Any,
+        edge_weight: Tensor | None,
+        sizes: Sizes,
+    ) -> Tensor:
+        """PyG's message passing."""
+        num_destinations, num_sources = sizes
+        if self.flow == "target_to_source":
+            if num_destinations != num_sources:
+                raise ValueError(
+                    f"{type(self).__name__}: flow 'target_to_source' needs as many sources as "
+                    f"destinations, got {num_sources} and {num_destinations}"
+                )
+            pair = (pair[0], pair[0])
+        x: Any = pair
+        one = num_destinations == num_sources and (pair[1] is None or pair[1] is pair[0])
+        if self.decomposed_layers > 1 and one and not is_sparse(graph):
+            # PyG cuts single tensors into layers, not pairs.
+            x = pair[0]
+            graph = graph.as_tensor() if isinstance(graph, EdgeIndex) else graph
+        arguments = self._message_arguments(x, edge_weight)
+        out: Tensor = self.propagate(  # type: ignore[attr-defined]
+            graph, size=(num_sources, num_destinations), **arguments
+        )
+        return out
 
     def _aggregate_first(
         self,
         pair: tuple[Tensor, Tensor | None],
-        source: Tensor,
         node: Tensor | None,
         graph: Any,
         edge_weight: Tensor | None,
@@ -148,9 +172,7 @@ class NeighbourLayer(BinaryLayer):
         root: torch_geometric.nn.Linear | None,
     ) -> tuple[Tensor, Tensor | None]:
         """PyG's order, for aggregations that do not commute with the product."""
-        arguments = self._message_arguments(pair, edge_weight)
-        size = (sizes[1], sizes[0]) if self.flow == "source_to_target" else sizes
-        h = self._prepare(self.propagate(graph, size=size, **arguments))  # type: ignore[attr-defined]
+        h = self._prepare(self._propagate(pair, graph, edge_weight, sizes))
         s = self._product(h, self._ready(linear, h))
         if linear.bias is not None:
             s = s + linear.bias
@@ -171,7 +193,7 @@ class NeighbourLayer(BinaryLayer):
             told = int(graph.shape[0] if isinstance(graph, BitAdjacency) else graph.size(0))
         elif isinstance(graph, EdgeIndex):
             told = graph.get_sparse_size(toward)
-        destination = pair[toward]
+        destination = pair[1]
         if isinstance(destination, Tensor):
             held = destination.size(self.node_dim)
             if told is not None and told != held:

@@ -87,8 +87,8 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         return (self.lin_l, self.lin_r) if self.root_weight else (self.lin_l,)
 
-    def _message_arguments(self, pair: tuple[Any, Any], edge_weight: Tensor | None) -> Any:
-        return {"x": pair}
+    def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
+        return {"x": x}
 
     def forward(
         self,

@@ -29,6 +29,6 @@ class NodeStandardize(nn.Module):
             Tensor like ``x``.
         """
         centred = x - x.mean(dim=-1, keepdim=True)
-        if x.size(-1) < 2:
+        if x.size(-1) < 2 or x.size(0) == 0:
             return centred
         return centred / (torch.std(x, dim=-1, keepdim=True) + EPSILON)

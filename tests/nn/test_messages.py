@@ -1,0 +1,186 @@
+"""Where single messages count: hooks, explainers, messages of one's own, other aggregations."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+import torch_geometric.nn
+from torch import nn
+from torch_geometric.explain import Explainer, GNNExplainer
+from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation
+
+from bitgnn import BitAdjacency
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.quantize import sgn
+
+N, IN, OUT = 30, 40, 12
+LAYERS = [GCNConv, SAGEConv, GraphConv]
+BINARY = ["full", "bin", "FBF+FFF"]
+
+
+@pytest.mark.parametrize("precision", BINARY)
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        (GCNConv, {}),
+        (GCNConv, {"aggr": "mean"}),
+        (GCNConv, {"normalize": False}),
+        (SAGEConv, {}),
+        (GraphConv, {}),
+        (GraphConv, {"aggr": "mean"}),
+    ],
+)
+def test_hooks_see_every_message_of_the_same_result(graph, x, layer, options, flow, precision):
+    conv = layer(IN, OUT, precision=precision, flow=flow, **options)
+    weights = () if layer is SAGEConv else (torch.rand(graph.size(1)).expand(graph.size(1)),)
+    if layer is GraphConv:  # Weights of rank one, so that no letter changes the values.
+        r = torch.rand(N) + 0.5
+        weights = (r[graph[1 if flow == "source_to_target" else 0]],)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # GCNConv's random weights are no product of factors.
+        expected = conv(x, graph, *weights)
+        seen = []
+        conv.register_message_forward_hook(lambda *found: seen.append(found[2].shape[-1]))
+        for layers in (1, 2):
+            conv.decomposed_layers = layers
+            assert torch.allclose(conv(x, graph, *weights), expected, atol=1e-5)
+    assert seen == [OUT, OUT // 2, OUT // 2]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_decomposition_without_hooks_changes_nothing(graph, x, layer):
+    conv = layer(IN, OUT, precision="bin")
+    expected = conv(x, graph)
+    conv.decomposed_layers = 3
+    assert torch.equal(conv(x, graph), expected)
+
+
+class TwoLayers(nn.Module):
+    def __init__(self, layer, precision):
+        super().__init__()
+        self.first = layer(IN, 16, precision=precision)
+        self.second = layer(16, 4, precision=precision)
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index), edge_index)
+
+
+@pytest.mark.parametrize("precision", ["fp32", *BINARY])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_explainers_masks_act(graph, x, layer, precision):
+    torch.manual_seed(0)
+    model = TwoLayers(layer, precision)
+    plain = model(x, graph)
+    explainer = Explainer(
+        model,
+        GNNExplainer(epochs=3),
+        explanation_type="model",
+        edge_mask_type="object",
+        node_mask_type="attributes",
+        model_config={
+            "mode": "multiclass_classification", "task_level": "node", "return_type": "raw",
+        },
+    )  # fmt: skip
+    explanation = explainer(x, graph, index=3)
+    assert explanation.edge_mask.shape == (graph.size(1),)
+    assert explanation.edge_mask.gt(0).any()
+    assert torch.allclose(model(x, graph), plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", BINARY)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_mask_of_zeros_removes_the_neighbours(graph, x, layer, precision):
+    conv = layer(IN, OUT, precision=precision)
+    conv.explain = True
+    conv._edge_mask = nn.Parameter(torch.zeros(graph.size(1)))
+    conv._loop_mask = graph[0] != graph[1]
+    conv._apply_sigmoid = False
+    loops = torch.stack([torch.arange(N)] * 2)
+    out = conv(x, graph)
+    out.square().sum().backward()
+    assert conv._edge_mask.grad.abs().sum() > 0
+    alone = copy.deepcopy(conv)
+    alone.explain = False
+    if layer is GCNConv:  # Self loops stay, with the weights of the whole graph.
+        adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
+        row = adjacency.row if precision == "bin" else adjacency.row * adjacency.col
+        loop_adjacency = BitAdjacency.from_edge_index(loops, N, edge_weight=row)
+        if precision == "FBF+FFF":
+            alone = layer(IN, OUT, precision="full")
+            alone.load_state_dict(conv.state_dict(), strict=False)
+        expected = alone(x, loop_adjacency)
+    else:
+        expected = alone(x, graph[:, :0])
+    assert torch.allclose(out, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_explain_mode_needs_an_edge_index(graph, x, layer):
+    conv = layer(IN, OUT, precision="full")
+    conv.explain = True
+    with pytest.raises(ValueError, match="explain mode and message hooks need an edge index"):
+        conv(x, BitAdjacency.from_edge_index(graph, N))
+
+
+def _edge_lists(edge_index):
+    return [edge_index[0, edge_index[1] == node] for node in range(N)]
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+@pytest.mark.parametrize("aggr", ["max", MaxAggregation()])
+def test_max_aggregates_floats_in_front_of_the_binary_product(graph, x, layer, aggr, precision):
+    with pytest.warns(UserWarning, match=r"is neither a sum nor a mean; .* 32 bits for each"):
+        conv = layer(IN, OUT, precision=precision, aggr=aggr)
+    linear, root = (conv.lin_l, conv.lin_r) if layer is SAGEConv else (conv.lin_rel, conv.lin_root)
+    held = torch.stack([x[s].amax(0) if len(s) else torch.zeros(IN) for s in _edge_lists(graph)])
+
+    def product(v, weight):
+        dot = sgn(v) @ sgn(weight).t()
+        return v.abs().mean(1, keepdim=True) * weight.abs().mean(1) * dot
+
+    expected = product(held, linear.weight) + linear.bias + product(x, root.weight)
+    assert torch.allclose(conv(x, graph), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="aggregates messages, got a BitAdjacency"):
+        conv(x, BitAdjacency.from_edge_index(graph, N))
+
+
+def test_gcn_aggregates_other_reductions_behind_the_product(graph, x):
+    with pytest.warns(UserWarning, match="aggr='max' is neither a sum nor a mean"):
+        conv = GCNConv(IN, OUT, precision="full", aggr="max")
+    plain = torch_geometric.nn.GCNConv(OUT, OUT, bias=False, aggr="max")
+    plain.lin.weight.data = torch.eye(OUT)
+    dot = sgn(x) @ sgn(conv.lin.weight).t()
+    product = x.abs().mean(1, keepdim=True) * conv.lin.weight.abs().mean(1) * dot
+    assert torch.allclose(conv(x, graph), plain(product, graph), atol=1e-5)
+
+
+def test_gcn_mean_divides_by_the_number_of_neighbours(graph, x):
+    conv = GCNConv(IN, OUT, precision="full", aggr="mean")
+    exact = GCNConv(IN, OUT, precision="FBF+FFF", aggr=MeanAggregation())
+    exact.load_state_dict(conv.state_dict())
+    assert torch.allclose(conv(x, graph), exact(x, graph), atol=1e-5)
+
+
+class Doubled(GraphConv):
+    """A user's own message."""
+
+    def message(self, x_j, edge_weight):
+        return 2 * edge_weight.view(-1, 1) * x_j
+
+
+def test_a_message_of_ones_own_is_never_passed_over(graph, x):
+    weight = torch.rand(graph.size(1))
+    with pytest.warns(UserWarning, match="overrides how messages are made"):
+        conv = Doubled(IN, OUT, precision="full")
+    held = torch.zeros(N, IN).index_add_(0, graph[1], 2 * weight.unsqueeze(1) * x[graph[0]])
+    plain = torch.zeros(N, IN).index_add_(0, graph[1], weight.unsqueeze(1) * x[graph[0]])
+    assert not torch.allclose(held, plain)
+    dot = sgn(held) @ sgn(conv.lin_rel.weight).t()
+    s = held.abs().mean(1, keepdim=True) * conv.lin_rel.weight.abs().mean(1) * dot
+    dot = sgn(x) @ sgn(conv.lin_root.weight).t()
+    root = x.abs().mean(1, keepdim=True) * conv.lin_root.weight.abs().mean(1) * dot
+    expected = s + conv.lin_rel.bias + root
+    assert torch.allclose(conv(x, graph, weight), expected, atol=1e-5)

@@ -1,0 +1,316 @@
+"""SAGEConv and GraphConv: PyG's behaviour in fp32, the stated formulas in the binary forms."""
+
+import warnings
+
+import pytest
+import torch
+import torch_geometric.nn
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
+
+from bitgnn import BitAdjacency
+from bitgnn.nn import GraphConv, LayerPrecision, SAGEConv
+from bitgnn.quantize import sgn
+
+N, IN, OUT = 30, 40, 12
+LAYERS = [
+    (SAGEConv, {}),
+    (SAGEConv, {"aggr": "sum"}),
+    (GraphConv, {}),
+    (GraphConv, {"aggr": "mean"}),
+]
+BINARY = ["full", "bin", "FBB+BBB", "BBF+FBF", "BFF+FBF"]
+
+
+def _parts(conv):
+    """Maps of the neighbours and of the node."""
+    return (conv.lin_l, conv.lin_r) if isinstance(conv, SAGEConv) else (conv.lin_rel, conv.lin_root)
+
+
+def _randomised(conv):
+    torch.manual_seed(4)
+    torch.nn.init.normal_(_parts(conv)[0].bias)
+    return conv
+
+
+def _matrix(edges, num_destinations, num_sources, conv, weight=None):
+    """The dense matrix of the aggregation."""
+    weight = torch.ones(edges.size(1)) if weight is None else weight
+    matrix = torch.zeros(num_destinations, num_sources)
+    matrix.index_put_((edges[1], edges[0]), weight, accumulate=True)
+    if str(conv.aggr) == "mean":
+        degree = torch.bincount(edges[1], minlength=num_destinations).clamp(min=1)
+        matrix = matrix / degree.unsqueeze(1)
+    return matrix
+
+
+def _product(x, weight, letters, signs=False):
+    """The dense product by its definition."""
+    used = sgn(weight) if letters[1] == "B" else weight
+    dot = sgn(x) @ used.t()
+    if signs:
+        return sgn(dot)
+    if letters[1] == "B":
+        dot = dot * weight.abs().mean(1)
+    return dot * x.abs().mean(1, keepdim=True) if letters[0] == "F" else dot
+
+
+def _expected(conv, matrix, x_source, x_destination):
+    """The layer's output by its definition, before a sign of its own."""
+    neighbours, root = _parts(conv)
+    letters = conv.letters.bmm
+    z = _product(x_source, neighbours.weight, letters, signs=letters[2] == "B")
+    out = matrix @ z + neighbours.bias
+    return out if x_destination is None else out + _product(x_destination, root.weight, letters)
+
+
+def _agree(out, expected, conv):
+    if conv.letters.bspmm[2] == "F":
+        assert torch.allclose(out, expected, atol=1e-4)
+        return
+    clear = expected.abs() > 1e-4
+    assert clear.float().mean() > 0.9
+    assert torch.equal(out[clear], sgn(expected)[clear])
+
+
+@pytest.mark.parametrize(("layer", "options"), LAYERS)
+def test_fp32_is_pyg(graph, x, layer, options):
+    theirs_class = getattr(torch_geometric.nn, layer.__name__)
+    torch.manual_seed(0)
+    theirs = theirs_class(IN, OUT, **options)
+    torch.manual_seed(0)
+    ours = layer(IN, OUT, **options)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    assert torch.equal(ours(x, graph), theirs(x, graph))
+    assert str(ours) == str(theirs)
+    binary = layer(IN, OUT, precision="bin", **options)
+    binary.load_state_dict(theirs.state_dict())
+    for ours_linear, theirs_linear in zip(_parts(binary), _parts(ours), strict=True):
+        assert torch.equal(ours_linear.weight, theirs_linear.weight)
+
+
+@pytest.mark.parametrize("precision", BINARY)
+@pytest.mark.parametrize(("layer", "options"), LAYERS)
+def test_binary_forms_are_the_formula(graph, x, layer, options, precision):
+    conv = _randomised(layer(IN, OUT, precision=precision, **options))
+    _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
+
+
+@pytest.mark.parametrize("size", [1, 31, 33])
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_widths_around_a_word(graph, layer, size):
+    x = torch.randn(N, size)
+    conv = _randomised(layer(size, size, precision="bin"))
+    _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
+
+
+@pytest.mark.parametrize("precision", BINARY)
+@pytest.mark.parametrize(("layer", "options"), LAYERS)
+def test_bipartite_pairs(bipartite, x, layer, options, precision):
+    x2 = torch.randn(9, 7)
+    conv = _randomised(layer((IN, 7), OUT, precision=precision, **options))
+    matrix = _matrix(bipartite, 9, N, conv)
+    out = conv((x, x2), bipartite)
+    _agree(out, _expected(conv, matrix, x, x2), conv)
+    assert torch.equal(conv((x, x2), bipartite, size=(N, 9)), out)
+    _agree(conv((x, None), bipartite, size=(N, 9)), _expected(conv, matrix, x, None), conv)
+    sparse = to_torch_csr_tensor(bipartite.flip(0), size=(9, N))
+    assert torch.allclose(conv((x, x2), sparse), out, atol=1e-5)
+    assert conv((x, None), sparse).shape == (9, OUT)
+    index = EdgeIndex(bipartite.contiguous(), sparse_size=(N, 9))
+    assert torch.allclose(conv((x, x2), index), out, atol=1e-5)
+    assert conv((x, None), index).shape == (9, OUT)
+
+
+@pytest.mark.parametrize("precision", ["fp32", *BINARY])
+@pytest.mark.parametrize(("layer", "options"), LAYERS)
+def test_all_forms_of_a_graph_agree(simple, x, layer, options, precision):
+    conv = _randomised(layer(IN, OUT, precision=precision, **options))
+    expected = conv(x, simple)
+    normalize = "mean" if str(conv.aggr) == "mean" else None
+    for form in (
+        BitAdjacency.from_edge_index(simple, N, normalize=normalize),
+        to_torch_csr_tensor(simple.flip(0), size=N),
+        to_torch_coo_tensor(simple.flip(0), size=N),
+        EdgeIndex(simple.contiguous(), sparse_size=(N, N)),
+    ):
+        assert torch.allclose(conv(x, form), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("aggr", ["add", "mean"])
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FFF"])
+def test_rank_one_edge_weights_are_exact(simple, x, aggr, precision):
+    r, c = torch.rand(N) + 0.5, torch.rand(N) + 0.5
+    weight = r[simple[1]] * c[simple[0]]
+    conv = _randomised(GraphConv(IN, OUT, aggr=aggr, precision=precision))
+    if precision == "bin":  # On bits the column factor is left out.
+        factors = BitAdjacency.from_edge_index(simple, N, edge_weight=weight)
+        kept = BitAdjacency(factors.rowptr, factors.indices, N, factors.row)
+        matrix = kept.to_dense()
+        if aggr == "mean":
+            matrix = matrix / torch.diff(factors.rowptr).clamp(min=1).unsqueeze(1)
+    else:
+        matrix = _matrix(simple, N, N, conv, weight)
+    _agree(conv(x, simple, weight), _expected(conv, matrix, x, x), conv)
+    sparse = to_torch_csr_tensor(simple.flip(0), weight, size=N)
+    assert torch.allclose(conv(x, sparse), conv(x, simple, weight), atol=1e-4)
+
+
+def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
+    weight = torch.rand(simple.size(1))
+    conv = GraphConv(IN, OUT, precision="full")
+    with pytest.warns(UserWarning, match=r"row means serve instead \(relative error 0\.\d"):
+        conv(x, simple, weight)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        conv(x, simple, weight)
+        exact = _randomised(GraphConv(IN, OUT, precision="FBF+FFF"))
+        out = exact(x, simple, weight)
+    _agree(out, _expected(exact, _matrix(simple, N, N, exact, weight), x, x), exact)
+    weight.requires_grad_()
+    exact(x, simple, weight).sum().backward()
+    assert weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "full", "bin"])
+@pytest.mark.parametrize(("layer", "options"), LAYERS)
+def test_static_features(graph, layer, options, precision):
+    x = torch.randn(3, N, IN)
+    conv = _randomised(layer(IN, OUT, precision=precision, **options))
+    out = conv(x, graph)
+    assert out.shape == (3, N, OUT)
+    for i in range(3):
+        assert torch.allclose(out[i], conv(x[i], graph), atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FFF"])
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_flow(graph, x, layer, precision):
+    conv = _randomised(layer(IN, OUT, precision=precision, flow="target_to_source"))
+    straight = layer(IN, OUT, precision=precision)
+    straight.load_state_dict(conv.state_dict())
+    assert torch.allclose(conv(x, graph), straight(x, graph.flip(0)), atol=1e-5)
+    sparse = to_torch_csr_tensor(graph.flip(0), size=N)
+    with pytest.raises(ValueError, match=r"(?i)flow.*target_to_source"):
+        conv(x, sparse)
+
+
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_lazy_widths(graph, x, layer):
+    torch.manual_seed(0)
+    conv = layer(-1, 300, precision="full")
+    conv(x, graph)
+    for linear in _parts(conv):
+        assert linear.weight.shape == (300, IN)
+        assert linear.weight.std().item() == pytest.approx(IN**-0.5, rel=0.05)
+    pair = layer((-1, -1), OUT, precision="bin")
+    assert pair((x, torch.randn(N, 5)), graph).shape == (N, OUT)
+    assert _parts(pair)[1].weight.shape == (OUT, 5)
+
+
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_one_product_of_both_maps_is_two_products(graph, x, layer):
+    # The same features as a pair of two tensors take the way of bipartite graphs.
+    for precision in BINARY:
+        conv = _randomised(layer(IN, OUT, precision=precision))
+        one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+        out = conv(one, graph)
+        out.mul(torch.arange(OUT)).sum().backward()
+        held = [p.grad.clone() for p in conv.parameters()]
+        conv.zero_grad()
+        pair = conv((other, other.clone()), graph)
+        assert torch.allclose(out, pair, atol=1e-5)
+        pair.mul(torch.arange(OUT)).sum().backward()
+        for grad, parameter in zip(held, conv.parameters(), strict=True):
+            assert torch.allclose(grad, parameter.grad, rtol=1e-4, atol=1e-4)
+        assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_sage_options(graph, x):
+    rootless = SAGEConv(IN, OUT, root_weight=False, precision="full")
+    assert set(rootless.state_dict()) == {"lin_l.weight", "lin_l.bias"}
+    matrix = _matrix(graph, N, N, rootless)
+    expected = matrix @ _product(x, rootless.lin_l.weight, "FBF") + rootless.lin_l.bias
+    assert torch.allclose(rootless(x, graph), expected, atol=1e-5)
+    unit = SAGEConv(IN, OUT, normalize=True, precision="bin")
+    assert torch.allclose(unit(x, graph).norm(dim=1), torch.ones(N), atol=1e-5)
+    signs = SAGEConv(IN, OUT, normalize=True, precision="FBB+BBB")(x, graph)
+    assert signs.abs().eq(1).all()
+    biasless = SAGEConv(IN, OUT, bias=False, precision="bin")
+    assert biasless(x, graph).shape == (N, OUT)
+
+
+def test_project_comes_first_and_needs_a_norm(graph, x):
+    with pytest.warns(UserWarning, match="every bit would be [+]1; set input_norm"):
+        SAGEConv(IN, OUT, project=True, precision="full")
+    precision = LayerPrecision("FBF", "FBF", input_norm="standardize")
+    conv = _randomised(SAGEConv(IN, OUT, project=True, precision=precision))
+    source = conv.input_norm(conv.lin(x).relu())
+    expected = _expected(conv, _matrix(graph, N, N, conv), source, conv.input_norm(x))
+    assert torch.allclose(conv(x, graph), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_norms_inside_the_layer(graph, x, layer):
+    precision = LayerPrecision(
+        "FBB", "BBB", hardtanh=True, input_norm="batch", hidden_norm="batch", output_norm="batch"
+    )
+    conv = _randomised(layer(IN, OUT, precision=precision))
+    neighbours, root = _parts(conv)
+    for norm in (conv.hidden_norm, conv.output_norm):
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+    u = conv.input_norm(x).clamp(-1, 1)
+    z = sgn(conv.hidden_norm(_product(u, neighbours.weight, "FBB")))
+    out = _matrix(graph, N, N, conv) @ z + neighbours.bias + _product(u, root.weight, "FBB")
+    _agree(conv(x, graph), conv.output_norm(out), conv)
+
+
+def test_batch_norm_of_a_pair_needs_one_width():
+    precision = LayerPrecision("FBF", "FBF", input_norm="batch")
+    with pytest.raises(ValueError, match=r"one width, got in_channels \(4, 5\)"):
+        SAGEConv((4, 5), OUT, precision=precision)
+    lazy = SAGEConv(-1, OUT, precision=precision)
+    lazy(torch.randn(3, 6), torch.tensor([[0], [1]]))
+    assert lazy.input_norm.num_features == 6
+
+
+@pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_graphs_without_edges_or_with_one_node(layer, nodes, edges):
+    x = torch.randn(nodes, 5)
+    for precision in BINARY:
+        conv = _randomised(layer(5, 4, precision=precision))
+        out = conv(x, edges)
+        assert out.shape == (nodes, 4)
+        assert torch.isfinite(out).all()
+    lonely = _randomised(layer(5, 4, precision="full"))
+    assert torch.allclose(
+        lonely(x, edges[:, :0]),
+        _parts(lonely)[0].bias + _product(x, _parts(lonely)[1].weight, "FBF"),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_bad_input_is_named(graph, bipartite, x, layer):
+    name = layer.__name__
+    conv = layer(IN, OUT, precision="full")
+    with pytest.raises(ValueError, match=rf"{name}: x must be \[N, 40\], got \[30, 39\]"):
+        conv(x[:, 1:], graph)
+    with pytest.raises(ValueError, match=rf"{name}: x holds 8 destinations, .* says 9"):
+        conv((x, x[:8]), bipartite, size=(N, 9))
+    with pytest.raises(ValueError, match="must hold the features of the sources"):
+        conv((None, x), graph)
+    with pytest.raises(ValueError, match=r"must be 30 x 30 like the nodes, got 30 x 29"):
+        conv(x, BitAdjacency.from_edge_index(torch.tensor([[0], [1]]), (N, 29)))
+    exact = layer(IN, OUT, precision="FBF+FFF")
+    with pytest.raises(ValueError, match="aggregates with float edge weights, got a BitAdjacency"):
+        exact(x, BitAdjacency.from_edge_index(graph, N))
+    with pytest.raises(ValueError, match=r"edge_index\[1\] must lie in \[0, 9\)"):
+        conv((x, x[:9]), graph)
+    with pytest.raises(TypeError, match=r"int64 or int32, got torch\.float32"):
+        conv(x, graph.float())
+    with pytest.raises(ValueError, match=rf"{name}: dropout must be in \[0, 1\), got 1.5"):
+        layer(IN, OUT, dropout=1.5)

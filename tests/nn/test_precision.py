@@ -1,0 +1,92 @@
+"""LayerPrecision: what strings mean, which fields exist, what cannot be combined."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from bitgnn.nn import PRESETS, GCNConv, LayerPrecision, Linear
+
+OPTIONS = {
+    "surrogate": "approx",
+    "weight_gradient": "ste",
+    "hardtanh": True,
+    "input_norm": "standardize",
+    "hidden_norm": "batch",
+    "output_norm": "batch",
+}
+
+
+@pytest.mark.parametrize("name", [*PRESETS, "FBB+BBB", "BFF+FBF"])
+def test_strings_round_trip(name):
+    precision = LayerPrecision.parse(name)
+    assert str(precision) == name
+    assert LayerPrecision.parse(precision) is precision
+    assert GCNConv(4, 4, precision=name).precision == name
+
+
+def test_options_have_the_defaults_of_a_plain_string():
+    plain = LayerPrecision.parse("full")
+    assert plain.options == {
+        "surrogate": "ste",
+        "weight_gradient": "bigcn",
+        "hardtanh": False,
+        "input_norm": None,
+        "hidden_norm": None,
+        "output_norm": None,
+    }
+    rich = dataclasses.replace(plain, **OPTIONS)
+    assert rich.options == OPTIONS
+    assert str(rich) == "full"
+    assert rich != plain
+    assert hash(rich) == hash(LayerPrecision("FBF", "FBF", **OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("precision", "letters"), [("fp32", "FFF"), ("full", "FBF"), ("bin", "FBB"), ("BFF", "BFF")]
+)
+def test_linear_reads_three_letters(precision, letters):
+    assert LayerPrecision.parse_linear(precision).bmm == letters
+    assert Linear(4, 4, precision=precision).precision == precision
+    assert LayerPrecision.parse_linear(LayerPrecision.parse("bin")).bmm == "FBB"
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_unknown_values_of_a_field_are_named(name):
+    with pytest.raises(ValueError, match=rf"{name} must be one of .*, got 'soft'"):
+        LayerPrecision("FBF", "FBF", **{name: "soft"})
+
+
+def test_letters_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"output of BMM \(B\) must be the activation .* \(F\)"):
+        LayerPrecision("FBB", "FBF")
+    with pytest.raises(ValueError, match="bmm must be three letters F or B, got 'FB'"):
+        LayerPrecision("FB", "FBF")
+    with pytest.raises(TypeError, match="bspmm must be a string, got int"):
+        LayerPrecision("FBF", 1)
+    with pytest.raises(ValueError, match=r"'fp32', 'full', 'bin' or letters .* got 'half'"):
+        LayerPrecision.parse("half")
+    with pytest.raises(ValueError, match=r"or three letters .* got 'FBB[+]BBF'"):
+        LayerPrecision.parse_linear("FBB+BBF")
+    for parse in (LayerPrecision.parse, LayerPrecision.parse_linear):
+        with pytest.raises(TypeError, match="a string or a LayerPrecision, got int"):
+            parse(1)
+
+
+def test_full_precision_has_no_norms_of_its_own():
+    with pytest.raises(ValueError, match=r"\['hardtanh', 'output_norm'\] need a binary letter"):
+        LayerPrecision("FFF", "FFF", hardtanh=True, output_norm="batch")
+    assert LayerPrecision("FFF", "FFF", surrogate="approx").is_float
+
+
+def test_norms_are_submodules_only_where_asked_for():
+    plain = GCNConv(4, 3, precision="bin")
+    assert (plain.input_norm, plain.hidden_norm, plain.output_norm) == (None, None, None)
+    assert set(plain.state_dict()) == {"bias", "lin.weight"}
+    rich = GCNConv(4, 3, precision=LayerPrecision("FBB", "BBB", **OPTIONS))
+    assert rich.input_norm(torch.zeros(2, 4)).shape == (2, 4)
+    assert isinstance(rich.hidden_norm, torch.nn.BatchNorm1d)
+    assert isinstance(rich.output_norm, torch.nn.BatchNorm1d)
+    assert {key.partition(".")[0] for key in rich.state_dict()} == {
+        "bias", "lin", "hidden_norm", "output_norm",
+    }  # fmt: skip
