@@ -147,6 +147,11 @@ def _run(
         if session.epoch % check == 0:
             on_epochs(session.epoch - reported)
             reported = session.epoch
+    if session.device.type == "cuda" and session.epoch > logged:
+        # Epochs were only queued so far; what is left of them counts too.
+        torch.cuda.synchronize(session.device)
+        left = time.perf_counter() - begin
+        session.history[session.epoch - 1, COLUMNS.index("seconds")] += left
     if log is not None:
         log.append(session.rows(logged))
     on_epochs(session.recipe.epochs - reported)

@@ -13,9 +13,12 @@ from rich.console import Console
 from bitgnn.bench.report import write_json
 from bitgnn.data import DataError
 from bitgnn.train.accuracy import Table, accuracy_chart, accuracy_csv, accuracy_record
+from bitgnn.train.batches import LoaderError
 from bitgnn.train.build import GraphSource
+from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ConfigError, ExperimentConfig, load_config
 from bitgnn.train.files import write_atomically
+from bitgnn.train.loop import TrainingError
 from bitgnn.train.report import graph_record
 from bitgnn.train.store import OutputError
 from bitgnn.train.unit import RunOptions
@@ -35,6 +38,17 @@ TABLES = {
 """The BitGNN paper's table 3 on the real graphs, and the same models on further ones."""
 
 FAILED, INTERRUPTED = 1, 130
+MENDABLE = (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    LoaderError,
+    OutputError,
+    TrainingError,
+    WorkerError,
+    OSError,
+    ValueError,
+)
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
@@ -53,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
     console = Console()
     try:
         record = _reproduce(parsed, console)
-    except (ConfigError, DataError, OutputError, WorkerError, OSError, ValueError) as error:
+    except MENDABLE as error:
         print(f"reproduce: error: {' '.join(str(error).split())}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:

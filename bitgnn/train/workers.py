@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +22,7 @@ from bitgnn.train.unit import RunOptions, train_unit
 
 __all__ = ["Finished", "Job", "WorkerError", "train_side_by_side"]
 
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 # Kept small: a worker holds one graph of each experiment it has met.
 _graphs: dict[str, GraphSource] = {}
 
@@ -113,9 +113,9 @@ def train_side_by_side(
     ]
     done: dict[_Unit, Finished] = {}
     # Forked children would share the parent's CUDA and thread states.
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), _start_worker, (list(sys.path),)
-    )
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
+    threads = os.environ.get(THREADS_VARIABLE)
+    os.environ[THREADS_VARIABLE] = "1"  # children read it when they import torch
     try:
         with make_progress(console) as progress:
             bar = progress.add_task("runs", total=len(waiting))
@@ -140,6 +140,9 @@ def train_side_by_side(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+        os.environ.pop(THREADS_VARIABLE)
+        if threads is not None:
+            os.environ[THREADS_VARIABLE] = threads
     return [
         [
             done[_Unit(number, seed, form)]
@@ -164,8 +167,7 @@ def _ready(
     ]
 
 
-def _start_worker(path: list[str]) -> None:
-    sys.path[:] = path
+def _start_worker() -> None:
     torch.set_num_threads(1)
 
 
