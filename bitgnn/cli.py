@@ -64,9 +64,13 @@ def train(
         int, typer.Option(min=1, help="Processes; with more than 1 runs train side by side.")
     ] = 1,
     checkpoint_every: Annotated[
-        float,
-        typer.Option(min=0, help="Least seconds between checkpoints; 0 writes one each epoch."),
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0,
+            help="Least seconds between checkpoints, 0: after each epoch (default: as often as "
+            "takes at most 5 % of the time).",
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's events too.")
     ] = False,

@@ -130,9 +130,10 @@ class ExperimentConfig(Strict):
         if recipe.teachers and not recipe.distill:
             raise ValueError(f"{where}: teachers need distill above 0")
         start = recipe.start_from
-        for key in ("input_norm", "thermometer") if start is not None else ():
-            if getattr(self.forms[start], key) != getattr(recipe, key):
-                raise ValueError(f"{where}: {key} must be that of {start!r}")
+        if start is not None:
+            for key in ("input_norm", "thermometer"):
+                if getattr(self.forms[start], key) != getattr(recipe, key):
+                    raise ValueError(f"{where}: {key} must be that of {start!r}")
         if recipe.average == "swa" and recipe.average_from >= recipe.epochs:
             raise ValueError(f"{where}: average_from must be below epochs ({recipe.epochs})")
 

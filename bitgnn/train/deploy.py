@@ -165,7 +165,7 @@ def _frozen_calls(
     """Forwards of a frozen model: features packed before, and features as floats."""
     x = model_input(config.forms[form], data.x)
     graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
-    calls = {"float features": partial(frozen, x, graph)}
+    calls: dict[str, Callable[[], Any]] = {"float features": partial(frozen, x, graph)}
     if frozen.program.entry is None:  # nothing in front of the first layer can be packed before
         return calls, frozen_memory(frozen, x, graph)
     packed = frozen.pack_features(x)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from bitgnn.train.recipe import Recipe
 
 __all__ = ["model_input", "row_normalized", "thermometer"]
+
+_kept: MutableMapping[Tensor, dict[tuple[bool, int | None], Tensor]] = WeakTensorKeyDictionary()
 
 
 def row_normalized(x: Tensor) -> Tensor:
@@ -38,12 +43,19 @@ def thermometer(x: Tensor, levels: int) -> Tensor:
 
 
 def model_input(recipe: Recipe, x: Tensor) -> Tensor:
-    """Features as the model of a recipe takes them.
+    """Features as the model of a recipe takes them; what takes long is kept as long as ``x``.
 
     Args:
         recipe: the recipe.
         x: ``[N, F]`` raw features.
     """
+    raw, key = x, (recipe.normalize_features, recipe.thermometer)
+    kept = _kept.get(raw, {})
+    if key in kept:
+        return kept[key]
     if recipe.normalize_features:
         x = row_normalized(x)
-    return x if recipe.thermometer is None else thermometer(x, recipe.thermometer)
+    if recipe.thermometer is not None:
+        x = thermometer(x, recipe.thermometer)
+        _kept[raw] = {**kept, key: x}
+    return x

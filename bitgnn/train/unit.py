@@ -27,13 +27,13 @@ class RunOptions:
 
     Attributes:
         device: ``cpu``, ``cuda`` or ``auto`` (CUDA where there is a device).
-        checkpoint_seconds: least time between two checkpoints of a run; 0 writes one after
-            every epoch.
+        checkpoint_seconds: least time between two checkpoints of a run, see
+            :class:`~bitgnn.train.loop.Keeping`; 0 writes one after every epoch.
         tensorboard: write TensorBoard's events beside the logs.
     """
 
     device: str = "cpu"
-    checkpoint_seconds: float = 1.0
+    checkpoint_seconds: float | None = None
     tensorboard: bool = False
 
     def torch_device(self) -> torch.device:
