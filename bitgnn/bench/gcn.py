@@ -17,7 +17,7 @@ from bitgnn.bench.pyg import PyGGCN, graph_forms
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import freeze
 from bitgnn.data import DataError, load_planetoid
-from bitgnn.inference import FrozenGCN
+from bitgnn.inference import FrozenModel
 from bitgnn.models import GCN
 
 SEED = 0
@@ -101,7 +101,7 @@ def _run(model: nn.Module, x: Any, graph: Any) -> Tensor:
 class Frozen:
     """A frozen network with its prepared inputs and the network it was frozen from."""
 
-    model: FrozenGCN
+    model: FrozenModel
     emulated: GCN
     graph: Any
     inputs: dict[str, Any]

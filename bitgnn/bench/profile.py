@@ -15,6 +15,7 @@ from bitgnn.bench.ceilings import OPERATIONS, Ceilings, Repeated
 from bitgnn.bench.graphs import Graph
 from bitgnn.bench.operators import edge_values, signs, symmetric_adjacency, torch_csr
 from bitgnn.bench.timing import Timing, compare
+from bitgnn.bits import BitAdjacency
 from bitgnn.ops import bmm, bspmm
 
 Functions = Mapping[str, Callable[[], Any]]
@@ -179,19 +180,13 @@ def gcn_profile(task: gcn.NodeTask, threads: int, **options: Any) -> Record:
     """
     network = gcn.frozen(task, "bin")
     model, graph, x = network.model, network.graph, network.inputs["packed"]
-    first, second = model._chain
     nothing = gcn.NodeTask("none", task.x[:0], task.edge_index[:, :0], task.num_classes)
     no_graph = model.prepare_graph(nothing.edge_index, 0)
+    assert isinstance(no_graph, BitAdjacency)  # all layers of a GCN share it
     no_x = model.pack_features(nothing.x, layout="sparse")
-    with torch.inference_mode():
-        hidden = model._transform_features(first, x)
-        layer = first.aggregate(hidden, graph)
-        scores = second.transform(layer, True, None)
     operators = {
-        "1: product": lambda: model._transform_features(first, x),
-        "2: aggregation": lambda: first.aggregate(hidden, graph),
-        "3: product": lambda: second.transform(layer, True, None),
-        "4: aggregation": lambda: second.aggregate(scores, graph),
+        f"{number}: {'aggregation' if step.graph is not None else 'product'}": call
+        for number, (step, call, _) in enumerate(model.steps(x, graph), 1)
     }
     # The operators run without inference mode's entry, as they do inside a forward.
     with torch.inference_mode():

@@ -1,20 +1,22 @@
 """Frozen models: packed weights, thresholds, checkpoints and their memory."""
 
 from bitgnn.inference.checkpoint import load, save
-from bitgnn.inference.fold import fold_batch_norm
-from bitgnn.inference.freeze_gcn import freeze_gcn
-from bitgnn.inference.frozen_gcn import FrozenGCN, FrozenGCNLayer, GraphOptions
+from bitgnn.inference.fold import sign_threshold
+from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
+from bitgnn.inference.report import FreezeReport
 
 __all__ = [
-    "FrozenGCN",
-    "FrozenGCNLayer",
-    "GraphOptions",
+    "FloatAdjacency",
+    "FreezeReport",
+    "FrozenModel",
+    "GraphSpec",
     "MemoryUse",
-    "fold_batch_norm",
-    "freeze_gcn",
+    "PreparedGraph",
     "frozen_memory",
     "load",
     "pyg_memory",
     "save",
+    "sign_threshold",
 ]

@@ -12,21 +12,21 @@ from typing import Any
 import safetensors
 import safetensors.torch
 
-from bitgnn.inference.frozen_gcn import FrozenGCN
+from bitgnn.inference.frozen_model import FrozenModel
 
 __all__ = ["load", "save"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DESCRIPTION_FILE = "model.json"
-KINDS = {FrozenGCN.kind: FrozenGCN}
+KINDS = {FrozenModel.kind: FrozenModel}
 
 
-def save(model: FrozenGCN, path: str | os.PathLike[str]) -> Path:
+def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<digest>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
-    sizes, letters, and name and SHA-256 of the tensor file. The JSON is renamed into place last,
-    so the folder holds the old model or the new one, never a mixture.
+    steps, graph options, report, and name and SHA-256 of the tensor file. The JSON is renamed into
+    place last, so the folder holds the old model or the new one, never a mixture.
 
     Args:
         model: result of :func:`bitgnn.freeze`.
@@ -37,10 +37,17 @@ def save(model: FrozenGCN, path: str | os.PathLike[str]) -> Path:
 
     Raises:
         TypeError: ``model`` is not a frozen model.
+        ValueError: it calls modules or functions of the user's own, which no file can hold.
         OSError: the folder cannot be written.
     """
     if type(model) not in KINDS.values():
         raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
+    calls = [step.layer for step in model.program.steps if step.kind == "call"]
+    if calls:
+        raise ValueError(
+            f"save: {calls} run code of the user's own, which a checkpoint cannot hold; "
+            "move them out of the model or keep the trained model and freeze it anew"
+        )
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -61,7 +68,7 @@ def save(model: FrozenGCN, path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def load(path: str | os.PathLike[str]) -> FrozenGCN:
+def load(path: str | os.PathLike[str]) -> FrozenModel:
     """Read a frozen model written by :func:`save`, on the CPU.
 
     Args:
@@ -91,7 +98,7 @@ def load(path: str | os.PathLike[str]) -> FrozenGCN:
     try:
         tensors = safetensors.torch.load(data)
         return KINDS[description["kind"]].from_description(description, tensors)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{folder}: damaged checkpoint, {error}") from error
 
 
@@ -109,8 +116,9 @@ def _read_description(folder: Path) -> dict[str, Any]:
     if not isinstance(description, dict) or "format" not in description:
         raise ValueError(f"{folder}: {file.name} is not a bitgnn checkpoint")
     if description["format"] != FORMAT_VERSION:
+        cure = "freeze the trained model again" if description["format"] == 1 else "is unknown"
         raise ValueError(
-            f"{folder}: checkpoint format {description['format']!r} is unknown, "
+            f"{folder}: checkpoint format {description['format']!r}: {cure}; "
             f"this version reads {FORMAT_VERSION}"
         )
     if description.get("kind") not in KINDS:

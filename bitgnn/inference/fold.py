@@ -1,15 +1,19 @@
-"""Folds an input batch norm into thresholds and gains that give the same signs exactly."""
+"""Folds functions in front of a sign into thresholds that give the same signs exactly."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from collections.abc import Callable
 
-__all__ = ["fold_batch_norm"]
+import torch
+from torch import Tensor
+
+__all__ = ["sign_threshold"]
 
 SIGN_BIT = -(2**31)
 # Bit patterns of -inf and +inf in the ordering below; the answer always lies between them.
 BISECTION_STEPS = 32
+# Where the direction of a function is read off: far out, yet small enough not to overflow.
+FAR = 1e30
 
 
 def _ordered_to_float(key: Tensor) -> Tensor:
@@ -18,45 +22,44 @@ def _ordered_to_float(key: Tensor) -> Tensor:
     return bits.to(torch.int32).view(torch.float32)
 
 
-def fold_batch_norm(norm: nn.BatchNorm1d, in_channels: int) -> tuple[Tensor, Tensor]:
-    """Per-feature threshold and gain of ``sgn(norm(x))`` and ``|norm(x)|`` in evaluation.
+@torch.no_grad()
+def sign_threshold(
+    function: Callable[[Tensor], Tensor], channels: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Threshold ``t`` and flip ``f`` of each channel with ``(v >= t) ^ f == (function(v) >= 0)``.
 
-    Batch norm rises with ``x``, so its sign is one comparison. The smallest float ``t`` with
-    ``norm(t) >= 0`` is found by bisection over the floats with the module's own arithmetic:
-    ``x >= t`` is then the module's decision for every float ``x``, rounding included.
+    A monotone function has one comparison for its sign. The smallest float ``t`` with
+    ``function(t) >= 0`` (the largest one where the function falls) is found by bisection over the
+    floats with the function's own arithmetic, so the comparison is its decision for every float
+    but NaN, rounding included. A channel whose sign never changes gets an infinite threshold.
 
     Args:
-        norm: batch norm without affine parameters.
-        in_channels: number of features.
+        function: maps float32 ``[1, channels]`` to the same shape, each channel on its own and
+            monotone, rising or falling.
+        channels: number of channels.
+        device: where the function computes.
 
     Returns:
-        threshold ``[in_channels]`` and gain ``1 / sqrt(var + eps)`` ``[in_channels]``, float32.
-
-    Raises:
-        ValueError: ``norm`` has affine parameters, keeps no statistics, or is of another width.
+        threshold float32 ``[channels]`` and flip bool ``[channels]``.
     """
-    mean, var = norm.running_mean, norm.running_var
-    if norm.affine or mean is None or var is None:
-        raise ValueError(
-            "freeze: the input batch norm must have running statistics and affine=False"
-        )
-    if norm.num_features != in_channels:
-        raise ValueError(
-            f"freeze: the input batch norm has {norm.num_features} features, "
-            f"the first layer {in_channels}"
-        )
-    infinity = torch.tensor(float("inf")).view(torch.int32).item()
-    low = torch.full((in_channels,), -int(infinity) - 1, dtype=torch.int64, device=mean.device)
-    high = torch.full((in_channels,), int(infinity), dtype=torch.int64, device=mean.device)
-    was_training = norm.training
-    norm.eval()
-    with torch.no_grad():
-        for _ in range(BISECTION_STEPS):
-            # Invariant: norm(low) < 0 <= norm(high). Floor division keeps middle below high.
-            middle = torch.div(low + high, 2, rounding_mode="floor")
-            value = norm(_ordered_to_float(middle).unsqueeze(0)).squeeze(0)
-            high = torch.where(value >= 0, middle, high)
-            low = torch.where(value >= 0, low, middle)
-    norm.train(was_training)
-    gain = torch.rsqrt(var.float() + norm.eps)
-    return _ordered_to_float(high).contiguous(), gain.contiguous()
+
+    def is_positive(value: Tensor) -> Tensor:
+        return function(value.unsqueeze(0)).squeeze(0) >= 0
+
+    far = torch.full((channels,), FAR, device=device)
+    falls = is_positive(-far) & ~is_positive(far)
+    sign = torch.where(falls, -1.0, 1.0)
+    infinity = int(torch.tensor(float("inf")).view(torch.int32).item())
+    low = torch.full((channels,), -infinity - 1, dtype=torch.int64, device=device)
+    high = torch.full((channels,), infinity, dtype=torch.int64, device=device)
+    for _ in range(BISECTION_STEPS):
+        # Invariant for rising channels: function(low) < 0 <= function(high), or no such high.
+        # Floor division keeps middle below high; falling channels run along the negated axis.
+        middle = torch.div(low + high, 2, rounding_mode="floor")
+        positive = is_positive(sign * _ordered_to_float(middle))
+        high = torch.where(positive, middle, high)
+        low = torch.where(positive, low, middle)
+    threshold = _ordered_to_float(high)
+    # v <= -s is not (v >= the next float above -s).
+    above = torch.nextafter(-threshold, torch.full_like(threshold, float("inf")))
+    return torch.where(falls, above, threshold).contiguous(), falls

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.inference.frozen_gcn import FrozenGCN
-from bitgnn.inference.frozen_layer import FrozenGCNLayer
+from bitgnn.inference.frozen_model import FrozenModel, Graph
 
 __all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
 
@@ -47,7 +46,7 @@ class MemoryUse:
 
 
 def frozen_memory(
-    model: FrozenGCN, x: Tensor | BitTensor | BitAdjacency, adjacency: BitAdjacency
+    model: FrozenModel, x: Tensor | BitTensor | BitAdjacency, adjacency: Graph
 ) -> MemoryUse:
     """Memory of ``model(x, adjacency)``.
 
@@ -55,20 +54,27 @@ def frozen_memory(
         model: the frozen model.
         x: features in the form they are given to the model.
         adjacency: prepared graph.
+
+    Raises:
+        ValueError: the model calls code of the user's own, whose memory is not known, or does not
+            take ``x`` in this form.
     """
-    num_nodes = adjacency.shape[0]
-    before = peak = 0
-    for form in (layer.form for layer in model.modules() if isinstance(layer, FrozenGCNLayer)):
-        product = num_nodes * _row_bytes(form.out_channels, form.hidden_bits)
-        after = num_nodes * _row_bytes(form.out_channels, form.out_bits)
-        peak = max(peak, before + product + after)
-        before = after
+    num_nodes = x.shape[0]
+    peak = 0
+    for registers in model.alive(x):
+        rows = [_row_bytes(*model.registers[register]) for register in registers]
+        peak = max(peak, num_nodes * sum(rows))
     weights = sum(buffer.nbytes for buffer in model.buffers())
     return MemoryUse(weights, x.nbytes, adjacency.nbytes, peak)
 
 
-def _row_bytes(size: int, is_bits: bool) -> int:
-    return FLOAT_BYTES * (-(-size // WORD_BITS) if is_bits else size)
+def _row_bytes(form: str, size: int | None) -> int:
+    """Bytes of one node's share of a register."""
+    if form == "scale":
+        return FLOAT_BYTES
+    if size is None:
+        raise ValueError("frozen_memory: the memory of a call of the user's own is not known")
+    return FLOAT_BYTES * (-(-size // WORD_BITS) if form == "bits" else size)
 
 
 def pyg_memory(model: nn.Module, x: Tensor, num_edges: int, form: str) -> MemoryUse:

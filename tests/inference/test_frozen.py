@@ -6,7 +6,7 @@ from torch import nn
 
 from bitgnn import BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import fold_batch_norm
+from bitgnn.inference import sign_threshold
 from bitgnn.quantize import sgn
 
 
@@ -28,35 +28,20 @@ def test_frozen_equals_emulated(make_model, graph, features, precision, num_laye
     assert expected.std(0).min() > 0  # equality of constants would prove nothing
 
 
-def test_hidden_bits_are_equal(make_model, graph, features):
-    model = make_model("bin", 3)
-    frozen = freeze(model)
-    adjacency = frozen.prepare_graph(graph, len(features))
-    with torch.no_grad():
-        hidden = model.norm(features)
-        words, is_bits = features, False
-        for conv, layer in list(zip(model.convs, frozen.layers, strict=True))[:-1]:
-            hidden = conv(hidden, graph)
-            words, is_bits = layer(words, adjacency, is_bits), True
-            bits = BitTensor(words, layer.form.out_channels).validate()
-            assert torch.equal(bits.to_float(), hidden)
-            assert 0.05 < (hidden > 0).float().mean() < 0.95
-
-
 def test_full_hidden_signs_are_equal(make_model, graph, features):
     model = make_model("full")
     frozen = freeze(model)
-    adjacency = frozen.prepare_graph(graph, len(features))
+    results = {step.kind: result for step, _, result in frozen.steps(features, graph)[:3]}
     with torch.no_grad():
         expected = model.convs[0](model.norm(features), graph)
-    assert torch.equal(sgn(frozen.layers[0](features, adjacency, False)), sgn(expected))
+    assert torch.equal(sgn(results["bspmm_fbf"]), sgn(expected))
 
 
 def test_letters_of_float_output_become_bits_before_a_sign(make_model, graph, features):
     # "FBB+BBF" in front of "BBF+FBF" looks at signs only, so it computes the same as "FBB+BBB".
     model = make_model("bin")
     other = freeze(model, plan=["FBB+BBF", "BBF+FBF"])
-    assert other.layers[0].form.out_bits
+    assert other.report.boundaries["convs.0"] == "bits"
     assert torch.equal(other(features, graph), freeze(model)(features, graph))
 
 
@@ -67,29 +52,55 @@ def test_plan_overrides_the_trained_form(make_model, graph, features):
     assert torch.allclose(freeze(model, plan="bin")(features, graph), expected, atol=1e-4)
 
 
-def test_fold_is_exact_around_every_threshold():
+def test_plan_by_name_and_for_all(make_model, graph, features):
+    model = make_model("bin")
+    other = freeze(model, plan={"convs.0": "FBF+FBF"})
+    assert other.letters == ("FBF+FBF", "BBF+FBF")
+    assert torch.equal(
+        freeze(model, plan=["FBF+FBF"] * 2)(features, graph),
+        freeze(model, plan="full")(features, graph),
+    )
+
+
+def _norm(**options):
+    """A batch norm of all magnitudes, with gains of both signs and 0 if it is affine."""
     torch.manual_seed(0)
-    norm = nn.BatchNorm1d(203, affine=False)
+    norm = nn.BatchNorm1d(203, **options)
     norm.running_mean = torch.randn(203) * torch.logspace(-6, 3, 203)
     norm.running_var = torch.rand(203) * torch.logspace(-9, 4, 203)
     norm.running_mean[:3] = 0.0
-    norm.eval()
-    threshold, gain = fold_batch_norm(norm, 203)
-    below, above = torch.tensor(float("-inf")), torch.tensor(float("inf"))
-    rows = [threshold, torch.nextafter(threshold, below), torch.nextafter(threshold, above)]
+    if norm.affine:
+        with torch.no_grad():
+            norm.weight.copy_(torch.randn(203) * torch.logspace(3, -6, 203))
+            norm.weight[5::9] = 0.0
+            norm.bias.copy_(torch.randn(203))
+    return norm.eval()
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("before", [nn.Identity(), nn.Tanh(), nn.Hardtanh()], ids=str)
+@torch.no_grad()
+def test_thresholds_are_exact_around_every_decision(affine, before):
+    norm = _norm(affine=affine)
+    function = nn.Sequential(before, norm)
+    threshold, flip = sign_threshold(function, 203)
+    assert bool(flip.any()) == affine
+    infinity = torch.tensor(float("inf"))
+    near = threshold.clamp(-1e30, 1e30)
+    rows = [near, torch.nextafter(near, -infinity), torch.nextafter(near, infinity)]
     rows += [norm.running_mean, torch.randn(203), torch.zeros(203), -torch.zeros(203)]
-    x = torch.stack(rows)
-    assert torch.equal(x >= threshold, norm(x) >= 0)
-    assert (x >= threshold)[0].all()
-    assert not (x >= threshold)[1].any()
-    assert torch.allclose(gain, (norm.running_var + norm.eps).rsqrt())
+    rows += [1e6 * torch.randn(203), 1e-6 * torch.randn(203)]
+    # Batch norm rounds by the place of a value in its row, so rows go through it one by one.
+    for x in rows:
+        assert torch.equal((x >= threshold) ^ flip, function(x.unsqueeze(0))[0] >= 0)
 
 
-def test_fold_refuses_what_it_cannot_fold():
-    with pytest.raises(ValueError, match="affine=False"):
-        fold_batch_norm(nn.BatchNorm1d(3), 3)
-    with pytest.raises(ValueError, match="has 3 features, the first layer 4"):
-        fold_batch_norm(nn.BatchNorm1d(3, affine=False), 4)
+def test_constant_signs_get_infinite_thresholds():
+    threshold, flip = sign_threshold(lambda v: torch.relu(v), 4)
+    assert threshold.tolist() == [-float("inf")] * 4
+    assert not flip.any()
+    threshold, flip = sign_threshold(lambda v: torch.relu(v) * 0 - 1, 4)
+    assert threshold.tolist() == [float("inf")] * 4
 
 
 def test_bad_inputs_are_named(make_model, graph, features):

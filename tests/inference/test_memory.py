@@ -4,11 +4,19 @@ import pytest
 import torch
 
 from bitgnn.bench.memory import peak_allocation
+from bitgnn.bench.pyg import PyGGCN
 from bitgnn.convert import freeze
 from bitgnn.inference import frozen_memory, pyg_memory
-from bitgnn.train.deploy import _pyg_model
+from bitgnn.nn import GraphConv, SAGEConv
 
 N, E = 120, 302
+
+
+def _pyg_model(model):
+    """PyG's layers with the weights of a float GCN."""
+    pyg = PyGGCN([75, 40, 5])
+    pyg.load_state_dict(model.state_dict())
+    return pyg
 
 
 def test_frozen_bin(make_model, graph, features):
@@ -19,7 +27,7 @@ def test_frozen_bin(make_model, graph, features):
     # words 40x3 and 5x2; x_threshold 75, threshold 40, weight_scale 5, bias 5
     assert use.weights == 4 * (40 * 3 + 5 * 2 + 75 + 40 + 5 + 5)
     assert use.features == 4 * 3 * N
-    assert use.activations == 4 * N * max(2 + 2, 2 + 5 + 5)
+    assert use.activations == 4 * N * max(2 + 2, 2 + 5, 5 + 5)
     assert use.peak == use.weights + use.features + use.adjacency + use.activations
 
 
@@ -33,9 +41,37 @@ def test_activations_are_what_the_allocator_hands_out(make_model, graph, feature
     assert peak_allocation(lambda: model(packed, adjacency)) == pytest.approx(counted, rel=0.02)
 
 
+@pytest.mark.parametrize("precision", ["full", "bin"])
+@pytest.mark.parametrize("kind", [SAGEConv, GraphConv])
+def test_layers_with_a_root_free_their_values(kind, precision, graph, features):
+    letters = {"full": ["full"] * 3, "bin": ["FBB+BBB", "BBB+BBB", "BBF+FBF"]}[precision]
+    sizes = [75, 160, 160, 32]
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = torch.nn.ModuleList(
+                kind(a, b, precision=p) for a, b, p in zip(sizes, sizes[1:], letters, strict=False)
+            )
+
+        def forward(self, x, edge_index):
+            for conv in self.convs:
+                x = conv(x, edge_index)
+            return x
+
+    model = freeze(Net())
+    adjacency = model.prepare_graph(graph, N)
+    packed = model.pack_features(features, layout="dense")
+    model(packed, adjacency)
+    counted = frozen_memory(model, packed, adjacency).activations
+    # The product turns a layer's weights round in memory of its own.
+    weights = max(buffer.nbytes for buffer in model.buffers())
+    assert counted <= peak_allocation(lambda: model(packed, adjacency)) <= counted + weights
+
+
 def test_pyg(make_model, features):
     model = make_model("fp32", input_norm=False)
-    pyg = _pyg_model(model.state_dict(), 2)
+    pyg = _pyg_model(model)
     csr = pyg_memory(pyg, features, E, "csr")
     assert csr.weights == 4 * (75 * 40 + 40 + 40 * 5 + 5)
     assert csr.activations == 4 * N * max(80, 40 + 5 + 5)
@@ -46,7 +82,7 @@ def test_pyg(make_model, features):
 
 
 def test_pyg_activations_are_what_the_allocator_hands_out(make_model, graph, features):
-    pyg = _pyg_model(make_model("fp32", input_norm=False).state_dict(), 2)
+    pyg = _pyg_model(make_model("fp32", input_norm=False))
 
     @torch.inference_mode()
     def forward():

@@ -1,13 +1,16 @@
 """binarize() and freeze() on module trees of all kinds."""
 
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn
 from torch import nn
+from torch.nn import functional
 
 from bitgnn.convert import BinarizeConfig, binarize, freeze, report_of
 from bitgnn.models import GCN
-from bitgnn.nn import GCNConv
+from bitgnn.nn import GCNConv, Linear, SAGEConv
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
 
@@ -31,7 +34,7 @@ def test_layers_are_swapped_and_weights_kept():
     with pytest.warns(UserWarning, match=r"ReLU .* feeds the sign of second"):
         binary = binarize(model, BinarizeConfig(dropout=0.25))
     assert isinstance(binary.first, GCNConv)
-    assert binary.first.precision == "bin"
+    assert binary.first.precision == "FBB+BBB"
     assert binary.second.precision == "BBF+FBF"
     assert binary.second.improved
     assert binary.second.bias is None
@@ -72,20 +75,223 @@ def test_own_model_changes_form_as_a_whole():
     assert report_of(binary).swapped == {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
 
 
+@pytest.mark.parametrize("activation", ["drop", "hardtanh"])
+def test_activations_of_pyg_models_are_replaced(activation, recwarn):
+    model = torch_geometric.nn.GraphSAGE(6, 8, num_layers=3, out_channels=3, jk="cat")
+    binary = binarize(model, BinarizeConfig("bin", activation=activation, dropout=0.1))
+    assert not [w for w in recwarn if "ReLU" in str(w.message)]
+    assert isinstance(binary.act, nn.Identity if activation == "drop" else nn.Hardtanh)
+    assert isinstance(model.act, nn.ReLU)
+    assert report_of(binary).replaced == {"act": type(binary.act).__name__}
+    assert [conv.precision for conv in binary.convs] == ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+    assert all(isinstance(conv, SAGEConv) for conv in binary.convs)
+    assert binary(torch.randn(5, 6), EDGES).shape == (5, 3)
+    assert "act: now" in str(report_of(binary))
+
+
+def test_only_relu_modules_before_a_sign_are_replaced():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model.append(nn.ReLU()).append(nn.BatchNorm1d(4)).append(nn.Linear(4, 2)).append(nn.ReLU())
+    config = BinarizeConfig("full", linear=True, activation="drop")
+    binary = binarize(model, config)
+    assert [type(module).__name__ for module in binary] == [
+        "Linear", "Identity", "Linear", "BatchNorm1d", "ReLU", "BatchNorm1d", "Linear", "ReLU",
+    ]  # fmt: skip
+    assert [binary[i].precision for i in (0, 2, 6)] == ["full"] * 3
+
+
+def test_relu_is_found_by_tracing():
+    class Late(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch_geometric.nn.GraphConv(6, 8)
+            self.norm = nn.BatchNorm1d(8)
+            self.second = torch_geometric.nn.SAGEConv(8, 8)
+            self.third = torch_geometric.nn.GCNConv(8, 3)
+
+        def forward(self, x, edge_index):
+            x = self.norm(self.first(x, edge_index).relu())  # a norm behind it: half of the bits
+            x = functional.dropout(torch.relu(self.second(x, edge_index)), 0.5, self.training)
+            return self.third(x, edge_index).relu()
+
+    with pytest.warns(UserWarning, match=r"ReLU \(relu_1\) feeds the sign of third:") as found:
+        binary = binarize(Late(), "bin")
+    assert len([w for w in found if "feeds the sign" in str(w.message)]) == 1
+    assert binary.first.precision == "FBB+BBB"
+
+
+def test_code_that_cannot_be_traced_is_guessed_at():
+    class Wild(Net):
+        def forward(self, x, edge_index):
+            if x.sum() > 0:
+                x = x + 1
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    with pytest.warns(UserWarning, match="a ReLU in the model's forward probably feeds"):
+        binarize(Wild(), "full")
+
+
+def test_options_of_every_layer_survive():
+    class Many(nn.Module):
+        def __init__(self):
+            super().__init__()
+            nn_ = torch_geometric.nn
+            self.layers = nn.ModuleList(
+                [
+                    nn_.SAGEConv(6, 8, aggr="sum", root_weight=False, bias=False),
+                    nn_.SAGEConv((8, 8), 8, normalize=True, project=True),
+                    nn_.GraphConv(8, 8, aggr="mean", bias=False, flow="target_to_source"),
+                    nn_.GCNConv(8, 8, add_self_loops=False, normalize=False),
+                ]
+            )
+            self.last = nn_.Linear(8, 3, bias=False)
+
+        def forward(self, x, edge_index):
+            for layer in self.layers:
+                x = layer(x, edge_index)
+            return self.last(x)
+
+    model = Many()
+    config = BinarizeConfig(
+        "FBF+FBF", linear=True, options={"output_norm": "batch", "surrogate": "approx"}
+    )
+    with pytest.warns(UserWarning, match="project=True feeds the sign through a ReLU"):
+        binary = binarize(model, config)
+    assert binary.layers[0].root_weight is False
+    assert binary.layers[0].aggr == "sum"
+    assert binary.layers[1].project
+    assert binary.layers[1].normalize
+    assert binary.layers[2].flow == "target_to_source"
+    assert not binary.layers[3].normalize
+    assert all(layer.letters.output_norm == "batch" for layer in binary.layers)
+    assert isinstance(binary.last, Linear)
+    assert report_of(binary).swapped["last"] == "full"
+    kept = model.state_dict()
+    assert all(torch.equal(binary.state_dict()[name], kept[name]) for name in kept)
+
+
+def test_a_layer_alone_and_a_layer_by_name():
+    assert isinstance(binarize(torch_geometric.nn.GCNConv(6, 3), "full"), GCNConv)
+    binary = binarize(Net(), BinarizeConfig("full", layers={"head": "BBF"}))
+    assert binary.head.precision == "BBF"
+
+
 def test_what_cannot_be_done_is_said():
-    with pytest.raises(ValueError, match="no GCNConv to swap"):
+    with pytest.raises(ValueError, match="no GCNConv, SAGEConv or GraphConv to swap, only linear"):
         binarize(nn.Linear(3, 3))
-    with pytest.raises(ValueError, match=r"no GCNConv named \['third'\]"):
+    with pytest.raises(ValueError, match=r"is named \['third'\], the model has \['first', 'head',"):
         binarize(Net(), BinarizeConfig(skip=("third",)))
     with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got str"):
         binarize("model")
+    with pytest.raises(ValueError, match=r"activation must be one of .* got 'swish'"):
+        BinarizeConfig(activation="swish")
+    with pytest.raises(ValueError, match="precision must be 'fp32', 'full', 'bin' or letters"):
+        binarize(Net(), "binary")
+    with pytest.raises(ValueError, match=r"'FBB\+FBF': the output of BMM \(B\) must be"):
+        binarize(Net(), "FBB+FBF")
     with pytest.raises(ValueError, match="not made by binarize"):
         report_of(nn.Linear(3, 3))
-    with pytest.raises(ValueError, match="the model has precision 'fp32'"):
+
+
+def test_what_cannot_be_frozen_is_said():
+    with pytest.raises(ValueError, match="GCN has no binary layer; binarize"):
         freeze(GCN(6, 8, 3))
-    with pytest.raises(TypeError, match=r"must be a bitgnn.models.GCN, got Linear"):
-        freeze(nn.Linear(3, 3))
-    with pytest.raises(ValueError, match="1 letter pairs for 2 layers"):
+    with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got str"):
+        freeze("model")
+    with pytest.raises(ValueError, match="1 precisions for 2 layers"):
         freeze(GCN(6, 8, 3, precision="bin"), plan=["FBF+FBF"])
-    with pytest.raises(ValueError, match=r"'FBF\+FFF' cannot be frozen"):
-        freeze(GCN(6, 8, 3, precision="bin"), plan=["FBF+FFF", "FBF+FBF"])
+    with pytest.raises(ValueError, match=r"plan names \['conv'\], the model has the layers"):
+        freeze(GCN(6, 8, 3, precision="bin"), plan={"conv": "FBF+FBF"})
+    with pytest.raises(ValueError, match=r"'BBB\+FBF': the output of BMM"):
+        freeze(GCN(6, 8, 3, precision="bin"), plan=["BBB+FBF", "FBF+FBF"])
+    with pytest.raises(ValueError, match=r"layer 'GCNConv' has no weight yet"):
+        freeze(GCNConv(-1, 3, precision="full"))
+    two_places = GCN(6, 8, 3, precision="bin")
+    two_places.convs[1].to("meta")
+    with pytest.raises(ValueError, match=r"one device, got .*on cpu.* on meta"):
+        freeze(two_places)
+
+
+class _Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(6, 3, precision="full")
+        self.head = GCNConv(3, 3, precision="full")
+
+
+class _Branches(_Base):
+    def forward(self, x, edge_index):
+        return self.conv(x if x.sum() > 0 else -x, edge_index)
+
+
+class _Pair(_Base):
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index), x
+
+
+class _TwoGraphs(_Base):
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index.flip(0))
+
+
+class _TwoFeatures(_Base):
+    def forward(self, x, y, edge_index):
+        return self.conv(x + y, edge_index)
+
+
+class _Bipartite(_Base):
+    def __init__(self):
+        super().__init__()
+        self.conv = SAGEConv((6, 6), 3, precision="full")
+
+    def forward(self, x, edge_index):
+        return self.conv((x, x[:2]), edge_index)
+
+
+class _WrongWidth(_Base):
+    def forward(self, x, edge_index):
+        return self.head(self.conv(torch.cat([x, x], dim=1), edge_index), edge_index)
+
+
+class _Nothing(_Base):
+    def forward(self, edge_index):
+        return edge_index
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (_Branches, "the forward of _Branches cannot be traced by torch.fx"),
+        (_Pair, "must return one tensor"),
+        (_TwoGraphs, "layer 'conv' is given a graph that the forward computes"),
+        (_TwoFeatures, "uses 'y' beside the features 'x'"),
+        (_Bipartite, "layer 'conv' is given a bipartite pair"),
+        (_Nothing, "must return one tensor that depends on the features"),
+    ],
+)
+def test_forwards_that_cannot_be_frozen(kind, message):
+    with pytest.raises(ValueError, match=message):
+        freeze(kind())
+
+
+def test_mismatched_width_is_named():
+    model = _WrongWidth()
+    model.head = GCNConv(4, 3, precision="full")
+    with pytest.raises(ValueError, match="layer 'head' takes 4 features, gets 3"):
+        freeze(model)
+
+
+def test_freezing_leaves_the_model_as_it_was():
+    model = GCN(6, 8, 3, precision="bin", dropout=0.5).train()
+    model.norm.eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    frozen = freeze(model)
+    assert model.training
+    assert not model.norm.training
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    copied = copy.deepcopy(frozen)
+    x = torch.randn(5, 6)
+    expected = frozen(x, EDGES)
+    for buffer in frozen.buffers():
+        buffer.zero_()
+    assert torch.equal(copied(x, EDGES), expected)

@@ -1,0 +1,116 @@
+"""freeze(): pack a trained binary model for inference."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+import bitgnn.nn
+from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.letters import HasPrecision, model_letters
+from bitgnn.convert.lower import lower_trace
+from bitgnn.convert.select import select_steps
+from bitgnn.convert.trace import trace_model
+from bitgnn.inference import FrozenModel
+from bitgnn.nn import LayerPrecision
+
+__all__ = ["Plan", "freeze"]
+
+_log = logging.getLogger(__name__)
+
+Precision = str | LayerPrecision
+Plan = Precision | Sequence[Precision] | Mapping[str, Precision]
+
+
+@torch.no_grad()
+def freeze(model: nn.Module, plan: Plan | None = None) -> FrozenModel:
+    """Pack a trained binary model for inference.
+
+    The forward is traced with torch.fx. Weights become words; biases, batch norms, clips and
+    dropout between a product and the sign behind it become thresholds; a value whose readers look
+    at signs alone is written as bits. The frozen model decides as the trained one in evaluation.
+    What cannot be bits stays in floats; ``frozen.report`` says what and why.
+
+    Args:
+        model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its
+            forward takes features, an edge index where there are graph layers, and edge weights.
+        plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
+            model as a whole), one for each in order, or by module name; None keeps those it was
+            trained with (others change its results).
+
+    Returns:
+        The inference module, on the model's device.
+
+    Raises:
+        TypeError: ``model`` is not a module.
+        ValueError: the model cannot be traced, has no binary layer, spans devices, or the plan
+            does not fit; the message names the layer.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
+    _check_devices(model)
+    if isinstance(plan, str) and isinstance(model, HasPrecision):
+        model, plan = model.with_precision(plan), None
+    precisions = _planned(model, plan)
+    network = lower_trace(trace_model(model), precisions)
+    if not network.letters:
+        raise ValueError(
+            f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
+        )
+    frozen = select_steps(network)
+    _log.info("freeze:\n%s", frozen.report)
+    return frozen
+
+
+def _check_devices(model: nn.Module) -> None:
+    """All of a model must be in one place."""
+    found: dict[torch.device, str] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        found.setdefault(tensor.device, name)
+    if len(found) > 1:
+        places = ", ".join(f"{name} on {device}" for device, name in found.items())
+        raise ValueError(f"freeze: the model must be on one device, got {places}")
+
+
+def _planned(model: nn.Module, plan: Plan | None) -> dict[int, LayerPrecision]:
+    """Precisions that replace the layers' own, by ``id``; options of the layers stay."""
+    if plan is None:
+        return {}
+    layers: dict[str, Any] = {
+        name: layer for name, layer in model.named_modules() if isinstance(layer, SUPPORTED)
+    }
+    if isinstance(plan, Mapping):
+        linear = {n: m for n, m in model.named_modules() if isinstance(m, bitgnn.nn.Linear)}
+        known = {**layers, **linear}
+        unknown = sorted(plan.keys() - known.keys())
+        if unknown:
+            raise ValueError(
+                f"freeze: plan names {unknown}, the model has the layers {sorted(known)}"
+            )
+        letters = dict(plan)
+        layers = known
+    elif isinstance(plan, str | LayerPrecision):
+        letters = dict(zip(layers, model_letters(plan, len(layers)), strict=True))
+    else:
+        if len(plan) != len(layers):
+            raise ValueError(f"freeze: {len(plan)} precisions for {len(layers)} layers")
+        letters = dict(zip(layers, plan, strict=True))
+    return {id(layers[name]): _with_options(layers[name], p) for name, p in letters.items()}
+
+
+def _with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
+    """Letters of a plan with the options the layer has, since its norms exist or not."""
+    parse = LayerPrecision.parse
+    if not isinstance(layer, MessagePassing):
+        parse = LayerPrecision.parse_linear
+    planned = parse(precision)
+    own = getattr(layer, "letters", None)
+    if not isinstance(own, LayerPrecision) or planned.is_float:
+        return planned
+    return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)

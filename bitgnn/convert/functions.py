@@ -1,0 +1,212 @@
+"""Functions and methods in a forward as values: activations, sums, joins and normalisations."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn.convert.layers import Unsupported
+from bitgnn.convert.values import Value
+
+__all__ = ["FUNCTIONS", "jumping_knowledge"]
+
+LAST_DIMENSIONS = (-1, 1)
+POWER_OF_TWO_MANTISSA = 0.5
+
+
+def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
+    """PyG's ``JumpingKnowledge`` of several layers' outputs.
+
+    Raises:
+        Unsupported: its mode has no form in frozen models.
+    """
+    if not isinstance(values, tuple | list) or not all(isinstance(v, Value) for v in values):
+        raise Unsupported("it takes something else than a list of matrices")
+    if module.mode == "cat":
+        return _cat(name, values)
+    if module.mode != "max":
+        raise Unsupported(f"mode {module.mode!r} has no form in frozen models")
+    result = values[0]
+    for value in values[1:]:
+        result = Value("maximum", name, (result, value), result.size)
+    return result
+
+
+def _cat(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
+    dim = dim if axis is None else axis
+    if dim not in LAST_DIMENSIONS or not all(isinstance(v, Value) for v in tensors):
+        raise Unsupported("only features of matrices can be joined")
+    sizes = [value.size for value in tensors]
+    total = None if None in sizes else sum(size for size in sizes if size is not None)
+    return Value("cat", name, tuple(tensors), total)
+
+
+def _identity(name: str, x: Any, *rest: Any, **options: Any) -> Value:
+    return _matrix(x)
+
+
+def _matrix(x: Any) -> Value:
+    if not isinstance(x, Value):
+        raise Unsupported("it takes something else than a matrix")
+    return x
+
+
+def _named(function: str, **fixed: Any) -> Callable[..., Value]:
+    """Rule for a function whose further arguments keep their defaults."""
+
+    def rule(name: str, x: Any, *rest: Any, **options: Any) -> Value:
+        options = {key: value for key, value in options.items() if key not in _NO_MATTER}
+        if rest or options:
+            raise Unsupported("its options have no form in frozen models")
+        value = _matrix(x)
+        return Value("function", name, (value,), value.size, function, fixed)
+
+    return rule
+
+
+_NO_MATTER = ("inplace", "training", "dtype", "_stacklevel")
+
+
+def _dropout(
+    name: str, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Value:
+    if training:
+        raise Unsupported("it drops in evaluation too")
+    return _matrix(x)
+
+
+def _clip(name: str, x: Any, low: Any = None, high: Any = None, **options: Any) -> Value:
+    low, high = options.pop("min", low), options.pop("max", high)
+    low, high = options.pop("min_val", low), options.pop("max_val", high)
+    if set(options) - set(_NO_MATTER) or not all(isinstance(v, int | float) for v in (low, high)):
+        raise Unsupported("only two numbers can be bounds")
+    value = _matrix(x)
+    bounds = {"low": float(low), "high": float(high)}
+    return Value("function", name, (value,), value.size, "hardtanh", bounds)
+
+
+def _hardtanh(
+    name: str, x: Any, min_val: float = -1.0, max_val: float = 1.0, **options: Any
+) -> Value:
+    return _clip(name, x, min_val, max_val, **options)
+
+
+def _leaky(name: str, x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Value:
+    value = _matrix(x)
+    attributes = {"slope": float(negative_slope)}
+    return Value("function", name, (value,), value.size, "leaky_relu", attributes)
+
+
+def _elu(name: str, x: Any, alpha: float = 1.0, inplace: bool = False) -> Value:
+    value = _matrix(x)
+    return Value("function", name, (value,), value.size, "elu", {"alpha": float(alpha)})
+
+
+def _softmax(function: str) -> Callable[..., Value]:
+    def rule(name: str, x: Any, dim: int | None = None, **options: Any) -> Value:
+        if dim not in LAST_DIMENSIONS or options.get("dtype") is not None:
+            raise Unsupported("only features of a node can be normalised")
+        value = _matrix(x)
+        return Value("function", name, (value,), value.size, function)
+
+    return rule
+
+
+def _normalize(name: str, x: Any, p: float = 2.0, dim: int = 1, **options: Any) -> Value:
+    if p != 2 or dim not in LAST_DIMENSIONS or options:
+        raise Unsupported("only the Euclidean norm of a node has a form in frozen models")
+    value = _matrix(x)
+    return Value("function", name, (value,), value.size, "normalize")
+
+
+def _number(
+    function: str, attribute: str, convert: Callable[[float], float]
+) -> Callable[..., Value]:
+    def of(name: str, x: Value, number: float) -> Value:
+        attributes = {attribute: convert(float(number))}
+        return Value("function", name, (x,), x.size, function, attributes)
+
+    return of
+
+
+_scaled = _number("scale", "factor", float)
+_shifted = _number("shift", "term", float)
+
+
+def _joined(
+    kind: Any, with_number: Callable[..., Value] | None, with_vector: str | None
+) -> Callable[..., Value]:
+    """Rule for an operation on two matrices, on a matrix and a number, or and a vector."""
+
+    def rule(name: str, a: Any, b: Any, **options: Any) -> Value:
+        if options:
+            raise Unsupported("its options have no form in frozen models")
+        if isinstance(a, Value) and isinstance(b, Value):
+            return Value(kind, name, (a, b), a.size if a.size is not None else b.size)
+        x, other = (a, b) if isinstance(a, Value) else (b, a)
+        x = _matrix(x)
+        if isinstance(other, int | float) and with_number is not None:
+            return with_number(name, x, other)
+        if isinstance(other, Tensor) and other.dim() == 1 and with_vector is not None:
+            size = other.size(0) if x.size is None else x.size
+            if other.size(0) == size:
+                tensors = {with_vector: other.detach().float().clone()}
+                return Value("function", name, (x,), size, with_vector, {}, tensors)
+        raise Unsupported("its operands have no form in frozen models")
+
+    return rule
+
+
+def _subtract(name: str, a: Any, b: Any, **options: Any) -> Value:
+    if options or not isinstance(a, Value) or not isinstance(b, int | float):
+        raise Unsupported("only a number can be subtracted")
+    return _shifted(name, a, -b)
+
+
+def _divide(name: str, a: Any, b: Any, **options: Any) -> Value:
+    # x / c rounds otherwise than x * (1 / c) unless c is a power of two.
+    if options or not isinstance(a, Value) or not isinstance(b, int | float):
+        raise Unsupported("only a number can divide")
+    if abs(math.frexp(b)[0]) != POWER_OF_TWO_MANTISSA:
+        raise Unsupported("only a power of two can divide")
+    return _scaled(name, a, 1 / b)
+
+
+def _negate(name: str, a: Any) -> Value:
+    return _scaled(name, _matrix(a), -1.0)
+
+
+_add = _joined("add", _shifted, "bias")
+_mul = _joined("mul", _scaled, "gain")
+_maximum = _joined("maximum", None, None)
+_relu = _named("relu")
+_relu6 = _named("hardtanh", low=0.0, high=6.0)
+FUNCTIONS: dict[Any, Callable[..., Value]] = {
+    torch.relu: _relu, functional.relu: _relu, "relu": _relu, "relu_": _relu, torch.relu_: _relu,
+    functional.relu6: _relu6,
+    torch.tanh: _named("tanh"), functional.tanh: _named("tanh"), "tanh": _named("tanh"),
+    torch.sigmoid: _named("sigmoid"), functional.sigmoid: _named("sigmoid"),
+    "sigmoid": _named("sigmoid"),
+    functional.gelu: _named("gelu", approximate="none"), functional.silu: _named("silu"),
+    functional.leaky_relu: _leaky, functional.elu: _elu, functional.hardtanh: _hardtanh,
+    torch.clamp: _clip, torch.clip: _clip, "clamp": _clip, "clip": _clip,
+    functional.dropout: _dropout, "contiguous": _identity,
+    functional.softmax: _softmax("softmax"), torch.softmax: _softmax("softmax"),
+    "softmax": _softmax("softmax"),
+    functional.log_softmax: _softmax("log_softmax"), torch.log_softmax: _softmax("log_softmax"),
+    "log_softmax": _softmax("log_softmax"), functional.normalize: _normalize,
+    torch.cat: _cat, torch.concat: _cat,
+    operator.add: _add, operator.iadd: _add, torch.add: _add, "add": _add, "add_": _add,
+    operator.mul: _mul, operator.imul: _mul, torch.mul: _mul, "mul": _mul,
+    operator.sub: _subtract, torch.sub: _subtract, "sub": _subtract,
+    operator.truediv: _divide, torch.div: _divide, "div": _divide,
+    operator.neg: _negate, torch.neg: _negate, "neg": _negate,
+    torch.maximum: _maximum, "maximum": _maximum,
+}  # fmt: skip
+"""Rules of functions and of methods (by name): which value a call gives."""

@@ -1,0 +1,329 @@
+"""What the layers compute, as values: products, aggregations and the functions around them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch_geometric.nn
+from torch import Tensor, nn
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
+from torch_geometric.nn.norm import BatchNorm
+
+import bitgnn.nn
+from bitgnn.convert.values import Value
+from bitgnn.inference.graph import GraphSpec
+from bitgnn.nn import LayerPrecision, NodeStandardize
+
+__all__ = [
+    "SUPPORTED",
+    "Unsupported",
+    "lower_graph_layer",
+    "lower_linear",
+    "lower_module",
+    "with_size",
+]
+
+SUPPORTED = (torch_geometric.nn.GCNConv, torch_geometric.nn.SAGEConv, torch_geometric.nn.GraphConv)
+"""Graph layers with a frozen form; those of ``bitgnn.nn`` are subclasses."""
+
+FLOAT = LayerPrecision.parse("fp32")
+
+
+class Unsupported(Exception):
+    """This module computes something that only its own code can; the message says what."""
+
+
+def letters_of(layer: nn.Module, plan: Mapping[int, LayerPrecision]) -> LayerPrecision:
+    """Precision of a layer: that of the plan, its own, or full precision for one of PyG's."""
+    own = getattr(layer, "letters", FLOAT)
+    return plan.get(id(layer), own)
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().float().contiguous().clone()
+
+
+def _named(**tensors: Tensor | None) -> dict[str, Tensor]:
+    return {name: _detached(t) for name, t in tensors.items() if t is not None}  # type: ignore[misc]
+
+
+def _weight(linear: Any, name: str) -> Tensor:
+    if is_uninitialized_parameter(linear.weight):
+        raise ValueError(
+            f"freeze: layer {name!r} has no weight yet; run the model once so that it takes its "
+            "width from the input"
+        )
+    weight: Tensor = linear.weight
+    return weight
+
+
+def _function(layer: str, name: str, value: Value, **attributes: Any) -> Value:
+    return Value("function", layer, (value,), value.size, name, attributes)
+
+
+def _batch_norm(layer: str, norm: Any, value: Value) -> Value:
+    if norm.running_mean is None or norm.running_var is None:
+        raise Unsupported("it keeps no running statistics, so it depends on the batch")
+    tensors = _named(
+        mean=norm.running_mean, var=norm.running_var, weight=norm.weight, bias=norm.bias
+    )
+    attributes = {"eps": float(norm.eps)}
+    value = with_size(value, norm.num_features, layer)
+    return Value("function", layer, (value,), norm.num_features, "batch_norm", attributes, tensors)
+
+
+def _sign(layer: str, value: Value) -> Value:
+    return _function(layer, "sign", value)
+
+
+def _prepare(name: str, layer: Any, letters: LayerPrecision, value: Value) -> Value:
+    """Input norm and hardtanh of a binary layer."""
+    norm = getattr(layer, "input_norm", None)
+    if isinstance(norm, NodeStandardize):
+        value = _function(f"{name}.input_norm", "standardize", value)
+    elif norm is not None:
+        value = _batch_norm(f"{name}.input_norm", norm, value)
+    if letters.hardtanh:
+        value = _function(name, "hardtanh", value, low=-1.0, high=1.0)
+    return value
+
+
+def _product(
+    name: str,
+    letters: LayerPrecision,
+    value: Value,
+    weight: Tensor,
+    *,
+    bias: Tensor | None = None,
+    addend: Value | None = None,
+    takes_sign_of_dot: bool = False,
+) -> Value:
+    """The dense product of prepared activations, up to the letters' boundary."""
+    out = weight.size(0)
+    value = with_size(value, weight.size(1), name)
+    if letters.is_float_linear:
+        result = Value("linear", name, (value,), out, tensors=_named(weight=weight, bias=bias))
+        return result if addend is None else Value("add", name, (result, addend), out)
+    key = "weight" if letters.bmm[1] == "B" else "float_weight"
+    tensors = _named(**{key: weight, "bias": bias})
+    inputs = (value,) if addend is None else (value, addend)
+    return Value(
+        "product",
+        name,
+        inputs,
+        out,
+        tensors=tensors,
+        scaled=letters.bmm[0] == "F",
+        takes_sign_of_dot=takes_sign_of_dot,
+    )
+
+
+def with_size(value: Value, size: int, name: str) -> Value:
+    """Settle the width of a value of unknown width: the features, or a user's own code.
+
+    Raises:
+        ValueError: the width is known and another one.
+    """
+    known = value
+    while known.kind == "function" and known.size is None:
+        known.size = size
+        known = known.inputs[0]
+    if known.size is None:
+        known.size = size
+    if value.size != size:
+        raise ValueError(f"freeze: layer {name!r} takes {size} features, gets {value.size}")
+    return value
+
+
+def lower_linear(name: str, layer: Any, value: Value, plan: Mapping[int, LayerPrecision]) -> Value:
+    """A linear layer of torch, PyG or this package."""
+    letters, weight = letters_of(layer, plan), _weight(layer, name)
+    if not isinstance(layer, bitgnn.nn.Linear):
+        return _product(name, FLOAT, value, weight, bias=layer.bias)
+    norms = (layer.hidden_norm, layer.output_norm)
+    to_bits = letters.bmm[2] == "B"
+    bare = layer.bias is None and norms == (None, None)
+    hidden, output = norms
+    first_bias = layer.bias if hidden is None else None
+    out = _product(
+        name,
+        letters,
+        _prepare(name, layer, letters, value),
+        weight,
+        bias=first_bias,
+        takes_sign_of_dot=bare,
+    )
+    if hidden is not None:
+        out = _batch_norm(f"{name}.hidden_norm", hidden, out)
+        if layer.bias is not None:
+            out = Value("function", name, (out,), out.size, "bias", {}, _named(bias=layer.bias))
+    if output is not None:
+        out = _batch_norm(f"{name}.output_norm", output, out)
+    return _sign(name, out) if to_bits else out
+
+
+def lower_graph_layer(
+    name: str,
+    layer: Any,
+    arguments: Mapping[str, Any],
+    weighted: bool,
+    plan: Mapping[int, LayerPrecision],
+) -> Value:
+    """A GCNConv, SAGEConv or GraphConv of PyG or this package.
+
+    Args:
+        name: module name.
+        layer: the layer.
+        arguments: of its forward, by name.
+        weighted: whether edge weights are among them.
+        plan: precisions that replace the layers' own, by ``id``.
+
+    Raises:
+        Unsupported: only PyG's own message passing can do what it does.
+        ValueError: it cannot be part of a frozen model.
+    """
+    value = arguments["x"]
+    if isinstance(value, tuple | list):
+        sides = {id(side): side for side in value if side is not None}
+        if len(sides) != 1 or value[0] is None:
+            raise ValueError(
+                f"freeze: layer {name!r} is given a bipartite pair of features; a frozen model "
+                "has one set of nodes"
+            )
+        (value,) = sides.values()
+    if arguments.get("size") is not None:
+        raise ValueError(f"freeze: layer {name!r} is given size=, for a bipartite graph")
+    reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
+    if reduction is None:
+        raise Unsupported(f"aggr={layer.aggr!r} is neither a sum nor a mean")
+    if layer.node_dim not in (-2, 0) or _overrides(layer):
+        raise Unsupported("its class overrides how messages are made")
+    letters = letters_of(layer, plan)
+    is_gcn = isinstance(layer, torch_geometric.nn.GCNConv)
+    spec = GraphSpec(
+        kind="gcn" if is_gcn else "neighbours",
+        reduction=reduction,  # type: ignore[arg-type]
+        add_self_loops=bool(layer.add_self_loops) if is_gcn else False,
+        improved=bool(layer.improved) if is_gcn else False,
+        normalize=bool(layer.normalize) if is_gcn else False,
+        flow=layer.flow,
+        weighted=weighted,
+        exact=letters.bspmm[1] == "F",
+    )
+    if letters.is_float:
+        return _lower_float(name, layer, value, spec)
+    linear, root = _linear_maps(layer)
+    prepared = _prepare(name, layer, letters, value)
+    source = prepared
+    if getattr(layer, "project", False):
+        source = _prepare(name, layer, letters, _projected(name, layer, value))
+    hidden = getattr(layer, "hidden_norm", None)
+    to_hidden_bits = letters.bmm[2] == "B"
+    z = _product(name, letters, source, _weight(linear, name), takes_sign_of_dot=hidden is None)
+    if hidden is not None:
+        z = _batch_norm(f"{name}.hidden_norm", hidden, z)
+    if to_hidden_bits:
+        z = _sign(name, z)
+    bias = layer.bias if is_gcn else linear.bias
+    out = Value("aggregate", name, (z,), z.size, tensors=_named(bias=bias), spec=spec)
+    if root is not None:
+        out = _product(name, letters, prepared, _weight(root, name), addend=out)
+    output = getattr(layer, "output_norm", None)
+    if output is not None:
+        out = _batch_norm(f"{name}.output_norm", output, out)
+    if letters.bspmm[2] == "B":
+        return _sign(name, out)
+    return _normalized(name, layer, out)
+
+
+def _linear_maps(layer: Any) -> tuple[Any, Any]:
+    """The map of the neighbours and that of the node itself, if any."""
+    if isinstance(layer, torch_geometric.nn.GCNConv):
+        return layer.lin, None
+    if isinstance(layer, torch_geometric.nn.SAGEConv):
+        return layer.lin_l, layer.lin_r if layer.root_weight else None
+    return layer.lin_rel, layer.lin_root
+
+
+def _projected(name: str, layer: Any, value: Value) -> Value:
+    """SAGEConv's map of the neighbours in front of everything else."""
+    y = _product(name, FLOAT, value, _weight(layer.lin, name), bias=layer.lin.bias)
+    return _function(name, "relu", y)
+
+
+def _normalized(name: str, layer: Any, out: Value) -> Value:
+    """SAGEConv's L2 normalisation, which no sign notices."""
+    is_sage = isinstance(layer, torch_geometric.nn.SAGEConv)
+    return _function(name, "normalize", out) if is_sage and layer.normalize else out
+
+
+def _lower_float(name: str, layer: Any, value: Value, spec: GraphSpec) -> Value:
+    """PyG's own arithmetic: exact edge weights, and SAGE and GraphConv aggregate first."""
+    linear, root = _linear_maps(layer)
+    weight = _weight(linear, name)
+    if isinstance(layer, torch_geometric.nn.GCNConv):
+        y = _product(name, FLOAT, value, weight)
+        return Value("aggregate", name, (y,), y.size, tensors=_named(bias=layer.bias), spec=spec)
+    source = _projected(name, layer, value) if getattr(layer, "project", False) else value
+    source = with_size(source, weight.size(1), name)
+    mean = Value("aggregate", name, (source,), source.size, spec=spec)
+    out = _product(name, FLOAT, mean, weight, bias=linear.bias)
+    if root is not None:
+        out = Value("add", name, (out, _product(name, FLOAT, value, _weight(root, name))), out.size)
+    return _normalized(name, layer, out)
+
+
+def _overrides(layer: Any) -> bool:
+    """Whether a subclass changes the forward pass or the messages of the layer."""
+    own = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith(_OWNERS))
+    names = ("forward", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
+    return any(
+        inspect.getattr_static(type(layer), name, None)
+        is not inspect.getattr_static(own, name, None)
+        for name in names
+    )
+
+
+_OWNERS = ("torch_geometric.", "bitgnn.nn")
+
+
+def lower_module(name: str, module: nn.Module, value: Value) -> Value:
+    """A module of one matrix: activation, norm or dropout in evaluation.
+
+    Raises:
+        Unsupported: there is no such function among those a frozen model knows.
+    """
+    if isinstance(module, nn.Dropout | nn.Identity | nn.AlphaDropout | nn.Dropout1d):
+        return value
+    if isinstance(module, BatchNorm):
+        module = module.module
+    if isinstance(module, nn.BatchNorm1d):
+        return _batch_norm(name, module, value)
+    if isinstance(module, NodeStandardize):
+        return _function(name, "standardize", value)
+    if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
+        tensors = _named(weight=module.weight, bias=module.bias)
+        size = with_size(value, module.normalized_shape[0], name).size
+        attributes = {"eps": float(module.eps)}
+        return Value("function", name, (value,), size, "layer_norm", attributes, tensors)
+    known = _ACTIVATIONS.get(type(module))
+    if known is None:
+        raise Unsupported("frozen models know no such function")
+    function, attributes = known(module)
+    return _function(name, function, value, **attributes)
+
+
+_ACTIVATIONS: dict[type, Any] = {
+    nn.ReLU: lambda m: ("relu", {}),
+    nn.ReLU6: lambda m: ("hardtanh", {"low": 0.0, "high": 6.0}),
+    nn.Hardtanh: lambda m: ("hardtanh", {"low": float(m.min_val), "high": float(m.max_val)}),
+    nn.Tanh: lambda m: ("tanh", {}),
+    nn.Sigmoid: lambda m: ("sigmoid", {}),
+    nn.ELU: lambda m: ("elu", {"alpha": float(m.alpha)}),
+    nn.LeakyReLU: lambda m: ("leaky_relu", {"slope": float(m.negative_slope)}),
+    nn.GELU: lambda m: ("gelu", {"approximate": m.approximate}),
+    nn.SiLU: lambda m: ("silu", {}),
+}

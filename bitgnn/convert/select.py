@@ -1,0 +1,441 @@
+"""Turns values into steps: bits where readers look at signs alone, floats elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitgnn.convert.demands import BIT_WRITERS, Demands, input_gain
+from bitgnn.convert.lower import Network
+from bitgnn.convert.values import Value, canonical, collapse, is_unit
+from bitgnn.inference import FreezeReport, FrozenModel
+from bitgnn.inference.fold import sign_threshold
+from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.program import Program, Step
+from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.floats import FUNCTIONS
+
+__all__ = ["select_steps"]
+
+_pack = torch.ops.bitgnn.pack.default
+_pack_scaled = torch.ops.bitgnn.pack_scaled.default
+
+Comparison = tuple[Tensor | None, Tensor | None]
+"""Threshold and flipped channels of a sign; None where they are 0 and none."""
+
+
+def select_steps(network: Network) -> FrozenModel:
+    """The frozen model of a network.
+
+    Raises:
+        ValueError: the width of the features cannot be told.
+    """
+    return _Selection(network).run()
+
+
+class _Bits:
+    """Register of some signs, and the channels that are turned round in it."""
+
+    def __init__(self, register: int, size: int, flipped: Tensor | None = None) -> None:
+        self.register = register
+        self.size = size
+        self.flipped = flipped
+
+
+class _Selection:
+    def __init__(self, network: Network) -> None:
+        assert network.scores is not None
+        self.network = network
+        self.demands = Demands(network.scores)
+        self.steps: list[Step] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.specs: list[GraphSpec] = []
+        self.calls: list[FloatCall] = []
+        self.floats: dict[Value, int] = {}
+        self.bits: dict[Value, _Bits] = {}
+        self.scaled: dict[Value, tuple[_Bits, int]] = {}
+        self.next_register = 1
+        self.reasons: dict[str, str] = dict(network.calls)
+        self.before_binary = _before_products(self.demands.values)
+
+    def run(self) -> FrozenModel:
+        scores, features = self.network.scores, self.network.features
+        assert scores is not None
+        assert features is not None
+        self.floats[features] = 0
+        for value in self.demands.values:
+            self._emit(value)
+        if features.size is None:
+            raise ValueError("freeze: no layer tells the number of features")
+        program = Program(features.size, tuple(self.steps), self.floats[scores], self._entry())
+        specs = self._settled_graphs()
+        program = Program(program.in_channels, tuple(self.steps), program.output, program.entry)
+        report = FreezeReport(self.network.letters, self._boundaries(), self.reasons)
+        return FrozenModel(program, self.tensors, specs, report, self.calls)
+
+    # --- values to steps -------------------------------------------------------------------
+
+    def _emit(self, value: Value) -> None:
+        demands = self.demands
+        targets = demands.signs.get(value, [])
+        if demands.writes_bits(value):
+            self._write_bits(value, targets[0])
+            return
+        is_wanted = value in demands.floats
+        packs = [target for target in targets if target not in self.bits]
+        if value.kind == "function":
+            if is_wanted:
+                self.floats[value] = self._function(value)
+        elif value.kind != "input" and (is_wanted or packs):
+            self.floats[value] = self._float_base(value)
+        if value in demands.scaled:
+            self._pack_scaled(value)
+        for target in packs:
+            if target not in self.bits:
+                self._pack_signs(value, target)
+
+    def _function(self, value: Value) -> int:
+        if value.name == "sign":
+            bits = self._plain(canonical(value))
+            return self._step("unpack", value.layer, [bits.register], {"size": bits.size})
+        source = value.inputs[0]
+        if value in self.before_binary and not value.layer.endswith("_norm"):
+            self.reasons.setdefault(value.layer, f"{value.name} of values that are read as floats")
+        return self._step(
+            value.name, value.layer, [self.floats[source]], dict(value.attributes), value.tensors
+        )
+
+    def _float_base(self, value: Value) -> int:
+        """Emit a value in floats."""
+        kind, layer = value.kind, value.layer
+        if kind == "product":
+            return self._product(value, None)
+        if kind == "aggregate":
+            return self._aggregate(value, None)
+        if kind == "call":
+            return self._call(value)
+        if kind == "linear":
+            sizes = {"size": value.inputs[0].size, "out": value.size}
+            if layer in self.network.letters:
+                self.reasons.setdefault(layer, "its letters ask for a float product")
+            return self._step("linear", layer, [self.floats[value.inputs[0]]], sizes, value.tensors)
+        if kind == "add" and all(map(is_unit, value.inputs)):
+            parts = [self._plain(canonical(part)).register for part in value.inputs]
+            return self._step("add_bbf", layer, parts, {"size": value.size})
+        return self._step(kind, layer, [self.floats[part] for part in value.inputs])
+
+    def _write_bits(self, value: Value, target: Value) -> None:
+        """Emit a value as the bits of the one target behind it."""
+        if value.kind == "cat":
+            parts = [self.bits[canonical(part)] for part in value.inputs]
+            sizes = [part.size for part in parts]
+            registers = [part.register for part in parts]
+            register = self._step("concat", value.layer, registers, {"sizes": sizes})
+            masks = [
+                torch.zeros(p.size, dtype=torch.bool) if p.flipped is None else p.flipped.cpu()
+                for p in parts
+            ]
+            flipped = torch.cat(masks)
+            self.bits[target] = _Bits(register, sum(sizes), flipped if flipped.any() else None)
+            return
+        assert value.size is not None
+        if value.kind == "product":
+            self.bits[target] = _Bits(self._product(value, target), value.size)
+            return
+        comparison = self._comparison(value, target)
+        if value.kind == "aggregate":
+            register = self._aggregate(value, comparison)
+        else:
+            register = self._sum(value, comparison[0])
+        self.bits[target] = _Bits(register, value.size, comparison[1])
+
+    def _product(self, value: Value, target: Value | None) -> int:
+        """A product to floats, or to the bits of ``target``."""
+        source, *addend = value.inputs
+        if not value.binary_weight:
+            return self._float_weight_product(value)
+        scale: list[int] = []
+        if source in self.scaled and value.scaled and value not in self.demands.drops_scale:
+            bits, register = self.scaled[source]
+            scale = [register]
+        else:
+            bits = self.bits[canonical(source)]
+        weight = value.tensors["weight"]
+        words = _pack(weight)
+        if bits.flipped is not None:
+            # Turning a channel round on both sides leaves every product as it was.
+            words = words ^ _mask(bits.flipped).to(words.device)
+        tensors: dict[str, Tensor | None] = {"weight": words, "bias": value.tensors.get("bias")}
+        w_scale = _pack_scaled(weight)[1]
+        if target is None:
+            tensors["weight_scale"] = w_scale
+        else:
+            is_sign_of_dot = target is value and value.takes_sign_of_dot
+            tensors["bias"] = None
+            if is_sign_of_dot:
+                scale = []
+            else:
+                threshold, flip = self._comparison(value, target)
+                tensors["weight_scale"] = w_scale
+                # Scales may be 0, where the sign of the product is +1 whatever the dot product.
+                tensors["threshold"] = torch.zeros_like(w_scale) if threshold is None else threshold
+                tensors["flip"] = flip
+                if value.tensors.get("bias") is not None and addend:
+                    tensors["bias"] = value.tensors["bias"]
+        kind = "bmm_add" if addend else "bmm_bbf"
+        if target is not None:
+            kind = "bmm_add_bits" if addend else "bmm_bbb"
+        attributes = {"size": bits.size, "out": value.size, "scaled": bool(scale)}
+        inputs = [bits.register, *scale, *(self.floats[part] for part in addend)]
+        return self._step(kind, value.layer, inputs, attributes, tensors)
+
+    def _float_weight_product(self, value: Value) -> int:
+        """Signs times float weights: no operator on bits does it."""
+        source, *addend = value.inputs
+        self.reasons.setdefault(value.layer, "its letters ask for float weights")
+        bits = self._plain_scaled(source) if source in self.scaled else None
+        plain = self._plain(canonical(source)) if bits is None else bits
+        unpacked = self._step("unpack", value.layer, [plain.register], {"size": plain.size})
+        sizes = {"size": plain.size, "out": value.size}
+        weight = {"weight": value.tensors["float_weight"]}
+        register = self._step("linear", value.layer, [unpacked], sizes, weight)
+        if source in self.scaled and value.scaled:
+            register = self._step("scale_rows", value.layer, [register, self.scaled[source][1]])
+        if "bias" in value.tensors:
+            register = self._step(
+                "bias", value.layer, [register], {}, {"bias": value.tensors["bias"]}
+            )
+        for part in addend:
+            register = self._step("add", value.layer, [register, self.floats[part]])
+        return register
+
+    def _aggregate(self, value: Value, comparison: Comparison | None) -> int:
+        (source,) = value.inputs
+        assert value.spec is not None
+        from_bits = is_unit(source)
+        letters = "b" if from_bits else "f"
+        letters += "f" if value.spec.exact else "b"
+        letters += "f" if comparison is None else "b"
+        if value.spec.exact and value.layer in self.network.letters:
+            self.reasons.setdefault(value.layer, "its letters ask for float edge weights")
+        read = self._plain(canonical(source)).register if from_bits else self.floats[source]
+        last = (
+            {"bias": value.tensors.get("bias")}
+            if comparison is None
+            else {"threshold": comparison[0]}
+        )
+        size = {"size": value.size}
+        graph = self._graph(value.spec)
+        return self._step(f"bspmm_{letters}", value.layer, [read], size, last, graph)
+
+    def _sum(self, value: Value, threshold: Tensor | None) -> int:
+        """Bits of a sum of two values."""
+        size, last = {"size": value.size}, {"threshold": threshold}
+        if all(map(is_unit, value.inputs)):
+            parts = [self._plain(canonical(part)).register for part in value.inputs]
+            return self._step("add_bbb", value.layer, parts, size, last)
+        parts = [self.floats[part] for part in value.inputs]
+        return self._step("add_ffb", value.layer, parts, size, last)
+
+    def _call(self, value: Value) -> int:
+        assert value.call is not None
+        self.calls.append(value.call)
+        inputs = [self.floats[part] for part in value.inputs]
+        number = len(self.calls) - 1
+        # Calls read the graph behind the adjacencies; -1 is settled once their number is known.
+        graph = -1 if value.needs_edges else None
+        return self._step("call", value.layer, inputs, {"call": number}, {}, graph)
+
+    # --- between floats and bits -----------------------------------------------------------
+
+    def _pack_signs(self, base: Value, target: Value) -> None:
+        """Pack the signs of a target whose base exists in floats."""
+        _, chain = collapse(target)
+        size = target.size
+        if size is None:
+            raise ValueError(f"freeze: the width of what {target.layer!r} gives is not known")
+        threshold, flipped = _folded([_apply(step) for step in chain], size, self._device)
+        tensors = {"threshold": threshold}
+        register = self._step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
+        if base.kind != "input":
+            self.reasons.setdefault(target.layer, self._why_packed(base))
+        self.bits[target] = _Bits(register, size, flipped)
+
+    def _why_packed(self, base: Value) -> str:
+        if base.kind not in BIT_WRITERS:
+            return f"a sign is taken of floats that {base.name or base.kind} computes"
+        if len(self.demands.signs[base]) > 1:
+            return "its signs are needed behind different functions"
+        return "its value is read in floats as well as by sign"
+
+    def _pack_scaled(self, value: Value) -> None:
+        """Pack signs and row scale of a value."""
+        size = value.size
+        if size is None:
+            raise ValueError(f"freeze: the width of what {value.layer!r} gives is not known")
+        centre_gain = input_gain(value)
+        tensors: dict[str, Tensor | None] = {}
+        source, flipped = value, None
+        if centre_gain is not None and value.kind == "function":
+            (source,) = value.inputs
+            threshold, flipped = _folded([_apply(value)], size, self._device)
+            tensors = {"threshold": threshold, "gain": centre_gain[1]}
+        inputs = [self.floats[source]]
+        words, scale = self._steps("pack_scaled", value.layer, inputs, 2, {"size": size}, tensors)
+        bits = _Bits(words, size, flipped)
+        self.scaled[value] = (bits, scale)
+        self.bits.setdefault(canonical(value), bits)
+
+    def _plain(self, target: Value) -> _Bits:
+        """The bits of a target with no channel turned round."""
+        bits = self._unflipped(self.bits[target], target.layer)
+        self.bits[target] = bits
+        return bits
+
+    def _plain_scaled(self, value: Value) -> _Bits:
+        bits, scale = self.scaled[value]
+        bits = self._unflipped(bits, value.layer)
+        self.scaled[value] = (bits, scale)
+        return bits
+
+    def _unflipped(self, bits: _Bits, layer: str) -> _Bits:
+        if bits.flipped is None:
+            return bits
+        mask = {"mask": _mask(bits.flipped)[0]}
+        return _Bits(
+            self._step("flip", layer, [bits.register], {"size": bits.size}, mask), bits.size
+        )
+
+    def _comparison(self, base: Value, target: Value) -> Comparison:
+        """Threshold on what the operator of ``base`` compares, for the sign of ``target``."""
+        _, chain = collapse(target)
+        functions = [_apply(step) for step in chain]
+        bias = base.tensors.get("bias")
+        if bias is not None and len(base.inputs) == 1:
+            functions.insert(0, lambda v: v + bias)
+        assert base.size is not None
+        return _folded(functions, base.size, self._device)
+
+    # --- bookkeeping -------------------------------------------------------------------------
+
+    @property
+    def _device(self) -> torch.device:
+        for value in self.demands.values:
+            for tensor in value.tensors.values():
+                return tensor.device
+        return torch.device("cpu")
+
+    def _graph(self, spec: GraphSpec) -> int:
+        if spec not in self.specs:
+            self.specs.append(spec)
+        return self.specs.index(spec)
+
+    def _settled_graphs(self) -> list[GraphSpec]:
+        """The graph of calls stands behind all adjacencies."""
+        for number, step in enumerate(self.steps):
+            if step.graph == -1:
+                self.steps[number] = Step(
+                    step.kind,
+                    step.layer,
+                    step.inputs,
+                    step.outputs,
+                    step.attributes,
+                    step.tensors,
+                    len(self.specs),
+                )
+        return self.specs
+
+    def _step(
+        self,
+        kind: str,
+        layer: str,
+        inputs: Sequence[int],
+        attributes: dict[str, Any] | None = None,
+        tensors: Any = None,
+        graph: int | None = None,
+    ) -> int:
+        return self._steps(kind, layer, inputs, 1, attributes, tensors, graph)[0]
+
+    def _steps(
+        self,
+        kind: str,
+        layer: str,
+        inputs: Sequence[int],
+        outputs: int,
+        attributes: dict[str, Any] | None = None,
+        tensors: Any = None,
+        graph: int | None = None,
+    ) -> list[int]:
+        """Add a step; its output registers."""
+        names = {}
+        for name, tensor in (tensors or {}).items():
+            if tensor is not None:
+                names[name] = f"step{len(self.steps)}_{name}"
+                self.tensors[names[name]] = tensor.contiguous()
+        written = list(range(self.next_register, self.next_register + outputs))
+        self.next_register += outputs
+        self.steps.append(
+            Step(kind, layer, tuple(inputs), tuple(written), attributes or {}, names, graph)
+        )
+        return written
+
+    def _entry(self) -> int | None:
+        """Length of the packing prefix; see :class:`Program`."""
+        for place, step in enumerate(self.steps):
+            if step.kind in ("pack", "pack_scaled"):
+                hidden = {0, *(r for before in self.steps[:place] for r in before.outputs)}
+                behind = {r for after in self.steps[place + 1 :] for r in after.inputs}
+                return None if hidden & behind else place + 1
+            if step.graph is not None:
+                return None
+        return None
+
+    def _boundaries(self) -> dict[str, str]:
+        found = {}
+        for name, value in self.network.outputs.items():
+            base, _ = collapse(value)
+            in_bits = bool(self.demands.signs.get(base)) and base not in self.floats
+            found[name] = "bits" if in_bits else "floats"
+        return found
+
+
+def _before_products(values: Sequence[Value]) -> set[Value]:
+    """Values that a binary product depends on."""
+    found: set[Value] = set()
+    for value in reversed(values):
+        if value.kind == "product" or value in found:
+            found.update(value.inputs)
+    return found
+
+
+def _apply(value: Value) -> Callable[[Tensor], Tensor]:
+    function = FUNCTIONS[value.name].apply
+    return lambda v: function(v, value.tensors, value.attributes)
+
+
+def _folded(
+    functions: Sequence[Callable[[Tensor], Tensor]], size: int, device: torch.device
+) -> Comparison:
+    """Threshold and flipped channels of the sign behind a chain of functions."""
+    if not functions:
+        return None, None
+
+    def chain(v: Tensor) -> Tensor:
+        for function in functions:
+            v = function(v)
+        return v
+
+    threshold, flipped = sign_threshold(chain, size, device)
+    has_flips = bool(flipped.any())
+    if not has_flips and bool((threshold == 0).all()):
+        return None, None
+    return threshold, flipped if has_flips else None
+
+
+def _mask(flipped: Tensor) -> Tensor:
+    """Words ``[1, ceil(size / 32)]`` whose set bits are the flipped channels."""
+    words: Tensor = _pack(torch.where(flipped, 1.0, -1.0).unsqueeze(0))
+    return words

@@ -1,0 +1,122 @@
+"""Finds what makes every sign of a binary layer +1: a ReLU in front of it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+
+from torch import nn
+
+from bitgnn.convert.demands import ordered
+from bitgnn.convert.lower import lower_trace
+from bitgnn.convert.trace import trace_model
+from bitgnn.convert.values import Value, canonical
+
+__all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_modules"]
+
+RELU_MODULES = (nn.ReLU, nn.ReLU6)
+_RELU_CALL = re.compile(r"\brelu6?_?\(|\bReLU6?\(")
+CURE = "remove it, set activation='drop' in BinarizeConfig, or put a batch norm behind it"
+
+
+def relu_warnings(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """What to say of binary layers whose input is never negative.
+
+    Args:
+        model: the binarised model.
+        names: its binary layers.
+
+    Returns:
+        One text for each ReLU, found by tracing, or guessed from the code of the forward where
+        the model cannot be traced.
+    """
+    feeders = _feeders(model)
+    if feeders is None:
+        return _guessed(model, names)
+    fed: dict[str, list[str]] = {}
+    for relu, layer in feeders:
+        if layer not in fed.setdefault(relu, []):
+            fed[relu].append(layer)
+    return tuple(
+        f"ReLU ({relu}) feeds the sign of {', '.join(layers)}: no value is negative there, so "
+        f"every bit would be +1; {CURE}"
+        for relu, layers in fed.items()
+    )
+
+
+def sign_feeding_modules(model: nn.Module) -> list[str]:
+    """Names of the ReLU modules directly in front of a sign; none where tracing fails."""
+    modules = dict(model.named_modules())
+    found = dict.fromkeys(relu for relu, _ in _feeders(model) or ())
+    return [name for name in found if isinstance(modules.get(name), RELU_MODULES)]
+
+
+def layers_before_norms(model: nn.Module) -> set[str]:
+    """Names of the layers whose output goes into a norm; none where tracing fails.
+
+    A norm behind a sign sees two values only: such a layer has to hand on floats.
+    """
+    try:
+        network = lower_trace(trace_model(model), {})
+    except ValueError:
+        return set()
+    assert network.scores is not None
+    normed = {
+        value.inputs[0]
+        for value in ordered(network.scores)
+        if value.kind == "function" and value.name in ("batch_norm", "layer_norm", "standardize")
+    }
+    return {name for name, value in network.outputs.items() if value in normed}
+
+
+def _feeders(model: nn.Module) -> list[tuple[str, str]] | None:
+    """Pairs of a non-negative function and the layer whose sign reads it; None if untraceable."""
+    try:
+        network = lower_trace(trace_model(model), {})
+    except ValueError:
+        return None
+    assert network.scores is not None
+    found = []
+    for value in ordered(network.scores):
+        if value.kind == "product":
+            source = canonical(value.inputs[0])
+            if _is_never_negative(source):
+                found.append((source.layer, value.layer))
+    return found
+
+
+def _is_never_negative(value: Value) -> bool:
+    if value.kind != "function":
+        return False
+    if value.name == "hardtanh":
+        return bool(value.attributes["low"] >= 0)
+    return value.name in ("relu", "sigmoid", "softmax")
+
+
+def _guessed(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Layers behind another one whose input seems to come out of a ReLU."""
+    if len(names) < 2:
+        return ()
+    modules = [
+        name or "the model" for name, m in model.named_modules() if isinstance(m, RELU_MODULES)
+    ]
+    owners = {name.split(".")[0] if "." not in name else name.rsplit(".", 2)[0] for name in names}
+    code = [type(model), *(type(model.get_submodule(o)) for o in owners if o not in names)]
+    if not modules and not any(_RELU_CALL.search(_forward_source(kind)) for kind in code):
+        return ()
+    where = f"ReLU ({', '.join(modules)})" if modules else "a ReLU in the model's forward"
+    return (
+        f"{where} probably feeds the sign of {', '.join(names[1:])}: no value is negative there, "
+        f"so every bit would be +1; {CURE}",
+    )
+
+
+def _forward_source(kind: type[nn.Module]) -> str:
+    # PyG's and torch's own classes mention activations they need not use.
+    if kind.__module__.startswith(("torch.", "torch_geometric.")):
+        return ""
+    try:
+        return inspect.getsource(kind.forward)
+    except (OSError, TypeError):
+        return ""

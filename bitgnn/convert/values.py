@@ -1,0 +1,90 @@
+"""The dataflow of a network between tracing and packing: values and what computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.floats import is_monotone, is_sign_preserving
+
+__all__ = ["Value", "canonical", "collapse", "is_unit"]
+
+Kind = Literal[
+    "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call"
+]
+
+
+@dataclass(eq=False)
+class Value:
+    """One float matrix ``[N, size]`` of the trained network.
+
+    Attributes:
+        kind: what computes it. ``"product"`` binarises its first input (and adds its second one);
+            ``"aggregate"`` sums neighbours; ``"function"`` is one of
+            :data:`bitgnn.inference.steps.floats.FUNCTIONS`; ``"call"`` is the user's own code.
+        layer: module or node it comes from.
+        inputs: what it reads.
+        size: features, or None where they are not known.
+        name: of a function.
+        attributes: of a function.
+        tensors: parameters by name.
+        scaled: the row scale of a product's input acts.
+        takes_sign_of_dot: a sign behind this product looks at the bare dot product.
+        spec: adjacency of an aggregation.
+        call: the user's code.
+    """
+
+    kind: Kind
+    layer: str
+    inputs: tuple[Value, ...] = ()
+    size: int | None = None
+    name: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    scaled: bool = False
+    takes_sign_of_dot: bool = False
+    spec: GraphSpec | None = None
+    call: FloatCall | None = None
+    needs_edges: bool = False
+
+    @property
+    def binary_weight(self) -> bool:
+        """Whether a product's weight is used by its signs."""
+        return "float_weight" not in self.tensors
+
+
+def is_unit(value: Value) -> bool:
+    """Whether every entry is +1 or -1, whatever the input."""
+    if value.kind == "cat":
+        return all(is_unit(part) for part in value.inputs)
+    if value.kind != "function":
+        return False
+    if value.name == "hardtanh":
+        keeps = value.attributes["low"] <= -1 and value.attributes["high"] >= 1
+        return keeps and is_unit(value.inputs[0])
+    return value.name == "sign"
+
+
+def canonical(value: Value) -> Value:
+    """The earliest value with the same signs."""
+    while value.kind == "function" and is_sign_preserving(value.name, value.attributes):
+        (value,) = value.inputs
+    return value
+
+
+def collapse(value: Value) -> tuple[Value, list[Value]]:
+    """The value whose comparison with a threshold is the sign of ``value``, and the way there.
+
+    Returns:
+        The base and the monotone functions between base and ``value``, first one first.
+    """
+    chain: list[Value] = []
+    while value.kind == "function" and is_monotone(value.name):
+        chain.append(value)
+        (value,) = value.inputs
+    return value, chain[::-1]

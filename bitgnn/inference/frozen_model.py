@@ -1,0 +1,405 @@
+"""FrozenModel: a trained binary network as a short list of operator calls on packed bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn.bits import BitAdjacency, BitTensor, set_bits
+from bitgnn.inference.executor import Executable, compile_steps
+from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
+from bitgnn.inference.program import Program, Register, Step
+from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.steps import KINDS
+from bitgnn.inference.steps.calls import FloatCall, call_kind
+from bitgnn.inference.steps.products import bind_pattern_product, takes_pattern
+
+__all__ = ["FrozenModel"]
+
+Features = Tensor | BitTensor | BitAdjacency
+Graph = BitAdjacency | FloatAdjacency | PreparedGraph
+
+
+class FrozenModel(nn.Module):
+    """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
+
+    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and runs in
+    inference mode.
+
+    Args:
+        program: the steps.
+        tensors: what they read, by name.
+        graphs: what becomes of the graph, one entry for each adjacency in use; empty for a
+            network without a graph.
+        report: what freezing did.
+        calls: modules and functions outside of the known steps.
+
+    Raises:
+        ValueError: the program cannot run; the message names the step.
+    """
+
+    kind = "program"
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        graphs: Sequence[GraphSpec],
+        report: FreezeReport,
+        calls: Sequence[FloatCall] = (),
+    ) -> None:
+        super().__init__()
+        self.program = program
+        self.graphs = tuple(graphs)
+        self.report = report
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+        if calls:
+            self.calls = nn.ModuleList(calls)
+        self._kinds = {**KINDS, "call": call_kind(calls)} if calls else KINDS
+        holds = [spec.holds for spec in self.graphs] + ["edges"] * self._needs_edges
+        self.registers: dict[int, Register] = program.check(self._kinds, tensors, holds)
+        self.in_channels = program.in_channels
+        self.out_channels = self.registers[program.output].size
+        self._bind()
+        self.eval()
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """Operator letters of each layer, in order."""
+        return tuple(self.report.letters.values())
+
+    @property
+    def _needs_edges(self) -> bool:
+        """Whether a call reads the graph as it was given."""
+        return any(step.kind == "call" and step.graph is not None for step in self.program.steps)
+
+    def _bind(self) -> None:
+        """Look everything up that the steps need; again whenever the buffers move."""
+        tensors: dict[str, Tensor] = dict(self._buffers)  # type: ignore[arg-type]
+        steps, output, entry = self.program.steps, self.program.output, self.program.entry
+        self._from_floats = compile_steps(steps, [0], output, self._kinds, tensors)
+        self._device = next((t.device for t in tensors.values()), torch.device("cpu"))
+        self._from_bits: Executable | None = None
+        self._from_pattern: Executable | None = None
+        if entry is not None:
+            packed = steps[entry - 1].outputs
+            self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenModel:
+        super()._apply(fn, recurse)
+        self._bind()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Bound calls belong to this object's buffers; a copy makes its own.
+        bound = ("_from_floats", "_from_bits", "_from_pattern")
+        return {name: value for name, value in self.__dict__.items() if name not in bound}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._bind()
+
+    def forward(self, x: Features, adjacency: Graph | Any = None) -> Tensor:
+        """Scores of each node.
+
+        Args:
+            x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
+                :meth:`pack_features`.
+            adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
+                converted anew by each call. None for a network without a graph.
+
+        Returns:
+            ``[N, out_channels]`` float32 scores, an inference tensor.
+
+        Raises:
+            ValueError: the number of features or of nodes does not fit, devices differ, or packed
+                features lack the row scale this model needs.
+        """
+        num_nodes, size = x.shape
+        if size != self.in_channels:
+            raise ValueError(f"FrozenModel: x must have {self.in_channels} features, got {size}")
+        with torch.inference_mode():
+            if type(adjacency) is BitAdjacency and len(self.graphs) == 1:
+                graphs: Sequence[Any] = (adjacency,)
+                if adjacency.num_cols != num_nodes:
+                    raise ValueError(
+                        f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
+                    )
+            else:
+                graphs = self._adjacencies(adjacency, num_nodes)
+            executable, values = self._start(x)
+            for run in executable.runners:
+                run(values, graphs)
+            result: Tensor = values[executable.output]
+        return result
+
+    def _start(self, x: Features) -> tuple[Executable, list[Any]]:
+        """The calls for features in this form, and their slots with the features filled in."""
+        if x.device != self._device:
+            raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
+        if isinstance(x, Tensor):
+            executable = self._from_floats
+            values: list[Any] = [None] * executable.num_slots
+            values[0] = x
+            return executable, values
+        if self._from_bits is None:
+            raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
+        if isinstance(x, BitTensor):
+            executable = self._from_bits
+            values = [None] * executable.num_slots
+            values[0] = x.words
+            if len(executable.inputs) > 1:
+                if x.scale is None:
+                    raise ValueError(
+                        "FrozenModel: packed x must carry a row scale; use pack_features(x)"
+                    )
+                values[1] = x.scale
+            return executable, values
+        if self._from_pattern is None:
+            if not self._takes_pattern:
+                raise ValueError(
+                    "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
+                    "which only a first layer with bit output takes"
+                )
+            self._from_pattern = self._bind_pattern()
+        executable = self._from_pattern
+        values = [None] * executable.num_slots
+        values[0] = x
+        return executable, values
+
+    @property
+    def _entry_step(self) -> Step:
+        assert self.program.entry is not None
+        return self.program.steps[self.program.entry - 1]
+
+    @property
+    def _takes_pattern(self) -> bool:
+        entry, steps = self.program.entry, self.program.steps
+        if entry is None or self._entry_step.kind != "pack" or not takes_pattern(steps[entry]):
+            return False
+        (packed,) = self._entry_step.outputs
+        return not any(packed in step.inputs for step in steps[entry + 1 :])
+
+    def _bind_pattern(self) -> Executable:
+        tensors: dict[str, Tensor] = dict(self._buffers)  # type: ignore[arg-type]
+        behind = self.program.steps[self.program.entry :]
+        return compile_steps(
+            behind,
+            self._entry_step.outputs,
+            self.program.output,
+            self._kinds,
+            tensors,
+            as_pattern=True,
+        )
+
+    def _why_floats(self) -> str:
+        return "since not every part of this model looks at the same bits of them"
+
+    def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
+        """What steps find as graphs, from any form of the graph."""
+        if not self.graphs and not self._needs_edges:
+            return ()
+        if adjacency is None:
+            raise ValueError("FrozenModel: adjacency must be a graph, got None")
+        if not isinstance(adjacency, BitAdjacency | FloatAdjacency | PreparedGraph):
+            adjacency = self.prepare_graph(adjacency, num_nodes)
+        if adjacency.num_cols != num_nodes:
+            raise ValueError(
+                f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
+            )
+        if isinstance(adjacency, PreparedGraph):
+            if len(adjacency.adjacencies) != len(self.graphs):
+                raise ValueError("FrozenModel: adjacency was prepared for another model")
+            return (*adjacency.adjacencies, adjacency)
+        holds = "pattern" if isinstance(adjacency, BitAdjacency) else "values"
+        if self._needs_edges or [spec.holds for spec in self.graphs] != [holds]:
+            raise ValueError(
+                "FrozenModel: the layers of this model need more than one "
+                f"{type(adjacency).__name__}; use prepare_graph(edge_index, num_nodes)"
+            )
+        return (adjacency,)
+
+    @torch.inference_mode()
+    def pack_features(
+        self, x: Tensor, check_finite: bool = False, layout: str = "auto"
+    ) -> BitTensor | BitAdjacency:
+        """Standardise, binarise and pack raw features once for many calls.
+
+        Args:
+            x: ``[N, in_channels]`` floats.
+            check_finite: raise where ``x`` holds NaN or infinity.
+            layout: ``"dense"`` for packed words; ``"sparse"`` for the pattern of set bits, which
+                only models whose first product returns bits can use; ``"auto"`` for the smaller
+                of those the model can use, which is also the faster.
+
+        Returns:
+            The bits, with the row scale if the model uses one, or their pattern.
+
+        Raises:
+            ValueError: the number of features does not fit, ``x`` is not finite, the layout is
+                unknown or of no use to this model, or the model needs floats throughout.
+        """
+        if x.dim() != 2 or x.size(1) != self.in_channels:
+            raise ValueError(
+                f"FrozenModel.pack_features: x must be [N, {self.in_channels}], got {list(x.shape)}"
+            )
+        if check_finite and not bool(torch.isfinite(x).all()):
+            raise ValueError("FrozenModel.pack_features: x must be finite, got NaN or infinity")
+        if self.program.entry is None:
+            raise ValueError(
+                f"FrozenModel.pack_features: this model takes floats, {self._why_floats()}"
+            )
+        layouts = ("auto", "dense", "sparse") if self._takes_pattern else ("auto", "dense")
+        if layout not in layouts:
+            raise ValueError(
+                f"FrozenModel.pack_features: layout must be one of {layouts} for this model, "
+                f"got {layout!r}"
+            )
+        values: dict[int, Any] = {0: x}
+        for step in self.program.steps[: self.program.entry]:
+            self._run_alone(step, values, ())
+        packed, *scale = (values[register] for register in self._entry_step.outputs)
+        bits = BitTensor(packed, self._entry_step.attributes["size"], scale[0] if scale else None)
+        if layout == "dense" or "sparse" not in layouts:
+            return bits
+        pattern = set_bits(bits)
+        return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
+
+    def prepare_graph(
+        self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> Graph:
+        """Make the adjacencies once for many calls, as the trained layers did.
+
+        Args:
+            edge_index: ``[2, E]`` edge index or transposed sparse adjacency.
+            num_nodes: nodes of the graph.
+            edge_weight: ``[E]`` float weights beside an edge index.
+
+        Returns:
+            One adjacency where all layers share it, else a :class:`PreparedGraph`.
+
+        Raises:
+            ValueError: the graph does not fit ``num_nodes``, the model has no graph, or
+                ``edge_weight`` is given to a model whose layers take none.
+        """
+        if not self.graphs and not self._needs_edges:
+            raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
+        takes_weight = self._needs_edges or any(spec.weighted for spec in self.graphs)
+        if edge_weight is not None and not takes_weight:
+            raise ValueError(
+                "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
+                "was given edge weights"
+            )
+        if len(self.graphs) == 1 and not self._needs_edges:
+            return self.graphs[0].build(edge_index, num_nodes, edge_weight)
+        return PreparedGraph.build(self.graphs, edge_index, num_nodes, edge_weight)
+
+    def alive(self, x: Features) -> tuple[frozenset[int], ...]:
+        """Registers that hold values during each call of a forward on features in this form.
+
+        Raises:
+            ValueError: the model does not take ``x`` in this form.
+        """
+        return self._start(x)[0].alive
+
+    @torch.inference_mode()
+    def steps(
+        self, x: Features, adjacency: Graph | Any = None
+    ) -> list[tuple[Step, Callable[[], None], Any]]:
+        """Run step by step and keep what each one did, to look into a model or to time it.
+
+        Args:
+            x: features as in :meth:`forward`; the steps of packing are left out for packed ones.
+            adjacency: the graph as in :meth:`forward`.
+
+        Returns:
+            For each step: the step, a call that runs it once more alone, and its result: a
+            ``BitTensor`` where it holds bits, else the tensor.
+
+        Raises:
+            ValueError: as :meth:`forward`.
+        """
+        self._start(x)  # checks the form
+        graphs = self._adjacencies(adjacency, x.shape[0])
+        steps = self.program.steps
+        values: dict[int, Any] = {0: x}
+        if not isinstance(x, Tensor):
+            packed = (x.words, x.scale) if isinstance(x, BitTensor) else (x,)
+            values = dict(zip(self._entry_step.outputs, packed, strict=False))
+            steps = steps[self.program.entry :]
+        found = []
+        for number, step in enumerate(steps):
+            as_pattern = number == 0 and isinstance(x, BitAdjacency)
+            call = self._run_alone(step, values, graphs, as_pattern)
+            register = step.outputs[0]
+            form, size = self.registers[register]
+            result = values[register]
+            if form == "bits":
+                assert size is not None
+                result = BitTensor(result, size)
+            found.append((step, call, result))
+        return found
+
+    def _run_alone(
+        self,
+        step: Step,
+        values: dict[int, Any],
+        graphs: Sequence[Any],
+        as_pattern: bool = False,
+    ) -> Callable[[], None]:
+        """Run one step on ``values``; a call that repeats it."""
+        tensors = {name: getattr(self, buffer) for name, buffer in step.tensors.items()}
+        bind = bind_pattern_product if as_pattern else self._kinds[step.kind].bind
+        runner = bind(step, tensors)
+        held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
+        for register in step.inputs:
+            held[register] = values[register]
+
+        def call() -> None:
+            runner(held, graphs)
+
+        call()
+        for register in step.outputs:
+            values[register] = held[register]
+        return call
+
+    def description(self) -> dict[str, Any]:
+        """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
+        return {
+            "program": self.program.description(),
+            "graphs": [asdict(spec) for spec in self.graphs],
+            "report": self.report.description(),
+        }
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> FrozenModel:
+        """The inverse of :meth:`description` and ``state_dict``.
+
+        Raises:
+            ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
+                wrong shape or dtype.
+        """
+        graphs = description["graphs"]
+        if not isinstance(graphs, list):
+            raise ValueError("graphs must be a list")
+        return cls(
+            Program.from_description(description["program"]),
+            tensors,
+            [GraphSpec.from_description(graph) for graph in graphs],
+            FreezeReport.from_description(description["report"]),
+        )
+
+    def extra_repr(self) -> str:
+        """Widths and what each step writes."""
+        lines = [f"{self.in_channels}, {self.out_channels}"]
+        for step in self.program.steps:
+            form, size = self.registers[step.outputs[0]]
+            lines.append(f"({step.layer}) {step.kind} -> {form}[{size}]")
+        return "\n".join(lines)

@@ -1,0 +1,231 @@
+"""How the graph a user has becomes the adjacencies a frozen model aggregates with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import is_sparse, to_edge_index
+
+from bitgnn.bits import BitAdjacency
+from bitgnn.nn.adjacency import gcn_adjacency, neighbour_adjacency
+
+__all__ = ["FloatAdjacency", "GraphSpec", "PreparedGraph"]
+
+FLOWS = ("source_to_target", "target_to_source")
+KINDS = ("gcn", "neighbours")
+REDUCTIONS = ("add", "mean")
+
+
+@dataclass(frozen=True)
+class FloatAdjacency:
+    """A float-valued sparse matrix in CSR: rows are destinations.
+
+    Attributes:
+        rowptr: int64 ``[N + 1]``.
+        indices: int32 ``[E]``, source of each edge.
+        values: float32 ``[E]``.
+        num_cols: N.
+    """
+
+    rowptr: Tensor
+    indices: Tensor
+    values: Tensor
+    num_cols: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the three tensors."""
+        return self.rowptr.nbytes + self.indices.nbytes + self.values.nbytes
+
+    @property
+    def nnz(self) -> int:
+        """Number of edges."""
+        return self.indices.size(0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(N, N)``."""
+        return self.rowptr.size(0) - 1, self.num_cols
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.indices.device
+
+    def to(self, device: torch.device | str) -> FloatAdjacency:
+        """The same matrix on another device."""
+        return FloatAdjacency(
+            self.rowptr.to(device), self.indices.to(device), self.values.to(device), self.num_cols
+        )
+
+
+Adjacency = BitAdjacency | FloatAdjacency
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """What a layer makes of the graph: its options as plain values.
+
+    Attributes:
+        kind: ``"gcn"`` (self loops and symmetric normalisation) or ``"neighbours"``.
+        reduction: ``"add"`` or ``"mean"``.
+        add_self_loops: for ``"gcn"``.
+        improved: for ``"gcn"``: added loops weigh 2.
+        normalize: for ``"gcn"``: whether to normalise.
+        flow: PyG's direction of messages.
+        weighted: whether the layer is given edge weights.
+        exact: float weights (adjacency letter F) instead of a pattern with factors.
+    """
+
+    kind: Literal["gcn", "neighbours"] = "gcn"
+    reduction: Literal["add", "mean"] = "add"
+    add_self_loops: bool = True
+    improved: bool = False
+    normalize: bool = True
+    flow: str = "source_to_target"
+    weighted: bool = True
+    exact: bool = False
+
+    @property
+    def holds(self) -> str:
+        """``"values"`` or ``"pattern"``: what steps find in the adjacency."""
+        return "values" if self.exact else "pattern"
+
+    @classmethod
+    def from_description(cls, description: Any) -> GraphSpec:
+        """Read what ``dataclasses.asdict`` gave.
+
+        Raises:
+            ValueError: an entry is missing, left over or has no such value.
+        """
+        names = [field.name for field in fields(cls)]
+        if not isinstance(description, Mapping) or sorted(description) != sorted(names):
+            raise ValueError(f"a graph must have the entries {names}, got {description}")
+        spec = cls(**description)
+        flags = (spec.add_self_loops, spec.improved, spec.normalize, spec.weighted, spec.exact)
+        if (
+            spec.kind not in KINDS
+            or spec.reduction not in REDUCTIONS
+            or spec.flow not in FLOWS
+            or not all(type(flag) is bool for flag in flags)
+        ):
+            raise ValueError(f"a graph has an unknown option: {description}")
+        return spec
+
+    def build(self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None) -> Adjacency:
+        """The adjacency for a graph, as the layer makes it.
+
+        Raises:
+            ValueError: the graph does not fit ``num_nodes``.
+        """
+        weight = edge_weight if self.weighted else None
+        if self.exact:
+            return self._build_exact(edge_index, num_nodes, weight)
+        if self.kind == "gcn":
+            return gcn_adjacency(
+                edge_index,
+                num_nodes,
+                weight,
+                normalize=self.normalize,
+                add_self_loops=self.add_self_loops,
+                improved=self.improved,
+                flow=self.flow,
+                reduction=self.reduction,
+            )
+        return neighbour_adjacency(
+            edge_index, num_nodes, num_nodes, weight, reduction=self.reduction, flow=self.flow
+        )
+
+    def _build_exact(
+        self, edge_index: Any, num_nodes: int, weight: Tensor | None
+    ) -> FloatAdjacency:
+        if self.kind == "gcn" and self.normalize:
+            normalized = gcn_norm(
+                edge_index, weight, num_nodes, self.improved, self.add_self_loops, self.flow
+            )
+            is_pair = isinstance(normalized, tuple)
+            edge_index, weight = normalized if is_pair else (normalized, None)
+        edges, weight = _weighted_edges(edge_index, weight, self.flow)
+        sources, destinations = edges
+        if weight is None:
+            weight = torch.ones(sources.size(0), device=edges.device)
+        counts = torch.bincount(destinations, minlength=num_nodes)
+        if self.reduction == "mean":
+            weight = weight / counts.clamp(min=1)[destinations]
+        # A stable sort keeps the order in which PyG adds the messages of a node up.
+        order = torch.argsort(destinations, stable=True)
+        rowptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=edges.device)
+        torch.cumsum(counts, 0, out=rowptr[1:])
+        values = weight[order].float().contiguous()
+        return FloatAdjacency(rowptr, sources[order].int(), values, num_nodes)
+
+
+@dataclass(frozen=True)
+class PreparedGraph:
+    """Adjacencies of a model whose layers need more than one, or the edges themselves.
+
+    Attributes:
+        adjacencies: one for each :class:`GraphSpec` of the model.
+        edge_index: the graph as it was given, for layers that run as PyG's own code.
+        edge_weight: its weights.
+        num_nodes: number of nodes.
+    """
+
+    adjacencies: tuple[Adjacency, ...]
+    edge_index: Any
+    edge_weight: Tensor | None
+    num_nodes: int
+
+    @classmethod
+    def build(
+        cls,
+        specs: Sequence[GraphSpec],
+        edge_index: Any,
+        num_nodes: int,
+        edge_weight: Tensor | None,
+    ) -> PreparedGraph:
+        """Make every adjacency once."""
+        made = tuple(spec.build(edge_index, num_nodes, edge_weight) for spec in specs)
+        return cls(made, edge_index, edge_weight, num_nodes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the adjacencies."""
+        return sum(adjacency.nbytes for adjacency in self.adjacencies)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(N, N)``."""
+        return self.num_nodes, self.num_nodes
+
+    @property
+    def num_cols(self) -> int:
+        """Number of nodes."""
+        return self.num_nodes
+
+    @property
+    def nnz(self) -> int:
+        """Number of edges of the largest adjacency."""
+        return max([0, *(adjacency.nnz for adjacency in self.adjacencies)])
+
+    def to(self, device: torch.device | str) -> PreparedGraph:
+        """The same graph on another device."""
+        weight = None if self.edge_weight is None else self.edge_weight.to(device)
+        moved = tuple(adjacency.to(device) for adjacency in self.adjacencies)
+        return PreparedGraph(moved, self.edge_index.to(device), weight, self.num_nodes)
+
+
+def _weighted_edges(
+    edge_index: Any, weight: Tensor | None, flow: str
+) -> tuple[Tensor, Tensor | None]:
+    """Sources and destinations ``[2, E]`` with weights, from an index or a sparse adjacency."""
+    if is_sparse(edge_index):
+        (sources, destinations), weight = to_edge_index(edge_index)
+        return torch.stack([destinations, sources]), weight
+    edges = edge_index.as_subclass(Tensor)
+    return edges.flip(0) if flow == "target_to_source" else edges, weight

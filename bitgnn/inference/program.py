@@ -1,0 +1,240 @@
+"""The form of a frozen model: a short list of steps between registers, and the rules it obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+__all__ = ["Program", "Register", "Runner", "Step", "StepKind", "steps_of"]
+
+Form = Literal["floats", "bits", "scale"]
+
+
+class Register(NamedTuple):
+    """What a register holds for each node.
+
+    Attributes:
+        form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``) or
+            ``"scale"`` (float32 ``[N]``).
+        size: number of features; None where it is known at run time only.
+    """
+
+    form: Form
+    size: int | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of an operator or function.
+
+    Attributes:
+        kind: name of the :class:`StepKind`.
+        layer: module of the original model that the step belongs to, for reports.
+        inputs: registers read.
+        outputs: registers written, each by one step only.
+        attributes: plain values.
+        tensors: name of the buffer behind each tensor argument.
+        graph: index of the adjacency in use, or None.
+    """
+
+    kind: str
+    layer: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    graph: int | None = None
+
+    def description(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_description` reads."""
+        return {
+            "kind": self.kind,
+            "layer": self.layer,
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "attributes": dict(self.attributes),
+            "tensors": dict(self.tensors),
+            "graph": self.graph,
+        }
+
+    @classmethod
+    def from_description(cls, description: Any) -> Step:
+        """Read a step and check the type of every entry.
+
+        Raises:
+            ValueError: an entry is missing, left over or of the wrong type.
+        """
+        expected: dict[str, type | tuple[type, ...]] = {
+            "kind": str,
+            "layer": str,
+            "inputs": list,
+            "outputs": list,
+            "attributes": dict,
+            "tensors": dict,
+            "graph": (int, type(None)),
+        }
+        if not isinstance(description, dict) or description.keys() != expected.keys():
+            raise ValueError(f"a step must have the entries {sorted(expected)}, got {description}")
+        for name, kinds in expected.items():
+            if not isinstance(description[name], kinds):
+                raise ValueError(f"entry {name!r} of a step is wrong: {description[name]!r}")
+        for name in ("inputs", "outputs"):
+            if not all(type(register) is int and register >= 0 for register in description[name]):
+                raise ValueError(f"registers must be numbers, got {description[name]}")
+        if not all(isinstance(name, str) for name in description["tensors"].values()):
+            raise ValueError(f"tensors must be named by strings, got {description['tensors']}")
+        return cls(
+            description["kind"],
+            description["layer"],
+            tuple(description["inputs"]),
+            tuple(description["outputs"]),
+            description["attributes"],
+            description["tensors"],
+            description["graph"],
+        )
+
+
+Runner = Callable[[list[Any], Sequence[Any]], None]
+"""A bound step: reads and writes the registers, given the adjacencies."""
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """How steps of one kind are checked and bound.
+
+    Attributes:
+        name: name in programs and checkpoints.
+        check: takes the step, the registers it reads and its tensors; returns the registers it
+            writes or raises ValueError.
+        bind: takes the step and its tensors; returns the call with everything looked up.
+        uses_graph: ``"pattern"`` for a BitAdjacency, ``"values"`` for a FloatAdjacency, or None.
+    """
+
+    name: str
+    check: Callable[[Step, Sequence[Register], Mapping[str, Tensor]], tuple[Register, ...]]
+    bind: Callable[[Step, Mapping[str, Tensor]], Runner]
+    uses_graph: Literal["pattern", "values"] | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps from the features in register 0 to the scores.
+
+    Attributes:
+        in_channels: width of the features.
+        steps: in the order they run.
+        output: register of the result.
+        entry: number of steps in front of the binary part: they end in the one packing step behind
+            which only bits of the features are used. None where floats are needed throughout.
+    """
+
+    in_channels: int
+    steps: tuple[Step, ...]
+    output: int
+    entry: int | None = None
+
+    @property
+    def num_registers(self) -> int:
+        """One more than the highest register."""
+        return 1 + max([0, *(register for step in self.steps for register in step.outputs)])
+
+    def check(
+        self, kinds: Mapping[str, StepKind], tensors: Mapping[str, Tensor], graphs: Sequence[str]
+    ) -> dict[int, Register]:
+        """Check that every step has what it needs and infer what each register holds.
+
+        Args:
+            kinds: known kinds of steps.
+            tensors: the buffers by name.
+            graphs: ``"pattern"`` or ``"values"`` for each adjacency.
+
+        Returns:
+            The registers.
+
+        Raises:
+            ValueError: naming the step at fault.
+        """
+        registers = {0: Register("floats", self.in_channels)}
+        for number, step in enumerate(self.steps):
+            try:
+                kind = kinds.get(step.kind)
+                if kind is None:
+                    raise ValueError(f"unknown kind, known are {sorted(kinds)}")
+                for register in step.inputs:
+                    if register not in registers:
+                        raise ValueError(f"register {register} is read before it is written")
+                if kind.uses_graph is not None and (
+                    step.graph is None
+                    or not 0 <= step.graph < len(graphs)
+                    or graphs[step.graph] != kind.uses_graph
+                ):
+                    raise ValueError(f"adjacency {step.graph} does not fit, graphs are {graphs}")
+                missing = sorted(set(step.tensors.values()) - tensors.keys())
+                if missing:
+                    raise ValueError(f"tensors {missing} are missing")
+                own = {name: tensors[buffer] for name, buffer in step.tensors.items()}
+                found = kind.check(step, [registers[i] for i in step.inputs], own)
+                if len(found) != len(step.outputs) or registers.keys() & set(step.outputs):
+                    raise ValueError(f"registers {list(step.outputs)} cannot be written")
+            except (KeyError, TypeError) as error:
+                raise ValueError(f"step {number} ({step.kind}): {error!r}") from error
+            except ValueError as error:
+                raise ValueError(f"step {number} ({step.kind}): {error}") from error
+            registers.update(zip(step.outputs, found, strict=True))
+        if registers.get(self.output, Register("bits", None)).form != "floats":
+            raise ValueError(f"register {self.output} of the result must hold floats")
+        left = sorted(tensors.keys() - {name for s in self.steps for name in s.tensors.values()})
+        if left:
+            raise ValueError(f"unexpected tensors {left}")
+        self._check_entry(registers)
+        return registers
+
+    def _check_entry(self, registers: Mapping[int, Register]) -> None:
+        """Behind the entry nothing in front of it is read but what the last step there wrote."""
+        if self.entry is None:
+            return
+        if not 1 <= self.entry <= len(self.steps):
+            raise ValueError(f"entry must lie in [1, {len(self.steps)}], got {self.entry}")
+        packing = self.steps[self.entry - 1]
+        if packing.kind not in ("pack", "pack_scaled"):
+            raise ValueError(f"the entry must end in a packing step, got {packing.kind}")
+        behind = self.steps[self.entry :]
+        hidden = {0, *(r for step in self.steps[: self.entry - 1] for r in step.outputs)}
+        read = {register for step in behind for register in step.inputs} | {self.output}
+        if hidden & read:
+            raise ValueError(f"registers {sorted(hidden & read)} are read behind the entry")
+
+    def description(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_description` reads."""
+        return {
+            "in_channels": self.in_channels,
+            "steps": [step.description() for step in self.steps],
+            "output": self.output,
+            "entry": self.entry,
+        }
+
+    @classmethod
+    def from_description(cls, description: Any) -> Program:
+        """Read a program; :meth:`check` then says whether it can run.
+
+        Raises:
+            ValueError: an entry is missing or of the wrong type.
+        """
+        names = ("in_channels", "steps", "output", "entry")
+        if not isinstance(description, dict) or set(names) - description.keys():
+            raise ValueError(f"a program must have the entries {list(names)}")
+        in_channels, steps, output, entry = (description[name] for name in names)
+        numbers = (in_channels, output, 0 if entry is None else entry)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError("in_channels, output and entry of a program must be numbers")
+        if not isinstance(steps, list):
+            raise ValueError("steps of a program must be a list")
+        return cls(in_channels, tuple(Step.from_description(s) for s in steps), output, entry)
+
+
+def steps_of(kinds: Iterable[StepKind]) -> dict[str, StepKind]:
+    """Kinds by name."""
+    return {kind.name: kind for kind in kinds}

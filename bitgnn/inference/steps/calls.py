@@ -1,0 +1,92 @@
+"""Steps that call a user's own module or function in full precision; no checkpoint holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from bitgnn.inference.program import Register, Runner, Step, StepKind
+from bitgnn.inference.steps._checks import expect, expect_attributes
+
+__all__ = ["EDGE_INDEX", "EDGE_WEIGHT", "FloatCall", "Input", "call_kind"]
+
+EDGE_INDEX = "edge_index"
+EDGE_WEIGHT = "edge_weight"
+
+
+class Input:
+    """Place of a value among the arguments of a call.
+
+    Args:
+        place: number of the step's input, or the name of a part of the graph.
+    """
+
+    def __init__(self, place: int | str) -> None:
+        self.place = place
+
+
+class FloatCall(nn.Module):
+    """A module or function with its arguments.
+
+    Args:
+        name: for messages.
+        function: what is called; its buffers and parameters move with the frozen model.
+        args: positional arguments with :class:`Input` in place of values.
+        kwargs: keyword arguments likewise.
+        size: width of the result, or None where it is not known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        size: int | None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.function = function
+        self.leaves, self.structure = pytree.tree_flatten((args, dict(kwargs)))
+        for number, leaf in enumerate(self.leaves):
+            if isinstance(leaf, Tensor):  # a constant of the user's forward
+                self.register_buffer(f"constant_{number}", leaf.detach())
+                self.leaves[number] = None
+        self.size = size
+
+    def forward(self, values: Sequence[Any], graph: Any) -> Any:
+        """Call with the given values of the inputs."""
+        leaves = list(self.leaves)
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, Input):
+                place = leaf.place
+                leaves[number] = values[place] if isinstance(place, int) else getattr(graph, place)
+            elif f"constant_{number}" in self._buffers:
+                leaves[number] = self._buffers[f"constant_{number}"]
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return self.function(*args, **kwargs)
+
+
+def call_kind(calls: Sequence[FloatCall]) -> StepKind:
+    """The kind of step that runs one of ``calls``."""
+
+    def check(
+        step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+    ) -> tuple[Register, ...]:
+        number = expect_attributes(step, call=int)["call"]
+        expect(registers, *["floats"] * len(registers))
+        return (Register("floats", calls[number].size),)
+
+    def bind(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+        call = calls[step.attributes["call"]]
+        inputs, (out,), graph = step.inputs, step.outputs, step.graph
+
+        def run(v: list[Any], graphs: Sequence[Any]) -> None:
+            v[out] = call([v[i] for i in inputs], None if graph is None else graphs[graph])
+
+        return run
+
+    return StepKind("call", check, bind)

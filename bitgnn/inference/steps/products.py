@@ -1,0 +1,167 @@
+"""Steps that multiply packed activations by packed weights, and their forms for other input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits import BitTensor
+from bitgnn.inference.program import Register, Runner, Step, StepKind
+from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+
+__all__ = ["KINDS", "PRODUCTS", "bind_float_product", "bind_pattern_product", "takes_pattern"]
+
+# Bound once: resolving an overload by name costs as much as a small kernel.
+_bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
+_bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
+_bmm_fbb = torch.ops.bitgnn.bmm_fbb.default
+_bmm_fbf = torch.ops.bitgnn.bmm_fbf.default
+_bmm_add = torch.ops.bitgnn.bmm_add.default
+_bspmm_bbb = torch.ops.bitgnn.bspmm_bbb.default
+_pack = torch.ops.bitgnn.pack.default
+
+PRODUCTS = ("bmm_bbb", "bmm_bbf", "bmm_add", "bmm_add_bits")
+
+
+def _check(
+    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+) -> tuple[Register, ...]:
+    """Inputs: words, their row scale if ``scaled``, and the addend of a ``bmm_add``."""
+    attributes = expect_attributes(step, size=int, out=int, scaled=bool)
+    size, out = positive("size", attributes["size"]), positive("out", attributes["out"])
+    adds, to_bits = step.kind.startswith("bmm_add"), step.kind in ("bmm_bbb", "bmm_add_bits")
+    expect(registers, *["bits"] + ["scale"] * attributes["scaled"] + ["floats"] * adds)
+    if registers[0].size != size or (adds and registers[-1].size != out):
+        raise ValueError(f"inputs must have {size} (and {out}) features, got {list(registers)}")
+    own = dict(tensors)
+    weight = own.pop("weight", None)
+    if weight is None:
+        raise ValueError("tensor weight is missing")
+    BitTensor(weight, size).validate()  # dtype, shape and clear padding
+    if weight.size(0) != out:
+        raise ValueError(f"weight must have {out} rows, got {weight.size(0)}")
+    allowed = ["weight_scale", "threshold", "flip"] if to_bits else ["weight_scale", "bias"]
+    allowed += ["bias"] if adds and to_bits else []
+    expect_tensors(own, dict.fromkeys(allowed, out), {"flip": torch.bool})
+    return (Register("bits" if to_bits else "floats", out),)
+
+
+def _bind_bits(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    x, *scale = step.inputs
+    (out,) = step.outputs
+    weight, size = tensors["weight"], step.attributes["size"]
+    if not scale and tensors.keys() == {"weight"}:
+
+        def run(v: list[Any], graphs: Sequence[Any]) -> None:
+            v[out] = _bmm_bbb(v[x], weight, size)
+
+        return run
+    w_scale, threshold, flip = (tensors.get(n) for n in ("weight_scale", "threshold", "flip"))
+
+    def run_with_threshold(v: list[Any], graphs: Sequence[Any]) -> None:
+        x_scale = v[scale[0]] if scale else None
+        v[out] = _bmm_bbb(v[x], weight, size, x_scale, w_scale, None, threshold, flip)
+
+    return run_with_threshold
+
+
+def _bind_floats(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    x, *scale = step.inputs
+    (out,) = step.outputs
+    weight, size = tensors["weight"], step.attributes["size"]
+    w_scale, bias = tensors.get("weight_scale"), tensors.get("bias")
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = _bmm_bbf(v[x], weight, size, v[scale[0]] if scale else None, w_scale, bias)
+
+    return run
+
+
+def _bind_add(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    x, *scale, addend = step.inputs
+    (out,) = step.outputs
+    weight, size = tensors["weight"], step.attributes["size"]
+    rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
+    to_bits = step.kind == "bmm_add_bits"
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        x_scale = v[scale[0]] if scale else None
+        v[out] = _bmm_add(v[x], weight, v[addend], size, x_scale, *rest, None, None, False, to_bits)
+
+    return run
+
+
+def bind_float_product(
+    packing: Step, step: Step, pack_tensors: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> Runner | None:
+    """One call for a packing step and the product behind it; None where no operator does both.
+
+    Args:
+        packing: a ``pack`` or ``pack_scaled`` step.
+        step: the only reader of its bits.
+        pack_tensors: tensors of the packing step.
+        tensors: tensors of the product.
+    """
+    (x,), (out,) = packing.inputs, step.outputs
+    x_threshold, x_gain = pack_tensors.get("threshold"), pack_tensors.get("gain")
+    weight, size, scaled = tensors["weight"], step.attributes["size"], step.attributes["scaled"]
+    w_scale, bias, threshold, flip = (
+        tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip")
+    )
+    if step.kind in ("bmm_bbb", "bmm_bbf") and not scaled and w_scale is not None:
+        return None  # without a row scale these two leave the weight's scale out as well
+    if step.kind == "bmm_bbb":
+
+        def run(v: list[Any], graphs: Sequence[Any]) -> None:
+            v[out] = _bmm_fbb(
+                v[x], weight, w_scale, None, threshold, flip, x_threshold, x_gain, scaled
+            )
+
+    elif step.kind == "bmm_bbf":
+
+        def run(v: list[Any], graphs: Sequence[Any]) -> None:
+            v[out] = _bmm_fbf(v[x], weight, w_scale, bias, x_threshold, x_gain, scaled)
+
+    else:
+        addend, to_bits = step.inputs[-1], step.kind == "bmm_add_bits"
+        rest = (w_scale, bias, threshold, flip, x_threshold, x_gain, scaled, to_bits)
+
+        def run(v: list[Any], graphs: Sequence[Any]) -> None:
+            v[out] = _bmm_add(v[x], weight, v[addend], size, None, *rest)
+
+    return run
+
+
+def takes_pattern(step: Step) -> bool:
+    """Whether the product can read its bits as the pattern of those that are set."""
+    return step.kind == "bmm_bbb" and step.tensors.keys() == {"weight"}
+
+
+def bind_pattern_product(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    """The product for bits given as a ``BitAdjacency`` of those that are set.
+
+    ``sum_k x[k] w[o, k] >= 0`` is ``sum_{k set} w[o, k] >= sum_k w[o, k] / 2``: an aggregation
+    of weight columns with a threshold.
+    """
+    x, (out,) = step.inputs[0], step.outputs
+    values = BitTensor(tensors["weight"], step.attributes["size"]).to_float()
+    columns, half = _pack(values.t().contiguous()), values.sum(1) / 2
+    size = step.attributes["out"]
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        pattern = v[x]
+        v[out] = _bspmm_bbb(columns, size, pattern.rowptr, pattern.indices, None, half)
+
+    return run
+
+
+KINDS = (
+    StepKind("bmm_bbb", _check, _bind_bits),
+    StepKind("bmm_bbf", _check, _bind_floats),
+    StepKind("bmm_add", _check, _bind_add),
+    StepKind("bmm_add_bits", _check, _bind_add),
+)
