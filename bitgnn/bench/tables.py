@@ -22,19 +22,31 @@ NOT_MEASURED = "Not measured yet.\n"
 
 def operators_table(record: Record) -> str:
     """Markdown of a record of ``scripts/bench_ops.py``: one row a case, skipped ones named."""
+    return cases_table(record, "operator")
+
+
+def cases_table(record: Record, subject: str) -> str:
+    """Markdown of a record of benchmark cases: one row a case, skipped ones named.
+
+    Args:
+        record: What ``bitgnn.bench.cases.run_cases`` found, and on which machine.
+        subject: Heading of the first column.
+    """
     rows = []
     for result in record["results"]:
-        best = result["baselines"][result["best_baseline"]]
+        best = result["best_baseline"]
+        seconds = None if best is None else result["baselines"][best]["median"]
+        target = result["target"]
         rows.append(
             [
                 f"{result['group']}: {result['name']}",
                 format_seconds(result["ours"]["median"]),
-                f"{format_seconds(best['median'])} ({result['best_baseline']})",
-                format_ratio(result["ratio"]),
-                "" if result["target"] is None else f"{result['target']:g}×",
+                "" if seconds is None else f"{format_seconds(seconds)} ({best})",
+                "" if best is None else format_ratio(result["ratio"]),
+                "" if target is None else f"{target:.3g}×",
             ]
         )
-    table = markdown_table(["operator", "bitgnn", "best baseline", "ratio", "goal"], rows)
+    table = markdown_table([subject, "bitgnn", "best baseline", "ratio", "goal"], rows)
     return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
 
 
@@ -198,6 +210,67 @@ def accuracy_table(records: Sequence[Record]) -> str:
     )
 
 
+def accuracies_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/reproduce_table3.py``: one row a graph, goals below."""
+    graphs = record["graphs"]
+    forms = list(dict.fromkeys(form for entry in graphs.values() for form in entry["forms"]))
+    rows = []
+    for title, entry in graphs.items():
+        found = entry["forms"]
+        paper = entry["paper"]
+        frozen = [form["frozen"] for form in found.values() if form["frozen"] is not None]
+        equal = sum(one["equal_on_every_node"] for one in frozen)
+        rows.append(
+            [
+                title + ("" if entry["metric"] == "accuracy" else " (ROC AUC)"),
+                str(len(next(iter(found.values()))["runs"])),
+                *(_score(found.get(form)) for form in forms),
+                "" if paper is None else " / ".join(f"{value:.1f}" for value in paper.values()),
+                *(_cost(found.get(form)) for form in forms[1:]),
+                f"{equal} of {sum(one['checked'] for one in frozen)}",
+            ]
+        )
+    header = [
+        "graph", "seeds", *(f"{form}, %" for form in forms), "paper: fp32 / full / bin",
+        *(f"cost of {form}" for form in forms[1:]), "frozen equals trained",
+    ]  # fmt: skip
+    if not any(entry["paper"] for entry in graphs.values()):
+        place = header.index("paper: fp32 / full / bin")
+        header, *rows = [[*row[:place], *row[place + 1 :]] for row in (header, *rows)]
+    goals = [(title, goal) for title, entry in graphs.items() for goal in entry["goals"]]
+    goals += [("all graphs", goal) for goal in record["goals"]]
+    lines = [
+        f"- {'met' if goal['met'] else 'MISSED'}: {title}: {goal['goal']}: "
+        f"{goal['value']:.2f}, limit {goal['limit']:.2f}\n"
+        for title, goal in goals
+    ]
+    return f"{_training_line(record)}\n\n{markdown_table(header, rows)}\n{''.join(lines)}"
+
+
+def _score(form: Record | None) -> str:
+    """Mean and spread of a form's scores."""
+    if form is None:
+        return ""
+    return f"{form['score_mean_percent']:.1f} ± {form['score_std_points']:.1f}"
+
+
+def _cost(form: Record | None) -> str:
+    """Training time with all a form needs, over that of full precision."""
+    return "" if form is None else format_ratio(form["cost_ratio"])
+
+
+def _training_line(record: Record) -> str:
+    """One sentence on where the models were trained."""
+    machine = record["environment"]
+    versions = machine["versions"]
+    device = machine["gpu"] or machine["cpu"]
+    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    return (
+        f"Trained on {device}, torch {versions['torch']}, PyG {versions['torch-geometric']}, "
+        f"commit {commit}, {machine['date'][:10]}."
+    )
+
+
 def _skipped(record: Record) -> str:
     lines = [f"- not measured: {s['name']}: {s['reason']}\n" for s in record["skipped"]]
     return "\n" + "".join(lines) if lines else ""
@@ -209,7 +282,10 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "profile_cuda": ("profile_cuda.json", lambda records: cuda_profile_table(records[0])),
     "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
-    "accuracy": ("accuracy_*.json", accuracy_table),
+    "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
+    "conversion": ("conversion.json", lambda records: cases_table(records[0], "step")),
+    "accuracy": ("accuracy_gcn_*.json", accuracy_table),
+    "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
 }
 
 
@@ -224,17 +300,21 @@ def fill(text: str, results: Path) -> str:
     """``text`` with every section ``<!-- table:NAME --> … <!-- /table:NAME -->`` made anew.
 
     Args:
-        text: A Markdown document.
+        text: A Markdown document; tables without markers are not shown.
         results: Folder of the JSON records.
 
     Raises:
-        ValueError: A marker is missing, doubled or names an unknown table.
+        ValueError: A marker stands alone, is doubled or names an unknown table, or there is none.
     """
     unknown = set(re.findall(r"<!-- /?table:(\w+) -->", text)) - set(TABLES)
     if unknown:
         raise ValueError(f"bench.fill: unknown tables {sorted(unknown)}, known: {sorted(TABLES)}")
+    if not re.search(r"<!-- table:\w+ -->", text):
+        raise ValueError("bench.fill: the text has no marker <!-- table:NAME -->")
     for name in TABLES:
         begin, end = f"<!-- table:{name} -->", f"<!-- /table:{name} -->"
+        if begin not in text and end not in text:
+            continue
         if text.count(begin) != 1 or text.count(end) != 1:
             raise ValueError(f"bench.fill: {begin} and {end} must each stand once in the text")
         head, rest = text.split(begin)

@@ -86,6 +86,7 @@ def accuracy_record(
             "config": config.model_dump(mode="json"),
             "graph": dict(graph),
             "metric": config.metric,
+            "paper": _paper(config.dataset.name),
             "forms": forms,
             "goals": _graph_goals(table, config.dataset.name, forms),
         }
@@ -97,6 +98,12 @@ def accuracy_record(
         "graphs": graphs,
         "goals": _table_goals(table, graphs),
     }
+
+
+def _paper(name: str) -> dict[str, float] | None:
+    """What the paper prints for a graph, by form."""
+    row = PAPER.get(name)
+    return None if row is None else {"fp32": row.fp32, "full": row.full, "bin": row.bin}
 
 
 def _forms(config: ExperimentConfig, finished: Sequence[Finished]) -> dict[str, Any]:

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from bitgnn.bench.cases import Case, run_cases
-from bitgnn.bench.tables import NOT_MEASURED, TABLES, fill, operators_table
+from bitgnn.bench.tables import (
+    NOT_MEASURED,
+    TABLES,
+    accuracies_table,
+    cases_table,
+    fill,
+    operators_table,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = {
@@ -52,12 +59,60 @@ def test_fill_replaces_what_stands_between_the_markers(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "must each stand once"), (EMPTY + EMPTY, "must each stand once"),
+    [("", "no marker"), (EMPTY + EMPTY, "must each stand once"),
+     (EMPTY.replace("<!-- /table:gcn -->", ""), "must each stand once"),
      (EMPTY + "<!-- table:other -->", "unknown tables")],
 )  # fmt: skip
 def test_wrong_markers_are_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         fill(text, tmp_path)
+
+
+def test_cases_without_a_baseline_have_no_ratio():
+    record = operators_record()
+    record["results"][0].update(best_baseline=None, ratio=None, target=2 / 3)
+    text = cases_table(record, "layer")
+    assert "| layer | bitgnn |" in text
+    assert text.rstrip().endswith("|  |  | 0.667× |")
+
+
+def accuracies_record(paper):
+    frozen = {"checked": 20, "equal_on_every_node": 20}
+
+    def form(mean, cost, proof):
+        return {
+            "score_mean_percent": mean, "score_std_points": 0.5, "cost_ratio": cost,
+            "frozen": proof, "runs": [{}] * 20,
+        }  # fmt: skip
+
+    forms = {"fp32": form(82.04, 1.0, None), "bin": form(81.96, 1.75, frozen)}
+    met = {"goal": "bin: near", "value": -0.08, "limit": -0.5, "met": True}
+    missed = {"goal": "bin: nearer", "value": -0.08, "limit": 0.0, "met": False}
+    graph = {"metric": "roc_auc", "paper": paper, "forms": forms, "goals": [met]}
+    machine = {**MACHINE, "gpu": "Some GPU"}
+    return {"environment": machine, "graphs": {"tolokers": graph}, "goals": [missed]}
+
+
+def test_accuracies_show_the_paper_the_cost_the_proof_and_the_goals():
+    text = accuracies_table(accuracies_record({"fp32": 81.4, "full": 81.2, "bin": 81.0}))
+    assert "Trained on Some GPU, torch 2.13.0, PyG 2.8.1, commit 0123456789, 2026-01-02." in text
+    row = "| tolokers (ROC AUC) | 20 | 82.0 ± 0.5 | 82.0 ± 0.5 | 81.4 / 81.2 / 81.0 | 1.75× |"
+    assert f"{row} 20 of 20 |" in text
+    assert "- met: tolokers: bin: near: -0.08, limit -0.50" in text
+    assert "- MISSED: all graphs: bin: nearer: -0.08, limit 0.00" in text
+
+
+def test_accuracies_without_a_paper_have_no_such_column():
+    text = accuracies_table(accuracies_record(None))
+    assert "paper" not in text
+    assert "| 82.0 ± 0.5 | 1.75× | 20 of 20 |" in text
+
+
+def test_tables_without_markers_are_left_out(tmp_path):
+    (tmp_path / "ops.json").write_text(json.dumps(operators_record()))
+    text = fill("<!-- table:ops -->\n<!-- /table:ops -->\n", tmp_path)
+    assert "| BMM: BBF |" in text
+    assert "table:gcn" not in text
 
 
 def test_readme_shows_the_recorded_results():
