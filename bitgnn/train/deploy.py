@@ -24,6 +24,9 @@ from bitgnn.train.store import Run, RunStore
 __all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]
 
 LOGIT_TOLERANCE = 1e-4
+FLOAT_BYTES = 4
+# PyG gathers a row for each edge of an edge index; beyond this only fused products are timed.
+MESSAGE_LIMIT = 8 * 2**30
 
 
 class MismatchError(RuntimeError):
@@ -180,7 +183,10 @@ def _float_calls(
     x = model_input(config.forms[form], data.x)
     calls: dict[str, Callable[[], Any]] = {}
     is_plain = config.model == "gcn" and not config.inductive
+    messages = FLOAT_BYTES * data.edge_index.size(1) * max(x.size(1), config.hidden_channels)
     for way, graph in graph_forms(data.edge_index, x.size(0)).items():
+        if way == "edge_index" and messages > MESSAGE_LIMIT:
+            continue
         model = (
             _pyg_gcn(state, config.num_layers)
             if is_plain

@@ -83,11 +83,13 @@ class RunStore:
     def _match(self, config: ExperimentConfig) -> None:
         """Record the configuration, or compare it with the recorded one.
 
-        The number of seeds may differ: more of them go on where fewer ended.
+        The number of seeds may differ: more of them go on where fewer ended. A folder in which
+        nothing was trained yet takes any configuration.
         """
         wanted = config.model_dump(mode="json", exclude={"seeds"})
         file = self.folder / CONFIG_FILE
-        if not file.exists():
+        kept = (*self.runs.glob("*.json"), *self.runs.glob("*.checkpoint"))
+        if not file.exists() or not kept:
             write_atomically(file, json.dumps(wanted, indent=2).encode() + b"\n")
             return
         try:

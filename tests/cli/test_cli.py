@@ -1,5 +1,7 @@
 """The command line: results on success, one line and a status on failure."""
 
+import sys
+
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -97,6 +99,41 @@ def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
     arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
     result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])
     assert "Put ind.cora.x" in _one_line(result)
+
+
+def test_unknown_data_set_is_one_line_and_can_be_mended(config, tmp_path):
+    good = config.read_text()
+    config.write_text(TINY.replace("name: digits", "name: digitz"))
+    arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
+    assert "name must be one of" in _one_line(runner.invoke(app, arguments))
+    config.write_text(good)
+    assert runner.invoke(app, arguments).exit_code == 0
+
+
+def test_missing_device_is_one_line(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
+    assert "finds no CUDA device" in _one_line(runner.invoke(app, [*arguments, "--device", "cuda"]))
+    assert "must be 'auto', 'cpu'" in _one_line(runner.invoke(app, [*arguments, "--device", "x"]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_checkpoint_is_one_line_and_kept(config, tmp_path):
+    output = tmp_path / "out"
+    (output / "runs").mkdir(parents=True)
+    damaged = output / "runs" / "full-0.checkpoint"
+    damaged.write_bytes(b"damaged")
+    line = _one_line(runner.invoke(app, ["train", "-c", str(config), "-o", str(output)]))
+    assert "form full, seed 0: " in line
+    assert "delete it to train this run anew" in line
+    assert damaged.read_bytes() == b"damaged"
+    assert (output / "runs" / "fp32-0.json").is_file()
+
+
+def test_missing_tensorboard_is_one_line(config, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out"), "--tensorboard"]
+    assert "bitgnn[tensorboard]" in _one_line(runner.invoke(app, arguments))
 
 
 def test_interrupt_says_how_to_go_on(config, tmp_path, monkeypatch):

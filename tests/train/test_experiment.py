@@ -99,10 +99,11 @@ def test_interrupted_training_goes_on(config, graphs, tmp_path, monkeypatch):
     assert len(again) == 3
 
 
-def test_other_configuration_is_noticed(config, data, tmp_path):
-    RunStore(tmp_path, config)
-    RunStore(tmp_path, config.model_copy(update={"seeds": 5}))
+def test_other_configuration_is_noticed(config, graphs, tmp_path):
     other = config.model_copy(update={"hidden_channels": 16})
+    RunStore(tmp_path, other)  # nothing was trained with it
+    train_all(config.model_copy(update={"seeds": 1}), graphs, RunStore(tmp_path, config), QUIET)
+    RunStore(tmp_path, config.model_copy(update={"seeds": 5}))
     with pytest.raises(OutputError, match="hidden_channels: 8 there, 16 here"):
         RunStore(tmp_path, other)
 
