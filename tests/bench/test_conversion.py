@@ -1,0 +1,45 @@
+"""The conversion benchmark: a quick run leaves a whole record; graphs it cannot use are refused."""
+
+import json
+
+import pytest
+import torch
+
+from bitgnn.bench.conversion import (
+    MODELS,
+    QUICK_EDGES,
+    STAGES,
+    conversion_main,
+    conversion_table,
+    measure,
+)
+
+
+def test_quick_run_leaves_a_record(tmp_path, capsys):
+    output = tmp_path / "out" / "conversion.json"
+    arguments = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
+    threads = torch.get_num_threads()
+    try:
+        assert conversion_main(arguments) == 0
+    finally:
+        torch.set_num_threads(threads)
+    record = json.loads(output.read_text())
+    assert record["benchmark"] == "conversion"
+    assert len(record["results"]) == len(MODELS)
+    for result in record["results"]:
+        assert "synthetic" in result["name"]
+        assert result["reached"] is None
+        assert list(result["stages"]) == list(STAGES)
+        assert all(len(seconds) == 7 for seconds in result["stages"].values())
+        parts = [sum(p) for p in zip(*result["stages"].values(), strict=True)]
+        assert result["seconds"] == pytest.approx(parts)
+        assert f"{QUICK_EDGES} edges" in result["name"]
+    table = conversion_table(record)
+    assert all(result["name"] in table for result in record["results"])
+    assert table in capsys.readouterr().out
+
+
+def test_duplicate_edges_are_refused():
+    edge_index = torch.tensor([[0, 0, 1], [1, 1, 2]])
+    with pytest.raises(ValueError, match="must be free of duplicates"):
+        measure("GCN", edge_index, 3, 7)
