@@ -127,8 +127,11 @@ def _sparse_with_loops(
     """Edges and weights of a sparse matrix and its self loops; no weights where all are 1."""
     if edge_weight is not None:
         raise ValueError("edge_weight must be None with a sparse matrix, which holds its own")
-    if tuple(graph.size()) != (num_nodes, num_nodes):
-        raise ValueError(f"a sparse graph must be {num_nodes} x {num_nodes}, got {graph.size()}")
+    if (graph.size(0), graph.size(1)) != (num_nodes, num_nodes):
+        raise ValueError(
+            f"a sparse graph must be {num_nodes} x {num_nodes} like the nodes, "
+            f"got {graph.size(0)} x {graph.size(1)}"
+        )
     (rows, columns), weight = to_edge_index(graph)
     if isinstance(graph, SparseTensor):
         kept = rows != columns

@@ -12,7 +12,6 @@ __all__ = ["all_words", "fast_dropout", "keep_words"]
 
 LEVEL_BITS = 16
 LEVELS = 2**LEVEL_BITS
-HALVES_PER_WORD = 4
 INT64_MIN = -(2**63)
 
 
@@ -20,8 +19,9 @@ def fast_dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """``torch.nn.functional.dropout`` with ``p`` rounded to a multiple of 2^-16.
 
     The random numbers of a dense dropout cost more than a layer's matrix products on the CPU;
-    16 bits decide as well as 32. What is kept is divided by the rounded probability of keeping,
-    so the expectation is exact. Elsewhere than on the CPU this is PyTorch's own dropout.
+    16 random bits a place decide as well as 32, see :func:`keep_words`. What is kept is divided by
+    the rounded probability of keeping, so the expectation is exact. Elsewhere than on the CPU this
+    is PyTorch's own dropout.
 
     Args:
         x: float tensor of any shape.
@@ -31,16 +31,13 @@ def fast_dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     Returns:
         Tensor like ``x``; ``x`` itself where nothing is dropped.
     """
-    threshold = round(p * LEVELS)
-    if not training or threshold == 0:
+    if not training or round(p * LEVELS) == 0 or x.numel() == 0:
         return x
     if x.device.type != "cpu":
         return functional.dropout(x, p)
-    words = torch.empty(-(-x.numel() // HALVES_PER_WORD), dtype=torch.int64)
-    words.random_(INT64_MIN, None)
-    halves = words.view(torch.int16)[: x.numel()].view(x.shape)
-    keep = halves >= threshold - LEVELS // 2
-    return x * (keep.to(x.dtype) * (LEVELS / (LEVELS - threshold)))
+    words, kept = keep_words(1, x.numel(), p, x.device)
+    signs = torch.ops.bitgnn.unpack(words, x.numel()).view(x.shape)
+    return x * signs.add_(1.0).mul_(0.5 / kept).to(x.dtype)
 
 
 def all_words(size: int, device: torch.device) -> Tensor:
@@ -81,5 +78,5 @@ def keep_words(rows: int, size: int, p: float, device: torch.device) -> tuple[Te
             decided.bitwise_or_(doubles)
         else:
             decided.bitwise_and_(doubles)
-    words = decided.view(torch.int32)[: rows * valid.size(1)].view(rows, -1)
+    words = decided.view(torch.int32)[: rows * valid.size(1)].view(rows, valid.size(1))
     return words.bitwise_and_(valid), kept / LEVELS

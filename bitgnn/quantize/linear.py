@@ -135,7 +135,7 @@ def _weight_gradient(
     d: Tensor, weight: Tensor, w_sign: Tensor, w_mean: Tensor, rule: WeightGradient
 ) -> Tensor:
     """Gradient of the latent weights from ``d``, that of the scaled signs."""
-    through_sign = d * (w_mean.unsqueeze(1) * (weight.abs() <= 1))
+    through_sign = weight.abs().le_(1).float().mul_(w_mean.unsqueeze(1)).mul_(d)
     if rule == "ste":
         return through_sign
     through_scale = (w_sign * d).sum(dim=1, keepdim=True) / max(weight.size(1), 1)
@@ -213,16 +213,20 @@ def binary_linear(
         if value not in choices:
             raise ValueError(f"binary_linear: {name} must be one of {choices}, got {value!r}")
     signs = weight.size(0) * sign_output if isinstance(sign_output, bool) else sign_output
-    # Autocast would round the exact sums of signs.
-    with torch.autocast(x.device.type, enabled=False):
-        out: Tensor = _BinaryLinear.apply(
-            x.contiguous(),
-            weight.contiguous(),
-            x_scale,
-            binary_weight,
-            signs,
-            dropout if training else 0.0,
-            surrogate,
-            weight_gradient,
-        )
+    arguments = (
+        x.contiguous(),
+        weight.contiguous(),
+        x_scale,
+        binary_weight,
+        signs,
+        dropout if training else 0.0,
+        surrogate,
+        weight_gradient,
+    )
+    if torch.is_autocast_enabled(x.device.type):
+        # Autocast would round the exact sums of signs.
+        with torch.autocast(x.device.type, enabled=False):
+            out: Tensor = _BinaryLinear.apply(*arguments)
+        return out
+    out = _BinaryLinear.apply(*arguments)
     return out

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bitgnn.ops.reference.pack import row_scale as reference_scale
 from bitgnn.quantize import binary_sign, canonical_row_scale, fast_dropout, row_scale, sgn
+from bitgnn.quantize.dropout import all_words, keep_words
 
 VALUES = [-3.0, -1.0, -0.5, -0.0, 0.0, 0.25, 1.0, 1.5, float("inf"), float("-inf"), float("nan")]
 
@@ -65,3 +66,33 @@ def test_dropout_keeps_the_expectation():
     assert out.mean().item() == pytest.approx(1.0, abs=1e-2)
     assert fast_dropout(x, 0.4, training=False) is x
     assert fast_dropout(x, 0.0) is x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(), (0,), (33,), (3, 0), (2, 3, 31), (0, 5)])
+def test_sgn_of_any_shape_and_dtype(shape, dtype):
+    x = torch.randn(shape, dtype=dtype)
+    found = sgn(x)
+    assert found.shape == x.shape
+    assert found.dtype == dtype
+    assert torch.equal(found, torch.where(x >= 0, 1.0, -1.0).to(dtype))
+
+
+@pytest.mark.parametrize("size", [1, 31, 33, 331])
+@pytest.mark.parametrize("p", [0.0, 0.25, 0.4, 0.999])
+def test_keep_words_keep_with_the_probability(p, size):
+    torch.manual_seed(0)
+    words, kept = keep_words(4000, size, p, torch.device("cpu"))
+    assert kept == pytest.approx(1 - p, abs=2**-16)
+    bits = torch.ops.bitgnn.unpack(words, size)
+    share = (bits == 1).float().mean().item()
+    assert share == pytest.approx(kept, abs=5 * (p * (1 - p) / (4000 * size)) ** 0.5 + 1e-9)
+    # Padding stays clear: the operators rely on it.
+    assert torch.equal(words & ~all_words(size, words.device), torch.zeros_like(words))
+
+
+def test_neighbouring_decisions_are_independent():
+    torch.manual_seed(0)
+    bits = torch.ops.bitgnn.unpack(keep_words(2000, 64, 0.4, torch.device("cpu"))[0], 64)
+    correlation = torch.corrcoef(bits.t()) - torch.eye(64)
+    assert correlation.abs().max().item() < 0.12

@@ -1,0 +1,118 @@
+"""Sparse matrices as graphs: torch CSR, CSC and COO, and torch_sparse's SparseTensor, as in PyG."""
+
+import pytest
+import torch
+import torch_geometric.nn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.utils import (
+    to_edge_index,
+    to_torch_coo_tensor,
+    to_torch_csc_tensor,
+    to_torch_csr_tensor,
+)
+
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.nn.adjacency import gcn_adjacency
+
+N, IN, OUT = 30, 40, 12
+needs_torch_sparse = pytest.mark.skipif(not WITH_TORCH_SPARSE, reason="torch_sparse is missing")
+
+
+def _torch_sparse(edges, weight=None, size=(N, N)):
+    return SparseTensor.from_edge_index(edges, weight, size)
+
+
+FORMS = [
+    pytest.param(lambda e, w=None: to_torch_csr_tensor(e, w, size=N), id="csr"),
+    pytest.param(lambda e, w=None: to_torch_csc_tensor(e, w, size=N), id="csc"),
+    pytest.param(lambda e, w=None: to_torch_coo_tensor(e, w, size=N), id="coo"),
+    pytest.param(_torch_sparse, id="SparseTensor", marks=needs_torch_sparse),
+]
+
+
+def _dense(normalized):
+    """The matrix that PyG's normalisation makes of a sparse form, rows being destinations."""
+    matrix = normalized[0] if isinstance(normalized, tuple) else normalized
+    index, weight = to_edge_index(matrix)
+    return torch.zeros(N, N).index_put_((index[0], index[1]), weight, accumulate=True)
+
+
+@pytest.mark.parametrize("improved", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_gcn_normalises_every_form_as_pyg_does(graph, form, weighted, improved):
+    # With loops and, where the form can hold them apart, double edges.
+    edges = torch.unique(graph, dim=1)
+    r = torch.rand(N) + 0.5
+    weight = r[edges[1]] if weighted else None
+    matrix = form(edges.flip(0), weight)
+    if isinstance(matrix, torch.Tensor) and matrix.layout == torch.sparse_csc:
+        with pytest.raises(NotImplementedError):
+            gcn_norm(matrix, None, N)
+        expected = _dense(gcn_norm(matrix.to_sparse_csr(), None, N, improved))
+    else:
+        expected = _dense(gcn_norm(matrix, None, N, improved))
+    found = gcn_adjacency(matrix, N, improved=improved)
+    if found.factorization_error < 1e-5:
+        assert torch.allclose(found.to_dense(), expected, atol=1e-6)
+    else:  # Loops of another weight than their row's are of rank two.
+        assert improved or weighted
+        assert torch.allclose(found.to_dense().sum(), expected.sum(), rtol=0.2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FFF"])
+@pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
+def test_layers_take_every_form(simple, x, layer, precision, form):
+    conv = layer(IN, OUT, precision=precision)
+    matrix = form(simple.flip(0))
+    is_csc = isinstance(matrix, torch.Tensor) and matrix.layout == torch.sparse_csc
+    if precision == "FBF+FFF" and layer is GCNConv and is_csc:
+        with pytest.raises(NotImplementedError, match="CSC"):  # PyG's own gcn_norm says so.
+            conv(x, matrix)
+        return
+    assert torch.allclose(conv(x, matrix), conv(x, simple), atol=1e-5)
+
+
+@needs_torch_sparse
+def test_sage_leaves_the_values_of_a_sparse_tensor_out(simple, x):
+    weight = torch.rand(simple.size(1))
+    matrix = _torch_sparse(simple.flip(0), weight)
+    theirs, ours = torch_geometric.nn.SAGEConv(IN, OUT), SAGEConv(IN, OUT, precision="full")
+    assert torch.allclose(theirs(x, matrix), theirs(x, simple), atol=1e-5)
+    assert torch.allclose(ours(x, matrix), ours(x, simple), atol=1e-5)
+
+
+@needs_torch_sparse
+@pytest.mark.parametrize("precision", ["fp32", "full", "bin"])
+def test_gcn_caches_a_sparse_tensor_where_pyg_does(simple, x, precision):
+    conv = GCNConv(IN, OUT, cached=True, precision=precision)
+    matrix = _torch_sparse(simple.flip(0))
+    expected = conv(x, matrix)
+    assert conv._cached_adj_t is not None
+    assert conv._cached_edge_index is None
+    assert torch.equal(conv(x, _torch_sparse(simple[:, :3].flip(0))), expected)
+    conv.reset_parameters()
+    assert conv._cached_adj_t is None
+
+
+@needs_torch_sparse
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_bipartite_sparse_tensors(bipartite, x, layer):
+    for precision in ("full", "bin", "FBF+FFF"):
+        conv = layer((IN, 7), OUT, precision=precision)
+        pair = (x, torch.randn(9, 7))
+        matrix = SparseTensor.from_edge_index(bipartite, sparse_sizes=(N, 9)).t()
+        assert torch.allclose(conv(pair, matrix), conv(pair, bipartite), atol=1e-5)
+        assert conv((x, None), matrix).shape == (9, OUT)
+
+
+def test_matrices_of_another_size_are_refused(simple, x):
+    matrix = to_torch_csr_tensor(simple.flip(0), size=N + 1)
+    with pytest.raises(ValueError, match="must be 30 x 30 like the nodes, got 31 x 31"):
+        GCNConv(IN, OUT, precision="full")(x, matrix)
+    with pytest.raises(ValueError, match="x holds 30 destinations, the graph or size says 31"):
+        SAGEConv(IN, OUT, precision="full")(x, matrix)
+    with pytest.raises(ValueError, match="edge_weight must be None with a sparse matrix"):
+        GCNConv(IN, OUT, precision="full")(x, to_torch_csr_tensor(simple, size=N), torch.ones(3))
