@@ -256,7 +256,7 @@ def _score(form: Record | None) -> str:
 
 def _cost(form: Record | None) -> str:
     """Training time with all a form needs, over that of full precision."""
-    return "" if form is None else format_ratio(form["cost_ratio"])
+    return "" if form is None else format_ratio(form["seconds_ratio"])
 
 
 def _training_line(record: Record) -> str:

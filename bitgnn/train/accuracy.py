@@ -56,9 +56,11 @@ class Table:
         name: of the record.
         configs: names of the configurations, slowest first.
         seeds: repeats.
-        mean_gap: points that the means over the graphs of the best binary form without
-            aggregation of floats may stay behind full precision; None for no such goal.
-        close_gap: the same for every graph alone.
+        mean_gap: points that the mean over the graphs of the form bin may stay behind full
+            precision; None for no such goal.
+        close_gap: the same for every graph alone, with the best form on bits.
+        cost: times the seconds of full precision that training that form may take, teachers
+            included.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Table:
     seeds: int
     mean_gap: float | None = None
     close_gap: float | None = None
+    cost: float | None = None
 
 
 def accuracy_record(
@@ -122,11 +125,12 @@ def _forms(config: ExperimentConfig, finished: Sequence[Finished]) -> dict[str, 
         }
     for form, entry in forms.items():
         before = _all_needs(config, form)
-        chain = sum(forms[name]["seconds_mean"] for name in (form, *before))
         entry["needs"] = before
-        entry["seconds_with_needs"] = chain
-        if FLOAT_FORM in forms:
-            entry["cost_ratio"] = chain / forms[FLOAT_FORM]["seconds_mean"]
+        for measure in ("seconds", "epochs"):
+            chain = sum(forms[name][f"{measure}_mean"] for name in (form, *before))
+            entry[f"{measure}_with_needs"] = chain
+            if FLOAT_FORM in forms:
+                entry[f"{measure}_ratio"] = chain / forms[FLOAT_FORM][f"{measure}_mean"]
     return forms
 
 
@@ -151,8 +155,12 @@ def _frozen(config: ExperimentConfig, form: str, ours: Sequence[Finished]) -> di
     }
 
 
-def _goal(text: str, value: float, limit: float) -> dict[str, Any]:
-    return {"goal": text, "value": value, "limit": limit, "met": value >= limit}
+def _goal(text: str, value: float, least: float) -> dict[str, Any]:
+    return {"goal": text, "value": value, "limit": least, "met": value >= least}
+
+
+def _cost_goal(text: str, value: float, most: float) -> dict[str, Any]:
+    return {"goal": text, "value": value, "limit": most, "met": value <= most}
 
 
 def _graph_goals(table: Table, name: str, forms: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -170,6 +178,9 @@ def _graph_goals(table: Table, name: str, forms: Mapping[str, Any]) -> list[dict
         best = _best_bits(forms)
         goals.append(_goal(f"{best} (best form on bits): at most {table.close_gap} behind fp32",
                            means[best] - means[FLOAT_FORM], -table.close_gap))  # fmt: skip
+        if table.cost is not None:
+            text = f"{best}: trained in at most {table.cost} times the seconds of fp32"
+            goals.append(_cost_goal(text, forms[best]["seconds_ratio"], table.cost))
     return goals
 
 

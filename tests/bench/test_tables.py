@@ -81,7 +81,7 @@ def accuracies_record(paper):
 
     def form(mean, cost, proof):
         return {
-            "score_mean_percent": mean, "score_std_points": 0.5, "cost_ratio": cost,
+            "score_mean_percent": mean, "score_std_points": 0.5, "seconds_ratio": cost,
             "frozen": proof, "runs": [{}] * 20,
         }  # fmt: skip
 

@@ -74,7 +74,7 @@ def record(folder):
         finished("full", 0, 0.81, 1e-6), finished("full", 1, 0.81, 2e-6),
         finished("bin", 0, 0.80, 0.0), finished("bin", 1, 0.81, mismatch="seed 1 differs"),
     ]  # fmt: skip
-    table = Table("test", ("tiny",), 2, mean_gap=0.4, close_gap=0.5)
+    table = Table("test", ("tiny",), 2, mean_gap=0.4, close_gap=0.5, cost=1.9)
     return accuracy_record(table, [(config, {"nodes": 5}, runs)])
 
 
@@ -84,7 +84,8 @@ def test_record_has_means_spread_cost_and_proof(record, tmp_path):
     assert forms["fp32"]["score_std_points"] == pytest.approx(2**0.5)
     assert forms["bin"]["needs"] == ["fp32", "full"]
     assert forms["bin"]["seconds_with_needs"] == pytest.approx(4.0)
-    assert forms["bin"]["cost_ratio"] == pytest.approx(2.0)
+    assert forms["bin"]["seconds_ratio"] == pytest.approx(2.0)
+    assert forms["bin"]["epochs_ratio"] == pytest.approx(3.0)
     assert forms["fp32"]["frozen"] is None
     assert forms["full"]["frozen"]["equal_on_every_node"] == 2
     assert forms["full"]["frozen"]["largest_logit_difference"] == 2e-6
@@ -102,6 +103,7 @@ def test_goals_are_judged(record):
         "bin: the paper's mean less 0.3": False,
         "bin: at most 0.2 behind fp32": False,
         "bin (best form on bits): at most 0.5 behind fp32": True,
+        "bin: trained in at most 1.9 times the seconds of fp32": False,
     }
     assert [goal["met"] for goal in record["goals"]] == [False]
 
