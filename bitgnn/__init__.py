@@ -8,7 +8,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 
 if TYPE_CHECKING:
     from bitgnn import models, nn
-    from bitgnn.convert import BinarizeConfig, binarize, freeze
+    from bitgnn.convert import BinarizeConfig, binarize, freeze, summary
     from bitgnn.inference import load, save
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ _LAZY = {
     "models": "",
     "nn": "",
     "save": "bitgnn.inference",
+    "summary": "bitgnn.convert",
 }
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "nn",
     "ops",
     "save",
+    "summary",
 ]
 
 

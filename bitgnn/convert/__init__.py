@@ -1,6 +1,7 @@
-"""binarize(): swap a model's layers for binary ones; freeze(): pack a trained binary model."""
+"""binarize(): swap layers for binary ones; freeze(): pack a trained model; summary(): a table."""
 
 from bitgnn.convert.freezing import freeze
+from bitgnn.convert.layer_summary import LayerSummary, Summary, summary
 from bitgnn.convert.swapping import (
     BinarizeConfig,
     BinarizeReport,
@@ -8,4 +9,13 @@ from bitgnn.convert.swapping import (
     report_of,
 )
 
-__all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "freeze", "report_of"]
+__all__ = [
+    "BinarizeConfig",
+    "BinarizeReport",
+    "LayerSummary",
+    "Summary",
+    "binarize",
+    "freeze",
+    "report_of",
+    "summary",
+]

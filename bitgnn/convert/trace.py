@@ -13,7 +13,7 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn.nn import NodeStandardize
 
-__all__ = ["FORWARD_ARGUMENTS", "Traced", "trace_model"]
+__all__ = ["FORWARD_ARGUMENTS", "Traced", "evaluating", "trace_model"]
 
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", "edge_index", "edge_weight")
@@ -110,7 +110,7 @@ def trace_model(model: nn.Module) -> Traced:
         if parameter.default is not inspect.Parameter.empty
     }
     kept = {name: value for name, value in optional.items() if name not in FORWARD_ARGUMENTS}
-    with _evaluating(model):
+    with evaluating(model):
         try:
             graph = _Tracer().trace(root, concrete_args=kept)
         except Exception as first:
@@ -144,7 +144,7 @@ def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Every module in evaluation, then as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

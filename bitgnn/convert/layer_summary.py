@@ -1,0 +1,350 @@
+"""summary(): a table of a model's layers: bits, bytes, share of 1-bit operations, latency."""
+
+from __future__ import annotations
+
+import io
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.convert.lower import lower_trace
+from bitgnn.convert.select import select_steps
+from bitgnn.convert.trace import evaluating, trace_model
+from bitgnn.inference.costs import StepCost, step_cost
+from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.graph import PreparedGraph
+from bitgnn.inference.program import Step
+from bitgnn.inference.rates import Rates, measured_rates, median_seconds
+
+__all__ = ["LayerSummary", "Summary", "summary"]
+
+REPEATS = 15
+TABLE_WIDTH = 140
+FLOAT_BITS = 32
+MICRO = 1e6
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """One layer.
+
+    Attributes:
+        name: module name in the trained model.
+        letters: operator letters; empty for what is no binary layer.
+        activation_bits: of what the dense product reads, as frozen; None without a product.
+        weight_bits: of the weights in the product.
+        aggregation_bits: of what the aggregation reads; None without one.
+        output_bits: of what the layer hands on.
+        float_bytes: the weights in float32.
+        packed_bytes: everything the frozen layer keeps.
+        one_bit_share: part of the operations that are on bits, or None where there are none.
+        measured_seconds: median time of the layer alone in the given model, if inputs were given.
+        theoretical_seconds: time of the frozen layer at the machine's rates, likewise.
+    """
+
+    name: str
+    letters: str
+    activation_bits: int | None
+    weight_bits: int | None
+    aggregation_bits: int | None
+    output_bits: int
+    float_bytes: int
+    packed_bytes: int
+    one_bit_share: float | None
+    measured_seconds: float | None
+    theoretical_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The layers of a model and their sums; prints as a table.
+
+    Attributes:
+        title: class of the model.
+        layers: in the order they run.
+        one_bit_share: part of all operations that are on bits.
+        rates: what theoretical times rest on; None without inputs.
+        notes: what the table cannot say.
+    """
+
+    title: str
+    layers: tuple[LayerSummary, ...]
+    one_bit_share: float | None
+    rates: Rates | None
+    notes: tuple[str, ...]
+
+    @property
+    def float_bytes(self) -> int:
+        """The weights of all layers in float32."""
+        return sum(layer.float_bytes for layer in self.layers)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Everything the frozen model keeps."""
+        return sum(layer.packed_bytes for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; times in seconds."""
+        return {
+            **asdict(self),
+            "layers": [asdict(layer) for layer in self.layers],
+            "float_bytes": self.float_bytes,
+            "packed_bytes": self.packed_bytes,
+        }
+
+    def __rich__(self) -> Table:
+        has_times = self.rates is not None
+        heads = ["layer", "letters", "activation", "weight", "aggregation", "output"]
+        heads += ["float bytes", "packed bytes", "1-bit ops"]
+        heads += ["measured µs", "theoretical µs"] if has_times else []
+        table = Table(title=self.title, caption="\n".join(self._captions()))
+        for number, head in enumerate(heads):
+            table.add_column(head, justify="right" if number > 1 else "left")
+        for layer in self.layers:
+            bits = [
+                "" if value is None else f"{value} bit"
+                for value in (
+                    layer.activation_bits,
+                    layer.weight_bits,
+                    layer.aggregation_bits,
+                    layer.output_bits,
+                )
+            ]
+            sizes = [f"{layer.float_bytes:,}", f"{layer.packed_bytes:,}"]
+            cells = [layer.name, layer.letters, *bits, *sizes, _percent(layer.one_bit_share)]
+            times = [_micro(layer.measured_seconds), _micro(layer.theoretical_seconds)]
+            table.add_row(*cells, *(times if has_times else []))
+        table.add_section()
+        sizes = [f"{self.float_bytes:,}", f"{self.packed_bytes:,}"]
+        cells = ["whole", "", "", "", "", "", *sizes, _percent(self.one_bit_share)]
+        times = [self._sum("measured_seconds"), self._sum("theoretical_seconds")]
+        table.add_row(*cells, *(times if has_times else []))
+        return table
+
+    def _sum(self, name: str) -> str:
+        held = [getattr(layer, name) for layer in self.layers]
+        return _micro(sum(seconds for seconds in held if seconds is not None))
+
+    def _captions(self) -> list[str]:
+        captions = list(self.notes)
+        if self.rates is not None:
+            captions.append(
+                "theoretical: bytes at "
+                f"{self.rates.bytes / 1e9:.3g} GB/s (torch's copy of 32 MiB) or operations at "
+                f"{self.rates.bit_operations / 1e12:.3g} T/s on bits and "
+                f"{self.rates.float_operations / 1e12:.3g} T/s on floats (products of 1024 x 1024 "
+                "matrices), whichever is longer; all measured here"
+            )
+        return captions
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=TABLE_WIDTH, color_system=None)
+        console.print(self)
+        text: str = console.file.getvalue()  # type: ignore[attr-defined]
+        return text
+
+
+@torch.no_grad()
+def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Summary:
+    """What is binary in a model, what it weighs and how fast it is.
+
+    Args:
+        model: a model of supported layers that torch.fx can trace, trained or not, or a frozen
+            one; unchanged.
+        data: a PyG ``Data`` with ``x`` and ``edge_index``, or what the model takes: ``(x,
+            edge_index)`` or ``(x, edge_index, edge_weight)``, or ``x`` alone for a model without
+            a graph. With it every layer is timed; for a frozen model also results of
+            ``pack_features`` and ``prepare_graph``.
+        repeats: timed calls of each layer; the median counts.
+
+    Returns:
+        The summary; ``print`` shows it as a table. Without ``data`` the share of 1-bit operations
+        is that of the dense products alone.
+
+    Raises:
+        TypeError: ``model`` is not a module.
+        ValueError: the model cannot be traced, or ``data`` or ``repeats`` do not fit.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
+    if repeats < 1:
+        raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
+    is_frozen = isinstance(model, FrozenModel)
+    frozen = model if isinstance(model, FrozenModel) else _packed(model)
+    inputs = _inputs(data)
+    costs: dict[str, StepCost] = {}
+    measured: dict[str, float] = {}
+    rates = None
+    if inputs:
+        x, *graph = inputs
+        rates = measured_rates(x.device)
+        prepared = _prepared(frozen, x, graph)
+        graphs = prepared.adjacencies if isinstance(prepared, PreparedGraph) else (prepared,)
+        steps = frozen.steps(x, prepared)
+        for step, call, _ in steps:
+            cost = step_cost(frozen, step, x.shape[0], graphs)
+            costs[step.layer] = costs.get(step.layer, StepCost()) + cost
+            if is_frozen:
+                with torch.inference_mode():
+                    seconds = median_seconds(call, x.device, repeats)
+                measured[step.layer] = measured.get(step.layer, 0.0) + seconds
+        if not is_frozen:
+            measured = _time_modules(model, inputs, [step.layer for step, _, _ in steps], repeats)
+    else:
+        for step in frozen.program.steps:
+            if step.kind.startswith("bmm_") or step.kind == "linear":
+                cost = step_cost(frozen, step, 1, ())
+                costs[step.layer] = costs.get(step.layer, StepCost()) + cost
+    layers = _layers(frozen, costs, measured, rates)
+    whole = sum(costs.values(), StepCost())
+    notes = [] if inputs else ["1-bit ops: of the dense products; give data for the whole"]
+    if not is_frozen:
+        notes.append("bits, packed bytes and theoretical times are those of the frozen form")
+    notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
+    return Summary(type(model).__name__, layers, whole.one_bit_share, rates, tuple(notes))
+
+
+def _packed(model: nn.Module) -> FrozenModel:
+    """The frozen form of a model, which may be a float one."""
+    try:
+        return select_steps(lower_trace(trace_model(model), {}))
+    except ValueError as error:
+        raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
+
+
+def _inputs(data: Any) -> tuple[Any, ...]:
+    """Features and graph from whatever form they are given in."""
+    if data is None:
+        return ()
+    if isinstance(data, Tensor | BitTensor | BitAdjacency):
+        return (data,)
+    if hasattr(data, "x") and hasattr(data, "edge_index"):
+        return (data.x, data.edge_index)
+    if isinstance(data, Sequence) and len(data) in (1, 2, 3):
+        return tuple(data)
+    raise ValueError(
+        "summary: data must be a Data object, (x, edge_index), (x, edge_index, edge_weight) or x, "
+        f"got {type(data).__name__}"
+    )
+
+
+def _prepared(frozen: FrozenModel, x: Any, graph: Sequence[Any]) -> Any:
+    """The graph in the form that steps take."""
+    if not graph:
+        return None
+    edge_index, *weight = graph
+    if isinstance(edge_index, BitAdjacency | PreparedGraph):
+        return edge_index
+    return frozen.prepare_graph(edge_index, x.shape[0], *weight)
+
+
+def _time_modules(
+    model: nn.Module, inputs: tuple[Any, ...], names: Sequence[str], repeats: int
+) -> dict[str, float]:
+    """Median time inside each module in evaluation, by hooks."""
+    found: dict[str, list[float]] = {}
+    modules = {name: module for name, module in model.named_modules() if name in set(names)}
+    starts: dict[str, float] = {}
+    device = inputs[0].device
+
+    def clock() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    def before(name: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            starts[name] = clock()
+
+        return hook
+
+    def after(name: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            found.setdefault(name, []).append(clock() - starts[name])
+
+        return hook
+
+    handles = [m.register_forward_pre_hook(before(n)) for n, m in modules.items()]
+    handles += [m.register_forward_hook(after(n)) for n, m in modules.items()]
+    try:
+        with evaluating(model):
+            for _ in range(repeats + 1):
+                model(*inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: statistics.median(times[1:] or times) for name, times in found.items()}
+
+
+def _layers(
+    frozen: FrozenModel,
+    costs: Mapping[str, StepCost],
+    measured: Mapping[str, float],
+    rates: Rates | None,
+) -> tuple[LayerSummary, ...]:
+    by_layer: dict[str, list[Step]] = {}
+    for step in frozen.program.steps:
+        by_layer.setdefault(step.layer, []).append(step)
+    letters = frozen.report.letters
+    layers = []
+    for name, steps in by_layer.items():
+        cost = costs.get(name, StepCost())
+        layers.append(
+            LayerSummary(
+                name,
+                letters.get(name, ""),
+                *_bits(frozen, steps),
+                sum(_float_bytes(frozen, step) for step in steps),
+                sum(frozen.get_buffer(n).nbytes for step in steps for n in step.tensors.values()),
+                cost.one_bit_share,
+                measured.get(name),
+                None if rates is None or name not in costs else rates.seconds(cost),
+            )
+        )
+    return tuple(layers)
+
+
+def _bits(
+    frozen: FrozenModel, steps: Sequence[Step]
+) -> tuple[int | None, int | None, int | None, int]:
+    """Bits of activation, weight, aggregation and output of a layer as frozen."""
+
+    def width(register: int) -> int:
+        return 1 if frozen.registers[register].form == "bits" else FLOAT_BITS
+
+    products = [step for step in steps if step.kind.startswith("bmm_") or step.kind == "linear"]
+    sums = [step for step in steps if step.kind.startswith("bspmm_")]
+    activation = weight = aggregation = None
+    if products:
+        activation = width(products[0].inputs[0])
+        weight = FLOAT_BITS if products[0].kind == "linear" else 1
+    if sums:
+        aggregation = width(sums[0].inputs[0])
+    return activation, weight, aggregation, width(steps[-1].outputs[0])
+
+
+def _float_bytes(frozen: FrozenModel, step: Step) -> int:
+    """Bytes of a step's weights in float32, as the trained model holds them."""
+    if step.kind.startswith("bmm_") or step.kind == "linear":
+        weights: int = 4 * step.attributes["size"] * step.attributes["out"]
+        names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
+        return weights + sum(frozen.get_buffer(name).nbytes for name in names)
+    if step.kind in ("pack", "pack_scaled", "flip"):
+        return 0
+    return sum(frozen.get_buffer(name).nbytes for name in step.tensors.values())
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _micro(seconds: float | None) -> str:
+    return "" if seconds is None else f"{MICRO * seconds:.1f}"

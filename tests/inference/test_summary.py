@@ -1,0 +1,124 @@
+"""The summary: numbers worked out by hand, times where there are inputs, tables that print."""
+
+import json
+
+import pytest
+import torch
+import torch_geometric.nn
+from torch import nn
+from torch_geometric.data import Data
+
+import bitgnn
+from bitgnn.inference.costs import StepCost
+from bitgnn.inference.rates import Rates
+from bitgnn.models import GCN
+from bitgnn.nn import GCNConv, SAGEConv
+
+N = 50
+EDGES = torch.randint(N, (2, 200), generator=torch.Generator().manual_seed(0))
+X = torch.randn(N, 70, generator=torch.Generator().manual_seed(1))
+
+
+def by_name(found):
+    return {layer.name: layer for layer in found.layers}
+
+
+def test_numbers_of_a_binary_model():
+    model = GCN(70, 40, 5, precision="bin").eval()
+    found = bitgnn.summary(model)
+    first, second = (by_name(found)[name] for name in ("convs.0", "convs.1"))
+    assert first.letters == "FBB+BBB"
+    bits = (first.activation_bits, first.weight_bits, first.aggregation_bits, first.output_bits)
+    assert bits == (1, 1, 1, 1)
+    bits = (second.activation_bits, second.weight_bits, second.aggregation_bits, second.output_bits)
+    assert bits == (1, 1, 32, 32)
+    assert first.float_bytes == 4 * 70 * 40
+    assert first.packed_bytes == 4 * 3 * 40  # biases of 0 need no threshold
+    assert second.float_bytes == 4 * (40 * 5 + 5)
+    assert second.packed_bytes == 4 * (2 * 5 + 5 + 5)
+    assert found.one_bit_share == 1.0
+    assert first.measured_seconds is None
+    assert found.rates is None
+    assert "give data" in str(found)
+
+
+def test_share_counts_aggregations_where_there_is_a_graph():
+    model = GCN(70, 40, 5, precision="bin", input_norm=False).eval()
+    found = bitgnn.summary(model, (X, EDGES), repeats=2)
+    edges = model.convs[0]._bit_adjacency(N, EDGES, None).nnz
+    bits = 2 * N * 70 * 40 + 40 * edges + 2 * N * 40 * 5
+    floats = 5 * edges + N * 70  # the last aggregation, packing
+    assert found.one_bit_share == pytest.approx(bits / (bits + floats))
+
+
+@pytest.mark.parametrize("form", ["tuple", "data", "prepared"])
+def test_times(form):
+    model = GCN(70, 40, 5, precision="full").eval()
+    frozen = bitgnn.freeze(model)
+    given = {
+        "tuple": (X, EDGES),
+        "data": Data(X, EDGES),
+        "prepared": (frozen.pack_features(X), frozen.prepare_graph(EDGES, N)),
+    }[form]
+    for which in (frozen,) if form == "prepared" else (model, frozen):
+        found = bitgnn.summary(which, given, repeats=3)
+        for name in ("convs.0", "convs.1"):
+            layer = by_name(found)[name]
+            assert layer.measured_seconds > 0
+            assert layer.theoretical_seconds > 0
+        assert "measured µs" in str(found)
+        assert "GB/s" in str(found)
+        text = json.dumps(found.to_dict())
+        assert json.loads(text)["layers"][-1]["name"] == "convs.1"
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_float_layers_mixed_models_and_own_code():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = SAGEConv(70, 40, precision="full")
+            self.middle = torch_geometric.nn.GATConv(40, 40)
+            self.second = GCNConv(40, 40, precision="bin")
+            self.last = nn.Linear(40, 5)
+
+        def forward(self, x, edge_index):
+            x = self.middle(self.first(x, edge_index), edge_index)
+            return self.last(self.second(x, edge_index))
+
+    found = bitgnn.summary(Net(), (X, EDGES), repeats=2)
+    layers = by_name(found)
+    assert list(layers) == ["x", "first", "middle", "second", "last"]
+    assert layers["last"].weight_bits == 32
+    assert layers["last"].packed_bytes == layers["last"].float_bytes == 4 * (40 * 5 + 5)
+    assert layers["first"].float_bytes == 4 * (2 * 70 * 40 + 40)
+    assert layers["middle"].measured_seconds > 0
+    assert "middle: full precision, it runs as its own code" in str(found)
+    plain = bitgnn.summary(torch_geometric.nn.models.GCN(70, 40, 2, 5))
+    assert plain.one_bit_share == 0.0
+    assert plain.float_bytes == plain.packed_bytes
+
+
+def test_model_without_graph_and_bad_arguments():
+    model = nn.Sequential(bitgnn.nn.Linear(70, 64, precision="bin"), nn.Linear(64, 3))
+    found = bitgnn.summary(model, X, repeats=2)
+    assert [layer.name for layer in found.layers] == ["input", "0", "1"]
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got str"):
+        bitgnn.summary("model")
+    with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
+        bitgnn.summary(model, repeats=0)
+    with pytest.raises(ValueError, match="data must be a Data object"):
+        bitgnn.summary(model, {"x": X})
+
+    class Branch(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ValueError, match="summary: the forward of Branch cannot be traced"):
+        bitgnn.summary(Branch())
+
+
+def test_theoretical_time_is_the_longer_of_moving_and_computing():
+    rates = Rates(bytes=10.0, bit_operations=100.0, float_operations=1.0)
+    assert rates.seconds(StepCost(bit_operations=100, bytes=100)) == 10.0
+    assert rates.seconds(StepCost(bit_operations=100, float_operations=20, bytes=100)) == 21.0
