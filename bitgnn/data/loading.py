@@ -171,6 +171,8 @@ def _ready(
     val_per_class: int,
 ) -> Data:
     """A copy of ``data`` with everything in the form promised; tensors are shared."""
+    if not (split is None or split == "random" or isinstance(split, int)):
+        raise ValueError(f"split must be a number, 'random' or None, got {split!r}")
     ready = copy.copy(data)
     ready.x, ready.y = _features(data, title), _labels(data, title)
     _check_edges(data, title)

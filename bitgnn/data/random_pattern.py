@@ -115,10 +115,12 @@ def random_pattern(
     indices = (keys % max(num_nodes, 1)).astype(np.int32)
     del keys
     ones = np.ones(len(indices), dtype=np.int8)
-    upper = sp.csr_matrix((ones, indices, rowptr.astype(np.int32)), (num_nodes, num_nodes))
+    upper = sp.csr_matrix((ones, indices, rowptr), (num_nodes, num_nodes))
     full = (upper + upper.T).tocsr()
     full.sort_indices()
-    return torch.from_numpy(full.indptr.astype(np.int64)), torch.from_numpy(full.indices)
+    # scipy chooses wider indices where they are needed for the row pointer.
+    narrow = full.indices.astype(np.int32, copy=False)
+    return torch.from_numpy(full.indptr.astype(np.int64)), torch.from_numpy(narrow)
 
 
 def _distinct_pairs(

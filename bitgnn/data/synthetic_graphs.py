@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,8 @@ def _make(size: GraphSize, degree: DegreeLaw, signal: float, seed: int, title: s
     for name in ("num_nodes", "num_features", "num_classes"):
         if getattr(size, name) < 1:
             raise ValueError(f"synthetic: {name} must be at least 1, got {getattr(size, name)}")
+    if not math.isfinite(signal):
+        raise ValueError(f"synthetic: signal must be finite, got {signal}")
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, size.num_classes, size.num_nodes)
     degrees = expected_degrees(

@@ -73,6 +73,8 @@ def test_heterophilous_splits(tmp_path, check, raw):
     assert torch.equal(last.test_mask, torch.from_numpy(masks[9] == 2))
     with pytest.raises(ValueError, match="split must be 'random' or from 0 to 9, got 10"):
         load("tolokers", tmp_path, split=10)
+    with pytest.raises(ValueError, match="split must be a number, 'random' or None, got 'public'"):
+        load("tolokers", tmp_path, split="public")
     drawn = load("tolokers", tmp_path, split="random", **SMALL)
     assert int(drawn.train_mask.sum()) == raw.classes
 

@@ -134,6 +134,7 @@ def test_features_tell_the_classes_apart():
         ((10, 80, 2, 2), {"homophily": 1.0, "degree": "uniform"}, "could be placed among 10"),
         ((10, 4, 2, 2), {"homophily": 1.5}, r"homophily must be in \[0, 1\], got 1.5"),
         ((10, 4, 2, 2), {"exponent": 1.0}, "exponent must be above 1, got 1.0"),
+        ((10, 4, 2, 2), {"signal": float("nan")}, "signal must be finite, got nan"),
         ((10, 4, 2, 2), {"degree": "star"}, "degree must be 'power_law' or 'uniform'"),
         ((10, 80, 2, 2), {"max_degree": 3}, "max_degree must be at least the mean degree 8.0"),
     ],
