@@ -74,6 +74,9 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's events too.")
     ] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Repeat bit for bit on CUDA too; slower.")
+    ] = False,
 ) -> None:
     """Train the forms of a configuration over its seeds, freeze, check and measure them.
 
@@ -87,7 +90,7 @@ def train(
         experiment = load_config(config)
         if seeds is not None:
             experiment = experiment.model_copy(update={"seeds": seeds})
-        options = RunOptions(device, checkpoint_every, tensorboard)
+        options = RunOptions(device, checkpoint_every, tensorboard, deterministic)
         folder = output or TRAIN_FOLDER / experiment.name
         _run_experiment(experiment, folder, data_root, options, workers)
 
@@ -128,7 +131,7 @@ def _run_experiment(
     options.torch_device()
     store = RunStore(output, experiment)
     graphs = GraphSource(experiment, data_root)
-    data = graphs(0)
+    data = graphs.check()
     console.print(
         f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
         f"{data.x.size(1)} features; {experiment.seeds} seeds"

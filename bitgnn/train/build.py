@@ -60,6 +60,20 @@ class GraphSource:
         self.data_root = data_root
         self._last: tuple[tuple[Split, int], Data] | None = None
 
+    def check(self) -> Data:
+        """Load the graph of the last seed, then that of the first, before any work is done.
+
+        Where the split depends on the seed, there may be fewer splits than seeds.
+
+        Returns:
+            The graph of the first seed.
+
+        Raises:
+            DataError: see :meth:`__call__`.
+        """
+        self(self.config.seeds - 1)
+        return self(0)
+
     def __call__(self, seed: int) -> Data:
         """The graph of the run with this seed.
 

@@ -89,6 +89,9 @@ def _parser(root: Path) -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="*", help="names of configurations to leave it at")
     parser.add_argument("--seeds", type=int, help="repeats (default: the table's)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="repeat bit for bit on CUDA too; slower"
+    )
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument(
         "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
@@ -100,7 +103,7 @@ def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     table = TABLES[parsed.table]
     if parsed.workers < 1 or (parsed.seeds is not None and parsed.seeds < 1):
         raise ValueError("--workers and --seeds must be at least 1")
-    options = RunOptions(parsed.device, parsed.checkpoint_every)
+    options = RunOptions(parsed.device, parsed.checkpoint_every, deterministic=parsed.deterministic)
     options.torch_device()
     names = [name for name in table.configs if not parsed.only or name in parsed.only]
     if not names:

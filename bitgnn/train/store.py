@@ -119,7 +119,7 @@ class RunStore:
         write_atomically(weights, safetensors.torch.save(contiguous))
         text = json.dumps(asdict(run), indent=2) + "\n"
         write_atomically(self._path(run.form, run.seed, "json"), text.encode())
-        self.checkpoint(run.form, run.seed).unlink(missing_ok=True)
+        self.clear_leftovers(run.form, run.seed)
 
     def checkpoint(self, form: str, seed: int) -> Path:
         """File of a run under way."""
@@ -133,8 +133,16 @@ class RunStore:
         """Folder of a run's TensorBoard events."""
         return self.folder / EVENTS_FOLDER / f"{form}-{seed}"
 
-    def clear_leftovers(self, form: str, seed: int) -> None:
-        """Remove half-written files that a kill left behind."""
+    def clear_leftovers(self, form: str, seed: int, under_way: bool = False) -> None:
+        """Remove what a kill left behind: half-written files, and a finished run's checkpoint.
+
+        Args:
+            form: of the run.
+            seed: of the run.
+            under_way: the run goes on, so its checkpoint stays.
+        """
+        if not under_way:
+            self.checkpoint(form, seed).unlink(missing_ok=True)
         for path in self.runs.glob(f".{form}-{seed}[.-]*"):
             path.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from bitgnn.train.store import Run, RunStore
 
 __all__ = ["RunOptions", "train_unit"]
 
+CUBLAS_WORKSPACE = ":4096:8"
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -30,20 +33,27 @@ class RunOptions:
         checkpoint_seconds: least time between two checkpoints of a run, see
             :class:`~bitgnn.train.loop.Keeping`; 0 writes one after every epoch.
         tensorboard: write TensorBoard's events beside the logs.
+        deterministic: have PyTorch choose operators that repeat bit for bit on CUDA too, slower
+            ones; it warns where it has none. On the CPU runs repeat in any case.
     """
 
     device: str = "cpu"
     checkpoint_seconds: float | None = None
     tensorboard: bool = False
+    deterministic: bool = False
 
     def torch_device(self) -> torch.device:
-        """The device.
+        """The device, with PyTorch told about ``deterministic``.
 
         Raises:
             ValueError: ``device`` is none of the three, or CUDA is asked for and not there.
         """
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+        if self.deterministic:
+            # Read when CUDA starts; without it cuBLAS may add in another order each time.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+            torch.use_deterministic_algorithms(True, warn_only=True)
         has_cuda = torch.cuda.is_available()
         if self.device == "cuda" and not has_cuda:
             raise ValueError("device 'cuda': torch finds no CUDA device; use 'cpu' or 'auto'")
@@ -83,6 +93,7 @@ def train_unit(
     recipe = config.forms[form]
     kept = store.load(form, seed)
     if kept is not None:
+        store.clear_leftovers(form, seed)
         on_epochs(recipe.epochs)
         return kept[0]
     device = options.torch_device()
@@ -90,7 +101,7 @@ def train_unit(
     teachers = [_logits(config, name, data, states[name], device) for name in recipe.teaching()]
     seed_everything(seed)
     model = build_model(config, form, data).to(device)
-    store.clear_leftovers(form, seed)
+    store.clear_leftovers(form, seed, under_way=True)
     log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
     try:
         trained = train_model(

@@ -102,7 +102,7 @@ def train_side_by_side(
     """
     for job in jobs:
         # Copies and processed files are made here once, not by all workers at a time.
-        GraphSource(job.config, data_root)(0)
+        GraphSource(job.config, data_root).check()
         RunStore(job.output, job.config)
     waiting = [
         _Unit(number, seed, form)

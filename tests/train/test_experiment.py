@@ -8,11 +8,14 @@ import pytest
 import torch
 from rich.console import Console
 
+from bitgnn.data import DataError
 from bitgnn.inference import load
 from bitgnn.train import (
+    GraphSource,
     MismatchError,
     OutputError,
     RunStore,
+    build,
     deploy,
     evaluate,
     train_all,
@@ -106,6 +109,36 @@ def test_other_configuration_is_noticed(config, graphs, tmp_path):
     RunStore(tmp_path, config.model_copy(update={"seeds": 5}))
     with pytest.raises(OutputError, match="hidden_channels: 8 there, 16 here"):
         RunStore(tmp_path, other)
+
+
+def test_leftovers_of_a_kill_are_removed(config, graphs, tmp_path):
+    config = config.model_copy(update={"seeds": 1})
+    store = RunStore(tmp_path, config)
+    train_all(config, graphs, store, QUIET)
+    left = [store.runs / name for name in ("bin-0.checkpoint", ".bin-0.json.x", ".bin-0-log.csv.y")]
+    other = store.runs / ".bin-01.json.x"
+    for path in (*left, other):
+        path.write_bytes(b"half")
+    train_all(config, graphs, RunStore(tmp_path, config), QUIET)
+    assert not any(path.exists() for path in left)
+    assert other.exists()
+
+
+def test_fewer_splits_than_seeds_is_noticed_first(config, data, monkeypatch):
+    asked = []
+
+    def load(name, *, split, **_):
+        asked.append(split)
+        if split > 3:
+            raise ValueError(f"split must be 'random' or from 0 to 3, got {split}")
+        return data
+
+    monkeypatch.setattr(build, "load", load)
+    dataset = config.dataset.model_copy(update={"split": "seed"})
+    config = config.model_copy(update={"dataset": dataset, "seeds": 5})
+    with pytest.raises(DataError, match=r"dataset: split must be .* got 4"):
+        GraphSource(config).check()
+    assert asked == [4]
 
 
 def test_unwritable_folder_is_noticed_first(config, tmp_path):
