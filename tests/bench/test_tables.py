@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bitgnn.bench.accuracies import accuracies_table
 from bitgnn.bench.cases import Case, run_cases
 from bitgnn.bench.tables import (
     NOT_MEASURED,
     TABLES,
-    accuracies_table,
     cases_table,
     fill,
     operators_table,
