@@ -1,0 +1,116 @@
+"""The runner of PyG's tests: what it reports, what it leaves alone, what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bitgnn.bench import pyg_tests
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "run_pyg_tests.py"
+
+# A stand-in for PyG's tests: passing, failing, skipped and excepted ones.
+GCN = """
+import pytest
+import torch
+from torch_geometric.nn import GCNConv
+
+def test_repr():
+    conv = GCNConv(16, 32)
+    assert str(conv) == 'GCNConv(16, 32)'
+    assert GCNConv.__module__.startswith('bitgnn.')
+    assert conv.precision == PRECISION
+
+def test_wrong():
+    assert GCNConv(2, 2).out_channels == 3
+
+@pytest.mark.skip(reason='not today')
+def test_skipped():
+    pass
+
+def test_gcn_conv_with_decomposed_layers():
+    torch.jit.script(GCNConv(4, 4))
+"""
+OTHER = """
+from torch_geometric.nn import {name}
+
+def test_in_place():
+    assert {name}.__module__.startswith('bitgnn.')
+"""
+
+
+def _source(folder, precision):
+    tests = folder / "pyg" / "test" / "nn" / "conv"
+    tests.mkdir(parents=True)
+    (tests / "test_gcn_conv.py").write_text(GCN.replace("PRECISION", repr(precision)))
+    for name in ("SAGEConv", "GraphConv"):
+        file = f"test_{name.removesuffix('Conv').lower()}_conv.py"
+        (tests / file).write_text(OTHER.format(name=name))
+    package = folder / "pyg" / "torch_geometric"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "raise RuntimeError('never imported')\n__version__ = '9.8'"
+    )
+    return folder / "pyg"
+
+
+def _listing(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bin"])
+def test_outcomes_are_sorted_and_the_source_is_left_alone(tmp_path, precision):
+    source = _source(tmp_path, precision)
+    before = _listing(source)
+    run = pyg_tests.run_tests(source, precision)
+    assert _listing(source) == before
+    excepted = "test_gcn_conv_with_decomposed_layers"
+    assert sorted(run.failed) == ["test_wrong"]
+    assert run.skipped == {"test_skipped": "not today"}
+    if precision == "fp32":
+        assert sorted(run.passed) == [excepted, "test_in_place", "test_in_place", "test_repr"]
+        assert run.excepted == {}
+    else:
+        assert sorted(run.passed) == ["test_in_place", "test_in_place", "test_repr"]
+        assert run.excepted == {excepted: pyg_tests.EXCEPTIONS[excepted]}
+    assert str(run).startswith(f"{precision}: {len(run.passed)} passed, 1 failed")
+
+
+@pytest.mark.slow
+def test_the_script_writes_a_summary_and_keeps_runs_with_other_packages(tmp_path):
+    source = _source(tmp_path, "full")
+    output = tmp_path / "out" / "pyg_tests.json"
+    output.parent.mkdir()
+    foreign = {"precision": "fp32", "torch_sparse": not pyg_tests.Run("full", False).torch_sparse}
+    output.write_text(json.dumps({"runs": [foreign]}))
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--pyg-source", str(source), "--precision", "full"]
+        + ["--output", str(output)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stderr  # test_wrong fails
+    assert "full: 3 passed, 1 failed, 1 excepted, 1 skipped" in done.stdout
+    record = json.loads(output.read_text())
+    assert record["pyg_source"] == "9.8"
+    assert record["exceptions"] == pyg_tests.EXCEPTIONS
+    assert foreign in record["runs"]
+    (ours,) = (run for run in record["runs"] if run != foreign)
+    assert ours["precision"] == "full"
+    assert list(ours["failed"]) == ["test_wrong"]
+
+
+def test_a_folder_that_is_no_source_tree_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        pyg_tests.main(["--pyg-source", str(tmp_path), "--output", str(tmp_path / "x.json")])
+    assert stop.value.code == 2
+    assert "no PyG source tree" in capsys.readouterr().err
+    source = _source(tmp_path, "fp32")
+    (source / "test" / "nn" / "conv" / "test_sage_conv.py").unlink()
+    with pytest.raises(FileNotFoundError, match="PyG's tests are missing: .*test_sage_conv"):
+        pyg_tests.test_files(source)
+    assert not (tmp_path / "x.json").exists()

@@ -1,0 +1,264 @@
+"""Layers inside PyTorch's and PyG's tools: compile, script, fx, to_hetero, loaders, summary."""
+
+import copy
+
+import pytest
+import torch
+import torch_geometric.nn
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
+from torch_geometric.nn import to_hetero
+from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+from bitgnn import BitAdjacency
+from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
+
+N, IN, OUT = 30, 40, 12
+LAYERS = [GCNConv, SAGEConv, GraphConv]
+PRECISIONS = ["fp32", "full", "bin", "FBB+BBB"]
+
+
+def _adjacency(layer, edges, num_nodes=N):
+    normalize = {GCNConv: "sym", SAGEConv: "mean"}.get(layer)
+    return BitAdjacency.from_edge_index(
+        edges, num_nodes, normalize=normalize, add_self_loops=layer is GCNConv
+    )
+
+
+class Network(nn.Module):
+    """Two graph layers and a linear one."""
+
+    def __init__(self, layer, precision, in_channels=IN):
+        super().__init__()
+        self.first = layer(in_channels, 16, precision=precision)
+        self.second = layer(16, 8, precision="fp32" if precision == "fp32" else "BBF+FBF")
+        self.head = Linear(8, 3, precision="fp32" if precision == "fp32" else "full")
+
+    def forward(self, x, edge_index):
+        return self.head(self.second(self.first(x, edge_index), edge_index))
+
+
+@pytest.mark.parametrize("precision", ["full", "FBB+BBB"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_compile_of_inference_is_one_graph(graph, x, layer, precision):
+    torch._dynamo.reset()
+    conv = layer(IN, OUT, precision=precision).eval()
+    adjacency = _adjacency(layer, graph)
+    compiled = torch.compile(conv, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert torch.equal(compiled(x, adjacency), conv(x, adjacency))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_compile_of_training_gives_the_same_gradients(graph, x, layer):
+    torch._dynamo.reset()
+    conv = layer(IN, OUT, precision="bin")
+    compiled = torch.compile(conv, backend="aot_eager")
+    gradients = []
+    for function in (conv, compiled):
+        inputs = x.clone().requires_grad_()
+        function(inputs, graph).square().sum().backward()
+        gradients.append([inputs.grad, *(p.grad for p in conv.parameters())])
+        conv.zero_grad()
+    for eager, other in zip(*gradients, strict=True):
+        assert torch.allclose(eager, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_script_of_a_float_layer_is_pygs(simple, x, layer):
+    conv = layer(IN, OUT)
+    scripted = torch.jit.script(conv)
+    assert torch.allclose(scripted(x, simple), conv(x, simple), atol=1e-6)
+    conv.decomposed_layers = 2
+    assert torch.allclose(torch.jit.script(conv)(x, simple), scripted(x, simple), atol=1e-6)
+
+
+class Renamed(GraphConv):
+    """A user's own class."""
+
+
+def test_script_refuses_what_it_would_change():
+    with pytest.raises(RuntimeError, match="compiles precision 'fp32' alone, got 'full'"):
+        torch.jit.script(SAGEConv(4, 4, precision="full"))
+    with pytest.raises(RuntimeError, match="has no dropout in layers; call eval"):
+        torch.jit.script(SAGEConv(4, 4, dropout=0.5))
+    with pytest.raises(RuntimeError, match="does not compile subclasses"):
+        torch.jit.script(Renamed(4, 4))
+    torch.jit.script(SAGEConv(4, 4, dropout=0.5).eval())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_to_hetero(layer, precision):
+    users, items = torch.randn(9, 7), torch.randn(5, 4)
+    edges = {
+        ("user", "buys", "item"): torch.tensor([[0, 1, 1, 8], [0, 0, 4, 2]]),
+        ("item", "of", "user"): torch.tensor([[0, 3], [2, 2]]),
+        ("user", "knows", "user"): torch.tensor([[0, 5, 6], [1, 1, 0]]),
+    }
+    model = to_hetero(Network(layer, precision, (-1, -1)), (["user", "item"], list(edges)))
+    features = {"user": users, "item": items}
+    out = model(features, edges)
+    assert {name: tuple(scores.shape) for name, scores in out.items()} == {
+        "user": (9, 3),
+        "item": (5, 3),
+    }
+    sum(scores.sum() for scores in out.values()).backward()
+    first = dict(model.named_modules())["first.user__buys__item"]
+    assert isinstance(first, layer)
+    assert first.precision == precision
+    # One edge type by itself is what the layer makes of the pair.
+    expected = first((users, items), edges["user", "buys", "item"])
+    assert expected.shape == (5, 16)
+
+
+def _two_hops():
+    """A graph of 60 nodes and its features."""
+    generator = torch.Generator().manual_seed(6)
+    edges = torch.unique(torch.randint(0, 60, (2, 240), generator=generator), dim=1)
+    return torch.randn(60, IN, generator=generator), edges
+
+
+@pytest.mark.skipif(
+    not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="neither pyg-lib nor torch-sparse is installed"
+)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_neighbor_loader_batches_give_the_whole_graphs_result(layer, precision):
+    x, edges = _two_hops()
+    torch.manual_seed(0)
+    model = Network(layer, precision).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            # Sums of few integers tie at 0, where the order of additions would decide the sign.
+            nn.init.normal_(parameter)
+    whole = model(x, edges)
+    loader = NeighborLoader(Data(x=x, edge_index=edges), num_neighbors=[-1, -1], batch_size=7)
+    for batch in loader:
+        found = model(batch.x, batch.edge_index)[: batch.batch_size]
+        assert torch.allclose(found, whole[batch.n_id[: batch.batch_size]], atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
+def test_hand_made_bipartite_batches_give_the_whole_graphs_result(layer, precision):
+    x, edges = _two_hops()
+    conv = layer(IN, OUT, precision=precision)
+    whole = conv(x, edges)
+    for start in range(0, 60, 25):
+        seeds = torch.arange(start, min(start + 25, 60))
+        kept = edges[:, torch.isin(edges[1], seeds)]
+        rest = torch.unique(kept[0][~torch.isin(kept[0], seeds)])
+        nodes = torch.cat([seeds, rest])
+        place = torch.full((60,), -1).index_put_((nodes,), torch.arange(len(nodes)))
+        sources = x[nodes]
+        out = conv((sources, sources[: len(seeds)]), place[kept])
+        assert torch.allclose(out, whole[seeds], atol=1e-4)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_graph_is_kept_only_where_pyg_keeps_it(graph, x, precision, cached):
+    theirs, ours = (
+        kind(IN, OUT, cached=cached, **options)
+        for kind, options in (
+            (torch_geometric.nn.GCNConv, {}),
+            (GCNConv, {"precision": precision}),
+        )
+    )
+    for conv in (theirs, ours):
+        first = conv(x, graph)
+        second = conv(x, graph[:, :20])
+        assert torch.equal(first, second) == cached
+        assert (conv._cached_edge_index is not None) == cached
+        conv._cached_edge_index = None  # As PyG's users clear it.
+        assert not torch.equal(conv(x, graph[:, :20]), first)
+    raw = GCNConv(IN, OUT, cached=cached, normalize=False, precision=precision)
+    raw(x, graph)
+    assert raw._cached_edge_index is None
+    for layer in (SAGEConv, GraphConv):
+        conv = layer(IN, OUT, precision=precision)
+        assert not torch.equal(conv(x, graph), conv(x, graph[:, :20]))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_deep_copies_are_independent(graph, x, layer):
+    options = {"cached": True} if layer is GCNConv else {}
+    precision = LayerPrecision("FBB", "BBF", hidden_norm="batch", output_norm="batch")
+    conv = layer(IN, OUT, precision=precision, dropout=0.2, **options).eval()
+    expected = conv(x, graph)
+    other = copy.deepcopy(conv)
+    assert other.letters == precision
+    assert torch.equal(other(x, graph), expected)
+    for parameter in other.parameters():
+        nn.init.ones_(parameter)
+    assert torch.equal(conv(x, graph), expected)
+    conv.reset_parameters()
+    conv.load_state_dict(other.state_dict())
+    assert torch.equal(conv(x, graph), other(x, graph))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_other_dtypes(graph, x, layer, precision, dtype):
+    conv = layer(IN, OUT, precision=precision)
+    expected = conv(x.to(dtype).float(), graph)
+    other = copy.deepcopy(conv).to(dtype)
+    out = other(x.to(dtype), graph)
+    assert out.dtype == dtype
+    if precision != "FBB+BBB":
+        tolerance = {torch.float64: 1e-5, torch.float16: 2e-2, torch.bfloat16: 0.15}[dtype]
+        error = (out.float() - expected).abs().mean() / expected.abs().mean()
+        assert error < tolerance
+    out.float().square().sum().backward()
+    for parameter in other.parameters():
+        assert parameter.grad.dtype == dtype
+        assert torch.isfinite(parameter.grad).all()
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_fx_keeps_layers_whole(graph, x, layer):
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, (*LAYERS, Linear)) or super().is_leaf_module(module, name)
+
+    model = Network(layer, "bin")
+    traced = torch.fx.GraphModule(model, Tracer().trace(model))
+    calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    assert calls == ["first", "second", "head"]
+    assert torch.equal(traced(x, graph), model(x, graph))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_summary(graph, x, layer, precision):
+    pytest.importorskip("tabulate", reason="torch_geometric.nn.summary needs tabulate")
+    model = Network(layer, precision)
+    for form in (graph, _adjacency(layer, graph)):
+        table = torch_geometric.nn.summary(model, x, form)
+        assert layer.__name__ in table
+        assert "[30, 40]" in table
+        assert "[30, 3]" in table
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBB", "BFF+FBF", "FBF+FFF"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_cuda_gives_the_values_of_the_cpu(graph, x, layer, precision):
+    conv = layer(IN, OUT, precision=precision)
+    conv(x, graph).square().sum().backward()
+    expected = conv(x, graph)
+    other = copy.deepcopy(conv).cuda()
+    other.zero_grad()
+    out = other(x.cuda(), graph.cuda())
+    assert torch.allclose(out.cpu(), expected, rtol=1e-4, atol=1e-4)
+    out.square().sum().backward()
+    for here, there in zip(conv.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(here.grad, there.grad.cpu(), rtol=1e-3, atol=1e-3)
+    dropping = layer(IN, OUT, precision=precision, dropout=0.4).cuda()
+    dropping(x.cuda(), graph.cuda()).sum().backward()
+    with pytest.raises(ValueError, match="aggregate: adjacency is on cpu, x on cuda"):
+        layer(IN, OUT, precision="full").cuda()(x.cuda(), _adjacency(layer, graph))
