@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -11,12 +14,15 @@ from torch import Tensor
 from bitgnn.inference.program import Runner, Step, StepKind
 from bitgnn.inference.steps.products import (
     PRODUCTS,
+    bind_aggregated_product,
     bind_float_product,
     bind_pattern_product,
-    takes_pattern,
 )
 
 __all__ = ["Executable", "compile_steps"]
+
+MAX_GROUP = 3
+"""Steps that one operator does at most: packing, product and aggregation."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,18 @@ class Executable:
 
 @dataclass(frozen=True)
 class _Unit:
-    """One call before its slots are known."""
+    """One call before its slots are known.
+
+    Attributes:
+        inputs: registers read.
+        outputs: registers written.
+        inner: registers whose values exist during the call only.
+        bind: takes slots by register; returns the call.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    inner: frozenset[int]
     bind: Callable[[Mapping[int, int]], Runner]
 
 
@@ -58,8 +72,8 @@ def compile_steps(
 ) -> Executable:
     """Bind steps so that nothing is looked up while they run.
 
-    A packing step whose bits feed the next step alone becomes one call with it. A value gives its
-    slot back with its last reader, so that it is freed as early as in handwritten code.
+    Packing, product and aggregation become one call where each feeds the next alone. A value gives
+    its slot back with its last reader, so that it is freed as early as in handwritten code.
 
     Args:
         steps: the steps.
@@ -69,7 +83,7 @@ def compile_steps(
         tensors: the buffers by name.
         as_pattern: the first step takes its bits as the pattern of those that are set.
     """
-    units = _units(steps, kinds, tensors, as_pattern)
+    units = _units(steps, output, kinds, tensors, as_pattern)
     last_use = {output: len(units)}
     for place in reversed(range(len(units))):
         for register in units[place].inputs:
@@ -92,7 +106,7 @@ def compile_steps(
                 num_slots += 1
         runners.append(unit.bind(slots))
         held.update(unit.outputs)
-        alive.append(frozenset(held))
+        alive.append(frozenset(held) | unit.inner)
         held -= {register for register in held if last_use.get(register, place) <= place}
         unused = [slots[r] for r in unit.outputs if r not in last_use]
         stale = [slot for slot in ending if slot in available] + unused
@@ -104,75 +118,109 @@ def compile_steps(
 
 def _units(
     steps: Sequence[Step],
+    output: int,
     kinds: Mapping[str, StepKind],
     tensors: Mapping[str, Tensor],
     as_pattern: bool,
 ) -> list[_Unit]:
-    readers: dict[int, int] = {}
-    for step in steps:
-        for register in step.inputs:
-            readers[register] = readers.get(register, 0) + 1
+    """The calls, as many steps in each as one operator can do."""
+    readers = Counter(register for step in steps for register in step.inputs)
+    readers[output] += 1
     units: list[_Unit] = []
     position = 0
+    if as_pattern:
+        units.append(_unit([steps[0]], tensors, _bind_pattern))
+        position = 1
     while position < len(steps):
-        step = steps[position]
-        following = steps[position + 1] if position + 1 < len(steps) else None
-        if position == 0 and as_pattern:
-            assert takes_pattern(step)
-            units.append(_pattern_unit(step, tensors))
-        elif (
-            following is not None
-            and step.kind in ("pack", "pack_scaled")
-            and following.kind in PRODUCTS
-            and set(step.outputs) <= set(following.inputs)
-            and all(readers[register] == 1 for register in step.outputs)
-            and (fused := _fused_unit(step, following, tensors)) is not None
-        ):
-            units.append(fused)
-            position += 1
+        for length in (MAX_GROUP, 2):
+            group = steps[position : position + length]
+            if len(group) == length and _is_private(group, readers):
+                binds = _binder(group, [_own(step, tensors) for step in group])
+                if binds is not None:
+                    units.append(_unit(group, tensors, binds))
+                    break
         else:
-            units.append(_step_unit(step, kinds[step.kind], tensors))
-        position += 1
+            group = steps[position : position + 1]
+            units.append(_unit(group, tensors, partial(_bind_alone, kinds[group[0].kind])))
+        position += len(group)
     return units
+
+
+def _is_private(group: Sequence[Step], readers: Mapping[int, int]) -> bool:
+    """Whether every result inside a group of steps is read by the next step there alone."""
+    return all(
+        set(step.outputs) <= set(following.inputs)
+        and all(readers[register] == 1 for register in step.outputs)
+        for step, following in itertools.pairwise(group)
+    )
+
+
+Own = Sequence[Mapping[str, Tensor]]
+
+
+def _binder(group: Sequence[Step], own: Own) -> Callable[[Sequence[Step], Own], Runner] | None:
+    """How to bind a group of steps as one call; None where no operator does it."""
+    kinds = [step.kind for step in group]
+    packs = kinds[0] in ("pack", "pack_scaled")
+    if len(group) == MAX_GROUP:
+        candidate = _bind_packed_aggregated if packs else None
+    elif packs:
+        candidate = _bind_packed if kinds[1] in PRODUCTS else None
+    else:
+        candidate = _bind_aggregated
+    return None if candidate is None or candidate(group, own) is None else candidate
+
+
+def _bind_packed(group: Sequence[Step], own: Own) -> Any:
+    return bind_float_product(group[0], group[1], own[0], own[1])
+
+
+def _bind_aggregated(group: Sequence[Step], own: Own) -> Any:
+    return bind_aggregated_product(group[0], group[1], own[0], own[1])
+
+
+def _bind_packed_aggregated(group: Sequence[Step], own: Own) -> Any:
+    return bind_aggregated_product(group[1], group[2], own[1], own[2], group[0], own[0])
+
+
+def _bind_alone(kind: StepKind, group: Sequence[Step], own: Own) -> Runner:
+    return kind.bind(group[0], own[0])
+
+
+def _bind_pattern(group: Sequence[Step], own: Own) -> Any:
+    return bind_pattern_product(group[0], own[0])
 
 
 def _own(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensors[buffer] for name, buffer in step.tensors.items()}
 
 
+def _unit(
+    group: Sequence[Step],
+    tensors: Mapping[str, Tensor],
+    bind: Callable[[Sequence[Step], Own], Runner],
+) -> _Unit:
+    """A call that does a group of steps."""
+    own = [_own(step, tensors) for step in group]
+    inner = tuple(register for step in group[:-1] for register in step.outputs)
+    inputs = tuple(r for step in group for r in step.inputs if r not in inner)
+    return _Unit(
+        inputs,
+        group[-1].outputs,
+        # The operators pack row by row; what products hand to aggregations they hold whole.
+        frozenset(() if group[0].kind in ("pack", "pack_scaled") else inner)
+        | frozenset(group[1].outputs if len(group) == MAX_GROUP else ()),
+        lambda slots: bind([_placed(step, slots) for step in group], own),
+    )
+
+
 def _placed(step: Step, slots: Mapping[int, int]) -> Step:
-    """The step with slots in place of registers; -1 where a fused call keeps none."""
+    """The step with slots in place of registers; -1 where a call of several steps keeps none."""
     return replace(
         step,
         inputs=tuple(slots.get(register, -1) for register in step.inputs),
         outputs=tuple(slots.get(register, -1) for register in step.outputs),
     )
-
-
-def _step_unit(step: Step, kind: StepKind, tensors: Mapping[str, Tensor]) -> _Unit:
-    own = _own(step, tensors)
-    return _Unit(step.inputs, step.outputs, lambda slots: kind.bind(_placed(step, slots), own))
-
-
-def _pattern_unit(step: Step, tensors: Mapping[str, Tensor]) -> _Unit:
-    own = _own(step, tensors)
-    return _Unit(
-        step.inputs, step.outputs, lambda slots: bind_pattern_product(_placed(step, slots), own)
-    )
-
-
-def _fused_unit(packing: Step, step: Step, tensors: Mapping[str, Tensor]) -> _Unit | None:
-    pack_own, own = _own(packing, tensors), _own(step, tensors)
-    if bind_float_product(packing, step, pack_own, own) is None:
-        return None
-
-    def bind(slots: Mapping[int, int]) -> Runner:
-        runner = bind_float_product(_placed(packing, slots), _placed(step, slots), pack_own, own)
-        assert runner is not None
-        return runner
-
-    rest = tuple(register for register in step.inputs if register not in packing.outputs)
-    return _Unit((*packing.inputs, *rest), step.outputs, bind)
 
 
 def _clear(slots: Sequence[int]) -> Runner:

@@ -27,7 +27,7 @@ def test_frozen_bin(make_model, graph, features):
     # words 40x3 and 5x2; x_threshold 75, threshold 40, weight_scale 5, bias 5
     assert use.weights == 4 * (40 * 3 + 5 * 2 + 75 + 40 + 5 + 5)
     assert use.features == 4 * 3 * N
-    assert use.activations == 4 * N * max(2 + 2, 2 + 5, 5 + 5)
+    assert use.activations == 4 * N * max(2 + 2, 2 + 5 + 5)
     assert use.peak == use.weights + use.features + use.adjacency + use.activations
 
 

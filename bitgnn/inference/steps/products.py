@@ -13,7 +13,14 @@ from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
 
-__all__ = ["KINDS", "PRODUCTS", "bind_float_product", "bind_pattern_product", "takes_pattern"]
+__all__ = [
+    "KINDS",
+    "PRODUCTS",
+    "bind_aggregated_product",
+    "bind_float_product",
+    "bind_pattern_product",
+    "takes_pattern",
+]
 
 # Bound once: resolving an overload by name costs as much as a small kernel.
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
@@ -21,9 +28,11 @@ _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
 _bmm_fbb = torch.ops.bitgnn.bmm_fbb.default
 _bmm_fbf = torch.ops.bitgnn.bmm_fbf.default
 _bmm_add = torch.ops.bitgnn.bmm_add.default
+_bmm_bspmm = torch.ops.bitgnn.bmm_bspmm.default
 _bspmm_bbb = torch.ops.bitgnn.bspmm_bbb.default
 _pack = torch.ops.bitgnn.pack.default
 
+_AGGREGATIONS = ("bspmm_bbb", "bspmm_bbf", "bspmm_fbb", "bspmm_fbf")
 PRODUCTS = ("bmm_bbb", "bmm_bbf", "bmm_add", "bmm_add_bits")
 
 
@@ -132,6 +141,50 @@ def bind_float_product(
 
         def run(v: list[Any], graphs: Sequence[Any]) -> None:
             v[out] = _bmm_add(v[x], weight, v[addend], size, None, *rest)
+
+    return run
+
+
+def bind_aggregated_product(
+    step: Step,
+    aggregation: Step,
+    tensors: Mapping[str, Tensor],
+    last_tensors: Mapping[str, Tensor],
+    packing: Step | None = None,
+    pack_tensors: Mapping[str, Tensor] | None = None,
+) -> Runner | None:
+    """One call for a product and the aggregation of its result; None where no operator does both.
+
+    Args:
+        step: the product.
+        aggregation: the only reader of its result.
+        tensors: tensors of the product.
+        last_tensors: tensors of the aggregation.
+        packing: the packing step in front of the product, where it is part of the call.
+        pack_tensors: its tensors.
+    """
+    bits = step.kind == "bmm_bbb"
+    fits = tensors.keys() == {"weight"} if bits else "bias" not in tensors
+    if step.kind not in ("bmm_bbb", "bmm_bbf") or aggregation.kind not in _AGGREGATIONS or not fits:
+        return None
+    first = step if packing is None else packing
+    x, (out,), graph = first.inputs[0], aggregation.outputs, aggregation.graph
+    assert graph is not None, "Program.check requires it"
+    weight, size, w_scale = tensors["weight"], step.attributes["size"], tensors.get("weight_scale")
+    given = pack_tensors or {}
+    scale = step.inputs[1] if step.attributes["scaled"] and packing is None else None
+    measured = step.attributes["scaled"] and packing is not None
+    packed = (given.get("threshold"), given.get("gain"), measured)
+    bias, threshold = last_tensors.get("bias"), last_tensors.get("threshold")
+    last = (bias, threshold, bits, aggregation.kind.endswith("b"))
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        a = graphs[graph]
+        x_scale = None if scale is None else v[scale]
+        col = None if bits else a.col
+        v[out] = _bmm_bspmm(
+            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, col, *last
+        )
 
     return run
 
