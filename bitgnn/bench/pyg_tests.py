@@ -92,7 +92,7 @@ def pytest_configure(config: Any) -> None:
         setattr(torch_geometric.nn, name, layer)
 
 
-def test_files(source: Path) -> list[Path]:
+def source_files(source: Path) -> list[Path]:
     """The test files of the three layers in a PyG source tree.
 
     Raises:
@@ -120,7 +120,7 @@ def run_tests(source: Path, precision: str, full: bool = False) -> Run:
         FileNotFoundError: The tests are not there.
         RuntimeError: pytest did not get as far as a report.
     """
-    files = test_files(source.resolve())
+    files = source_files(source.resolve())
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -197,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if find_spec("pytest") is None:
         parser.error("pytest is not installed: pip install 'bitgnn[test]'")
     try:
-        test_files(arguments.pyg_source)
+        source_files(arguments.pyg_source)
     except FileNotFoundError as error:
         parser.error(f"--pyg-source: {error}")
     todo = [(precision, False) for precision in arguments.precision]

@@ -62,7 +62,7 @@ class BinaryLayer(BinaryProduct):
                 "aggregates floats: 32 bits for each feature of each edge, the speed and memory "
                 "of full precision",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
     @classmethod

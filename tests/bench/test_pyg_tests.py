@@ -50,9 +50,8 @@ def _source(folder, precision):
         (tests / file).write_text(OTHER.format(name=name))
     package = folder / "pyg" / "torch_geometric"
     package.mkdir()
-    (package / "__init__.py").write_text(
-        "raise RuntimeError('never imported')\n__version__ = '9.8'"
-    )
+    content = "raise RuntimeError('never imported')\n__version__ = '9.8'"
+    (package / "__init__.py").write_text(content)
     return folder / "pyg"
 
 
@@ -87,8 +86,10 @@ def test_the_script_writes_a_summary_and_keeps_runs_with_other_packages(tmp_path
     foreign = {"precision": "fp32", "torch_sparse": not pyg_tests.Run("full", False).torch_sparse}
     output.write_text(json.dumps({"runs": [foreign]}))
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--pyg-source", str(source), "--precision", "full"]
-        + ["--output", str(output)],
+        [
+            *(sys.executable, str(SCRIPT), "--pyg-source", str(source)),
+            *("--precision", "full", "--output", str(output)),
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -111,6 +112,6 @@ def test_a_folder_that_is_no_source_tree_is_refused(tmp_path, capsys):
     assert "no PyG source tree" in capsys.readouterr().err
     source = _source(tmp_path, "fp32")
     (source / "test" / "nn" / "conv" / "test_sage_conv.py").unlink()
-    with pytest.raises(FileNotFoundError, match="PyG's tests are missing: .*test_sage_conv"):
-        pyg_tests.test_files(source)
+    with pytest.raises(FileNotFoundError, match=r"PyG's tests are missing: .*test_sage_conv"):
+        pyg_tests.source_files(source)
     assert not (tmp_path / "x.json").exists()

@@ -1,0 +1,42 @@
+"""The benchmark of training steps: every layer and form is there, right, and against PyG's."""
+
+import json
+
+import pytest
+
+from bitgnn.bench import layers
+from bitgnn.bench.gcn import synthetic_task
+
+
+def test_cases_cover_every_layer_and_are_right():
+    found = list(layers.cases([synthetic_task(nodes=40, edges=90, features=33)]))
+    assert len(found) == 3 * 2 * 2 * 2
+    assert len({(case.group, case.name) for case in found}) == len(found)
+    for case in found:
+        assert case.check()
+        assert {"PyG edge_index", "PyG torch CSR"} <= set(case.baselines)
+        assert case.target is None  # The goal is for the real graph.
+
+
+def test_a_wrong_layer_is_noticed():
+    task = synthetic_task(nodes=40, edges=90, features=33)
+    case = next(iter(layers.cases([task])))
+    layer = case.ours.args[0]
+    layer.letters = layers.bitgnn.nn.LayerPrecision.parse("FFF+FBF")
+    assert not case.check()
+
+
+@pytest.mark.slow
+def test_quick_run_writes_a_record(tmp_path, capsys):
+    output = tmp_path / "out" / "layers.json"
+    arguments = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
+    assert layers.layers_main(arguments) == 0
+    record = json.loads(output.read_text())
+    assert record["benchmark"] == "layers"
+    assert record["settings"] == {"threads": 1, "repeats": 7, "quick": True}
+    assert len(record["results"]) == 24
+    for result in record["results"]:
+        assert result["target"] is None
+        assert len(result["ours"]["seconds"]) == 7
+    table = capsys.readouterr().out
+    assert "GraphConv" in table
