@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,8 +112,10 @@ class NodeTask:
         edge_index = data.edge_index.to(device)
         graph = edge_index
         if sparse:
-            # Rows are destinations.
-            graph = to_torch_csr_tensor(edge_index.flip(0), size=(x.size(0), x.size(0)))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
+                # Rows are destinations.
+                graph = to_torch_csr_tensor(edge_index.flip(0), size=(x.size(0), x.size(0)))
         return cls(x.to(device), edge_index, y, train, val, score, graph)
 
     @property
