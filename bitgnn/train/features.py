@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -34,12 +35,13 @@ def thermometer(x: Tensor, levels: int) -> Tensor:
     Returns:
         ``[N, K]`` zeros and ones of the dtype of ``x``, ``K <= F * levels``.
     """
-    places = torch.arange(1, levels + 1, dtype=x.dtype, device=x.device) / (levels + 1)
-    # Column by column: quantile() limits the number of elements.
-    cuts = torch.stack([torch.quantile(column, places) for column in x.t()])
+    places = np.arange(1, levels + 1) / (levels + 1)
+    # NumPy selects the quantiles; torch.quantile sorts, which takes four times as long.
+    columns = x.t().contiguous().cpu().numpy()
+    cuts = torch.from_numpy(np.quantile(columns, places, axis=1)).t().to(x)
     bits = (x.unsqueeze(2) > cuts).flatten(1)
-    differs = bits.any(dim=0) & ~bits.all(dim=0)
-    return bits[:, differs].to(x.dtype)
+    ones = bits.sum(dim=0)
+    return bits[:, (ones > 0) & (ones < len(bits))].to(x.dtype)
 
 
 def model_input(recipe: Recipe, x: Tensor) -> Tensor:
