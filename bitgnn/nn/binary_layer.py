@@ -130,17 +130,28 @@ class BinaryLayer(BinaryProduct):
                 f"{self.precision!r}, got {type(graph).__name__}"
             )
 
-    def _warn_of_factors(self, adjacency: BitAdjacency) -> None:
-        """Say once when the edge weights of a graph are not what the factors make of them."""
+    def _warn_of_factors(self, adjacency: BitAdjacency, edge_weight: Tensor | None) -> None:
+        """Say once where factors do not do with edge weights what PyG does."""
         error = adjacency.factorization_error
-        if error > FACTORIZATION_WARNING and not self.__dict__.get("_warned_of_factors"):
-            self.__dict__["_warned_of_factors"] = True
+        if error > FACTORIZATION_WARNING:
+            self._warn_once(
+                "the edge weights are not of rank one; their row means serve instead "
+                f"(relative error {error:.2g})"
+            )
+        if edge_weight is not None and edge_weight.requires_grad and torch.is_grad_enabled():
+            self._warn_once("no gradient reaches edge_weight")
+
+    def _warn_once(self, problem: str) -> None:
+        """Warn of one kind of problem, once a layer."""
+        kind = problem.partition(" (")[0]
+        warned: set[str] = self.__dict__.setdefault("_warned", set())
+        if kind not in warned:
+            warned.add(kind)
             warnings.warn(
-                f"{type(self).__name__}: the edge weights are not of rank one; their row means "
-                f"serve instead (relative error {error:.2g}). Letters with a float adjacency, "
-                "such as 'FBF+FFF', use them exactly",
+                f"{type(self).__name__}: {problem}. Letters with a float adjacency, such as "
+                "'FBF+FFF', use the weights exactly and train them",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     @property

@@ -120,7 +120,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             graph, weight = self._float_graph(z, edge_index, edge_weight)
         else:
             adjacency = self._bit_adjacency(z.size(self.node_dim), edge_index, edge_weight)
-            self._warn_of_factors(adjacency)
+            self._warn_of_factors(adjacency, edge_weight)
             if not self._shows_messages:
                 return self._output(self._aggregate_pattern(z, adjacency, self.bias))
             graph = edge_index

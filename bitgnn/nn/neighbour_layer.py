@@ -108,7 +108,7 @@ class NeighbourLayer(BinaryLayer):
                 f"{type(self).__name__}: the adjacency must be {sizes[0]} x {sizes[1]} like the "
                 f"nodes, got {adjacency.shape[0]} x {adjacency.shape[1]}"
             )
-        self._warn_of_factors(adjacency)
+        self._warn_of_factors(adjacency, edge_weight)
         if not self._shows_messages:
             return self._aggregate_pattern(z, adjacency, bias)
         factors = None if edge_weight is None else self._edge_factors(graph, adjacency).to(z.dtype)

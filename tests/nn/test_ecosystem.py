@@ -51,6 +51,15 @@ def test_compile_of_inference_is_one_graph(graph, x, layer, precision):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
+def test_export_of_inference(graph, x, layer):
+    conv = layer(IN, OUT, precision="FBB+BBB").eval()
+    adjacency = _adjacency(layer, graph)
+    with torch.no_grad():
+        program = torch.export.export(conv, (x, adjacency))
+        assert torch.equal(program.module()(x, adjacency), conv(x, adjacency))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
 def test_compile_of_training_gives_the_same_gradients(graph, x, layer):
     torch._dynamo.reset()
     conv = layer(IN, OUT, precision="bin")

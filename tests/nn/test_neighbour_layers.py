@@ -168,6 +168,8 @@ def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
         out = exact(x, simple, weight)
     _agree(out, _expected(exact, _matrix(simple, N, N, exact, weight), x, x), exact)
     weight.requires_grad_()
+    with pytest.warns(UserWarning, match="no gradient reaches edge_weight"):
+        conv(x, simple, weight)
     exact(x, simple, weight).sum().backward()
     assert weight.grad.abs().sum() > 0
 
