@@ -29,6 +29,10 @@ class GraphSAGE(NodeModel):
     * letters, or one entry a layer: see :func:`~bitgnn.models.precisions.layer_precisions`; a
       layer that returns floats is followed by ReLU and dropout, one that returns bits is not.
 
+    Features that are mostly 0, such as bags of words, give all nodes nearly the same signs, and the
+    mean of a node's hidden units tells them apart no better: there training may stand still
+    without ``output_norm="batch"``, which takes off each unit's mean over the nodes instead.
+
     It runs on whole graphs and on the subgraphs of a sampler such as PyG's ``NeighborLoader``
     alike: the same ``edge_index`` serves every layer, and the rows of interest are the caller's.
 

@@ -10,6 +10,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 from torch_geometric.utils import k_hop_subgraph
 
+from bitgnn import freeze
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn import LayerPrecision
 
@@ -176,6 +177,20 @@ def test_neighbour_loader(build, x, edges, precision):
     model = build(precision).eval()
     for batch in NeighborLoader(data, num_neighbors=[2, 2], batch_size=7):
         assert model(batch.x, batch.edge_index).shape == (batch.num_nodes, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"hidden_norm": "batch", "output_norm": "batch"}])
+@pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBF, BBF+FBF"])
+def test_the_frozen_form_gives_the_same_scores(build, x, edges, precision, options):
+    model = build(precision, **options)
+    for _ in range(3):  # statistics of the norms
+        model(x, edges)
+    model.eval()
+    frozen = freeze(model)
+    scores = frozen(frozen.pack_features(x), frozen.prepare_graph(edges, len(x)))
+    expected = model(x, edges)
+    assert torch.equal(scores.argmax(-1), expected.argmax(-1))
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_ready_adjacency(build, x, edges):
