@@ -1,12 +1,12 @@
-"""Markdown of the accuracy records that ``scripts/reproduce_table3.py`` writes."""
+"""Markdown of what ``scripts/reproduce_table3.py`` and ``scripts/bench_training.py`` record."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bitgnn.bench.report import format_ratio, markdown_table
+from bitgnn.bench.report import environment_line, format_ratio, format_seconds, markdown_table
 
-__all__ = ["accuracies_table"]
+__all__ = ["accuracies_table", "training_cost_table"]
 
 Record = dict[str, Any]
 
@@ -27,13 +27,12 @@ def accuracies_table(record: Record) -> str:
                 str(len(next(iter(found.values()))["runs"])),
                 *(_score(found.get(form)) for form in forms),
                 "" if paper is None else " / ".join(f"{value:.1f}" for value in paper.values()),
-                *(_cost(found.get(form)) for form in forms[1:]),
                 f"{equal} of {sum(one['checked'] for one in frozen)}",
             ]
         )
     header = [
         "graph", "seeds", *(f"{form}, %" for form in forms), "paper: fp32 / full / bin",
-        *(f"cost of {form}" for form in forms[1:]), "frozen equals trained",
+        "frozen equals trained",
     ]  # fmt: skip
     if not any(entry["paper"] for entry in graphs.values()):
         place = header.index("paper: fp32 / full / bin")
@@ -55,9 +54,30 @@ def _score(form: Record | None) -> str:
     return f"{form['score_mean_percent']:.1f} ± {form['score_std_points']:.1f}"
 
 
-def _cost(form: Record | None) -> str:
-    """Training time with all a form needs, over that of full precision."""
-    return "" if form is None else format_ratio(form["seconds_ratio"])
+def training_cost_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_training.py``: one row a graph and form."""
+    rows = [
+        [
+            f"{title} {form}",
+            format_seconds(entry["seconds_per_epoch"]),
+            str(entry["epochs"]),
+            ", ".join(entry["needs"]),
+            format_ratio(entry["cost_ratio"]),
+            _verdict(graph["goals"], form),
+        ]
+        for title, graph in record["graphs"].items()
+        for form, entry in graph["forms"].items()
+    ]
+    header = ["form", "epoch", "epochs", "needs first", "whole training", "goal"]
+    return f"{environment_line(record)}\n\n{markdown_table(header, rows)}"
+
+
+def _verdict(goals: list[Record], form: str) -> str:
+    """The goal of a form and whether it is met."""
+    for goal in goals:
+        if goal["goal"].startswith(f"{form}:"):
+            return f"≤ {goal['limit']:g}×: {'met' if goal['met'] else 'MISSED'}"
+    return ""
 
 
 def _training_line(record: Record) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitgnn.bench.accuracies import accuracies_table
+from bitgnn.bench.accuracies import accuracies_table, training_cost_table
 from bitgnn.bench.report import (
     environment_line,
     format_bytes,
@@ -193,24 +193,6 @@ def _rates_line(per_second: Record) -> str:
     return f"Peak rates on {counts} threads: {'; '.join(found)}."
 
 
-def accuracy_table(records: Sequence[Record]) -> str:
-    """Markdown of records of ``bitgnn train``: test accuracy of each form, mean ± std."""
-    rows = []
-    for record in records:
-        forms = record["forms"]
-        rows.append(
-            [record["graph"]["name"], str(record["config"]["seeds"])]
-            + [
-                f"{forms[form]['accuracy_mean_percent']:.1f} ± "
-                f"{forms[form]['accuracy_std_points']:.1f}"
-                for form in ("fp32", "full", "bin")
-            ]
-        )
-    return markdown_table(
-        ["graph", "seeds", "PyG fp32, %", "bitgnn full, %", "bitgnn bin, %"], rows
-    )
-
-
 def _skipped(record: Record) -> str:
     lines = [f"- not measured: {s['name']}: {s['reason']}\n" for s in record["skipped"]]
     return "\n" + "".join(lines) if lines else ""
@@ -224,8 +206,9 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
     "conversion": ("conversion.json", lambda records: cases_table(records[0], "step")),
-    "accuracy": ("accuracy_gcn_*.json", accuracy_table),
+    "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
+    "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),
 }
 
 

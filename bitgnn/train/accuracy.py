@@ -59,8 +59,6 @@ class Table:
         mean_gap: points that the mean over the graphs of the form bin may stay behind full
             precision; None for no such goal.
         close_gap: the same for every graph alone, with the best form on bits.
-        cost: times the seconds of full precision that training that form may take, teachers
-            included.
     """
 
     name: str
@@ -68,7 +66,6 @@ class Table:
     seeds: int
     mean_gap: float | None = None
     close_gap: float | None = None
-    cost: float | None = None
 
 
 def accuracy_record(
@@ -97,7 +94,7 @@ def accuracy_record(
         "benchmark": f"accuracy {table.name}",
         "environment": environment(),
         "note": "scores in per cent, mean and sample standard deviation over seeds; seconds are "
-        "those of runs side by side on one machine and compare with one another only",
+        "those of runs side by side that share one device: training_cost.json measures the cost",
         "graphs": graphs,
         "goals": _table_goals(table, graphs),
     }
@@ -124,7 +121,7 @@ def _forms(config: ExperimentConfig, finished: Sequence[Finished]) -> dict[str, 
             "runs": [asdict(one.run) for one in ours],
         }
     for form, entry in forms.items():
-        before = _all_needs(config, form)
+        before = config.all_needs(form)
         entry["needs"] = before
         for measure in ("seconds", "epochs"):
             chain = sum(forms[name][f"{measure}_mean"] for name in (form, *before))
@@ -132,14 +129,6 @@ def _forms(config: ExperimentConfig, finished: Sequence[Finished]) -> dict[str, 
             if FLOAT_FORM in forms:
                 entry[f"{measure}_ratio"] = chain / forms[FLOAT_FORM][f"{measure}_mean"]
     return forms
-
-
-def _all_needs(config: ExperimentConfig, form: str) -> list[str]:
-    """Forms that training ``form`` needs, and what those need, each once."""
-    found: dict[str, None] = {}
-    for name in config.forms[form].needs():
-        found.update(dict.fromkeys([name, *_all_needs(config, name)]))
-    return list(found)
 
 
 def _frozen(config: ExperimentConfig, form: str, ours: Sequence[Finished]) -> dict[str, Any] | None:
@@ -159,10 +148,6 @@ def _goal(text: str, value: float, least: float) -> dict[str, Any]:
     return {"goal": text, "value": value, "limit": least, "met": value >= least}
 
 
-def _cost_goal(text: str, value: float, most: float) -> dict[str, Any]:
-    return {"goal": text, "value": value, "limit": most, "met": value <= most}
-
-
 def _graph_goals(table: Table, name: str, forms: Mapping[str, Any]) -> list[dict[str, Any]]:
     means = {form: entry["score_mean_percent"] for form, entry in forms.items()}
     goals = []
@@ -178,9 +163,6 @@ def _graph_goals(table: Table, name: str, forms: Mapping[str, Any]) -> list[dict
         best = _best_bits(forms)
         goals.append(_goal(f"{best} (best form on bits): at most {table.close_gap} behind fp32",
                            means[best] - means[FLOAT_FORM], -table.close_gap))  # fmt: skip
-        if table.cost is not None:
-            text = f"{best}: trained in at most {table.cost} times the seconds of fp32"
-            goals.append(_cost_goal(text, forms[best]["seconds_ratio"], table.cost))
     return goals
 
 

@@ -146,6 +146,13 @@ class ExperimentConfig(Strict):
         layers = layer_precisions(self.precision(form), self.num_layers, gives_scores=False)
         return not all(layer.is_float for layer in layers)
 
+    def all_needs(self, form: str) -> list[str]:
+        """Forms that training ``form`` needs, and what those need, each once."""
+        found: dict[str, None] = {}
+        for name in self.forms[form].needs():
+            found.update(dict.fromkeys([name, *self.all_needs(name)]))
+        return list(found)
+
     def ordered_forms(self) -> list[tuple[str, Recipe]]:
         """Forms in training order."""
         return list(self.forms.items())

@@ -21,7 +21,7 @@ from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks, Recipe
 from bitgnn.train.session import COLUMNS, Session
 from bitgnn.train.task import NodeTask
 
-__all__ = ["Keeping", "TrainedModel", "TrainingError", "train_model"]
+__all__ = ["Keeping", "TrainedModel", "TrainingError", "train_epoch", "train_model"]
 
 # Asking a GPU for a value waits for all that was queued, so it is asked every so many epochs.
 DEVICE_EPOCHS_PER_CHECK = 25
@@ -139,7 +139,7 @@ def _run(
     last = begin = time.perf_counter()
     pause = 0.0 if keeping is None or keeping.seconds is None else keeping.seconds
     while session.epoch < session.recipe.epochs and not _is_stopped(session, check):
-        _epoch(session, task, batches, teacher)
+        train_epoch(session, task, batches, teacher)
         now = time.perf_counter()
         session.history[session.epoch, COLUMNS.index("seconds")] = now - begin
         begin = now
@@ -179,13 +179,20 @@ def _is_stopped(session: Session, check: int) -> bool:
     return stop is not None and session.epoch > stop
 
 
-def _epoch(
+def train_epoch(
     session: Session,
     task: NodeTask,
     batches: Callable[[], Iterator[Batch]],
     teacher: Tensor | None,
 ) -> None:
-    """Train and validate once; the results go to the history, still on the device."""
+    """Train and validate once; the results go to the history, still on the device.
+
+    Args:
+        session: the training; its ``epoch`` is not advanced.
+        task: the graph.
+        batches: starts an epoch's batches.
+        teacher: ``[N, C]`` logarithms of the teachers' probabilities, or None.
+    """
     model, recipe, optimizer = session.model, session.recipe, session.optimizer
     rate = learning_rate(recipe, session.epoch)
     for group in optimizer.param_groups:

@@ -27,7 +27,7 @@ from bitgnn.train.workers import Finished, Job, WorkerError, train_side_by_side
 __all__ = ["TABLES", "main"]
 
 TABLES = {
-    "3": Table("table3", ("gcn_pubmed", "gcn_citeseer", "gcn_cora"), 20, close_gap=0.5, cost=2.0),
+    "3": Table("table3", ("gcn_pubmed", "gcn_citeseer", "gcn_cora"), 20, close_gap=0.5),
     "second": Table(
         "second",
         ("gcn_flickr_synthetic", "gcn_tolokers", "gcn_cs", "gcn_photo", "gcn_cora_ml"),
