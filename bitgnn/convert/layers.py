@@ -211,6 +211,7 @@ def lower_graph_layer(
         normalize=bool(layer.normalize) if is_gcn else False,
         flow=layer.flow,
         weighted=weighted,
+        reads_values=not isinstance(layer, torch_geometric.nn.SAGEConv),
         exact=letters.bspmm[1] == "F",
     )
     if letters.is_float:

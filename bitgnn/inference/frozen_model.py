@@ -219,8 +219,8 @@ class FrozenModel(nn.Module):
         holds = "pattern" if isinstance(adjacency, BitAdjacency) else "values"
         if self._needs_edges or [spec.holds for spec in self.graphs] != [holds]:
             raise ValueError(
-                "FrozenModel: the layers of this model need more than one "
-                f"{type(adjacency).__name__}; use prepare_graph(edge_index, num_nodes)"
+                f"FrozenModel: adjacency must come from prepare_graph, a "
+                f"{type(adjacency).__name__} is not all that the layers of this model need"
             )
         return (adjacency,)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from bitgnn.bits import BitAdjacency
@@ -79,6 +80,7 @@ class GraphSpec:
         normalize: for ``"gcn"``: whether to normalise.
         flow: PyG's direction of messages.
         weighted: whether the layer is given edge weights.
+        reads_values: whether the values of a ``SparseTensor`` count; SAGEConv leaves them out.
         exact: float weights (adjacency letter F) instead of a pattern with factors.
     """
 
@@ -89,6 +91,7 @@ class GraphSpec:
     normalize: bool = True
     flow: str = "source_to_target"
     weighted: bool = True
+    reads_values: bool = True
     exact: bool = False
 
     @property
@@ -107,7 +110,7 @@ class GraphSpec:
         if not isinstance(description, Mapping) or sorted(description) != sorted(names):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
-        flags = (spec.add_self_loops, spec.improved, spec.normalize, spec.weighted, spec.exact)
+        flags = (getattr(spec, field.name) for field in fields(cls) if field.type == "bool")
         if (
             spec.kind not in KINDS
             or spec.reduction not in REDUCTIONS
@@ -124,6 +127,8 @@ class GraphSpec:
             ValueError: the graph does not fit ``num_nodes``.
         """
         weight = edge_weight if self.weighted else None
+        if not self.reads_values and isinstance(edge_index, SparseTensor):
+            edge_index = edge_index.set_value(None, layout=None)
         if self.exact:
             return self._build_exact(edge_index, num_nodes, weight)
         if self.kind == "gcn":

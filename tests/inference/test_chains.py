@@ -8,8 +8,9 @@ import torch_geometric.nn
 from torch import nn
 from torch.nn import functional
 
-from bitgnn import BitTensor
-from bitgnn.convert import freeze
+from bitgnn import BitTensor, models
+from bitgnn.convert import BinarizeConfig, binarize, freeze
+from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
 
 N, FEATURES, HIDDEN, CLASSES = 90, 37, 41, 4
@@ -194,8 +195,6 @@ def test_random_mixtures(seed, x, edges):
 @pytest.mark.parametrize("jk", [None, "cat", "max", "last"])
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
 def test_models_of_pyg(name, jk, x, edges):
-    from bitgnn.convert import BinarizeConfig, binarize
-
     torch.manual_seed(0)
     model = getattr(torch_geometric.nn.models, name)(
         FEATURES, HIDDEN, 3, CLASSES, dropout=0.2, act="hardtanh", norm="batch_norm", jk=jk
@@ -203,6 +202,65 @@ def test_models_of_pyg(name, jk, x, edges):
     binary = shake(binarize(model, BinarizeConfig("bin")), x, edges)
     frozen = assert_frozen_equals(binary, x, edges)
     assert frozen.letters[0] == "FBB+BBF"  # a batch norm stands behind it
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (models.GCN, {}),
+        (models.GCN, {"num_layers": 3, "output_norm": "batch", "hidden_norm": "batch"}),
+        (models.GCN, {"inductive": True}),
+        (models.GraphSAGE, {}),
+        (models.GraphSAGE, {"num_layers": 3, "output_norm": "batch"}),
+        (models.GraphSAINT, {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_models_of_the_package(kind, options, precision, x, edges, tmp_path):
+    torch.manual_seed(0)
+    model = kind(FEATURES, HIDDEN, CLASSES, precision=precision, dropout=0.3, **options)
+    frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
+    copy = load(save(frozen, tmp_path))
+    assert torch.equal(copy(x, edges), frozen(x, edges))
+
+
+@pytest.mark.parametrize("kind", CONVS)
+@pytest.mark.parametrize("letters", ["FBF+FBF", "FBB+BBB", "FBF+FFF"])
+def test_sparse_graphs(kind, letters, x):
+    """A transposed adjacency as torch CSR, with weights and without."""
+    torch.manual_seed(1)
+    edge_index = torch.randint(N, (2, 300)).unique(dim=1)
+    # PyG adds a self loop to a torch sparse tensor even where there is one.
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    model = shake(Chain(kind, [letters, "FBF+FBF"]), x, edge_index)
+    matrix = torch.zeros(N, N)
+    matrix[edge_index[1], edge_index[0]] = 1.0
+    assert_frozen_equals(model, x, matrix.to_sparse_csr())
+    with torch.no_grad():
+        expected = model(x, edge_index)
+    torch.testing.assert_close(freeze(model)(x, matrix.to_sparse_csr()), expected)
+
+
+def test_graphs_of_other_models_are_refused(x, edges):
+    chain = freeze(Chain("gcn", ["full", "full"]))
+    mixed = freeze(Chain("gcn", ["full", "FBF+FFF"]))
+    graph, both = chain.prepare_graph(edges, N), mixed.prepare_graph(edges, N)
+    assert both.to("cpu").nnz == graph.nnz
+    assert both.nbytes > graph.nbytes
+    with pytest.raises(ValueError, match="must come from prepare_graph, a BitAdjacency is not all"):
+        mixed(x, graph)
+    with pytest.raises(ValueError, match="was prepared for another model"):
+        chain(x, both)
+    with pytest.raises(ValueError, match="must be a graph, got None"):
+        mixed(x)
+    with pytest.raises(ValueError, match="adjacency has 90 nodes, x has 89"):
+        mixed(x[:-1], both)
+    with pytest.raises(ValueError, match="x must be on cpu, got meta"):
+        chain(x.to("meta"), graph)
+    sage = freeze(Chain("sage", ["full"]))
+    with pytest.raises(ValueError, match="edge_weight must be None"):
+        sage.prepare_graph(edges, N, torch.ones(edges.size(1)))
 
 
 def test_sequential_of_pyg(x, edges):
