@@ -1,7 +1,8 @@
 """binarize(): swap layers for binary ones; freeze(): pack a trained model; summary(): a table."""
 
 from bitgnn.convert.freezing import freeze
-from bitgnn.convert.layer_summary import LayerSummary, Summary, summary
+from bitgnn.convert.layer_summary import summary
+from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.swapping import (
     BinarizeConfig,
     BinarizeReport,

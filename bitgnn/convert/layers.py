@@ -10,7 +10,6 @@ import torch_geometric.nn
 from torch import Tensor, nn
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
-from torch_geometric.nn.norm import BatchNorm
 
 import bitgnn.nn
 from bitgnn.convert.values import Value
@@ -20,9 +19,11 @@ from bitgnn.nn import LayerPrecision, NodeStandardize
 __all__ = [
     "SUPPORTED",
     "Unsupported",
+    "batch_norm",
+    "function_of",
     "lower_graph_layer",
     "lower_linear",
-    "lower_module",
+    "named",
     "with_size",
 ]
 
@@ -46,7 +47,8 @@ def _detached(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().float().contiguous().clone()
 
 
-def _named(**tensors: Tensor | None) -> dict[str, Tensor]:
+def named(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Copies of tensors in float32, without those that are None."""
     return {name: _detached(t) for name, t in tensors.items() if t is not None}  # type: ignore[misc]
 
 
@@ -60,14 +62,20 @@ def _weight(linear: Any, name: str) -> Tensor:
     return weight
 
 
-def _function(layer: str, name: str, value: Value, **attributes: Any) -> Value:
+def function_of(layer: str, name: str, value: Value, **attributes: Any) -> Value:
+    """One of :data:`bitgnn.inference.steps.floats.FUNCTIONS` of a value."""
     return Value("function", layer, (value,), value.size, name, attributes)
 
 
-def _batch_norm(layer: str, norm: Any, value: Value) -> Value:
+def batch_norm(layer: str, norm: Any, value: Value) -> Value:
+    """A batch norm in evaluation.
+
+    Raises:
+        Unsupported: it keeps no running statistics.
+    """
     if norm.running_mean is None or norm.running_var is None:
         raise Unsupported("it keeps no running statistics, so it depends on the batch")
-    tensors = _named(
+    tensors = named(
         mean=norm.running_mean, var=norm.running_var, weight=norm.weight, bias=norm.bias
     )
     attributes = {"eps": float(norm.eps)}
@@ -76,18 +84,18 @@ def _batch_norm(layer: str, norm: Any, value: Value) -> Value:
 
 
 def _sign(layer: str, value: Value) -> Value:
-    return _function(layer, "sign", value)
+    return function_of(layer, "sign", value)
 
 
 def _prepare(name: str, layer: Any, letters: LayerPrecision, value: Value) -> Value:
     """Input norm and hardtanh of a binary layer."""
     norm = getattr(layer, "input_norm", None)
     if isinstance(norm, NodeStandardize):
-        value = _function(f"{name}.input_norm", "standardize", value)
+        value = function_of(f"{name}.input_norm", "standardize", value)
     elif norm is not None:
-        value = _batch_norm(f"{name}.input_norm", norm, value)
+        value = batch_norm(f"{name}.input_norm", norm, value)
     if letters.hardtanh:
-        value = _function(name, "hardtanh", value, low=-1.0, high=1.0)
+        value = function_of(name, "hardtanh", value, low=-1.0, high=1.0)
     return value
 
 
@@ -105,10 +113,10 @@ def _product(
     out = weight.size(0)
     value = with_size(value, weight.size(1), name)
     if letters.is_float_linear:
-        result = Value("linear", name, (value,), out, tensors=_named(weight=weight, bias=bias))
+        result = Value("linear", name, (value,), out, tensors=named(weight=weight, bias=bias))
         return result if addend is None else Value("add", name, (result, addend), out)
     key = "weight" if letters.bmm[1] == "B" else "float_weight"
-    tensors = _named(**{key: weight, "bias": bias})
+    tensors = named(**{key: weight, "bias": bias})
     inputs = (value,) if addend is None else (value, addend)
     return Value(
         "product",
@@ -157,11 +165,11 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Mapping[int, LayerPr
         takes_sign_of_dot=bare,
     )
     if hidden is not None:
-        out = _batch_norm(f"{name}.hidden_norm", hidden, out)
+        out = batch_norm(f"{name}.hidden_norm", hidden, out)
         if layer.bias is not None:
-            out = Value("function", name, (out,), out.size, "bias", {}, _named(bias=layer.bias))
+            out = Value("function", name, (out,), out.size, "bias", {}, named(bias=layer.bias))
     if output is not None:
-        out = _batch_norm(f"{name}.output_norm", output, out)
+        out = batch_norm(f"{name}.output_norm", output, out)
     return _sign(name, out) if to_bits else out
 
 
@@ -225,16 +233,16 @@ def lower_graph_layer(
     to_hidden_bits = letters.bmm[2] == "B"
     z = _product(name, letters, source, _weight(linear, name), takes_sign_of_dot=hidden is None)
     if hidden is not None:
-        z = _batch_norm(f"{name}.hidden_norm", hidden, z)
+        z = batch_norm(f"{name}.hidden_norm", hidden, z)
     if to_hidden_bits:
         z = _sign(name, z)
     bias = layer.bias if is_gcn else linear.bias
-    out = Value("aggregate", name, (z,), z.size, tensors=_named(bias=bias), spec=spec)
+    out = Value("aggregate", name, (z,), z.size, tensors=named(bias=bias), spec=spec)
     if root is not None:
         out = _product(name, letters, prepared, _weight(root, name), addend=out)
     output = getattr(layer, "output_norm", None)
     if output is not None:
-        out = _batch_norm(f"{name}.output_norm", output, out)
+        out = batch_norm(f"{name}.output_norm", output, out)
     if letters.bspmm[2] == "B":
         return _sign(name, out)
     return _normalized(name, layer, out)
@@ -252,13 +260,13 @@ def _linear_maps(layer: Any) -> tuple[Any, Any]:
 def _projected(name: str, layer: Any, value: Value) -> Value:
     """SAGEConv's map of the neighbours in front of everything else."""
     y = _product(name, FLOAT, value, _weight(layer.lin, name), bias=layer.lin.bias)
-    return _function(name, "relu", y)
+    return function_of(name, "relu", y)
 
 
 def _normalized(name: str, layer: Any, out: Value) -> Value:
     """SAGEConv's L2 normalisation, which no sign notices."""
     is_sage = isinstance(layer, torch_geometric.nn.SAGEConv)
-    return _function(name, "normalize", out) if is_sage and layer.normalize else out
+    return function_of(name, "normalize", out) if is_sage and layer.normalize else out
 
 
 def _lower_float(name: str, layer: Any, value: Value, spec: GraphSpec) -> Value:
@@ -267,7 +275,7 @@ def _lower_float(name: str, layer: Any, value: Value, spec: GraphSpec) -> Value:
     weight = _weight(linear, name)
     if isinstance(layer, torch_geometric.nn.GCNConv):
         y = _product(name, FLOAT, value, weight)
-        return Value("aggregate", name, (y,), y.size, tensors=_named(bias=layer.bias), spec=spec)
+        return Value("aggregate", name, (y,), y.size, tensors=named(bias=layer.bias), spec=spec)
     source = _projected(name, layer, value) if getattr(layer, "project", False) else value
     source = with_size(source, weight.size(1), name)
     mean = Value("aggregate", name, (source,), source.size, spec=spec)
@@ -289,42 +297,3 @@ def _overrides(layer: Any) -> bool:
 
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn")
-
-
-def lower_module(name: str, module: nn.Module, value: Value) -> Value:
-    """A module of one matrix: activation, norm or dropout in evaluation.
-
-    Raises:
-        Unsupported: there is no such function among those a frozen model knows.
-    """
-    if isinstance(module, nn.Dropout | nn.Identity | nn.AlphaDropout | nn.Dropout1d):
-        return value
-    if isinstance(module, BatchNorm):
-        module = module.module
-    if isinstance(module, nn.BatchNorm1d):
-        return _batch_norm(name, module, value)
-    if isinstance(module, NodeStandardize):
-        return _function(name, "standardize", value)
-    if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
-        tensors = _named(weight=module.weight, bias=module.bias)
-        size = with_size(value, module.normalized_shape[0], name).size
-        attributes = {"eps": float(module.eps)}
-        return Value("function", name, (value,), size, "layer_norm", attributes, tensors)
-    known = _ACTIVATIONS.get(type(module))
-    if known is None:
-        raise Unsupported("frozen models know no such function")
-    function, attributes = known(module)
-    return _function(name, function, value, **attributes)
-
-
-_ACTIVATIONS: dict[type, Any] = {
-    nn.ReLU: lambda m: ("relu", {}),
-    nn.ReLU6: lambda m: ("hardtanh", {"low": 0.0, "high": 6.0}),
-    nn.Hardtanh: lambda m: ("hardtanh", {"low": float(m.min_val), "high": float(m.max_val)}),
-    nn.Tanh: lambda m: ("tanh", {}),
-    nn.Sigmoid: lambda m: ("sigmoid", {}),
-    nn.ELU: lambda m: ("elu", {"alpha": float(m.alpha)}),
-    nn.LeakyReLU: lambda m: ("leaky_relu", {"slope": float(m.negative_slope)}),
-    nn.GELU: lambda m: ("gelu", {"approximate": m.approximate}),
-    nn.SiLU: lambda m: ("silu", {}),
-}

@@ -16,9 +16,9 @@ from bitgnn.convert.layers import (
     Unsupported,
     lower_graph_layer,
     lower_linear,
-    lower_module,
     with_size,
 )
+from bitgnn.convert.modules import lower_module
 from bitgnn.convert.trace import Traced
 from bitgnn.convert.values import Value
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall, Input

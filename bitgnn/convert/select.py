@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +10,9 @@ from torch import Tensor
 from bitgnn.convert.demands import BIT_WRITERS, Demands, input_gain
 from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value, canonical, collapse, is_unit
+from bitgnn.convert.writer import ProgramWriter
 from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.fold import sign_threshold
-from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.program import Program, Step
-from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import FUNCTIONS
 
 __all__ = ["select_steps"]
@@ -50,14 +47,10 @@ class _Selection:
         assert network.scores is not None
         self.network = network
         self.demands = Demands(network.scores)
-        self.steps: list[Step] = []
-        self.tensors: dict[str, Tensor] = {}
-        self.specs: list[GraphSpec] = []
-        self.calls: list[FloatCall] = []
+        self.out = ProgramWriter()
         self.floats: dict[Value, int] = {}
         self.bits: dict[Value, _Bits] = {}
         self.scaled: dict[Value, tuple[_Bits, int]] = {}
-        self.next_register = 1
         self.reasons: dict[str, str] = dict(network.calls)
         self.before_binary = _before_products(self.demands.values)
 
@@ -70,13 +63,8 @@ class _Selection:
             self._emit(value)
         if features.size is None:
             raise ValueError("freeze: no layer tells the number of features")
-        program = Program(features.size, tuple(self.steps), self.floats[scores], self._entry())
-        specs = self._settled_graphs()
-        program = Program(program.in_channels, tuple(self.steps), program.output, program.entry)
         report = FreezeReport(self.network.letters, self._boundaries(), self.reasons)
-        return FrozenModel(program, self.tensors, specs, report, self.calls)
-
-    # --- values to steps -------------------------------------------------------------------
+        return self.out.finish(features.size, self.floats[scores], report)
 
     def _emit(self, value: Value) -> None:
         demands = self.demands
@@ -100,11 +88,11 @@ class _Selection:
     def _function(self, value: Value) -> int:
         if value.name == "sign":
             bits = self._plain(canonical(value))
-            return self._step("unpack", value.layer, [bits.register], {"size": bits.size})
+            return self.out.step("unpack", value.layer, [bits.register], {"size": bits.size})
         source = value.inputs[0]
         if value in self.before_binary and not value.layer.endswith("_norm"):
             self.reasons.setdefault(value.layer, f"{value.name} of values that are read as floats")
-        return self._step(
+        return self.out.step(
             value.name, value.layer, [self.floats[source]], dict(value.attributes), value.tensors
         )
 
@@ -121,11 +109,13 @@ class _Selection:
             sizes = {"size": value.inputs[0].size, "out": value.size}
             if layer in self.network.letters:
                 self.reasons.setdefault(layer, "its letters ask for a float product")
-            return self._step("linear", layer, [self.floats[value.inputs[0]]], sizes, value.tensors)
+            return self.out.step(
+                "linear", layer, [self.floats[value.inputs[0]]], sizes, value.tensors
+            )
         if kind == "add" and all(map(is_unit, value.inputs)):
             parts = [self._plain(canonical(part)).register for part in value.inputs]
-            return self._step("add_bbf", layer, parts, {"size": value.size})
-        return self._step(kind, layer, [self.floats[part] for part in value.inputs])
+            return self.out.step("add_bbf", layer, parts, {"size": value.size})
+        return self.out.step(kind, layer, [self.floats[part] for part in value.inputs])
 
     def _write_bits(self, value: Value, target: Value) -> None:
         """Emit a value as the bits of the one target behind it."""
@@ -133,7 +123,7 @@ class _Selection:
             parts = [self.bits[canonical(part)] for part in value.inputs]
             sizes = [part.size for part in parts]
             registers = [part.register for part in parts]
-            register = self._step("concat", value.layer, registers, {"sizes": sizes})
+            register = self.out.step("concat", value.layer, registers, {"sizes": sizes})
             masks = [
                 torch.zeros(p.size, dtype=torch.bool) if p.flipped is None else p.flipped.cpu()
                 for p in parts
@@ -190,7 +180,7 @@ class _Selection:
             kind = "bmm_add_bits" if addend else "bmm_bbb"
         attributes = {"size": bits.size, "out": value.size, "scaled": bool(scale)}
         inputs = [bits.register, *scale, *(self.floats[part] for part in addend)]
-        return self._step(kind, value.layer, inputs, attributes, tensors)
+        return self.out.step(kind, value.layer, inputs, attributes, tensors)
 
     def _float_weight_product(self, value: Value) -> int:
         """Signs times float weights: no operator on bits does it."""
@@ -198,18 +188,18 @@ class _Selection:
         self.reasons.setdefault(value.layer, "its letters ask for float weights")
         bits = self._plain_scaled(source) if source in self.scaled else None
         plain = self._plain(canonical(source)) if bits is None else bits
-        unpacked = self._step("unpack", value.layer, [plain.register], {"size": plain.size})
+        unpacked = self.out.step("unpack", value.layer, [plain.register], {"size": plain.size})
         sizes = {"size": plain.size, "out": value.size}
         weight = {"weight": value.tensors["float_weight"]}
-        register = self._step("linear", value.layer, [unpacked], sizes, weight)
+        register = self.out.step("linear", value.layer, [unpacked], sizes, weight)
         if source in self.scaled and value.scaled:
-            register = self._step("scale_rows", value.layer, [register, self.scaled[source][1]])
+            register = self.out.step("scale_rows", value.layer, [register, self.scaled[source][1]])
         if "bias" in value.tensors:
-            register = self._step(
+            register = self.out.step(
                 "bias", value.layer, [register], {}, {"bias": value.tensors["bias"]}
             )
         for part in addend:
-            register = self._step("add", value.layer, [register, self.floats[part]])
+            register = self.out.step("add", value.layer, [register, self.floats[part]])
         return register
 
     def _aggregate(self, value: Value, comparison: Comparison | None) -> int:
@@ -228,28 +218,22 @@ class _Selection:
             else {"threshold": comparison[0]}
         )
         size = {"size": value.size}
-        graph = self._graph(value.spec)
-        return self._step(f"bspmm_{letters}", value.layer, [read], size, last, graph)
+        graph = self.out.graph(value.spec)
+        return self.out.step(f"bspmm_{letters}", value.layer, [read], size, last, graph)
 
     def _sum(self, value: Value, threshold: Tensor | None) -> int:
         """Bits of a sum of two values."""
         size, last = {"size": value.size}, {"threshold": threshold}
         if all(map(is_unit, value.inputs)):
             parts = [self._plain(canonical(part)).register for part in value.inputs]
-            return self._step("add_bbb", value.layer, parts, size, last)
+            return self.out.step("add_bbb", value.layer, parts, size, last)
         parts = [self.floats[part] for part in value.inputs]
-        return self._step("add_ffb", value.layer, parts, size, last)
+        return self.out.step("add_ffb", value.layer, parts, size, last)
 
     def _call(self, value: Value) -> int:
         assert value.call is not None
-        self.calls.append(value.call)
         inputs = [self.floats[part] for part in value.inputs]
-        number = len(self.calls) - 1
-        # Calls read the graph behind the adjacencies; -1 is settled once their number is known.
-        graph = -1 if value.needs_edges else None
-        return self._step("call", value.layer, inputs, {"call": number}, {}, graph)
-
-    # --- between floats and bits -----------------------------------------------------------
+        return self.out.call(value.call, value.layer, inputs, value.needs_edges)
 
     def _pack_signs(self, base: Value, target: Value) -> None:
         """Pack the signs of a target whose base exists in floats."""
@@ -259,7 +243,7 @@ class _Selection:
             raise ValueError(f"freeze: the width of what {target.layer!r} gives is not known")
         threshold, flipped = _folded([_apply(step) for step in chain], size, self._device)
         tensors = {"threshold": threshold}
-        register = self._step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
+        register = self.out.step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
         if base.kind != "input":
             self.reasons.setdefault(target.layer, self._why_packed(base))
         self.bits[target] = _Bits(register, size, flipped)
@@ -284,7 +268,9 @@ class _Selection:
             threshold, flipped = _folded([_apply(value)], size, self._device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
         inputs = [self.floats[source]]
-        words, scale = self._steps("pack_scaled", value.layer, inputs, 2, {"size": size}, tensors)
+        words, scale = self.out.steps_of(
+            "pack_scaled", value.layer, inputs, 2, {"size": size}, tensors
+        )
         bits = _Bits(words, size, flipped)
         self.scaled[value] = (bits, scale)
         self.bits.setdefault(canonical(value), bits)
@@ -306,7 +292,7 @@ class _Selection:
             return bits
         mask = {"mask": _mask(bits.flipped)[0]}
         return _Bits(
-            self._step("flip", layer, [bits.register], {"size": bits.size}, mask), bits.size
+            self.out.step("flip", layer, [bits.register], {"size": bits.size}, mask), bits.size
         )
 
     def _comparison(self, base: Value, target: Value) -> Comparison:
@@ -319,79 +305,12 @@ class _Selection:
         assert base.size is not None
         return _folded(functions, base.size, self._device)
 
-    # --- bookkeeping -------------------------------------------------------------------------
-
     @property
     def _device(self) -> torch.device:
         for value in self.demands.values:
             for tensor in value.tensors.values():
                 return tensor.device
         return torch.device("cpu")
-
-    def _graph(self, spec: GraphSpec) -> int:
-        if spec not in self.specs:
-            self.specs.append(spec)
-        return self.specs.index(spec)
-
-    def _settled_graphs(self) -> list[GraphSpec]:
-        """The graph of calls stands behind all adjacencies."""
-        for number, step in enumerate(self.steps):
-            if step.graph == -1:
-                self.steps[number] = Step(
-                    step.kind,
-                    step.layer,
-                    step.inputs,
-                    step.outputs,
-                    step.attributes,
-                    step.tensors,
-                    len(self.specs),
-                )
-        return self.specs
-
-    def _step(
-        self,
-        kind: str,
-        layer: str,
-        inputs: Sequence[int],
-        attributes: dict[str, Any] | None = None,
-        tensors: Any = None,
-        graph: int | None = None,
-    ) -> int:
-        return self._steps(kind, layer, inputs, 1, attributes, tensors, graph)[0]
-
-    def _steps(
-        self,
-        kind: str,
-        layer: str,
-        inputs: Sequence[int],
-        outputs: int,
-        attributes: dict[str, Any] | None = None,
-        tensors: Any = None,
-        graph: int | None = None,
-    ) -> list[int]:
-        """Add a step; its output registers."""
-        names = {}
-        for name, tensor in (tensors or {}).items():
-            if tensor is not None:
-                names[name] = f"step{len(self.steps)}_{name}"
-                self.tensors[names[name]] = tensor.contiguous()
-        written = list(range(self.next_register, self.next_register + outputs))
-        self.next_register += outputs
-        self.steps.append(
-            Step(kind, layer, tuple(inputs), tuple(written), attributes or {}, names, graph)
-        )
-        return written
-
-    def _entry(self) -> int | None:
-        """Length of the packing prefix; see :class:`Program`."""
-        for place, step in enumerate(self.steps):
-            if step.kind in ("pack", "pack_scaled"):
-                hidden = {0, *(r for before in self.steps[:place] for r in before.outputs)}
-                behind = {r for after in self.steps[place + 1 :] for r in after.inputs}
-                return None if hidden & behind else place + 1
-            if step.graph is not None:
-                return None
-        return None
 
     def _boundaries(self) -> dict[str, str]:
         found = {}

@@ -7,24 +7,22 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitTensor, set_bits
-from bitgnn.inference.executor import Executable, compile_steps
+from bitgnn.inference.bound_program import BoundProgram, Features
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
-from bitgnn.inference.program import Program, Register, Step
+from bitgnn.inference.program import Program, Step
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.steps import KINDS
-from bitgnn.inference.steps.calls import FloatCall, call_kind
-from bitgnn.inference.steps.products import bind_pattern_product, takes_pattern
+from bitgnn.inference.steps.calls import FloatCall
 
-__all__ = ["FrozenModel"]
+__all__ = ["Features", "FrozenModel", "Graph"]
 
-Features = Tensor | BitTensor | BitAdjacency
 Graph = BitAdjacency | FloatAdjacency | PreparedGraph
+"""Result of :meth:`FrozenModel.prepare_graph`."""
 
 
-class FrozenModel(nn.Module):
+class FrozenModel(BoundProgram):
     """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
 
     Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and runs in
@@ -52,57 +50,18 @@ class FrozenModel(nn.Module):
         report: FreezeReport,
         calls: Sequence[FloatCall] = (),
     ) -> None:
-        super().__init__()
-        self.program = program
+        needs_edges = any(step.kind == "call" and step.graph is not None for step in program.steps)
+        holds = [spec.holds for spec in graphs]
+        super().__init__(program, tensors, holds + ["edges"] * needs_edges, calls)
         self.graphs = tuple(graphs)
         self.report = report
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
-        if calls:
-            self.calls = nn.ModuleList(calls)
-        self._kinds = {**KINDS, "call": call_kind(calls)} if calls else KINDS
-        holds = [spec.holds for spec in self.graphs] + ["edges"] * self._needs_edges
-        self.registers: dict[int, Register] = program.check(self._kinds, tensors, holds)
-        self.in_channels = program.in_channels
-        self.out_channels = self.registers[program.output].size
-        self._bind()
-        self.eval()
+        self._needs_edges = needs_edges
+        self._needs_pattern_alone = holds == ["pattern"] and not needs_edges
 
     @property
     def letters(self) -> tuple[str, ...]:
         """Operator letters of each layer, in order."""
         return tuple(self.report.letters.values())
-
-    @property
-    def _needs_edges(self) -> bool:
-        """Whether a call reads the graph as it was given."""
-        return any(step.kind == "call" and step.graph is not None for step in self.program.steps)
-
-    def _bind(self) -> None:
-        """Look everything up that the steps need; again whenever the buffers move."""
-        tensors: dict[str, Tensor] = dict(self._buffers)  # type: ignore[arg-type]
-        steps, output, entry = self.program.steps, self.program.output, self.program.entry
-        self._from_floats = compile_steps(steps, [0], output, self._kinds, tensors)
-        self._device = next((t.device for t in tensors.values()), torch.device("cpu"))
-        self._from_bits: Executable | None = None
-        self._from_pattern: Executable | None = None
-        if entry is not None:
-            packed = steps[entry - 1].outputs
-            self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenModel:
-        super()._apply(fn, recurse)
-        self._bind()
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Bound calls belong to this object's buffers; a copy makes its own.
-        bound = ("_from_floats", "_from_bits", "_from_pattern")
-        return {name: value for name, value in self.__dict__.items() if name not in bound}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._bind()
 
     def forward(self, x: Features, adjacency: Graph | Any = None) -> Tensor:
         """Scores of each node.
@@ -124,7 +83,7 @@ class FrozenModel(nn.Module):
         if size != self.in_channels:
             raise ValueError(f"FrozenModel: x must have {self.in_channels} features, got {size}")
         with torch.inference_mode():
-            if type(adjacency) is BitAdjacency and len(self.graphs) == 1:
+            if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
                 graphs: Sequence[Any] = (adjacency,)
                 if adjacency.num_cols != num_nodes:
                     raise ValueError(
@@ -137,68 +96,6 @@ class FrozenModel(nn.Module):
                 run(values, graphs)
             result: Tensor = values[executable.output]
         return result
-
-    def _start(self, x: Features) -> tuple[Executable, list[Any]]:
-        """The calls for features in this form, and their slots with the features filled in."""
-        if x.device != self._device:
-            raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
-        if isinstance(x, Tensor):
-            executable = self._from_floats
-            values: list[Any] = [None] * executable.num_slots
-            values[0] = x
-            return executable, values
-        if self._from_bits is None:
-            raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
-        if isinstance(x, BitTensor):
-            executable = self._from_bits
-            values = [None] * executable.num_slots
-            values[0] = x.words
-            if len(executable.inputs) > 1:
-                if x.scale is None:
-                    raise ValueError(
-                        "FrozenModel: packed x must carry a row scale; use pack_features(x)"
-                    )
-                values[1] = x.scale
-            return executable, values
-        if self._from_pattern is None:
-            if not self._takes_pattern:
-                raise ValueError(
-                    "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
-                    "which only a first layer with bit output takes"
-                )
-            self._from_pattern = self._bind_pattern()
-        executable = self._from_pattern
-        values = [None] * executable.num_slots
-        values[0] = x
-        return executable, values
-
-    @property
-    def _entry_step(self) -> Step:
-        assert self.program.entry is not None
-        return self.program.steps[self.program.entry - 1]
-
-    @property
-    def _takes_pattern(self) -> bool:
-        entry, steps = self.program.entry, self.program.steps
-        if entry is None or self._entry_step.kind != "pack" or not takes_pattern(steps[entry]):
-            return False
-        (packed,) = self._entry_step.outputs
-        return not any(packed in step.inputs for step in steps[entry + 1 :])
-
-    def _bind_pattern(self) -> Executable:
-        tensors: dict[str, Tensor] = dict(self._buffers)  # type: ignore[arg-type]
-        behind = self.program.steps[self.program.entry :]
-        return compile_steps(
-            behind,
-            self._entry_step.outputs,
-            self.program.output,
-            self._kinds,
-            tensors,
-            as_pattern=True,
-        )
-
-    def _why_floats(self) -> str:
-        return "since not every part of this model looks at the same bits of them"
 
     def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
         """What steps find as graphs, from any form of the graph."""
@@ -344,29 +241,6 @@ class FrozenModel(nn.Module):
                 result = BitTensor(result, size)
             found.append((step, call, result))
         return found
-
-    def _run_alone(
-        self,
-        step: Step,
-        values: dict[int, Any],
-        graphs: Sequence[Any],
-        as_pattern: bool = False,
-    ) -> Callable[[], None]:
-        """Run one step on ``values``; a call that repeats it."""
-        tensors = {name: getattr(self, buffer) for name, buffer in step.tensors.items()}
-        bind = bind_pattern_product if as_pattern else self._kinds[step.kind].bind
-        runner = bind(step, tensors)
-        held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
-        for register in step.inputs:
-            held[register] = values[register]
-
-        def call() -> None:
-            runner(held, graphs)
-
-        call()
-        for register in step.outputs:
-            values[register] = held[register]
-        return call
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""

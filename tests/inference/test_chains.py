@@ -1,5 +1,6 @@
 """Frozen networks decide as the trained ones, for every chain of layers, letters and norms."""
 
+import copy
 import itertools
 
 import pytest
@@ -221,8 +222,8 @@ def test_models_of_the_package(kind, options, precision, x, edges, tmp_path):
     torch.manual_seed(0)
     model = kind(FEATURES, HIDDEN, CLASSES, precision=precision, dropout=0.3, **options)
     frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
-    copy = load(save(frozen, tmp_path))
-    assert torch.equal(copy(x, edges), frozen(x, edges))
+    read = load(save(frozen, tmp_path))
+    assert torch.equal(read(x, edges), frozen(x, edges))
 
 
 @pytest.mark.parametrize("kind", CONVS)
@@ -376,6 +377,24 @@ def test_code_of_the_user_runs_and_is_reported(x, edges):
     frozen = assert_frozen_equals(shake(Odd(), x, edges), x, edges)
     assert {"sin", "attention", "mean"} <= frozen.report.floats.keys()
     assert "attention: full precision, it runs as its own code" in str(frozen.report)
+    copied = copy.deepcopy(frozen)
+    expected = frozen(x, edges)
+    with torch.no_grad():
+        for tensor in [*frozen.parameters(), *frozen.buffers()]:
+            tensor.zero_()
+    assert torch.equal(copied(x, edges), expected)
+
+
+def test_a_state_loaded_into_a_frozen_model_acts_in_every_form(x, edges):
+    torch.manual_seed(3)
+    first, second = (freeze(Chain("gcn", ["FBB+BBB", "BBF+FBF"])) for _ in range(2))
+    graph = first.prepare_graph(edges, N)
+    forms = [x, first.pack_features(x, layout="dense"), first.pack_features(x, layout="sparse")]
+    expected = second(x, graph)
+    assert not torch.equal(first(forms[2], graph), expected)
+    first.load_state_dict(second.state_dict())
+    for form in forms:
+        assert torch.equal(first(form, graph), expected)
 
 
 def test_aggregations_without_binary_form_run_as_they_are(x, edges):

@@ -1,0 +1,145 @@
+"""What a summary holds, and how it prints."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bitgnn.inference.rates import Rates
+
+__all__ = ["LayerSummary", "Summary"]
+
+TABLE_WIDTH = 140
+MICRO = 1e6
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """One layer.
+
+    Attributes:
+        name: module name in the trained model.
+        letters: operator letters; empty for what is no binary layer.
+        activation_bits: of what the dense product reads, as frozen; None without a product.
+        weight_bits: of the weights in the product.
+        aggregation_bits: of what the aggregation reads; None without one.
+        output_bits: of what the layer hands on.
+        float_bytes: the weights in float32.
+        packed_bytes: everything the frozen layer keeps.
+        one_bit_share: part of the operations that are on bits, or None where there are none.
+        measured_seconds: median time of the layer alone in the given model, if inputs were given.
+        theoretical_seconds: time of the frozen layer at the machine's rates, likewise.
+    """
+
+    name: str
+    letters: str
+    activation_bits: int | None
+    weight_bits: int | None
+    aggregation_bits: int | None
+    output_bits: int
+    float_bytes: int
+    packed_bytes: int
+    one_bit_share: float | None
+    measured_seconds: float | None
+    theoretical_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The layers of a model and their sums; prints as a table.
+
+    Attributes:
+        title: class of the model.
+        layers: in the order they run.
+        one_bit_share: part of all operations that are on bits.
+        rates: what theoretical times rest on; None without inputs.
+        notes: what the table cannot say.
+    """
+
+    title: str
+    layers: tuple[LayerSummary, ...]
+    one_bit_share: float | None
+    rates: Rates | None
+    notes: tuple[str, ...]
+
+    @property
+    def float_bytes(self) -> int:
+        """The weights of all layers in float32."""
+        return sum(layer.float_bytes for layer in self.layers)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Everything the frozen model keeps."""
+        return sum(layer.packed_bytes for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; times in seconds."""
+        return {
+            **asdict(self),
+            "layers": [asdict(layer) for layer in self.layers],
+            "float_bytes": self.float_bytes,
+            "packed_bytes": self.packed_bytes,
+        }
+
+    def __rich__(self) -> Table:
+        has_times = self.rates is not None
+        heads = ["layer", "letters", "activation", "weight", "aggregation", "output"]
+        heads += ["float bytes", "packed bytes", "1-bit ops"]
+        heads += ["measured µs", "theoretical µs"] if has_times else []
+        table = Table(title=self.title, caption="\n".join(self._captions()))
+        for number, head in enumerate(heads):
+            table.add_column(head, justify="right" if number > 1 else "left")
+        for layer in self.layers:
+            bits = [
+                "" if value is None else f"{value} bit"
+                for value in (
+                    layer.activation_bits,
+                    layer.weight_bits,
+                    layer.aggregation_bits,
+                    layer.output_bits,
+                )
+            ]
+            sizes = [f"{layer.float_bytes:,}", f"{layer.packed_bytes:,}"]
+            cells = [layer.name, layer.letters, *bits, *sizes, _percent(layer.one_bit_share)]
+            times = [_micro(layer.measured_seconds), _micro(layer.theoretical_seconds)]
+            table.add_row(*cells, *(times if has_times else []))
+        table.add_section()
+        sizes = [f"{self.float_bytes:,}", f"{self.packed_bytes:,}"]
+        cells = ["whole", "", "", "", "", "", *sizes, _percent(self.one_bit_share)]
+        times = [self._sum("measured_seconds"), self._sum("theoretical_seconds")]
+        table.add_row(*cells, *(times if has_times else []))
+        return table
+
+    def _sum(self, name: str) -> str:
+        held = [getattr(layer, name) for layer in self.layers]
+        return _micro(sum(seconds for seconds in held if seconds is not None))
+
+    def _captions(self) -> list[str]:
+        captions = list(self.notes)
+        if self.rates is not None:
+            captions.append(
+                "theoretical: bytes at "
+                f"{self.rates.bytes / 1e9:.3g} GB/s (torch's copy of 32 MiB) or operations at "
+                f"{self.rates.bit_operations / 1e12:.3g} T/s on bits and "
+                f"{self.rates.float_operations / 1e12:.3g} T/s on floats (products of 1024 x 1024 "
+                "matrices), whichever is longer; all measured here"
+            )
+        return captions
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=TABLE_WIDTH, color_system=None)
+        console.print(self)
+        text: str = console.file.getvalue()  # type: ignore[attr-defined]
+        return text
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _micro(seconds: float | None) -> str:
+    return "" if seconds is None else f"{MICRO * seconds:.1f}"

@@ -1,0 +1,179 @@
+"""A program with its buffers, bound to calls that follow the buffers from device to device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.inference.executor import Executable, compile_steps
+from bitgnn.inference.program import Program, Register, Step, StepKind
+from bitgnn.inference.steps import KINDS
+from bitgnn.inference.steps.calls import FloatCall, call_kind
+from bitgnn.inference.steps.products import bind_pattern_product, takes_pattern
+
+__all__ = ["BoundProgram", "Features"]
+
+Features = Tensor | BitTensor | BitAdjacency
+"""Node features: floats, packed bits, or the pattern of those that are set."""
+
+BOUND = ("_kinds", "_from_floats", "_from_bits", "_from_pattern")
+"""What belongs to one object's own buffers: a copy makes its own."""
+
+
+class BoundProgram(nn.Module):
+    """Base of :class:`~bitgnn.inference.FrozenModel`: checks a program and runs it.
+
+    Args:
+        program: the steps.
+        tensors: what they read, by name.
+        holds: what steps find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
+        calls: modules and functions outside of the known steps.
+
+    Raises:
+        ValueError: the program cannot run; the message names the step.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        holds: Sequence[str],
+        calls: Sequence[FloatCall],
+    ) -> None:
+        super().__init__()
+        self.program = program
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+        self.calls: nn.ModuleList | None = nn.ModuleList(calls) if calls else None
+        self.registers: dict[int, Register] = program.check(self._own_kinds(), tensors, holds)
+        self.in_channels = program.in_channels
+        self.out_channels = self.registers[program.output].size
+        self._bind()
+        self.register_load_state_dict_post_hook(_bind_again)
+        self.eval()
+
+    def _own_kinds(self) -> Mapping[str, StepKind]:
+        return KINDS if self.calls is None else {**KINDS, "call": call_kind(list(self.calls))}  # type: ignore[arg-type]
+
+    def _bind(self) -> None:
+        """Look everything up that the steps need; again whenever the buffers change place."""
+        tensors = self._tensors()
+        steps, output, entry = self.program.steps, self.program.output, self.program.entry
+        self._kinds = self._own_kinds()
+        self._from_floats = compile_steps(steps, [0], output, self._kinds, tensors)
+        self._device = next((t.device for t in tensors.values()), torch.device("cpu"))
+        self._from_bits: Executable | None = None
+        self._from_pattern: Executable | None = None
+        if entry is not None:
+            packed = self._entry_step.outputs
+            self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BoundProgram:
+        super()._apply(fn, recurse)
+        self._bind()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in BOUND}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._bind()
+
+    def _start(self, x: Features) -> tuple[Executable, list[Any]]:
+        """The calls for features in this form, and their slots with the features filled in."""
+        if x.device != self._device:
+            raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
+        if isinstance(x, Tensor):
+            executable = self._from_floats
+            values: list[Any] = [None] * executable.num_slots
+            values[0] = x
+            return executable, values
+        if self._from_bits is None:
+            raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
+        if isinstance(x, BitTensor):
+            executable = self._from_bits
+            values = [None] * executable.num_slots
+            values[0] = x.words
+            if len(executable.inputs) > 1:
+                if x.scale is None:
+                    raise ValueError(
+                        "FrozenModel: packed x must carry a row scale; use pack_features(x)"
+                    )
+                values[1] = x.scale
+            return executable, values
+        if self._from_pattern is None:
+            if not self._takes_pattern:
+                raise ValueError(
+                    "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
+                    "which only a first layer with bit output takes"
+                )
+            self._from_pattern = self._bind_pattern()
+        executable = self._from_pattern
+        values = [None] * executable.num_slots
+        values[0] = x
+        return executable, values
+
+    @property
+    def _entry_step(self) -> Step:
+        """The step that packs the features, behind which only their bits are used."""
+        assert self.program.entry is not None
+        return self.program.steps[self.program.entry - 1]
+
+    @property
+    def _takes_pattern(self) -> bool:
+        """Whether the features can be the pattern of their set bits."""
+        entry, steps = self.program.entry, self.program.steps
+        if entry is None or self._entry_step.kind != "pack" or not takes_pattern(steps[entry]):
+            return False
+        (packed,) = self._entry_step.outputs
+        return not any(packed in step.inputs for step in steps[entry + 1 :])
+
+    def _bind_pattern(self) -> Executable:
+        behind = self.program.steps[self.program.entry :]
+        return compile_steps(
+            behind,
+            self._entry_step.outputs,
+            self.program.output,
+            self._kinds,
+            self._tensors(),
+            as_pattern=True,
+        )
+
+    def _why_floats(self) -> str:
+        return "since not every part of this model looks at the same bits of them"
+
+    def _run_alone(
+        self,
+        step: Step,
+        values: dict[int, Any],
+        graphs: Sequence[Any],
+        as_pattern: bool = False,
+    ) -> Callable[[], None]:
+        """Run one step on ``values``; a call that repeats it."""
+        tensors = {name: getattr(self, buffer) for name, buffer in step.tensors.items()}
+        bind = bind_pattern_product if as_pattern else self._kinds[step.kind].bind
+        runner = bind(step, tensors)
+        held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
+        for register in step.inputs:
+            held[register] = values[register]
+
+        def call() -> None:
+            runner(held, graphs)
+
+        call()
+        for register in step.outputs:
+            values[register] = held[register]
+        return call
+
+
+def _bind_again(module: BoundProgram, keys: Any) -> None:
+    """What was derived from buffers is stale once a state is loaded into them."""
+    module._bind()
