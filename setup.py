@@ -6,12 +6,14 @@ BITGNN_BUILD chooses what to compile:
     cpu   the CPU library only; no compiler is an error.
     cuda  both libraries; a missing compiler, nvcc or CUDA torch is an error.
     none  nothing: the Python reference kernels do the work.
+TORCH_CUDA_ARCH_LIST (such as "8.0;9.0+PTX") narrows the GPUs that the CUDA library is compiled for.
 BITGNN_SANITIZE=1 compiles with the address and undefined-behaviour sanitizers.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -41,16 +43,15 @@ CXX_FLAGS = [
     "-Wextra",
 ]
 SANITIZE_FLAGS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g"]
-# sm_80 for Ampere and, as PTX, for whatever comes later; sm_90a for Hopper's own instructions.
 NVCC_FLAGS = [
     "-std=c++17",
     "-O3",
     "--fmad=false",
     "--expt-relaxed-constexpr",  # helpers such as words_for serve host and device
-    "-gencode=arch=compute_80,code=sm_80",
-    "-gencode=arch=compute_80,code=compute_80",
-    "-gencode=arch=compute_90a,code=sm_90a",
 ]
+# Ampere and, as PTX, whatever comes later; Hopper.
+CUDA_TARGETS = "8.0+PTX;9.0"
+HOPPER = "90"
 
 
 def build_mode() -> str:
@@ -85,6 +86,28 @@ def missing_for_cuda() -> str:
     if CUDA_HOME is None or not (Path(CUDA_HOME) / "bin" / "nvcc").exists():
         return "nvcc was not found (set CUDA_HOME)"
     return ""
+
+
+def target_flags() -> list[str]:
+    """Flags of nvcc for the GPUs of TORCH_CUDA_ARCH_LIST; torch adds none where there are some."""
+    wanted = os.environ.get("TORCH_CUDA_ARCH_LIST") or CUDA_TARGETS
+    flags = []
+    for target in re.split(r"[;,\s]+", wanted.strip()):
+        found = re.fullmatch(r"(\d+)\.(\d)a?(\+PTX)?", target)
+        if found is None or int(found[1]) < 8:
+            sys.exit(
+                "TORCH_CUDA_ARCH_LIST must list compute capabilities from 8.0 on, such as "
+                f"'{CUDA_TARGETS}', got {wanted!r}"
+            )
+        number = found[1] + found[2]
+        # Hopper's own instructions need the target with an "a"; the macro says that they are there.
+        real = number + "a" if number == HOPPER else number
+        flags.append(f"-gencode=arch=compute_{real},code=sm_{real}")
+        if found[3]:
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+        if number == HOPPER:
+            flags.append("-DBITGNN_HOPPER")
+    return flags
 
 
 def extension(factory: Any, name: str, files: list[str], flags: Any) -> Any:
@@ -129,7 +152,9 @@ def extensions(mode: str) -> list[Any]:
     if missing and mode == "cuda":
         sys.exit(f"BITGNN_BUILD=cuda: {missing}")
     if not missing:
-        flags = {"cxx": [*cxx, "-DUSE_CUDA"], "nvcc": [*NVCC_FLAGS, "-DUSE_CUDA"]}
+        targets = target_flags()
+        macros = ["-DUSE_CUDA", *(flag for flag in targets if flag.startswith("-D"))]
+        flags = {"cxx": [*cxx, *macros], "nvcc": [*NVCC_FLAGS, *targets, "-DUSE_CUDA"]}
         cuda_files = sources("cuda/**/*.cu", "cuda/**/*.cpp")
         built.append(extension(CUDAExtension, "bitgnn._C_cuda", cuda_files, flags))
     return built

@@ -19,6 +19,8 @@ flags=(-std=c++17 -O3 --fmad=false --expt-relaxed-constexpr -cudart shared -DUSE
   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra)
 for architecture in "${architectures[@]}"; do
   flags+=(-gencode "arch=compute_$architecture,code=sm_$architecture")
+  # Hopper's own instructions are there.
+  [ "$architecture" != 90a ] || flags+=(-DBITGNN_HOPPER)
 done
 # PTX of the first one, for devices that come later.
 flags+=(-gencode "arch=compute_${architectures[0]},code=compute_${architectures[0]}")

@@ -1,6 +1,7 @@
 // Registers every operator's CPU kernel.
 #include "cpu/backend.h"
 #include "ops/bmm_operators.h"
+#include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
@@ -10,6 +11,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_pack<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bmm<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_bspmm_layouts<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
 }

@@ -40,6 +40,10 @@ const Device& device_properties(int32_t index) {
   Device d{};
   d.capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
                  attribute(cudaDevAttrComputeCapabilityMinor, index);
+#if !defined(BITGNN_HOPPER)
+  // Built without Hopper's own instructions, the library treats it like the architecture before.
+  if (d.capability == 90) d.capability = 89;
+#endif
   d.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
   d.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   d.cache_bytes = attribute(cudaDevAttrL2CacheSize, index);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "bitgnn/cuda/bmm_addend.cuh"
 #include "bitgnn/cuda/bmm_mma.cuh"
 #include "bitgnn/cuda/bmm_packing.h"
 #include "bitgnn/cuda/bmm_tall.cuh"
@@ -95,9 +94,6 @@ bool suits_wgmma(const BmmArgs& args) {
 cudaError_t bmm(const BmmArgs& given, const Context& context) {
   if (given.rows == 0 || given.out_features == 0) return cudaSuccess;
   if (given.pack != nullptr) return bmm_packing(given, context);
-  if (given.addend != nullptr)
-    return multiply_and_add(given, context,
-                            [&](const BmmArgs& product) { return bmm(product, context); });
   BmmArgs args = given;
   if (bmm_output(args) == BmmOutput::kSigns) {
     // Positive scales in front of a comparison with zero change nothing.

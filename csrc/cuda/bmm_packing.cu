@@ -1,4 +1,5 @@
-// Products of float activations with packed weights: one pass where the weights fit a block.
+// Chooses how float activations are multiplied with packed weights, and launches the product whose
+// weights stay in shared memory.
 #include "bitgnn/cuda/bmm_packing.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
 constexpr int64_t kMaxColumns = 1 << 14;     // likewise
-constexpr int64_t kSharedBytes = 88 * 1024;  // of a block; beyond, two passes are as fast
+constexpr int64_t kSharedBytes = 88 * 1024;  // of a block; beyond, too few blocks are resident
+constexpr int64_t kMostResident = 256;       // columns for which Hopper's own way is not faster
 constexpr int64_t kTurnsForLargeTiles = 6;   // a multiprocessor
 
 // Element types that are rare as activations share one shape of tile.
@@ -65,30 +67,14 @@ cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
   }
 }
 
-// Packs into the workspace, then multiplies.
-cudaError_t bmm_in_two_passes(const BmmArgs& args, const Context& context) {
-  const int64_t words = words_for(args.size);
-  PackArgs packing = *args.pack;
-  packing.words =
-      static_cast<int32_t*>(context.workspace.take(static_cast<size_t>(args.rows * words) * 4));
-  packing.scale = args.packed_scale ? static_cast<float*>(context.workspace.take(
-                                          static_cast<size_t>(args.rows) * sizeof(float)))
-                                    : nullptr;
-  const cudaError_t error = pack(packing, args.rows, context);
-  if (error != cudaSuccess) return error;
-  BmmArgs product = args;
-  product.x = packing.words;
-  product.pack = nullptr;
-  product.packed_scale = false;
-  if (packing.scale != nullptr) product.row_scale = packing.scale;
-  return bmm(product, context);
-}
-
 }  // namespace
 
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
-  if (!fits(args, context)) return bmm_in_two_passes(args, context);
+  const bool resident = fits(args, context);
+  if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
+    return bmm_packing_ring(args, context);
+  if (!resident) return bmm_streaming(args, context);
   switch (args.pack->type) {
     case FloatType::kFloat32:
       return launch_typed<float>(args, context);

@@ -1,6 +1,7 @@
 // Registers every operator's CUDA kernel.
 #include "cuda/backend.h"
 #include "ops/bmm_operators.h"
+#include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
@@ -10,6 +11,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_pack<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
 }

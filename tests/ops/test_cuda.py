@@ -51,6 +51,10 @@ PRODUCTS = [
     (513, 8192, 2048),
     (2708, 1433, 7),
     (4000, 128, 128),
+    # Many rows with weights beyond shared memory, aligned and not, and rows beyond shared memory.
+    (8500, 1152, 400),
+    (8600, 602, 300),
+    (40, 70000, 33),
 ]
 
 
@@ -61,6 +65,31 @@ def test_products_equal_the_cpu_kernels(name, n, k, m, sampler):
         arguments = sampler(seed=n + m).arguments(name, n, k, m, optional)
         operator = getattr(torch.ops.bitgnn, name)
         equal(operator(**moved(arguments, CUDA)), operator(**arguments))
+
+
+# Float rows, features and outputs of every way to binarise inside the product.
+FLOAT_PRODUCTS = [(300, 0, 70), (300, 40, 70), (9000, 40, 600), (9000, 1152, 600), (50, 70000, 33)]
+FLOAT_TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+@pytest.mark.parametrize(("n", "k", "m"), FLOAT_PRODUCTS)
+def test_float_products_take_every_type(n, k, m, dtype, sampler):
+    for name in ("bmm_fbb", "bmm_fbf"):
+        arguments = sampler(seed=k, dtype=dtype).arguments(name, n, k, m, optional=None)
+        operator = getattr(torch.ops.bitgnn, name)
+        equal(operator(**moved(arguments, CUDA)), operator(**arguments))
+
+
+@pytest.mark.parametrize("dtype", FLOAT_TYPES)
+@pytest.mark.parametrize(("n", "k", "m"), [*FLOAT_PRODUCTS, (4096, 4096, 4096), (20000, 602, 128)])
+def test_float_products_allocate_nothing_but_the_result(n, k, m, dtype):
+    x = torch.randn(n, k, device=CUDA).to(dtype)
+    w = torch.ops.bitgnn.pack(torch.randn(m, k, device=CUDA))
+    for operator in (torch.ops.bitgnn.bmm_fbb, torch.ops.bitgnn.bmm_fbf):
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        operator(x, w)
+        assert torch.cuda.memory_stats()["allocation.all.allocated"] - before == 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 40, 64, 96, 128, 160, 256, 500, 512, 1000])

@@ -41,6 +41,25 @@ def test_bmm_add(operands, packed, scale):
     assert torch.equal(found.to_float() > 0, expected ^ flip)
 
 
+# Packed rows, features and outputs of every way to multiply them.
+@pytest.mark.parametrize(
+    ("n", "k", "m"),
+    [(3, 1, 1), (300, 257, 300), (2100, 1024, 1030), (33000, 100, 20), (33000, 64, 129)],
+)
+def test_bmm_add_of_packed_rows(n, k, m, device):
+    generator = torch.Generator().manual_seed(k)
+    x = BitTensor.from_float(torch.randn(n, k, generator=generator), scale="mean").to(device)
+    w = BitTensor.from_float(torch.randn(m, k, generator=generator), scale="mean").to(device)
+    other = (torch.randn(n, m, generator=generator) * 10).to(device)
+    vector = torch.randn(m, generator=generator).to(device)
+    total = bmm.bbf(x, w, scale=True, bias=vector) + other
+    assert torch.equal(fused.bmm_add(x, w, other, scale=True, bias=vector), total)
+    found = fused.bmm_add_bits(x, w, other, scale=True, bias=vector, threshold=vector)
+    assert torch.equal(found.to_float() > 0, total >= vector)
+    plain = fused.bmm_add_bits(x, w, other, scale=False)
+    assert torch.equal(plain.to_float() > 0, bmm.bbf(x, w, scale=False) + other >= 0)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_bmm_bspmm(operands, packed):
     x, w, _, adjacency, vector = operands

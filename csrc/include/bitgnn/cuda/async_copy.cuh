@@ -28,6 +28,11 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// Arrives once the thread's copies to shared memory so far have.
+__device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, int phase) {
   asm volatile(
       "{\n.reg .pred done;\n"

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       load_stage<Tile::kColumns, Tile::kThreads, kVector>(
           to + Tile::kRows * pitch, pitch, a.w, column, a.out_features, block * width, plan);
     }
-    asm volatile("cp.async.commit_group;\n" ::: "memory");
+    commit_copies();
   };
   let_next_start();
   wait_for_previous();
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   MmaCounts<Tile, kUnit> counts;
   int stage = 0;
   for (int block = 0; block < blocks; ++block) {
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(Tile::kDepth - 2) : "memory");
+    wait_copies<Tile::kDepth - 2>();
     __syncthreads();
     const int next = stage == 0 ? Tile::kDepth - 1 : stage - 1;
     load(block + Tile::kDepth - 1, next);

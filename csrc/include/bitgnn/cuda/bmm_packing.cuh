@@ -3,8 +3,8 @@
 #pragma once
 
 #include "bitgnn/cuda/bmm_packing_epilogue.cuh"
+#include "bitgnn/cuda/bmm_packing_tile.cuh"
 #include "bitgnn/cuda/mma_b1.cuh"
-#include "bitgnn/cuda/pack_rows.cuh"
 
 namespace bitgnn::cuda {
 
@@ -68,36 +68,6 @@ __device__ __forceinline__ void load_weights(const BmmArgs& a, const PackingLayo
   }
 }
 
-// Packs a tile's rows, kRows at a time, with their popcounts and scales.
-template <int kRows, int kWords, bool kScale, bool kShift, class Source>
-__device__ __forceinline__ void pack_tile(const Source& source, const PackArgs& args,
-                                          const PackingLayout& layout, int64_t first_row,
-                                          int64_t rows, uint32_t* packed, int32_t* counts,
-                                          float* scales, int warp, int lane) {
-  using Tile = PackTile<kRows, kWords>;
-  for (int r = warp * kRows; r < layout.tile_rows; r += kPackingWarps * kRows) {
-    if (first_row + r >= rows) break;
-    const int row = r + Tile::word_row(lane);
-    uint32_t* out = packed + row * layout.pitch + Tile::word_column(lane);
-    int count = 0;
-    const float sum =
-        pack_rows<kRows, kWords, kScale, kShift>(source, args, first_row + r, rows, 0, layout.words,
-                                                 lane, [&](int word, uint32_t bits, bool fresh) {
-                                                   if (!Tile::holds(lane) || !fresh) return;
-                                                   out[word] = bits;
-                                                   count += __popc(bits);
-                                                 });
-#pragma unroll
-    for (int step = 1; step < Tile::kSlots; step *= 2)
-      count += __shfl_xor_sync(kFullWarp, count, step);
-    if (Tile::word_row(lane) < kRows && Tile::word_column(lane) == 0) counts[row] = count;
-    if constexpr (kScale) {
-      if (lane % Tile::kLanesPerRow == 0)
-        scales[r + lane / Tile::kLanesPerRow] = mean_of(sum, args.cols);
-    }
-  }
-}
-
 // popc(a & b) of 16 rows and 32 columns.
 __device__ __forceinline__ void multiply_fragments(int32_t (&sum)[4][4], const uint32_t* rows,
                                                    const uint32_t* columns,
@@ -138,12 +108,9 @@ __global__ void __launch_bounds__(kPackingThreads, packing_blocks(kMode))
     uint32_t* packed = tiles + buffer * layout.tile_words();
     int32_t* counts = reinterpret_cast<int32_t*>(packed + layout.tile_rows * layout.pitch);
     float* scales = reinterpret_cast<float*>(counts + layout.tile_rows);
-    if (pack.threshold == nullptr && pack.gain == nullptr)
-      pack_tile<kRows, kWords, kScale, false>(source, pack, layout, first_row, a.rows, packed,
-                                              counts, scales, warp, lane);
-    else
-      pack_tile<kRows, kWords, kScale, true>(source, pack, layout, first_row, a.rows, packed,
-                                             counts, scales, warp, lane);
+    pack_tile<kRows, kWords, kScale>(source, pack, PitchedRows{packed, layout.pitch},
+                                     PackedTerms{layout.tile_rows, counts, scales, nullptr},
+                                     first_row, a.rows, 0, layout.words, warp, kPackingWarps, lane);
     __syncthreads();
     const int64_t left = a.rows - first_row;
     const PackingTile tile{

@@ -31,6 +31,18 @@ __device__ __forceinline__ uint2 gather_words(uint32_t low, uint32_t high, int q
                     transpose_pairs(__byte_perm(__byte_perm(keep, got, 0x7351), 0, order)));
 }
 
+// Where a slab goes: the place of its first element, words or elements from a row to the next, and
+// how many rows and columns exist from there on. What is added to its values, if anything, is
+// contiguous and starts at `addend`.
+struct SlabTarget {
+  int32_t* to;
+  int64_t pitch;
+  int64_t rows;
+  int64_t columns;
+  const float* addend;
+  int64_t addend_pitch;
+};
+
 // Bits of a lane for 64 columns from `first`, or 32 if there are no more: bit 8 w + 2 j + e is
 // column 32 w + 8 j + 2 q + e of row g, 16 bits higher the same of row g + 8.
 template <int kColumns>
@@ -57,11 +69,21 @@ __device__ __forceinline__ uint32_t sign_bits(const ColumnTable<kColumns>& table
 }
 
 template <int kColumns>
-__device__ __forceinline__ uint32_t value_bits(const ColumnTable<kColumns>& table,
+__device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
+                                               const ColumnTable<kColumns>& table,
                                                const SlabRows& rows,
                                                const int32_t (&sum)[kColumns / 2], int first,
-                                               int quad) {
+                                               int lane) {
   constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
+  const int quad = fragment_quad(lane);
+  const float* addends[2];  // of the lane's rows, null if there are none
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = fragment_group(lane) + half * 8;
+    addends[half] = target.addend != nullptr && row < target.rows
+                        ? target.addend + row * target.addend_pitch
+                        : nullptr;
+  }
   uint32_t bits = 0;
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
@@ -76,27 +98,22 @@ __device__ __forceinline__ uint32_t value_bits(const ColumnTable<kColumns>& tabl
       const bool even = i % 2 == 0;
       const int32_t dot =
           4 * sum[(first / 8 + j) * 4 + i] + ((even ? terms.x : terms.y) + rows.term[half]);
-      const float v =
+      float v =
           slab_value(rows.scale[half], even ? scales.x : scales.y, even ? biases.x : biases.y, dot);
+      if (addends[half] != nullptr && at + i % 2 < target.columns)
+        v = __fadd_rn(v, __ldg(addends[half] + at + i % 2));
       if (v >= (even ? thresholds.x : thresholds.y)) bits |= 1u << (16 * half + 2 * j + i % 2);
     }
   }
   return bits;
 }
 
-// Where a slab goes: the place of its first element, words or elements from a row to the next, and
-// how many rows and columns exist from there on.
-struct SlabTarget {
-  int32_t* to;
-  int64_t pitch;
-  int64_t rows;
-  int64_t columns;
-};
-
 // Rows from `row`, columns from `column`, a multiple of 32, of the product's output.
 template <BmmOutput kOutput>
 __device__ __forceinline__ SlabTarget slab_target(const BmmArgs& a, int64_t row, int64_t column) {
-  SlabTarget target{nullptr, a.out_features, a.rows - row, a.out_features - column};
+  SlabTarget target{nullptr, a.out_features, a.rows - row, a.out_features - column,
+                    nullptr, a.out_features};
+  if (a.addend != nullptr) target.addend = a.addend + row * a.out_features + column;
   if constexpr (writes_bits(kOutput)) {
     target.pitch = output_words(a);
     target.to = a.out_bits + row * target.pitch + column / 32;
@@ -142,7 +159,7 @@ __device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
     if constexpr (kOutput == BmmOutput::kSigns) {
       bits[part] = sign_bits<kColumns>(table, rows, sum, part * 64, quad);
     } else {
-      bits[part] = value_bits<kColumns>(table, rows, sum, part * 64, quad);
+      bits[part] = value_bits<kColumns>(target, table, rows, sum, part * 64, lane);
     }
   }
   if constexpr (kColumns == 256) {
@@ -178,7 +195,11 @@ __device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
 constexpr int kStagedPitch = 40;
 constexpr int kStagedWords = kMmaRows * kStagedPitch;
 
-// Writes staged values as whole rows of 128 bytes.
+__device__ __forceinline__ int32_t add_value(int32_t value, const float* addend) {
+  return __float_as_int(__fadd_rn(__int_as_float(value), __ldg(addend)));
+}
+
+// Writes staged values, with what is added to them, as whole rows of 128 bytes.
 __device__ __forceinline__ void store_staged_values(const SlabTarget& target, const int32_t* staged,
                                                     int column, int lane) {
   const int64_t left = target.columns - column;
@@ -188,15 +209,23 @@ __device__ __forceinline__ void store_staged_values(const SlabTarget& target, co
 #pragma unroll
     for (int i = 0; i < kMmaRows; i += 4) {
       const int row = i + lane / 8;
-      if (row < target.rows && at < left)
-        *reinterpret_cast<int4*>(to + row * target.pitch + at) =
-            *reinterpret_cast<const int4*>(staged + row * kStagedPitch + at);
+      if (row >= target.rows || at >= left) continue;
+      int4 value = *reinterpret_cast<const int4*>(staged + row * kStagedPitch + at);
+      if (target.addend != nullptr) {
+        const float* addend = target.addend + row * target.addend_pitch + column + at;
+        value = make_int4(add_value(value.x, addend), add_value(value.y, addend + 1),
+                          add_value(value.z, addend + 2), add_value(value.w, addend + 3));
+      }
+      *reinterpret_cast<int4*>(to + row * target.pitch + at) = value;
     }
   } else {
 #pragma unroll 4
     for (int row = 0; row < kMmaRows; ++row) {
-      if (row < target.rows && lane < left)
-        to[row * target.pitch + lane] = staged[row * kStagedPitch + lane];
+      if (row >= target.rows || lane >= left) continue;
+      int32_t value = staged[row * kStagedPitch + lane];
+      if (target.addend != nullptr)
+        value = add_value(value, target.addend + row * target.addend_pitch + column + lane);
+      to[row * target.pitch + lane] = value;
     }
   }
 }

@@ -24,18 +24,6 @@ struct TallPlan {
   int64_t slabs;
 };
 
-__device__ __forceinline__ void copy_async_16(uint32_t* to, const int32_t* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
-               "l"(from), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void copy_async_4(uint32_t* to, const int32_t* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)),
-               "l"(from), "r"(bytes)
-               : "memory");
-}
-
 // Starts to copy a slab, one piece of memory; past the last one nothing happens.
 __device__ __forceinline__ void load_slab(uint32_t* to, const BmmArgs& a, const TallPlan& plan,
                                           int64_t slab, int lane) {
@@ -46,7 +34,7 @@ __device__ __forceinline__ void load_slab(uint32_t* to, const BmmArgs& a, const 
     for (int i = lane * 4; i < left; i += kWarp * 4)
       copy_async_16(to + i, from + i, min(left - i, 4) * 4);
   }
-  asm volatile("cp.async.commit_group;\n" ::: "memory");
+  commit_copies();
 }
 
 // All weights, each row padded with zeros to whole steps. What lies past the last row is never
@@ -99,10 +87,16 @@ __device__ __forceinline__ void multiply_slab(int32_t (&sum)[kColumns / 2], int3
   }
 }
 
-// A slab's staged results are one piece of the output, whatever its rows' length.
+// A slab's staged results are one piece of the output, whatever its rows' length; `addend`, which
+// may be null, is one like them.
 __device__ __forceinline__ void store_staged(const SlabTarget& target, int pitch,
-                                             const int32_t* staged, int lane) {
+                                             const int32_t* staged, const float* addend, int lane) {
   const int words = static_cast<int>(min(int64_t{kTallRows}, target.rows)) * pitch;
+  if (addend != nullptr) {
+#pragma unroll 1
+    for (int i = lane; i < words; i += kWarp) target.to[i] = add_value(staged[i], addend + i);
+    return;
+  }
   int i = lane * 4;
 #pragma unroll 1
   for (; i + 4 <= words; i += kWarp * 4)
@@ -154,7 +148,7 @@ __global__ void __launch_bounds__(256, 2) bmm_tall_kernel(const BmmArgs a, const
   for (int stage = 0; slab < plan.slabs; slab += stride) {
     const int last = (stage + kTallStages - 1) % kTallStages;
     load_slab(stages + last * stage_words, a, plan, slab + (kTallStages - 1) * stride, lane);
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(kTallStages - 1) : "memory");
+    wait_copies<kTallStages - 1>();
     __syncwarp();
     const int64_t row = slab * kTallRows;
     const SlabTarget output = slab_target<kOutput>(a, row, 0);
@@ -168,6 +162,7 @@ __global__ void __launch_bounds__(256, 2) bmm_tall_kernel(const BmmArgs a, const
       if (pass == 0) set_row_terms<kOutput>(rows, a, counts[0], counts[2]);
       SlabTarget target = output;
       target.columns -= pass * kColumns;
+      if (target.addend != nullptr) target.addend += pass * kColumns;
       if (plan.out_pitch != 0) {
         target.to = staged;
         target.pitch = plan.out_pitch;
@@ -183,7 +178,8 @@ __global__ void __launch_bounds__(256, 2) bmm_tall_kernel(const BmmArgs a, const
     }
     __syncwarp();
     if (plan.out_pitch != 0) {
-      store_staged(output, plan.out_pitch, staged, lane);
+      store_staged(output, plan.out_pitch, staged, writes_bits(kOutput) ? nullptr : output.addend,
+                   lane);
       __syncwarp();
     }
     stage = (stage + 1) % kTallStages;

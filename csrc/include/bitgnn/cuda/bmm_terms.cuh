@@ -84,7 +84,8 @@ __device__ __forceinline__ void share_column(ColumnTable<kColumns>& table, int a
   }
 }
 
-// As bmm_value() with the table's stand-ins for what is missing.
+// (row_scale * column_scale) * dot + bias, each step rounded to float32 as in the reference; the
+// table's stand-ins for what is missing change nothing.
 __device__ __forceinline__ float slab_value(float row_scale, float column_scale, float bias,
                                             int32_t dot) {
   return __fadd_rn(__fmul_rn(__fmul_rn(row_scale, column_scale), __int2float_rn(dot)), bias);

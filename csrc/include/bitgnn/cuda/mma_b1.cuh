@@ -32,6 +32,30 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// Copies 16 or 4 bytes to shared memory, of which the first `bytes` come from `from` and the others
+// are zeros; commit_copies() closes a group of them.
+__device__ __forceinline__ void copy_async_16(uint32_t* to, const int32_t* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void copy_async_4(uint32_t* to, const int32_t* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+// All but the newest kPending groups of the thread have arrived.
+template <int kPending>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
 __device__ __forceinline__ void load_matrices(uint32_t address, uint32_t& r0, uint32_t& r1,
                                               uint32_t& r2, uint32_t& r3) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -68,13 +92,14 @@ __device__ __forceinline__ int64_t output_words(const BmmArgs& a) {
   return (a.out_features + kWordBits - 1) / kWordBits;
 }
 
-// What a product writes. A comparison with zero without bias never leaves the integers.
+// What a product writes. A comparison of the bare product with zero never leaves the integers.
 enum class BmmOutput : int { kSigns, kBits, kFloat, kInt };
 
 inline BmmOutput bmm_output(const BmmArgs& a) {
   if (a.out_float != nullptr) return BmmOutput::kFloat;
   if (a.out_int != nullptr) return BmmOutput::kInt;
-  return a.bias == nullptr && a.threshold == nullptr ? BmmOutput::kSigns : BmmOutput::kBits;
+  return a.bias == nullptr && a.addend == nullptr && a.threshold == nullptr ? BmmOutput::kSigns
+                                                                            : BmmOutput::kBits;
 }
 
 }  // namespace bitgnn::cuda

@@ -1,0 +1,42 @@
+// Launches Hopper's product of many float rows with many packed weights.
+#include "bitgnn/cuda/bmm_packing_ring.cuh"
+
+#include "bitgnn/cuda/bmm_packing.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+template <class T>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  return args.packed_scale && needs_scales(slab_output(args))
+             ? launch_bmm_packing_ring<true>(source, args, context)
+             : launch_bmm_packing_ring<false>(source, args, context);
+}
+
+}  // namespace
+
+bool suits_ring(const BmmArgs& args, const Context& context) {
+  if (context.device.capability != 90 || args.size == 0) return false;
+  const RingPlan plan = ring_plan(args, context);
+  return 2 * plan.tiles >= context.device.sm_count &&
+         ring_bytes(plan) <= context.device.shared_bytes;
+}
+
+cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context) {
+  switch (args.pack->type) {
+    case FloatType::kFloat32:
+      return launch<float>(args, context);
+    case FloatType::kFloat64:
+      return launch<double>(args, context);
+    case FloatType::kFloat16:
+      return launch<__half>(args, context);
+    case FloatType::kBFloat16:
+      return launch<__nv_bfloat16>(args, context);
+    case FloatType::kUInt8:
+      return launch<uint8_t>(args, context);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace bitgnn::cuda

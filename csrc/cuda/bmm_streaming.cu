@@ -1,0 +1,42 @@
+// Cuts up and launches products of float activations with weights beyond shared memory.
+#include "bitgnn/cuda/bmm_streaming.cuh"
+
+#include "bitgnn/cuda/bmm_packing.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+template <class T>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  const StreamingPlan plan = streaming_plan(args, context);
+  const int capability = context.device.capability;
+  // Later architectures emulate b1 products, earlier ones lack this shape.
+  const bool native = capability >= 80 && capability < 100;
+  const bool scale = args.packed_scale && needs_scales(slab_output(args));
+  if (!native)
+    return scale ? launch_bmm_streaming<BmmUnit::kLogic, true>(source, args, plan, context)
+                 : launch_bmm_streaming<BmmUnit::kLogic, false>(source, args, plan, context);
+  return scale ? launch_bmm_streaming<BmmUnit::kTensor, true>(source, args, plan, context)
+               : launch_bmm_streaming<BmmUnit::kTensor, false>(source, args, plan, context);
+}
+
+}  // namespace
+
+cudaError_t bmm_streaming(const BmmArgs& args, const Context& context) {
+  switch (args.pack->type) {
+    case FloatType::kFloat32:
+      return launch<float>(args, context);
+    case FloatType::kFloat64:
+      return launch<double>(args, context);
+    case FloatType::kFloat16:
+      return launch<__half>(args, context);
+    case FloatType::kBFloat16:
+      return launch<__nv_bfloat16>(args, context);
+    case FloatType::kUInt8:
+      return launch<uint8_t>(args, context);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace bitgnn::cuda
