@@ -13,7 +13,7 @@ from bitgnn.inference.executor import Executable, compile_steps
 from bitgnn.inference.program import Program, Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
-from bitgnn.inference.steps.products import bind_pattern_product, takes_pattern
+from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
 
 __all__ = ["BoundProgram", "Features"]
 
@@ -57,7 +57,10 @@ class BoundProgram(nn.Module):
         self.eval()
 
     def _own_kinds(self) -> Mapping[str, StepKind]:
-        return KINDS if self.calls is None else {**KINDS, "call": call_kind(list(self.calls))}  # type: ignore[arg-type]
+        kinds = {**KINDS, PATTERN_PRODUCT.name: PATTERN_PRODUCT}
+        if self.calls is not None:
+            kinds["call"] = call_kind(list(self.calls))  # type: ignore[arg-type]
+        return kinds
 
     def _bind(self) -> None:
         """Look everything up that the steps need; again whenever the buffers change place."""
@@ -115,7 +118,13 @@ class BoundProgram(nn.Module):
                     "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
                     "which only a first layer with bit output takes"
                 )
-            self._from_pattern = self._bind_pattern()
+            self._from_pattern = compile_steps(
+                self._pattern_steps(),
+                self._entry_step.outputs,
+                self.program.output,
+                self._kinds,
+                self._tensors(),
+            )
         executable = self._from_pattern
         values = [None] * executable.num_slots
         values[0] = x
@@ -136,16 +145,14 @@ class BoundProgram(nn.Module):
         (packed,) = self._entry_step.outputs
         return not any(packed in step.inputs for step in steps[entry + 1 :])
 
-    def _bind_pattern(self) -> Executable:
-        behind = self.program.steps[self.program.entry :]
-        return compile_steps(
-            behind,
-            self._entry_step.outputs,
-            self.program.output,
-            self._kinds,
-            self._tensors(),
-            as_pattern=True,
-        )
+    def _pattern_steps(self) -> list[Step]:
+        """The steps behind the packing for the pattern of set bits, what they read in place."""
+        first, *rest = self.program.steps[self.program.entry :]
+        own = {name: self.get_buffer(buffer) for name, buffer in first.tensors.items()}
+        first, buffers = pattern_product(first, own)
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor, persistent=False)
+        return [first, *rest]
 
     def _why_floats(self) -> str:
         return "since not every part of this model looks at the same bits of them"
@@ -155,12 +162,10 @@ class BoundProgram(nn.Module):
         step: Step,
         values: dict[int, Any],
         graphs: Sequence[Any],
-        as_pattern: bool = False,
     ) -> Callable[[], None]:
         """Run one step on ``values``; a call that repeats it."""
         tensors = {name: getattr(self, buffer) for name, buffer in step.tensors.items()}
-        bind = bind_pattern_product if as_pattern else self._kinds[step.kind].bind
-        runner = bind(step, tensors)
+        runner = self._kinds[step.kind].bind(step, tensors)
         held: list[Any] = [None] * (1 + max([*step.inputs, *step.outputs]))
         for register in step.inputs:
             held[register] = values[register]

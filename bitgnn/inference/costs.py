@@ -8,6 +8,7 @@ from typing import Any
 
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Register, Step
+from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
 __all__ = ["StepCost", "step_cost"]
 
@@ -78,6 +79,9 @@ def step_cost(model: FrozenModel, step: Step, num_nodes: int, graphs: Sequence[A
             return StepCost(edges * size, 0, touched)
         return StepCost(0, edges * size * (2 if has_values else 1), touched)
     touched = num_nodes * (sum(reads) + writes) + weights
+    if step.kind == PATTERN_PRODUCT.name:
+        # As the dense product it stands for; the pattern itself is not known here.
+        return StepCost(2 * num_nodes * step.attributes["size"] * size, 0, touched)
     if step.kind.startswith("bmm_"):
         extra = num_nodes * size if step.kind.startswith("bmm_add") else 0
         return StepCost(2 * num_nodes * step.attributes["size"] * size, extra, touched)

@@ -16,7 +16,6 @@ from bitgnn.inference.steps.products import (
     PRODUCTS,
     bind_aggregated_product,
     bind_float_product,
-    bind_pattern_product,
 )
 
 __all__ = ["Executable", "compile_steps"]
@@ -67,8 +66,6 @@ def compile_steps(
     output: int,
     kinds: Mapping[str, StepKind],
     tensors: Mapping[str, Tensor],
-    *,
-    as_pattern: bool = False,
 ) -> Executable:
     """Bind steps so that nothing is looked up while they run.
 
@@ -81,9 +78,8 @@ def compile_steps(
         output: register of the result.
         kinds: kinds of steps.
         tensors: the buffers by name.
-        as_pattern: the first step takes its bits as the pattern of those that are set.
     """
-    units = _units(steps, output, kinds, tensors, as_pattern)
+    units = _units(steps, output, kinds, tensors)
     last_use = {output: len(units)}
     for place in reversed(range(len(units))):
         for register in units[place].inputs:
@@ -121,16 +117,12 @@ def _units(
     output: int,
     kinds: Mapping[str, StepKind],
     tensors: Mapping[str, Tensor],
-    as_pattern: bool,
 ) -> list[_Unit]:
     """The calls, as many steps in each as one operator can do."""
     readers = Counter(register for step in steps for register in step.inputs)
     readers[output] += 1
     units: list[_Unit] = []
     position = 0
-    if as_pattern:
-        units.append(_unit([steps[0]], tensors, _bind_pattern))
-        position = 1
     while position < len(steps):
         for length in (MAX_GROUP, 2):
             group = steps[position : position + length]
@@ -185,10 +177,6 @@ def _bind_packed_aggregated(group: Sequence[Step], own: Own) -> Any:
 
 def _bind_alone(kind: StepKind, group: Sequence[Step], own: Own) -> Runner:
     return kind.bind(group[0], own[0])
-
-
-def _bind_pattern(group: Sequence[Step], own: Own) -> Any:
-    return bind_pattern_product(group[0], own[0])
 
 
 def _own(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -229,10 +229,11 @@ class FrozenModel(BoundProgram):
             packed = (x.words, x.scale) if isinstance(x, BitTensor) else (x,)
             values = dict(zip(self._entry_step.outputs, packed, strict=False))
             steps = steps[self.program.entry :]
+        if isinstance(x, BitAdjacency):
+            steps = tuple(self._pattern_steps())
         found = []
-        for number, step in enumerate(steps):
-            as_pattern = number == 0 and isinstance(x, BitAdjacency)
-            call = self._run_alone(step, values, graphs, as_pattern)
+        for step in steps:
+            call = self._run_alone(step, values, graphs)
             register = step.outputs[0]
             form, size = self.registers[register]
             result = values[register]

@@ -437,3 +437,60 @@ def test_no_edges_one_node_and_isolated_nodes(kind, x):
             expected = model(features, edge_index)
         torch.testing.assert_close(frozen(features, edge_index), expected, atol=1e-4, rtol=1e-4)
     assert freeze(model)(x[:0], none).shape == (0, CLASSES)
+
+
+@pytest.mark.parametrize("letters", ["FBF+FBF", "FBB+BBB", "FBF+FFF", "FBB+BFF"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("gcn", {}),
+        ("gcn", {"improved": True}),
+        ("gcn", {"add_self_loops": False}),
+        ("gcn", {"normalize": False}),
+        ("gcn", {"aggr": "mean"}),
+        ("gcn", {"flow": "target_to_source"}),
+        ("graph", {}),
+        ("graph", {"aggr": "mean"}),
+        ("graph", {"flow": "target_to_source"}),
+    ],
+    ids=str,
+)
+def test_edge_weights(kind, options, letters, x, edges):
+    class Weighted(Chain):
+        def forward(self, x, edge_index, edge_weight=None):
+            for conv in self.convs:
+                x = conv(x, edge_index, edge_weight)
+            return x
+
+    torch.manual_seed(5)
+    model = Weighted(kind, [letters, "FBF+FBF"], **options)
+    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+    weight = factor[edges[0]] * factor[edges[1]]
+    shake(model, x, edges, weight)
+    assert_frozen_equals(model, x, edges, weight)
+    assert_frozen_equals(model, x, edges)  # traced with weights, given none
+
+
+def test_edge_weights_that_a_forward_asks_for(x, edges):
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
+
+        def forward(self, x, edge_index, edge_weight=None):
+            if edge_weight is not None and edge_weight.numel() != edge_index.size(1):
+                raise ValueError("edge_weight does not fit")
+            return self.conv(x, edge_index, edge_weight)
+
+    frozen = assert_frozen_equals(shake(Asks(), x, edges), x, edges)
+    with pytest.raises(ValueError, match="edge_weight must be None"):
+        frozen.prepare_graph(edges, N, torch.ones(edges.size(1)))
+
+
+def test_weighted_models_of_pyg(x, edges):
+    torch.manual_seed(0)
+    model = torch_geometric.nn.models.GCN(FEATURES, HIDDEN, 2, CLASSES, act=None)
+    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+    weight = factor[edges[0]] * factor[edges[1]]
+    binary = shake(binarize(model, "bin"), x, edges, weight)
+    assert_frozen_equals(binary, x, edges, weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ from bitgnn.inference.steps._checks import expect, expect_attributes, expect_ten
 
 __all__ = [
     "KINDS",
+    "PATTERN_PRODUCT",
     "PRODUCTS",
     "bind_aggregated_product",
     "bind_float_product",
-    "bind_pattern_product",
+    "pattern_product",
     "takes_pattern",
 ]
 
@@ -194,16 +196,33 @@ def takes_pattern(step: Step) -> bool:
     return step.kind == "bmm_bbb" and step.tensors.keys() == {"weight"}
 
 
-def bind_pattern_product(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+def pattern_product(step: Step, tensors: Mapping[str, Tensor]) -> tuple[Step, dict[str, Tensor]]:
     """The product for bits given as a ``BitAdjacency`` of those that are set.
 
     ``sum_k x[k] w[o, k] >= 0`` is ``sum_{k set} w[o, k] >= sum_k w[o, k] / 2``: an aggregation
     of weight columns with a threshold.
+
+    Returns:
+        The step in place of ``step``, and the two buffers it reads by name.
     """
-    x, (out,) = step.inputs[0], step.outputs
     values = BitTensor(tensors["weight"], step.attributes["size"]).to_float()
-    columns, half = _pack(values.t().contiguous()), values.sum(1) / 2
-    size = step.attributes["out"]
+    buffers = {
+        "pattern_columns": _pack(values.t().contiguous()),
+        "pattern_half_sum": values.sum(1) / 2,
+    }
+    names = {"columns": "pattern_columns", "half_sum": "pattern_half_sum"}
+    return replace(step, kind=PATTERN_PRODUCT.name, tensors=names), buffers
+
+
+def _check_pattern(
+    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+) -> tuple[Register, ...]:
+    raise ValueError("no program holds this step: it is made when features come as a pattern")
+
+
+def _bind_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    (x,), (out,), size = step.inputs, step.outputs, step.attributes["out"]
+    columns, half = tensors["columns"], tensors["half_sum"]
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         pattern = v[x]
@@ -211,6 +230,9 @@ def bind_pattern_product(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 
     return run
 
+
+PATTERN_PRODUCT = StepKind("pattern_product", _check_pattern, _bind_pattern)
+"""In place of a model's first product where features are the pattern of their set bits."""
 
 KINDS = (
     StepKind("bmm_bbb", _check, _bind_bits),
