@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ import bitgnn.nn
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.select import select_steps
+from bitgnn.convert.select import ALSO_FLOATS, BY_LETTERS, select_steps
 from bitgnn.convert.trace import trace_model
 from bitgnn.inference import FrozenModel
 from bitgnn.nn import LayerPrecision
@@ -35,7 +36,8 @@ def freeze(model: nn.Module, plan: Plan | None = None) -> FrozenModel:
     The forward is traced with torch.fx. Weights become words; biases, batch norms, clips and
     dropout between a product and the sign behind it become thresholds; a value whose readers look
     at signs alone is written as bits. The frozen model decides as the trained one in evaluation.
-    What cannot be bits stays in floats; ``frozen.report`` says what and why.
+    What cannot be bits stays in floats; ``frozen.report`` says what and why, and a warning says it
+    of what neither the letters nor another reader of the same value ask for.
 
     Args:
         model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its
@@ -65,6 +67,18 @@ def freeze(model: nn.Module, plan: Plan | None = None) -> FrozenModel:
         )
     frozen = select_steps(network)
     _log.info("freeze:\n%s", frozen.report)
+    unasked = {
+        name: why
+        for name, why in frozen.report.floats.items()
+        if not why.startswith((BY_LETTERS, ALSO_FLOATS))
+    }
+    if unasked:
+        places = "; ".join(f"{name}: {why}" for name, why in unasked.items())
+        warnings.warn(
+            f"freeze: parts of {type(model).__name__} stay in full precision: {places}",
+            UserWarning,
+            stacklevel=3,
+        )
     return frozen
 
 

@@ -29,7 +29,7 @@ def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
     if not isinstance(values, tuple | list) or not all(isinstance(v, Value) for v in values):
         raise Unsupported("it takes something else than a list of matrices")
     if module.mode == "cat":
-        return _cat(name, values)
+        return _cat(name, values, dim=-1)
     if module.mode != "max":
         raise Unsupported(f"mode {module.mode!r} has no form in frozen models")
     result = values[0]

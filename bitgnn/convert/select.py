@@ -15,7 +15,11 @@ from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.steps.floats import FUNCTIONS
 
-__all__ = ["select_steps"]
+__all__ = ["ALSO_FLOATS", "BY_LETTERS", "select_steps"]
+
+BY_LETTERS = "its letters ask for"
+"""How reasons begin that the user gave."""
+ALSO_FLOATS = "its value is read in floats as well as by sign"
 
 _pack = torch.ops.bitgnn.pack.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
@@ -52,7 +56,7 @@ class _Selection:
         self.bits: dict[Value, _Bits] = {}
         self.scaled: dict[Value, tuple[_Bits, int]] = {}
         self.reasons: dict[str, str] = dict(network.calls)
-        self.before_binary = _before_products(self.demands.values)
+        self.hidden = _behind_layers(self.demands.values)
 
     def run(self) -> FrozenModel:
         scores, features = self.network.scores, self.network.features
@@ -90,8 +94,6 @@ class _Selection:
             bits = self._plain(canonical(value))
             return self.out.step("unpack", value.layer, [bits.register], {"size": bits.size})
         source = value.inputs[0]
-        if value in self.before_binary and not value.layer.endswith("_norm"):
-            self.reasons.setdefault(value.layer, f"{value.name} of values that are read as floats")
         return self.out.step(
             value.name, value.layer, [self.floats[source]], dict(value.attributes), value.tensors
         )
@@ -108,7 +110,7 @@ class _Selection:
         if kind == "linear":
             sizes = {"size": value.inputs[0].size, "out": value.size}
             if layer in self.network.letters:
-                self.reasons.setdefault(layer, "its letters ask for a float product")
+                self.reasons.setdefault(layer, f"{BY_LETTERS} a float product")
             return self.out.step(
                 "linear", layer, [self.floats[value.inputs[0]]], sizes, value.tensors
             )
@@ -185,7 +187,7 @@ class _Selection:
     def _float_weight_product(self, value: Value) -> int:
         """Signs times float weights: no operator on bits does it."""
         source, *addend = value.inputs
-        self.reasons.setdefault(value.layer, "its letters ask for float weights")
+        self.reasons.setdefault(value.layer, f"{BY_LETTERS} float weights")
         bits = self._plain_scaled(source) if source in self.scaled else None
         plain = self._plain(canonical(source)) if bits is None else bits
         unpacked = self.out.step("unpack", value.layer, [plain.register], {"size": plain.size})
@@ -210,7 +212,7 @@ class _Selection:
         letters += "f" if value.spec.exact else "b"
         letters += "f" if comparison is None else "b"
         if value.spec.exact and value.layer in self.network.letters:
-            self.reasons.setdefault(value.layer, "its letters ask for float edge weights")
+            self.reasons.setdefault(value.layer, f"{BY_LETTERS} float edge weights")
         read = self._plain(canonical(source)).register if from_bits else self.floats[source]
         last = (
             {"bias": value.tensors.get("bias")}
@@ -244,7 +246,7 @@ class _Selection:
         threshold, flipped = _folded([_apply(step) for step in chain], size, self._device)
         tensors = {"threshold": threshold}
         register = self.out.step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
-        if base.kind != "input":
+        if base in self.hidden:
             self.reasons.setdefault(target.layer, self._why_packed(base))
         self.bits[target] = _Bits(register, size, flipped)
 
@@ -253,7 +255,7 @@ class _Selection:
             return f"a sign is taken of floats that {base.name or base.kind} computes"
         if len(self.demands.signs[base]) > 1:
             return "its signs are needed behind different functions"
-        return "its value is read in floats as well as by sign"
+        return ALSO_FLOATS
 
     def _pack_scaled(self, value: Value) -> None:
         """Pack signs and row scale of a value."""
@@ -321,12 +323,13 @@ class _Selection:
         return found
 
 
-def _before_products(values: Sequence[Value]) -> set[Value]:
-    """Values that a binary product depends on."""
+def _behind_layers(values: Sequence[Value]) -> set[Value]:
+    """Values that a layer computes or that depend on one; the others are made of the features."""
     found: set[Value] = set()
-    for value in reversed(values):
-        if value.kind == "product" or value in found:
-            found.update(value.inputs)
+    for value in values:
+        is_layer = value.kind in ("product", "linear", "aggregate", "call")
+        if is_layer or any(parent in found for parent in value.inputs):
+            found.add(value)
     return found
 
 

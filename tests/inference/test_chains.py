@@ -195,13 +195,15 @@ def test_random_mixtures(seed, x, edges):
 
 @pytest.mark.parametrize("jk", [None, "cat", "max", "last"])
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE"])
-def test_models_of_pyg(name, jk, x, edges):
+def test_models_of_pyg(name, jk, x, edges, tmp_path):
     torch.manual_seed(0)
     model = getattr(torch_geometric.nn.models, name)(
         FEATURES, HIDDEN, 3, CLASSES, dropout=0.2, act="hardtanh", norm="batch_norm", jk=jk
     )
     binary = shake(binarize(model, BinarizeConfig("bin")), x, edges)
     frozen = assert_frozen_equals(binary, x, edges)
+    copied = load(save(frozen, tmp_path))
+    assert torch.equal(copied(x, edges), frozen(x, edges))
     assert frozen.letters[0] == "FBB+BBF"  # a batch norm stands behind it
 
 
@@ -374,7 +376,8 @@ def test_code_of_the_user_runs_and_is_reported(x, edges):
             x = self.attention(x, edge_index)
             return self.second(x - x.mean(dim=0, keepdim=True), edge_index)
 
-    frozen = assert_frozen_equals(shake(Odd(), x, edges), x, edges)
+    with pytest.warns(UserWarning, match=r"parts of Odd stay in full precision: sin: it runs as"):
+        frozen = assert_frozen_equals(shake(Odd(), x, edges), x, edges)
     assert {"sin", "attention", "mean"} <= frozen.report.floats.keys()
     assert "attention: full precision, it runs as its own code" in str(frozen.report)
     copied = copy.deepcopy(frozen)
@@ -494,3 +497,20 @@ def test_weighted_models_of_pyg(x, edges):
     weight = factor[edges[0]] * factor[edges[1]]
     binary = shake(binarize(model, "bin"), x, edges, weight)
     assert_frozen_equals(binary, x, edges, weight)
+
+
+def test_norms_of_rows_between_layers_are_reported(x, edges):
+    class Rows(Chain):
+        def __init__(self):
+            super().__init__("gcn", ["FBB+BBF", "BBF+FBF"])
+            self.norm = nn.LayerNorm(HIDDEN)
+
+        def forward(self, x, edge_index):
+            first, last = self.convs
+            return last(self.norm(first(x - 0.5, edge_index)), edge_index)
+
+    with pytest.warns(
+        UserWarning, match="norm: a sign is taken of floats that layer_norm computes"
+    ):
+        frozen = assert_frozen_equals(shake(Rows(), x, edges), x, edges)
+    assert list(frozen.report.floats) == ["norm"]
