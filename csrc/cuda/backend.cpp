@@ -25,7 +25,7 @@ int32_t cuda_index(const Tensor& t, const char* op, const char* name) {
 
 cudaStream_t current_stream(int32_t index) {
   void* stream = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &stream));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &stream));
   return static_cast<cudaStream_t>(stream);
 }
 
@@ -54,7 +54,7 @@ void* TensorWorkspace::take(size_t bytes) {
   const int64_t size = bytes > 0 ? static_cast<int64_t>(bytes) : 1;
   const int64_t stride = 1;
   AtenTensorHandle handle = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(
+  TORCH_ERROR_CODE_CHECK(
       aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(),
                                aoti_torch_device_type_cuda(), device_index_, &handle));
   held_.emplace_back(handle);

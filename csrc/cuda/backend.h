@@ -52,7 +52,7 @@ class Backend {
     const int32_t code =
         dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
         N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle));
     return Tensor(handle);
   }
