@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from bitgnn.bench.command import parse, record
 from bitgnn.bench.graphs import power_law_graph
-from bitgnn.bench.report import format_seconds, markdown_table, write_json
+from bitgnn.bench.report import write_json
+from bitgnn.bench.tables import conversion_table
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import binarize, freeze
 
@@ -92,15 +93,6 @@ def measure(name: str, edge_index: Tensor, num_nodes: int, repeats: int) -> dict
         "stages": seconds,
         "seconds": whole,
     }
-
-
-def conversion_table(found: dict[str, Any]) -> str:
-    """Markdown: a row for each model, medians of the stages and of the whole."""
-    rows = []
-    for result in found["results"]:
-        stages = [format_seconds(statistics.median(result["stages"][stage])) for stage in STAGES]
-        rows.append([result["name"], *stages, format_seconds(result["median"])])
-    return markdown_table(["model", *STAGES, "whole"], rows)
 
 
 def conversion_main(argv: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,25 @@ def cases_table(record: Record, subject: str) -> str:
         )
     table = markdown_table([subject, "bitgnn", "best baseline", "ratio", "goal"], rows)
     return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
+
+
+def conversion_table(record: Record) -> str:
+    """Markdown of a record of ``scripts/bench_conversion.py``: a row a model, medians of stages."""
+    stages = list(record["results"][0]["stages"])
+    rows = []
+    for result in record["results"]:
+        parts = [format_seconds(statistics.median(result["stages"][stage])) for stage in stages]
+        goal = result["goal_seconds"]
+        rows.append(
+            [
+                result["name"],
+                *parts,
+                format_seconds(result["median"]),
+                "" if goal is None else f"≤ {format_seconds(goal)}",
+            ]
+        )
+    table = markdown_table(["model", *stages, "whole", "goal"], rows)
+    return f"{environment_line(record)}\n\n{table}"
 
 
 def cuda_operators_table(record: Record) -> str:
@@ -205,7 +225,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
-    "conversion": ("conversion.json", lambda records: cases_table(records[0], "step")),
+    "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
     "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),

@@ -241,8 +241,8 @@ def accuracy_chart(record: Mapping[str, Any]) -> bytes:
         if not all(map(math.isnan, paper)):
             label = "paper" if form == forms[-1] else None
             axes.plot(places, paper, "_", color="#333333", markersize=14, label=label)
-        for place, mean in zip(places, means, strict=True):
-            axes.annotate(f"{mean:.1f}", (place, mean), xytext=(6, 0), textcoords="offset points",
+        for x, mean in zip(places, means, strict=True):
+            axes.annotate(f"{mean:.1f}", (x, mean), xytext=(6, 0), textcoords="offset points",
                           fontsize=7, va="center")  # fmt: skip
     axes.set_xticks(range(len(graphs)), list(graphs), fontsize=8)
     axes.set_xlim(-0.6, len(graphs) - 0.4)
