@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from bitgnn.convert.comparisons import Comparison, folded, function_of, mask_of
 from bitgnn.convert.demands import BIT_WRITERS, Demands, input_gain
 from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value, canonical, collapse, is_unit
 from bitgnn.convert.writer import ProgramWriter
 from bitgnn.inference import FreezeReport, FrozenModel
-from bitgnn.inference.fold import sign_threshold
-from bitgnn.inference.steps.floats import FUNCTIONS
 
 __all__ = ["ALSO_FLOATS", "BY_LETTERS", "select_steps"]
 
@@ -23,9 +22,6 @@ ALSO_FLOATS = "its value is read in floats as well as by sign"
 
 _pack = torch.ops.bitgnn.pack.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
-
-Comparison = tuple[Tensor | None, Tensor | None]
-"""Threshold and flipped channels of a sign; None where they are 0 and none."""
 
 
 def select_steps(network: Network) -> FrozenModel:
@@ -159,7 +155,7 @@ class _Selection:
         words = _pack(weight)
         if bits.flipped is not None:
             # Turning a channel round on both sides leaves every product as it was.
-            words = words ^ _mask(bits.flipped).to(words.device)
+            words = words ^ mask_of(bits.flipped).to(words.device)
         tensors: dict[str, Tensor | None] = {"weight": words, "bias": value.tensors.get("bias")}
         w_scale = _pack_scaled(weight)[1]
         if target is None:
@@ -243,7 +239,7 @@ class _Selection:
         size = target.size
         if size is None:
             raise ValueError(f"freeze: the width of what {target.layer!r} gives is not known")
-        threshold, flipped = _folded([_apply(step) for step in chain], size, self._device)
+        threshold, flipped = folded([function_of(step) for step in chain], size, self._device)
         tensors = {"threshold": threshold}
         register = self.out.step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
         if base in self.hidden:
@@ -267,7 +263,7 @@ class _Selection:
         source, flipped = value, None
         if centre_gain is not None and value.kind == "function":
             (source,) = value.inputs
-            threshold, flipped = _folded([_apply(value)], size, self._device)
+            threshold, flipped = folded([function_of(value)], size, self._device)
             tensors = {"threshold": threshold, "gain": centre_gain[1]}
         inputs = [self.floats[source]]
         words, scale = self.out.steps_of(
@@ -292,7 +288,7 @@ class _Selection:
     def _unflipped(self, bits: _Bits, layer: str) -> _Bits:
         if bits.flipped is None:
             return bits
-        mask = {"mask": _mask(bits.flipped)[0]}
+        mask = {"mask": mask_of(bits.flipped)[0]}
         return _Bits(
             self.out.step("flip", layer, [bits.register], {"size": bits.size}, mask), bits.size
         )
@@ -300,12 +296,12 @@ class _Selection:
     def _comparison(self, base: Value, target: Value) -> Comparison:
         """Threshold on what the operator of ``base`` compares, for the sign of ``target``."""
         _, chain = collapse(target)
-        functions = [_apply(step) for step in chain]
+        functions = [function_of(step) for step in chain]
         bias = base.tensors.get("bias")
         if bias is not None and len(base.inputs) == 1:
             functions.insert(0, lambda v: v + bias)
         assert base.size is not None
-        return _folded(functions, base.size, self._device)
+        return folded(functions, base.size, self._device)
 
     @property
     def _device(self) -> torch.device:
@@ -331,33 +327,3 @@ def _behind_layers(values: Sequence[Value]) -> set[Value]:
         if is_layer or any(parent in found for parent in value.inputs):
             found.add(value)
     return found
-
-
-def _apply(value: Value) -> Callable[[Tensor], Tensor]:
-    function = FUNCTIONS[value.name].apply
-    return lambda v: function(v, value.tensors, value.attributes)
-
-
-def _folded(
-    functions: Sequence[Callable[[Tensor], Tensor]], size: int, device: torch.device
-) -> Comparison:
-    """Threshold and flipped channels of the sign behind a chain of functions."""
-    if not functions:
-        return None, None
-
-    def chain(v: Tensor) -> Tensor:
-        for function in functions:
-            v = function(v)
-        return v
-
-    threshold, flipped = sign_threshold(chain, size, device)
-    has_flips = bool(flipped.any())
-    if not has_flips and bool((threshold == 0).all()):
-        return None, None
-    return threshold, flipped if has_flips else None
-
-
-def _mask(flipped: Tensor) -> Tensor:
-    """Words ``[1, ceil(size / 32)]`` whose set bits are the flipped channels."""
-    words: Tensor = _pack(torch.where(flipped, 1.0, -1.0).unsqueeze(0))
-    return words

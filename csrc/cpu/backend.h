@@ -40,8 +40,8 @@ class Backend {
     const int32_t code =
         dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-        N, sizes, strides, code, aoti_torch_device_type_cpu(), 0, &handle));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(N, sizes, strides, code,
+                                                    aoti_torch_device_type_cpu(), 0, &handle));
     return Tensor(handle);
   }
 

@@ -87,7 +87,7 @@ def test_demo_configuration():
         ("  full: {", "  full: {precision: 3, ", "forms.full.precision': found 3, expected: a va"),
         ("  full: {", "  full: {precision: [full], ", "forms.full: precision must have one entry"),
         ("  full: {", "  full: {precision: half, ", "forms.full: precision must be 'fp32', 'full'"),
-        ("  full: {", "  full: {surrogate: tanh, ", "forms.full.surrogate': found 'tanh', expecte"),
+        ("  full: {", "  full: {surrogate: tanh, ", "forms.full.surrogate': found 'tanh'"),
         ("  full: {", "  full: {patience: 0, ", "forms.full.patience': found 0, expected: greater"),
         ("  full: {", "  full: {average: swa, average_from: 3, ", "average_from must be below epo"),
         ("start_from: full", "teachers: [full]", "forms.bin: teachers need distill above 0"),
