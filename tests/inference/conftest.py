@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from chains import FEATURES as CHAIN_FEATURES
+from chains import N as CHAIN_NODES
 from torch.nn import functional
 
 from bitgnn.models import GCN
@@ -40,3 +42,16 @@ def make_model(graph, features):
         return model.eval()
 
     return make
+
+
+@pytest.fixture
+def edges():
+    generator = torch.Generator().manual_seed(3)
+    found = torch.randint(0, CHAIN_NODES - 1, (2, 260), generator=generator)
+    # Node CHAIN_NODES - 1 stays isolated; a duplicate edge and a self loop are added.
+    return torch.cat([found, found[:, :1], torch.tensor([[4], [4]])], dim=1)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(CHAIN_NODES, CHAIN_FEATURES, generator=torch.Generator().manual_seed(4))

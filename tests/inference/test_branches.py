@@ -1,0 +1,241 @@
+"""Frozen networks with branches, weights, odd layers and odd graphs decide as the trained ones."""
+
+import copy
+
+import pytest
+import torch
+import torch_geometric.nn
+from chains import (
+    CLASSES,
+    CONVS,
+    FEATURES,
+    HIDDEN,
+    Chain,
+    N,
+    assert_frozen_equals,
+    shake,
+)
+from torch import nn
+from torch.nn import functional
+
+from bitgnn.convert import binarize, freeze
+from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
+
+
+class Saint(nn.Module):
+    """Two layers, both outputs joined in front of a float linear layer; a residual on the way."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = GraphConv(FEATURES, HIDDEN, precision="full")
+        self.second = GraphConv(HIDDEN, HIDDEN, precision="FBB+BBF")
+        self.third = GraphConv(HIDDEN, HIDDEN, precision="BBB+BBB")
+        self.last = nn.Linear(3 * HIDDEN, CLASSES)
+
+    def forward(self, x, edge_index, edge_weight=None):
+        first = self.first(x, edge_index, edge_weight)
+        second = functional.dropout(first, 0.2, training=self.training)
+        second = self.second(second, edge_index, edge_weight) + first
+        third = self.third(second, edge_index, edge_weight)
+        return self.last(torch.cat([first, second, third], dim=-1)).log_softmax(dim=-1)
+
+
+@pytest.mark.parametrize("weights", [None, "rank one"])
+def test_joined_layers(weights, x, edges):
+    model = shake(Saint(), x, edges)
+    if weights is None:
+        frozen = assert_frozen_equals(model, x, edges)
+        assert frozen.report.floats == {"add": "its value is read in floats as well as by sign"}
+    else:
+        factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+        weight = factor[edges[0]] * factor[edges[1]]
+        assert_frozen_equals(model, x, edges, weight)
+
+
+def test_residual_of_bits(x, edges):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, 64, precision="FBB+BBB")
+            self.second = GCNConv(64, 64, precision="BBB+BBB")
+            self.norm = nn.BatchNorm1d(64)
+            self.last = SAGEConv(64, CLASSES, precision="BBF+FBF")
+
+        def forward(self, x, edge_index):
+            first = self.first(x, edge_index)
+            return self.last(self.norm(first + self.second(first, edge_index)), edge_index)
+
+    frozen = assert_frozen_equals(shake(Residual(), x, edges), x, edges)
+    assert "add_bbb" in [step.kind for step in frozen.program.steps]
+
+
+def test_joined_bits(x, edges):
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            precision = LayerPrecision("FBB", "BBB", output_norm="batch")
+            self.first = GCNConv(FEATURES, 33, precision=precision)
+            self.second = SAGEConv(FEATURES, 31, precision=precision)
+            self.last = GCNConv(64, CLASSES, precision="BBF+FBF")
+
+        def forward(self, x, edge_index):
+            both = torch.cat([self.first(x, edge_index), self.second(x, edge_index)], dim=1)
+            return self.last(both, edge_index)
+
+    frozen = assert_frozen_equals(shake(Joined(), x, edges), x, edges)
+    assert "concat" in [step.kind for step in frozen.program.steps]
+
+
+def test_code_of_the_user_runs_and_is_reported(x, edges):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+            self.attention = torch_geometric.nn.GATConv(HIDDEN, HIDDEN)
+            self.shift = nn.Parameter(torch.randn(HIDDEN))
+            self.table = nn.Parameter(torch.randn(N, 1))
+            self.second = GCNConv(HIDDEN, CLASSES, precision="full")
+
+        def forward(self, x, edge_index):
+            x = torch.sin(self.first(x, edge_index) + self.shift) * self.table
+            x = self.attention(x, edge_index)
+            return self.second(x - x.mean(dim=0, keepdim=True), edge_index)
+
+    with pytest.warns(UserWarning, match=r"parts of Odd stay in full precision: sin: it runs as"):
+        frozen = assert_frozen_equals(shake(Odd(), x, edges), x, edges)
+    assert {"sin", "attention", "mean"} <= frozen.report.floats.keys()
+    assert "attention: full precision, it runs as its own code" in str(frozen.report)
+    copied = copy.deepcopy(frozen)
+    expected = frozen(x, edges)
+    with torch.no_grad():
+        for tensor in [*frozen.parameters(), *frozen.buffers()]:
+            tensor.zero_()
+    assert torch.equal(copied(x, edges), expected)
+
+
+def test_a_state_loaded_into_a_frozen_model_acts_in_every_form(x, edges):
+    torch.manual_seed(3)
+    first, second = (freeze(Chain("gcn", ["FBB+BBB", "BBF+FBF"])) for _ in range(2))
+    graph = first.prepare_graph(edges, N)
+    forms = [x, first.pack_features(x, layout="dense"), first.pack_features(x, layout="sparse")]
+    expected = second(x, graph)
+    assert not torch.equal(first(forms[2], graph), expected)
+    first.load_state_dict(second.state_dict())
+    for form in forms:
+        assert torch.equal(first(form, graph), expected)
+
+
+def test_aggregations_without_binary_form_run_as_they_are(x, edges):
+    with pytest.warns(UserWarning, match="dense products stay binary"):
+        model = nn.ModuleDict({"a": SAGEConv(FEATURES, HIDDEN, aggr="max", precision="full")})
+
+    class Max(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = model["a"]
+            self.last = GCNConv(HIDDEN, CLASSES, precision="full")
+
+        def forward(self, x, edge_index):
+            return self.last(self.first(x, edge_index), edge_index)
+
+    frozen = assert_frozen_equals(shake(Max(), x, edges), x, edges)
+    assert "neither a sum nor a mean" in frozen.report.floats["first"]
+
+
+def test_a_layer_alone(x, edges):
+    for layer in (
+        GCNConv(FEATURES, CLASSES, precision="full"),
+        SAGEConv(FEATURES, CLASSES, precision="bin"),
+    ):
+        assert_frozen_equals(shake(layer, x, edges), x, edges)
+
+
+@pytest.mark.parametrize("kind", CONVS)
+def test_no_edges_one_node_and_isolated_nodes(kind, x):
+    model = shake(Chain(kind, ["FBB+BBB", "BBF+FBF"]), x, torch.randint(0, N, (2, 200)))
+    none = torch.empty(2, 0, dtype=torch.long)
+    for features, edge_index in (
+        (x, none),
+        (x[:1], none),
+        (x[:1], torch.zeros(2, 1, dtype=torch.long)),
+        (x[:5], torch.tensor([[0], [1]])),
+    ):
+        frozen = freeze(model)
+        with torch.no_grad():
+            expected = model(features, edge_index)
+        torch.testing.assert_close(frozen(features, edge_index), expected, atol=1e-4, rtol=1e-4)
+    assert freeze(model)(x[:0], none).shape == (0, CLASSES)
+
+
+@pytest.mark.parametrize("letters", ["FBF+FBF", "FBB+BBB", "FBF+FFF", "FBB+BFF"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("gcn", {}),
+        ("gcn", {"improved": True}),
+        ("gcn", {"add_self_loops": False}),
+        ("gcn", {"normalize": False}),
+        ("gcn", {"aggr": "mean"}),
+        ("gcn", {"flow": "target_to_source"}),
+        ("graph", {}),
+        ("graph", {"aggr": "mean"}),
+        ("graph", {"flow": "target_to_source"}),
+    ],
+    ids=str,
+)
+def test_edge_weights(kind, options, letters, x, edges):
+    class Weighted(Chain):
+        def forward(self, x, edge_index, edge_weight=None):
+            for conv in self.convs:
+                x = conv(x, edge_index, edge_weight)
+            return x
+
+    torch.manual_seed(5)
+    model = Weighted(kind, [letters, "FBF+FBF"], **options)
+    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+    weight = factor[edges[0]] * factor[edges[1]]
+    shake(model, x, edges, weight)
+    assert_frozen_equals(model, x, edges, weight)
+    assert_frozen_equals(model, x, edges)  # traced with weights, given none
+
+
+def test_edge_weights_that_a_forward_asks_for(x, edges):
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
+
+        def forward(self, x, edge_index, edge_weight=None):
+            if edge_weight is not None and edge_weight.numel() != edge_index.size(1):
+                raise ValueError("edge_weight does not fit")
+            return self.conv(x, edge_index, edge_weight)
+
+    frozen = assert_frozen_equals(shake(Asks(), x, edges), x, edges)
+    with pytest.raises(ValueError, match="edge_weight must be None"):
+        frozen.prepare_graph(edges, N, torch.ones(edges.size(1)))
+
+
+def test_weighted_models_of_pyg(x, edges):
+    torch.manual_seed(0)
+    model = torch_geometric.nn.models.GCN(FEATURES, HIDDEN, 2, CLASSES, act=None)
+    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
+    weight = factor[edges[0]] * factor[edges[1]]
+    binary = shake(binarize(model, "bin"), x, edges, weight)
+    assert_frozen_equals(binary, x, edges, weight)
+
+
+def test_norms_of_rows_between_layers_are_reported(x, edges):
+    class Rows(Chain):
+        def __init__(self):
+            super().__init__("gcn", ["FBB+BBF", "BBF+FBF"])
+            self.norm = nn.LayerNorm(HIDDEN)
+
+        def forward(self, x, edge_index):
+            first, last = self.convs
+            return last(self.norm(first(x - 0.5, edge_index)), edge_index)
+
+    with pytest.warns(
+        UserWarning, match="norm: a sign is taken of floats that layer_norm computes"
+    ):
+        frozen = assert_frozen_equals(shake(Rows(), x, edges), x, edges)
+    assert list(frozen.report.floats) == ["norm"]
