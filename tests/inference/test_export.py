@@ -1,5 +1,7 @@
 """Frozen models as programs of PyTorch: exported whole, and left whole by torch.compile."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -37,3 +39,16 @@ def test_compiled_model_is_one_graph(make_model, graph, features, precision):
     adjacency = frozen.prepare_graph(graph, len(features))
     compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
     assert compiled(features, adjacency).equal(frozen(features, adjacency))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
+def test_packaged_program_runs(make_model, graph, features, tmp_path):
+    frozen = freeze(make_model("bin"))
+    adjacency = frozen.prepare_graph(graph, len(features))
+    program = torch.export.export(frozen, (features, adjacency))
+    package = torch._inductor.aoti_compile_and_package(
+        program, package_path=str(tmp_path / "model.pt2")
+    )
+    run = torch._inductor.aoti_load_package(package)
+    assert run(features, adjacency).equal(frozen(features, adjacency))
