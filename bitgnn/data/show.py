@@ -19,7 +19,7 @@ from bitgnn.data.statistics import graph_statistics
 
 __all__ = ["cora_main", "reddit_main"]
 
-CORA_HIDDEN, CORA_LEARNING_RATE, CORA_EPOCHS = 64, 1e-3, 200
+CORA_HIDDEN, CORA_LEARNING_RATE, CORA_EPOCHS = 64, 5e-3, 200
 REDDIT_HIDDEN, REDDIT_LEARNING_RATE = 128, 1e-2
 REPEATS = 15
 MILLISECONDS = 1e3
@@ -34,7 +34,15 @@ def cora_main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(parser, argv)
     return _show(
         partial(load, "Cora", arguments.data_root),
-        lambda inputs, classes: GCN(inputs, CORA_HIDDEN, classes, precision="bin", dropout=0.4),
+        lambda inputs, classes: GCN(
+            inputs,
+            CORA_HIDDEN,
+            classes,
+            precision="bin",
+            dropout=0.4,
+            hidden_norm="batch",
+            output_norm="batch",
+        ),
         CORA_LEARNING_RATE,
         arguments,
     )
@@ -124,12 +132,15 @@ def _train(model: nn.Module, data: Any, epochs: int, learning_rate: float) -> No
         with torch.no_grad():
             model.train()(data.x, data.edge_index)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    # Signs of small sums settle, and norms catch up with them, only as the rate falls.
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
     mask = data.train_mask
     for _ in range(epochs):
         optimizer.zero_grad()
         scores = model(data.x, data.edge_index)
         functional.cross_entropy(scores[mask], data.y[mask]).backward()
         optimizer.step()
+        schedule.step()
     model.eval()
 
 
