@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ from typing import Any
 import safetensors
 import safetensors.torch
 
+from bitgnn._files import write_atomically
 from bitgnn.inference.frozen_model import FrozenModel
 
 __all__ = ["load", "save"]
@@ -60,8 +60,9 @@ def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:
         **model.description(),
         "tensors": {"file": weights, "bytes": len(data), "sha256": digest},
     }
-    _write(folder / weights, data)
-    _write(folder / DESCRIPTION_FILE, json.dumps(description, indent=2).encode() + b"\n")
+    write_atomically(folder / weights, data, durable=True)
+    text = json.dumps(description, indent=2) + "\n"
+    write_atomically(folder / DESCRIPTION_FILE, text.encode(), durable=True)
     for stale in folder.glob("weights-*.safetensors"):
         if stale.name != weights:
             stale.unlink()
@@ -133,18 +134,3 @@ def _read_description(folder: Path) -> dict[str, Any]:
     if not isinstance(entry["file"], str) or Path(entry["file"]).name != entry["file"]:
         raise ValueError(f"{folder}: damaged checkpoint, {entry['file']!r} is no file name")
     return description
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file so that it appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

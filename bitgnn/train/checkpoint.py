@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bitgnn.train.files import write_atomically
+from bitgnn._files import write_atomically
 
 __all__ = [
     "Checkpoint",

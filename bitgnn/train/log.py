@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitgnn.train.files import write_atomically
+from bitgnn._files import write_atomically
 
 __all__ = ["LogError", "RunLog"]
 

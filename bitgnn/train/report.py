@@ -13,13 +13,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from torch_geometric.data import Data
 
+from bitgnn._files import write_atomically
 from bitgnn.bench.environment import environment
 from bitgnn.bench.report import format_bytes, format_seconds, write_json
 from bitgnn.inference import save
 from bitgnn.train.chart import draw_chart
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import FormResult
-from bitgnn.train.files import write_atomically
 
 __all__ = ["form_label", "result_record", "result_table", "score_name", "write_results"]
 

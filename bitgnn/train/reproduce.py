@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bitgnn._files import write_atomically
 from bitgnn.bench.report import write_json
 from bitgnn.data import DataError
 from bitgnn.train.accuracy import Table, accuracy_chart, accuracy_csv, accuracy_record
@@ -17,7 +18,6 @@ from bitgnn.train.batches import LoaderError
 from bitgnn.train.build import GraphSource
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ConfigError, ExperimentConfig, load_config
-from bitgnn.train.files import write_atomically
 from bitgnn.train.loop import TrainingError
 from bitgnn.train.report import graph_record
 from bitgnn.train.store import OutputError

@@ -12,8 +12,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from bitgnn._files import write_atomically
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.files import write_atomically
 
 __all__ = ["OutputError", "Run", "RunStore"]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from chains import FEATURES as CHAIN_FEATURES
 from chains import N as CHAIN_NODES
+from graphs import odd_graph
 from torch.nn import functional
 
 from bitgnn.models import GCN
@@ -13,10 +14,7 @@ N, FEATURES, CLASSES = 120, 75, 5
 
 @pytest.fixture
 def graph():
-    generator = torch.Generator().manual_seed(3)
-    edges = torch.randint(0, N - 1, (2, 300), generator=generator)
-    # Node N - 1 stays isolated; a duplicate edge and a self loop are added.
-    return torch.cat([edges, edges[:, :1], torch.tensor([[4], [4]])], dim=1)
+    return odd_graph(N, 300, seed=3)
 
 
 @pytest.fixture
@@ -46,10 +44,7 @@ def make_model(graph, features):
 
 @pytest.fixture
 def edges():
-    generator = torch.Generator().manual_seed(3)
-    found = torch.randint(0, CHAIN_NODES - 1, (2, 260), generator=generator)
-    # Node CHAIN_NODES - 1 stays isolated; a duplicate edge and a self loop are added.
-    return torch.cat([found, found[:, :1], torch.tensor([[4], [4]])], dim=1)
+    return odd_graph(CHAIN_NODES, 260, seed=3)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from graphs import odd_graph
 
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -17,10 +18,7 @@ BUILDERS = {
 
 @pytest.fixture
 def edges():
-    """Random edges, one twice and a self loop; the last node is isolated."""
-    generator = torch.Generator().manual_seed(1)
-    drawn = torch.randint(0, NODES - 1, (2, 90), generator=generator)
-    return torch.cat([drawn, drawn[:, :1], torch.tensor([[4], [4]])], dim=1)
+    return odd_graph(NODES, 90, seed=1)
 
 
 @pytest.fixture
