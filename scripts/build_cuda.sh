@@ -25,13 +25,21 @@ done
 # PTX of the first one, for devices that come later.
 flags+=(-gencode "arch=compute_${architectures[0]},code=compute_${architectures[0]}")
 
-# Recompiles what is older than its source or any header.
-newest_header=$(find "$root/csrc" \( -name '*.h' -o -name '*.cuh' \) -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
+# Whether an object is missing or older than one of the files it was made of.
+is_stale() {
+  local object=$1 file
+  [ -e "$object" ] && [ -e "$object.d" ] || return 0
+  for file in $(sed -e '1s/^[^:]*://' -e 's/\\$//' "$object.d"); do
+    [ "$object" -nt "$file" ] || return 0
+  done
+  return 1
+}
+
 compile() {
   local source=$1 object=$2
-  if [ "$object" -nt "$source" ] && [ "$object" -nt "$newest_header" ]; then return; fi
+  if ! is_stale "$object"; then return; fi
   echo "compiling ${source#"$root/"}"
-  nvcc "${flags[@]}" -c "$source" -o "$object"
+  nvcc "${flags[@]}" -MMD -MF "$object.d" -c "$source" -o "$object"
 }
 
 objects=()
