@@ -14,7 +14,8 @@ class NodeStandardize(nn.Module):
     r""":math:`(x - \mathrm{mean}(x)) / (\mathrm{std}(x) + 10^{-4})` of each row, unbiased std.
 
     It has no parameters and no statistics: every node is standardised by its own features. A row
-    of one feature, which has no std, becomes 0.
+    of one feature, which has no std, becomes 0. The mean is summed in float64: rounded to the dtype
+    of ``x`` it does not depend on the order, so that frozen models find the same signs.
 
     Source: Wang et al., "Bi-GCN: Binary Graph Convolutional Network", CVPR 2021 (training code).
     """
@@ -28,7 +29,7 @@ class NodeStandardize(nn.Module):
         Returns:
             Tensor like ``x``.
         """
-        centred = x - x.mean(dim=-1, keepdim=True)
+        centred = x - x.mean(dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
         if x.size(-1) < 2 or x.size(0) == 0:
             return centred
         return centred / (torch.std(x, dim=-1, keepdim=True) + EPSILON)

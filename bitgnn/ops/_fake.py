@@ -42,6 +42,14 @@ def pack_scaled(
 
 
 @_fake
+def pack_standardized(
+    x: Tensor, relu: bool = False, scaled: bool = False
+) -> tuple[Tensor, Tensor]:
+    scale = x.new_empty((x.size(0) if scaled else 0,), dtype=torch.float32)
+    return _words(x, x.size(0), x.size(1)), scale
+
+
+@_fake
 def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
     return _floats(words, words.size(0), size)
 

@@ -71,6 +71,13 @@ void Backend::pack(const PackArgs& a, int64_t rows) const {
                               [&](int64_t begin, int64_t end) { table.pack(a, begin, end); });
 }
 
+void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
+  const auto& table = kernels();
+  torch::stable::parallel_for(0, rows, grain(a.cols, kPackGrain), [&](int64_t begin, int64_t end) {
+    table.pack_standardized(a, begin, end);
+  });
+}
+
 void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
                      float* out) const {
   torch::stable::parallel_for(0, rows, grain(size, kPackGrain), [&](int64_t begin, int64_t end) {

@@ -25,6 +25,7 @@
 #include "bitgnn/cpu/dots_avx2.h"
 //
 #include "bitgnn/cpu/frdc_kernel.h"
+#include "bitgnn/cpu/pack_standardized_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -37,6 +38,7 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::aggregate_float,
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,
+    BITGNN_ISA::pack_standardized,
 };
 
 }  // namespace bitgnn::cpu

@@ -30,6 +30,7 @@
 #include "bitgnn/cpu/dots_avx512.h"
 //
 #include "bitgnn/cpu/frdc_kernel.h"
+#include "bitgnn/cpu/pack_standardized_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -42,6 +43,7 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::aggregate_float,
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,
+    BITGNN_ISA::pack_standardized,
 };
 
 }  // namespace bitgnn::cpu

@@ -9,6 +9,7 @@
 #include "bitgnn/cpu/dots_portable.h"
 //
 #include "bitgnn/cpu/frdc_kernel.h"
+#include "bitgnn/cpu/pack_standardized_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -21,6 +22,7 @@ const KernelTable kPortableKernels = {
     BITGNN_ISA::aggregate_float,
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,
+    BITGNN_ISA::pack_standardized,
 };
 
 }  // namespace bitgnn::cpu

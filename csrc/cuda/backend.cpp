@@ -75,6 +75,10 @@ void Backend::pack(const PackArgs& a, int64_t rows) const {
   run([&](const Context& c) { return cuda::pack(a, rows, c); });
 }
 
+void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
+  run([&](const Context& c) { return cuda::pack_standardized(a, rows, c); });
+}
+
 void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
                      float* out) const {
   run([&](const Context& c) { return cuda::unpack(words, rows, size, scale, out, c); });

@@ -61,6 +61,7 @@ class Backend {
   void check_row_pointer(const AggregateArgs&, const char*) const {}
 
   void pack(const PackArgs& a, int64_t rows) const;
+  void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
   void multiply(const BmmArgs& a) const;

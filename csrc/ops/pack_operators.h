@@ -1,4 +1,4 @@
-// pack, pack_scaled and unpack for any backend.
+// pack, pack_scaled, pack_standardized and unpack for any backend.
 #pragma once
 
 #include <tuple>
@@ -29,6 +29,25 @@ struct PackOperators {
     return {bits.words, *bits.scale};
   }
 
+  static std::tuple<Tensor, Tensor> pack_standardized(const Tensor& x_in, bool relu, bool scaled) {
+    const char* op = "pack_standardized";
+    const Backend backend(x_in, op, "x");
+    const Tensor x = packable_rows(backend, x_in, op, "x");
+    const int64_t rows = x.size(0);
+    Tensor words = backend.empty({rows, words_for(x.size(1))}, ScalarType::Int);
+    Tensor scale = backend.empty({scaled ? rows : 0}, ScalarType::Float);
+    StandardizedPackArgs args{};
+    args.x = x.data_ptr();
+    args.type = packable_type(x, op, "x");
+    args.row_stride = x.stride(0);
+    args.cols = x.size(1);
+    args.relu = relu;
+    args.words = words.template mutable_data_ptr<int32_t>();
+    if (scaled) args.scale = scale.template mutable_data_ptr<float>();
+    backend.pack_standardized(args, rows);
+    return {words, scale};
+  }
+
   static Tensor unpack(const Tensor& words_in, int64_t size, const OptionalTensor& scale_in) {
     const char* op = "unpack";
     const Backend backend(words_in, op, "words");
@@ -47,6 +66,7 @@ void register_pack(Library& m) {
   using Operators = PackOperators<Backend>;
   m.impl("pack", TORCH_BOX(&Operators::pack));
   m.impl("pack_scaled", TORCH_BOX(&Operators::pack_scaled));
+  m.impl("pack_standardized", TORCH_BOX(&Operators::pack_standardized));
   m.impl("unpack", TORCH_BOX(&Operators::unpack));
 }
 

@@ -125,6 +125,8 @@ class Sampler:
                 continue
             if parameter.name == "flip":
                 given["flip"] = torch.rand(m, generator=self.generator) < 0.5
+            elif parameter.annotation is bool:
+                given[parameter.name] = True
             else:
                 given[parameter.name] = self.floats(lengths[parameter.name])
         return {key: value for key, value in given.items() if key in parameters}

@@ -41,7 +41,8 @@ from bitgnn.ops.reference.bspmm import (
     bspmm_fff,
 )
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
-from bitgnn.ops.reference.pack import pack, pack_scaled, unpack
+from bitgnn.ops.reference.narrow import bmm_bspmm_narrow
+from bitgnn.ops.reference.pack import pack, pack_scaled, pack_standardized, unpack
 
 __all__ = [
     "OPERATORS",
@@ -54,6 +55,7 @@ __all__ = [
     "bmm_bfb",
     "bmm_bff",
     "bmm_bspmm",
+    "bmm_bspmm_narrow",
     "bmm_fbb",
     "bmm_fbf",
     "bmm_ffb",
@@ -76,6 +78,7 @@ __all__ = [
     "concat_ffb",
     "pack",
     "pack_scaled",
+    "pack_standardized",
     "unpack",
 ]
 

@@ -5,6 +5,8 @@ from torch import Tensor
 
 WORD_BITS = 32
 """Features in a word; also the number of lanes of the canonical row scale."""
+STANDARDIZE_EPSILON = 1e-4
+"""Added to the deviation by which rows are divided, as in Bi-GCN's code."""
 
 
 def words_for(size: int) -> int:
@@ -81,6 +83,46 @@ def pack_scaled(
 ) -> tuple[Tensor, Tensor]:
     """Words as :func:`pack` and the canonical row scale ``[N]`` in one go."""
     return pack(x, threshold), row_scale(x, threshold, gain)
+
+
+def pack_standardized(
+    x: Tensor, relu: bool = False, scaled: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Words and row scale of ``s(u) = (u - mean(u)) / (std(u) + 1e-4)`` of each row.
+
+    ``u`` is ``x``, or ``max(x, 0)`` with ``relu``. The mean of a row is a float64 sum rounded to
+    float32 at the end: in practice the same whatever the order. The bit is ``u >= mean``; a row
+    with NaN or infinity, where ``s`` is NaN throughout, has no bit set.
+
+    Args:
+        x: ``[N, K]``, any floating-point dtype or uint8.
+        relu: take ``max(x, 0)`` first.
+        scaled: return the row scale.
+
+    Returns:
+        Words ``[N, ceil(K / 32)]``; with ``scaled`` the mean of ``|s(u)|``, float32 ``[N]``, by
+        the unbiased deviation (a row of one feature, which has none, becomes 0), else ``[0]``.
+    """
+    if not (x.is_floating_point() or x.dtype == torch.uint8):
+        raise TypeError(f"x must be floating point or uint8, got {x.dtype}")
+    num_rows, size = x.shape
+    u = x.to(torch.float64)
+    if relu:
+        u = torch.where(u < 0, torch.zeros_like(u), u)
+    total = u.sum(1, keepdim=True)
+    mean = (total / size).to(torch.float32).to(torch.float64)
+    words = to_words((u >= mean) & mean.isfinite())
+    if not scaled:
+        return words, torch.empty(0, dtype=torch.float32, device=x.device)
+    if size == 0:
+        return words, torch.zeros(num_rows, dtype=torch.float32, device=x.device)
+    centred = u - mean
+    distance = centred.abs().sum(1, keepdim=True) / size
+    rest = total - size * mean
+    variance = (centred.square().sum(1, keepdim=True) - rest * rest / size) / max(size - 1, 1)
+    deviation = variance.clamp(min=0).sqrt() + STANDARDIZE_EPSILON
+    scale = torch.where(mean.isfinite(), distance / deviation, float("nan"))
+    return words, scale.squeeze(1).to(torch.float32)
 
 
 def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:

@@ -19,6 +19,19 @@ struct PackArgs {
   float* scale;            // [rows] or null
 };
 
+// How rows become bits behind s(u) = (u - mean) / (std + kStandardizeEpsilon) of each row, where u
+// is x or, with `relu`, max(x, 0): bit = u >= mean, scale = mean |s(u)|. The mean is a float64 sum
+// rounded to float32; a row whose mean is not finite has no bit set and the scale NaN.
+struct StandardizedPackArgs {
+  const void* x;  // [rows, cols], unit column stride
+  FloatType type;
+  int64_t row_stride;  // in elements
+  int64_t cols;
+  bool relu;
+  int32_t* words;  // [rows, words_for(cols)]
+  float* scale;    // [rows] or null
+};
+
 // A product of packed rows: v = (row_scale * out_scale) * dot + bias + addend, then a value or a
 // bit.
 struct BmmArgs {

@@ -22,6 +22,9 @@ constexpr uint32_t last_word_mask(int64_t features) {
   return features % kWordBits == 0 ? 0xffffffffu : (1u << (features % kWordBits)) - 1u;
 }
 
+// Added to the deviation that standardised rows are divided by, as in Bi-GCN's code.
+constexpr double kStandardizeEpsilon = 1e-4;
+
 // Element types of dense operands; uint8 is for features such as pixels or counts.
 enum class FloatType : int { kFloat32, kFloat64, kFloat16, kBFloat16, kUInt8 };
 

@@ -84,6 +84,7 @@ struct KernelTable {
   void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
   void (*aggregate_blocked)(const BlockedArgs&, int64_t begin, int64_t end);
+  void (*pack_standardized)(const StandardizedPackArgs&, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

@@ -36,6 +36,10 @@ struct Context {
 // Packs `rows` rows; see PackArgs.
 cudaError_t pack(const PackArgs& args, int64_t rows, const Context& context);
 
+// Packs `rows` rows; see StandardizedPackArgs.
+cudaError_t pack_standardized(const StandardizedPackArgs& args, int64_t rows,
+                              const Context& context);
+
 // out[i, k] = scale[i] where bit k of row i is set, else -scale[i]; 1 without a scale.
 cudaError_t unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale, float* out,
                    const Context& context);

@@ -79,23 +79,23 @@ __device__ __forceinline__ uint32_t choose_by_lane(const uint32_t (&vote)[kCount
 // Adds up the lanes of every row in the canonical order: lane i takes lane i + 16, then 8, 4, 2, 1.
 // Halves of the warp share the work of two rows while there are any. The result belongs to row
 // lane / (32 / kRows).
-template <int kRows, int kStep = kWarp / 2>
-__device__ __forceinline__ float fold_lanes(const float (&sum)[kRows], int lane) {
+template <int kStep = kWarp / 2, int kRows, class T>
+__device__ __forceinline__ T fold_lanes(const T (&sum)[kRows], int lane) {
   if constexpr (kStep == 0) {
     return sum[0];
   } else if constexpr (kRows == 1) {
-    const float next[1] = {__fadd_rn(sum[0], __shfl_xor_sync(kFullWarp, sum[0], kStep))};
-    return fold_lanes<1, kStep / 2>(next, lane);
+    const T next[1] = {sum[0] + __shfl_xor_sync(kFullWarp, sum[0], kStep)};
+    return fold_lanes<kStep / 2>(next, lane);
   } else {
-    float next[kRows / 2];
+    T next[kRows / 2];
     const bool upper = (lane & kStep) != 0;
 #pragma unroll
     for (int r = 0; r < kRows / 2; ++r) {
-      const float keep = upper ? sum[r + kRows / 2] : sum[r];
-      const float give = upper ? sum[r] : sum[r + kRows / 2];
-      next[r] = __fadd_rn(keep, __shfl_xor_sync(kFullWarp, give, kStep));
+      const T keep = upper ? sum[r + kRows / 2] : sum[r];
+      const T give = upper ? sum[r] : sum[r + kRows / 2];
+      next[r] = keep + __shfl_xor_sync(kFullWarp, give, kStep);
     }
-    return fold_lanes<kRows / 2, kStep / 2>(next, lane);
+    return fold_lanes<kStep / 2>(next, lane);
   }
 }
 
