@@ -13,12 +13,13 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
+from bitgnn.convert.heads import Output, set_output
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.select import ALSO_FLOATS, BY_LETTERS, select_steps
 from bitgnn.convert.trace import trace_model
-from bitgnn.inference import FrozenModel
+from bitgnn.inference import FeatureForm, FrozenModel
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["Plan", "freeze"]
@@ -30,7 +31,13 @@ Plan = Precision | Sequence[Precision] | Mapping[str, Precision]
 
 
 @torch.no_grad()
-def freeze(model: nn.Module, plan: Plan | None = None) -> FrozenModel:
+def freeze(
+    model: nn.Module,
+    plan: Plan | None = None,
+    *,
+    output: Output | None = None,
+    features: FeatureForm = "floats",
+) -> FrozenModel:
     """Pack a trained binary model for inference.
 
     The forward is traced with torch.fx. Weights become words; biases, batch norms, clips and
@@ -45,14 +52,21 @@ def freeze(model: nn.Module, plan: Plan | None = None) -> FrozenModel:
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results).
+        output: what the model hands out: ``"log_softmax"`` or ``"softmax"`` over the features of
+            its scores, in place of either of the two where the forward ends in one; ``"classes"``,
+            int64 ``[N]``, the index of the largest score (the first of equal ones, as
+            ``torch.argmax``), found without a softmax in front; None for what the forward returns.
+        features: ``"packed"`` for a model that takes its features as deployment stores them,
+            from :meth:`~bitgnn.inference.FrozenModel.pack_features`, and refuses floats.
 
     Returns:
         The inference module, on the model's device.
 
     Raises:
         TypeError: ``model`` is not a module.
-        ValueError: the model cannot be traced, has no binary layer, spans devices, or the plan
-            does not fit; the message names the layer.
+        ValueError: the model cannot be traced, has no binary layer, spans devices, the plan does
+            not fit (the message names the layer), there is no such output, or not every part of
+            the model looks at the same bits of the features, so that packed ones cannot do.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
@@ -65,7 +79,9 @@ def freeze(model: nn.Module, plan: Plan | None = None) -> FrozenModel:
         raise ValueError(
             f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
         )
+    set_output(network, output)
     frozen = select_steps(network)
+    frozen.set_features(features)
     _log.info("freeze:\n%s", frozen.report)
     unasked = {
         name: why

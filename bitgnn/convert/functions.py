@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.convert.heads import LAST_DIMENSIONS, RowMaximum, classes_of
 from bitgnn.convert.layers import Unsupported
 from bitgnn.convert.values import Value
 
 __all__ = ["FUNCTIONS", "jumping_knowledge"]
 
-LAST_DIMENSIONS = (-1, 1)
 POWER_OF_TWO_MANTISSA = 0.5
 
 
@@ -118,6 +118,25 @@ def _softmax(function: str) -> Callable[..., Value]:
     return rule
 
 
+def _argmax(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Value:
+    if dim not in LAST_DIMENSIONS or keepdim:
+        raise Unsupported("only the class of each node has a form in frozen models")
+    return classes_of(name, _matrix(x))
+
+
+def _max(name: str, x: Any, dim: Any = None, keepdim: bool = False) -> RowMaximum:
+    if dim not in LAST_DIMENSIONS or keepdim:
+        raise Unsupported("only the largest feature of each node has a form in frozen models")
+    return RowMaximum.of(name, _matrix(x))
+
+
+def _part(name: str, x: Any, part: int | str) -> Any:
+    """One of the two results of ``max``, by its place or name."""
+    if not isinstance(x, RowMaximum):
+        raise Unsupported("frozen models know no such function")
+    return x[part] if isinstance(part, int) else getattr(x, part)
+
+
 def _normalize(name: str, x: Any, p: float = 2.0, dim: int = 1, **options: Any) -> Value:
     if p != 2 or dim not in LAST_DIMENSIONS or options:
         raise Unsupported("only the Euclidean norm of a node has a form in frozen models")
@@ -187,7 +206,7 @@ _mul = _joined("mul", _scaled, "gain")
 _maximum = _joined("maximum", None, None)
 _relu = _named("relu")
 _relu6 = _named("hardtanh", low=0.0, high=6.0)
-FUNCTIONS: dict[Any, Callable[..., Value]] = {
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.relu: _relu, functional.relu: _relu, "relu": _relu, "relu_": _relu, torch.relu_: _relu,
     functional.relu6: _relu6,
     torch.tanh: _named("tanh"), functional.tanh: _named("tanh"), "tanh": _named("tanh"),
@@ -208,5 +227,7 @@ FUNCTIONS: dict[Any, Callable[..., Value]] = {
     operator.truediv: _divide, torch.div: _divide, "div": _divide,
     operator.neg: _negate, torch.neg: _negate, "neg": _negate,
     torch.maximum: _maximum, "maximum": _maximum,
+    torch.argmax: _argmax, "argmax": _argmax, torch.max: _max, "max": _max,
+    operator.getitem: _part, getattr: _part,
 }  # fmt: skip
 """Rules of functions and of methods (by name): which value a call gives."""

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn.norm import BatchNorm
 
+from bitgnn.convert.heads import LAST_DIMENSIONS
 from bitgnn.convert.layers import Unsupported, batch_norm, function_of, named, with_size
 from bitgnn.convert.values import Value
 from bitgnn.nn import NodeStandardize
@@ -33,12 +34,16 @@ def lower_module(name: str, module: nn.Module, value: Value) -> Value:
         size = with_size(value, module.normalized_shape[0], name).size
         attributes = {"eps": float(module.eps)}
         return Value("function", name, (value,), size, "layer_norm", attributes, tensors)
+    if isinstance(module, nn.Softmax | nn.LogSoftmax) and module.dim in LAST_DIMENSIONS:
+        return function_of(name, _NORMALISATIONS[type(module)], value)
     known = _ACTIVATIONS.get(type(module))
     if known is None:
         raise Unsupported("frozen models know no such function")
     function, attributes = known(module)
     return function_of(name, function, value, **attributes)
 
+
+_NORMALISATIONS: dict[type, str] = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax"}
 
 _ACTIVATIONS: dict[type, Any] = {
     nn.ReLU: lambda m: ("relu", {}),

@@ -15,18 +15,20 @@ from bitgnn.inference.steps.floats import is_monotone, is_sign_preserving
 __all__ = ["Value", "canonical", "collapse", "is_unit"]
 
 Kind = Literal[
-    "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call"
-]
+    "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
+    "classes",
+]  # fmt: skip
 
 
 @dataclass(eq=False)
 class Value:
-    """One float matrix ``[N, size]`` of the trained network.
+    """One float matrix ``[N, size]`` of the trained network, or the classes ``[N]`` of its end.
 
     Attributes:
         kind: what computes it. ``"product"`` binarises its first input (and adds its second one);
             ``"aggregate"`` sums neighbours; ``"function"`` is one of
-            :data:`bitgnn.inference.steps.floats.FUNCTIONS`; ``"call"`` is the user's own code.
+            :data:`bitgnn.inference.steps.floats.FUNCTIONS`; ``"call"`` is the user's own code;
+            ``"classes"`` is the index of the largest feature.
         layer: module or node it comes from.
         inputs: what it reads.
         size: features, or None where they are not known.

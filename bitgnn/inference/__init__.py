@@ -1,5 +1,6 @@
 """Frozen models: packed weights, thresholds, checkpoints and their memory."""
 
+from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.fold import sign_threshold
@@ -10,6 +11,7 @@ from bitgnn.inference.report import FreezeReport
 
 __all__ = [
     "CudaGraphExecutor",
+    "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
     "FrozenModel",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,13 @@ from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
 from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
 
-__all__ = ["BoundProgram", "Features"]
+__all__ = ["BoundProgram", "FeatureForm", "Features"]
 
 Features = Tensor | BitTensor | BitAdjacency
 """Node features: floats, packed bits, or the pattern of those that are set."""
+
+FeatureForm = Literal["floats", "packed"]
+"""What a model takes: floats and their packed forms, or packed forms alone."""
 
 BOUND = ("_kinds", "_from_floats", "_from_bits", "_from_pattern")
 """What belongs to one object's own buffers: a copy makes its own."""
@@ -32,9 +35,11 @@ class BoundProgram(nn.Module):
         tensors: what they read, by name.
         holds: what steps find in each graph: ``"pattern"``, ``"values"`` or ``"edges"``.
         calls: modules and functions outside of the known steps.
+        features: what the model takes.
 
     Raises:
-        ValueError: the program cannot run; the message names the step.
+        ValueError: the program cannot run; the message names the step. Or packed features cannot
+            do, since floats are needed behind the packing.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class BoundProgram(nn.Module):
         tensors: Mapping[str, Tensor],
         holds: Sequence[str],
         calls: Sequence[FloatCall],
+        features: FeatureForm = "floats",
     ) -> None:
         super().__init__()
         self.program = program
@@ -52,6 +58,7 @@ class BoundProgram(nn.Module):
         self.registers: dict[int, Register] = program.check(self._own_kinds(), tensors, holds)
         self.in_channels = program.in_channels
         self.out_channels = self.registers[program.output].size
+        self.set_features(features)
         self._bind()
         self.register_load_state_dict_post_hook(_bind_again)
         self.eval()
@@ -61,6 +68,23 @@ class BoundProgram(nn.Module):
         if self.calls is not None:
             kinds["call"] = call_kind(list(self.calls))  # type: ignore[arg-type]
         return kinds
+
+    def set_features(self, features: FeatureForm) -> None:
+        """Choose what the model takes: ``"packed"`` makes it refuse floats.
+
+        Raises:
+            ValueError: there is no such form, or the model needs floats.
+        """
+        if features not in get_args(FeatureForm):
+            raise ValueError(
+                f"FrozenModel: features must be one of {list(get_args(FeatureForm))}, "
+                f"got {features!r}"
+            )
+        if features == "packed" and self.program.entry is None:
+            raise ValueError(
+                f"FrozenModel: features must be 'floats', got 'packed', {self._why_floats()}"
+            )
+        self.features: FeatureForm = features
 
     def _bind(self) -> None:
         """Look everything up that the steps need; again whenever the buffers change place."""
@@ -95,6 +119,11 @@ class BoundProgram(nn.Module):
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
         if isinstance(x, Tensor):
+            if self.features == "packed":
+                raise ValueError(
+                    "FrozenModel: x must be the result of pack_features, got floats; the model "
+                    "was frozen with features='packed'"
+                )
             executable = self._from_floats
             values: list[Any] = [None] * executable.num_slots
             values[0] = x

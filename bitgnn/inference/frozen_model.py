@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitTensor, set_bits
-from bitgnn.inference.bound_program import BoundProgram, Features
+from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.program import Program, Step
 from bitgnn.inference.report import FreezeReport
@@ -35,9 +35,11 @@ class FrozenModel(BoundProgram):
             network without a graph.
         report: what freezing did.
         calls: modules and functions outside of the known steps.
+        features: ``"packed"`` for a model that refuses floats.
 
     Raises:
-        ValueError: the program cannot run; the message names the step.
+        ValueError: the program cannot run; the message names the step. Or packed features cannot
+            do, since floats are needed behind the packing.
     """
 
     kind = "program"
@@ -49,10 +51,11 @@ class FrozenModel(BoundProgram):
         graphs: Sequence[GraphSpec],
         report: FreezeReport,
         calls: Sequence[FloatCall] = (),
+        features: FeatureForm = "floats",
     ) -> None:
         needs_edges = any(step.kind == "call" and step.graph is not None for step in program.steps)
         holds = [spec.holds for spec in graphs]
-        super().__init__(program, tensors, holds + ["edges"] * needs_edges, calls)
+        super().__init__(program, tensors, holds + ["edges"] * needs_edges, calls, features)
         self.graphs = tuple(graphs)
         self.report = report
         self._needs_edges = needs_edges
@@ -68,16 +71,18 @@ class FrozenModel(BoundProgram):
 
         Args:
             x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
-                :meth:`pack_features`.
+                :meth:`pack_features`; only the latter for a model frozen with
+                ``features="packed"``.
             adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
                 converted anew by each call. None for a network without a graph.
 
         Returns:
-            ``[N, out_channels]`` float32 scores, an inference tensor.
+            ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
+            classes; an inference tensor.
 
         Raises:
-            ValueError: the number of features or of nodes does not fit, devices differ, or packed
-                features lack the row scale this model needs.
+            ValueError: the number of features or of nodes does not fit, devices differ, packed
+                features lack the row scale this model needs, or are needed in place of floats.
         """
         num_nodes, size = x.shape
         if size != self.in_channels:
@@ -249,6 +254,7 @@ class FrozenModel(BoundProgram):
             "program": self.program.description(),
             "graphs": [asdict(spec) for spec in self.graphs],
             "report": self.report.description(),
+            "features": self.features,
         }
 
     @classmethod
@@ -269,6 +275,7 @@ class FrozenModel(BoundProgram):
             tensors,
             [GraphSpec.from_description(graph) for graph in graphs],
             FreezeReport.from_description(description["report"]),
+            features=description.get("features", "floats"),  # older files take any
         )
 
     def extra_repr(self) -> str:

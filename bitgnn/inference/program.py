@@ -10,15 +10,18 @@ from torch import Tensor
 
 __all__ = ["Program", "Register", "Runner", "Step", "StepKind", "steps_of"]
 
-Form = Literal["floats", "bits", "scale"]
+Form = Literal["floats", "bits", "scale", "classes"]
+
+RESULTS = ("floats", "classes")
+"""What a model may hand out."""
 
 
 class Register(NamedTuple):
     """What a register holds for each node.
 
     Attributes:
-        form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``) or
-            ``"scale"`` (float32 ``[N]``).
+        form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),
+            ``"scale"`` (float32 ``[N]``) or ``"classes"`` (int64 ``[N]``, each below ``size``).
         size: number of features; None where it is known at run time only.
     """
 
@@ -184,8 +187,8 @@ class Program:
             except ValueError as error:
                 raise ValueError(f"step {number} ({step.kind}): {error}") from error
             registers.update(zip(step.outputs, found, strict=True))
-        if registers.get(self.output, Register("bits", None)).form != "floats":
-            raise ValueError(f"register {self.output} of the result must hold floats")
+        if registers.get(self.output, Register("bits", None)).form not in RESULTS:
+            raise ValueError(f"register {self.output} of the result must hold floats or classes")
         left = sorted(tensors.keys() - {name for s in self.steps for name in s.tensors.values()})
         if left:
             raise ValueError(f"unexpected tensors {left}")

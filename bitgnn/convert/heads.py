@@ -1,0 +1,101 @@
+"""The end of a network: class scores, probabilities, their logarithms, or the classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import torch
+
+from bitgnn.convert.demands import ordered
+from bitgnn.convert.values import Value
+from bitgnn.inference.steps.calls import FloatCall, Input
+
+if TYPE_CHECKING:
+    from bitgnn.convert.lower import Network
+
+__all__ = ["LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "set_output"]
+
+Output = Literal["log_softmax", "softmax", "classes"]
+"""What a frozen model can be asked to hand out in place of its own scores."""
+
+LAST_DIMENSIONS = (-1, 1)
+"""How a forward names the features of a matrix ``[N, size]``."""
+
+_NORMALISATIONS = ("softmax", "log_softmax")
+
+
+class RowMaximum(NamedTuple):
+    """What ``max(dim=-1)`` gives: the largest feature of each node and its place."""
+
+    values: Value
+    indices: Value
+
+    @classmethod
+    def of(cls, name: str, value: Value) -> RowMaximum:
+        """The two values."""
+        largest = FloatCall(name, torch.amax, (Input(0), -1), {}, None)
+        return cls(Value("call", name, (value,), call=largest), classes_of(name, value))
+
+
+def classes_of(name: str, value: Value) -> Value:
+    """Index of the largest feature of each node.
+
+    Softmax, its logarithm and a positive factor keep the order of the features and are left out;
+    so features that only their rounding makes equal stay apart.
+    """
+    while value.kind == "function" and (
+        value.name in _NORMALISATIONS or (value.name == "scale" and value.attributes["factor"] > 0)
+    ):
+        (value,) = value.inputs
+    return Value("classes", name, (value,))
+
+
+def set_output(network: Network, output: Output | None) -> None:
+    """Give a network the end that is asked for.
+
+    Args:
+        network: as traced; its scores change.
+        output: None keeps what the forward returns.
+
+    Raises:
+        ValueError: there is no such output, or the forward already returns classes.
+    """
+    if output not in (None, *get_args(Output)):
+        raise ValueError(
+            f"freeze: output must be None or one of {list(get_args(Output))}, got {output!r}"
+        )
+    scores = network.scores
+    assert scores is not None
+    if scores.kind == "classes" and output not in (None, "classes"):
+        raise ValueError(
+            f"freeze: output must be None or 'classes', got {output!r}: the forward returns classes"
+        )
+    if output == "classes" and scores.kind != "classes":
+        scores = classes_of(output, scores)
+    elif output in _NORMALISATIONS:
+        scores = _normalised(scores, output)
+    network.scores = scores
+    _keep_own_code(network, scores)
+
+
+def _normalised(scores: Value, output: str) -> Value:
+    """Softmax or its logarithm; in place of the other one, which holds the same probabilities."""
+    while scores.kind == "function" and scores.name in _NORMALISATIONS:
+        if scores.name == output:
+            return scores
+        (scores,) = scores.inputs
+    return Value("function", output, (scores,), scores.size, output)
+
+
+def _keep_own_code(network: Network, scores: Value) -> None:
+    """Largest features, and classes that something reads, are computed as the user does it."""
+    values = ordered(scores)
+    for source in (source for value in values for source in value.inputs):
+        if source.kind == "classes":
+            source.kind = "call"
+            source.call = FloatCall(source.layer, torch.argmax, (Input(0), -1), {}, None)
+    for value in values:
+        if value.kind == "call":
+            network.calls.setdefault(
+                value.layer, "it runs as its own code (no step reads it); save() cannot hold it"
+            )

@@ -1,0 +1,151 @@
+"""Models that end in softmax, its logarithm or classes, by their own forward or by request."""
+
+import pytest
+import torch
+from chains import CLASSES, Chain, N, shake
+from torch import nn
+from torch.nn import functional
+
+from bitgnn.convert import freeze
+from bitgnn.inference import FreezeReport, FrozenModel, load, save
+from bitgnn.inference.program import Program, Step
+
+BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+OUTPUTS = {
+    "log_softmax": lambda scores: scores.log_softmax(-1),
+    "softmax": lambda scores: scores.softmax(-1),
+    "classes": lambda scores: scores.argmax(-1),
+}
+
+
+class Ending(nn.Module):
+    """A chain with a function of the user's at its end."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.chain = Chain("gcn", BIN)
+        self.last = last
+
+    def forward(self, x, edge_index):
+        return self.last(self.chain(x, edge_index))
+
+
+def _trained(last, x, edges):
+    return shake(Ending(last), x, edges)
+
+
+def _kinds(frozen):
+    return [step.kind for step in frozen.program.steps]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("precision", [BIN, ["full", "full"]])
+def test_requested_outputs(output, precision, x, edges, tmp_path):
+    model = shake(Chain("gcn", precision), x, edges)
+    scores = freeze(model)(x, edges)
+    frozen = freeze(model, output=output)
+    found = frozen(x, edges)
+    assert torch.equal(found, OUTPUTS[output](scores))
+    assert frozen.out_channels == CLASSES
+    assert _kinds(frozen)[-1] == output
+    assert torch.equal(load(save(frozen, tmp_path / "model"))(x, edges), found)
+    if output == "classes":
+        assert found.dtype == torch.int64
+        assert found.shape == (N,)
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        (lambda v: functional.log_softmax(v, dim=-1), "log_softmax"),
+        (lambda v: torch.log_softmax(v, 1), "log_softmax"),
+        (lambda v: v.log_softmax(dim=1), "log_softmax"),
+        (nn.LogSoftmax(dim=1), "log_softmax"),
+        (lambda v: functional.softmax(v, dim=-1), "softmax"),
+        (lambda v: v.softmax(-1), "softmax"),
+        (nn.Softmax(dim=-1), "softmax"),
+        (lambda v: v.argmax(dim=-1), "classes"),
+        (lambda v: torch.argmax(v, 1), "classes"),
+        (lambda v: v.max(1)[1], "classes"),
+        (lambda v: v.max(dim=-1).indices, "classes"),
+        (lambda v: torch.max(v, dim=-1)[1], "classes"),
+        (lambda v: (0.5 * v).log_softmax(dim=-1).argmax(dim=-1), "classes"),
+    ],
+)
+def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
+    model = _trained(last, x, edges)
+    frozen = freeze(model)
+    scores = freeze(model.chain)(x, edges)
+    assert torch.equal(frozen(x, edges), OUTPUTS[kind](scores))
+    assert "call" not in _kinds(frozen)
+    assert _kinds(frozen).count(kind) == 1
+    assert _kinds(frozen)[-1] == kind
+    load(save(frozen, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("ahead", [lambda v: v.softmax(-1), lambda v: (4 * v).log_softmax(-1)])
+def test_classes_need_no_softmax_nor_common_scale(ahead, x, edges):
+    frozen = freeze(_trained(ahead, x, edges), output="classes")
+    assert not {"softmax", "log_softmax", "scale"} & set(_kinds(frozen))
+    # A negative factor turns the order round: it stays.
+    turned = freeze(_trained(lambda v: -v, x, edges), output="classes")
+    assert _kinds(turned)[-2:] == ["scale", "classes"]
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "ends"),
+    [
+        ("softmax", "log_softmax", ["log_softmax"]),
+        ("log_softmax", "softmax", ["softmax"]),
+        ("softmax", "softmax", ["softmax"]),
+        ("classes", "classes", ["classes"]),
+    ],
+)
+def test_a_requested_output_replaces_the_own_one(own, wanted, ends, x, edges):
+    frozen = freeze(_trained(OUTPUTS[own], x, edges), output=wanted)
+    known = {"softmax", "log_softmax", "classes"}
+    assert [kind for kind in _kinds(frozen) if kind in known] == ends
+
+
+def test_refusals(x, edges):
+    model = shake(Chain("gcn", BIN), x, edges)
+    with pytest.raises(ValueError, match=r"output must be None or one of .*, got 'probabilities'"):
+        freeze(model, output="probabilities")
+    with pytest.raises(ValueError, match="got 'softmax': the forward returns classes"):
+        freeze(_trained(OUTPUTS["classes"], x, edges), output="softmax")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda v: functional.one_hot(v.argmax(dim=-1), CLASSES).float(),
+        lambda v: v.max(dim=-1).values,
+        lambda v: v.argmax(dim=0),
+        lambda v: v.argmax(dim=-1, keepdim=True),
+        lambda v: v.argmax(dim=-1).float().relu(),
+    ],
+)
+def test_other_uses_run_as_their_own_code(last, x, edges):
+    model = _trained(last, x, edges)
+    with pytest.warns(UserWarning, match="full precision"):
+        frozen = freeze(model)
+    assert torch.equal(frozen(x, edges), last(freeze(model.chain)(x, edges)))
+
+
+def _head_alone(size):
+    """A program of nothing but the head."""
+    steps = (Step("classes", "output", (0,), (1,)),)
+    return FrozenModel(Program(size, steps, 1), {}, [], FreezeReport())
+
+
+def test_ties_and_nan_as_argmax():
+    nan, inf = float("nan"), float("inf")
+    scores = torch.tensor([[1.0, 3, 3], [0, -0.0, 0], [1, nan, nan], [-inf, -inf, inf]])
+    assert _head_alone(3)(scores).tolist() == [1, 0, 1, 2]
+    assert _head_alone(3)(scores[:0]).tolist() == []
+
+
+def test_no_step_reads_classes():
+    steps = (Step("classes", "a", (0,), (1,)), Step("relu", "b", (1,), (2,)))
+    with pytest.raises(ValueError, match=r"step 1 \(relu\): inputs must be \['floats'\]"):
+        FrozenModel(Program(3, steps, 2), {}, [], FreezeReport())
