@@ -6,7 +6,14 @@ import torch
 
 from bitgnn.convert.values import Value, canonical, collapse, is_unit
 
-__all__ = ["BIT_WRITERS", "Demands", "input_gain", "ordered"]
+__all__ = [
+    "BIT_WRITERS",
+    "Demands",
+    "input_gain",
+    "is_standardized",
+    "ordered",
+    "standardized_source",
+]
 
 BIT_WRITERS = ("product", "aggregate", "add", "cat")
 """Kinds of values whose operators can write bits themselves."""
@@ -72,7 +79,7 @@ class Demands:
         )
 
     def _visit(self, value: Value) -> None:
-        if value in self.scaled and input_gain(value) is None:
+        if value in self.scaled and input_gain(value) is None and not is_standardized(value):
             self.floats.add(value)
         if value in self.signs:
             # Packing a value with its scale gives its signs as well.
@@ -83,12 +90,24 @@ class Demands:
             if value.name == "sign":
                 if in_floats:
                     self.wants_signs(source)
+            elif is_standardized(value):
+                self._visit_standardized(value)
             elif in_floats or targets:
                 self.floats.add(source)
                 if targets:
                     self.floats.add(value)
         elif in_floats or targets:
             self._visit_base(value)
+
+    def _visit_standardized(self, value: Value) -> None:
+        """Its own signs and row scale follow from the rows in front of it."""
+        targets = self.signs.get(value, [])
+        if value in self.scaled or value in targets:
+            self.floats.add(standardized_source(value)[0])
+        if any(target is not value for target in targets):
+            self.floats.add(value)
+        if value in self.floats:
+            self.floats.add(value.inputs[0])
 
     def _visit_base(self, value: Value) -> None:
         if value.kind == "product":
@@ -117,6 +136,19 @@ class Demands:
                 self.wants_signs(source)
         else:
             self.floats.update(value.inputs)
+
+
+def is_standardized(value: Value) -> bool:
+    """Whether a value is the standardisation of each row, whose signs compare with its mean."""
+    return value.kind == "function" and value.name == "standardize"
+
+
+def standardized_source(value: Value) -> tuple[Value, bool]:
+    """What a standardised value is made of, and whether through a ReLU."""
+    (source,) = value.inputs
+    if source.kind == "function" and source.name == "relu":
+        return source.inputs[0], True
+    return source, False
 
 
 def input_gain(value: Value) -> tuple[torch.Tensor, torch.Tensor] | None:

@@ -212,6 +212,6 @@ def _float_bytes(frozen: FrozenModel, step: Step) -> int:
         weights: int = 4 * step.attributes["size"] * step.attributes["out"]
         names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
         return weights + sum(frozen.get_buffer(name).nbytes for name in names)
-    if step.kind in ("pack", "pack_scaled", "flip"):
+    if step.kind in ("pack", "pack_scaled", "pack_standardized", "flip"):
         return 0
     return sum(frozen.get_buffer(name).nbytes for name in step.tensors.values())

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.comparisons import Comparison, folded, function_of, mask_of
-from bitgnn.convert.demands import BIT_WRITERS, Demands, input_gain
+from bitgnn.convert.demands import (
+    BIT_WRITERS,
+    Demands,
+    input_gain,
+    is_standardized,
+    standardized_source,
+)
 from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value, canonical, collapse, is_unit
 from bitgnn.convert.writer import ProgramWriter
@@ -236,15 +242,29 @@ class _Selection:
     def _pack_signs(self, base: Value, target: Value) -> None:
         """Pack the signs of a target whose base exists in floats."""
         _, chain = collapse(target)
-        size = target.size
-        if size is None:
-            raise ValueError(f"freeze: the width of what {target.layer!r} gives is not known")
+        if base in self.hidden:
+            self.reasons.setdefault(target.layer, self._why_packed(base))
+        if target is base and is_standardized(base):
+            self._pack_standardized(base)
+            return
+        size = _width(target)
         threshold, flipped = folded([function_of(step) for step in chain], size, self._device)
         tensors = {"threshold": threshold}
         register = self.out.step("pack", target.layer, [self.floats[base]], {"size": size}, tensors)
-        if base in self.hidden:
-            self.reasons.setdefault(target.layer, self._why_packed(base))
         self.bits[target] = _Bits(register, size, flipped)
+
+    def _pack_standardized(self, value: Value) -> None:
+        """Pack the signs of standardised rows, with their scale where it is wanted."""
+        source, relu = standardized_source(value)
+        scaled = value in self.demands.scaled
+        attributes = {"size": _width(value), "relu": relu, "scaled": scaled}
+        inputs = [self.floats[source]]
+        words, *scale = self.out.steps_of(
+            "pack_standardized", value.layer, inputs, 1 + scaled, attributes
+        )
+        self.bits[value] = _Bits(words, _width(value))
+        if scaled:
+            self.scaled[value] = (self.bits[value], scale[0])
 
     def _why_packed(self, base: Value) -> str:
         if base.kind not in BIT_WRITERS:
@@ -255,9 +275,10 @@ class _Selection:
 
     def _pack_scaled(self, value: Value) -> None:
         """Pack signs and row scale of a value."""
-        size = value.size
-        if size is None:
-            raise ValueError(f"freeze: the width of what {value.layer!r} gives is not known")
+        if is_standardized(value):
+            self._pack_standardized(value)
+            return
+        size = _width(value)
         centre_gain = input_gain(value)
         tensors: dict[str, Tensor | None] = {}
         source, flipped = value, None
@@ -317,6 +338,17 @@ class _Selection:
             in_bits = bool(self.demands.signs.get(base)) and base not in self.floats
             found[name] = "bits" if in_bits else "floats"
         return found
+
+
+def _width(value: Value) -> int:
+    """The features of a value that is packed.
+
+    Raises:
+        ValueError: they are not known.
+    """
+    if value.size is None:
+        raise ValueError(f"freeze: the width of what {value.layer!r} gives is not known")
+    return value.size
 
 
 def _behind_layers(values: Sequence[Value]) -> set[Value]:

@@ -88,7 +88,7 @@ class ProgramWriter:
     def _entry(self) -> int | None:
         """Length of the packing prefix; see :class:`~bitgnn.inference.program.Program`."""
         for place, step in enumerate(self._steps):
-            if step.kind in ("pack", "pack_scaled"):
+            if step.kind in ("pack", "pack_scaled", "pack_standardized"):
                 hidden = {0, *(r for before in self._steps[:place] for r in before.outputs)}
                 behind = {r for after in self._steps[place + 1 :] for r in after.inputs}
                 return None if hidden & behind else place + 1

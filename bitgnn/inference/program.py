@@ -202,7 +202,7 @@ class Program:
         if not 1 <= self.entry <= len(self.steps):
             raise ValueError(f"entry must lie in [1, {len(self.steps)}], got {self.entry}")
         packing = self.steps[self.entry - 1]
-        if packing.kind not in ("pack", "pack_scaled"):
+        if packing.kind not in ("pack", "pack_scaled", "pack_standardized"):
             raise ValueError(f"the entry must end in a packing step, got {packing.kind}")
         behind = self.steps[self.entry :]
         hidden = {0, *(r for step in self.steps[: self.entry - 1] for r in step.outputs)}

@@ -17,6 +17,7 @@ __all__ = ["KINDS"]
 
 _pack = torch.ops.bitgnn.pack.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
+_pack_standardized = torch.ops.bitgnn.pack_standardized.default
 _unpack = torch.ops.bitgnn.unpack.default
 _concat_bbb = torch.ops.bitgnn.concat_bbb.default
 _add_bbb = torch.ops.bitgnn.add_bbb.default
@@ -62,6 +63,30 @@ def _bind_pack_scaled(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         v[out], v[scale] = _pack_scaled(v[x], threshold, gain)
+
+    return run
+
+
+def _check_pack_standardized(
+    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+) -> tuple[Register, ...]:
+    attributes = expect_attributes(step, size=int, relu=bool, scaled=bool)
+    size = positive("size", attributes["size"])
+    expect(registers, "floats")
+    _features(registers, size)
+    expect_tensors(tensors, {})
+    bits = Register("bits", size)
+    return (bits, Register("scale", None)) if attributes["scaled"] else (bits,)
+
+
+def _bind_pack_standardized(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    (x,), (out, *scale) = step.inputs, step.outputs
+    relu, scaled = step.attributes["relu"], step.attributes["scaled"]
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out], *means = _pack_standardized(v[x], relu, scaled)
+        for register, mean in zip(scale, means, strict=False):
+            v[register] = mean
 
     return run
 
@@ -164,6 +189,7 @@ def _bind_add(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 KINDS = (
     StepKind("pack", _check_pack, _bind_pack),
     StepKind("pack_scaled", _check_pack, _bind_pack_scaled),
+    StepKind("pack_standardized", _check_pack_standardized, _bind_pack_standardized),
     StepKind("unpack", _check_unpack, _bind_unpack),
     StepKind("flip", _check_flip, _bind_flip),
     StepKind("concat", _check_concat, _bind_concat),
