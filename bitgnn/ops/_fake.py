@@ -98,6 +98,13 @@ def bmm_bspmm(
 
 
 @_fake
+def bmm_bspmm_narrow(
+    x: Tensor, w: Tensor, size: int, rowptr: Tensor, indices: Tensor, *_: Any, **__: Any
+) -> Tensor:
+    return _floats(x, rowptr.size(0) - 1, w.size(0))
+
+
+@_fake
 def bspmm_bbb(
     x: Tensor,
     size: int,

@@ -98,9 +98,12 @@ def bmm_bspmm(
     Args:
         x: activations.
         w: weights.
-        adjacency: the pattern with its factors; ``col`` acts with ``hidden="F"`` alone.
-        hidden: what goes from the product to the aggregation: ``"B"``, signs without scales, or
-            ``"F"``, floats.
+        adjacency: the pattern with its factors; ``col`` does not act with ``hidden="B"``.
+        hidden: what goes from the product to the aggregation: ``"B"``, signs without scales,
+            ``"F"``, floats, or ``"I"``, narrow integers with a factor for each row: the same
+            values as with ``"F"`` from a table of a quarter or half of the bytes. Their sums are
+            exact where no scale of ``x`` and no ``col`` act, else added up in an order of its own
+            that depends on a row's degree alone.
         scale: whether scales act; they cannot with ``hidden="B"``.
         bias: float32 ``[M]``, added after aggregation.
         x_threshold: float32 ``[K]``, for float ``x``.
@@ -110,7 +113,17 @@ def bmm_bspmm(
     name = "fused.bmm_bspmm"
     held, rows = _activations(name, x, w, x_threshold, x_gain, check_finite)
     _arguments.vector(name, "bias", bias, rows, w.device)
-    result: Tensor = _aggregated(
+    _hidden(name, hidden, "B", "F", "I")
+    result: Tensor
+    if hidden == "I":
+        check_pattern(name, adjacency, held.size(0), held.device)
+        result = _OPS.bmm_bspmm_narrow(
+            held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
+            w.scale if scale else None, x_threshold, x_gain, scale and isinstance(x, Tensor),
+            adjacency.row, adjacency.col, bias,
+        )  # fmt: skip
+        return result
+    result = _aggregated(
         name, x, held, w, adjacency, hidden, scale, x_threshold, x_gain, bias, None, False
     )
     return result
@@ -131,6 +144,7 @@ def bmm_bspmm_bits(
     """Bits of the aggregated product ``>= threshold[o]``; arguments as in :func:`bmm_bspmm`."""
     name = "fused.bmm_bspmm_bits"
     held, rows = _activations(name, x, w, x_threshold, x_gain, check_finite)
+    _hidden(name, hidden, "B", "F")
     _arguments.vector(name, "threshold", threshold, rows, w.device)
     words = _aggregated(
         name, x, held, w, adjacency, hidden, scale, x_threshold, x_gain, None, threshold, True
@@ -153,7 +167,6 @@ def _aggregated(
     out_bits: bool,
 ) -> Tensor:
     check_pattern(name, adjacency, held.size(0), held.device)
-    check_value(hidden in ("B", "F"), lambda: f"{name}: hidden must be 'B' or 'F', got {hidden!r}")
     bits = hidden == "B"
     scale = scale and not bits
     result: Tensor = _OPS.bmm_bspmm(
@@ -163,6 +176,11 @@ def _aggregated(
         threshold, bits, out_bits,
     )  # fmt: skip
     return result
+
+
+def _hidden(name: str, hidden: str, *allowed: str) -> None:
+    choice = " or ".join(map(repr, allowed))
+    check_value(hidden in allowed, lambda: f"{name}: hidden must be {choice}, got {hidden!r}")
 
 
 def _scale(x: Tensor | BitTensor, scale: bool) -> Tensor | None:

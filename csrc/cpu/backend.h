@@ -30,7 +30,7 @@ class Backend {
       stride *= sizes[i] > 0 ? sizes[i] : 1;
     }
     const size_t bytes = static_cast<size_t>(stride) * sizeof(int32_t);
-    if (bytes >= kCachedBufferBytes) {
+    if (is_cached(bytes)) {
       void* data = take_buffer(bytes);
       STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
       return torch::stable::from_blob(data, {sizes, N}, {strides, N},
@@ -58,6 +58,7 @@ class Backend {
   void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
   void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
+  void aggregate_narrow(const NarrowArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
 };

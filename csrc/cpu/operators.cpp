@@ -1,10 +1,12 @@
 // Registers every operator's CPU kernel.
 #include "cpu/backend.h"
+#include "cpu/csr_from_edges.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
+#include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
@@ -14,4 +16,6 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bspmm_layouts<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
+  m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -17,6 +17,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   m.def("cpu_capability() -> str");
   m.def("available_cpu_capabilities() -> str");
   m.def("release_buffers() -> ()");
+  m.def("set_buffer_cache(bool enabled) -> bool");
+  m.def(
+      "csr_from_edges(Tensor sources, Tensor destinations, int num_rows, int num_cols, "
+      "bool self_loops=False) -> (Tensor, Tensor)");
 
   m.def("pack(Tensor x, Tensor? threshold=None) -> Tensor");
   m.def("pack_scaled(Tensor x, Tensor? threshold=None, Tensor? gain=None) -> (Tensor, Tensor)");
@@ -106,6 +110,11 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None, Tensor? threshold=None, bool hidden_bits=True, "
       "bool out_bits=False) -> Tensor");
+  m.def(
+      "bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, "
+      "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
+      "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
+      "Tensor? bias=None) -> Tensor");
 
   m.def(
       "add_bbb(Tensor a, Tensor b, int size, Tensor? a_scale=None, Tensor? b_scale=None, "
@@ -125,4 +134,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {
   m.impl("cpu_capability", TORCH_BOX(&cpu_capability));
   m.impl("available_cpu_capabilities", TORCH_BOX(&available_cpu_capabilities));
   m.impl("release_buffers", TORCH_BOX(&bitgnn::cpu::release_buffers));
+  m.impl("set_buffer_cache", TORCH_BOX(&bitgnn::cpu::set_buffer_cache));
 }

@@ -85,7 +85,7 @@ class Sampler:
         For products n, k, m are rows of x, features and rows of w; for aggregations sources,
         features and destinations; for CONCAT rows and both feature counts.
         """
-        if name in ("bmm_add", "bmm_bspmm"):
+        if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
             return self._fused_arguments(name, n, k, m, optional)
         parameters = inspect.signature(OPERATORS[name]).parameters
         family, _, rest = name.partition("_")
@@ -142,7 +142,7 @@ class Sampler:
         packed = bool(self.integer(2))
         x = self.bits(n, k) if packed else self.matrix(n, k)
         given: dict[str, Any] = {"x": x, "w": self.bits(m, k), "size": k}
-        given["out_bits"] = bool(self.integer(2))
+        given["out_bits"] = name != "bmm_bspmm_narrow" and bool(self.integer(2))
         hidden_bits = name == "bmm_bspmm" and bool(self.integer(2))
         if not packed:
             given["x_threshold"] = maybe(self.floats(k))
@@ -166,6 +166,8 @@ class Sampler:
             given["col"] = maybe(self.floats(n))
         if not given["out_bits"]:
             given["bias"] = maybe(self.floats(m))
+        if name == "bmm_bspmm_narrow":
+            del given["out_bits"], given["hidden_bits"]
         return given
 
     def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:

@@ -89,7 +89,7 @@ WRONG = {
     ),
     "hidden": (
         lambda: fused.bmm_bspmm(X, W, GRAPH, hidden="b"), ValueError,
-        "fused.bmm_bspmm: hidden must be 'B' or 'F', got 'b'",
+        "fused.bmm_bspmm: hidden must be 'B' or 'F' or 'I', got 'b'",
     ),
     "threshold of packed x": (
         lambda: fused.bmm_bspmm(BitTensor.from_float(X), W, GRAPH, x_threshold=X[0]), ValueError,

@@ -78,6 +78,14 @@ struct AggregateArgs {
   int32_t* out_bits;  // [rows, words_for(features)]
 };
 
+// A product whose half is held as narrow integers, aggregated over a pattern: with f = x_scale *
+// col_scale, v = (row_scale * out_scale) * sum of f[j] * dot[j] + bias. The order of float sums is
+// that of bitgnn/narrow_sums.h; without factors they are exact integers.
+struct NarrowArgs {
+  BmmArgs product;     // its row_scale is x_scale; bias, addend, threshold and outputs are null
+  AggregateArgs sums;  // writes out_float; x and values are null
+};
+
 // FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
 struct FrdcArgs {
   AggregateArgs csr;  // rowptr counts tiles, indices are tile columns, edges the tiles

@@ -1,0 +1,108 @@
+"""Reference of BMM + BSpMM with the product held as narrow integers in between.
+
+``dot = 2 * half + (K & 1)``: the half of a product of K signs has one bit less than the product.
+Without factors the sums are exact integers. With them they are float32 sums in a canonical order
+that depends on a row's degree alone, so that every backend gives the same bits.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bitgnn.ops.reference._sums import row_sums
+from bitgnn.ops.reference.bmm import _binary, _dot
+from bitgnn.ops.reference.fused import bmm_bspmm
+from bitgnn.ops.reference.pack import row_scale, signs
+
+MAX_NARROW_SIZE = 65535
+"""Features up to which the half of a product fits 16 bits; wider ones take float rows."""
+
+SUM_SLOTS = 8
+"""Partial sums of a piece: slot ``s`` takes edges ``s, s + 8, s + 16, ...`` in that order."""
+
+SUM_PIECE = 512
+"""Edges of a piece; the pieces of a row are added up from the first to the last."""
+
+
+def canonical_sums(
+    rowptr: Tensor, width: int, factor: Callable[[Tensor], Tensor], value: Callable[..., Tensor]
+) -> Tensor:
+    """Float32 ``[M, width]``: sums of ``factor(edges) * value(edges)`` in the canonical order.
+
+    Edge ``p`` of a piece goes to slot ``p % 8`` by a fused multiply-add; the slots are folded as
+    ``s[:4] + s[4:]``, then ``s[:2] + s[2:]``, then ``s[0] + s[1]``; pieces follow one another.
+    """
+    starts, degree = rowptr[:-1].long(), rowptr.diff()
+    rows, device = len(starts), rowptr.device
+    total = torch.zeros(rows, width, dtype=torch.float32, device=device)
+    longest = int(degree.max()) if rows else 0
+    for begin in range(0, longest, SUM_PIECE):
+        active = torch.arange(rows, device=device)[degree > begin]
+        slots = torch.zeros(rows, SUM_SLOTS, width, dtype=torch.float32, device=device)
+        for position in range(begin, min(begin + SUM_PIECE, longest)):
+            taking = active[degree[active] > position]
+            edges, slot = starts[taking] + position, position % SUM_SLOTS
+            # Exact in float64 but for the last rounding: a fused multiply-add.
+            product = factor(edges).double().unsqueeze(1) * value(edges).double()
+            slots[taking, slot] = (slots[taking, slot].double() + product).float()
+        count = SUM_SLOTS
+        while count > 1:
+            count //= 2
+            slots = slots[:, :count] + slots[:, count:]
+        total[active] = total[active] + slots[active, 0]
+    return total
+
+
+def bmm_bspmm_narrow(
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    x_scale: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    x_threshold: Tensor | None = None,
+    x_gain: Tensor | None = None,
+    scale: bool = False,
+    row: Tensor | None = None,
+    col: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``."""
+    if size > MAX_NARROW_SIZE:
+        return bmm_bspmm(
+            x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col,
+            bias, hidden_bits=False,
+        )  # fmt: skip
+    packed = x.dtype == torch.int32
+    dot = _dot(signs(x, size) if packed else _binary(x, x_threshold), signs(w, size))
+    if not packed and scale:
+        x_scale = row_scale(x, x_threshold, x_gain)
+    factor = col if x_scale is None else x_scale if col is None else x_scale * col
+    if factor is None:
+        sums = row_sums(rowptr, w.size(0), torch.int32, lambda edges: dot[indices[edges].long()])
+        value = sums.to(torch.float32)
+    else:
+        value = _weighted(dot, size, rowptr, indices, factor)
+    if row is not None and w_scale is not None:
+        value = (row.unsqueeze(1) * w_scale) * value
+    elif row is not None:
+        value = row.unsqueeze(1) * value
+    elif w_scale is not None:
+        value = w_scale * value
+    return value if bias is None else value + bias
+
+
+def _weighted(dot: Tensor, size: int, rowptr: Tensor, indices: Tensor, factor: Tensor) -> Tensor:
+    """Sums of ``f * dot`` as ``2 * sum(f * half)``, and ``sum(f)`` more where K is odd."""
+    halves = (dot >> 1).to(torch.float32)
+    if size % 2:
+        halves = torch.cat([halves, torch.ones_like(factor).unsqueeze(1)], dim=1)
+    sums = canonical_sums(
+        rowptr,
+        halves.size(1),
+        lambda edges: factor[indices[edges].long()],
+        lambda edges: halves[indices[edges].long()],
+    )
+    return 2 * sums[:, :-1] + sums[:, -1:] if size % 2 else 2 * sums

@@ -1,0 +1,162 @@
+"""BMM + BSpMM over narrow integers: values, order of sums, integer ranges and hubs."""
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency, BitTensor
+from bitgnn.ops import fused
+from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, canonical_sums
+
+
+def star(num_rows: int, num_cols: int, hub_edges: int, seed: int = 0) -> BitAdjacency:
+    """A random pattern with duplicate edges, empty rows and one row of ``hub_edges`` edges."""
+    generator = torch.Generator().manual_seed(seed)
+    edges = 6 * num_rows
+    edge_index = torch.stack(
+        [
+            torch.randint(num_cols, (edges + hub_edges,), generator=generator),
+            torch.randint(max(1, num_rows // 2), (edges + hub_edges,), generator=generator),
+        ]
+    )
+    edge_index[1, edges:] = num_rows // 3
+    row, col = (torch.rand(n, generator=generator) + 0.1 for n in (num_rows, num_cols))
+    plain = BitAdjacency.from_edge_index(edge_index, (num_rows, num_cols))
+    return BitAdjacency(plain.rowptr, plain.indices, num_cols, row, col)
+
+
+def dense(x: torch.Tensor, w: BitTensor, adjacency: BitAdjacency, scale: bool) -> torch.Tensor:
+    """The aggregated product in float64."""
+    bits = torch.where(x >= 0, 1.0, -1.0).double()
+    product = bits @ BitTensor(w.words, w.size).to_float().double().t()
+    if scale:
+        product = product * x.double().abs().mean(1, keepdim=True) * w.scale
+    edge_index, weight = adjacency.to_edge_index(), adjacency.edge_weight().double()
+    out = torch.zeros(adjacency.shape[0], w.words.size(0), dtype=torch.float64)
+    return out.index_add_(0, edge_index[1], weight.unsqueeze(1) * product[edge_index[0]])
+
+
+# Sizes around the bounds of bytes and of words, and odd ones.
+SIZES = [1, 31, 64, 127, 128, 254, 255, 256, 257, 500, 1433]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("classes", [1, 3, 7, 12, 13, 41, 60, 61, 130])
+def test_equals_the_dense_product(size, classes, device):
+    generator = torch.Generator().manual_seed(size)
+    x = torch.randn(90, size, generator=generator)
+    w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
+    adjacency = star(70, 90, 700)
+    bias = torch.randn(classes, generator=generator)
+    for scale in (False, True):
+        found = fused.bmm_bspmm(
+            x.to(device), w.to(device), adjacency.to(device), hidden="I", scale=scale,
+            bias=bias.to(device),
+        )  # fmt: skip
+        expected = dense(x, w, adjacency, scale) + bias
+        error = (found.cpu() - expected).abs().max() / expected.abs().max()
+        assert float(error) < 1e-5
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_without_factors_are_exact(size, device):
+    generator = torch.Generator().manual_seed(size)
+    x = torch.randn(90, size, generator=generator)
+    w = BitTensor.from_float(torch.randn(9, size, generator=generator))
+    adjacency = star(70, 90, 3000)
+    pattern = BitAdjacency(adjacency.rowptr, adjacency.indices, 90)
+    expected = dense(x, w, pattern, False)
+    for held in (x, BitTensor.from_float(x)):
+        found = fused.bmm_bspmm(
+            held.to(device), w.to(device), pattern.to(device), hidden="I", scale=False
+        )
+        assert torch.equal(found.double().cpu(), expected)
+
+
+@pytest.mark.parametrize("size", [255, 256, 65535, 65536])
+def test_extreme_products(size, device):
+    # All signs equal or opposite: the largest and the smallest halves there are.
+    ones = torch.ones(3, size)
+    x = torch.cat([ones, -ones])
+    w = BitTensor.from_float(x[1:4])
+    adjacency = BitAdjacency(torch.tensor([0, 6, 7]), torch.arange(7, dtype=torch.int32) % 6, 6)
+    weighted = BitAdjacency(
+        adjacency.rowptr, adjacency.indices, 6, None, torch.tensor([2.0, 1, 1, 4, 1, 1])
+    )
+    for a in (adjacency, weighted):
+        found = fused.bmm_bspmm(x.to(device), w.to(device), a.to(device), hidden="I", scale=False)
+        assert torch.equal(found.double().cpu(), dense(x, w, a, False))
+
+
+# Around the slots and the pieces of the canonical order.
+DEGREES = [0, 1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 519, 520, 1023, 1024, 1025, 1537, 5425]
+
+
+def rows_of(degrees: list[int], nodes: int) -> BitAdjacency:
+    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(degrees).cumsum(0)])
+    generator = torch.Generator().manual_seed(len(degrees))
+    indices = torch.randint(nodes, (int(rowptr[-1]),), generator=generator, dtype=torch.int32)
+    col = torch.rand(nodes, generator=generator) ** 4
+    return BitAdjacency(rowptr, indices, nodes, torch.rand(len(degrees)), col)
+
+
+@pytest.mark.parametrize("size", [64, 127, 256, 501])
+@pytest.mark.parametrize("classes", [7, 41, 100])
+def test_every_degree_in_the_order_of_the_reference(size, classes, device):
+    adjacency = rows_of(DEGREES * 2, 300)
+    generator = torch.Generator().manual_seed(size)
+    x = BitTensor.from_float(torch.randn(300, size, generator=generator), scale="mean")
+    w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
+    expected = bmm_bspmm_narrow(
+        x.words, w.words, size, adjacency.rowptr, adjacency.indices, x.scale, w.scale,
+        row=adjacency.row, col=adjacency.col,
+    )  # fmt: skip
+    found = fused.bmm_bspmm(x.to(device), w.to(device), adjacency.to(device), hidden="I")
+    # One order and fused multiply-adds on every device: the same bits.
+    assert torch.equal(found.cpu(), expected)
+
+
+def test_canonical_order_by_hand():
+    degree = 521
+    factor, value = torch.rand(degree), torch.randn(degree)
+    total = torch.zeros(())
+    for begin in range(0, degree, 512):
+        slots = [torch.zeros(()) for _ in range(8)]
+        for p in range(begin, min(begin + 512, degree)):
+            exact = slots[p % 8].double() + factor[p].double() * value[p].double()
+            slots[p % 8] = exact.float()
+        fours = [slots[i] + slots[i + 4] for i in range(4)]
+        twos = [fours[i] + fours[i + 2] for i in range(2)]
+        total = total + (twos[0] + twos[1])
+    found = canonical_sums(
+        torch.tensor([0, degree]), 1, lambda e: factor[e], lambda e: value[e].unsqueeze(1)
+    )
+    assert torch.equal(found[0, 0], total)
+
+
+def test_equals_floats_between():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(90, 200, generator=generator)
+    w = BitTensor.from_float(torch.randn(9, 200, generator=generator), scale="mean")
+    adjacency = star(90, 90, 100)
+    shared = {"bias": torch.randn(9), "x_threshold": torch.randn(200), "x_gain": torch.rand(200)}
+    narrow = fused.bmm_bspmm(x, w, adjacency, hidden="I", **shared)
+    floats = fused.bmm_bspmm(x, w, adjacency, hidden="F", **shared)
+    torch.testing.assert_close(narrow, floats, rtol=1e-5, atol=1e-5)
+
+
+def test_bits_out_take_no_integers():
+    w = BitTensor.from_float(torch.ones(3, 40))
+    with pytest.raises(ValueError, match="hidden must be 'B' or 'F', got 'I'"):
+        fused.bmm_bspmm_bits(torch.ones(90, 40), w, star(90, 90, 1), hidden="I")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_results_repeat_on_cuda():
+    cuda = torch.device("cuda")
+    adjacency = star(20000, 20000, 5000).to(cuda)
+    x = torch.randn(20000, 128, device=cuda)
+    w = BitTensor.from_float(torch.randn(41, 128, device=cuda), scale="mean")
+    first = fused.bmm_bspmm(x, w, adjacency, hidden="I")
+    for _ in range(5):
+        assert torch.equal(fused.bmm_bspmm(x, w, adjacency, hidden="I"), first)
