@@ -1,8 +1,16 @@
 """What bits look like: packed tensors, and adjacencies with their layouts."""
 
 from bitgnn.bits.adjacency import BitAdjacency
+from bitgnn.bits.compact import BlockedAdjacency
 from bitgnn.bits.layouts import BlockedLayout, FrdcLayout
 from bitgnn.bits.sparse_bits import set_bits
 from bitgnn.bits.tensor import BitTensor
 
-__all__ = ["BitAdjacency", "BitTensor", "BlockedLayout", "FrdcLayout", "set_bits"]
+__all__ = [
+    "BitAdjacency",
+    "BitTensor",
+    "BlockedAdjacency",
+    "BlockedLayout",
+    "FrdcLayout",
+    "set_bits",
+]

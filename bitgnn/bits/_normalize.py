@@ -41,24 +41,27 @@ def add_remaining_self_loops(edges: Edges) -> Edges:
     )
 
 
-def symmetric_factor(edges: Edges) -> Tensor:
-    """Float32 ``[N]``: ``deg ** -1/2`` (0 where infinite), deg the sum of weights into a node.
-
-    As ``torch_geometric.nn.conv.gcn_conv.gcn_norm``: duplicates count.
-    """
-    weight = edges.weight
-    if weight is None:
-        weight = torch.ones(len(edges.rows), device=edges.rows.device)
+def weighted_degree(edges: Edges) -> Tensor:
+    """Float32 ``[M]``: the sum of weights into a node, duplicates counted."""
+    assert edges.weight is not None
     degree = torch.zeros(edges.num_rows, device=edges.rows.device)
-    degree.index_add_(0, edges.rows, weight.float())
-    factor = degree.pow(-0.5)
+    return degree.index_add_(0, edges.rows, edges.weight.float())
+
+
+def symmetric_factor(degree: Tensor) -> Tensor:
+    """Float32 ``[N]``: ``degree ** -1/2``, 0 where infinite.
+
+    As ``torch_geometric.nn.conv.gcn_conv.gcn_norm``; ``degree`` is the number of edges into a
+    node, or the sum of their weights.
+    """
+    factor = degree.float().pow(-0.5)
     return factor.masked_fill(factor == float("inf"), 0.0)
 
 
-def mean_factor(edges: Edges) -> Tensor:
-    """Float32 ``[M]``: 1 / number of edges into a node (0 where none), duplicates counted.
+def mean_factor(count: Tensor) -> Tensor:
+    """Float32 ``[M]``: 1 / number of edges into a node, 0 where none.
 
     As PyG's mean aggregation, weights do not enter the number.
     """
-    degree = torch.bincount(edges.rows, minlength=edges.num_rows).float()
+    degree = count.float()
     return torch.where(degree > 0, 1 / degree, 0.0)

@@ -8,18 +8,18 @@ from torch.utils import _pytree as pytree
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _normalize
+from bitgnn.bits._pattern import pattern_of
 from bitgnn.bits._sources import check_range, read_edges
+from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
 from bitgnn.bits.layouts import (
     MAX_BLOCK_SIZE,
     BlockedLayout,
     FrdcLayout,
-    build_blocked,
-    build_frdc,
     row_indices,
-    row_pointer,
 )
-from bitgnn.bits.sliced import SlicedLayout, build_sliced, default_slice_size
+from bitgnn.bits.sliced import SlicedLayout
+from bitgnn.bits.watch import counted
 
 
 class BitAdjacency:
@@ -27,7 +27,7 @@ class BitAdjacency:
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
     Layouts derived from it (:meth:`frdc`, :meth:`blocked`, :meth:`sliced`) are built on first use
-    and kept.
+    and kept until the pattern is written to or replaced.
 
     Args:
         rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
@@ -85,10 +85,8 @@ class BitAdjacency:
         self.col: Tensor | None = col
         self.factorization_error = error
         """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
-        self._frdc: FrdcLayout | None = None
-        self._frdc_tried = False
-        self._blocked: dict[int, BlockedLayout] = {}
-        self._sliced: dict[int, SlicedLayout] = {}
+        self._derived: DerivedLayouts | None = None
+        self._planned: dict[int, str] = {}
 
     @classmethod
     def _trusted(
@@ -146,13 +144,19 @@ class BitAdjacency:
         )
         if coalesce:
             edges = _normalize.drop_duplicates(edges)
-        if add_self_loops:
-            edges = _normalize.add_remaining_self_loops(edges)
+        if edges.weight is None:
+            rowptr, indices = pattern_of(edges, add_self_loops)
+            degree = rowptr.diff()
+        else:
+            if add_self_loops:
+                edges = _normalize.add_remaining_self_loops(edges)
+            rowptr, indices = pattern_of(edges)
+            degree = _normalize.weighted_degree(edges)
         row = col = None
         if normalize == "sym":
-            row = col = _normalize.symmetric_factor(edges)
+            row = col = _normalize.symmetric_factor(degree)
         elif normalize == "mean":
-            row = _normalize.mean_factor(edges)
+            row = _normalize.mean_factor(rowptr.diff())
         error = 0.0
         if edges.weight is not None:
             shape = (edges.num_rows, edges.num_cols)
@@ -161,10 +165,6 @@ class BitAdjacency:
             if factors.col is not None:
                 col = factors.col if col is None else factors.col * col
             error = factors.error
-        # Rows in order, columns ascending inside a row; equal keys are the same edge.
-        key = torch.sort(edges.rows * edges.num_cols + edges.columns).values
-        indices = (key % max(1, edges.num_cols)).to(torch.int32)
-        rowptr = row_pointer(edges.rows, edges.num_rows)
         return cls._trusted(rowptr, indices, edges.num_cols, row, col, error)
 
     @property
@@ -189,7 +189,7 @@ class BitAdjacency:
         return sum(tensor.nbytes for tensor in held if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitAdjacency":
-        """The same adjacency on another device; layouts are built there anew."""
+        """The same adjacency on another device; layouts are planned and built there anew."""
 
         def move(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
@@ -203,12 +203,44 @@ class BitAdjacency:
             self.factorization_error,
         )
 
+    @property
+    def derived_nbytes(self) -> int:
+        """Bytes of the derived layouts built so far."""
+        return 0 if self._derived is None else self._derived.nbytes
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What it consists of: row pointer, indices and both factors."""
+        return self.rowptr, self.indices, self.row, self.col
+
+    def plan_layout(self, words: int, layout: str) -> None:
+        """Settle the layout in which frozen models aggregate packed rows of ``words`` words.
+
+        Args:
+            words: words of 32 bits a row.
+            layout: ``"csr"`` or ``"sliced"``; slices are built at once.
+
+        Raises:
+            ValueError: another layout, or slices cannot hold the pattern.
+        """
+        check_value(
+            layout in ("csr", "sliced"),
+            lambda: f"BitAdjacency.plan_layout: layout must be 'csr' or 'sliced', got {layout!r}",
+        )
+        if layout == "sliced":
+            self.sliced()
+        self._planned[words] = layout
+
+    def planned_layout(self, words: int) -> str:
+        """The layout settled for rows of ``words`` words, else ``"csr"``.
+
+        Compiled and exported programs take CSR: they see the tensors of :attr:`tensors` alone.
+        """
+        return "csr" if torch.compiler.is_compiling() else self._planned.get(words, "csr")
+
     def frdc(self) -> FrdcLayout | None:
         """The FRDC layout, kept after the first call; None where an edge occurs twice."""
-        if not self._frdc_tried:
-            self._frdc = build_frdc(self.rowptr, self.indices, self.num_cols)
-            self._frdc_tried = True
-        return self._frdc
+        return self._layouts().frdc()
 
     def blocked(self, block_size: int = MAX_BLOCK_SIZE) -> BlockedLayout:
         """The column-blocked layout, kept for each block size after the first call.
@@ -216,18 +248,7 @@ class BitAdjacency:
         Raises:
             ValueError: ``block_size`` lies outside [1, 65536].
         """
-        layout = self._blocked.get(block_size)
-        if layout is None:
-            check_value(
-                1 <= block_size <= MAX_BLOCK_SIZE,
-                lambda: (
-                    f"BitAdjacency.blocked: block_size must lie in [1, {MAX_BLOCK_SIZE}], "
-                    f"got {block_size}"
-                ),
-            )
-            layout = build_blocked(self.rowptr, self.indices, self.num_cols, block_size)
-            self._blocked[block_size] = layout
-        return layout
+        return self._layouts().blocked(block_size)
 
     def sliced(self, max_slice_size: int | None = None) -> SlicedLayout:
         """The sliced layout, kept for each slice size after the first call.
@@ -239,23 +260,23 @@ class BitAdjacency:
         Raises:
             ValueError: ``max_slice_size`` lies outside [1, 65535].
         """
-        size = default_slice_size(self.device) if max_slice_size is None else max_slice_size
-        layout = self._sliced.get(size)
-        if layout is None:
-            check_value(
-                1 <= size < MAX_BLOCK_SIZE,
-                lambda: (
-                    f"BitAdjacency.sliced: max_slice_size must lie in [1, {MAX_BLOCK_SIZE - 1}], "
-                    f"got {size}"
-                ),
-            )
-            layout = build_sliced(self.rowptr, self.indices, self.num_cols, size)
-            self._sliced[size] = layout
-        return layout
+        return self._layouts().sliced(max_slice_size)
 
     def has_sliced(self) -> bool:
         """Whether the sliced layout of the device's own size has been built."""
-        return default_slice_size(self.device) in self._sliced
+        derived = self._derived
+        return (
+            derived is not None and derived.fits(self.rowptr, self.indices) and derived.has_sliced()
+        )
+
+    def _layouts(self) -> DerivedLayouts:
+        """The derived layouts, begun anew once the pattern has changed."""
+        derived = self._derived
+        if derived is None or not derived.fits(self.rowptr, self.indices):
+            self.rowptr, self.indices = counted(self.rowptr), counted(self.indices)
+            derived = DerivedLayouts(self.rowptr, self.indices, self.num_cols)
+            self._derived = derived
+        return derived
 
     def to_edge_index(self) -> Tensor:
         """Int64 ``[2, E]`` (sources, destinations) in row order; factors are left out."""

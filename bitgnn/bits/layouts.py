@@ -64,6 +64,11 @@ class BlockedLayout:
         """Bytes of the two tensors."""
         return self.block_rowptr.nbytes + self.local_indices.nbytes
 
+    @property
+    def arguments(self) -> tuple[Tensor, Tensor, int]:
+        """What operators over column blocks take after x and the number of features."""
+        return self.block_rowptr, self.local_indices, self.block_size
+
 
 def row_pointer(rows: Tensor, num_rows: int) -> Tensor:
     """Row pointer ``[num_rows + 1]`` of row numbers in any order; int32 where it fits."""

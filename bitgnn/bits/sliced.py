@@ -1,6 +1,7 @@
 """The sliced layout: neighbours ordered for gathers from a GPU's shared memory."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,6 +74,14 @@ class SlicedLayout:
     def nbytes(self) -> int:
         """Bytes of the tensors, the row pointer included."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What operators over column slices take after x and the number of features."""
+        return (
+            self.rowptr, self.local_indices, self.group_steps, self.group_places,
+            self.slice_groups, self.row_slots, self.row_items, self.slice_size, self.places,
+        )  # fmt: skip
 
 
 def default_slice_size(device: torch.device) -> int:

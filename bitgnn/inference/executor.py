@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.inference.program import Runner, Step, StepKind
+from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
 from bitgnn.inference.steps.products import (
     PRODUCTS,
     bind_aggregated_product,
@@ -34,6 +35,7 @@ class Executable:
         inputs: slot of each register that must be filled before, in the order given.
         output: slot of the result.
         alive: registers that hold values during each call, without the input registers.
+        layouts: layouts of each graph, by its number, that every call with it reads.
     """
 
     runners: tuple[Runner, ...]
@@ -41,6 +43,7 @@ class Executable:
     inputs: Mapping[int, int]
     output: int
     alive: tuple[frozenset[int], ...]
+    layouts: Mapping[int, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,14 @@ class _Unit:
         inputs: registers read.
         outputs: registers written.
         inner: registers whose values exist during the call only.
+        graph: number of the graph in use, or None.
         bind: takes slots by register; returns the call.
     """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     inner: frozenset[int]
+    graph: int | None
     bind: Callable[[Mapping[int, int]], Runner]
 
 
@@ -91,6 +96,7 @@ def compile_steps(
     runners: list[Runner] = []
     held: set[int] = set()
     alive: list[frozenset[int]] = []
+    layouts: dict[int, frozenset[str]] = {}
     for place, unit in enumerate(units):
         ending = [slots[r] for r in dict.fromkeys(unit.inputs) if last_use[r] == place]
         available = [*free, *ending]
@@ -101,6 +107,9 @@ def compile_steps(
                 slots[register] = num_slots
                 num_slots += 1
         runners.append(unit.bind(slots))
+        if unit.graph is not None:
+            read = layouts.get(unit.graph, frozenset(LAYOUTS))
+            layouts[unit.graph] = read & layouts_of(runners[-1])
         held.update(unit.outputs)
         alive.append(frozenset(held) | unit.inner)
         held -= {register for register in held if last_use.get(register, place) <= place}
@@ -109,7 +118,7 @@ def compile_steps(
         if stale:
             runners.append(_clear(stale))
         free = [*available, *unused]
-    return Executable(tuple(runners), num_slots, given, slots[output], tuple(alive))
+    return Executable(tuple(runners), num_slots, given, slots[output], tuple(alive), layouts)
 
 
 def _units(
@@ -198,6 +207,7 @@ def _unit(
         # The operators pack row by row; what products hand to aggregations they hold whole.
         frozenset(() if group[0].kind in ("pack", "pack_scaled") else inner)
         | frozenset(group[1].outputs if len(group) == MAX_GROUP else ()),
+        group[-1].graph,
         lambda slots: bind([_placed(step, slots) for step in group], own),
     )
 

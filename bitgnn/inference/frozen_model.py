@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitTensor, set_bits
-from bitgnn.inference.bound_program import BoundProgram, FeatureForm, Features
-from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
+from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.graph_program import Graph, GraphProgram
 from bitgnn.inference.program import Program, Step
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.steps.calls import FloatCall
 
 __all__ = ["Features", "FrozenModel", "Graph"]
 
-Graph = BitAdjacency | FloatAdjacency | PreparedGraph
-"""Result of :meth:`FrozenModel.prepare_graph`."""
 
-
-class FrozenModel(BoundProgram):
+class FrozenModel(GraphProgram):
     """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
 
     Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and runs in
@@ -53,13 +51,8 @@ class FrozenModel(BoundProgram):
         calls: Sequence[FloatCall] = (),
         features: FeatureForm = "floats",
     ) -> None:
-        needs_edges = any(step.kind == "call" and step.graph is not None for step in program.steps)
-        holds = [spec.holds for spec in graphs]
-        super().__init__(program, tensors, holds + ["edges"] * needs_edges, calls, features)
-        self.graphs = tuple(graphs)
+        super().__init__(program, tensors, graphs, calls, features)
         self.report = report
-        self._needs_edges = needs_edges
-        self._needs_pattern_alone = holds == ["pattern"] and not needs_edges
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -101,30 +94,6 @@ class FrozenModel(BoundProgram):
                 run(values, graphs)
             result: Tensor = values[executable.output]
         return result
-
-    def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
-        """What steps find as graphs, from any form of the graph."""
-        if not self.graphs and not self._needs_edges:
-            return ()
-        if adjacency is None:
-            raise ValueError("FrozenModel: adjacency must be a graph, got None")
-        if not isinstance(adjacency, BitAdjacency | FloatAdjacency | PreparedGraph):
-            adjacency = self.prepare_graph(adjacency, num_nodes)
-        if adjacency.num_cols != num_nodes:
-            raise ValueError(
-                f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
-            )
-        if isinstance(adjacency, PreparedGraph):
-            if len(adjacency.adjacencies) != len(self.graphs):
-                raise ValueError("FrozenModel: adjacency was prepared for another model")
-            return (*adjacency.adjacencies, adjacency)
-        holds = "pattern" if isinstance(adjacency, BitAdjacency) else "values"
-        if self._needs_edges or [spec.holds for spec in self.graphs] != [holds]:
-            raise ValueError(
-                f"FrozenModel: adjacency must come from prepare_graph, a "
-                f"{type(adjacency).__name__} is not all that the layers of this model need"
-            )
-        return (adjacency,)
 
     @torch.inference_mode()
     def pack_features(
@@ -171,35 +140,6 @@ class FrozenModel(BoundProgram):
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
-
-    def prepare_graph(
-        self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None = None
-    ) -> Graph:
-        """Make the adjacencies once for many calls, as the trained layers did.
-
-        Args:
-            edge_index: ``[2, E]`` edge index or transposed sparse adjacency.
-            num_nodes: nodes of the graph.
-            edge_weight: ``[E]`` float weights beside an edge index.
-
-        Returns:
-            One adjacency where all layers share it, else a :class:`PreparedGraph`.
-
-        Raises:
-            ValueError: the graph does not fit ``num_nodes``, the model has no graph, or
-                ``edge_weight`` is given to a model whose layers take none.
-        """
-        if not self.graphs and not self._needs_edges:
-            raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
-        takes_weight = self._needs_edges or any(spec.weighted for spec in self.graphs)
-        if edge_weight is not None and not takes_weight:
-            raise ValueError(
-                "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
-                "was given edge weights"
-            )
-        if len(self.graphs) == 1 and not self._needs_edges:
-            return self.graphs[0].build(edge_index, num_nodes, edge_weight)
-        return PreparedGraph.build(self.graphs, edge_index, num_nodes, edge_weight)
 
     def alive(self, x: Features) -> tuple[frozenset[int], ...]:
         """Registers that hold values during each call of a forward on features in this form.

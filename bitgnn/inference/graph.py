@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -12,10 +12,10 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.bits import BitAdjacency
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.nn.adjacency import gcn_adjacency, neighbour_adjacency
 
-__all__ = ["FloatAdjacency", "GraphSpec", "PreparedGraph"]
+__all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
 
 FLOWS = ("source_to_target", "target_to_source")
 KINDS = ("gcn", "neighbours")
@@ -58,6 +58,11 @@ class FloatAdjacency:
         """Device of the tensors."""
         return self.indices.device
 
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What it consists of: row pointer, indices and values."""
+        return self.rowptr, self.indices, self.values
+
     def to(self, device: torch.device | str) -> FloatAdjacency:
         """The same matrix on another device."""
         return FloatAdjacency(
@@ -65,7 +70,7 @@ class FloatAdjacency:
         )
 
 
-Adjacency = BitAdjacency | FloatAdjacency
+Adjacency = BitAdjacency | BlockedAdjacency | FloatAdjacency
 
 
 @dataclass(frozen=True)
@@ -186,17 +191,12 @@ class PreparedGraph:
     edge_weight: Tensor | None
     num_nodes: int
 
-    @classmethod
-    def build(
-        cls,
-        specs: Sequence[GraphSpec],
-        edge_index: Any,
-        num_nodes: int,
-        edge_weight: Tensor | None,
-    ) -> PreparedGraph:
-        """Make every adjacency once."""
-        made = tuple(spec.build(edge_index, num_nodes, edge_weight) for spec in specs)
-        return cls(made, edge_index, edge_weight, num_nodes)
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What the adjacencies consist of, and the edges where they are plain tensors."""
+        edges = (self.edge_index, self.edge_weight)
+        plain = (t for t in edges if isinstance(t, Tensor) and t.layout == torch.strided)
+        return (*(part for held in self.adjacencies for part in held.tensors), *plain)
 
     @property
     def nbytes(self) -> int:
@@ -207,6 +207,13 @@ class PreparedGraph:
     def shape(self) -> tuple[int, int]:
         """``(N, N)``."""
         return self.num_nodes, self.num_nodes
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the adjacencies, or of the edges where there is none."""
+        held = [adjacency.device for adjacency in self.adjacencies]
+        device: torch.device = held[0] if held else _device_of(self.edge_index)
+        return device
 
     @property
     def num_cols(self) -> int:
@@ -223,6 +230,11 @@ class PreparedGraph:
         weight = None if self.edge_weight is None else self.edge_weight.to(device)
         moved = tuple(adjacency.to(device) for adjacency in self.adjacencies)
         return PreparedGraph(moved, self.edge_index.to(device), weight, self.num_nodes)
+
+
+def _device_of(edge_index: Any) -> torch.device:
+    device = edge_index.device
+    return device() if callable(device) else device  # a method of SparseTensor
 
 
 def _weighted_edges(

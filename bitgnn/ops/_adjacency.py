@@ -33,7 +33,7 @@ def choose_layout(
         ValueError: an unknown name, or a method of another layout.
     """
     if layout is None:
-        layout = "frdc" if method in FRDC_METHODS else default_layout(x, adjacency)
+        layout = "frdc" if method in FRDC_METHODS else default_layout(x.words.size(1), adjacency)
     valid = METHODS.get(layout)
     check_value(
         valid is not None,
@@ -61,13 +61,17 @@ def choose_layout(
     return layout, valid[-1] if method is None else method
 
 
-def default_layout(x: BitTensor, adjacency: BitAdjacency) -> str:
-    """CSR, or on a GPU "sliced" where it is expected to be faster and can be had."""
+def default_layout(words: int, adjacency: BitAdjacency) -> str:
+    """CSR, or on a GPU "sliced" where it is expected to be faster and can be had.
+
+    Args:
+        words: words of a packed row.
+        adjacency: the pattern.
+    """
     if adjacency.device.type != "cuda":
         return "csr"
     rows, columns = adjacency.shape
     slices = max(1, -(-columns // default_slice_size(adjacency.device)))
-    words = x.words.size(1)
     csr, sliced = expected_microseconds(rows, slices, adjacency.nnz, words)
     if words <= NARROW_WORDS or csr <= sliced:
         return "csr"
@@ -109,15 +113,9 @@ def pattern_arguments(
     """The layout in use and what its operator takes after x and the number of features."""
     layout, method = choose_layout(function, x, adjacency, layout, method)
     if layout == "blocked":
-        blocks = adjacency.blocked()
-        return layout, (blocks.block_rowptr, blocks.local_indices, blocks.block_size)
+        return layout, adjacency.blocked().arguments
     if layout == "sliced":
-        slices = adjacency.sliced()
-        return layout, (
-            slices.rowptr, slices.local_indices, slices.group_steps, slices.group_places,
-            slices.slice_groups, slices.row_slots, slices.row_items, slices.slice_size,
-            slices.places,
-        )  # fmt: skip
+        return layout, adjacency.sliced().arguments
     if layout == "frdc":
         tiles = adjacency.frdc()
         assert tiles is not None, "choose_layout checked that tiles can hold the edges"

@@ -4,8 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
 
 from bitgnn import BitAdjacency
+from bitgnn.bits import BlockedAdjacency
 
 
 def random_pattern(rows, columns, seed, density=0.2):
@@ -98,3 +100,89 @@ def test_block_size_errors(block_size):
 def test_full_tile_has_the_sign_bit():
     tiles = from_pattern(torch.ones(4, 4, dtype=torch.bool)).frdc()
     assert tiles.tiles.tolist() == [-1]
+
+
+LAYOUTS = {
+    "blocked": lambda adjacency: adjacency.blocked(3),
+    "frdc": lambda adjacency: adjacency.frdc(),
+    "sliced": lambda adjacency: adjacency.sliced(3),
+}
+
+
+def same_layout(found, expected):
+    """Whether two layouts hold the same."""
+    pairs = zip(vars(found).values(), vars(expected).values(), strict=True)
+    return all(a.equal(b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
+
+
+CHANGES = {
+    "written": lambda adjacency: adjacency.indices.copy_(
+        torch.tensor([4, 0, 3, 1], dtype=torch.int32)
+    ),
+    "replaced": lambda adjacency: setattr(
+        adjacency, "indices", torch.tensor([4, 0, 3, 1], dtype=torch.int32)
+    ),
+    "moved": lambda adjacency: setattr(
+        adjacency.indices, "data", torch.tensor([4, 0, 3, 1], dtype=torch.int32)
+    ),
+    "rows": lambda adjacency: adjacency.rowptr.copy_(torch.tensor([0, 2, 2, 4], dtype=torch.int32)),
+}
+
+
+@pytest.mark.parametrize("made", ["ordinary", "in inference mode"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_changed_pattern_has_new_layouts(layout, change, made):
+    with torch.inference_mode(made == "in inference mode"):
+        rowptr = torch.tensor([0, 1, 3, 4], dtype=torch.int32)
+        indices = torch.tensor([0, 1, 4, 2], dtype=torch.int32)
+        adjacency = BitAdjacency(rowptr, indices, 5)
+    build = LAYOUTS[layout]
+    before = build(adjacency)
+    assert build(adjacency) is before
+    with torch.inference_mode():
+        CHANGES[change](adjacency)
+    after = build(adjacency)
+    assert build(adjacency) is after
+    fresh = BitAdjacency(adjacency.rowptr.clone(), adjacency.indices.clone(), 5)
+    assert same_layout(after, build(fresh))
+    assert not same_layout(after, before)
+
+
+def test_bytes_of_derived_layouts():
+    adjacency = from_pattern(random_pattern(9, 9, 0))
+    assert adjacency.derived_nbytes == 0
+    blocks, slices = adjacency.blocked(), adjacency.sliced()
+    assert adjacency.derived_nbytes == blocks.nbytes + slices.nbytes - adjacency.rowptr.nbytes
+
+
+def test_planned_layouts():
+    adjacency = from_pattern(random_pattern(9, 9, 0))
+    adjacency.plan_layout(4, "sliced")
+    assert adjacency.has_sliced()
+    assert adjacency.planned_layout(4) == "sliced"
+    assert adjacency.planned_layout(3) == "csr"
+    assert adjacency.to("cpu").planned_layout(4) == "csr"
+    with pytest.raises(ValueError, match="must be 'csr' or 'sliced', got 'frdc'"):
+        adjacency.plan_layout(4, "frdc")
+
+
+def test_compact_form():
+    adjacency = BitAdjacency.from_edge_index(
+        random_pattern(9, 9, 0).nonzero().t(), 9, normalize="sym", add_self_loops=True
+    )
+    compact = BlockedAdjacency.from_adjacency(adjacency)
+    assert compact.shape == adjacency.shape
+    assert compact.nnz == adjacency.nnz
+    assert compact.device == adjacency.device
+    assert compact.nbytes == adjacency.nbytes - 2 * adjacency.nnz
+    assert same_layout(compact.blocked(), adjacency.blocked())
+    leaves, spec = pytree.tree_flatten(compact)
+    for other in (compact.to("cpu"), pytree.tree_unflatten(leaves, spec)):
+        assert same_layout(other.blocked(), compact.blocked())
+        assert other.row.equal(adjacency.row)
+        assert other.col.equal(adjacency.col)
+    assert repr(compact) == f"BlockedAdjacency(9 x 9, nnz={adjacency.nnz}, device=cpu)"
+    for held in ("rowptr", "indices"):
+        with pytest.raises(ValueError, match=r"without the CSR .* prepare the graph with"):
+            getattr(compact, held)

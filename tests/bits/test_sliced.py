@@ -104,4 +104,4 @@ def test_more_places_than_32_bits_tell_apart(monkeypatch):
     adjacency = random_adjacency(40, 40, 300, 0)
     with pytest.raises(ValueError, match="must need at most 100 places, got"):
         adjacency.sliced(10)
-    assert not adjacency._sliced
+    assert not adjacency.has_sliced()

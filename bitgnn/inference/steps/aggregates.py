@@ -11,11 +11,10 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads
 
 __all__ = ["KINDS"]
 
-_bspmm_bbb = torch.ops.bitgnn.bspmm_bbb.default
-_bspmm_bbf = torch.ops.bitgnn.bspmm_bbf.default
 _bspmm_fbb = torch.ops.bitgnn.bspmm_fbb.default
 _bspmm_fbf = torch.ops.bitgnn.bspmm_fbf.default
 _bspmm_bfb = torch.ops.bitgnn.bspmm_bfb.default
@@ -45,13 +44,12 @@ def _graph(step: Step) -> int:
 
 def _bind_bits_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     (x,), (out,), graph = step.inputs, step.outputs, _graph(step)
-    size = step.attributes["size"]
-    operator = _bspmm_bbb if step.kind == "bspmm_bbb" else _bspmm_bbf
     last = tensors.get("threshold", tensors.get("bias"))
+    aggregate = bind_bits_aggregation(step.kind == "bspmm_bbb", step.attributes["size"], last)
 
+    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        a = graphs[graph]
-        v[out] = operator(v[x], size, a.rowptr, a.indices, a.row, last)
+        v[out] = aggregate(v[x], graphs[graph])
 
     return run
 

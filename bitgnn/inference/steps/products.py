@@ -13,6 +13,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads, words_of
 
 __all__ = [
     "KINDS",
@@ -170,23 +171,59 @@ def bind_aggregated_product(
     if step.kind not in ("bmm_bbb", "bmm_bbf") or aggregation.kind not in _AGGREGATIONS or not fits:
         return None
     first = step if packing is None else packing
+    given = pack_tensors or {}
+    if bits:
+        return _bind_aggregated_bits(first, step, aggregation, tensors, last_tensors, given)
     x, (out,), graph = first.inputs[0], aggregation.outputs, aggregation.graph
     assert graph is not None, "Program.check requires it"
     weight, size, w_scale = tensors["weight"], step.attributes["size"], tensors.get("weight_scale")
-    given = pack_tensors or {}
     scale = step.inputs[1] if step.attributes["scaled"] and packing is None else None
     measured = step.attributes["scaled"] and packing is not None
     packed = (given.get("threshold"), given.get("gain"), measured)
-    bias, threshold = last_tensors.get("bias"), last_tensors.get("threshold")
-    last = (bias, threshold, bits, aggregation.kind.endswith("b"))
+    last = (last_tensors.get("bias"), last_tensors.get("threshold"))
+    to_bits = aggregation.kind.endswith("b")
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
         x_scale = None if scale is None else v[scale]
-        col = None if bits else a.col
         v[out] = _bmm_bspmm(
-            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, col, *last
-        )
+            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, a.col,
+            *last, False, to_bits,
+        )  # fmt: skip
+
+    return run
+
+
+def _bind_aggregated_bits(
+    first: Step,
+    step: Step,
+    aggregation: Step,
+    tensors: Mapping[str, Tensor],
+    last_tensors: Mapping[str, Tensor],
+    pack_tensors: Mapping[str, Tensor],
+) -> Runner:
+    """One call for a product to bits and their aggregation; two where the graph is not CSR."""
+    x, (out,), graph = first.inputs[0], aggregation.outputs, aggregation.graph
+    assert graph is not None, "Program.check requires it"
+    weight, size, hidden_size = tensors["weight"], step.attributes["size"], step.attributes["out"]
+    x_threshold, words = pack_tensors.get("threshold"), words_of(hidden_size)
+    to_bits = aggregation.kind.endswith("b")
+    last = (last_tensors.get("bias"), last_tensors.get("threshold"))
+    aggregate = bind_bits_aggregation(to_bits, hidden_size, last[to_bits])
+    packed = (None, None, x_threshold, None, False)
+
+    @reads(*LAYOUTS)
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        a = graphs[graph]
+        if a.planned_layout(words) == "csr":
+            v[out] = _bmm_bspmm(
+                v[x], weight, size, a.rowptr, a.indices, *packed, a.row, None, *last, True, to_bits
+            )
+        elif first is step:
+            v[out] = aggregate(_bmm_bbb(v[x], weight, size), a)
+        else:
+            hidden = _bmm_fbb(v[x], weight, None, None, None, None, x_threshold, None, False)
+            v[out] = aggregate(hidden, a)
 
     return run
 

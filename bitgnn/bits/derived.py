@@ -1,0 +1,105 @@
+"""The layouts derived from an adjacency, kept until its pattern is written to or replaced."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_value
+from bitgnn.bits.layouts import (
+    MAX_BLOCK_SIZE,
+    BlockedLayout,
+    FrdcLayout,
+    build_blocked,
+    build_frdc,
+)
+from bitgnn.bits.sliced import SlicedLayout, build_sliced, default_slice_size
+from bitgnn.bits.watch import Watch
+
+
+class DerivedLayouts:
+    """Layouts of one pattern in CSR, each built on first use.
+
+    Layouts are those of the pattern as it was; whoever asks for one first calls :meth:`fits`.
+
+    Args:
+        rowptr: ``[M + 1]``.
+        indices: ``[E]``.
+        num_cols: N.
+    """
+
+    def __init__(self, rowptr: Tensor, indices: Tensor, num_cols: int) -> None:
+        self._rowptr = rowptr
+        self._indices = indices
+        self._num_cols = num_cols
+        self._watch = Watch((rowptr, indices))
+        self._frdc: FrdcLayout | None = None
+        self._frdc_tried = False
+        self._blocked: dict[int, BlockedLayout] = {}
+        self._sliced: dict[int, SlicedLayout] = {}
+
+    def fits(self, rowptr: Tensor, indices: Tensor) -> bool:
+        """Whether these are the tensors the layouts come from, and unchanged since.
+
+        A compiler sees neither versions nor addresses; while it looks, nothing is written.
+        """
+        return torch.compiler.is_compiling() or self._watch.unchanged((rowptr, indices))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the layouts built so far; a row pointer shared with the pattern counts once."""
+        tiles = 0 if self._frdc is None else self._frdc.nbytes
+        blocked = sum(layout.nbytes for layout in self._blocked.values())
+        sliced = sum(layout.nbytes - self._rowptr.nbytes for layout in self._sliced.values())
+        return tiles + blocked + sliced
+
+    def frdc(self) -> FrdcLayout | None:
+        """FRDC tiles; None where an edge occurs twice."""
+        if not self._frdc_tried:
+            self._frdc = build_frdc(self._rowptr, self._indices, self._num_cols)
+            self._frdc_tried = True
+        return self._frdc
+
+    def blocked(self, block_size: int) -> BlockedLayout:
+        """Column blocks.
+
+        Raises:
+            ValueError: ``block_size`` lies outside [1, 65536].
+        """
+        layout = self._blocked.get(block_size)
+        if layout is None:
+            check_value(
+                1 <= block_size <= MAX_BLOCK_SIZE,
+                lambda: (
+                    f"BitAdjacency.blocked: block_size must lie in [1, {MAX_BLOCK_SIZE}], "
+                    f"got {block_size}"
+                ),
+            )
+            layout = build_blocked(self._rowptr, self._indices, self._num_cols, block_size)
+            self._blocked[block_size] = layout
+        return layout
+
+    def sliced(self, max_slice_size: int | None) -> SlicedLayout:
+        """Column slices.
+
+        Raises:
+            ValueError: ``max_slice_size`` lies outside [1, 65535].
+        """
+        device = self._indices.device
+        size = default_slice_size(device) if max_slice_size is None else max_slice_size
+        layout = self._sliced.get(size)
+        if layout is None:
+            check_value(
+                1 <= size < MAX_BLOCK_SIZE,
+                lambda: (
+                    f"BitAdjacency.sliced: max_slice_size must lie in [1, {MAX_BLOCK_SIZE - 1}], "
+                    f"got {size}"
+                ),
+            )
+            layout = build_sliced(self._rowptr, self._indices, self._num_cols, size)
+            self._sliced[size] = layout
+        return layout
+
+    def has_sliced(self) -> bool:
+        """Whether slices of the device's own size have been built."""
+        return default_slice_size(self._indices.device) in self._sliced

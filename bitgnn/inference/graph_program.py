@@ -1,0 +1,153 @@
+"""A bound program with the graph: how it is prepared, in which layout, and what steps find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, count
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.inference.bound_program import BoundProgram, FeatureForm
+from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
+from bitgnn.inference.layout import GraphLayout, laid_out
+from bitgnn.inference.program import Program
+from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.layouts import words_of
+
+__all__ = ["Graph", "GraphProgram"]
+
+Graph = BitAdjacency | BlockedAdjacency | FloatAdjacency | PreparedGraph
+"""Result of :meth:`GraphProgram.prepare_graph`."""
+
+
+class GraphProgram(BoundProgram):
+    """Base of :class:`~bitgnn.inference.FrozenModel`: a bound program and what it needs of a graph.
+
+    Args:
+        program: the steps.
+        tensors: what they read, by name.
+        graphs: what becomes of the graph, one entry for each adjacency in use.
+        calls: modules and functions outside of the known steps.
+        features: what the model takes.
+
+    Raises:
+        ValueError: as :class:`BoundProgram`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        graphs: Sequence[GraphSpec],
+        calls: Sequence[FloatCall],
+        features: FeatureForm,
+    ) -> None:
+        needs_edges = any(step.kind == "call" and step.graph is not None for step in program.steps)
+        holds = [spec.holds for spec in graphs]
+        super().__init__(program, tensors, holds + ["edges"] * needs_edges, calls, features)
+        self.graphs = tuple(graphs)
+        self._needs_edges = needs_edges
+        self._needs_pattern_alone = holds == ["pattern"] and not needs_edges
+
+    def prepare_graph(
+        self,
+        edge_index: Any,
+        num_nodes: int,
+        edge_weight: Tensor | None = None,
+        layout: GraphLayout = "auto",
+    ) -> Graph:
+        """Make the adjacencies once for many calls, as the trained layers did.
+
+        Args:
+            edge_index: ``[2, E]`` edge index or transposed sparse adjacency.
+            num_nodes: nodes of the graph.
+            edge_weight: ``[E]`` float weights beside an edge index.
+            layout: how patterns are held. ``"csr"``, at four bytes an edge; ``"sliced"``, slices
+                beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
+                ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"auto"``, CSR, and
+                on a GPU slices for those widths where they are expected to be faster.
+
+        Returns:
+            One adjacency where all layers share it, else a :class:`PreparedGraph`.
+
+        Raises:
+            ValueError: the graph does not fit ``num_nodes``, the model has no graph,
+                ``edge_weight`` is given to a model whose layers take none, or a layer cannot
+                aggregate from the layout.
+        """
+        if not self.graphs and not self._needs_edges:
+            raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
+        takes_weight = self._needs_edges or any(spec.weighted for spec in self.graphs)
+        if edge_weight is not None and not takes_weight:
+            raise ValueError(
+                "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
+                "was given edge weights"
+            )
+        self._check_layout(layout)
+        made = []
+        # Tensors made in inference mode would not tell when they are written to.
+        with torch.inference_mode(False), torch.no_grad():
+            for number, spec in enumerate(self.graphs):
+                adjacency = spec.build(edge_index, num_nodes, edge_weight)
+                made.append(laid_out(adjacency, layout, self._packed_widths(number)))
+        if len(made) == 1 and not self._needs_edges:
+            return made[0]
+        return PreparedGraph(tuple(made), edge_index, edge_weight, num_nodes)
+
+    def _check_layout(self, layout: str) -> None:
+        if layout not in get_args(GraphLayout):
+            raise ValueError(
+                f"FrozenModel.prepare_graph: layout must be one of {list(get_args(GraphLayout))}, "
+                f"got {layout!r}"
+            )
+        if layout == "blocked":
+            self._check_blocked(range(len(self.graphs)), "FrozenModel.prepare_graph: layout")
+
+    def _check_blocked(self, graphs: Iterable[int], what: str) -> None:
+        """Whether every layer can aggregate from column blocks alone."""
+        for number in graphs:
+            if self.graphs[number].exact or "blocked" in self.layouts.get(number, ("blocked",)):
+                continue
+            layers = [step.layer for step in self.program.steps if step.graph == number]
+            raise ValueError(
+                f"{what} must not be 'blocked' for this model: not all of {layers} can aggregate "
+                "from column blocks; take layout='csr'"
+            )
+
+    def _packed_widths(self, graph: int) -> list[int]:
+        """Words of the packed rows that are aggregated with a graph."""
+        steps = (step for step in self.program.steps if step.graph == graph and step.inputs)
+        read = (self.registers[step.inputs[0]] for step in steps)
+        sizes = {held.size for held in read if held.form == "bits" and held.size is not None}
+        return sorted({words_of(size) for size in sizes})
+
+    def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
+        """What steps find as graphs, from any form of the graph."""
+        if not self.graphs and not self._needs_edges:
+            return ()
+        if adjacency is None:
+            raise ValueError("FrozenModel: adjacency must be a graph, got None")
+        if not isinstance(adjacency, Graph):
+            adjacency = self.prepare_graph(adjacency, num_nodes, layout="csr")
+        if adjacency.num_cols != num_nodes:
+            raise ValueError(
+                f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
+            )
+        if isinstance(adjacency, PreparedGraph):
+            if len(adjacency.adjacencies) != len(self.graphs):
+                raise ValueError("FrozenModel: adjacency was prepared for another model")
+            blocked = [type(held) is BlockedAdjacency for held in adjacency.adjacencies]
+            self._check_blocked(compress(count(), blocked), "FrozenModel: layout of adjacency")
+            return (*adjacency.adjacencies, adjacency)
+        holds = "values" if isinstance(adjacency, FloatAdjacency) else "pattern"
+        if self._needs_edges or [spec.holds for spec in self.graphs] != [holds]:
+            raise ValueError(
+                f"FrozenModel: adjacency must come from prepare_graph, a "
+                f"{type(adjacency).__name__} is not all that the layers of this model need"
+            )
+        if isinstance(adjacency, BlockedAdjacency):
+            self._check_blocked([0], "FrozenModel: layout of adjacency")
+        return (adjacency,)

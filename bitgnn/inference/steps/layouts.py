@@ -1,0 +1,92 @@
+"""The layouts of a pattern that steps read, and aggregation of bits in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.inference.program import Runner
+
+__all__ = ["LAYOUTS", "Pattern", "bind_bits_aggregation", "layouts_of", "reads", "words_of"]
+
+Pattern = BitAdjacency | BlockedAdjacency
+"""What steps find as the graph where it holds a pattern."""
+
+LAYOUTS = ("csr", "sliced", "blocked")
+"""Layouts in which a graph can be prepared."""
+
+WORD_BITS = 32
+
+# Bound once: resolving an overload by name costs as much as a small kernel.
+_TO_BITS = {
+    "csr": torch.ops.bitgnn.bspmm_bbb.default,
+    "sliced": torch.ops.bitgnn.bspmm_bbb_sliced.default,
+    "blocked": torch.ops.bitgnn.bspmm_bbb_blocked.default,
+}
+_TO_FLOATS = {
+    "csr": torch.ops.bitgnn.bspmm_bbf.default,
+    "sliced": torch.ops.bitgnn.bspmm_bbf_sliced.default,
+    "blocked": torch.ops.bitgnn.bspmm_bbf_blocked.default,
+}
+
+AnyRunner = TypeVar("AnyRunner", bound=Runner)
+
+
+def reads(*layouts: str) -> Callable[[AnyRunner], AnyRunner]:
+    """Mark a bound step with the layouts of its graph that it reads; without a mark, CSR alone.
+
+    Args:
+        layouts: of :data:`LAYOUTS`. ``"sliced"`` comes beside CSR, ``"blocked"`` in its place.
+    """
+
+    def mark(run: AnyRunner) -> AnyRunner:
+        run.__dict__["layouts"] = frozenset(layouts)
+        return run
+
+    return mark
+
+
+def layouts_of(run: Runner) -> frozenset[str]:
+    """The layouts that :func:`reads` marked a bound step with."""
+    marked: frozenset[str] = vars(run).get("layouts", frozenset(["csr"]))
+    return marked
+
+
+def words_of(size: int) -> int:
+    """Words of a packed row of ``size`` features."""
+    return -(-size // WORD_BITS)
+
+
+def bind_bits_aggregation(
+    to_bits: bool, size: int, last: Tensor | None
+) -> Callable[[Tensor, Pattern], Tensor]:
+    """The aggregation of packed rows in the layout that the graph was prepared in.
+
+    Args:
+        to_bits: packed results, else float32.
+        size: features of a row.
+        last: float32 ``[size]``, the threshold of packed results or the bias of floats.
+
+    Returns:
+        Takes words ``[N, W]`` and the pattern; gives words ``[M, W]`` or float32 ``[M, size]``.
+    """
+    operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_of(size)
+    csr, sliced, blocked = (operators[layout] for layout in LAYOUTS)
+
+    def aggregate(x: Tensor, a: Pattern) -> Tensor:
+        layout = a.planned_layout(words)
+        if layout == "csr":
+            result: Tensor = csr(x, size, a.rowptr, a.indices, a.row, last)
+        elif layout == "sliced":
+            assert isinstance(a, BitAdjacency), "no other adjacency has slices"
+            result = sliced(x, size, *a.sliced().arguments, a.row, last)
+        else:
+            result = blocked(x, size, *a.blocked().arguments, a.row, last)
+        return result
+
+    return aggregate
