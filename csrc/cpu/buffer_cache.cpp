@@ -1,6 +1,7 @@
 // The cache of large result buffers; see buffer_cache.h.
 #include "cpu/buffer_cache.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -41,6 +42,8 @@ Cache& cache() {
   return *instance;
 }
 
+std::atomic<bool> is_enabled{true};
+
 // Huge pages make the first touch one fault for 2 MiB instead of 512.
 void* allocate(size_t bytes) {
   const size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
@@ -52,6 +55,10 @@ void* allocate(size_t bytes) {
 }
 
 }  // namespace
+
+bool is_cached(size_t bytes) { return bytes >= kCachedBufferBytes && is_enabled.load(); }
+
+bool set_buffer_cache(bool enabled) { return is_enabled.exchange(enabled); }
 
 void* take_buffer(size_t bytes) {
   Cache& c = cache();

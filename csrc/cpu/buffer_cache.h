@@ -9,6 +9,10 @@ namespace bitgnn::cpu {
 // Results of at least this many bytes come from the cache.
 constexpr size_t kCachedBufferBytes = size_t{4} << 20;
 
+// Whether a result of so many bytes comes from the cache.
+bool is_cached(size_t bytes);
+// Switches the cache on or off for new results; whether it was on.
+bool set_buffer_cache(bool enabled);
 // A buffer of at least `bytes`, aligned to a cache line; null when memory is exhausted.
 void* take_buffer(size_t bytes);
 // Gives a buffer back. The cache keeps at most BITGNN_BUFFER_CACHE_MB (256 by default, 0 turns it

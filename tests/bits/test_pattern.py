@@ -1,0 +1,99 @@
+"""Patterns made of edges: the counting sorts in C++ give what one sort of keys gives."""
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency, _library
+from bitgnn.bits import _pattern
+from bitgnn.bits._sources import Edges
+
+compiled = pytest.mark.skipif(
+    _library.library_info().cpu_library is None, reason="the operator belongs to the library"
+)
+SIZES = [(0, 0, 0), (0, 5, 5), (1, 1, 1), (7, 1, 9), (40, 33, 20), (400, 31, 31), (900, 300, 300)]
+
+
+def drawn(num_edges, num_rows, num_cols, seed=0):
+    """Random edges with duplicates, a hub, loops and empty rows."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(max(1, num_rows), (num_edges,), generator=generator)
+    columns = torch.randint(max(1, num_cols), (num_edges,), generator=generator)
+    rows[: num_edges // 4] = num_rows // 2
+    loops = num_edges // 6
+    rows[-loops:] = columns[-loops:].clamp(max=max(0, num_rows - 1)) if loops else rows[-loops:]
+    return rows, columns
+
+
+@compiled
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize(("num_edges", "num_rows", "num_cols"), SIZES)
+def test_equals_the_sort_of_keys(num_edges, num_rows, num_cols, self_loops, monkeypatch):
+    if self_loops:
+        num_cols = num_rows
+    rows, columns = drawn(num_edges, num_rows, num_cols)
+    edges = Edges(rows, columns, None, num_rows, num_cols)
+    assert _pattern._is_counted(edges)
+    found = _pattern.pattern_of(edges, self_loops)
+    monkeypatch.setattr(_pattern, "_is_counted", lambda edges: False)
+    expected = _pattern.pattern_of(edges, self_loops)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.dtype == theirs.dtype == torch.int32
+        assert torch.equal(mine, theirs)
+
+
+@compiled
+def test_index_types_and_strides():
+    rows, columns = drawn(200, 40, 50)
+    expected = torch.ops.bitgnn.csr_from_edges(columns, rows, 40, 50)
+    interleaved = torch.stack([columns, rows], dim=1)
+    for given in (
+        (columns.int(), rows.int()),
+        (interleaved[:, 0], interleaved[:, 1]),
+    ):
+        found = torch.ops.bitgnn.csr_from_edges(*given, 40, 50)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@compiled
+def test_room_behind_the_last_column_is_zero():
+    loops = torch.tensor([2, 0, 2])
+    rowptr, indices = torch.ops.bitgnn.csr_from_edges(loops, loops, 3, 3, True)
+    assert rowptr.tolist() == [0, 1, 2, 3]
+    assert indices.tolist() == [0, 1, 2, 0, 0, 0]
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.tensor([3]), torch.tensor([0]), 3, 3), r"sources must lie in \[0, 3\)"),
+        ((torch.tensor([0]), torch.tensor([-1]), 3, 3), r"destinations in \[0, 3\)"),
+        ((torch.tensor([0.0]), torch.tensor([0]), 3, 3), "sources must be int32 or int64"),
+        ((torch.tensor([0]), torch.tensor([0], dtype=torch.int32), 3, 3), "destinations must be"),
+        ((torch.tensor([0, 1]), torch.tensor([0]), 3, 3), "entries of destinations must be 2"),
+        ((torch.tensor([[0]]), torch.tensor([0]), 3, 3), "sources must have 1 dimensions, got 2"),
+        ((torch.tensor([0]), torch.tensor([0]), -1, 3), "must not be negative, got -1 and 3"),
+        ((torch.tensor([0]), torch.tensor([0]), 2, 3, True), "as many rows as columns, got 2 and"),
+        ((torch.tensor([0]), torch.tensor([0]), 2**31, 3), r"fewer than 2\^31"),
+    ],
+)
+def test_refusals(arguments, message):
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.bitgnn.csr_from_edges(*arguments)
+
+
+@pytest.mark.parametrize("normalize", [None, "sym", "mean"])
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_adjacencies_do_not_depend_on_the_way(normalize, self_loops, monkeypatch):
+    rows, columns = drawn(500, 60, 60, seed=1)
+    options = {"normalize": normalize, "add_self_loops": self_loops}
+    edge_index = torch.stack([columns, rows])
+    found = BitAdjacency.from_edge_index(edge_index, 60, **options)
+    monkeypatch.setattr(_pattern, "_is_counted", lambda edges: False)
+    expected = BitAdjacency.from_edge_index(edge_index, 60, **options)
+    # Weights of one are no weights.
+    weighted = BitAdjacency.from_edge_index(edge_index, 60, edge_weight=torch.ones(500), **options)
+    for other in (expected, weighted):
+        assert torch.equal(found.rowptr, other.rowptr)
+        assert torch.equal(found.indices, other.indices)
+        torch.testing.assert_close(found.edge_weight(), other.edge_weight())
