@@ -42,9 +42,7 @@ def pack_scaled(
 
 
 @_fake
-def pack_standardized(
-    x: Tensor, relu: bool = False, scaled: bool = False
-) -> tuple[Tensor, Tensor]:
+def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tuple[Tensor, Tensor]:
     scale = x.new_empty((x.size(0) if scaled else 0,), dtype=torch.float32)
     return _words(x, x.size(0), x.size(1)), scale
 
@@ -102,6 +100,13 @@ def bmm_bspmm_narrow(
     x: Tensor, w: Tensor, size: int, rowptr: Tensor, indices: Tensor, *_: Any, **__: Any
 ) -> Tensor:
     return _floats(x, rowptr.size(0) - 1, w.size(0))
+
+
+def _joint_to_words(neighbours: Tensor, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return neighbours.new_empty((rowptr.size(0) - 1, neighbours.size(1)))
+
+
+FAKES["bspmm_bmm"] = FAKES["bspmm_bmm_sliced"] = _joint_to_words
 
 
 @_fake

@@ -59,6 +59,8 @@ class Backend {
   void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
   void aggregate_narrow(const NarrowArgs& a) const;
+  void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
+  void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
 };

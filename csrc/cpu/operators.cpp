@@ -6,6 +6,7 @@
 #include "ops/bspmm_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
+#include "ops/joint_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
 
@@ -16,6 +17,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bspmm_layouts<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_joint<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -104,12 +104,25 @@ void Backend::aggregate_blocked(const BlockedArgs& a) const {
   run([&](const Context& c) { return cuda::aggregate_blocked(a, c); });
 }
 
-void Backend::aggregate_sliced(const SlicedArgs& a) const {
+void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
   // A slice of pieces of 16 bytes and a row of zeros behind it.
   const int64_t largest = device_properties(index_).shared_bytes / 16 - 1;
-  STD_TORCH_CHECK(a.slice_size <= largest, "bspmm_*_sliced: slice_size must be at most ", largest,
+  STD_TORCH_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
                   " on this device, got ", a.slice_size);
+}
+
+void Backend::aggregate_sliced(const SlicedArgs& a) const {
+  check_slice_size(a, "bspmm_*_sliced");
   run([&](const Context& c) { return cuda::aggregate_sliced(a, c); });
+}
+
+void Backend::aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
+  run([&](const Context& c) { return cuda::aggregate_product(sums, product, c); });
+}
+
+void Backend::aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
+  check_slice_size(sums, "bspmm_bmm_sliced");
+  run([&](const Context& c) { return cuda::aggregate_product_sliced(sums, product, c); });
 }
 
 void Backend::add(const JoinArgs& a) const {

@@ -70,10 +70,14 @@ class Backend {
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_blocked(const BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
+  void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
+  void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
 
  private:
+  void check_slice_size(const SlicedArgs& a, const char* op) const;
+
   // Runs launch(context) and reports what it returns.
   template <class Launch>
   void run(const Launch& launch) const;

@@ -5,6 +5,7 @@
 #include "ops/bspmm_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
+#include "ops/joint_operators.h"
 #include "ops/pack_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
@@ -14,4 +15,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_joint<bitgnn::cuda::Backend>(m);
 }

@@ -14,17 +14,27 @@ struct BmmOperators {
     OptionalTensor x_scale, w_scale, bias, threshold, flip;
     Output output;
     OptionalTensor addend{};
+    bool is_summand = false;  // something else is added to the product
   };
 
   // A positive scale in front of a comparison with zero changes nothing and is left out.
   static bool scale_matters(const Request& q) {
     return q.output != Output::kBits || q.bias.has_value() || q.threshold.has_value() ||
-           q.addend.has_value();
+           q.addend.has_value() || q.is_summand;
   }
 
   // x as words, or null with `pack` telling how its rows are made on the fly.
   static Tensor multiply(const Backend& backend, const Request& q, const Tensor* x,
                          const PackArgs* pack, bool packed_scale, int64_t rows, const Tensor& w) {
+    return multiply_with(backend, q, x, pack, packed_scale, rows, w,
+                         [&](const BmmArgs& args) { backend.multiply(args); });
+  }
+
+  // The same where run(arguments) does the product.
+  template <class Run>
+  static Tensor multiply_with(const Backend& backend, const Request& q, const Tensor* x,
+                              const PackArgs* pack, bool packed_scale, int64_t rows,
+                              const Tensor& w, const Run& run) {
     const int64_t out_features = w.size(0);
     if (q.output == Output::kInt) {
       STD_TORCH_CHECK(!q.x_scale.has_value() && !q.w_scale.has_value() && !packed_scale, q.op,
@@ -71,7 +81,7 @@ struct BmmOperators {
     args.threshold = threshold.get();
     args.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
     Tensor out = new_output(backend, args, rows, out_features, q.output);
-    backend.multiply(args);
+    run(args);
     return out;
   }
 

@@ -100,19 +100,19 @@ struct BspmmLayoutOperators {
     return p.held.back().template const_data_ptr<int32_t>();
   }
 
-  static Tensor sliced(const char* op, const Tensor& x, int64_t size, const Tensor& rowptr,
-                       const Tensor& local_indices, const Tensor& group_steps,
-                       const Tensor& group_places, const Tensor& slice_groups,
-                       const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
-                       int64_t places, Output output, const OptionalTensor& row,
-                       const OptionalTensor& bias, const OptionalTensor& threshold) {
+  // Checks the layout and sets the problem's rows and x; the caller sets the rest of `csr`.
+  static SlicedArgs sliced_args(Problem& p, const Tensor& x, int64_t size, const Tensor& rowptr,
+                                const Tensor& local_indices, const Tensor& group_steps,
+                                const Tensor& group_places, const Tensor& slice_groups,
+                                const Tensor& row_slots, const Tensor& row_items,
+                                int64_t slice_size, int64_t places, const char* name = "x") {
+    const char* op = p.op;
     STD_TORCH_CHECK(slice_size >= 1 && slice_size <= 65535, op,
                     ": slice_size must be from 1 to 65535, got ", slice_size);
     STD_TORCH_CHECK(places >= 0, op, ": places must not be negative, got ", places);
-    Problem p(x, op);
     // The edges that a row pointer ends at are not known here: local_indices has padding.
     Problems::set_rowptr(p, rowptr, kUnknownEdges, "rowptr");
-    Problems::set_bits(p, x, size);
+    Problems::set_bits(p, x, size, name);
     p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
     check_size(local_indices.size(0) % (kSliceLanes * kSliceStepEdges), 0, op,
                "the remainder of local_indices' size by a step's entries");
@@ -126,10 +126,22 @@ struct BspmmLayoutOperators {
     args.row_items = layout_vector(p, row_items, 0, "row_items");
     args.slice_size = slice_size;
     args.places = places;
-    Tensor out = Problems::finish(p, output, row, bias, threshold);
-    args.csr = p.csr;
     args.local_indices =
         reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
+    return args;
+  }
+
+  static Tensor sliced(const char* op, const Tensor& x, int64_t size, const Tensor& rowptr,
+                       const Tensor& local_indices, const Tensor& group_steps,
+                       const Tensor& group_places, const Tensor& slice_groups,
+                       const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                       int64_t places, Output output, const OptionalTensor& row,
+                       const OptionalTensor& bias, const OptionalTensor& threshold) {
+    Problem p(x, op);
+    SlicedArgs args = sliced_args(p, x, size, rowptr, local_indices, group_steps, group_places,
+                                  slice_groups, row_slots, row_items, slice_size, places);
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    args.csr = p.csr;
     p.backend.aggregate_sliced(args);
     return out;
   }

@@ -20,7 +20,8 @@ struct BspmmProblems {
     std::vector<Tensor> held;
     FloatVector row, col, bias, threshold;
 
-    Problem(const Tensor& first, const char* op_name) : op(op_name), backend(first, op_name, "x") {}
+    Problem(const Tensor& first, const char* op_name, const char* name = "x")
+        : op(op_name), backend(first, op_name, name) {}
   };
 
   static Tensor index_vector(const Problem& p, const Tensor& t, ScalarType dtype,
@@ -53,8 +54,8 @@ struct BspmmProblems {
     set_rowptr(p, rowptr, indices.size(0), "rowptr");
   }
 
-  static void set_bits(Problem& p, const Tensor& x, int64_t size) {
-    p.x = bit_rows(p.backend, x, size, p.op, "x");
+  static void set_bits(Problem& p, const Tensor& x, int64_t size, const char* name = "x") {
+    p.x = bit_rows(p.backend, x, size, p.op, name);
     p.csr.x = p.x.data_ptr();
     p.csr.x_type = RowType::kBits;
     p.csr.x_stride = words_for(size);

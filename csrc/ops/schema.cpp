@@ -116,6 +116,17 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None) -> Tensor");
 
+  const std::string joint =
+      "Tensor x, Tensor w, int size, Tensor? row=None, Tensor? sum_bias=None, "
+      "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, "
+      "Tensor? flip=None) -> Tensor";
+  m.def(("bspmm_bmm(Tensor neighbours, Tensor rowptr, Tensor indices, " + joint).c_str());
+  m.def(("bspmm_bmm_sliced(Tensor neighbours, Tensor rowptr, Tensor local_indices, "
+         "Tensor group_steps, Tensor group_places, Tensor slice_groups, Tensor row_slots, "
+         "Tensor row_items, int slice_size, int places, " +
+         joint)
+            .c_str());
+
   m.def(
       "add_bbb(Tensor a, Tensor b, int size, Tensor? a_scale=None, Tensor? b_scale=None, "
       "Tensor? threshold=None) -> Tensor");

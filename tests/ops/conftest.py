@@ -87,6 +87,8 @@ class Sampler:
         """
         if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
             return self._fused_arguments(name, n, k, m, optional)
+        if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
+            return self._joint_arguments(name, n, k, m, optional)
         parameters = inspect.signature(OPERATORS[name]).parameters
         family, _, rest = name.partition("_")
         given: dict[str, Any] = {"size": k, "a_size": k, "b_size": m}
@@ -169,6 +171,21 @@ class Sampler:
         if name == "bmm_bspmm_narrow":
             del given["out_bits"], given["hidden_bits"]
         return given
+
+    def _joint_arguments(
+        self, name: str, n: int, k: int, m: int, optional: bool | None
+    ) -> dict[str, Any]:
+        """Arguments of a sum of neighbours plus a product of n rows of k features, m outputs."""
+        given = self._layout(name, n + 3, n)
+        given |= {"neighbours": self.bits(n + 3, m), "x": self.bits(n, k), "w": self.bits(m, k)}
+        vectors = {"row": n, "sum_bias": m, "x_scale": n, "w_scale": m, "bias": m, "threshold": m}
+        for vector, length in vectors.items():
+            if bool(self.integer(2)) if optional is None else optional:
+                given[vector] = self.floats(length)
+        if bool(self.integer(2)) if optional is None else optional:
+            given["flip"] = torch.rand(m, generator=self.generator) < 0.5
+        parameters = inspect.signature(OPERATORS[name]).parameters
+        return {key: value for key, value in (given | {"size": k}).items() if key in parameters}
 
     def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
         adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))

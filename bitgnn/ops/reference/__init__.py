@@ -41,6 +41,7 @@ from bitgnn.ops.reference.bspmm import (
     bspmm_fff,
 )
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
+from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow
 from bitgnn.ops.reference.pack import pack, pack_scaled, pack_standardized, unpack
 
@@ -69,6 +70,8 @@ __all__ = [
     "bspmm_bbf_sliced",
     "bspmm_bfb",
     "bspmm_bff",
+    "bspmm_bmm",
+    "bspmm_bmm_sliced",
     "bspmm_fbb",
     "bspmm_fbf",
     "bspmm_ffb",

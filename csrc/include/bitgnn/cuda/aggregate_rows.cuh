@@ -56,17 +56,17 @@ __device__ __forceinline__ void add_long_row(const Source& source, const Aggrega
   finish_planes<Lanes>(a, lanes, lanes.fold(planes), row.row, row.extent.degree, true, chunk);
 }
 
-// A hub by the whole block, a share of its units a warp, with counts [kRowWords * 32] to add to.
+// A hub's counts by the whole block, a share of its units a warp, into counts [kRowWords * 32].
 template <int kBatch, int kWords, int kColumns, int kThreads, class Source>
-__device__ __forceinline__ void add_hub(const Source& source, const AggregateArgs& a,
-                                        const LongRow& row, int* counts, int64_t chunk) {
+__device__ __forceinline__ void count_hub(const Source& source, const AggregateArgs& a,
+                                          const RowExtent& extent, int* counts, int64_t chunk) {
   using Lanes = RowLanes<kWords, kWarp / kColumns, kColumns>;
   constexpr int kRowWarps = kThreads / kWarp;
   const int thread = threadIdx.x, warp = thread / kWarp;
   const Lanes lanes(thread % kWarp);
   for (int k = thread; k < Lanes::kRowWords * kWarp; k += kThreads) counts[k] = 0;
   __syncthreads();
-  const int64_t units = row.extent.units;
+  const int64_t units = extent.units;
   const int64_t share =
       min(int64_t{kLongUnits} * Lanes::kSplits, (units + kRowWarps - 1) / kRowWarps);
   for (int64_t begin = warp * share; begin < units; begin += kRowWarps * share) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void add_hub(const Source& source, const AggregateArg
     planes.clear();
     const int64_t end = min(begin + share, units);
     if (chunk + lanes.word() < words_for(a.features))
-      source.template count<kBatch>(planes, row.extent, static_cast<int>(begin) + lanes.split(),
+      source.template count<kBatch>(planes, extent, static_cast<int>(begin) + lanes.split(),
                                     static_cast<int>(end), Lanes::kSplits, chunk + lanes.word());
     lanes.for_quads(lanes.fold(planes),
                     [&](int, int word, int first, const int (&count)[4], bool valid) {
@@ -84,6 +84,17 @@ __device__ __forceinline__ void add_hub(const Source& source, const AggregateArg
                     });
   }
   __syncthreads();
+}
+
+// A hub by the whole block.
+template <int kBatch, int kWords, int kColumns, int kThreads, class Source>
+__device__ __forceinline__ void add_hub(const Source& source, const AggregateArgs& a,
+                                        const LongRow& row, int* counts, int64_t chunk) {
+  using Lanes = RowLanes<kWords, kWarp / kColumns, kColumns>;
+  constexpr int kRowWarps = kThreads / kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const Lanes lanes(threadIdx.x % kWarp);
+  count_hub<kBatch, kWords, kColumns, kThreads>(source, a, row.extent, counts, chunk);
   for (int word = warp * 4; word < Lanes::kRowWords; word += kRowWarps * 4) {
     const int k = (word + lanes.lane / 8) * kWarp + lanes.lane % 8 * 4;
     const bool valid = k < Lanes::kRowWords * kWarp;

@@ -205,6 +205,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+constexpr int kSliceThreads = 640;  // as many as have the registers they need
+constexpr int kStepsAhead = 4;
+constexpr int kSliceWords = 4;
+
+// Counts all items into `partials`, scratch memory for SlotRows. A slice must fit shared memory.
+inline cudaError_t count_slice_items(const SlicedArgs& args, const Context& context,
+                                     const uint32_t*& partials) {
+  const int chunks = static_cast<int>(ceil_div(words_for(args.csr.features), kSliceWords));
+  const size_t shared = (args.slice_size + 1) * kSliceWords * sizeof(uint32_t);
+  if (shared > static_cast<size_t>(context.device.shared_bytes)) return cudaErrorInvalidValue;
+  auto* items = static_cast<uint32_t*>(
+      context.workspace.take(chunks * args.places * kPlaceWords * sizeof(uint32_t)));
+  partials = items;
+  if (args.groups == 0) return cudaSuccess;
+  const auto kernel = count_slices<kSliceWords, kSliceThreads, kStepsAhead>;
+  const cudaError_t status = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  if (status != cudaSuccess) return status;
+  kernel<<<context.device.sm_count, kSliceThreads, shared, context.stream>>>(args, chunks, items);
+  return cudaGetLastError();
+}
+
 // The partial counts of a row as a source of aggregate_rows, a word a lane.
 struct SlotRows {
   static constexpr int kUnitPlanes = kItemPlanes;

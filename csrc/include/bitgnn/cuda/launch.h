@@ -58,6 +58,13 @@ cudaError_t aggregate_blocked(const BlockedArgs& args, const Context& context);
 // Column slices kept in shared memory.
 cudaError_t aggregate_sliced(const SlicedArgs& args, const Context& context);
 
+// Bits of the sum of an aggregation of bits (its row_scale and bias act, its outputs do not) and a
+// product without addend, whose comparison and output count.
+cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
+                              const Context& context);
+cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,
+                                     const Context& context);
+
 // Element-wise; see JoinArgs.
 cudaError_t add(const JoinArgs& args, const Context& context);
 cudaError_t concat(const JoinArgs& args, const Context& context);

@@ -1,0 +1,66 @@
+"""Reference of sums of packed neighbours plus products of packed rows, compared."""
+
+from torch import Tensor
+
+from bitgnn.ops.reference.bspmm import bspmm_bbf, bspmm_bbf_sliced
+from bitgnn.ops.reference.fused import bmm_add
+
+__all__ = ["bspmm_bmm", "bspmm_bmm_sliced"]
+
+
+def bspmm_bmm(
+    neighbours: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    row: Tensor | None = None,
+    sum_bias: Tensor | None = None,
+    x_scale: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+) -> Tensor:
+    """Words of ``(x_scale * w_scale) * dot + bias + (row * sum + sum_bias) >= threshold``.
+
+    ``sum`` is that of the words of ``neighbours`` over the pattern, ``dot`` of x times w; every
+    float step is rounded on its own in the order of :func:`bspmm_bbf` and :func:`bmm_add`.
+    """
+    sums = bspmm_bbf(neighbours, w.size(0), rowptr, indices, row, sum_bias)
+    return bmm_add(
+        x, w, sums, size, x_scale, w_scale, bias, threshold, flip, None, None, False, True
+    )
+
+
+def bspmm_bmm_sliced(
+    neighbours: Tensor,
+    rowptr: Tensor,
+    local_indices: Tensor,
+    group_steps: Tensor,
+    group_places: Tensor,
+    slice_groups: Tensor,
+    row_slots: Tensor,
+    row_items: Tensor,
+    slice_size: int,
+    places: int,
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    row: Tensor | None = None,
+    sum_bias: Tensor | None = None,
+    x_scale: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+) -> Tensor:
+    """The same over a sliced pattern."""
+    sums = bspmm_bbf_sliced(
+        neighbours, w.size(0), rowptr, local_indices, group_steps, group_places, slice_groups,
+        row_slots, row_items, slice_size, places, row, sum_bias,
+    )  # fmt: skip
+    return bmm_add(
+        x, w, sums, size, x_scale, w_scale, bias, threshold, flip, None, None, False, True
+    )

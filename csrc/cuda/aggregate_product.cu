@@ -1,0 +1,96 @@
+// Launches sums of packed neighbours plus a product of packed rows: in one kernel where the weights
+// fit shared memory, else one after the other.
+#include "bitgnn/cuda/aggregate_product.cuh"
+
+#include "bitgnn/cuda/aggregate_sliced.cuh"
+
+namespace bitgnn::cuda {
+namespace {
+
+using FewEach = ShortRows<16, 5, 4, 256, 3>;
+using ManyEach = ShortRows<63, 6, 4, 256, 3>;
+
+constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
+constexpr int64_t kSomeNeighbours = 64;   // up to which eight do
+constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside its plan
+constexpr int64_t kMostFeatures = 256;    // of a block
+
+bool aligned(const void* x, size_t to) { return reinterpret_cast<uintptr_t>(x) % to == 0; }
+
+// Whether one kernel can do it: 1-bit products on tensor cores, and enough shared memory.
+bool suits_join(const BmmArgs& p, const Context& context) {
+  if (context.device.capability < 80 || context.device.capability >= 100) return false;
+  if (!aligned(p.x, 16) || !aligned(p.out_bits, 8)) return false;
+  const JoinPlan plan = plan_join<kMostFeatures, 64>(p);
+  return plan.bytes + kStaticBytes <= static_cast<size_t>(context.device.shared_bytes);
+}
+
+// Whether the neighbours' rows are whole accesses of the kernel for their number of words.
+bool reads_whole(const AggregateArgs& a) {
+  const int64_t words = words_for(a.features), access = words <= 2 ? 2 : 4;
+  return words % access == 0 && a.x_stride % access == 0 &&
+         aligned(a.x, static_cast<size_t>(access) * sizeof(int32_t));
+}
+
+// Counts as floats in scratch memory, then the product with them as its addend.
+template <class Aggregate>
+cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const Context& context,
+                      const Aggregate& aggregate) {
+  AggregateArgs a = given;
+  a.out_bits = nullptr;
+  a.threshold = nullptr;
+  a.out_float = static_cast<float*>(context.workspace.take(a.rows * a.features * sizeof(float)));
+  const cudaError_t status = aggregate(a);
+  if (status != cudaSuccess) return status;
+  BmmArgs p = product;
+  p.addend = a.out_float;
+  return bmm(p, context);
+}
+
+template <int kWords, int kColumns, int kRows>
+cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
+  const CsrRows source{a};
+  if (ceil_div(a.rows, kRows) < 2 * context.device.sm_count) {
+    // Few rows: small blocks, so that all multiprocessors have some.
+    constexpr int kPassRows = FewEach::kThreads / (8 * kColumns);
+    return launch_join<FewEach, kWords, 8, kColumns, kPassRows>(source, a, p, context);
+  }
+  if (a.edges <= kFewNeighbours * a.rows)
+    return launch_join<FewEach, kWords, 2, kColumns, kRows>(source, a, p, context);
+  if (a.edges <= kSomeNeighbours * a.rows)
+    return launch_join<FewEach, kWords, 8, kColumns, kRows>(source, a, p, context);
+  return launch_join<ManyEach, kWords, 16, kColumns, kRows>(source, a, p, context);
+}
+
+}  // namespace
+
+cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
+  if (a.rows == 0 || a.features == 0) return cudaSuccess;
+  if (!suits_join(p, context) || !reads_whole(a))
+    return run_apart(a, p, context,
+                     [&](const AggregateArgs& sums) { return aggregate_bits(sums, context); });
+  const int64_t words = words_for(a.features);
+  if (words <= 2) return launch<2, 1, 128>(a, p, context);
+  if (words <= 4) return launch<4, 1, 128>(a, p, context);
+  return launch<4, 2, 64>(a, p, context);
+}
+
+cudaError_t aggregate_product_sliced(const SlicedArgs& args, const BmmArgs& p,
+                                     const Context& context) {
+  if (args.csr.rows == 0 || args.csr.features == 0) return cudaSuccess;
+  if (!suits_join(p, context))
+    return run_apart(args.csr, p, context, [&](const AggregateArgs& sums) {
+      SlicedArgs sliced = args;
+      sliced.csr = sums;
+      return aggregate_sliced(sliced, context);
+    });
+  const uint32_t* partials = nullptr;
+  const cudaError_t status = count_slice_items(args, context, partials);
+  if (status != cudaSuccess) return status;
+  const SlotRows source{args, partials};
+  if (words_for(args.csr.features) <= 4)
+    return launch_join<FewEach, 1, 2, 4, 64>(source, args.csr, p, context);
+  return launch_join<FewEach, 1, 2, 8, 64>(source, args.csr, p, context);
+}
+
+}  // namespace bitgnn::cuda
