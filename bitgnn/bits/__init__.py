@@ -3,7 +3,7 @@
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.compact import BlockedAdjacency
 from bitgnn.bits.layouts import BlockedLayout, FrdcLayout
-from bitgnn.bits.sparse_bits import set_bits
+from bitgnn.bits.sparse_bits import select_rows, set_bits
 from bitgnn.bits.tensor import BitTensor
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "BlockedAdjacency",
     "BlockedLayout",
     "FrdcLayout",
+    "select_rows",
     "set_bits",
 ]

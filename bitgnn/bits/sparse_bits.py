@@ -1,6 +1,7 @@
 """Bits that are mostly 0 as the pattern of those that are 1."""
 
 import torch
+from torch import Tensor
 
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.layouts import pointer_dtype
@@ -35,3 +36,24 @@ def set_bits(bits: BitTensor) -> BitAdjacency:
     if counts:
         torch.cumsum(torch.cat(counts), 0, out=rowptr[1:])
     return BitAdjacency(rowptr.to(pointer_dtype(len(indices))), indices, bits.size)
+
+
+def select_rows(pattern: BitAdjacency, rows: Tensor) -> BitAdjacency:
+    """Rows of a pattern without factors, in the order given, columns as they are.
+
+    Args:
+        pattern: ``[M, N]``, as :func:`set_bits` makes it.
+        rows: int64 ``[R]``, each in [0, M); a row may occur more than once.
+
+    Returns:
+        The pattern ``[R, N]``.
+    """
+    starts = pattern.rowptr[:-1].long()[rows]
+    ends = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=rows.device)
+    torch.cumsum(pattern.rowptr.diff()[rows], 0, out=ends[1:])
+    # Entry e of row r in the result is entry e - ends[r] + starts[r] of the pattern.
+    shift = torch.repeat_interleave(starts - ends[:-1], ends.diff())
+    indices = pattern.indices[torch.arange(shift.numel(), device=rows.device) + shift]
+    return BitAdjacency._trusted(
+        ends.to(pointer_dtype(len(indices))), indices, pattern.num_cols, None, None
+    )

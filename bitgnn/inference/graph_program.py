@@ -52,6 +52,16 @@ class GraphProgram(BoundProgram):
         self._needs_edges = needs_edges
         self._needs_pattern_alone = holds == ["pattern"] and not needs_edges
 
+    @property
+    def takes_graph(self) -> bool:
+        """Whether the model has layers that read a graph."""
+        return bool(self.graphs) or self._needs_edges
+
+    @property
+    def takes_edge_weight(self) -> bool:
+        """Whether a layer was given edge weights, or the edges themselves."""
+        return self._needs_edges or any(spec.weighted for spec in self.graphs)
+
     def prepare_graph(
         self,
         edge_index: Any,
@@ -78,10 +88,9 @@ class GraphProgram(BoundProgram):
                 ``edge_weight`` is given to a model whose layers take none, or a layer cannot
                 aggregate from the layout.
         """
-        if not self.graphs and not self._needs_edges:
+        if not self.takes_graph:
             raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
-        takes_weight = self._needs_edges or any(spec.weighted for spec in self.graphs)
-        if edge_weight is not None and not takes_weight:
+        if edge_weight is not None and not self.takes_edge_weight:
             raise ValueError(
                 "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
                 "was given edge weights"

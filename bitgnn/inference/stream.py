@@ -1,0 +1,243 @@
+"""Mini-batches through a frozen model: features gathered packed, copies beside computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from bitgnn.bits import BitTensor, select_rows
+from bitgnn.inference.bound_program import Features
+from bitgnn.inference.frozen_model import FrozenModel, Graph
+from bitgnn.inference.graph import FloatAdjacency, PreparedGraph
+
+__all__ = ["Prediction", "predict", "stream"]
+
+
+class Prediction(NamedTuple):
+    """What a model says of the seed nodes of a batch.
+
+    Attributes:
+        nodes: int64 ``[B]``, their numbers in the whole graph, on the device of the batch; None
+            for batches that do not tell (no ``n_id``).
+        result: ``[B, out_channels]`` float32, or int64 ``[B]`` classes, on the model's device.
+    """
+
+    nodes: Tensor | None
+    result: Tensor
+
+
+def stream(
+    model: FrozenModel,
+    batches: Iterable[Any],
+    features: Features | None = None,
+    *,
+    progress: bool = False,
+) -> Iterator[Prediction]:
+    """Run a frozen model on one mini-batch after the other, as a loader gives them.
+
+    The result of a batch is that of the model on the batch's subgraph, whatever comes before it.
+    While a GPU computes one batch, the next one is sampled, converted on the CPU and copied on a
+    stream of its own, so a batch is asked for before the result of the one in front is handed out.
+
+    Args:
+        model: frozen model on any device.
+        batches: a PyG ``NeighborLoader``, or anything that gives ``Data``-like objects with
+            ``edge_index`` (or ``adj_t``), with ``x`` or, for ``features``, ``n_id``; ``batch_size``
+            tells how many nodes in front are seeds, and all are without it; ``edge_weight`` goes
+            to the layers that were given one in training.
+        features: features of the whole graph in place of the batches' own ``x``: the result of
+            :meth:`FrozenModel.pack_features`, whose rows are gathered at a bit a feature, or
+            floats. They may be on the model's device, which spares the copies, or on the CPU.
+        progress: show a progress bar.
+
+    Yields:
+        The predictions, in the order of the batches.
+
+    Raises:
+        TypeError: ``model`` is not a frozen model.
+        ValueError: a batch lacks what is needed, or what the model itself refuses. Results of the
+            batches in front of it have been handed out by then.
+    """
+    if not isinstance(model, FrozenModel):
+        raise TypeError(f"stream: model must be a FrozenModel, got {type(model).__name__}")
+    return _results(model, _shown(batches) if progress else batches, features)
+
+
+def predict(
+    model: FrozenModel,
+    batches: Iterable[Any],
+    features: Features | None = None,
+    *,
+    progress: bool = False,
+) -> Prediction:
+    """All results of :func:`stream` together, in the order of the batches.
+
+    Args:
+        model: as in :func:`stream`.
+        batches: as in :func:`stream`, at least one.
+        features: as in :func:`stream`.
+        progress: as in :func:`stream`.
+
+    Raises:
+        TypeError: as :func:`stream`.
+        ValueError: as :func:`stream`, or there is no batch.
+    """
+    found = list(stream(model, batches, features, progress=progress))
+    if not found:
+        raise ValueError("predict: batches must give at least one batch, got none")
+    told = [nodes for nodes, _ in found if nodes is not None]
+    nodes = torch.cat(told) if len(told) == len(found) else None
+    return Prediction(nodes, torch.cat([result for _, result in found]))
+
+
+@dataclass
+class _Ready:
+    """A batch on the model's device."""
+
+    x: Features
+    graph: Graph | None
+    nodes: Tensor | None
+    seeds: int
+
+
+def _results(
+    model: FrozenModel, batches: Iterable[Any], features: Features | None
+) -> Iterator[Prediction]:
+    feed = _Feed(model, features)
+    source = iter(batches)
+    ready = feed.load(source)
+    while ready is not None:
+        result = model(feed.take(ready.x), feed.take(ready.graph))[: ready.seeds]
+        upcoming = failure = None
+        try:
+            upcoming = feed.load(source)
+        except Exception as error:  # raised behind the result that is there already
+            failure = error
+        yield Prediction(ready.nodes, result)
+        if failure is not None:
+            raise failure
+        ready = upcoming
+
+
+class _Feed:
+    """Makes batches ready for a model."""
+
+    def __init__(self, model: FrozenModel, features: Features | None) -> None:
+        self.model = model
+        self.features = features
+        self.device = next((b.device for b in model.buffers()), torch.device("cpu"))
+        self.copies: torch.cuda.Stream | None = None
+        if self.device.type == "cuda":
+            self.copies = torch.cuda.Stream(self.device)
+            self.copies.wait_stream(torch.cuda.current_stream(self.device))
+
+    def load(self, source: Iterator[Any]) -> _Ready | None:
+        """The next batch, on its way to the device; None behind the last."""
+        try:
+            batch = next(source)
+        except StopIteration:
+            return None
+        n_id = getattr(batch, "n_id", None)
+        x = self._features(batch, n_id)
+        num_nodes = x.shape[0]
+        seeds = getattr(batch, "batch_size", None)
+        seeds = num_nodes if seeds is None else int(seeds)
+        graph = self._graph(batch, num_nodes) if self.model.takes_graph else None
+        return _Ready(
+            self._sent(x), self._sent(graph), None if n_id is None else n_id[:seeds], seeds
+        )
+
+    def take(self, held: Any) -> Any:
+        """What :meth:`load` sent, for work on the current stream from now on."""
+        if self.copies is None:
+            return held
+        current = torch.cuda.current_stream(self.device)
+        current.wait_stream(self.copies)
+        _mapped(held, lambda tensor: tensor.record_stream(current))
+        return held
+
+    def _features(self, batch: Any, n_id: Tensor | None) -> Features:
+        if self.features is None:
+            x: Features | None = getattr(batch, "x", None)
+            if x is None:
+                raise ValueError("stream: batch must hold x where no features are given, got none")
+            return x
+        if n_id is None:
+            raise ValueError(
+                "stream: batch must hold n_id, its nodes in the whole graph, to gather from "
+                "features, got none"
+            )
+        if self.features.device.type == "cuda" and self.copies is not None:
+            with torch.cuda.stream(self.copies):
+                return _gathered(self.features, self._copied(n_id))
+        return _gathered(self.features, n_id.to(self.features.device))
+
+    def _graph(self, batch: Any, num_nodes: int) -> Graph:
+        edges = getattr(batch, "edge_index", None)
+        if edges is None:
+            edges = getattr(batch, "adj_t", None)
+        if edges is None:
+            raise ValueError("stream: batch must hold edge_index or adj_t, got neither")
+        weight = getattr(batch, "edge_weight", None) if self.model.takes_edge_weight else None
+        # Layouts beside CSR take longer to make than one forward saves.
+        return self.model.prepare_graph(edges, num_nodes, weight, layout="csr")
+
+    def _sent(self, held: Any) -> Any:
+        """The same on the model's device, copied beside what it computes."""
+        if self.copies is None:
+            return _mapped(held, lambda tensor: tensor.to(self.device))
+        with torch.cuda.stream(self.copies):
+            return _mapped(held, self._copied)
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        # Only page-locked memory is copied while the CPU goes on.
+        pinned = tensor.pin_memory() if tensor.device.type == "cpu" else tensor
+        return pinned.to(self.device, non_blocking=True)
+
+
+def _gathered(features: Features, rows: Tensor) -> Features:
+    """Rows of the whole graph's features."""
+    if isinstance(features, Tensor):
+        return features.index_select(0, rows)
+    if isinstance(features, BitTensor):
+        scale = None if features.scale is None else features.scale.index_select(0, rows)
+        return BitTensor(features.words.index_select(0, rows), features.size, scale)
+    return select_rows(features, rows)
+
+
+def _mapped(held: Any, move: Callable[[Tensor], Any]) -> Any:
+    """The same with every tensor moved, one that occurs twice once."""
+    moved: dict[int, Any] = {}
+
+    def once(tensor: Tensor) -> Any:
+        if id(tensor) not in moved:
+            moved[id(tensor)] = move(tensor)
+        return moved[id(tensor)]
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, PreparedGraph):
+            return replace(
+                part,
+                adjacencies=tuple(map(walk, part.adjacencies)),
+                edge_index=walk(part.edge_index),
+                edge_weight=walk(part.edge_weight),
+            )
+        if isinstance(part, FloatAdjacency):
+            return FloatAdjacency(
+                once(part.rowptr), once(part.indices), once(part.values), part.num_cols
+            )
+        return pytree.tree_map_only(Tensor, once, part)
+
+    return walk(held)
+
+
+def _shown(batches: Iterable[Any]) -> Iterable[Any]:
+    from tqdm import tqdm  # type: ignore[import-untyped]  # PyG depends on it
+
+    shown: Iterable[Any] = tqdm(batches)
+    return shown

@@ -1,0 +1,196 @@
+"""Mini-batches through frozen models: every batch equals the model on its own subgraph."""
+
+import pytest
+import torch
+from chains import CLASSES, FEATURES, Chain, N, precision, shake
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+from bitgnn.bench.sampling import neighbour_batches
+from bitgnn.bits import BitTensor, select_rows, set_bits
+from bitgnn.convert import freeze
+from bitgnn.inference import predict, stream
+from bitgnn.nn import GraphConv, Linear
+
+BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.cuda,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+        ],
+    ),
+]
+
+
+@pytest.fixture
+def batches(edges):
+    return list(neighbour_batches(edges, N, fanouts=[4, 3], batch_size=17))
+
+
+def expected(frozen, batch, x):
+    """The model on the subgraph of a batch, nothing of the stream's in use."""
+    device = next(frozen.buffers()).device
+    part, edge_index = x[batch.n_id].to(device), batch.edge_index.to(device)
+    graph = frozen.prepare_graph(edge_index, len(batch.n_id))
+    return frozen(part, graph)[: batch.batch_size]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["gcn", "sage", "graph"])
+@pytest.mark.parametrize("letters", [BIN, ["full", "full"], ["FBB+BFB", "BBF+FFF"]])
+def test_batches_equal_the_model_on_their_subgraphs(kind, letters, device, x, edges, batches):
+    letters = [precision(text) if "+" in text else text for text in letters]
+    frozen = freeze(shake(Chain(kind, letters), x, edges)).to(device)
+    wanted = [expected(frozen, batch, x) for batch in batches]
+    stores = [x]
+    if frozen.program.entry is not None:
+        packed = frozen.pack_features(x.to(device), layout="dense")
+        stores += [packed, packed.to("cpu")]
+    for store in stores:
+        found = list(stream(frozen, iter(batches), store))
+        assert len(found) == len(batches) == -(-N // 17)
+        for (nodes, result), batch, scores in zip(found, batches, wanted, strict=True):
+            assert torch.equal(nodes, batch.n_id[: batch.batch_size])
+            assert torch.equal(result, scores)
+    together = predict(frozen, batches, x)
+    assert torch.equal(together.nodes, torch.arange(N))
+    assert torch.equal(together.result, torch.cat(wanted))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_features_as_the_pattern_of_set_bits(device, edges, batches):
+    x = (torch.rand(N, FEATURES, generator=torch.Generator().manual_seed(1)) < 0.1).float() - 0.5
+    chain = Chain("gcn", [precision("FBB+BBB", input_norm=None), "BBF+FBF"])
+    frozen = freeze(shake(chain, x, edges)).to(device)
+    pattern = frozen.pack_features(x.to(device), layout="sparse")
+    for (_, result), batch in zip(stream(frozen, batches, pattern), batches, strict=True):
+        assert torch.equal(result, expected(frozen, batch, x))
+
+
+def test_rows_of_a_pattern():
+    bits = BitTensor.from_float(torch.randn(9, 70, generator=torch.Generator().manual_seed(2)))
+    bits.words[4] = 0
+    for rows in ([3, 4, 8, 3, 0], [], [4, 4]):
+        rows = torch.tensor(rows, dtype=torch.int64)
+        found = select_rows(set_bits(bits), rows)
+        wanted = set_bits(BitTensor(bits.words[rows], 70))
+        assert torch.equal(found.rowptr, wanted.rowptr)
+        assert torch.equal(found.indices, wanted.indices)
+        assert found.shape == (len(rows), 70)
+
+
+def test_batches_with_their_own_features_and_classes(x, edges, batches):
+    frozen = freeze(shake(Chain("sage", BIN), x, edges), output="classes")
+    held = [
+        Data(x=x[batch.n_id], edge_index=batch.edge_index, batch_size=batch.batch_size)
+        for batch in batches
+    ]
+    found = predict(frozen, held)
+    assert found.nodes is None
+    assert found.result.dtype == torch.int64
+    assert torch.equal(found.result, torch.cat([expected(frozen, b, x) for b in batches]))
+    whole = Data(x=x, edge_index=edges)
+    assert torch.equal(predict(frozen, [whole]).result, frozen(x, edges))
+
+
+def test_edge_weights_go_where_training_gave_them(x, edges):
+    class Weighted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GraphConv(FEATURES, 40, precision="full")
+            self.last = GraphConv(40, CLASSES, precision="full")
+
+        def forward(self, x, edge_index, edge_weight=None):
+            return self.last(self.first(x, edge_index, edge_weight), edge_index, edge_weight)
+
+    weight = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(3)) + 0.5
+    batch = Data(x=x, edge_index=edges, edge_weight=weight)
+    frozen = freeze(shake(Weighted(), x, edges, weight))
+    graph = frozen.prepare_graph(edges, N, weight)
+    assert torch.equal(predict(frozen, [batch]).result, frozen(x, graph))
+    plain = freeze(shake(Chain("sage", ["full"]), x, edges))
+    assert torch.equal(predict(plain, [batch]).result, plain(x, edges))
+
+
+def test_a_model_without_a_graph(x):
+    torch.manual_seed(0)
+    layers = [Linear(FEATURES, 40, precision="FBB"), Linear(40, CLASSES, precision="BBF")]
+    frozen = freeze(shake(nn.Sequential(*layers), x))
+    batches = [Data(x=part) for part in x.split(20)]
+    assert torch.equal(predict(frozen, batches).result, frozen(x))
+
+
+def test_batches_are_asked_for_one_ahead_and_no_further(x, edges, batches):
+    frozen = freeze(shake(Chain("gcn", BIN), x, edges))
+    asked = []
+
+    def loader():
+        try:
+            for number, batch in enumerate(batches):
+                asked.append(number)
+                yield batch
+        finally:
+            asked.append("closed")
+
+    found = stream(frozen, loader(), x)
+    assert asked == []
+    next(found)
+    assert asked == [0, 1]
+    found.close()
+    assert asked == [0, 1, "closed"]
+
+
+def test_results_in_front_of_a_bad_batch_are_handed_out(x, edges, batches):
+    frozen = freeze(shake(Chain("gcn", BIN), x, edges))
+    found = stream(frozen, [batches[0], Data(edge_index=edges)], x)
+    assert torch.equal(next(found).result, expected(frozen, batches[0], x))
+    with pytest.raises(ValueError, match="batch must hold n_id"):
+        next(found)
+
+
+def test_refusals(x, edges, batches):
+    model = shake(Chain("gcn", BIN), x, edges)
+    with pytest.raises(TypeError, match="model must be a FrozenModel, got Chain"):
+        stream(model, batches, x)
+    frozen = freeze(model, features="packed")
+    with pytest.raises(ValueError, match="x must be the result of pack_features, got floats"):
+        predict(frozen, batches, x)
+    with pytest.raises(ValueError, match="batch must hold x where no features are given"):
+        predict(frozen, batches)
+    with pytest.raises(ValueError, match="must hold edge_index or adj_t, got neither"):
+        predict(frozen, [Data(x=x)])
+    with pytest.raises(ValueError, match="at least one batch, got none"):
+        predict(frozen, [], x)
+
+
+def test_progress_bar(x, edges, batches, capsys):
+    frozen = freeze(shake(Chain("gcn", BIN), x, edges))
+    predict(frozen, batches, x, progress=True)
+    assert f"{len(batches)}/{len(batches)}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="NeighborLoader needs pyg-lib or torch-sparse"
+)
+def test_neighbor_loader(x, edges):
+    from torch_geometric.loader import NeighborLoader
+
+    frozen = freeze(shake(Chain("sage", BIN), x, edges), features="packed")
+    store = frozen.pack_features(x)
+    seeds = torch.arange(0, N, 2)
+    loader = NeighborLoader(
+        Data(x=x, edge_index=edges), num_neighbors=[4, 3], input_nodes=seeds, batch_size=16
+    )
+    found = predict(frozen, loader, store)
+    assert torch.equal(found.nodes, seeds)
+    assert found.result.shape == (len(seeds), CLASSES)
+    held = list(loader)
+    for (nodes, result), batch in zip(stream(frozen, held, store), held, strict=True):
+        graph = frozen.prepare_graph(batch.edge_index, batch.num_nodes)
+        packed = frozen.pack_features(batch.x, layout="dense")
+        assert torch.equal(result, frozen(packed, graph)[: batch.batch_size])
+        assert torch.equal(nodes, batch.input_id * 2)
