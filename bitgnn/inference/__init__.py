@@ -2,25 +2,33 @@
 
 from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.checkpoint import load, save
+from bitgnn.inference.choice import AutoExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
+from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
 from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
+    "AutoExecutor",
     "CudaGraphExecutor",
+    "EagerExecutor",
     "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
     "FrozenModel",
     "GraphSpec",
     "MemoryUse",
+    "Prediction",
     "PreparedGraph",
     "frozen_memory",
     "load",
+    "predict",
     "pyg_memory",
     "save",
     "sign_threshold",
+    "stream",
 ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits.watch import Watch, counted
 from bitgnn.inference.executor import Executable, compile_steps
 from bitgnn.inference.program import Program, Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
@@ -23,7 +24,7 @@ Features = Tensor | BitTensor | BitAdjacency
 FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
-BOUND = ("_kinds", "_from_floats", "_from_bits", "_from_pattern")
+BOUND = ("_kinds", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source")
 """What belongs to one object's own buffers: a copy makes its own."""
 
 
@@ -53,7 +54,7 @@ class BoundProgram(nn.Module):
         super().__init__()
         self.program = program
         for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
+            self.register_buffer(name, counted(tensor))
         self.calls: nn.ModuleList | None = nn.ModuleList(calls) if calls else None
         self.registers: dict[int, Register] = program.check(self._own_kinds(), tensors, holds)
         self.in_channels = program.in_channels
@@ -86,8 +87,14 @@ class BoundProgram(nn.Module):
             )
         self.features: FeatureForm = features
 
+    _pattern_source: Watch
+
+    times_bound = 0
+    """How often calls were bound to buffers: another number means buffers in other places."""
+
     def _bind(self) -> None:
         """Look everything up that the steps need; again whenever the buffers change place."""
+        self.times_bound += 1
         tensors = self._tensors()
         steps, output, entry = self.program.steps, self.program.output, self.program.entry
         self._kinds = self._own_kinds()
@@ -111,9 +118,17 @@ class BoundProgram(nn.Module):
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BoundProgram:
-        super()._apply(fn, recurse)
+        with torch.inference_mode(False):  # what is made there would not tell when it is written to
+            super()._apply(fn, recurse)
         self._bind()
         return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Calls follow a buffer that is put in the place of another."""
+        replaces = name in self.__dict__.get("_buffers", ())
+        super().__setattr__(name, value)
+        if replaces:
+            self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in BOUND}
@@ -149,23 +164,30 @@ class BoundProgram(nn.Module):
                     )
                 values[1] = x.scale
             return executable, values
-        if self._from_pattern is None:
-            if not self._takes_pattern:
-                raise ValueError(
-                    "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
-                    "which only a first layer with bit output takes"
-                )
-            self._from_pattern = compile_steps(
-                self._pattern_steps(),
-                self._entry_step.outputs,
-                self.program.output,
-                self._kinds,
-                self._tensors(),
-            )
-        executable = self._from_pattern
+        executable = self._pattern_executable()
         values = [None] * executable.num_slots
         values[0] = x
         return executable, values
+
+    def _pattern_executable(self) -> Executable:
+        """The calls for the pattern of set bits, made anew once the weights were written to."""
+        bound = self._from_pattern
+        if bound is not None and (
+            torch.compiler.is_compiling() or self._pattern_source.unchanged()
+        ):
+            return bound
+        if not self._takes_pattern:
+            raise ValueError(
+                "FrozenModel: x must be floats or a BitTensor, got the pattern of set bits, "
+                "which only a first layer with bit output takes"
+            )
+        first = self.program.steps[self.program.entry or 0]
+        self._pattern_source = Watch(self.get_buffer(name) for name in first.tensors.values())
+        packed, output = self._entry_step.outputs, self.program.output
+        steps = self._pattern_steps()
+        bound = compile_steps(steps, packed, output, self._kinds, self._tensors())
+        self._from_pattern = bound
+        return bound
 
     @property
     def _entry_step(self) -> Step:

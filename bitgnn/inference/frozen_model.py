@@ -141,6 +141,25 @@ class FrozenModel(GraphProgram):
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
 
+    def executor(self, name: str = "auto", **options: Any) -> Callable[..., Tensor]:
+        """A way to run this model again and again, called as the model itself: ``(x, adjacency)``.
+
+        Results are the same, bit for bit.
+
+        Args:
+            name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
+                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, the
+                fastest of them for each shape of inputs, measured on the first call with it.
+            options: of the executor, see :mod:`bitgnn.inference`.
+
+        Raises:
+            ValueError: there is no such executor, or the model is not for it.
+        """
+        # Executors build on this file.
+        from bitgnn.inference.choice import make_executor
+
+        return make_executor(self, name, **options)
+
     def alive(self, x: Features) -> tuple[frozenset[int], ...]:
         """Registers that hold values during each call of a forward on features in this form.
 
