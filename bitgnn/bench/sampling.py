@@ -38,10 +38,11 @@ def neighbour_batches(
         graph, seeds first) and ``batch_size``.
     """
     generator = torch.Generator().manual_seed(random_seed)
-    order = torch.argsort(edge_index[1], stable=True)
-    sources = edge_index[0][order]
+    sources, destinations = edge_index
+    if bool((destinations.diff() < 0).any()):
+        sources = sources[torch.argsort(destinations, stable=True)]
     rowptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(edge_index[1], minlength=num_nodes), 0, out=rowptr[1:])
+    torch.cumsum(torch.bincount(destinations, minlength=num_nodes), 0, out=rowptr[1:])
     places = torch.full((num_nodes,), -1, dtype=torch.int64)
     every = torch.arange(num_nodes) if seeds is None else seeds
     for batch in every.split(batch_size):
@@ -50,12 +51,12 @@ def neighbour_batches(
         for fanout in fanouts:
             frontier = nodes[-1]
             drawn = _drawn(frontier, rowptr, fanout, generator)
-            destinations = torch.searchsorted(rowptr, drawn, right=True) - 1
+            owners = torch.searchsorted(rowptr, drawn, right=True) - 1
             found = sources[drawn]
             new = torch.unique(found[places[found] < 0])
             places[new] = torch.arange(len(new)) + sum(map(len, nodes))
             nodes.append(new)
-            edges.append(torch.stack([places[found], places[destinations]]))
+            edges.append(torch.stack([places[found], places[owners]]))
         n_id = torch.cat(nodes)
         places[n_id] = -1
         yield Data(edge_index=torch.cat(edges, dim=1), n_id=n_id, batch_size=len(batch))

@@ -174,8 +174,8 @@ class _Feed:
             )
         if self.features.device.type == "cuda" and self.copies is not None:
             with torch.cuda.stream(self.copies):
-                return _gathered(self.features, self._copied(n_id))
-        return _gathered(self.features, n_id.to(self.features.device))
+                return gathered(self.features, self._copied(n_id))
+        return gathered(self.features, n_id.to(self.features.device))
 
     def _graph(self, batch: Any, num_nodes: int) -> Graph:
         edges = getattr(batch, "edge_index", None)
@@ -200,7 +200,7 @@ class _Feed:
         return pinned.to(self.device, non_blocking=True)
 
 
-def _gathered(features: Features, rows: Tensor) -> Features:
+def gathered(features: Features, rows: Tensor) -> Features:
     """Rows of the whole graph's features."""
     if isinstance(features, Tensor):
         return features.index_select(0, rows)

@@ -1,0 +1,72 @@
+"""The mini-batch benchmark: its sampler, and what a quick run leaves."""
+
+import json
+
+import torch
+
+from bitgnn.bench.sampling import neighbour_batches
+from bitgnn.bench.stream import stream_main
+
+
+def _graph(num_nodes=50, num_edges=400):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(num_nodes - 2, (2, num_edges), generator=generator)  # two nodes alone
+
+
+def test_batches_are_parts_of_the_graph_with_their_seeds_in_front():
+    edge_index = _graph()
+    known = {tuple(edge) for edge in edge_index.t().tolist()}
+    seeds = torch.tensor([3, 49, 11, 0, 7])
+    batches = list(neighbour_batches(edge_index, 50, fanouts=[4, 2], batch_size=2, seeds=seeds))
+    assert [batch.batch_size for batch in batches] == [2, 2, 1]
+    assert torch.equal(torch.cat([b.n_id[: b.batch_size] for b in batches]), seeds)
+    for batch in batches:
+        assert len(batch.n_id.unique()) == len(batch.n_id)
+        edges = batch.n_id[batch.edge_index]
+        assert {tuple(edge) for edge in edges.t().tolist()} <= known
+        # Every node is a seed or some edge's source, and no node has more edges than drawn.
+        reached = set(batch.edge_index[0].tolist()) | set(range(batch.batch_size))
+        assert reached == set(range(len(batch.n_id)))
+        assert int(batch.edge_index[1].bincount().max()) <= 4
+
+
+def test_all_neighbours_where_the_fanout_is_large():
+    edge_index = torch.tensor([[1, 2, 3, 0, 4], [0, 0, 0, 1, 2]])
+    (batch,) = neighbour_batches(
+        edge_index, 5, fanouts=[1000], batch_size=3, seeds=torch.tensor([0, 1, 2])
+    )
+    found = batch.n_id[batch.edge_index].t().tolist()
+    assert sorted(found) == sorted(edge_index.t().tolist())
+
+
+def test_the_order_of_edges_does_not_matter():
+    edge_index = _graph()
+    ordered = edge_index[:, torch.argsort(edge_index[1], stable=True)]
+    options = {"num_nodes": 50, "fanouts": [3, 3], "batch_size": 20}
+    for mine, theirs in zip(
+        neighbour_batches(edge_index, **options),
+        neighbour_batches(ordered, **options),
+        strict=True,
+    ):
+        assert torch.equal(mine.n_id, theirs.n_id)
+        assert torch.equal(mine.edge_index, theirs.edge_index)
+
+
+def test_quick_run(tmp_path, capsys):
+    output = tmp_path / "stream_cpu.json"
+    threads = torch.get_num_threads()
+    try:
+        assert stream_main(["--quick", "--repeats", "7", "--output", str(output)]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    record = json.loads(output.read_text())
+    assert record["benchmark"] == "stream_cpu"
+    assert [result["model"] for result in record["results"]] == ["GCN", "GraphSAGE"]
+    for result in record["results"]:
+        assert result["checked"]
+        assert result["contenders"].keys() == {
+            "bitgnn, packed rows", "bitgnn, float rows", "PyG fp32, float rows",
+        }  # fmt: skip
+        for entry in [*result["contenders"].values(), *result["parts"].values()]:
+            assert len(entry["seconds"]) == 7
+    assert "conversion" in capsys.readouterr().out
