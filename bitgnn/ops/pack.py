@@ -47,6 +47,36 @@ def pack(
     return BitTensor._trusted(words, size, means)
 
 
+def pack_standardized(
+    x: Tensor, *, relu: bool = False, scale: str | None = None, check_finite: bool = False
+) -> BitTensor:
+    r"""Signs of standardised rows, :math:`s(u) = (u - \mathrm{mean}) / (\mathrm{std} + 10^{-4})`.
+
+    The sign is :math:`u \ge \mathrm{mean}(u)`, so that nothing is divided; ``u`` is ``x``, or
+    :math:`\max(x, 0)` with ``relu``. The bits are those of
+    ``pack(NodeStandardize()(u))`` (but where the division by a deviation beyond float32 makes a 0
+    of a value below the mean): the mean is a float64 sum rounded to float32, and a row with NaN or
+    infinity has no bit set. Inference only: results carry no gradient.
+
+    Args:
+        x: ``[N, K]``, any floating-point dtype or uint8.
+        relu: standardise ``max(x, 0)``.
+        scale: None, or "mean" for the mean of ``|s(u)|`` of each row, to 1e-5 of the float path.
+        check_finite: raise where ``x`` holds NaN or infinity.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a shape or option is wrong.
+    """
+    name = "pack_standardized"
+    _arguments.packable_matrix(name, "x", x, check_finite)
+    check_value(
+        scale in (None, "mean"), lambda: f"{name}: scale must be None or 'mean', got {scale!r}"
+    )
+    words, means = torch.ops.bitgnn.pack_standardized(x, relu, scale is not None)
+    return BitTensor._trusted(words, x.size(1), None if scale is None else means)
+
+
 def unpack(x: BitTensor) -> Tensor:
     """Float32 ``[N, K]``: +-1, or +-scale where ``x`` has a scale.
 

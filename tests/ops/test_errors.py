@@ -5,7 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import add, bmm, bspmm, concat
-from bitgnn.ops.pack import pack, unpack
+from bitgnn.ops.pack import pack, pack_standardized, unpack
 
 X = torch.ones(6, 40)
 W = torch.ones(5, 40)
@@ -22,6 +22,16 @@ CASES = {
     "pack: threshold": (lambda: pack(X, threshold=X[0, :3]), ValueError, r"\[40\], got \[3\]"),
     "pack: scale": (lambda: pack(X, scale="max"), ValueError, "scale must be None or 'mean', got"),
     "pack: gain": (lambda: pack(X, gain=X[0]), ValueError, "gain must be None without scale"),
+    "pack_standardized: dtype": (
+        lambda: pack_standardized(X.int()),
+        TypeError,
+        "pack_standardized: x .*got torch.int32",
+    ),
+    "pack_standardized: scale": (
+        lambda: pack_standardized(X, scale="max"),
+        ValueError,
+        "must be None or 'mean', got 'max'",
+    ),
     "unpack": (lambda: unpack(X), TypeError, "unpack: x must be a BitTensor, got torch.float32"),
     "features": (
         lambda: bmm.fbb(torch.ones(2, 1433), BitTensor.from_float(torch.ones(3, 1432))),
