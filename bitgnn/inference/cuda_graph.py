@@ -222,10 +222,13 @@ def _current_stream_kept() -> Iterator[None]:
         torch.cuda.set_stream(current)
 
 
-def _out_of_memory(error: BaseException) -> torch.OutOfMemoryError | None:
-    """The lack of memory behind an error: the end of a broken capture may hide it."""
+def _out_of_memory(error: BaseException) -> BaseException | None:
+    """The lack of memory behind an error: the end of a broken capture may hide it.
+
+    An operator that allocates reports it as a plain error, by its words.
+    """
     found: BaseException | None = error
-    while found is not None and not isinstance(found, torch.OutOfMemoryError):
+    while found is not None and "out of memory" not in str(found).lower():
         found = found.__context__
     return found
 

@@ -1,8 +1,11 @@
 """CUDA graphs of frozen models: the eager results, new values, new tensors, new sizes."""
 
+import threading
+
 import pytest
 import torch
 
+from bitgnn.bits import BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 
@@ -96,12 +99,232 @@ def test_several_sizes_are_kept_and_the_oldest_goes(frozen, x, graph):
 @cuda
 def test_bad_input(frozen, x, adjacency, graph):
     run = CudaGraphExecutor(frozen)
-    with pytest.raises(TypeError, match="adjacency must come from prepare_graph"):
+    expected = run(x, adjacency).clone()
+    with pytest.raises(TypeError, match="adjacency must come from prepare_graph, got Tensor"):
         run(x, graph.to("cuda"))
-    with pytest.raises(ValueError, match="x must have"):
+    with pytest.raises(TypeError, match="x must be a tensor or the result of pack_features"):
+        run(x.cpu().numpy(), adjacency)
+    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
+        run(x, None)
+    with pytest.raises(ValueError, match="x must have 75 features, got 74"):
         run(x[:, 1:].contiguous(), adjacency)
-    with pytest.raises(ValueError, match="x must be on"):
+    with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
+        run(x[1:].contiguous(), adjacency)
+    with pytest.raises(ValueError, match="adjacency has 121 nodes, x has 120"):
+        run(x, frozen.prepare_graph(graph.to("cuda"), len(x) + 1))
+    with pytest.raises(ValueError, match="x must be on cuda:0, got cpu"):
         run(x.cpu(), adjacency)
+    with pytest.raises(RuntimeError, match="must be on cuda:0"):
+        run(x, adjacency.to("cpu"))
+    with pytest.raises(RuntimeError, match="x must be float32"):
+        run(x.long(), adjacency)
     with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
         CudaGraphExecutor(frozen, max_graphs=0)
+    assert run.num_graphs == 1
+    assert run(x, adjacency).equal(expected)
+
+
+@cuda
+def test_another_dtype_is_another_graph(frozen, x, adjacency):
+    run = CudaGraphExecutor(frozen)
+    for form in (x, x.half(), x.bfloat16()):
+        assert run(form, adjacency).equal(frozen(form, adjacency))
+    assert run.num_graphs == 3
+
+
+@cuda
+def test_a_hundred_repeats(frozen, x, adjacency):
+    run = CudaGraphExecutor(frozen)
+    expected = frozen(x, adjacency)
+    assert all(run(x, adjacency).equal(expected) for _ in range(100))
+    assert run.num_graphs == 1
+
+
+WRITES = {
+    "written": lambda a: a.indices.copy_((a.indices + 7) % a.num_cols),
+    "replaced": lambda a: setattr(a, "indices", (a.indices + 7) % a.num_cols),
+    "moved": lambda a: setattr(a.indices, "data", (a.indices + 7) % a.num_cols),
+    "factor": lambda a: a.row.mul_(3.0),
+    "no factor": lambda a: setattr(a, "row", None),
+}
+
+
+@cuda
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_graph_changed_after_its_capture(frozen, x, graph, layout, write):
+    run = CudaGraphExecutor(frozen)
+    adjacency = frozen.prepare_graph(graph.to("cuda"), len(x), layout=layout)
+    before = run(x, adjacency)
+    with torch.inference_mode():
+        WRITES[write](adjacency)
+    assert not run(x, adjacency).equal(before)
+    plain = adjacency.to("cpu").to("cuda")
+    assert run(x, adjacency).equal(frozen(x, plain))
+    assert run.num_graphs == 1
+
+
+@cuda
+@pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
+def test_weights_changed_after_a_capture(make_model, frozen, x, adjacency, change):
+    run = CudaGraphExecutor(frozen)
+    forms = (x, frozen.pack_features(x, layout="dense"), frozen.pack_features(x))
+    before = [run(form, adjacency) for form in forms]
+    state = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
+    if change == "loaded":
+        frozen.load_state_dict(state)
+    for name, value in state.items():
+        if change == "copied into":
+            frozen.get_buffer(name).copy_(value)
+        elif change == "replaced":
+            setattr(frozen, name, value)
+        elif change == "moved":
+            frozen.get_buffer(name).data = value
+    fresh = freeze(make_model("bin")).to("cuda")
+    fresh.load_state_dict(state)
+    for form, old in zip(forms, before, strict=True):
+        found = run(form, adjacency)
+        assert not found.equal(old)
+        assert found.equal(fresh(form, adjacency))
+
+
+@cuda
+def test_a_model_that_moves(frozen, x, adjacency):
+    run = CudaGraphExecutor(frozen)
+    expected = run(x, adjacency)
+    frozen.to("cpu")
+    with pytest.raises(ValueError, match="model must be on a CUDA device, got cpu"):
+        run(x, adjacency)
+    frozen.to("cuda")
+    assert run(x, adjacency).equal(expected)
+    frozen.half()
+    with pytest.raises(RuntimeError, match=r"must be (float32|Float)"):
+        run(x, adjacency)
+
+
+@cuda
+def test_features_that_change_their_storage(frozen, x, adjacency):
+    run = CudaGraphExecutor(frozen)
+    mine = x.clone()
+    run(mine, adjacency)
+    mine.data = -x
+    assert run(mine, adjacency).equal(frozen(-x, adjacency))
+
+
+CALLS_BEFORE_CAPTURE = 2
+
+
+def failing(model, monkeypatch, fail):
+    """Let the first capture of a model fail; returns how to count its calls."""
+    forward, calls = model.forward, []
+
+    def wrapped(*args):
+        calls.append(len(calls))
+        if len(calls) == CALLS_BEFORE_CAPTURE + 1:
+            fail()
+        return forward(*args)
+
+    monkeypatch.setattr(model, "forward", wrapped)
+    return calls
+
+
+def no_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB")
+
+
+@cuda
+def test_out_of_memory_during_a_capture(frozen, x, adjacency, monkeypatch):
+    run = CudaGraphExecutor(frozen)
+    kept = run(x, adjacency)
+    packed = frozen.pack_features(x, layout="dense")
+    expected = frozen(packed, adjacency)
+    stream = torch.cuda.current_stream()
+    failing(frozen, monkeypatch, no_memory)
+    with pytest.raises(torch.OutOfMemoryError, match=r"the 1 held go on working.* 1.00 TiB"):
+        run(packed, adjacency)
+    assert torch.cuda.current_stream() == stream
+    assert not torch.cuda.is_current_stream_capturing()
+    assert run.num_graphs == 1
+    assert run(x, adjacency).equal(kept)
+    assert run(packed, adjacency).equal(expected)  # the next attempt succeeds
+    assert run.num_graphs == 2
+
+
+@cuda
+def test_memory_that_ends_during_a_capture(frozen, adjacency, x, monkeypatch):
+    run = CudaGraphExecutor(frozen)
+    kept = run(x, adjacency)
+    total = torch.cuda.get_device_properties(0).total_memory
+
+    def end_memory():
+        torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+
+    failing(frozen, monkeypatch, end_memory)
+    packed = frozen.pack_features(x, layout="dense")
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match="no memory to capture another graph"):
+            run(packed, adjacency)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert run(x, adjacency).equal(kept)
+    assert run(packed, adjacency).equal(frozen(packed, adjacency))
+
+
+@cuda
+def test_an_error_during_a_capture(frozen, adjacency, x, monkeypatch):
+    def fail():
+        raise KeyError("something else")
+
+    run = CudaGraphExecutor(frozen)
+    failing(frozen, monkeypatch, fail)
+    with pytest.raises(KeyError, match="something else"):
+        run(x, adjacency)
+    assert run.num_graphs == 0
     assert run(x, adjacency).equal(frozen(x, adjacency))
+
+
+@cuda
+def test_inside_of_another_capture(frozen, adjacency, x):
+    run = CudaGraphExecutor(frozen)
+    expected = run(x, adjacency)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(RuntimeError, match="the current stream is being captured"):
+            run(x, adjacency)
+        found = frozen(x, adjacency)
+    graph.replay()
+    assert found.equal(expected)
+    assert run(x, adjacency).equal(expected)
+
+
+@cuda
+def test_captures_of_several_threads(make_model, graph, x):
+    models = [freeze(make_model(precision)).to("cuda") for precision in ("bin", "full")]
+    graphs = [model.prepare_graph(graph.to("cuda"), len(x)) for model in models]
+    expected = [m(x, a) for m, a in zip(models, graphs, strict=True)]
+    right = []
+
+    def work(number):
+        run = CudaGraphExecutor(models[number])
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(5):
+                right.append(run(x.clone(), graphs[number]).equal(expected[number]))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 20
+
+
+@cuda
+def test_packed_rows_with_another_scale(make_model, graph, x):
+    frozen = freeze(make_model("full")).to("cuda")
+    adjacency = frozen.prepare_graph(graph.to("cuda"), len(x))
+    run = CudaGraphExecutor(frozen)
+    packed = frozen.pack_features(x)
+    run(packed, adjacency)
+    other = BitTensor(packed.words.clone(), packed.size, 2 * packed.scale)
+    assert run(other, adjacency).equal(frozen(other, adjacency))
+    assert run.num_graphs == 1

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bitgnn.convert import freeze
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 
 def operators(program):
@@ -41,11 +42,72 @@ def test_compiled_model_is_one_graph(make_model, graph, features, precision):
     assert compiled(features, adjacency).equal(frozen(features, adjacency))
 
 
+MODELS = {"sage": GraphSAGE, "saint": GraphSAINT}
+BITS_ALONE = "FBB+BBB, BBB+BBF"
+
+
+@pytest.mark.parametrize("precision", ["full", "bin"])
+@pytest.mark.parametrize("model", MODELS)
+def test_layers_with_a_root_are_exported(model, precision, graph, features):
+    torch.manual_seed(0)
+    frozen = freeze(MODELS[model](features.size(1), 40, 5, precision=precision).eval())
+    adjacency = frozen.prepare_graph(graph, len(features))
+    program = torch.export.export(frozen, (features, adjacency))
+    assert any(name.startswith("bitgnn.") for name in operators(program))
+    changed, other = features.flip(0), frozen.prepare_graph(graph.flip(0), len(features))
+    for x, held in ((features, adjacency), (changed, other)):
+        assert program.module()(x, held).equal(frozen(x, held))
+    assert not frozen(changed, other).equal(frozen(features, adjacency))
+
+
+def frozen_on_bits(features):
+    """A GCN that aggregates nothing but packed rows, so that it takes a graph in any layout."""
+    torch.manual_seed(0)
+    return freeze(GCN(features.size(1), 40, 5, precision=BITS_ALONE).eval())
+
+
+@pytest.mark.parametrize("layout", ["csr", "sliced", "blocked"])
+def test_graphs_in_every_layout_are_exported(layout, graph, features):
+    """Slices are left out: the program reads the CSR beside them, or the column blocks."""
+    frozen = frozen_on_bits(features)
+    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
+    program = torch.export.export(frozen, (features, adjacency))
+    called = [name for name in operators(program) if "bspmm" in name]
+    suffix = "bspmm_bbf_blocked.default" if layout == "blocked" else "bmm_bspmm.default"
+    assert called[-1] == f"bitgnn.{suffix}"
+    other = frozen.prepare_graph(graph.flip(0), len(features), layout=layout)
+    for held in (adjacency, other):
+        assert program.module()(features, held).equal(frozen(features, held))
+
+
+def test_a_program_exported_for_one_layout_refuses_another(graph, features):
+    frozen = frozen_on_bits(features)
+    csr, blocked = (
+        frozen.prepare_graph(graph, len(features), layout=layout) for layout in ("csr", "blocked")
+    )
+    program = torch.export.export(frozen, (features, csr))
+    with pytest.raises((AssertionError, RuntimeError, ValueError), match="BlockedAdjacency"):
+        program.module()(features, blocked)
+
+
+@pytest.mark.parametrize("layout", ["sliced", "blocked"])
+def test_graphs_in_every_layout_are_compiled(layout, graph, features):
+    frozen = frozen_on_bits(features)
+    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
+    compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
+    assert compiled(features, adjacency).equal(frozen(features, adjacency))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
-def test_packaged_program_runs(make_model, graph, features, tmp_path):
-    frozen = freeze(make_model("bin"))
-    adjacency = frozen.prepare_graph(graph, len(features))
+@pytest.mark.parametrize(
+    ("model", "precision", "layout"),
+    [(GCN, "bin", "csr"), (GCN, BITS_ALONE, "blocked"), (GraphSAGE, "bin", "csr")],
+)
+def test_packaged_program_runs(model, precision, layout, graph, features, tmp_path):
+    torch.manual_seed(0)
+    frozen = freeze(model(features.size(1), 40, 5, precision=precision).eval())
+    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
     program = torch.export.export(frozen, (features, adjacency))
     package = torch._inductor.aoti_compile_and_package(
         program, package_path=str(tmp_path / "model.pt2")

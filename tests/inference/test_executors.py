@@ -1,0 +1,175 @@
+"""Executors by name: the same bits from all of them, and the measured choice between them."""
+
+import pytest
+import torch
+
+from bitgnn.convert import freeze
+from bitgnn.inference import AutoExecutor, CudaGraphExecutor, EagerExecutor, choice
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
+
+MODELS = {"gcn": GCN, "sage": GraphSAGE, "saint": GraphSAINT}
+
+
+@pytest.fixture
+def frozen(make_model, device):
+    return freeze(make_model("bin")).to(device)
+
+
+@pytest.fixture
+def inputs(frozen, features, graph, device):
+    return features.to(device), frozen.prepare_graph(graph.to(device), len(features))
+
+
+def test_names(frozen, device):
+    assert type(frozen.executor("eager")) is EagerExecutor
+    assert type(frozen.executor()) is AutoExecutor
+    if device.type == "cuda":
+        run = frozen.executor("cuda_graph", max_graphs=3)
+        assert type(run) is CudaGraphExecutor
+        assert run.max_graphs == 3
+    with pytest.raises(ValueError, match=r"name must be one of \['eager', .* got 'fast'"):
+        frozen.executor("fast")
+
+
+@pytest.mark.parametrize("make", [EagerExecutor, AutoExecutor])
+def test_a_model_that_is_not_frozen(make, make_model):
+    with pytest.raises(TypeError, match="model must be a FrozenModel, got GCN"):
+        make(make_model("bin"))
+
+
+def test_bad_options(frozen):
+    with pytest.raises(ValueError, match=r"candidates must be of \[.*\], got \['fast'\]"):
+        AutoExecutor(frozen, candidates=["fast"])
+    with pytest.raises(ValueError, match="max_shapes must be at least 1, got 0"):
+        AutoExecutor(frozen, max_shapes=0)
+    with pytest.raises(TypeError, match="max_graph"):
+        frozen.executor("eager", max_graph=3)
+
+
+@pytest.mark.parametrize("name", ["eager", "auto"])
+def test_what_the_model_refuses(frozen, inputs, name, device):
+    x, adjacency = inputs
+    run = frozen.executor(name)
+    with pytest.raises(ValueError, match="x must have 75 features, got 74"):
+        run(x[:, 1:], adjacency)
+    with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
+        run(x[1:], adjacency)
+    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
+        run(x)
+    with pytest.raises((RuntimeError, TypeError), match="x must be float32"):
+        run(x.long(), adjacency)
+    assert run(x, adjacency).equal(frozen(x, adjacency))
+
+
+def test_eager_takes_a_graph_as_it_is(frozen, inputs, graph, device):
+    x, adjacency = inputs
+    for name in ("eager", "auto"):
+        run = frozen.executor(name)
+        assert run(x, graph.to(device)).equal(frozen(x, adjacency))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("precision", ["bin", "full"])
+def test_every_executor_gives_the_same_bits(name, precision, features, graph, device):
+    torch.manual_seed(0)
+    frozen = freeze(MODELS[name](75, 64, 5, precision=precision).eval()).to(device)
+    x, adjacency = features.to(device), frozen.prepare_graph(graph.to(device), len(features))
+    names = list(choice.EXECUTORS) if device.type == "cuda" else ["eager"]
+    forms = [x, frozen.pack_features(x)] if frozen.program.entry is not None else [x]
+    for form in forms:
+        expected = frozen(form, adjacency)
+        for executor in [*names, "auto"]:
+            try:
+                run = frozen.executor(executor)
+                run(form, adjacency)
+            except ValueError:
+                assert executor == "cooperative"  # which is for some models alone
+                continue
+            assert all(run(form, adjacency).equal(expected) for _ in range(100))
+
+
+def test_a_cpu_is_eager(make_model, features, graph):
+    frozen = freeze(make_model("bin"))
+    run = frozen.executor("auto")
+    assert run.choice is None
+    run(features, frozen.prepare_graph(graph, len(features)))
+    assert run.choice == "eager"
+    assert run.choices == ()
+
+
+def cuda(test):
+    """Mark a test that needs a CUDA device."""
+    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    return pytest.mark.cuda(skip(test))
+
+
+@pytest.fixture
+def on_cuda(make_model, features, graph):
+    frozen = freeze(make_model("bin")).to("cuda")
+    return frozen, features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
+
+
+@cuda
+def test_the_fastest_is_kept_for_each_shape(on_cuda, graph, monkeypatch):
+    frozen, x, adjacency = on_cuda
+    fastest = "cuda_graph"
+
+    def pretend(functions, device):
+        return {name: float(name != fastest) for name in functions}
+
+    monkeypatch.setattr(choice, "_median_seconds", pretend)
+    run = frozen.executor("auto", max_shapes=2)
+    expected = frozen(x, adjacency)
+    assert run(x, adjacency).equal(expected)
+    assert run.choice == "cuda_graph"
+    fastest = "eager"
+    assert run(x, adjacency).equal(expected)
+    assert run.choice == "cuda_graph"  # measured once
+    packed = frozen.pack_features(x)
+    assert run(packed, adjacency).equal(expected)
+    assert run.choice == "eager"
+    assert run.choices == ("cuda_graph", "eager")
+    fastest = "cuda_graph"
+    larger = torch.cat([x, x[:1]])
+    more = frozen.prepare_graph(graph.cuda(), len(larger))
+    assert run(larger, more).equal(frozen(larger, more))
+    assert run.choice == "eager"  # beyond max_shapes
+    assert run(x, adjacency).equal(expected)
+    assert run.choice == "cuda_graph"
+
+
+@cuda
+def test_measured_times(on_cuda):
+    frozen, x, adjacency = on_cuda
+    run = frozen.executor("auto")
+    run(x, adjacency)
+    assert {"eager", "cuda_graph"} <= run.seconds.keys() | run.left_out.keys()
+    assert all(seconds > 0 for seconds in run.seconds.values())
+    assert run.choice == min(run.seconds, key=run.seconds.__getitem__)
+
+
+@cuda
+def test_a_candidate_that_fails_is_left_out(on_cuda, monkeypatch):
+    frozen, x, adjacency = on_cuda
+
+    def fail(*args, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(CudaGraphExecutor, "_capture", fail)
+    run = frozen.executor("auto", candidates=["cuda_graph"])
+    assert run(x, adjacency).equal(frozen(x, adjacency))
+    assert run.choice == "eager"
+    assert run.left_out == {"cuda_graph": "OutOfMemoryError: CUDA out of memory"}
+
+
+@cuda
+def test_auto_inside_of_a_capture(on_cuda):
+    frozen, x, adjacency = on_cuda
+    run = frozen.executor("auto")
+    expected = run(x, adjacency)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = run(x, adjacency)
+    graph.replay()
+    assert found.equal(expected)
+    assert run.choice == "eager"
