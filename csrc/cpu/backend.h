@@ -53,6 +53,8 @@ class Backend {
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
   void multiply(const bitgnn::BmmArgs& a) const;
+  // Products into narrow rows, whose factors are the row scale times `factor` ([rows] or null).
+  void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;
   void aggregate_bits(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
@@ -61,8 +63,13 @@ class Backend {
   void aggregate_narrow(const NarrowArgs& a) const;
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
+  void bits_linear(const BitsLinearArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
+
+ private:
+  void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,
+                const float* narrow_factor) const;
 };
 
 // Rows a thread should take at least, so that starting it pays.

@@ -14,17 +14,20 @@
 #include "bitgnn/cpu/kernel_table.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,popcnt,bmi,bmi2,f16c"))), \
+#pragma clang attribute push(__attribute__((target("avx2,fma,popcnt,bmi,bmi2,f16c"))), \
                              apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,popcnt,bmi,bmi2,f16c")
+#pragma GCC target("avx2,fma,popcnt,bmi,bmi2,f16c")
 #endif
 
 #define BITGNN_ISA avx2
 #include "bitgnn/cpu/dots_avx2.h"
+#include "bitgnn/cpu/narrow_avx2.h"
 //
+#include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
+#include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
 
 namespace bitgnn::cpu {
@@ -39,6 +42,8 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,
     BITGNN_ISA::pack_standardized,
+    BITGNN_ISA::aggregate_narrow,
+    BITGNN_ISA::bits_linear,
 };
 
 }  // namespace bitgnn::cpu

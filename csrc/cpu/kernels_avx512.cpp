@@ -28,8 +28,11 @@
 
 #define BITGNN_ISA avx512
 #include "bitgnn/cpu/dots_avx512.h"
+#include "bitgnn/cpu/narrow_avx512.h"
 //
+#include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
+#include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
 
 namespace bitgnn::cpu {
@@ -44,6 +47,8 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,
     BITGNN_ISA::pack_standardized,
+    BITGNN_ISA::aggregate_narrow,
+    BITGNN_ISA::bits_linear,
 };
 
 }  // namespace bitgnn::cpu

@@ -7,8 +7,11 @@
 
 #define BITGNN_ISA portable
 #include "bitgnn/cpu/dots_portable.h"
+#include "bitgnn/cpu/narrow_portable.h"
 //
+#include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
+#include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
 
 namespace bitgnn::cpu {
@@ -23,6 +26,8 @@ const KernelTable kPortableKernels = {
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,
     BITGNN_ISA::pack_standardized,
+    BITGNN_ISA::aggregate_narrow,
+    BITGNN_ISA::bits_linear,
 };
 
 }  // namespace bitgnn::cpu

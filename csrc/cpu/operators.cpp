@@ -1,6 +1,7 @@
 // Registers every operator's CPU kernel.
 #include "cpu/backend.h"
 #include "cpu/csr_from_edges.h"
+#include "ops/bits_linear_operators.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
@@ -18,6 +19,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joint<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_bits_linear<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -125,6 +125,10 @@ void Backend::aggregate_product(const SlicedArgs& sums, const BmmArgs& product) 
   run([&](const Context& c) { return cuda::aggregate_product_sliced(sums, product, c); });
 }
 
+void Backend::bits_linear(const BitsLinearArgs& a) const {
+  run([&](const Context& c) { return cuda::bits_linear(a, c); });
+}
+
 void Backend::add(const JoinArgs& a) const {
   run([&](const Context& c) { return cuda::add(a, c); });
 }

@@ -72,6 +72,7 @@ class Backend {
   void aggregate_sliced(const SlicedArgs& a) const;
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
+  void bits_linear(const BitsLinearArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
 

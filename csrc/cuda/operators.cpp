@@ -1,5 +1,6 @@
 // Registers every operator's CUDA kernel.
 #include "cuda/backend.h"
+#include "ops/bits_linear_operators.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
@@ -16,4 +17,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joint<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_bits_linear<bitgnn::cuda::Backend>(m);
 }

@@ -55,15 +55,7 @@ struct BmmOperators {
       flip = as_contiguous(*q.flip);
     }
 
-    OptionalTensor addend;
-    if (q.addend.has_value()) {
-      backend.check(*q.addend, q.op, "addend");
-      check_dtype(*q.addend, ScalarType::Float, q.op, "addend");
-      check_dim(*q.addend, 2, q.op, "addend");
-      check_size(q.addend->size(0), rows, q.op, "rows of addend");
-      check_size(q.addend->size(1), out_features, q.op, "columns of addend");
-      addend = as_contiguous(*q.addend);
-    }
+    const OptionalTensor addend = addend_rows(backend, q.addend, rows, out_features, q.op);
 
     const bool scaled = scale_matters(q);
     BmmArgs args{};

@@ -119,6 +119,19 @@ class FloatVector {
   const float* pointer_ = nullptr;
 };
 
+// What is added to a product: float32 [rows, outputs], made contiguous.
+template <class Backend>
+OptionalTensor addend_rows(const Backend& backend, const OptionalTensor& t, int64_t rows,
+                           int64_t outputs, const char* op) {
+  if (!t.has_value()) return {};
+  backend.check(*t, op, "addend");
+  check_dtype(*t, ScalarType::Float, op, "addend");
+  check_dim(*t, 2, op, "addend");
+  check_size(t->size(0), rows, op, "rows of addend");
+  check_size(t->size(1), outputs, op, "columns of addend");
+  return as_contiguous(*t);
+}
+
 inline PackArgs pack_args(const Tensor& x, const FloatVector& threshold, const FloatVector& gain,
                           const char* op) {
   PackArgs a{};

@@ -116,6 +116,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None) -> Tensor");
 
+  m.def(
+      "bits_linear(Tensor x, Tensor digits, Tensor step, int size, Tensor? x_scale=None, "
+      "Tensor? bias=None, Tensor? addend=None) -> Tensor");
+
   const std::string joint =
       "Tensor x, Tensor w, int size, Tensor? row=None, Tensor? sum_bias=None, "
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.ops.linear import weight_digits
 from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.pack import to_words
 
@@ -87,6 +88,8 @@ class Sampler:
         """
         if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
             return self._fused_arguments(name, n, k, m, optional)
+        if name == "bits_linear":
+            return self._linear_arguments(n, k, m, optional)
         if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
             return self._joint_arguments(name, n, k, m, optional)
         parameters = inspect.signature(OPERATORS[name]).parameters
@@ -170,6 +173,16 @@ class Sampler:
             given["bias"] = maybe(self.floats(m))
         if name == "bmm_bspmm_narrow":
             del given["out_bits"], given["hidden_bits"]
+        return given
+
+    def _linear_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:
+        """Arguments of a product of n rows of k signs with m rows of float weights."""
+        digits, step = weight_digits(self.floats(m, k).nan_to_num(1.0, 2.0, -2.0))
+        given: dict[str, Any] = {"x": self.bits(n, k), "digits": digits, "step": step, "size": k}
+        shapes = {"x_scale": (n,), "bias": (m,), "addend": (n, m)}
+        for name, shape in shapes.items():
+            if bool(self.integer(2)) if optional is None else optional:
+                given[name] = self.floats(*shape)
         return given
 
     def _joint_arguments(

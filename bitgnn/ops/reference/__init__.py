@@ -15,6 +15,7 @@ from bitgnn.ops.reference.auxiliary import (
     concat_bbf,
     concat_ffb,
 )
+from bitgnn.ops.reference.bits_linear import bits_linear
 from bitgnn.ops.reference.bmm import (
     bmm_bbb,
     bmm_bbf,
@@ -50,6 +51,7 @@ __all__ = [
     "add_bbb",
     "add_bbf",
     "add_ffb",
+    "bits_linear",
     "bmm_add",
     "bmm_bbb",
     "bmm_bbf",

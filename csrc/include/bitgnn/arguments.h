@@ -86,6 +86,25 @@ struct NarrowArgs {
   AggregateArgs sums;  // writes out_float; x and values are null
 };
 
+// A product of packed rows with weights in three digits of 8 bits, for sums S0, S1, S2 of the digits:
+// v = (x_scale * step) * (65536 S0 + (256 S1 + S2)) + bias + addend.
+struct BitsLinearArgs {
+  const int32_t* x;  // [rows, words_for(size)]
+  // [3, out_features, words_for(size), 8, 4]: byte [t, j] of a word is that of feature t + 8 j.
+  const int8_t* digits;
+  const float* step;  // [out_features]
+  int64_t rows;
+  int64_t size;
+  int64_t out_features;
+  const float* x_scale;  // [rows] or null
+  const float* bias;     // [out_features] or null
+  const float* addend;   // [rows, out_features] or null
+  float* out;            // [rows, out_features]
+};
+
+// Features up to which int32 holds 256 S1 + S2.
+constexpr int64_t kMostLinearFeatures = 65024;
+
 // FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
 struct FrdcArgs {
   AggregateArgs csr;  // rowptr counts tiles, indices are tile columns, edges the tiles

@@ -7,6 +7,20 @@
 
 namespace bitgnn::cpu {
 
+constexpr int64_t kFewOutputs = 8;  // outputs whose products fit the 64-bit lanes of a vector
+
+// Products of bits as narrow integers: halves dot >> 1 of one or two bytes each, behind the float
+// factor of their row where rows have one, so that a neighbour is gathered as a whole.
+struct NarrowRows {
+  char* data;      // [rows, stride]
+  int64_t stride;  // bytes, with room for whole vectors of 4, 8 or multiples of 16 halves
+  bool shorts;
+  bool has_factors;
+  bool odd;  // dot = 2 half + 1; with factors a half of 1 follows, whose sum is the factors'
+
+  int64_t halves_at() const { return has_factors ? static_cast<int64_t>(sizeof(float)) : 0; }
+};
+
 // What follows an integer product: v = (row_scale * out_scale) * dot + bias + addend, then a value
 // or a bit.
 struct BmmArgs {
@@ -23,9 +37,12 @@ struct BmmArgs {
   const float* addend;     // [rows, out] or null
   const float* threshold;  // [out] or null (0)
   const int32_t* flip;     // bits [words_for(out)] or null
-  float* out_float;        // exactly one of the three outputs is given
+  float* out_float;        // exactly one of the four outputs is given
   int32_t* out_int;
   int32_t* out_bits;
+  const NarrowRows* out_narrow;  // the scale goes into the factors, nothing else follows
+  const float* narrow_factor;    // [rows] or null, times the scale
+  const uint64_t* few_panel;     // [ceil(words / 2), kFewOutputs], in place of panels, or null
 };
 
 // A 0/1 pattern in CSR with one row's share of the epilogue: v = row_scale * sum + bias.
@@ -75,6 +92,24 @@ struct BlockedArgs {
   int64_t block_size;
 };
 
+// Sums of narrow rows: v = (row_scale * out_scale) * sum of factor * dot, + bias. The order of
+// float sums is that of bitgnn/narrow_sums.h; without factors they are exact integers, which wrap.
+struct NarrowCsrArgs {
+  CsrArgs csr;  // writes out_float; its x and thresholds are unused
+  NarrowRows rows;
+  const float* out_scale;  // [features] or null
+};
+
+// Tables of bits_linear: of four features' 16 patterns, for groups of 16 outputs, two integers each.
+constexpr int64_t kLinearParts = kWordBits / 4;
+constexpr int64_t kLinearEntries = 16;
+constexpr int64_t kLinearOutputs = 16;
+constexpr int64_t kLinearTableLanes = 2 * kLinearOutputs;
+
+constexpr int64_t linear_groups(int64_t outputs) {
+  return (outputs + kLinearOutputs - 1) / kLinearOutputs;
+}
+
 struct KernelTable {
   const char* name;
   int64_t parity_words;  // rows of so many words are multiplied faster as running parities
@@ -85,6 +120,8 @@ struct KernelTable {
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
   void (*aggregate_blocked)(const BlockedArgs&, int64_t begin, int64_t end);
   void (*pack_standardized)(const StandardizedPackArgs&, int64_t begin, int64_t end);
+  void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
+  void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

@@ -65,6 +65,9 @@ cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
 cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,
                                      const Context& context);
 
+// See BitsLinearArgs.
+cudaError_t bits_linear(const BitsLinearArgs& args, const Context& context);
+
 // Element-wise; see JoinArgs.
 cudaError_t add(const JoinArgs& args, const Context& context);
 cudaError_t concat(const JoinArgs& args, const Context& context);

@@ -1,0 +1,93 @@
+"""Products of signs with float weights: ``torch.nn.functional.linear`` of packed rows.
+
+The weights are taken to integers of 24 bits with one step an output, which rounds them no more
+than adding them up in float32 would, and kept as three digits of 8 bits. The sums of the digits
+are exact integers: results are the same on every device and from run to run.
+"""
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_value
+from bitgnn.bits import BitTensor
+from bitgnn.ops import _arguments
+from bitgnn.ops.reference.bits_linear import DIGITS, SHIFTS
+from bitgnn.ops.reference.pack import WORD_BITS, words_for
+
+__all__ = ["MOST_FEATURES", "bits_linear", "weight_digits"]
+
+MOST_FEATURES = 65024
+"""Features up to which the sums of digits fit int32."""
+LARGEST = 127 * 65536 + 127 * 256 + 127
+
+_OPS = torch.ops.bitgnn
+
+
+def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Float weights as digits for :func:`bits_linear`.
+
+    Args:
+        weight: finite, floating point ``[M, K]`` as in ``torch.nn.Linear``.
+
+    Returns:
+        Digits ``[3, M, ceil(K / 32), 8, 4]`` in int8 and float32 steps ``[M]`` with
+        ``weight = (65536 d0 + 256 d1 + d2) * step``, off by half a step, 2**-24 of an output's
+        largest weight, at most. Byte ``[t, j]`` of a word is that of its feature ``t + 8 j``.
+
+    Raises:
+        ValueError: a weight is NaN or infinite, or the shape is no matrix's.
+    """
+    check_value(
+        weight.dim() == 2, lambda: f"weight_digits: weight must be [M, K], got {weight.shape}"
+    )
+    check_value(bool(torch.isfinite(weight).all()), lambda: "weight_digits: weight must be finite")
+    outputs, size = weight.shape
+    words = words_for(size)
+    exact = torch.nn.functional.pad(weight.double(), (0, words * WORD_BITS - size))
+    largest = exact.abs().amax(1) if words else exact.new_zeros(outputs)
+    # Just above, so that no weight rounds past the largest integer.
+    step = torch.nextafter(
+        (largest / LARGEST).float(), torch.full((), float("inf"), device=weight.device)
+    )
+    whole = (exact / step.double().unsqueeze(1)).round().to(torch.int64)
+    digits = []
+    for _ in range(DIGITS):
+        lowest = ((whole + 128) & 255) - 128
+        digits.append(lowest.to(torch.int8))
+        whole = (whole - lowest) >> 8
+    grouped = torch.stack(digits[::-1]).view(DIGITS, outputs, words, WORD_BITS // SHIFTS, SHIFTS)
+    return grouped.transpose(-1, -2).contiguous(), step
+
+
+def bits_linear(
+    x: BitTensor,
+    digits: Tensor,
+    step: Tensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    addend: Tensor | None = None,
+) -> Tensor:
+    """Float32 ``[N, M]``: ``x_scale[i] * sum_k x[i, k] weight[o, k] + bias[o] + addend[i, o]``.
+
+    Args:
+        x: signs ``[N, K]``, with ``scale`` times the row scale they hold, if any.
+        digits: of the weights, from :func:`weight_digits`.
+        step: from there too.
+        scale: whether the row scale acts.
+        bias: float32 ``[M]``.
+        addend: float32 ``[N, M]``, such as the other branch of a GraphSAGE or GraphConv layer.
+
+    Raises:
+        TypeError: a dtype does not fit.
+        ValueError: a shape or device does not fit, or K is above :data:`MOST_FEATURES`.
+    """
+    name = "linear.bits_linear"
+    _arguments.bit_matrix(name, "x", x)
+    _arguments.vector(name, "step", step, step.numel(), x.device)
+    rows = step.size(0)
+    _arguments.vector(name, "bias", bias, rows, x.device)
+    result: Tensor = _OPS.bits_linear(
+        x.words, digits, step, x.size, x.scale if scale else None, bias, addend
+    )
+    return result
