@@ -9,7 +9,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 if TYPE_CHECKING:
     from bitgnn import models, nn
     from bitgnn.convert import BinarizeConfig, binarize, freeze, summary
-    from bitgnn.inference import load, save
+    from bitgnn.inference import load, memory_report, save
 
 __version__ = "0.1.0"
 
@@ -19,6 +19,7 @@ _LAZY = {
     "binarize": "bitgnn.convert",
     "freeze": "bitgnn.convert",
     "load": "bitgnn.inference",
+    "memory_report": "bitgnn.inference",
     "models": "",
     "nn": "",
     "save": "bitgnn.inference",
@@ -35,6 +36,7 @@ __all__ = [
     "binarize",
     "freeze",
     "load",
+    "memory_report",
     "models",
     "nn",
     "ops",

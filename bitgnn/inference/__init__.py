@@ -9,6 +9,7 @@ from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
+from bitgnn.inference.memory_report import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.stream import Prediction, predict, stream
 
@@ -21,11 +22,14 @@ __all__ = [
     "FreezeReport",
     "FrozenModel",
     "GraphSpec",
+    "MeasuredMemory",
+    "MemoryReport",
     "MemoryUse",
     "Prediction",
     "PreparedGraph",
     "frozen_memory",
     "load",
+    "memory_report",
     "predict",
     "pyg_memory",
     "save",

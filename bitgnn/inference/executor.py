@@ -34,6 +34,7 @@ class Executable:
         num_slots: length of the list they work on.
         inputs: slot of each register that must be filled before, in the order given.
         output: slot of the result.
+        groups: the steps that each call does.
         alive: registers that hold values during each call, without the input registers.
         layouts: layouts of each graph, by its number, that every call with it reads.
     """
@@ -42,6 +43,7 @@ class Executable:
     num_slots: int
     inputs: Mapping[int, int]
     output: int
+    groups: tuple[tuple[Step, ...], ...]
     alive: tuple[frozenset[int], ...]
     layouts: Mapping[int, frozenset[str]]
 
@@ -51,6 +53,7 @@ class _Unit:
     """One call before its slots are known.
 
     Attributes:
+        group: the steps it does.
         inputs: registers read.
         outputs: registers written.
         inner: registers whose values exist during the call only.
@@ -58,6 +61,7 @@ class _Unit:
         bind: takes slots by register; returns the call.
     """
 
+    group: tuple[Step, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     inner: frozenset[int]
@@ -118,7 +122,15 @@ def compile_steps(
         if stale:
             runners.append(_clear(stale))
         free = [*available, *unused]
-    return Executable(tuple(runners), num_slots, given, slots[output], tuple(alive), layouts)
+    return Executable(
+        tuple(runners),
+        num_slots,
+        given,
+        slots[output],
+        tuple(unit.group for unit in units),
+        tuple(alive),
+        layouts,
+    )
 
 
 def _units(
@@ -202,6 +214,7 @@ def _unit(
     inner = tuple(register for step in group[:-1] for register in step.outputs)
     inputs = tuple(r for step in group for r in step.inputs if r not in inner)
     return _Unit(
+        tuple(group),
         inputs,
         group[-1].outputs,
         # The operators pack row by row; what products hand to aggregations they hold whole.

@@ -160,13 +160,17 @@ class FrozenModel(GraphProgram):
 
         return make_executor(self, name, **options)
 
-    def alive(self, x: Features) -> tuple[frozenset[int], ...]:
-        """Registers that hold values during each call of a forward on features in this form.
+    def groups(self, x: Features) -> tuple[tuple[tuple[Step, ...], frozenset[int]], ...]:
+        """What a forward on features in this form does, call by call.
+
+        Returns:
+            For each call: the steps it does, and the registers that hold values during it.
 
         Raises:
             ValueError: the model does not take ``x`` in this form.
         """
-        return self._start(x)[0].alive
+        executable = self._start(x)[0]
+        return tuple(zip(executable.groups, executable.alive, strict=True))
 
     @torch.inference_mode()
     def steps(

@@ -9,6 +9,8 @@ from torch_geometric.nn import GCNConv
 
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.frozen_model import FrozenModel, Graph
+from bitgnn.inference.graph import PreparedGraph
+from bitgnn.inference.workspace import workspace_bytes
 
 __all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
 
@@ -25,53 +27,70 @@ class MemoryUse:
     Attributes:
         weights: parameters and folded statistics.
         features: node features as stored.
-        adjacency: the graph as stored, with its normalisation.
+        adjacency: the graph as stored, with its normalisation and the layouts beside it.
         activations: intermediate results alive at once, at most; a layer's input lives until its
             output is there. The features are not counted again.
+        workspace: scratch memory of kernels while most is in use.
     """
 
     weights: int
     features: int
     adjacency: int
     activations: int
+    workspace: int = 0
 
     @property
     def peak(self) -> int:
-        """All four together."""
-        return self.weights + self.features + self.adjacency + self.activations
+        """All five together."""
+        return sum(asdict(self).values())
 
     def to_dict(self) -> dict[str, int]:
-        """The four numbers and their sum, for JSON."""
+        """The numbers and their sum, for JSON."""
         return {**asdict(self), "peak": self.peak}
 
 
 def frozen_memory(
-    model: FrozenModel, x: Tensor | BitTensor | BitAdjacency, adjacency: Graph
+    model: FrozenModel, x: Tensor | BitTensor | BitAdjacency, adjacency: Graph | None
 ) -> MemoryUse:
     """Memory of ``model(x, adjacency)``.
 
     Args:
         model: the frozen model.
         x: features in the form they are given to the model.
-        adjacency: prepared graph.
+        adjacency: prepared graph, or None for a model without one.
 
     Raises:
         ValueError: the model calls code of the user's own, whose memory is not known, or does not
             take ``x`` in this form.
     """
     num_nodes = x.shape[0]
-    peak = 0
-    for registers in model.alive(x):
-        rows = [_row_bytes(*model.registers[register]) for register in registers]
-        peak = max(peak, num_nodes * sum(rows))
+    graphs = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
+    activations = workspace = 0
+    for group, alive in model.groups(x):
+        held = num_nodes * sum(_row_bytes(*model.registers[register]) for register in alive)
+        scratch = workspace_bytes(group, model.registers, graphs, num_nodes, x.device)
+        if held + scratch > activations + workspace:
+            activations, workspace = held, scratch
     weights = sum(buffer.nbytes for buffer in model.buffers())
-    return MemoryUse(weights, x.nbytes, adjacency.nbytes, peak)
+    return MemoryUse(weights, x.nbytes, _graph_bytes(adjacency), activations, workspace)
+
+
+def _graph_bytes(adjacency: Graph | None) -> int:
+    """Bytes of a graph's tensors, each once, and of the layouts derived from them."""
+    if adjacency is None:
+        return 0
+    parts = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
+    held = {id(tensor): tensor.nbytes for tensor in adjacency.tensors if tensor is not None}
+    derived = [part.derived_nbytes for part in parts if isinstance(part, BitAdjacency)]
+    return sum(held.values()) + sum(derived)
 
 
 def _row_bytes(form: str, size: int | None) -> int:
     """Bytes of one node's share of a register."""
     if form == "scale":
         return FLOAT_BYTES
+    if form == "classes":
+        return INDEX_BYTES
     if size is None:
         raise ValueError("frozen_memory: the memory of a call of the user's own is not known")
     return FLOAT_BYTES * (-(-size // WORD_BITS) if form == "bits" else size)

@@ -1,5 +1,8 @@
 """Control over the large result buffers that CPU operators keep for reuse."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from bitgnn import _library
@@ -16,3 +19,19 @@ def release_buffers() -> None:
     """
     if _library.library_info().cpu_library is not None:
         torch.ops.bitgnn.release_buffers()
+
+
+@contextmanager
+def no_buffer_cache() -> Iterator[None]:
+    """Take no results from the cache of buffers meanwhile.
+
+    Every result then comes from PyTorch's allocator, which counts it; see :func:`release_buffers`.
+    """
+    if _library.library_info().cpu_library is None:
+        yield
+        return
+    was_enabled = torch.ops.bitgnn.set_buffer_cache(False)
+    try:
+        yield
+    finally:
+        torch.ops.bitgnn.set_buffer_cache(was_enabled)

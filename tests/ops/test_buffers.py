@@ -10,6 +10,7 @@ import torch
 
 from bitgnn import _library
 from bitgnn.ops import release_buffers
+from bitgnn.ops.buffers import no_buffer_cache
 
 ROWS, SIZE = 1100, 1024  # 4.3 MiB of float32: just large enough for the cache
 compiled = pytest.mark.skipif(
@@ -46,6 +47,21 @@ def test_a_freed_buffer_is_used_again_and_released_on_request() -> None:
     assert unpacked(0).data_ptr() == address
     release_buffers()
     assert bool((unpacked(0) == -1).all())
+
+
+@compiled
+def test_results_come_from_pytorch_where_the_cache_is_off() -> None:
+    release_buffers()
+    kept = unpacked(-1)
+    with no_buffer_cache():
+        with no_buffer_cache():
+            pass
+        plain = unpacked(0)
+    assert bool((plain == -1).all())
+    del plain
+    address = kept.data_ptr()
+    del kept  # a buffer of the cache goes back to it, whatever is on now
+    assert unpacked(0).data_ptr() == address
 
 
 def test_threads_get_buffers_of_their_own() -> None:

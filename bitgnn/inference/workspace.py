@@ -1,0 +1,146 @@
+"""Scratch memory that kernels take inside of one call, counted from shapes as they choose it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.inference.program import Register, Step
+
+__all__ = ["workspace_bytes"]
+
+WORD_BITS, WORD_BYTES = 32, 4
+FLOAT_BYTES = 4
+
+# As in csrc/cuda/aggregate_bits.cu: when rows of odd lengths are copied to whole accesses.
+ACCESS_WORDS = 4
+UNPADDED_WORDS = 2
+PAD_USES = 4
+PAD_READS = 1 << 21
+
+# As in csrc/include/bitgnn/cuda/aggregate_sliced.cuh: partial counts of column slices.
+SLICE_WORDS = 4
+PLACE_BYTES = 32
+
+# As in csrc/cuda/aggregate_dense.cu: copies of float rows in pieces of fragments.
+FRAGMENT_BYTES = 16
+COPY_USES = 8
+REUSED_USES = 16
+FEW_LANES, SOME_LANES, MANY_LANES, MOST_LANES = 4, 8, 12, 16
+
+# As in csrc/cuda/aggregate_dense_order.cu: rows ordered by degree.
+ORDER_EDGES = 1 << 18
+ORDER_BLOCKS, ORDER_THREADS = 128, 1024
+DEGREE_CLASS_BYTES = 128 * 4
+ROW_SPAN_BYTES = 16
+
+# As in csrc/cuda/bmm.cu: products for the warpgroup kernel, which counts its operands' bits.
+WGMMA_CAPABILITY = (9, 0)
+WGMMA_FEATURES, WGMMA_OUTPUTS, WGMMA_TILES = 1024, 256, 64
+WGMMA_TILE_ROWS, WGMMA_TILE_COLUMNS = 128, 256
+
+
+def workspace_bytes(
+    group: Sequence[Step],
+    registers: Mapping[int, Register],
+    graphs: Sequence[Any],
+    num_nodes: int,
+    device: torch.device,
+) -> int:
+    """Bytes that the kernels of one call hold beside its inputs, results and inner values.
+
+    Args:
+        group: the steps that the call does.
+        registers: what the program's registers hold.
+        graphs: adjacencies by number.
+        num_nodes: rows of the features.
+        device: where it runs; kernels of the CPU use the threads' own small buffers.
+    """
+    if device.type != "cuda":
+        return 0
+    needed = [0]
+    for step in group:
+        if step.kind.startswith("bspmm_") and step.graph is not None:
+            read = registers[step.inputs[0]]
+            needed.append(_aggregation(step, read, graphs[step.graph], num_nodes))
+        elif step.kind.startswith("bmm_") and step is group[0]:
+            needed.append(_product(step, num_nodes, device))
+    # One after the other: what the first took is back before the second one asks.
+    return max(needed)
+
+
+def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> int:
+    size = read.size or 0
+    if read.form == "bits" and isinstance(adjacency, BitAdjacency | BlockedAdjacency):
+        words = -(-size // WORD_BITS)
+        layout = adjacency.planned_layout(words)
+        if layout == "csr":
+            return _padded_words(words, adjacency.nnz, num_nodes)
+        if layout == "sliced":
+            assert isinstance(adjacency, BitAdjacency), "no other adjacency has slices"
+            return -(-words // SLICE_WORDS) * adjacency.sliced().places * PLACE_BYTES
+        return 0
+    order = _row_order(adjacency.nnz, num_nodes)
+    if read.form == "bits":  # with float edge values, gathered where they lie
+        return order
+    has_values = not isinstance(adjacency, BitAdjacency)
+    has_factors = not has_values and adjacency.col is not None
+    return order + _copied_floats(size, adjacency.nnz, num_nodes, has_factors, has_values)
+
+
+def _padded_words(words: int, edges: int, nodes: int) -> int:
+    """A copy of packed rows at a pitch of whole accesses."""
+    pays = edges >= PAD_USES * nodes and edges * words >= PAD_READS
+    if words <= UNPADDED_WORDS or words % ACCESS_WORDS == 0 or not pays:
+        return 0
+    return nodes * -(-words // ACCESS_WORDS) * ACCESS_WORDS * WORD_BYTES
+
+
+def _copied_floats(size: int, edges: int, nodes: int, has_factors: bool, has_values: bool) -> int:
+    """A copy of float rows, with their factors taken in or in aligned pieces."""
+    width = FRAGMENT_BYTES // FLOAT_BYTES
+    is_aligned = size % width == 0
+    takes_factors = has_factors and _used(edges, nodes, REUSED_USES if is_aligned else COPY_USES)
+    if not takes_factors and (is_aligned or not _used(edges, nodes, COPY_USES)):
+        return 0
+    fragments = -(-size // width)
+    widest = SOME_LANES if takes_factors or not (has_factors or has_values) else MOST_LANES
+    lanes = SOME_LANES
+    if fragments <= FEW_LANES:
+        lanes = FEW_LANES
+    elif fragments > SOME_LANES and _used(edges, nodes, REUSED_USES):
+        if fragments <= MANY_LANES:
+            lanes = MANY_LANES
+        elif fragments <= MOST_LANES or widest == MOST_LANES:
+            lanes = MOST_LANES
+    return -(-fragments // lanes) * nodes * lanes * FRAGMENT_BYTES
+
+
+def _used(edges: int, nodes: int, uses: int) -> bool:
+    return edges > 0 and edges >= uses * nodes
+
+
+def _row_order(edges: int, nodes: int) -> int:
+    if edges < ORDER_EDGES:
+        return 0
+    blocks = min(-(-nodes // ORDER_THREADS), ORDER_BLOCKS)
+    return blocks * DEGREE_CLASS_BYTES + nodes * ROW_SPAN_BYTES
+
+
+def _product(step: Step, num_nodes: int, device: torch.device) -> int:
+    """Counts of set bits, and both operands padded where their rows are no whole accesses."""
+    size, outputs = step.attributes["size"], step.attributes["out"]
+    tiles = -(-num_nodes // WGMMA_TILE_ROWS) * -(-outputs // WGMMA_TILE_COLUMNS)
+    if (
+        torch.cuda.get_device_capability(device) != WGMMA_CAPABILITY
+        or size < WGMMA_FEATURES
+        or outputs < WGMMA_OUTPUTS
+        or tiles < WGMMA_TILES
+    ):
+        return 0
+    rows, words = num_nodes + outputs, -(-size // WORD_BITS)
+    padded = 0 if words % ACCESS_WORDS == 0 else -(-words // ACCESS_WORDS) * ACCESS_WORDS
+    return rows * (1 + padded) * WORD_BYTES
