@@ -5,50 +5,62 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-constexpr int64_t kSumLanes = 16;  // float64 sums side by side
+inline double widened(double x) { return x; }
+template <class T>
+inline double widened(T x) {
+  return static_cast<double>(to_float(x));
+}
 
-inline double fold_sums(const double (&sums)[kSumLanes]) {
+// A word's features in float64, at least `low` where they are numbers; zeros behind the last.
+template <class T>
+BITGNN_INLINE void load_wide(const T* x, int64_t count, double low, double (&to)[kWordBits]) {
+  if (count == kWordBits) {
+    for (int64_t i = 0; i < kWordBits; ++i) {
+      const double value = widened(x[i]);
+      to[i] = value < low ? low : value;
+    }
+  } else {
+    for (int64_t i = 0; i < kWordBits; ++i) {
+      const double value = i < count ? widened(x[i]) : 0.0;
+      to[i] = value < low ? low : value;
+    }
+  }
+}
+
+inline double fold_sums(const double (&sums)[kWordBits]) {
   double total = 0.0;
   for (const double sum : sums) total += sum;
   return total;
 }
 
-// x in float64, at least `low` where it is a number.
-template <class T>
-inline double bounded(T x, double low) {
-  double value;
-  if constexpr (std::is_same_v<T, double>) {
-    value = x;
-  } else {
-    value = static_cast<double>(to_float(x));
-  }
-  return value < low ? low : value;
-}
-
-// Calls visit(lane, column) for every column, in groups that vectors can take.
-template <class Visit>
-BITGNN_INLINE void for_lanes(int64_t cols, const Visit& visit) {
-  int64_t k = 0;
-  for (; k + kSumLanes <= cols; k += kSumLanes)
-    for (int64_t l = 0; l < kSumLanes; ++l) visit(l, k + l);
-  for (int64_t l = 0; k + l < cols; ++l) visit(l, k + l);
+inline int64_t features_in_word(int64_t cols, int64_t word) {
+  const int64_t left = cols - word * kWordBits;
+  return left < kWordBits ? left : kWordBits;
 }
 
 template <class T>
 double row_total(const T* x, int64_t cols, double low) {
-  double sums[kSumLanes] = {};
-  for_lanes(cols, [&](int64_t l, int64_t k) { sums[l] += bounded(x[k], low); });
+  alignas(64) double sums[kWordBits] = {}, values[kWordBits];
+  for (int64_t w = 0; w < words_for(cols); ++w) {
+    load_wide(x + w * kWordBits, features_in_word(cols, w), low, values);
+    for (int64_t i = 0; i < kWordBits; ++i) sums[i] += values[i];
+  }
   return fold_sums(sums);
 }
 
 template <class T>
 float standardized_scale(const T* x, int64_t cols, double low, double total, double mean) {
-  double distances[kSumLanes] = {}, squares[kSumLanes] = {};
-  for_lanes(cols, [&](int64_t l, int64_t k) {
-    const double centred = bounded(x[k], low) - mean;
-    distances[l] += std::fabs(centred);
-    squares[l] += centred * centred;
-  });
+  alignas(64) double distances[kWordBits] = {}, squares[kWordBits] = {}, values[kWordBits];
+  for (int64_t w = 0; w < words_for(cols); ++w) {
+    const int64_t count = features_in_word(cols, w);
+    load_wide(x + w * kWordBits, count, low, values);
+    for (int64_t i = count; i < kWordBits; ++i) values[i] = mean;
+    for (int64_t i = 0; i < kWordBits; ++i) {
+      const double centred = values[i] - mean;
+      distances[i] += std::fabs(centred);
+      squares[i] += centred * centred;
+    }
+  }
   const double size = static_cast<double>(cols);
   const double rest = total - size * mean;  // what rounding the mean left over
   const double variance = (fold_sums(squares) - rest * rest / size) / (cols > 1 ? size - 1.0 : 1.0);
@@ -61,12 +73,12 @@ uint32_t word_above(const T* x, int64_t count, double low, float mean) {
   uint32_t bits = 0;
   if constexpr (std::is_same_v<T, double>) {
     for (int64_t i = 0; i < count; ++i)
-      bits |= static_cast<uint32_t>(bounded(x[i], low) >= static_cast<double>(mean)) << i;
+      bits |= static_cast<uint32_t>(x[i] >= static_cast<double>(mean)) << i;
   } else {
     bits = ge_mask(load_converted(x, count), broadcast_lanes(mean));
-    // Behind a ReLU no mean is negative, and one of 0 is reached by what was negative too.
-    if (low == 0.0 && mean == 0.0f) bits = 0xffffffffu;
   }
+  // Behind a ReLU no mean is negative, and one of 0 is reached by what was negative too.
+  if (low == 0.0 && mean == 0.0f) bits = 0xffffffffu;
   return count == kWordBits ? bits : bits & ((1u << count) - 1u);
 }
 
@@ -81,9 +93,9 @@ void pack_standardized_rows(const StandardizedPackArgs& a, int64_t begin, int64_
     const float mean = static_cast<float>(total / static_cast<double>(a.cols));
     const bool is_finite = std::isfinite(mean);
     for (int64_t w = 0; w < words; ++w) {
-      const int64_t column = w * kWordBits;
-      const int64_t count = a.cols - column < kWordBits ? a.cols - column : kWordBits;
-      out[w] = is_finite ? static_cast<int32_t>(word_above(x + column, count, low, mean)) : 0;
+      const int64_t count = features_in_word(a.cols, w);
+      out[w] =
+          is_finite ? static_cast<int32_t>(word_above(x + w * kWordBits, count, low, mean)) : 0;
     }
     if (a.scale == nullptr) continue;
     if (a.cols == 0) {

@@ -10,161 +10,243 @@ namespace bitgnn::cuda {
 
 constexpr int kStandardizedThreads = 256;
 
-// What a row's bits and scale follow from.
-struct RowMean {
-  double total;
-  float mean;
+// The arguments with what follows from the number of columns.
+struct StandardizedRows {
+  StandardizedPackArgs args;
+  double part;    // 1 / cols
+  double degree;  // 1 / (cols - 1), or 1 for a single column
+  float low;      // the least value, 0 behind a ReLU
 };
 
-__device__ __forceinline__ RowMean row_mean(double total, int64_t cols) {
-  return {total, __double2float_rn(total / static_cast<double>(cols))};
-}
-
-__device__ __forceinline__ float standardized_scale(const RowMean& row, double distance,
-                                                    double squares, int64_t cols) {
-  if (!isfinite(row.mean)) return nanf("");
-  const double size = static_cast<double>(cols);
-  const double rest = row.total - size * static_cast<double>(row.mean);  // of rounding the mean
-  const double variance = (squares - rest * rest / size) / (cols > 1 ? size - 1.0 : 1.0);
-  return __double2float_rn(distance / size /
-                           (sqrt(variance > 0.0 ? variance : 0.0) + kStandardizeEpsilon));
-}
-
 // At least `low`, but NaN stays NaN.
-template <class Value>
-__device__ __forceinline__ Value bounded(Value x, Value low) {
-  return x < low ? low : x;
+__device__ __forceinline__ float bounded(float x, float low) {
+  float value;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(x), "f"(low));
+  return value;
+}
+__device__ __forceinline__ double bounded(double x, float low) { return x < low ? low : x; }
+
+// The quotient of a finite sum by the number of columns, rounded twice: the product with the
+// reciprocal and what it leaves over give the exactly rounded float64.
+__device__ __forceinline__ float row_mean(const StandardizedRows& rows, double total) {
+  const double quotient = total * rows.part;
+  const double left = __fma_rn(-quotient, static_cast<double>(rows.args.cols), total);
+  return __double2float_rn(__fma_rn(left, rows.part, quotient));
 }
 
-// kRows rows of up to kWords words a warp.
-template <int kRows, int kWords, class T>
+// What rows compare with: NaN, which nothing reaches, where the mean is not finite.
+__device__ __forceinline__ float row_limit(const StandardizedRows& rows, double total) {
+  const float mean = row_mean(rows, total);
+  return isfinite(mean) ? mean : nanf("");
+}
+
+__device__ __forceinline__ float standardized_scale(const StandardizedRows& rows, double total,
+                                                    float mean, double distance, double squares) {
+  // What rounding the mean left over.
+  const double rest =
+      __fma_rn(-static_cast<double>(mean), static_cast<double>(rows.args.cols), total);
+  const double variance = (squares - rest * rest * rows.part) * rows.degree;
+  const float deviation = variance > 0.0 ? __fsqrt_rn(__double2float_rn(variance)) : 0.0f;
+  return __fdiv_rn(__double2float_rn(distance * rows.part),
+                   deviation + static_cast<float>(kStandardizeEpsilon));
+}
+
+// Where the words of a warp's rows end: word c of row r, of as many as have room, in lane
+// r * kSlots + c.
+template <int kRows, int kWords>
+struct StandardizedTile {
+  static constexpr int kSlots = kWords <= 2    ? 2
+                                : kWords <= 4  ? 4
+                                : kWords <= 8  ? 8
+                                : kWords <= 16 ? 16
+                                               : kWarp;
+  static constexpr int kChosenRows = kRows < kWarp / kSlots ? kRows : kWarp / kSlots;
+  static constexpr int kChunks = (kWords + kWarp - 1) / kWarp;
+};
+
+// Sum of the squares of float rows around their limits, for those that float32 cannot hold.
+template <int kRows, class Row>
+__device__ __noinline__ double wide_squares(Row row, int64_t stride, int existing, int cols,
+                                            float low, float own_limit, int lane) {
+  constexpr int kLanesPerRow = kWarp / kRows;
+  double own = 0.0;
+  for (int r = 0; r < kRows; ++r) {
+    const double limit = __shfl_sync(kFullWarp, own_limit, r * kLanesPerRow);
+    double sum[1] = {};
+    for (int k = 0; k + lane < cols; k += kWarp) {
+      const double centred = static_cast<double>(bounded(row.load(0, -k), low)) - limit;
+      sum[0] += centred * centred;
+    }
+    const double folded = fold_lanes(sum, lane);
+    if (lane / kLanesPerRow == r) own = folded;
+    if (r + 1 < existing) row.x += stride;
+  }
+  return own;
+}
+
+// kRows rows of kLeast to kWords words a warp. Float32 is exact enough for sums of few distances.
+template <int kRows, int kWords, int kLeast, bool kScale, class T>
 __global__ void __launch_bounds__(kStandardizedThreads)
-    pack_standardized_kernel(DenseRows<T> source, StandardizedPackArgs args, int64_t rows) {
+    pack_standardized_kernel(DenseRows<T> source, StandardizedRows all, int64_t rows) {
   using Value = typename DenseRows<T>::Value;
+  using Tile = StandardizedTile<kRows, kWords>;
   constexpr int kLanesPerRow = kWarp / kRows;  // that fold_lanes() leaves a row's sum in
+  const StandardizedPackArgs& args = all.args;
   const int lane = threadIdx.x % kWarp;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * (kStandardizedThreads / kWarp) +
                        static_cast<int>(threadIdx.x) / kWarp;
   const int64_t first_row = warp * kRows;
   if (first_row >= rows) return;
+  const int existing = static_cast<int>(min(rows - first_row, static_cast<int64_t>(kRows)));
   const int cols = static_cast<int>(args.cols);
   const int words = static_cast<int>(word_count(cols));
-  const Value low = args.relu ? Value(0) : -static_cast<Value>(HUGE_VALF);
+  const auto exists = [&](int c) { return c < kLeast - 1 || c * kWarp + lane < cols; };
 
   Value value[kRows][kWords];
+  auto row = source.row(first_row, lane);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const auto row = source.row(min(first_row + r, rows - 1), lane);
 #pragma unroll
-    for (int c = 0; c < kWords; ++c)
-      value[r][c] = c * kWarp + lane < cols ? row.load(c, 0) : Value(0);
+    for (int c = 0; c < kWords; ++c) value[r][c] = exists(c) ? row.load(c, 0) : Value(0);
+    if (r + 1 < existing) row = source.next(row);
   }
-  double total[kRows] = {};
+  double total[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
+    total[r] = 0.0;
 #pragma unroll
     for (int c = 0; c < kWords; ++c) {
-      value[r][c] = bounded(value[r][c], low);
-      if (c < words && c * kWarp + lane < cols) total[r] += static_cast<double>(value[r][c]);
+      value[r][c] = bounded(value[r][c], all.low);
+      if (exists(c)) total[r] += static_cast<double>(value[r][c]);
     }
   }
-  const RowMean own = row_mean(fold_lanes(total, lane), cols);
+  const double own_total = fold_lanes(total, lane);
+  const float own_limit = row_limit(all, own_total);
 
-  double distance[kRows] = {}, squares[kRows] = {};
-  const int64_t left = rows - first_row;
+  Value distance[kRows] = {}, squares[kRows] = {};
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float mean = __shfl_sync(kFullWarp, own.mean, r * kLanesPerRow);
-    // NaN lies below nothing and reaches nothing: no bit where the mean is not finite.
-    const Value limit = static_cast<Value>(isfinite(mean) ? mean : nanf(""));
-    uint32_t word = 0;
+  for (int first = 0; first < kRows; first += Tile::kChosenRows) {
+    uint32_t vote[Tile::kChunks][Tile::kChosenRows * Tile::kSlots] = {};
 #pragma unroll
-    for (int c = 0; c < kWords; ++c) {
-      if (c < words) {
-        const bool is_column = c * kWarp + lane < cols;
-        const uint32_t vote = __ballot_sync(kFullWarp, is_column && value[r][c] >= limit);
-        if (lane == c % kWarp) word = vote;
-        if (args.scale != nullptr && is_column) {
-          const double centred = static_cast<double>(value[r][c]) - static_cast<double>(mean);
+    for (int i = 0; i < Tile::kChosenRows; ++i) {
+      const int r = first + i;
+      const auto limit = static_cast<Value>(__shfl_sync(kFullWarp, own_limit, r * kLanesPerRow));
+#pragma unroll
+      for (int c = 0; c < kWords; ++c) {
+        vote[c / kWarp][i * Tile::kSlots + c % kWarp] =
+            __ballot_sync(kFullWarp, exists(c) && value[r][c] >= limit);
+        if constexpr (kScale) {
+          const Value centred = exists(c) ? value[r][c] - limit : Value(0);
           distance[r] += fabs(centred);
-          squares[r] += centred * centred;
+          if constexpr (std::is_same_v<Value, float>)
+            squares[r] = __fmaf_rn(centred, centred, squares[r]);
+          else
+            squares[r] += centred * centred;
         }
       }
-      // A warp stores 32 words of a row at once.
-      if (c % kWarp == kWarp - 1 || c == kWords - 1) {
-        const int column = c / kWarp * kWarp + lane;
-        if (r < left && column < words && lane <= c % kWarp)
-          args.words[(first_row + r) * words + column] = static_cast<int32_t>(word);
-      }
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+      const uint32_t word = choose_by_lane(vote[chunk], lane);
+      const int r = first + lane / Tile::kSlots % Tile::kChosenRows;
+      const int column = chunk * kWarp + lane % Tile::kSlots;
+      if (lane < Tile::kChosenRows * Tile::kSlots && r < existing && column < words)
+        args.words[(first_row + r) * words + column] = static_cast<int32_t>(word);
     }
   }
-  if (args.scale == nullptr) return;
-  const float scale =
-      standardized_scale(own, fold_lanes(distance, lane), fold_lanes(squares, lane), cols);
-  const int r = lane / kLanesPerRow;
-  if (lane % kLanesPerRow == 0 && r < left) args.scale[first_row + r] = scale;
+  if constexpr (kScale) {
+    const double own_distance = fold_lanes(distance, lane);
+    double own_squares = fold_lanes(squares, lane);
+    if constexpr (std::is_same_v<Value, float>) {
+      if (__any_sync(kFullWarp, isinf(own_squares)))
+        own_squares = wide_squares<kRows>(source.row(first_row, lane), source.stride, existing,
+                                          cols, all.low, own_limit, lane);
+    }
+    const float scale = standardized_scale(all, own_total, own_limit, own_distance, own_squares);
+    const int r = lane / kLanesPerRow;
+    if (lane % kLanesPerRow == 0 && r < existing) args.scale[first_row + r] = scale;
+  }
 }
 
-// Rows longer than registers hold: a block a row, which the caches keep for the second pass.
+// Rows longer than a warp's registers hold: a block a row. What its registers do not hold either,
+// the caches keep for the second pass.
 template <class T>
 __global__ void __launch_bounds__(kStandardizedThreads)
-    pack_standardized_long_kernel(DenseRows<T> source, StandardizedPackArgs args) {
+    pack_standardized_long_kernel(DenseRows<T> source, StandardizedRows all) {
   using Value = typename DenseRows<T>::Value;
   constexpr int kWarps = kStandardizedThreads / kWarp;
+  constexpr int kHeld = 16;  // words a warp
   __shared__ double part[3][kWarps];
+  const StandardizedPackArgs& args = all.args;
   const int lane = threadIdx.x % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t row = blockIdx.x;
   const int64_t words = word_count(args.cols);
-  const T* x = source.x + row * source.stride;
-  const Value low = args.relu ? Value(0) : -static_cast<Value>(HUGE_VALF);
-
-  double sum[1] = {};
-#pragma unroll 8
-  for (int64_t k = threadIdx.x; k < args.cols; k += kStandardizedThreads)
-    sum[0] += static_cast<double>(bounded(static_cast<Value>(to_value(__ldg(x + k))), low));
-  const double total = fold_lanes(sum, lane);
-  if (lane == 0) part[0][warp] = total;
-  __syncthreads();
-  const auto whole = [&](int kind) {
-    double all = 0.0;
-    for (int w = 0; w < kWarps; ++w) all += part[kind][w];
-    return all;
+  const T* x = source.x + row * source.stride + lane;
+  Value value[kHeld];
+  const auto load = [&](int64_t first) {
+#pragma unroll
+    for (int c = 0; c < kHeld; ++c) {
+      const int64_t k = (first + c * kWarps) * kWarp;
+      value[c] = k + lane < args.cols ? Value(to_value(__ldg(x + k))) : Value(0);
+    }
   };
-  const RowMean own = row_mean(whole(0), args.cols);
-  const Value limit = static_cast<Value>(isfinite(own.mean) ? own.mean : nanf(""));
+  const auto whole = [&](int kind, double sum) {
+    const double own[1] = {sum};
+    const double folded = fold_lanes(own, lane);
+    if (lane == 0) part[kind][warp] = folded;
+    __syncthreads();
+    double all_warps = 0.0;
+    for (int w = 0; w < kWarps; ++w) all_warps += part[kind][w];
+    return all_warps;
+  };
 
-  double distance[1] = {}, squares[1] = {};
-#pragma unroll 4
-  for (int64_t w = warp; w < words; w += kWarps) {
-    const int64_t k = w * kWarp + lane;
-    const bool is_column = k < args.cols;
-    const Value v = is_column ? bounded(static_cast<Value>(to_value(__ldg(x + k))), low) : Value(0);
-    const uint32_t vote = __ballot_sync(kFullWarp, is_column && v >= limit);
-    if (lane == 0) args.words[row * words + w] = static_cast<int32_t>(vote);
-    if (is_column) {
-      const double centred = static_cast<double>(v) - static_cast<double>(own.mean);
-      distance[0] += fabs(centred);
-      squares[0] += centred * centred;
+  double sum = 0.0;
+  for (int64_t first = warp; first < words; first += kHeld * kWarps) {
+    load(first);
+#pragma unroll
+    for (int c = 0; c < kHeld; ++c) {
+      if ((first + c * kWarps) * kWarp + lane < args.cols)
+        sum += static_cast<double>(bounded(value[c], all.low));
+    }
+  }
+  const double total = whole(0, sum);
+  const float limit = row_limit(all, total);
+  const bool is_held = words <= kHeld * kWarps;
+
+  double distance = 0.0, squares = 0.0;
+  for (int64_t first = warp; first < words; first += kHeld * kWarps) {
+    if (!is_held) load(first);
+#pragma unroll
+    for (int c = 0; c < kHeld; ++c) {
+      const int64_t w = first + c * kWarps;
+      if (w >= words) break;
+      const bool exists = w * kWarp + lane < args.cols;
+      const Value v = bounded(value[c], all.low);
+      const uint32_t vote = __ballot_sync(kFullWarp, exists && v >= static_cast<Value>(limit));
+      if (lane == 0) args.words[row * words + w] = static_cast<int32_t>(vote);
+      if (args.scale != nullptr && exists) {
+        const double centred = static_cast<double>(v) - static_cast<double>(limit);
+        distance += fabs(centred);
+        squares += centred * centred;
+      }
     }
   }
   if (args.scale == nullptr) return;
-  const double distances = fold_lanes(distance, lane), square_sum = fold_lanes(squares, lane);
-  if (lane == 0) {
-    part[1][warp] = distances;
-    part[2][warp] = square_sum;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) args.scale[row] = standardized_scale(own, whole(1), whole(2), args.cols);
+  const double all_distance = whole(1, distance), all_squares = whole(2, squares);
+  if (threadIdx.x == 0)
+    args.scale[row] = standardized_scale(all, total, limit, all_distance, all_squares);
 }
 
-template <int kRows, int kWords, class T>
-cudaError_t launch_standardized_tile(const DenseRows<T>& source, const StandardizedPackArgs& args,
+template <int kRows, int kWords, int kLeast, class T>
+cudaError_t launch_standardized_tile(const DenseRows<T>& source, const StandardizedRows& all,
                                      int64_t rows, const Context& context) {
   const int64_t blocks = ceil_div(ceil_div(rows, kRows), kStandardizedThreads / kWarp);
-  pack_standardized_kernel<kRows, kWords>
-      <<<static_cast<unsigned>(blocks), kStandardizedThreads, 0, context.stream>>>(source, args,
-                                                                                   rows);
+  const auto kernel = all.args.scale != nullptr
+                          ? pack_standardized_kernel<kRows, kWords, kLeast, true, T>
+                          : pack_standardized_kernel<kRows, kWords, kLeast, false, T>;
+  kernel<<<static_cast<unsigned>(blocks), kStandardizedThreads, 0, context.stream>>>(source, all,
+                                                                                     rows);
   return cudaGetLastError();
 }
 
@@ -179,16 +261,23 @@ cudaError_t launch_pack_standardized(const StandardizedPackArgs& args, int64_t r
                ? cudaMemsetAsync(args.scale, 0, static_cast<size_t>(rows) * sizeof(float),
                                  context.stream)
                : cudaSuccess;
-  if (words <= 2) return launch_standardized_tile<8, 2>(source, args, rows, context);
-  if (words <= 4) return launch_standardized_tile<4, 4>(source, args, rows, context);
-  if (words <= 8) return launch_standardized_tile<2, 8>(source, args, rows, context);
-  if (words <= 16) return launch_standardized_tile<1, 16>(source, args, rows, context);
-  if (words <= 24) return launch_standardized_tile<1, 24>(source, args, rows, context);
-  if constexpr (sizeof(T) <= sizeof(float)) {
-    if (words <= 48) return launch_standardized_tile<1, 48>(source, args, rows, context);
+  const auto size = static_cast<double>(args.cols);
+  const StandardizedRows all{args, 1.0 / size, args.cols > 1 ? 1.0 / (size - 1.0) : 1.0,
+                             args.relu ? 0.0f : -HUGE_VALF};
+  if constexpr (std::is_same_v<T, double>) {
+    if (words <= 4) return launch_standardized_tile<4, 4, 1>(source, all, rows, context);
+    if (words <= 16) return launch_standardized_tile<1, 16, 5>(source, all, rows, context);
+  } else {
+    if (words <= 2) return launch_standardized_tile<16, 2, 1>(source, all, rows, context);
+    if (words <= 4) return launch_standardized_tile<8, 4, 3>(source, all, rows, context);
+    if (words <= 8) return launch_standardized_tile<4, 8, 5>(source, all, rows, context);
+    if (words <= 16) return launch_standardized_tile<2, 16, 9>(source, all, rows, context);
+    if (words <= 20) return launch_standardized_tile<2, 20, 17>(source, all, rows, context);
+    if (words <= 32) return launch_standardized_tile<1, 32, 21>(source, all, rows, context);
+    if (words <= 48) return launch_standardized_tile<1, 48, 33>(source, all, rows, context);
   }
   pack_standardized_long_kernel<<<static_cast<unsigned>(rows), kStandardizedThreads, 0,
-                                  context.stream>>>(source, args);
+                                  context.stream>>>(source, all);
   return cudaGetLastError();
 }
 
