@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.inference.program import Runner, Step, StepKind
+from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
 from bitgnn.inference.steps.products import (
     PRODUCTS,
@@ -22,7 +23,7 @@ from bitgnn.inference.steps.products import (
 __all__ = ["Executable", "compile_steps"]
 
 MAX_GROUP = 3
-"""Steps that one operator does at most: packing, product and aggregation."""
+"""Steps that one call does at most: packing, product and aggregation, or the latter and a sum."""
 
 
 @dataclass(frozen=True)
@@ -176,11 +177,11 @@ def _binder(group: Sequence[Step], own: Own) -> Callable[[Sequence[Step], Own], 
     kinds = [step.kind for step in group]
     packs = kinds[0] in ("pack", "pack_scaled")
     if len(group) == MAX_GROUP:
-        candidate = _bind_packed_aggregated if packs else None
+        candidate = _bind_packed_aggregated if packs else _bind_joint
     elif packs:
         candidate = _bind_packed if kinds[1] in PRODUCTS else None
     else:
-        candidate = _bind_aggregated
+        candidate = _bind_aggregated if kinds[0] in PRODUCTS else _bind_joint
     return None if candidate is None or candidate(group, own) is None else candidate
 
 
@@ -194,6 +195,10 @@ def _bind_aggregated(group: Sequence[Step], own: Own) -> Any:
 
 def _bind_packed_aggregated(group: Sequence[Step], own: Own) -> Any:
     return bind_aggregated_product(group[1], group[2], own[1], own[2], group[0], own[0])
+
+
+def _bind_joint(group: Sequence[Step], own: Own) -> Any:
+    return bind_joint_product(group, own)
 
 
 def _bind_alone(kind: StepKind, group: Sequence[Step], own: Own) -> Runner:
@@ -220,7 +225,7 @@ def _unit(
         # The operators pack row by row; what products hand to aggregations they hold whole.
         frozenset(() if group[0].kind in ("pack", "pack_scaled") else inner)
         | frozenset(group[1].outputs if len(group) == MAX_GROUP else ()),
-        group[-1].graph,
+        next((step.graph for step in group if step.graph is not None), None),
         lambda slots: bind([_placed(step, slots) for step in group], own),
     )
 
