@@ -1,21 +1,17 @@
-// Aggregation on the CPU: rows split over the threads by their neighbours, not by their count.
+// Aggregation on the CPU.
 #include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "bitgnn/cpu/float_types.h"
 #include "cpu/backend.h"
+#include "cpu/balanced_rows.h"
 
 namespace bitgnn::cpu {
 namespace {
 
-// Neighbours a thread, some 50 us: below that, moving the operands between cores costs more than
-// a second core brings.
-constexpr int64_t kEdgeGrain = 1 << 15;
-constexpr int64_t kStreamBytes = int64_t{24} << 20;     // float results written past the caches
-constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables from here on are fetched ahead
-constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
-constexpr int64_t kConvertGrain = 1 << 17;              // elements a thread
+constexpr int64_t kStreamBytes = int64_t{24} << 20;  // float results written past the caches
+constexpr int64_t kConvertGrain = 1 << 17;           // elements a thread
 
 CsrArgs csr_args(const AggregateArgs& given) {
   CsrArgs a{};
@@ -50,34 +46,6 @@ CsrArgs csr_args(const AggregateArgs& given) {
   a.stream = a.out_float != nullptr && a.features % kWordBits == 0 &&
              given.rows * a.features * static_cast<int64_t>(sizeof(float)) >= kStreamBytes;
   return a;
-}
-
-// Splits [0, rows) so that each thread gets its share of neighbours: a graph's longest row can
-// hold hundreds of times the mean.
-template <class F>
-void for_balanced_rows(const CsrArgs& a, int64_t rows, const F& f) {
-  const int64_t total = a.row_begin(rows) + rows * kRowCost;
-  const int64_t parts = std::min<int64_t>(torch::stable::get_num_threads(), total / kEdgeGrain + 1);
-  if (rows == 0) return;
-  if (parts <= 1) return f(0, rows);
-  const auto boundary = [&](int64_t part) {
-    const int64_t target = total / parts * part;
-    int64_t low = 0, high = rows;
-    if (part == parts) return rows;
-    while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (a.row_begin(middle) + middle * kRowCost < target) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  };
-  torch::stable::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    const int64_t first = boundary(begin), last = boundary(end);
-    if (first < last) f(first, last);
-  });
 }
 
 template <class T>

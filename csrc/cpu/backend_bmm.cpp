@@ -37,6 +37,16 @@ Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_feature
   return result;
 }
 
+// Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero.
+std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t words) {
+  std::vector<uint64_t> panel(static_cast<size_t>((words + 1) / 2 * kFewOutputs));
+  for (int64_t o = 0; o < out_features; ++o)
+    for (int64_t k = 0; k < words; ++k)
+      panel[static_cast<size_t>(k / 2 * kFewOutputs + o)] |=
+          static_cast<uint64_t>(static_cast<uint32_t>(w[o * words + k])) << (k % 2 * kWordBits);
+  return panel;
+}
+
 std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
   std::vector<int32_t> words(static_cast<size_t>(words_for(count)));
   for (int64_t o = 0; o < count; ++o) {
@@ -87,7 +97,15 @@ void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const flo
   });
 }
 
-void Backend::multiply(const bitgnn::BmmArgs& given) const {
+void Backend::multiply(const bitgnn::BmmArgs& a) const { multiply(a, nullptr, nullptr); }
+
+void Backend::multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out,
+                              const float* factor) const {
+  multiply(a, &out, factor);
+}
+
+void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narrow,
+                       const float* narrow_factor) const {
   bitgnn::BmmArgs a = given;
   ops::Bits bits;
   // Packed block by block inside the product, unless there are too few rows to keep every thread
@@ -101,13 +119,24 @@ void Backend::multiply(const bitgnn::BmmArgs& given) const {
   }
   const int64_t words = words_for(a.size);
   const bool parities = words >= kernels().parity_words;
-  const Tensor panels = pack_panels(*this, a.w, a.out_features, words, parities);
+  const bool few = out_narrow != nullptr && a.out_features <= kFewOutputs;
+  std::vector<uint64_t> few_panel;
+  ops::OptionalTensor panels;
+  if (few) {
+    few_panel = pack_few(a.w, a.out_features, words);
+  } else {
+    panels = pack_panels(*this, a.w, a.out_features, words, parities);
+  }
   std::vector<int32_t> flip;
   if (a.flip != nullptr) flip = pack_flags(a.flip, a.out_features);
   BmmArgs args{};
   args.x = a.x;
   args.pack = a.pack;
-  args.panels = panels.const_data_ptr<int32_t>();
+  if (few) {
+    args.few_panel = few_panel.data();
+  } else {
+    args.panels = panels->const_data_ptr<int32_t>();
+  }
   args.parities = parities;
   args.size = a.size;
   args.out_features = a.out_features;
@@ -121,6 +150,8 @@ void Backend::multiply(const bitgnn::BmmArgs& given) const {
   args.out_float = a.out_float;
   args.out_int = a.out_int;
   args.out_bits = a.out_bits;
+  args.out_narrow = out_narrow;
+  args.narrow_factor = narrow_factor;
   run(args, a.rows);
 }
 

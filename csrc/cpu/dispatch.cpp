@@ -19,8 +19,8 @@ const Candidate* candidates(int* count) {
 #if defined(__x86_64__)
   static const Candidate all[] = {
       {&kPortableKernels, true},
-      {&kAvx2Kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
-                          __builtin_cpu_supports("bmi2")},
+      {&kAvx2Kernels, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                          __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi2")},
       {&kAvx512Kernels, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") &&
                             __builtin_cpu_supports("avx512vl") &&

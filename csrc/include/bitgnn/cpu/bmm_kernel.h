@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "bitgnn/cpu/kernel_table.h"
+#include "bitgnn/cpu/narrow_rows_kernel.h"
 #include "bitgnn/cpu/pack_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
@@ -53,6 +54,7 @@ struct Epilogue {
   }
 
   void operator()(int64_t row, const float* row_scale, const IntLanes& dot) const {
+    if (a.out_narrow != nullptr) return put_narrow(*a.out_narrow, row, first, dot, count);
     if (a.out_int != nullptr) {
       alignas(64) int32_t buffer[kWordBits];
       store_ints(buffer, dot);
@@ -126,6 +128,9 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
       x = block;
       row_scale = pack_block.scale;
     }
+    if (a.few_panel != nullptr) multiply_few(a, x, words, row, rows);
+    if (a.out_narrow != nullptr && panel_begin == 0) put_factors(a, row, rows, row_scale);
+    if (a.few_panel != nullptr) continue;
     if constexpr (kParities) {
       for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, block + r * words);
       x = block;

@@ -1,0 +1,81 @@
+// Primitives of aggregations over narrow rows in plain C++: 16 lanes that hold features of one row,
+// or of two or four rows side by side. The reference for narrow_avx2.h and narrow_avx512.h.
+#pragma once
+
+#include "bitgnn/cpu/simd_portable.h"
+
+namespace bitgnn::cpu::portable {
+
+constexpr int kHalfLanes = 16;
+constexpr int kNarrowVectors = 1;  // vectors of a row whose slots stay in registers together
+
+struct HalfIntLanes {
+  int32_t v[kHalfLanes];
+};
+
+inline HalfIntLanes half_ints(int32_t value) {
+  HalfIntLanes r;
+  for (int32_t& v : r.v) v = value;
+  return r;
+}
+
+// The next 16 / E integers of each of E rows.
+template <class T, int E>
+inline HalfIntLanes load_rows(const T* const (&rows)[E]) {
+  HalfIntLanes r;
+  for (int e = 0; e < E; ++e)
+    for (int l = 0; l < kHalfLanes / E; ++l) r.v[e * (kHalfLanes / E) + l] = rows[e][l];
+  return r;
+}
+// Each row's factor in the lanes of that row.
+template <int E>
+inline HalfLanes spread(const float (&factors)[E]) {
+  HalfLanes r;
+  for (int l = 0; l < kHalfLanes; ++l) r.v[l] = factors[l / (kHalfLanes / E)];
+  return r;
+}
+inline HalfLanes to_half_lanes(const HalfIntLanes& a) {
+  HalfLanes r;
+  for (int l = 0; l < kHalfLanes; ++l) r.v[l] = static_cast<float>(a.v[l]);
+  return r;
+}
+inline float plus(float a, float b) { return a + b; }
+inline int32_t plus(int32_t a, int32_t b) {  // wraps
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+inline HalfIntLanes add(HalfIntLanes a, const HalfIntLanes& b) {
+  for (int l = 0; l < kHalfLanes; ++l) a.v[l] = plus(a.v[l], b.v[l]);
+  return a;
+}
+// a * b + c, rounded once.
+inline HalfLanes multiply_add(const HalfLanes& a, const HalfLanes& b, HalfLanes c) {
+  for (int l = 0; l < kHalfLanes; ++l) c.v[l] = std::fma(a.v[l], b.v[l], c.v[l]);
+  return c;
+}
+// Adds lanes N .. 2 N - 1 to lanes 0 .. N - 1, which alone count from then on.
+template <int N, class V>
+inline V fold(V a) {
+  for (int l = 0; l < N; ++l) a.v[l] = plus(a.v[l], a.v[l + N]);
+  return a;
+}
+inline void store_half(float* p, const HalfLanes& a, int64_t count) {
+  std::memcpy(p, a.v, static_cast<size_t>(count) * sizeof(float));
+}
+
+// Set bits of eight outputs' differences from a row, counted one pair of words at a time.
+struct EightCounts {
+  uint64_t v[8];
+};
+
+inline EightCounts zero_counts() { return {}; }
+inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w) {
+  for (int l = 0; l < 8; ++l) counts.v[l] += static_cast<uint64_t>(__builtin_popcountll(x ^ w[l]));
+}
+// Halves of the first 4 or all 8 products (size - 2 count).
+template <int N, class T>
+inline void store_halves(T* p, const EightCounts& counts, int64_t size) {
+  for (int l = 0; l < N; ++l)
+    p[l] = static_cast<T>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
+}
+
+}  // namespace bitgnn::cpu::portable
