@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 SOURCE = Path("csrc") / "bench" / "ceilings.cu"
+DENSE_DEGREE = 100
+"""Edges a node beyond which gathers from shared memory are taken for possible."""
 
 
 class Ceilings:
@@ -56,6 +58,17 @@ class Ceilings:
         }
         nearest = min(tables, key=lambda size: abs(size - table_bytes))
         return tables[nearest] * width / max(width, row_bytes)
+
+    def gather_seconds(self, edges: int, nodes: int, row_bytes: float) -> float:
+        """Least seconds to gather a row of a table of ``nodes`` rows for each edge.
+
+        From shared memory in pieces of 16 bytes where a node has edges enough to pay for bringing
+        the table there, else from the second-level cache.
+        """
+        cached = edges / self.gather_rate(row_bytes, nodes * row_bytes)
+        if edges <= DENSE_DEGREE * nodes:
+            return cached
+        return min(edges * max(1.0, row_bytes / 16) / self.shared_gather_rate, cached)
 
 
 def measure_ceilings(program: Path | None = None) -> Ceilings:

@@ -151,16 +151,11 @@ def bit_ceiling(
 ) -> tuple[float, str]:
     """Least seconds of an aggregation of packed rows, and what binds it.
 
-    Indices of two bytes are read, results written, and a packed row gathered for each edge: from
-    shared memory in pieces of 16 bytes where a node has edges enough to pay for bringing the table
-    there, else from the second-level cache.
+    Indices of two bytes are read, results written, and a packed row gathered for each edge.
     """
     row_bytes = width / 8
     memory = ceilings.memory_seconds(2.0 * edges + nodes * 4.0, nodes * out_bytes)
-    pieces = max(1.0, row_bytes / 16)
-    shared = edges * pieces / ceilings.shared_gather_rate
-    cached = edges / ceilings.gather_rate(row_bytes, nodes * row_bytes)
-    gather = min(shared, cached) if edges > 100 * nodes else cached
+    gather = ceilings.gather_seconds(edges, nodes, row_bytes)
     binds = "memory" if memory > gather else "gathers"
     return max(memory, gather) + ceilings.launch_seconds, binds
 

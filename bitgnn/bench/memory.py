@@ -33,6 +33,20 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
     return peak
 
 
+def cuda_peak_allocation(fn: Callable[[], Any]) -> int:
+    """Largest number of bytes torch's CUDA allocator had handed out at once during ``fn()``.
+
+    Counted as :func:`peak_allocation` does, on the current device.
+    """
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    result = fn()
+    torch.cuda.synchronize()
+    del result
+    return torch.cuda.max_memory_allocated() - before
+
+
 def stored_bytes(*things: Any) -> int:
     """Bytes of all tensors kept by ``things``, each storage once.
 
