@@ -154,6 +154,35 @@ def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
     )
 
 
+def check_vector(
+    name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], like: Tensor, size: int | None
+) -> None:
+    """Require a vector of one of the dtypes, of a size where one is given, beside ``like``.
+
+    Raises:
+        TypeError: the dtype is wrong.
+        ValueError: shape or device do not fit.
+    """
+    check_type(
+        isinstance(tensor, Tensor) and tensor.dtype in dtypes,
+        lambda: (
+            f"BitAdjacency: {name} must be a tensor of {' or '.join(map(str, dtypes))}, "
+            f"got {name_type(tensor)}"
+        ),
+    )
+    check_value(
+        tensor.dim() == 1 and (size is None or len(tensor) == size),
+        lambda: (
+            f"BitAdjacency: {name} must have one dimension"
+            f"{'' if size is None else f' of {size}'}, got shape {list(tensor.shape)}"
+        ),
+    )
+    check_value(
+        tensor.device == like.device,
+        lambda: f"BitAdjacency: {name} must be on {like.device} like rowptr, got {tensor.device}",
+    )
+
+
 def _pair(num_nodes: int | tuple[int, int]) -> tuple[int, int]:
     """(destinations, sources)."""
     return num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)

@@ -4,12 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import _normalize
+from bitgnn._checks import check_value
+from bitgnn.bits import _normalize, _pytrees
 from bitgnn.bits._pattern import pattern_of
-from bitgnn.bits._sources import check_range, read_edges
+from bitgnn.bits._sources import check_range, check_vector, read_edges
 from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
 from bitgnn.bits.layouts import (
@@ -49,15 +48,15 @@ class BitAdjacency:
         row: Tensor | None = None,
         col: Tensor | None = None,
     ) -> None:
-        _check_tensor("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
-        _check_tensor("indices", indices, (torch.int32,), rowptr, None)
+        check_vector("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
+        check_vector("indices", indices, (torch.int32,), rowptr, None)
         check_value(
             rowptr.numel() > 0, lambda: "BitAdjacency: rowptr must have shape [M + 1], got [0]"
         )
         if row is not None:
-            _check_tensor("row", row, (torch.float32,), rowptr, len(rowptr) - 1)
+            check_vector("row", row, (torch.float32,), rowptr, len(rowptr) - 1)
         if col is not None:
-            _check_tensor("col", col, (torch.float32,), rowptr, num_cols)
+            check_vector("col", col, (torch.float32,), rowptr, num_cols)
         check_value(
             int(rowptr[0]) == 0, lambda: f"BitAdjacency: rowptr must start at 0, got {rowptr[0]}"
         )
@@ -310,50 +309,14 @@ class BitAdjacency:
         return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
 
 
-def _check_tensor(
-    name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], like: Tensor, size: int | None
-) -> None:
-    check_type(
-        isinstance(tensor, Tensor) and tensor.dtype in dtypes,
-        lambda: (
-            f"BitAdjacency: {name} must be a tensor of {' or '.join(map(str, dtypes))}, "
-            f"got {name_type(tensor)}"
-        ),
-    )
-    check_value(
-        tensor.dim() == 1 and (size is None or len(tensor) == size),
-        lambda: (
-            f"BitAdjacency: {name} must have one dimension"
-            f"{'' if size is None else f' of {size}'}, got shape {list(tensor.shape)}"
-        ),
-    )
-    check_value(
-        tensor.device == like.device,
-        lambda: f"BitAdjacency: {name} must be on {like.device} like rowptr, got {tensor.device}",
-    )
+def _split(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
+    return list(adjacency.tensors), (adjacency.num_cols, adjacency.factorization_error)
 
 
-def _flatten(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
-    leaves = [adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col]
-    return leaves, (adjacency.num_cols, adjacency.factorization_error)
-
-
-def _flatten_with_keys(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
-    leaves, context = _flatten(adjacency)
-    keys = ("rowptr", "indices", "row", "col")
-    return [(pytree.GetAttrKey(k), leaf) for k, leaf in zip(keys, leaves, strict=True)], context
-
-
-def _unflatten(leaves: Any, context: tuple[int, float]) -> BitAdjacency:
+def _join(leaves: Any, rest: tuple[int, float]) -> BitAdjacency:
     rowptr, indices, row, col = leaves
-    num_cols, error = context
+    num_cols, error = rest
     return BitAdjacency._trusted(rowptr, indices, num_cols, row, col, error)
 
 
-pytree.register_pytree_node(
-    BitAdjacency,
-    _flatten,
-    _unflatten,
-    serialized_type_name="bitgnn.BitAdjacency",
-    flatten_with_keys_fn=_flatten_with_keys,
-)
+_pytrees.register(BitAdjacency, ("rowptr", "indices", "row", "col"), _split, _join)

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from bitgnn.bits import _pytrees
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.layouts import MAX_BLOCK_SIZE, BlockedLayout
 
@@ -96,7 +96,7 @@ class BlockedAdjacency:
             None if tensor is None else tensor.to(device, non_blocking=non_blocking)
             for tensor in self.tensors
         ]
-        return _unflatten(tensors, _flatten(self)[1])
+        return _join(tensors, _split(self)[1])
 
     def __repr__(self) -> str:
         rows, columns = self.shape
@@ -109,26 +109,14 @@ _NO_CSR = (
 )
 
 
-def _flatten(adjacency: BlockedAdjacency) -> tuple[list[Any], tuple[int, int, int]]:
+def _split(adjacency: BlockedAdjacency) -> tuple[list[Any], tuple[int, int, int]]:
     blocks = adjacency.blocked()
     return list(adjacency.tensors), (blocks.block_size, blocks.num_rows, blocks.num_cols)
 
 
-def _flatten_with_keys(adjacency: BlockedAdjacency) -> tuple[list[Any], tuple[int, int, int]]:
-    leaves, context = _flatten(adjacency)
-    keys = ("block_rowptr", "local_indices", "row", "col")
-    return [(pytree.GetAttrKey(k), leaf) for k, leaf in zip(keys, leaves, strict=True)], context
-
-
-def _unflatten(leaves: Any, context: tuple[int, int, int]) -> BlockedAdjacency:
+def _join(leaves: Any, sizes: tuple[int, int, int]) -> BlockedAdjacency:
     block_rowptr, local_indices, row, col = leaves
-    return BlockedAdjacency(BlockedLayout(block_rowptr, local_indices, *context), row, col)
+    return BlockedAdjacency(BlockedLayout(block_rowptr, local_indices, *sizes), row, col)
 
 
-pytree.register_pytree_node(
-    BlockedAdjacency,
-    _flatten,
-    _unflatten,
-    serialized_type_name="bitgnn.BlockedAdjacency",
-    flatten_with_keys_fn=_flatten_with_keys,
-)
+_pytrees.register(BlockedAdjacency, ("block_rowptr", "local_indices", "row", "col"), _split, _join)

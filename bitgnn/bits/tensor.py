@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import _pytrees
 
 WORD_BITS = 32
 """Features in a word."""
@@ -219,26 +219,13 @@ def _check_threshold(threshold: Tensor, x: Tensor) -> None:
     )
 
 
-def _flatten(bits: BitTensor) -> tuple[list[Any], int]:
+def _split(bits: BitTensor) -> tuple[list[Any], int]:
     return [bits.words, bits.scale], bits.size
 
 
-def _flatten_with_keys(bits: BitTensor) -> tuple[list[Any], int]:
-    return [
-        (pytree.GetAttrKey("words"), bits.words),
-        (pytree.GetAttrKey("scale"), bits.scale),
-    ], bits.size
-
-
-def _unflatten(leaves: Any, size: int) -> BitTensor:
+def _join(leaves: Any, size: int) -> BitTensor:
     words, scale = leaves
     return BitTensor._trusted(words, size, scale)
 
 
-pytree.register_pytree_node(
-    BitTensor,
-    _flatten,
-    _unflatten,
-    serialized_type_name="bitgnn.BitTensor",
-    flatten_with_keys_fn=_flatten_with_keys,
-)
+_pytrees.register(BitTensor, ("words", "scale"), _split, _join)

@@ -1,0 +1,39 @@
+"""Registers the classes of this package as pytrees, so that programs take them as inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from torch.utils import _pytree as pytree
+
+Held = TypeVar("Held")
+
+
+def register(
+    kind: type[Held],
+    keys: Sequence[str],
+    split: Callable[[Held], tuple[list[Any], Any]],
+    join: Callable[[Any, Any], Held],
+) -> None:
+    """Make a class a pytree.
+
+    Args:
+        kind: the class.
+        keys: names of its tensors, in the order of ``split``.
+        split: its tensors, and plain values for the rest.
+        join: the inverse of ``split``.
+    """
+
+    def split_with_keys(held: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        leaves, rest = split(held)
+        named = zip(keys, leaves, strict=True)
+        return [(pytree.GetAttrKey(key), leaf) for key, leaf in named], rest
+
+    pytree.register_pytree_node(
+        kind,
+        split,
+        join,
+        serialized_type_name=f"bitgnn.{kind.__name__}",
+        flatten_with_keys_fn=split_with_keys,
+    )
