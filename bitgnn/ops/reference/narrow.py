@@ -21,7 +21,7 @@ MAX_NARROW_SIZE = 65535
 SUM_SLOTS = 8
 """Partial sums of a piece: slot ``s`` takes edges ``s, s + 8, s + 16, ...`` in that order."""
 
-SUM_PIECE = 512
+SUM_PIECE = 128
 """Edges of a piece; the pieces of a row are added up from the first to the last."""
 
 

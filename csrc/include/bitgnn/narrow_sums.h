@@ -10,7 +10,7 @@
 namespace bitgnn {
 
 constexpr int kSumSlots = 8;
-constexpr int64_t kSumPiece = 512;
+constexpr int64_t kSumPiece = 128;
 
 // dot = 2 * half + (K & 1) for a product of K signs: the half has one bit less. Bytes hold it up to
 // K = 255, 16 bits up to K = 65535.
