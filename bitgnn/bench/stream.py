@@ -32,7 +32,7 @@ KINDS = {"GCN": torch_geometric.nn.GCN, "GraphSAGE": torch_geometric.nn.GraphSAG
 """PyG's models of two layers; the frozen ones have the same names and widths."""
 FANOUTS = (25, 10)
 BATCH_SIZE = 1024
-NUM_BATCHES = {"cpu": 6, "cuda": 12}
+NUM_BATCHES = 4
 DEFAULT_GRAPHS = {"cpu": "flickr", "cuda": "reddit"}
 WARM_UPS = 1
 PARTS = ("conversion", "forward")
@@ -53,7 +53,7 @@ def stream_main(argv: Sequence[str] | None = None) -> int:
     sampled = neighbour_batches(
         task.edge_index, task.num_nodes, fanouts=FANOUTS, batch_size=BATCH_SIZE, random_seed=SEED
     )
-    batches = list(islice(sampled, NUM_BATCHES[arguments.device]))
+    batches = list(islice(sampled, arguments.batches))
     results = []
     for kind in arguments.models:
         results.append(run_case(kind, task, batches, arguments.device, arguments.repeats))
@@ -74,6 +74,7 @@ def stream_main(argv: Sequence[str] | None = None) -> int:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", choices=list(GRAPHS), help="default: one meant for the device")
     parser.add_argument("--models", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--batches", type=int, default=NUM_BATCHES, help="mini-batches in a pass")
 
 
 def _on_cpu(task: NodeTask) -> NodeTask:

@@ -52,9 +52,10 @@ def symmetric_factor(degree: Tensor) -> Tensor:
     """Float32 ``[N]``: ``degree ** -1/2``, 0 where infinite.
 
     As ``torch_geometric.nn.conv.gcn_conv.gcn_norm``; ``degree`` is the number of edges into a
-    node, or the sum of their weights.
+    node, or the sum of their weights. Root and reciprocal are rounded the same way everywhere,
+    unlike the power: graphs converted on the CPU and on a GPU have equal factors.
     """
-    factor = degree.float().pow(-0.5)
+    factor = degree.float().sqrt().reciprocal()
     return factor.masked_fill(factor == float("inf"), 0.0)
 
 

@@ -8,8 +8,8 @@ from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
+from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
-from bitgnn.inference.memory_report import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.stream import Prediction, predict, stream
 

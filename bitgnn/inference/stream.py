@@ -237,7 +237,7 @@ def _mapped(held: Any, move: Callable[[Tensor], Any]) -> Any:
 
 
 def _shown(batches: Iterable[Any]) -> Iterable[Any]:
-    from tqdm import tqdm  # type: ignore[import-untyped]  # PyG depends on it
+    from tqdm import tqdm  # PyG depends on it
 
     shown: Iterable[Any] = tqdm(batches)
     return shown

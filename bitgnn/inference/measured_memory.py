@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bitgnn.bench.memory import cuda_peak_allocation, peak_allocation, stored_bytes
+from bitgnn.bench.memory import peak_allocation, stored_bytes
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.layout import GraphLayout
@@ -29,19 +29,21 @@ class MeasuredMemory:
         weights: storages of parameters and buffers.
         features: storages of the features.
         adjacency: storages of the graph, and what the model has cached of it.
-        forward: what the allocator had handed out at once during a warm forward, at most, beyond
+        forward: what the allocator was asked for at once during a warm forward, at most, beyond
             what existed before: activations and workspace together.
+        rounding: what its blocks took more than that, which depends on what was free before.
     """
 
     weights: int
     features: int
     adjacency: int
     forward: int
+    rounding: int = 0
 
     @property
     def peak(self) -> int:
-        """All four together."""
-        return sum(asdict(self).values())
+        """All together, but for the rounding."""
+        return self.weights + self.features + self.adjacency + self.forward
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class MemoryReport:
             rows += [("activations", use.activations, None), ("workspace", use.workspace, None)]
             forward = use.activations + use.workspace
         rows.append(("forward, both of them", forward, found.forward))
+        if found.rounding:
+            rows.append(("allocator's rounding", None, found.rounding))
         return [*rows, ("peak", None if use is None else use.peak, found.peak)]
 
 
@@ -208,9 +212,9 @@ def _measured(
 ) -> MeasuredMemory:
     """Storages of what is kept, and the allocator's peak on top."""
     forward()
+    rounding = 0
     if device.type == "cuda":
-        with torch.cuda.device(device):
-            peak = cuda_peak_allocation(forward)
+        peak, rounding = _cuda_peak(forward, device)
     else:
         # Results that the library keeps for reuse would not be seen.
         with no_buffer_cache():
@@ -218,7 +222,23 @@ def _measured(
     weights = stored_bytes(list(model.parameters()), list(model.buffers()))
     everything = stored_bytes(model, x, graph)
     stored = stored_bytes(x)
-    return MeasuredMemory(weights, stored, everything - weights - stored, peak)
+    return MeasuredMemory(weights, stored, everything - weights - stored, peak, rounding)
+
+
+def _cuda_peak(forward: Callable[[], Any], device: torch.device) -> tuple[int, int]:
+    """Most bytes asked for at once, and what the blocks handed out for them had more."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_stats(device)
+    result = forward()
+    torch.cuda.synchronize(device)
+    after = torch.cuda.memory_stats(device)
+    del result
+    asked, handed_out = (
+        after[f"{name}.all.peak"] - before[f"{name}.all.current"]
+        for name in ("requested_bytes", "allocated_bytes")
+    )
+    return asked, handed_out - asked
 
 
 def _line(name: str, predicted: int | None, measured: int | None) -> str:
