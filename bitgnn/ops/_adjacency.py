@@ -73,7 +73,7 @@ def default_layout(words: int, adjacency: BitAdjacency) -> str:
     rows, columns = adjacency.shape
     slices = max(1, -(-columns // default_slice_size(adjacency.device)))
     csr, sliced = expected_microseconds(rows, slices, adjacency.nnz, words)
-    if words <= NARROW_WORDS or csr <= sliced:
+    if csr <= sliced:
         return "csr"
     if expected_items(rows, slices, adjacency.nnz) > MAX_ITEMS:
         return "csr"
@@ -83,9 +83,6 @@ def default_layout(words: int, adjacency: BitAdjacency) -> str:
 
 MAX_ITEMS = 2**31 // 8
 """Items whose places 32-bit numbers tell apart, with room for the error of the estimate."""
-
-NARROW_WORDS = 2
-"""Rows of at most so many words take half of what a slice reads at a time: CSR is faster."""
 
 
 def expected_items(rows: int, slices: int, edges: int) -> float:

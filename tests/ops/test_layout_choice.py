@@ -14,6 +14,8 @@ from bitgnn.ops._adjacency import expected_microseconds
         (232_965, 17, 114_500_000, 8, True),
         (232_965, 17, 13_300_000, 4, False),  # few neighbours in a slice
         (60_000, 5, 8_500_000, 4, True),
+        (60_000, 5, 8_500_000, 2, True),
+        (100_000, 8, 40_000_000, 1, True),
         (0, 1, 0, 4, False),
     ],
 )
