@@ -84,13 +84,17 @@ class SlicedLayout:
         )  # fmt: skip
 
 
+def shared_bytes(device: torch.device) -> int:
+    """Shared memory of a block on a device; Hopper's on the CPU."""
+    if device.type != "cuda":
+        return DEFAULT_SHARED_BYTES
+    properties = torch.cuda.get_device_properties(device)
+    return getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
+
+
 def default_slice_size(device: torch.device) -> int:
     """Columns whose pieces of ``SLICE_ROW_BYTES`` fit the shared memory of a block."""
-    available = DEFAULT_SHARED_BYTES
-    if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        available = getattr(properties, "shared_memory_per_block_optin", available)
-    return min(65535, (available - RESERVED_SHARED_BYTES) // SLICE_ROW_BYTES)
+    return min(65535, (shared_bytes(device) - RESERVED_SHARED_BYTES) // SLICE_ROW_BYTES)
 
 
 def _offsets(counts: Tensor) -> Tensor:

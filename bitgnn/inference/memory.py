@@ -10,7 +10,7 @@ from torch_geometric.nn import GCNConv
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.workspace import workspace_bytes
+from bitgnn.inference.workspace import unheld_registers, workspace_bytes
 
 __all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
 
@@ -67,7 +67,8 @@ def frozen_memory(
     graphs = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
     activations = workspace = 0
     for group, alive in model.groups(x):
-        held = num_nodes * sum(_row_bytes(*model.registers[register]) for register in alive)
+        registers = alive - unheld_registers(group, graphs, x.device)
+        held = num_nodes * sum(_row_bytes(*model.registers[r]) for r in registers)
         scratch = workspace_bytes(group, model.registers, graphs, num_nodes, x.device)
         if held + scratch > activations + workspace:
             activations, workspace = held, scratch

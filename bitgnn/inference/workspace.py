@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits.sliced import shared_bytes
 from bitgnn.inference.program import Register, Step
 
-__all__ = ["workspace_bytes"]
+__all__ = ["unheld_registers", "workspace_bytes"]
 
 WORD_BITS, WORD_BYTES = 32, 4
 FLOAT_BYTES = 4
@@ -42,6 +43,11 @@ WGMMA_CAPABILITY = (9, 0)
 WGMMA_FEATURES, WGMMA_OUTPUTS, WGMMA_TILES = 1024, 256, 64
 WGMMA_TILE_ROWS, WGMMA_TILE_COLUMNS = 128, 256
 
+# As in csrc/cuda/aggregate_product.cu: sums and products joined in one kernel on tensor cores.
+JOIN_CAPABILITIES = ((8, 0), (10, 0))
+JOIN_FEATURES, JOIN_ROWS, JOIN_COUNT_PITCH = 256, 64, 264
+JOIN_STATIC_BYTES, MMA_WORDS, PITCH_SPARE = 6 << 10, 8, 4
+
 
 def workspace_bytes(
     group: Sequence[Step],
@@ -70,6 +76,42 @@ def workspace_bytes(
             needed.append(_product(step, num_nodes, device))
     # One after the other: what the first took is back before the second one asks.
     return max(needed)
+
+
+def unheld_registers(
+    group: Sequence[Step], graphs: Sequence[Any], device: torch.device
+) -> frozenset[int]:
+    """Registers inside a call that its kernel never holds: sums that a product joins at once.
+
+    Args:
+        group: the steps that the call does.
+        graphs: adjacencies by number.
+        device: where it runs.
+    """
+    kinds = [step.kind for step in group]
+    if device.type != "cuda" or kinds[-2:] != ["bspmm_bbf", "bmm_add_bits"]:
+        return frozenset()
+    sums, root = group[-2:]
+    assert sums.graph is not None, "Program.check requires it"
+    words = -(-sums.attributes["size"] // WORD_BITS)
+    layout = graphs[sums.graph].planned_layout(words)
+    access = UNPADDED_WORDS if words <= UNPADDED_WORDS else ACCESS_WORDS
+    least, beyond = JOIN_CAPABILITIES
+    if (
+        not least <= torch.cuda.get_device_capability(device) < beyond
+        or layout == "blocked"
+        or (layout == "csr" and words % access != 0)
+        or _join_bytes(-(-root.attributes["size"] // WORD_BITS)) > shared_bytes(device)
+    ):
+        return frozenset()
+    return frozenset(sums.outputs)
+
+
+def _join_bytes(words: int) -> int:
+    """Shared memory of the kernel: weights, packed rows, counts, and what does not grow."""
+    pitch = -(-words // MMA_WORDS) * MMA_WORDS + PITCH_SPARE
+    weights, rows = JOIN_FEATURES * pitch * WORD_BYTES, JOIN_ROWS * words * WORD_BYTES
+    return weights + rows + JOIN_ROWS * JOIN_COUNT_PITCH * 2 + JOIN_STATIC_BYTES
 
 
 def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> int:
