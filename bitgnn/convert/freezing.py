@@ -13,6 +13,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
+from bitgnn.convert.fold_linear import fold_linear_maps
 from bitgnn.convert.heads import Output, set_output
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
@@ -37,6 +38,7 @@ def freeze(
     *,
     output: Output | None = None,
     features: FeatureForm = "floats",
+    fold: bool = True,
 ) -> FrozenModel:
     """Pack a trained binary model for inference.
 
@@ -58,6 +60,8 @@ def freeze(
             ``torch.argmax``), found without a softmax in front; None for what the forward returns.
         features: ``"packed"`` for a model that takes its features as deployment stores them,
             from :meth:`~bitgnn.inference.FrozenModel.pack_features`, and refuses floats.
+        fold: compose linear maps that follow each other in floats where that is less work; scores
+            then differ by the rounding of floats. ``frozen.report.folded`` names them.
 
     Returns:
         The inference module, on the model's device.
@@ -80,6 +84,8 @@ def freeze(
             f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
         )
     set_output(network, output)
+    if fold:
+        network.folded = fold_linear_maps(network)
     frozen = select_steps(network)
     frozen.set_features(features)
     _log.info("freeze:\n%s", frozen.report)

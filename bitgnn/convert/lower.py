@@ -42,6 +42,8 @@ class Network:
         scores: the result.
         outputs: what each layer hands on, by module name.
         letters: operator letters of each binary layer, by module name.
+        calls: why parts run as the user's own code, by name.
+        folded: layers whose linear maps were composed with others, and with which.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class Network:
         self.outputs: dict[str, Value] = {}
         self.letters: dict[str, str] = {}
         self.calls: dict[str, str] = {}
+        self.folded: dict[str, str] = {}
 
 
 def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:

@@ -15,10 +15,12 @@ from bitgnn.convert.demands import (
     is_standardized,
     standardized_source,
 )
+from bitgnn.convert.fold_linear import binarised
 from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value, canonical, collapse, is_unit
 from bitgnn.convert.writer import ProgramWriter
 from bitgnn.inference import FreezeReport, FrozenModel
+from bitgnn.ops.linear import MOST_FEATURES, weight_digits
 
 __all__ = ["ALSO_FLOATS", "BY_LETTERS", "select_steps"]
 
@@ -53,6 +55,7 @@ class _Selection:
         assert network.scores is not None
         self.network = network
         self.demands = Demands(network.scores)
+        self.binarised = binarised(network.scores)
         self.out = ProgramWriter()
         self.floats: dict[Value, int] = {}
         self.bits: dict[Value, _Bits] = {}
@@ -69,7 +72,9 @@ class _Selection:
             self._emit(value)
         if features.size is None:
             raise ValueError("freeze: no layer tells the number of features")
-        report = FreezeReport(self.network.letters, self._boundaries(), self.reasons)
+        report = FreezeReport(
+            self.network.letters, self._boundaries(), self.reasons, self.network.folded
+        )
         return self.out.finish(features.size, self.floats[scores], report)
 
     def _emit(self, value: Value) -> None:
@@ -187,9 +192,33 @@ class _Selection:
         return self.out.step(kind, value.layer, inputs, attributes, tensors)
 
     def _float_weight_product(self, value: Value) -> int:
-        """Signs times float weights: no operator on bits does it."""
+        """Signs times float weights."""
         source, *addend = value.inputs
-        self.reasons.setdefault(value.layer, f"{BY_LETTERS} float weights")
+        if value.layer in self.network.letters:
+            self.reasons.setdefault(value.layer, f"{BY_LETTERS} float weights")
+        scaled = source in self.scaled
+        bits = self.scaled[source][0] if scaled else self.bits[canonical(source)]
+        weight = value.tensors["float_weight"]
+        if (
+            value in self.binarised
+            or bits.size > MOST_FEATURES
+            or not bool(torch.isfinite(weight).all())
+        ):
+            return self._unpacked_product(value)
+        if bits.flipped is not None:
+            weight = torch.where(bits.flipped.to(weight.device), -weight, weight)
+        digits, step = weight_digits(weight)
+        scales = [self.scaled[source][1]] if scaled and value.scaled else []
+        attributes = {
+            "size": bits.size, "out": value.size, "scaled": bool(scales), "adds": bool(addend),
+        }  # fmt: skip
+        tensors = {"digits": digits, "step": step, "bias": value.tensors.get("bias")}
+        inputs = [bits.register, *scales, *(self.floats[part] for part in addend)]
+        return self.out.step("bits_linear", value.layer, inputs, attributes, tensors)
+
+    def _unpacked_product(self, value: Value) -> int:
+        """The same with PyTorch's arithmetic, to the last bit, for signs that are taken of it."""
+        source, *addend = value.inputs
         bits = self._plain_scaled(source) if source in self.scaled else None
         plain = self._plain(canonical(source)) if bits is None else bits
         unpacked = self.out.step("unpack", value.layer, [plain.register], {"size": plain.size})

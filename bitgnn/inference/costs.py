@@ -85,7 +85,7 @@ def step_cost(model: FrozenModel, step: Step, num_nodes: int, graphs: Sequence[A
     if step.kind.startswith("bmm_"):
         extra = num_nodes * size if step.kind.startswith("bmm_add") else 0
         return StepCost(2 * num_nodes * step.attributes["size"] * size, extra, touched)
-    if step.kind == "linear":
+    if step.kind in ("linear", "bits_linear"):
         return StepCost(0, 2 * num_nodes * step.attributes["size"] * size, touched)
     if step.kind in ("flip", "concat"):
         return StepCost(num_nodes * size, 0, touched)

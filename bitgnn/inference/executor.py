@@ -176,6 +176,7 @@ def _binder(group: Sequence[Step], own: Own) -> Callable[[Sequence[Step], Own], 
     """How to bind a group of steps as one call; None where no operator does it."""
     kinds = [step.kind for step in group]
     packs = kinds[0] in ("pack", "pack_scaled")
+    candidate: Callable[[Sequence[Step], Own], Any] | None
     if len(group) == MAX_GROUP:
         candidate = _bind_packed_aggregated if packs else _bind_joint
     elif packs:

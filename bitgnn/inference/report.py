@@ -18,11 +18,14 @@ class FreezeReport:
         boundaries: by module name, what the layer hands on.
         floats: by module or function, why a value in front of a sign, or a part of a binary
             layer, stayed in full precision.
+        folded: by module, with which other layers its float linear map was composed, or how it
+            changed places with an aggregation; those layers have no float results of their own.
     """
 
     letters: Mapping[str, str] = field(default_factory=dict)
     boundaries: Mapping[str, str] = field(default_factory=dict)
     floats: Mapping[str, str] = field(default_factory=dict)
+    folded: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -30,6 +33,7 @@ class FreezeReport:
             for name, letters in self.letters.items()
         ]
         lines += [f"{name}: full precision, {reason}" for name, reason in self.floats.items()]
+        lines += [f"{name}: {what}" for name, what in self.folded.items()]
         return "\n".join(lines)
 
     def description(self) -> dict[str, dict[str, str]]:
@@ -44,7 +48,8 @@ class FreezeReport:
             ValueError: an entry is missing or no mapping of strings.
         """
         names = {"letters", "boundaries", "floats"}
-        if not isinstance(description, dict) or description.keys() != names:
+        # Reports of earlier versions know of nothing folded.
+        if not isinstance(description, dict) or description.keys() - {"folded"} != names:
             raise ValueError(f"a report must have the entries {sorted(names)}")
         for part in description.values():
             if not isinstance(part, dict) or not all(

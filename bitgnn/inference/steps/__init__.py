@@ -1,9 +1,10 @@
 """The kinds of steps frozen programs are made of."""
 
 from bitgnn.inference.program import steps_of
-from bitgnn.inference.steps import aggregates, bits, floats, heads, products
+from bitgnn.inference.steps import aggregates, bits, floats, heads, linear, products
 
-__all__ = ["KINDS", "aggregates", "bits", "floats", "heads", "products"]
+__all__ = ["KINDS", "aggregates", "bits", "floats", "heads", "linear", "products"]
 
-KINDS = steps_of((*products.KINDS, *aggregates.KINDS, *bits.KINDS, *floats.KINDS, *heads.KINDS))
+_FILES = (products, aggregates, bits, floats, heads, linear)
+KINDS = steps_of(kind for file in _FILES for kind in file.KINDS)
 """Every kind by name; a checkpoint can name no other."""
