@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits import BitAdjacency, BlockedAdjacency, _pytrees
 from bitgnn.nn.adjacency import gcn_adjacency, neighbour_adjacency
 
 __all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
@@ -230,6 +230,20 @@ class PreparedGraph:
         weight = None if self.edge_weight is None else self.edge_weight.to(device)
         moved = tuple(adjacency.to(device) for adjacency in self.adjacencies)
         return PreparedGraph(moved, self.edge_index.to(device), weight, self.num_nodes)
+
+
+_pytrees.register(
+    FloatAdjacency,
+    ("rowptr", "indices", "values"),
+    lambda held: (list(held.tensors), held.num_cols),
+    lambda leaves, num_cols: FloatAdjacency(leaves[0], leaves[1], leaves[2], num_cols),
+)
+_pytrees.register(
+    PreparedGraph,
+    ("adjacencies", "edge_index", "edge_weight"),
+    lambda held: ([held.adjacencies, held.edge_index, held.edge_weight], held.num_nodes),
+    lambda leaves, num_nodes: PreparedGraph(tuple(leaves[0]), leaves[1], leaves[2], num_nodes),
+)
 
 
 def _device_of(edge_index: Any) -> torch.device:

@@ -90,6 +90,19 @@ def test_a_program_exported_for_one_layout_refuses_another(graph, features):
         program.module()(features, blocked)
 
 
+def test_a_model_that_needs_several_adjacencies(graph, features):
+    """A float matrix for one layer and a pattern for the other."""
+    torch.manual_seed(0)
+    frozen = freeze(GCN(features.size(1), 40, 5, precision="FBB+BFB, BBF+FBF").eval())
+    adjacency = frozen.prepare_graph(graph, len(features))
+    assert len(adjacency.adjacencies) == 2
+    program = torch.export.export(frozen, (features, adjacency))
+    other = frozen.prepare_graph(graph.flip(0), len(features))
+    for held in (adjacency, other):
+        assert program.module()(features, held).equal(frozen(features, held))
+    assert not frozen(features, other).equal(frozen(features, adjacency))
+
+
 @pytest.mark.parametrize("layout", ["sliced", "blocked"])
 def test_graphs_in_every_layout_are_compiled(layout, graph, features):
     frozen = frozen_on_bits(features)
