@@ -5,30 +5,45 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, gcn, operators, profile
-from bitgnn.bench.cases import Case, Skipped, run_cases
+from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, operators, profile
+from bitgnn.bench.cases import run_cases
 from bitgnn.bench.ceilings import Ceilings, CeilingsError
 from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.environment import environment
 from bitgnn.bench.graphs import Graph, load_flickr, power_law_graph
+from bitgnn.bench.models_tasks import NodeTask, planetoid_tasks, synthetic_task
 from bitgnn.bench.report import bar_chart, fraction_chart, write_json
-from bitgnn.bench.tables import cuda_operators_table, gcn_table, operators_table, profile_table
+from bitgnn.bench.tables import cuda_operators_table, operators_table, profile_table
 from bitgnn.bench.timing import MIN_REPEATS
 
 RESULTS = Path("scripts") / "results"
 
 
 def parse(
-    description: str, name: str, argv: Sequence[str] | None, *, devices: bool = False
+    description: str,
+    name: str,
+    argv: Sequence[str] | None,
+    *,
+    devices: bool = False,
+    cpu_suffix: str = "",
+    extend: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> argparse.Namespace:
-    """The arguments that all benchmarks share, and those of ones that also run on CUDA."""
+    """The arguments that all benchmarks share, and those of ones that also run on CUDA.
+
+    Args:
+        description: of the command.
+        name: of the output file.
+        argv: arguments; None for those of the process.
+        devices: the benchmark also runs on CUDA.
+        cpu_suffix: ends the name of the output file on the CPU, as ``_cuda`` does on CUDA.
+        extend: adds the benchmark's own arguments.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
@@ -41,7 +56,8 @@ def parse(
     parser.add_argument(
         "--output",
         type=Path,
-        help=f"JSON file (default {RESULTS / name}.json, on CUDA {RESULTS / name}_cuda.json)",
+        help=f"JSON file (default {RESULTS / name}{cpu_suffix}.json, on CUDA "
+        f"{RESULTS / name}_cuda.json)",
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     if devices:
@@ -49,12 +65,14 @@ def parse(
         parser.add_argument(
             "--ceilings", type=Path, help="csrc/bench/ceilings.cu compiled (default: nvcc does it)"
         )
+    if extend is not None:
+        extend(parser)
     arguments = parser.parse_args(argv)
     on_cuda = devices and arguments.device == "cuda"
     if on_cuda and not torch.cuda.is_available():
         parser.error("--device cuda: torch sees no CUDA device")
     if arguments.output is None:
-        arguments.output = RESULTS / f"{name}{'_cuda' if on_cuda else ''}.json"
+        arguments.output = RESULTS / f"{name}{'_cuda' if on_cuda else cpu_suffix}.json"
     if arguments.repeats < MIN_REPEATS:
         parser.error(f"--repeats must be at least {MIN_REPEATS}, got {arguments.repeats}")
     if arguments.threads < 1:
@@ -147,25 +165,6 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def gcn_main(argv: Sequence[str] | None = None) -> int:
-    """Runs the GCN benchmark, warm and cold caches one after the other; the exit status."""
-    arguments = parse("Times frozen binary GCNs against PyG's GCN.", "gcn", argv)
-    tasks: list[gcn.NodeTask] = [gcn.synthetic_task()]
-    skipped: list[Skipped] = []
-    if not arguments.quick:
-        tasks, skipped = gcn.planetoid_tasks(arguments.data_root)
-    body: dict[str, list[Any]] = {"results": [], "skipped": []}
-    for cold in (False, True):
-        missing = [] if cold else skipped
-        todo = chain[Case | Skipped](missing, gcn.cases(tasks, cold))
-        for key, entries in run_cases(todo, repeats=arguments.repeats, cold=cold).items():
-            body[key] += entries
-    found = record("gcn", arguments, **body, memory=gcn.memory(tasks))
-    title = f"Two-layer GCN, whole forward, {arguments.threads} threads"
-    save(found, gcn_table(found), arguments.output, title)
-    return 0
-
-
 def profile_main(argv: Sequence[str] | None = None) -> int:
     """Sets three CPU figures against the machine's own rates; the exit status."""
     arguments = parse("Profiles the CPU operators against the machine.", "profile_cpu", argv)
@@ -195,10 +194,10 @@ def profile_main(argv: Sequence[str] | None = None) -> int:
 
 def _profile_data(
     quick: bool, data_root: Path | None
-) -> tuple[list[Graph], list[gcn.NodeTask], list[dict[str, str]]]:
+) -> tuple[list[Graph], list[NodeTask], list[dict[str, str]]]:
     """Flickr and Cora where they are, and the reasons for those that are not."""
     if quick:
-        return [power_law_graph(1000, 20_000, exponent=2.5, seed=0)], [gcn.synthetic_task()], []
+        return [power_law_graph(1000, 20_000, exponent=2.5, seed=0)], [synthetic_task()], []
     graphs, skipped = [], []
     try:
         if data_root is None:
@@ -206,6 +205,6 @@ def _profile_data(
         graphs.append(load_flickr(data_root))
     except FileNotFoundError as error:
         skipped.append({"name": "Flickr", "reason": str(error)})
-    tasks, missing = gcn.planetoid_tasks(data_root, (gcn.GOAL_GRAPH,))
+    tasks, missing = planetoid_tasks(data_root, (profile.GRAPH,))
     skipped += [{"name": entry.name, "reason": entry.reason} for entry in missing]
     return graphs, tasks, skipped

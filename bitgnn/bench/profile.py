@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench import gcn
 from bitgnn.bench.ceilings import OPERATIONS, Ceilings, Repeated
 from bitgnn.bench.graphs import Graph
+from bitgnn.bench.models_ours import freeze_network
+from bitgnn.bench.models_peers import fp32_forwards
+from bitgnn.bench.models_tasks import NodeTask
 from bitgnn.bench.operators import edge_values, signs, symmetric_adjacency, torch_csr
 from bitgnn.bench.timing import Timing, compare
 from bitgnn.bits import BitAdjacency
@@ -22,6 +24,7 @@ Functions = Mapping[str, Callable[[], Any]]
 Record = dict[str, Any]
 
 ROUNDS = 300_000
+GRAPH = "Cora"
 GRAPH_FEATURES = 128  # gathers of ceilings.cpp read four words
 
 
@@ -170,7 +173,7 @@ def bspmm_profile(ceilings: Ceilings, graph: Graph, threads: int, **options: Any
     }
 
 
-def gcn_profile(task: gcn.NodeTask, threads: int, **options: Any) -> Record:
+def gcn_profile(task: NodeTask, threads: int, **options: Any) -> Record:
     """The "bin" GCN on packed features: every operator alone, in sequence, and its mere calls.
 
     Returns:
@@ -178,9 +181,10 @@ def gcn_profile(task: gcn.NodeTask, threads: int, **options: Any) -> Record:
         the better number of threads, and what a forward over no nodes takes beyond its operators'
         calls. A forward that lost nothing between operators would take their sum.
     """
-    network = gcn.frozen(task, "bin")
-    model, graph, x = network.model, network.graph, network.inputs["packed"]
-    nothing = gcn.NodeTask("none", task.x[:0], task.edge_index[:, :0], task.num_classes)
+    network = freeze_network("GCN", "bin", task)
+    model = network.model
+    x, graph = network.inputs["packed"]
+    nothing = NodeTask("none", task.x[:0], task.edge_index[:, :0], task.num_classes)
     no_graph = model.prepare_graph(nothing.edge_index, 0)
     assert isinstance(no_graph, BitAdjacency)  # all layers of a GCN share it
     no_x = model.pack_features(nothing.x, layout="sparse")
@@ -211,7 +215,7 @@ def gcn_profile(task: gcn.NodeTask, threads: int, **options: Any) -> Record:
             torch.set_num_threads(count)
             times[count] = compare(functions, **options)
         torch.set_num_threads(threads)
-        baseline = compare(gcn.baselines(task), **options)
+        baseline = compare(fp32_forwards("GCN", task), **options)
     best = min(timing.median for timing in baseline.values())
     fastest = {name: min(times[count][name].median for count in times) for name in functions}
     calls = len(operators) * fastest["empty operator"]

@@ -20,14 +20,16 @@ class PyGGCN(nn.Module):
     Args:
         sizes: widths, one more than layers.
         input_norm: standardise the features as ``bitgnn.models.GCN`` does.
+        relu: whether there are ReLUs; signs have no use for them.
     """
 
-    def __init__(self, sizes: Sequence[int], input_norm: bool = False) -> None:
+    def __init__(self, sizes: Sequence[int], input_norm: bool = False, relu: bool = True) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(sizes[0], affine=False) if input_norm else None
         self.convs = nn.ModuleList(
             GCNConv(sizes[i], sizes[i + 1], cached=True) for i in range(len(sizes) - 1)
         )
+        self.relu = relu
         self.eval()
 
     def forward(self, x: Tensor, graph: Any) -> Tensor:
@@ -35,7 +37,7 @@ class PyGGCN(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         for i, conv in enumerate(self.convs):
-            x = conv(x.relu() if i > 0 else x, graph)
+            x = conv(x.relu() if self.relu and i > 0 else x, graph)
         return x
 
 

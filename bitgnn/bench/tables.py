@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bitgnn.bench.accuracies import accuracies_table, training_cost_table
+from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.report import (
     environment_line,
-    format_bytes,
     format_ratio,
     format_seconds,
     markdown_table,
@@ -131,35 +131,6 @@ def _goal(result: Record) -> str:
     return f"{figure}: {result['reached']:.0%}"
 
 
-def gcn_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/bench_gcn.py``: latency and memory of whole forwards."""
-    rows = []
-    for result in record["results"]:
-        best = result["baselines"][result["best_baseline"]]
-        rows.append(
-            [
-                result["name"],
-                format_seconds(result["ours"]["median"]),
-                f"{format_seconds(best['median'])} ({result['best_baseline']})",
-                format_ratio(result["ratio"]),
-                "" if result["target"] is None else f"{result['target']:g}×",
-            ]
-        )
-    latency = markdown_table(["whole forward", "bitgnn", "PyG, best form", "ratio", "goal"], rows)
-    rows = [
-        [
-            entry["name"],
-            format_bytes(entry["ours"]),
-            format_bytes(entry["baseline"]),
-            format_ratio(entry["baseline"] / entry["ours"]),
-            "" if entry["target"] is None else f"{entry['target']:g}×",
-        ]
-        for entry in record["memory"]
-    ]
-    memory = markdown_table(["memory", "bitgnn", "PyG", "ratio", "goal"], rows)
-    return f"{environment_line(record)}\n\n{latency}\n{memory}{_skipped(record)}"
-
-
 def profile_table(record: Record) -> str:
     """Markdown of a record of ``scripts/profile_cpu.py``: figures, their ceilings, their parts."""
     rows, parts = [], []
@@ -222,7 +193,9 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "ops": ("ops.json", lambda records: operators_table(records[0])),
     "ops_cuda": ("ops_cuda.json", lambda records: cuda_operators_table(records[0])),
     "profile_cuda": ("profile_cuda.json", lambda records: cuda_profile_table(records[0])),
-    "gcn": ("gcn.json", lambda records: gcn_table(records[0])),
+    "models": ("models_cpu.json", lambda records: models_table(records[0])),
+    "models_cuda": ("models_cuda.json", lambda records: models_table(records[0])),
+    "models_memory": ("models_c*.json", memory_table),
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bitgnn.bench import layers
-from bitgnn.bench.gcn import synthetic_task
+from bitgnn.bench.models_tasks import synthetic_task
 
 
 def test_cases_cover_every_layer_and_are_right():

@@ -60,7 +60,7 @@ def test_fill_replaces_what_stands_between_the_markers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [("", "no marker"), (EMPTY + EMPTY, "must each stand once"),
-     (EMPTY.replace("<!-- /table:gcn -->", ""), "must each stand once"),
+     (EMPTY.replace("<!-- /table:models -->", ""), "must each stand once"),
      (EMPTY + "<!-- table:other -->", "unknown tables")],
 )  # fmt: skip
 def test_wrong_markers_are_refused(tmp_path, text, message):
@@ -125,7 +125,7 @@ def test_tables_without_markers_are_left_out(tmp_path):
     (tmp_path / "ops.json").write_text(json.dumps(operators_record()))
     text = fill("<!-- table:ops -->\n<!-- /table:ops -->\n", tmp_path)
     assert "| BMM: BBF |" in text
-    assert "table:gcn" not in text
+    assert "table:models" not in text
 
 
 def test_readme_shows_the_recorded_results():

@@ -1,0 +1,164 @@
+"""Times many forms of one forward in turns: called from Python, or replayed as CUDA graphs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from bitgnn.bench.timing import MIN_REPEAT_SECONDS as CPU_REPEAT_SECONDS
+from bitgnn.bench.timing import Timing, cache_evictor
+
+__all__ = ["Call", "CaptureError", "Clock", "Ready", "prepare", "rounds"]
+
+CUDA_REPEAT_SECONDS = 1e-3
+"""A repeat lasts at least this long, or launching it would be part of it."""
+MAX_CALLS = 200
+LONG_SECONDS = 20e-3
+"""Calls this long are neither warmed up nor settled more than once."""
+WARM_UPS = 3
+
+
+class CaptureError(RuntimeError):
+    """A call could not be captured in a CUDA graph; the message says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One way to run a forward.
+
+    Attributes:
+        fn: queues or does one forward.
+        captured: measured inside of a CUDA graph, without Python and launches; else called from
+            Python one after the other.
+    """
+
+    fn: Callable[[], Any]
+    captured: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A call made ready for timing.
+
+    Attributes:
+        run: does ``calls`` calls.
+        once: does a single one.
+        calls: how many are in a repeat.
+        seconds: of a call, as estimated while it was made ready.
+    """
+
+    run: Callable[[], Any]
+    once: Callable[[], Any]
+    calls: int
+    seconds: float
+
+
+class Clock:
+    """Time on one device: wall clock on the CPU, events on CUDA.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda"``.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    @property
+    def repeat_seconds(self) -> float:
+        """How long a repeat lasts at least."""
+        return CUDA_REPEAT_SECONDS if self.device == "cuda" else CPU_REPEAT_SECONDS
+
+    def elapsed(self, run: Callable[[], Any]) -> float:
+        """Seconds until everything that ``run`` began is done."""
+        if self.device == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            return float(begin.elapsed_time(end)) * 1e-3
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    def evictor(self) -> Callable[[], Any]:
+        """A function that pushes everything else out of the device's caches."""
+        if self.device == "cpu":
+            return cache_evictor()
+        size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        buffer = torch.zeros(4 * size, dtype=torch.uint8, device="cuda")
+        return buffer.zero_
+
+
+def prepare(call: Call, clock: Clock) -> Ready:
+    """Warms a call up, captures it where asked, and finds how many calls make a repeat.
+
+    Raises:
+        CaptureError: it cannot be captured.
+        Exception: whatever the call itself raises.
+    """
+    seconds = 0.0
+    for _ in range(WARM_UPS):
+        seconds = clock.elapsed(call.fn)
+        if seconds > LONG_SECONDS:
+            break
+    if seconds > LONG_SECONDS:  # the first call builds caches and is no estimate
+        seconds = clock.elapsed(call.fn)
+    once = call.fn
+    if call.captured:
+        once = _capture(call.fn, 1).replay
+        once()
+        seconds = clock.elapsed(once)
+    calls = max(1, min(MAX_CALLS, round(clock.repeat_seconds / max(seconds, 1e-7))))
+    if call.captured and calls > 1:
+        return Ready(_capture(call.fn, calls).replay, once, calls, seconds)
+
+    def run() -> None:
+        for _ in range(calls):
+            once()
+
+    return Ready(run, once, calls, seconds)
+
+
+def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                fn()
+    except RuntimeError as error:
+        torch.cuda.synchronize()
+        raise CaptureError(f"cannot be captured: {error}") from error
+    return graph
+
+
+def rounds(
+    ready: Mapping[str, Ready], clock: Clock, repeats: int, *, cold: bool = False
+) -> dict[str, Timing]:
+    """Times all calls round-robin, so that drift of the machine meets all of them alike.
+
+    Args:
+        ready: calls by name.
+        clock: of their device.
+        repeats: rounds.
+        cold: empty the caches in front of each repeat, which is then a single call; else another
+            repeat of the same call stands in front of it, unless calls are long.
+
+    Returns:
+        Name to timing.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in ready}
+    evict = clock.evictor() if cold else None
+    chosen = {n: replace(r, run=r.once, calls=1) if cold else r for n, r in ready.items()}
+    for _ in range(repeats):
+        for name, entry in chosen.items():
+            if evict is not None:
+                evict()
+            elif entry.seconds < LONG_SECONDS:
+                entry.run()
+            seconds[name].append(clock.elapsed(entry.run) / entry.calls)
+    return {name: Timing(tuple(seconds[name]), chosen[name].calls, cold) for name in ready}
