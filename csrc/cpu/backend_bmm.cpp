@@ -119,7 +119,7 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
   }
   const int64_t words = words_for(a.size);
   const bool parities = words >= kernels().parity_words;
-  const bool few = out_narrow != nullptr && a.out_features <= kFewOutputs;
+  const bool few = out_narrow != nullptr && out_narrow->half_bytes == 4;
   std::vector<uint64_t> few_panel;
   ops::OptionalTensor panels;
   if (few) {

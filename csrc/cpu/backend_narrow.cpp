@@ -9,19 +9,28 @@ namespace bitgnn::cpu {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kLaneFeatures = 16;  // features of a row that a vector of it alone holds
+constexpr int64_t kLaneIntegers = 16;
+constexpr int64_t kSmallRow = 4, kLargeRow = kFewOutputs;  // words of a row of few features
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Bytes of a row whose gathers read whole vectors; rows cross as few cache lines as they can.
-int64_t narrow_stride(int64_t halves, int64_t half_bytes, int64_t factor_bytes) {
-  int64_t padded = round_up(halves, kLaneFeatures);
-  if (halves <= 8) padded = halves <= 4 ? 4 : 8;
-  const int64_t bytes = factor_bytes + padded * half_bytes;
-  if (bytes > kLineBytes) return round_up(bytes, kLineBytes);
-  int64_t stride = 4;
-  while (stride < bytes) stride *= 2;
-  return stride;
+// Rows of `features` products of K = `size` signs; they cross as few cache lines as they can.
+NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors) {
+  NarrowRows rows{};
+  rows.has_factors = has_factors;
+  rows.odd = size % 2 != 0;
+  const int64_t words = features + (has_factors ? 1 : 0);
+  if (words <= kLargeRow) {
+    rows.half_bytes = sizeof(float);
+    rows.stride = (words <= kSmallRow ? kSmallRow : kLargeRow) * rows.half_bytes;
+    return rows;
+  }
+  rows.half_bytes = size > kMostByteFeatures ? 2 : 1;
+  const int64_t halves = features + (has_factors && rows.odd ? 1 : 0);
+  const int64_t bytes = rows.halves_at() + round_up(halves, kLaneIntegers) * rows.half_bytes;
+  rows.stride = kLaneIntegers;
+  while (rows.stride < bytes) rows.stride += std::min(rows.stride, kLineBytes);
+  return rows;
 }
 
 }  // namespace
@@ -31,12 +40,9 @@ void Backend::aggregate_narrow(const NarrowArgs& given) const {
   const AggregateArgs& sums = given.sums;
   NarrowCsrArgs a{};
   NarrowRows& rows = a.rows;
-  rows.shorts = product.size > kMostByteFeatures;
-  rows.has_factors =
-      product.row_scale != nullptr || product.packed_scale || sums.col_scale != nullptr;
-  rows.odd = product.size % 2 != 0;
-  rows.stride = narrow_stride(product.out_features + (rows.has_factors && rows.odd ? 1 : 0),
-                              rows.shorts ? 2 : 1, rows.halves_at());
+  rows = narrow_rows(
+      product.out_features, product.size,
+      product.row_scale != nullptr || product.packed_scale || sums.col_scale != nullptr);
   const Tensor table =
       empty({product.rows, rows.stride / static_cast<int64_t>(sizeof(int32_t))}, ScalarType::Int);
   rows.data = static_cast<char*>(table.data_ptr());

@@ -128,9 +128,11 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
       x = block;
       row_scale = pack_block.scale;
     }
-    if (a.few_panel != nullptr) multiply_few(a, x, words, row, rows);
+    if (a.few_panel != nullptr) {
+      multiply_few(a, x, words, row, rows, row_scale);
+      continue;
+    }
     if (a.out_narrow != nullptr && panel_begin == 0) put_factors(a, row, rows, row_scale);
-    if (a.few_panel != nullptr) continue;
     if constexpr (kParities) {
       for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, block + r * words);
       x = block;

@@ -9,16 +9,20 @@ namespace bitgnn::cpu {
 
 constexpr int64_t kFewOutputs = 8;  // outputs whose products fit the 64-bit lanes of a vector
 
-// Products of bits as narrow integers: halves dot >> 1 of one or two bytes each, behind the float
-// factor of their row where rows have one, so that a neighbour is gathered as a whole.
+// Products of bits as halves dot >> 1, so that a neighbour is gathered as a whole. Integers of one
+// or two bytes stand behind the float factor of their row, with room for whole vectors of 16. Where
+// they are few, a row is 4 or 8 words instead: the halves, floats where rows have factors, and the
+// factor in the last word.
 struct NarrowRows {
-  char* data;      // [rows, stride]
-  int64_t stride;  // bytes, with room for whole vectors of 4, 8 or multiples of 16 halves
-  bool shorts;
+  char* data;          // [rows, stride]
+  int64_t stride;      // bytes
+  int64_t half_bytes;  // 1, 2, or 4 for a row of words
   bool has_factors;
-  bool odd;  // dot = 2 half + 1; with factors a half of 1 follows, whose sum is the factors'
+  bool odd;  // dot = 2 half + 1; integers with factors are followed by a half of 1
 
-  int64_t halves_at() const { return has_factors ? static_cast<int64_t>(sizeof(float)) : 0; }
+  int64_t halves_at() const {
+    return has_factors && half_bytes < 4 ? static_cast<int64_t>(sizeof(float)) : 0;
+  }
 };
 
 // What follows an integer product: v = (row_scale * out_scale) * dot + bias + addend, then a value
@@ -100,7 +104,15 @@ struct NarrowCsrArgs {
   const float* out_scale;  // [features] or null
 };
 
-// Tables of bits_linear: of four features' 16 patterns, for groups of 16 outputs, two integers each.
+// Sums of narrow float rows in slots; see bitgnn::SlotSumsArgs.
+struct SlotCsrArgs {
+  CsrArgs csr;
+  const float* addend;  // [rows, features] or null
+  int64_t addend_stride;
+};
+
+// Tables of bits_linear: of four features' 16 patterns, for groups of 16 outputs, two integers
+// each.
 constexpr int64_t kLinearParts = kWordBits / 4;
 constexpr int64_t kLinearEntries = 16;
 constexpr int64_t kLinearOutputs = 16;
@@ -122,6 +134,7 @@ struct KernelTable {
   void (*pack_standardized)(const StandardizedPackArgs&, int64_t begin, int64_t end);
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
   void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
+  void (*aggregate_slots)(const SlotCsrArgs&, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

@@ -18,46 +18,42 @@ inline HalfIntLanes half_ints(int32_t value) {
   return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
 }
 
-inline __m256i widen_eight(__m128i bytes, const int8_t*) { return _mm256_cvtepi8_epi32(bytes); }
-inline __m256i widen_eight(__m128i shorts, const int16_t*) { return _mm256_cvtepi16_epi32(shorts); }
-// Eight integers of one row, or four of each of two.
-template <class T>
-inline __m256i load_eight_ints(const T* a) {
-  const __m128i raw = sizeof(T) == 1 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(a))
-                                     : _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
-  return widen_eight(raw, a);
+inline HalfIntLanes load_integers(const int8_t* row) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes))};
 }
-inline __m256i load_eight_ints(const int8_t* a, const int8_t* b) {
-  int32_t first, second;
-  std::memcpy(&first, a, sizeof(first));
-  std::memcpy(&second, b, sizeof(second));
-  return widen_eight(_mm_insert_epi32(_mm_cvtsi32_si128(first), second, 1), a);
+inline HalfIntLanes load_integers(const int16_t* row) {
+  const __m128i* shorts = reinterpret_cast<const __m128i*>(row);
+  return {_mm256_cvtepi16_epi32(_mm_loadu_si128(shorts)),
+          _mm256_cvtepi16_epi32(_mm_loadu_si128(shorts + 1))};
 }
-inline __m256i load_eight_ints(const int16_t* a, const int16_t* b) {
-  const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(a));
-  const __m128i second = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(b));
-  return widen_eight(_mm_unpacklo_epi64(first, second), a);
+inline HalfLanes load_words(const float* const (&rows)[2]) {
+  return {_mm256_loadu_ps(rows[0]), _mm256_loadu_ps(rows[1])};
 }
-
-template <class T>
-inline HalfIntLanes load_rows(const T* const (&rows)[1]) {
-  return {load_eight_ints(rows[0]), load_eight_ints(rows[0] + 8)};
+inline HalfLanes load_words(const float* const (&rows)[4]) {
+  return {_mm256_loadu2_m128(rows[1], rows[0]), _mm256_loadu2_m128(rows[3], rows[2])};
 }
-template <class T>
-inline HalfIntLanes load_rows(const T* const (&rows)[2]) {
-  return {load_eight_ints(rows[0]), load_eight_ints(rows[1])};
+template <int E>
+inline HalfIntLanes load_words(const int32_t* const (&rows)[E]) {
+  const float* words[E];
+  for (int e = 0; e < E; ++e) words[e] = reinterpret_cast<const float*>(rows[e]);
+  const HalfLanes loaded = load_words(words);
+  return {_mm256_castps_si256(loaded.lo), _mm256_castps_si256(loaded.hi)};
 }
-template <class T>
-inline HalfIntLanes load_rows(const T* const (&rows)[4]) {
-  return {load_eight_ints(rows[0], rows[1]), load_eight_ints(rows[2], rows[3])};
+template <int E>
+inline HalfLanes spread_last(const HalfLanes& a) {
+  if constexpr (E == 4) {
+    return {_mm256_permute_ps(a.lo, 0xFF), _mm256_permute_ps(a.hi, 0xFF)};
+  } else {
+    const __m256i last = _mm256_set1_epi32(7);
+    return {_mm256_permutevar8x32_ps(a.lo, last), _mm256_permutevar8x32_ps(a.hi, last)};
+  }
 }
-inline HalfLanes spread(const float (&f)[1]) { return half_lanes(f[0]); }
-inline HalfLanes spread(const float (&f)[2]) {
-  return {_mm256_set1_ps(f[0]), _mm256_set1_ps(f[1])};
-}
-inline HalfLanes spread(const float (&f)[4]) {
-  return {_mm256_setr_m128(_mm_set1_ps(f[0]), _mm_set1_ps(f[1])),
-          _mm256_setr_m128(_mm_set1_ps(f[2]), _mm_set1_ps(f[3]))};
+template <int E>
+inline HalfLanes with_last_one(const HalfLanes& a) {
+  constexpr int kLast = E == 4 ? 0x88 : 0x80;
+  const __m256 one = _mm256_set1_ps(1.0f);
+  return {_mm256_blend_ps(a.lo, one, kLast), _mm256_blend_ps(a.hi, one, kLast)};
 }
 inline HalfLanes to_half_lanes(const HalfIntLanes& a) {
   return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
@@ -99,10 +95,16 @@ inline EightCounts zero_counts() { return {}; }
 inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w) {
   for (int l = 0; l < 8; ++l) counts.v[l] += static_cast<uint64_t>(__builtin_popcountll(x ^ w[l]));
 }
-template <int N, class T>
-inline void store_halves(T* p, const EightCounts& counts, int64_t size) {
+template <int N>
+inline void store_halves(int32_t* p, const EightCounts& counts, int64_t size) {
   for (int l = 0; l < N; ++l)
-    p[l] = static_cast<T>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
+    p[l] = static_cast<int32_t>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
+}
+template <int N>
+inline void store_halves(float* p, const EightCounts& counts, int64_t size) {
+  int32_t halves[N];
+  store_halves<N>(halves, counts, size);
+  for (int l = 0; l < N; ++l) p[l] = static_cast<float>(halves[l]);
 }
 
 }  // namespace bitgnn::cpu::avx2

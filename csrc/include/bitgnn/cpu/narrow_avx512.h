@@ -16,39 +16,40 @@ struct HalfIntLanes {
 
 inline HalfIntLanes half_ints(int32_t value) { return {_mm512_set1_epi32(value)}; }
 
-inline HalfIntLanes load_rows(const int8_t* const (&rows)[1]) {
-  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0])))};
+inline HalfIntLanes load_integers(const int8_t* row) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row)))};
 }
-inline HalfIntLanes load_rows(const int8_t* const (&rows)[2]) {
-  const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(rows[0]));
-  const __m128i second = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(rows[1]));
-  return {_mm512_cvtepi8_epi32(_mm_unpacklo_epi64(first, second))};
+inline HalfIntLanes load_integers(const int16_t* row) {
+  return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)))};
 }
-inline HalfIntLanes load_rows(const int8_t* const (&rows)[4]) {
-  int32_t part[4];
-  for (int e = 0; e < 4; ++e) std::memcpy(part + e, rows[e], sizeof(part[e]));
-  return {_mm512_cvtepi8_epi32(_mm_setr_epi32(part[0], part[1], part[2], part[3]))};
+inline HalfLanes load_words(const float* const (&rows)[2]) {
+  return {_mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(rows[0])),
+                             _mm256_loadu_ps(rows[1]), 1)};
 }
-inline HalfIntLanes load_rows(const int16_t* const (&rows)[1]) {
-  return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[0])))};
+inline HalfLanes load_words(const float* const (&rows)[4]) {
+  __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(rows[0]));
+  v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[1]), 1);
+  v = _mm512_insertf32x4(v, _mm_loadu_ps(rows[2]), 2);
+  return {_mm512_insertf32x4(v, _mm_loadu_ps(rows[3]), 3)};
 }
-inline HalfIntLanes load_rows(const int16_t* const (&rows)[2]) {
-  return {_mm512_cvtepi16_epi32(_mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[1]),
-                                                    reinterpret_cast<const __m128i*>(rows[0])))};
+template <int E>
+inline HalfIntLanes load_words(const int32_t* const (&rows)[E]) {
+  const float* words[E];
+  for (int e = 0; e < E; ++e) words[e] = reinterpret_cast<const float*>(rows[e]);
+  return {_mm512_castps_si512(load_words(words).v)};
 }
-inline HalfIntLanes load_rows(const int16_t* const (&rows)[4]) {
-  int64_t part[4];
-  for (int e = 0; e < 4; ++e) std::memcpy(part + e, rows[e], sizeof(part[e]));
-  return {_mm512_cvtepi16_epi32(_mm256_setr_epi64x(part[0], part[1], part[2], part[3]))};
+template <int E>
+inline HalfLanes spread_last(HalfLanes a) {
+  if constexpr (E == 4) {
+    return {_mm512_permute_ps(a.v, 0xFF)};
+  } else {
+    const __m512i last = _mm512_setr_epi32(7, 7, 7, 7, 7, 7, 7, 7, 15, 15, 15, 15, 15, 15, 15, 15);
+    return {_mm512_permutexvar_ps(last, a.v)};
+  }
 }
-inline HalfLanes spread(const float (&f)[1]) { return half_lanes(f[0]); }
-inline HalfLanes spread(const float (&f)[2]) {
-  return {_mm512_mask_broadcastss_ps(_mm512_set1_ps(f[0]), 0xff00, _mm_load_ss(f + 1))};
-}
-inline HalfLanes spread(const float (&f)[4]) {
-  const __m512i row_of_lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-  return {_mm512_permutexvar_ps(row_of_lane,
-                                _mm512_castps128_ps512(_mm_setr_ps(f[0], f[1], f[2], f[3])))};
+template <int E>
+inline HalfLanes with_last_one(HalfLanes a) {
+  return {_mm512_mask_blend_ps(E == 4 ? 0x8888 : 0x8080, a.v, _mm512_set1_ps(1.0f))};
 }
 inline HalfLanes to_half_lanes(HalfIntLanes a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline HalfIntLanes add(HalfIntLanes a, HalfIntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
@@ -77,14 +78,27 @@ inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w
       _mm512_xor_si512(_mm512_set1_epi64(static_cast<int64_t>(x)), _mm512_loadu_si512(w));
   counts.v = _mm512_add_epi64(counts.v, _mm512_popcnt_epi64(differences));
 }
-template <int N, class T>
-inline void store_halves(T* p, const EightCounts& counts, int64_t size) {
-  const __m512i products =
-      _mm512_sub_epi64(_mm512_set1_epi64(size), _mm512_slli_epi64(counts.v, 1));
-  const __m512i halves = _mm512_srai_epi64(products, 1);
-  const __m128i narrow =
-      sizeof(T) == 1 ? _mm512_cvtepi64_epi8(halves) : _mm512_cvtepi64_epi16(halves);
-  std::memcpy(p, &narrow, N * sizeof(T));
+inline __m512i halves_of(const EightCounts& counts, int64_t size) {
+  const __m512i twice = _mm512_slli_epi64(counts.v, 1);
+  return _mm512_srai_epi64(_mm512_sub_epi64(_mm512_set1_epi64(size), twice), 1);
+}
+template <int N>
+inline void store_halves(int32_t* p, const EightCounts& counts, int64_t size) {
+  const __m256i halves = _mm512_cvtepi64_epi32(halves_of(counts, size));
+  if constexpr (N == 4) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(halves));
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+  }
+}
+template <int N>
+inline void store_halves(float* p, const EightCounts& counts, int64_t size) {
+  const __m256 halves = _mm512_cvtepi64_ps(halves_of(counts, size));
+  if constexpr (N == 4) {
+    _mm_storeu_ps(p, _mm256_castps256_ps128(halves));
+  } else {
+    _mm256_storeu_ps(p, halves);
+  }
 }
 
 }  // namespace bitgnn::cpu::avx512

@@ -19,20 +19,38 @@ inline HalfIntLanes half_ints(int32_t value) {
   return r;
 }
 
-// The next 16 / E integers of each of E rows.
-template <class T, int E>
-inline HalfIntLanes load_rows(const T* const (&rows)[E]) {
+// 16 integers of a row.
+template <class T>
+inline HalfIntLanes load_integers(const T* row) {
   HalfIntLanes r;
-  for (int e = 0; e < E; ++e)
-    for (int l = 0; l < kHalfLanes / E; ++l) r.v[e * (kHalfLanes / E) + l] = rows[e][l];
+  for (int l = 0; l < kHalfLanes; ++l) r.v[l] = row[l];
   return r;
 }
-// Each row's factor in the lanes of that row.
+// 16 / E words of each of E rows.
 template <int E>
-inline HalfLanes spread(const float (&factors)[E]) {
+inline HalfLanes load_words(const float* const (&rows)[E]) {
   HalfLanes r;
-  for (int l = 0; l < kHalfLanes; ++l) r.v[l] = factors[l / (kHalfLanes / E)];
+  for (int l = 0; l < kHalfLanes; ++l) r.v[l] = rows[l * E / kHalfLanes][l % (kHalfLanes / E)];
   return r;
+}
+template <int E>
+inline HalfIntLanes load_words(const int32_t* const (&rows)[E]) {
+  HalfIntLanes r;
+  for (int l = 0; l < kHalfLanes; ++l) r.v[l] = rows[l * E / kHalfLanes][l % (kHalfLanes / E)];
+  return r;
+}
+// The last word of each of E rows in all lanes of that row.
+template <int E>
+inline HalfLanes spread_last(HalfLanes a) {
+  constexpr int kEach = kHalfLanes / E;
+  for (int l = 0; l < kHalfLanes; ++l) a.v[l] = a.v[l / kEach * kEach + kEach - 1];
+  return a;
+}
+// The same rows with a last word of 1.
+template <int E>
+inline HalfLanes with_last_one(HalfLanes a) {
+  for (int l = kHalfLanes / E - 1; l < kHalfLanes; l += kHalfLanes / E) a.v[l] = 1.0f;
+  return a;
 }
 inline HalfLanes to_half_lanes(const HalfIntLanes& a) {
   HalfLanes r;
@@ -71,11 +89,17 @@ inline EightCounts zero_counts() { return {}; }
 inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w) {
   for (int l = 0; l < 8; ++l) counts.v[l] += static_cast<uint64_t>(__builtin_popcountll(x ^ w[l]));
 }
-// Halves of the first 4 or all 8 products (size - 2 count).
-template <int N, class T>
-inline void store_halves(T* p, const EightCounts& counts, int64_t size) {
+// Halves of the first 4 or all 8 products, which are size - 2 count.
+template <int N>
+inline void store_halves(int32_t* p, const EightCounts& counts, int64_t size) {
   for (int l = 0; l < N; ++l)
-    p[l] = static_cast<T>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
+    p[l] = static_cast<int32_t>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
+}
+template <int N>
+inline void store_halves(float* p, const EightCounts& counts, int64_t size) {
+  int32_t halves[N];
+  store_halves<N>(halves, counts, size);
+  for (int l = 0; l < N; ++l) p[l] = static_cast<float>(halves[l]);
 }
 
 }  // namespace bitgnn::cpu::portable
