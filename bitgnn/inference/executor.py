@@ -14,6 +14,8 @@ from torch import Tensor
 from bitgnn.inference.program import Runner, Step, StepKind
 from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
+from bitgnn.inference.steps.linear_pair import bind_linear_pair
+from bitgnn.inference.steps.narrow import bind_narrow_product
 from bitgnn.inference.steps.products import (
     PRODUCTS,
     bind_aggregated_product,
@@ -191,15 +193,17 @@ def _bind_packed(group: Sequence[Step], own: Own) -> Any:
 
 
 def _bind_aggregated(group: Sequence[Step], own: Own) -> Any:
-    return bind_aggregated_product(group[0], group[1], own[0], own[1])
+    parts = (group[0], group[1], own[0], own[1])
+    return bind_narrow_product(*parts) or bind_aggregated_product(*parts)
 
 
 def _bind_packed_aggregated(group: Sequence[Step], own: Own) -> Any:
-    return bind_aggregated_product(group[1], group[2], own[1], own[2], group[0], own[0])
+    parts = (group[1], group[2], own[1], own[2], group[0], own[0])
+    return bind_narrow_product(*parts) or bind_aggregated_product(*parts)
 
 
 def _bind_joint(group: Sequence[Step], own: Own) -> Any:
-    return bind_joint_product(group, own)
+    return bind_joint_product(group, own) or bind_linear_pair(group, own)
 
 
 def _bind_alone(kind: StepKind, group: Sequence[Step], own: Own) -> Runner:

@@ -107,6 +107,11 @@ def bits_linear(x: Tensor, digits: Tensor, *_: Any, **__: Any) -> Tensor:
     return _floats(x, x.size(0), digits.size(1))
 
 
+@_fake
+def bspmm_slots(x: Tensor, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _floats(x, rowptr.size(0) - 1, x.size(1))
+
+
 def _joint_to_words(neighbours: Tensor, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
     return neighbours.new_empty((rowptr.size(0) - 1, neighbours.size(1)))
 

@@ -1,6 +1,7 @@
 // The CPU as a backend of the operators; see ops/operands.h for what a backend is.
 #pragma once
 
+#include "bitgnn/cooperative.h"
 #include "bitgnn/cpu/kernel_table.h"
 #include "cpu/buffer_cache.h"
 #include "ops/operands.h"
@@ -64,8 +65,12 @@ class Backend {
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;
+  void aggregate_slots(const SlotSumsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
+  void run_stages(const CooperativeArgs&) const {
+    STD_TORCH_CHECK(false, "run_stages: x must be on a CUDA device, got the CPU");
+  }
 
  private:
   void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,

@@ -139,6 +139,13 @@ void Backend::aggregate_blocked(const bitgnn::BlockedArgs& given) const {
       [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
 }
 
+void Backend::aggregate_slots(const SlotSumsArgs& given) const {
+  const SlotCsrArgs a{csr_args(given.sums), given.addend, given.addend_stride};
+  const auto kernel = kernels().aggregate_slots;
+  for_balanced_rows(a.csr, given.sums.rows,
+                    [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
 void Backend::aggregate_sliced(const SlicedArgs& given) const {
   const std::vector<int32_t> indices = unslice(given);
   AggregateArgs a = given.csr;

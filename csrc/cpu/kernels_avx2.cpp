@@ -29,6 +29,7 @@
 #include "bitgnn/cpu/frdc_kernel.h"
 #include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
+#include "bitgnn/cpu/slots_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -44,6 +45,7 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::pack_standardized,
     BITGNN_ISA::aggregate_narrow,
     BITGNN_ISA::bits_linear,
+    BITGNN_ISA::aggregate_slots,
 };
 
 }  // namespace bitgnn::cpu

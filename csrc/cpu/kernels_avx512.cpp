@@ -34,6 +34,7 @@
 #include "bitgnn/cpu/frdc_kernel.h"
 #include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
+#include "bitgnn/cpu/slots_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -49,6 +50,7 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::pack_standardized,
     BITGNN_ISA::aggregate_narrow,
     BITGNN_ISA::bits_linear,
+    BITGNN_ISA::aggregate_slots,
 };
 
 }  // namespace bitgnn::cpu

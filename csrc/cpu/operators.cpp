@@ -5,11 +5,13 @@
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/cooperative_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
+#include "ops/slot_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_pack<bitgnn::cpu::Backend>(m);
@@ -18,8 +20,10 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bspmm_layouts<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_cooperative<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joint<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bits_linear<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_slots<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -13,7 +13,6 @@ using ManyEach = ShortRows<63, 6, 4, 256, 3>;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
 constexpr int64_t kSomeNeighbours = 64;   // up to which eight do
 constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside its plan
-constexpr int64_t kMostFeatures = 256;    // of a block
 
 bool aligned(const void* x, size_t to) { return reinterpret_cast<uintptr_t>(x) % to == 0; }
 
@@ -21,7 +20,8 @@ bool aligned(const void* x, size_t to) { return reinterpret_cast<uintptr_t>(x) %
 bool suits_join(const BmmArgs& p, const Context& context) {
   if (context.device.capability < 80 || context.device.capability >= 100) return false;
   if (!aligned(p.x, 16) || !aligned(p.out_bits, 8)) return false;
-  const JoinPlan plan = plan_join<kMostFeatures, 64>(p);
+  // What the largest blocks need.
+  const JoinPlan plan = plan_join<JoinShape<SlotRows, FewEach, 1, 2, 8>, 64>(p);
   return plan.bytes + kStaticBytes <= static_cast<size_t>(context.device.shared_bytes);
 }
 

@@ -111,6 +111,10 @@ void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
                   " on this device, got ", a.slice_size);
 }
 
+void Backend::aggregate_narrow(const NarrowArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_narrow(a, c); });
+}
+
 void Backend::aggregate_sliced(const SlicedArgs& a) const {
   check_slice_size(a, "bspmm_*_sliced");
   run([&](const Context& c) { return cuda::aggregate_sliced(a, c); });
@@ -129,12 +133,26 @@ void Backend::bits_linear(const BitsLinearArgs& a) const {
   run([&](const Context& c) { return cuda::bits_linear(a, c); });
 }
 
+void Backend::aggregate_slots(const SlotSumsArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_slots(a, c); });
+}
+
 void Backend::add(const JoinArgs& a) const {
   run([&](const Context& c) { return cuda::add(a, c); });
 }
 
 void Backend::concat(const JoinArgs& a) const {
   run([&](const Context& c) { return cuda::concat(a, c); });
+}
+
+void Backend::run_stages(const CooperativeArgs& a) const {
+  run([&](const Context& c) {
+    STD_TORCH_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
+                    c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
+    STD_TORCH_CHECK(cooperative_fits(a, c), "run_stages: too large: a block's share of the model ",
+                    "does not fit the ", c.device.shared_bytes, " bytes of its shared memory");
+    return cuda::run_stages(a, c);
+  });
 }
 
 }  // namespace bitgnn::cuda

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "bitgnn/cuda/cooperative_launch.h"
 #include "bitgnn/cuda/launch.h"
 #include "ops/operands.h"
 
@@ -70,11 +71,14 @@ class Backend {
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_blocked(const BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
+  void aggregate_narrow(const NarrowArgs& a) const;
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;
+  void aggregate_slots(const SlotSumsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
+  void run_stages(const CooperativeArgs& a) const;
 
  private:
   void check_slice_size(const SlicedArgs& a, const char* op) const;

@@ -4,10 +4,13 @@
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/cooperative_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
+#include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
+#include "ops/slot_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_pack<bitgnn::cuda::Backend>(m);
@@ -16,6 +19,9 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_narrow<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_cooperative<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joint<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bits_linear<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_slots<bitgnn::cuda::Backend>(m);
 }

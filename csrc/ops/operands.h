@@ -119,16 +119,23 @@ class FloatVector {
   const float* pointer_ = nullptr;
 };
 
-// What is added to a product: float32 [rows, outputs], made contiguous.
+// What is added to results: float32 [rows, features].
+template <class Backend>
+void check_addend(const Backend& backend, const Tensor& t, int64_t rows, int64_t features,
+                  const char* op) {
+  backend.check(t, op, "addend");
+  check_dtype(t, ScalarType::Float, op, "addend");
+  check_dim(t, 2, op, "addend");
+  check_size(t.size(0), rows, op, "rows of addend");
+  check_size(t.size(1), features, op, "columns of addend");
+}
+
+// The same, made contiguous.
 template <class Backend>
 OptionalTensor addend_rows(const Backend& backend, const OptionalTensor& t, int64_t rows,
-                           int64_t outputs, const char* op) {
+                           int64_t features, const char* op) {
   if (!t.has_value()) return {};
-  backend.check(*t, op, "addend");
-  check_dtype(*t, ScalarType::Float, op, "addend");
-  check_dim(*t, 2, op, "addend");
-  check_size(t->size(0), rows, op, "rows of addend");
-  check_size(t->size(1), outputs, op, "columns of addend");
+  check_addend(backend, *t, rows, features, op);
   return as_contiguous(*t);
 }
 

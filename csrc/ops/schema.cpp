@@ -120,6 +120,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "bits_linear(Tensor x, Tensor digits, Tensor step, int size, Tensor? x_scale=None, "
       "Tensor? bias=None, Tensor? addend=None) -> Tensor");
 
+  m.def(
+      "bspmm_slots(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, Tensor? bias=None, "
+      "Tensor? addend=None) -> Tensor");
+
   const std::string joint =
       "Tensor x, Tensor w, int size, Tensor? row=None, Tensor? sum_bias=None, "
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, "
@@ -143,6 +147,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "concat_bbf(Tensor a, Tensor b, int a_size, int b_size, Tensor? a_scale=None, "
       "Tensor? b_scale=None) -> Tensor");
   m.def("concat_ffb(Tensor a, Tensor b, Tensor? threshold=None) -> Tensor");
+
+  m.def(
+      "run_stages(Tensor x, Tensor? x_scale, Tensor image, Tensor slices, Tensor(a!) state, "
+      "int[] stages, int most_degree) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CompositeExplicitAutograd, m) {

@@ -88,6 +88,8 @@ class Sampler:
         """
         if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
             return self._fused_arguments(name, n, k, m, optional)
+        if name == "bspmm_slots":
+            return self._slot_arguments(n, k, m, optional)
         if name == "bits_linear":
             return self._linear_arguments(n, k, m, optional)
         if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
@@ -173,6 +175,18 @@ class Sampler:
             given["bias"] = maybe(self.floats(m))
         if name == "bmm_bspmm_narrow":
             del given["out_bits"], given["hidden_bits"]
+        return given
+
+    def _slot_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:
+        """Arguments of sums of n rows of k floats over m destinations."""
+        wide = self.floats(n, k + self.integer(9))
+        adjacency = self.adjacency(m, n, coalesce=False)
+        given: dict[str, Any] = {"x": wide[:, :k], "rowptr": adjacency.rowptr}
+        given["indices"] = adjacency.indices
+        shapes = {"row": (m,), "bias": (k,), "addend": (m, k)}
+        for name, shape in shapes.items():
+            if bool(self.integer(2)) if optional is None else optional:
+                given[name] = self.floats(*shape)
         return given
 
     def _linear_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:

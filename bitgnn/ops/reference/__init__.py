@@ -45,6 +45,7 @@ from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow
 from bitgnn.ops.reference.pack import pack, pack_scaled, pack_standardized, unpack
+from bitgnn.ops.reference.slots import bspmm_slots
 
 __all__ = [
     "OPERATORS",
@@ -74,6 +75,7 @@ __all__ = [
     "bspmm_bff",
     "bspmm_bmm",
     "bspmm_bmm_sliced",
+    "bspmm_slots",
     "bspmm_fbb",
     "bspmm_fbf",
     "bspmm_ffb",

@@ -73,9 +73,10 @@ struct AggregateArgs {
   RowType x_type;
   int64_t x_stride;  // words or elements a row
   int64_t features;
-  float* out_float;   // [rows, features]; exactly one of the three outputs is given
-  int32_t* out_int;   // [rows, features]
-  int32_t* out_bits;  // [rows, words_for(features)]
+  float* out_float;        // [rows, features]; exactly one of the three outputs is given
+  int32_t* out_int;        // [rows, features]
+  int32_t* out_bits;       // [rows, words_for(features)]
+  const float* out_scale;  // [features] or null, times row_scale; for dense rows on a GPU alone
 };
 
 // A product whose half is held as narrow integers, aggregated over a pattern: with f = x_scale *
@@ -86,8 +87,8 @@ struct NarrowArgs {
   AggregateArgs sums;  // writes out_float; x and values are null
 };
 
-// A product of packed rows with weights in three digits of 8 bits, for sums S0, S1, S2 of the digits:
-// v = (x_scale * step) * (65536 S0 + (256 S1 + S2)) + bias + addend.
+// A product of packed rows with weights in three digits of 8 bits, for sums S0, S1, S2 of the
+// digits: v = (x_scale * step) * (65536 S0 + (256 S1 + S2)) + bias + addend.
 struct BitsLinearArgs {
   const int32_t* x;  // [rows, words_for(size)]
   // [3, out_features, words_for(size), 8, 4]: byte [t, j] of a word is that of feature t + 8 j.
@@ -104,6 +105,13 @@ struct BitsLinearArgs {
 
 // Features up to which int32 holds 256 S1 + S2.
 constexpr int64_t kMostLinearFeatures = 65024;
+
+// Sums of narrow float rows in the order of bitgnn/narrow_sums.h: v = row_scale * sum + bias + addend.
+struct SlotSumsArgs {
+  AggregateArgs sums;   // x_type kFloat32, neither values nor col_scale; writes out_float
+  const float* addend;  // [rows, features] or null
+  int64_t addend_stride;
+};
 
 // FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
 struct FrdcArgs {

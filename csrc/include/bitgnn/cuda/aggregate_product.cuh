@@ -1,10 +1,11 @@
 // Sums of packed neighbours plus a product of packed rows, compared with a threshold, in one
 // launch.
 //
-// A block first counts the neighbours of its rows as aggregate_rows does, but leaves the counts in
-// shared memory, 16 bits each; then its warps multiply slabs of 16 of the same rows with the
+// A block first counts the neighbours of its rows as aggregate_rows does, but leaves the bit planes
+// of the counts in shared memory; then its warps multiply slabs of 16 of the same rows with the
 // weights on tensor cores and add the sums in the epilogue. Neither term ever reaches memory. Hubs,
-// whose counts may need more bits, are finished one by one at the end. Bound by the gathers.
+// whose counts take more planes, are finished one by one at the end. Bound by the gathers and the
+// arithmetic of the epilogue.
 #pragma once
 
 #include "bitgnn/cuda/aggregate_bits.cuh"
@@ -13,11 +14,13 @@
 namespace bitgnn::cuda {
 
 constexpr int kJoinColumns = 64;  // outputs of a warp's pass over a slab
+constexpr int kJoinWords = kJoinColumns / static_cast<int>(kWordBits);
 
 // What a row's sum contributes to its outputs.
 struct JoinRow {
   int degree;
   float scale;  // 1 if there is none
+  int planes;   // that its counts take, 0 for hubs
 };
 
 // Shared memory of a block, in bytes from its start; the launcher and the kernel agree on it here.
@@ -26,21 +29,34 @@ struct JoinPlan {
   size_t sum_bias;   // float [features]
   size_t weights;    // [features, w_pitch] words
   size_t slabs;      // [kRows / 16] slabs of x
-  size_t counts;     // uint16 [kRows, count_pitch]
+  size_t planes;     // [kRows, Shape::kPitch] words
   size_t bytes;      // in all
 };
 
-template <int kFeatures>
-__host__ __device__ constexpr int join_count_pitch() {
-  return kFeatures + 8;  // keeps 16-byte alignment and spreads rows over the banks
-}
+constexpr int most_of(int a, int b) { return a > b ? a : b; }
+constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 
-template <int kFeatures, int kRows>
+// How a block stages the planes of its rows: plane p of word w of row r at r * kPitch +
+// p * kRowWords + w. The pitch spreads rows over the banks.
+template <class Source, class Short, int kWords, int kSplits, int kColumns>
+struct JoinShape {
+  static constexpr int kRowWords = kWords * kColumns;
+  static constexpr int kFeatures = kRowWords * static_cast<int>(kWordBits);
+  static constexpr int kShortPlanes =
+      sum_planes<Source, Short::kUnits, Short::kPlanes>() + log2_of(kSplits);
+  static constexpr int kLongRowPlanes =
+      sum_planes<Source, kLongUnits, kLongPlanes>() + log2_of(kWarp / kColumns);
+  static constexpr int kPlanes = most_of(kShortPlanes, kLongRowPlanes);
+  static constexpr int kPitch = (kPlanes * kRowWords + 7) / 8 * 8 + 4;
+  static_assert(kPlanes <= 16, "two bytes hold a count");
+};
+
+template <class Shape, int kRows>
 JoinPlan plan_join(const BmmArgs& p) {
   JoinPlan plan{};
   plan.product.words = static_cast<int>(words_for(p.size));
   plan.product.steps = static_cast<int>(ceil_div(plan.product.words, kMmaWords));
-  plan.product.passes = kFeatures / kJoinColumns;
+  plan.product.passes = Shape::kFeatures / kJoinColumns;
   plan.product.w_pitch = tile_pitch(plan.product.steps * kMmaWords);
   plan.product.slabs = ceil_div(p.rows, kTallRows);
   size_t at = plan.product.passes * sizeof(ColumnTable<kJoinColumns>);
@@ -49,21 +65,51 @@ JoinPlan plan_join(const BmmArgs& p) {
     at += (bytes + 15) / 16 * 16;
     return start;
   };
-  plan.sum_bias = take(kFeatures * sizeof(float));
-  plan.weights = take(size_t{kFeatures} * plan.product.w_pitch * sizeof(uint32_t));
+  plan.sum_bias = take(Shape::kFeatures * sizeof(float));
+  plan.weights = take(size_t{Shape::kFeatures} * plan.product.w_pitch * sizeof(uint32_t));
   plan.slabs = take(size_t{kRows} * plan.product.words * sizeof(uint32_t));
-  plan.counts = take(size_t{kRows} * join_count_pitch<kFeatures>() * sizeof(uint16_t));
+  plan.planes = take(size_t{kRows} * Shape::kPitch * sizeof(uint32_t));
   plan.bytes = at;
   return plan;
 }
 
-// Bits of a lane for 64 columns, as value_bits() gives them, of product + row's sum; `counts` are
-// those of the lane's rows g and g + 8 from its first column on.
+// Counts of a lane's columns of 64, a byte each: byte j of [half, word, e] is that of row
+// g + 8 * half and column 32 * word + 8 * j + 2 * q + e.
+using JoinBytes = uint32_t[2][2][2];
+
+// Adds up planes [first, end), at most eight, of two words; `rows` are those of g and g + 8.
+__device__ __forceinline__ void add_planes(JoinBytes& bytes, const uint32_t* const (&rows)[2],
+                                           int first, int end, int row_words, int quad) {
+  constexpr uint32_t kLowest = 0x01010101u;
+  uint32_t weight = 1;
+  for (int p = first; p < end; ++p, weight *= 2) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2 pair = *reinterpret_cast<const uint2*>(rows[half] + p * row_words);
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const uint32_t plane = (word == 0 ? pair.x : pair.y) >> (2 * quad);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) bytes[half][word][e] += (plane >> e & kLowest) * weight;
+      }
+    }
+  }
+}
+
+// Byte `j` as float32: the mantissa of 2^23 + byte, less 2^23.
+__device__ __forceinline__ float float_of_byte(uint32_t bytes, int j) {
+  constexpr uint32_t kBase = 0x4b000000u;
+  return __fadd_rn(__uint_as_float(__byte_perm(bytes, kBase, 0x7440 | j)), -8388608.0f);
+}
+
+// Bits of a lane for 64 columns, as value_bits() gives them, of product + row's sum.
+template <bool kHigh>
 __device__ __forceinline__ uint32_t join_bits(const ColumnTable<kJoinColumns>& table,
                                               const float* sum_bias, const SlabRows& rows,
-                                              const JoinRow (&joined)[2],
-                                              const uint16_t* const (&counts)[2],
+                                              const JoinRow (&joined)[2], const JoinBytes& low,
+                                              const JoinBytes& high,
                                               const int32_t (&sum)[kJoinColumns / 2], int quad) {
+  const float degrees[2] = {__int2float_rn(joined[0].degree), __int2float_rn(joined[1].degree)};
   uint32_t bits = 0;
 #pragma unroll
   for (int j = 0; j < kJoinColumns / 8; ++j) {
@@ -75,14 +121,16 @@ __device__ __forceinline__ uint32_t join_bits(const ColumnTable<kJoinColumns>& t
     const float2 added = *reinterpret_cast<const float2*>(sum_bias + at);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t pair = *reinterpret_cast<const uint32_t*>(counts[half] + j * 8);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const bool even = e == 0;
         const int32_t dot =
             4 * sum[j * 4 + half * 2 + e] + ((even ? terms.x : terms.y) + rows.term[half]);
-        const int count = static_cast<int>(even ? pair & 0xffff : pair >> 16);
-        const float total = __int2float_rn(2 * count - joined[half].degree);
+        float count = float_of_byte(low[half][j / 4][e], j % 4);
+        if constexpr (kHigh)
+          count = __fmaf_rn(256.0f, float_of_byte(high[half][j / 4][e], j % 4), count);
+        // Exact: counts and degrees are small integers.
+        const float total = __fmaf_rn(2.0f, count, -degrees[half]);
         const float addend =
             __fadd_rn(__fmul_rn(joined[half].scale, total), even ? added.x : added.y);
         const float v = __fadd_rn(slab_value(rows.scale[half], even ? scales.x : scales.y,
@@ -95,20 +143,23 @@ __device__ __forceinline__ uint32_t join_bits(const ColumnTable<kJoinColumns>& t
   return bits;
 }
 
-// Counts of folded planes into rows of 16-bit numbers, `first_row` of which is the warp's first.
-template <class Lanes, int kPitch, int kPlanes>
-__device__ __forceinline__ void stage_counts(const Lanes& lanes,
+// Folded planes of the lane's row, zeros above them.
+template <class Shape, class Lanes, int kPlanes>
+__device__ __forceinline__ void stage_planes(const Lanes& lanes,
                                              const CountPlanes<Lanes::kKept, kPlanes>& planes,
-                                             bool wanted, int first_row, uint16_t* staged) {
-  lanes.for_quads(planes, [&](int r, int word, int first, const int (&counts)[4], bool valid) {
-    const bool row_wanted = __shfl_sync(kFullWarp, wanted, r * Lanes::kSplits * Lanes::kColumns);
-    if (!valid || !row_wanted) return;
-    const auto pack = [](int low, int high) {
-      return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
-    };
-    *reinterpret_cast<uint2*>(staged + (first_row + r) * kPitch + word * kWarp + first) =
-        make_uint2(pack(counts[0], counts[1]), pack(counts[2], counts[3]));
-  });
+                                             bool wanted, int slot, uint32_t* staged) {
+  static_assert(kPlanes <= Shape::kPlanes, "all planes have a place");
+  if (!wanted || !lanes.owns_words()) return;
+  constexpr uint32_t kZeros[Lanes::kKept] = {};
+  uint32_t* to = staged + slot * Shape::kPitch + lanes.kept_word();
+#pragma unroll
+  for (int p = 0; p < Shape::kPlanes; ++p) {
+    if (p < kPlanes) {
+      store_words<Lanes::kKept>(to + p * Shape::kRowWords, planes.plane[p]);
+    } else {
+      store_words<Lanes::kKept>(to + p * Shape::kRowWords, kZeros);
+    }
+  }
 }
 
 // A block's share is kRows rows and, by blockIdx.y, as many features as Lanes has words for; Source
@@ -121,13 +172,12 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
                       const __grid_constant__ JoinPlan plan) {
   using Lanes = RowLanes<kWords, kSplits, kColumns>;
   using LongLanes = RowLanes<kWords, kWarp / kColumns, kColumns>;
-  constexpr int kFeatures = Lanes::kRowWords * static_cast<int>(kWordBits);
-  constexpr int kPitch = join_count_pitch<kFeatures>();
+  using Shape = JoinShape<Source, Short, kWords, kSplits, kColumns>;
+  constexpr int kFeatures = Shape::kFeatures;
   constexpr int kHubUnits = kLongUnits / 2 * (kWarp / kColumns);
   constexpr int kRowWarps = Short::kThreads / kWarp;
   constexpr int kPassRows = kRowWarps * Lanes::kRows;
   static_assert(kRows % kPassRows == 0 || kPassRows % kRows == 0, "whole passes");
-  static_assert(kHubUnits * ((1 << Source::kUnitPlanes) - 1) < 1 << 16, "counts fit 16 bits");
   extern __shared__ __align__(16) uint32_t memory[];
   __shared__ RowExtent list[kRows];
   __shared__ int16_t list_rows[kRows];
@@ -139,7 +189,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   auto* sum_bias = reinterpret_cast<float*>(bytes + plan.sum_bias);
   auto* weights = reinterpret_cast<uint32_t*>(bytes + plan.weights);
   auto* slabs = reinterpret_cast<uint32_t*>(bytes + plan.slabs);
-  auto* counts = reinterpret_cast<uint16_t*>(bytes + plan.counts);
+  auto* staged = reinterpret_cast<uint32_t*>(bytes + plan.planes);
   const int thread = threadIdx.x, warp = thread / kWarp;
   const Lanes lanes(thread % kWarp);
   const int64_t chunk = static_cast<int64_t>(blockIdx.y) * Lanes::kRowWords;
@@ -180,9 +230,11 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     if (is_short && chunk + lanes.word() < words_for(a.features))
       source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units, kSplits,
                                            chunk + lanes.word());
-    stage_counts<Lanes, kPitch>(lanes, lanes.fold(planes), is_short, first, counts);
+    stage_planes<Shape>(lanes, lanes.fold(planes), is_short, slot, staged);
     if (lanes.is_first_of_row()) {
-      joined[slot] = {extent.degree, exists && a.row_scale != nullptr ? a.row_scale[row] : 1.0f};
+      const int needed = extent.units > kHubUnits ? 0 : kWarp - __clz(extent.degree);
+      joined[slot] = {extent.degree, exists && a.row_scale != nullptr ? a.row_scale[row] : 1.0f,
+                      needed};
       if (!is_short) {
         // Long rows fill the list from the front, hubs from the back.
         const bool hub = extent.units > kHubUnits;
@@ -210,7 +262,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     if (chunk + of_row.word() < words_for(a.features))
       source.template count<Short::kBatch>(planes, list[i], of_row.split(), list[i].units,
                                            LongLanes::kSplits, chunk + of_row.word());
-    stage_counts<LongLanes, kPitch>(of_row, of_row.fold(planes), true, list_rows[i], counts);
+    stage_planes<Shape>(of_row, of_row.fold(planes), true, list_rows[i], staged);
   }
   __syncthreads();
 
@@ -233,12 +285,21 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     set_row_terms<BmmOutput::kBits>(rows, p, row_counts[0], row_counts[2]);
     const int slot = slab * kTallRows + group;
     const JoinRow of_rows[2] = {joined[slot], joined[slot + 8]};
-    const uint16_t* low = counts + slot * kPitch + pass * kJoinColumns + quad * 2;
-    const uint16_t* const of_counts[2] = {low, low + 8 * kPitch};
-    const uint32_t bits = join_bits(tables[pass], sum_bias + pass * kJoinColumns, rows, of_rows,
-                                    of_counts, sum, quad);
-    const int word = pass * kJoinColumns / static_cast<int>(kWordBits);
-    const SlabTarget target{whole.out_bits + row * output_pitch + chunk + word,
+    const uint32_t* low_row = staged + slot * Shape::kPitch + pass * kJoinWords;
+    const uint32_t* const of_planes[2] = {low_row, low_row + 8 * Shape::kPitch};
+    const int planes = __reduce_max_sync(kFullWarp, max(of_rows[0].planes, of_rows[1].planes));
+    JoinBytes low{}, high{};
+    add_planes(low, of_planes, 0, min(planes, 8), Shape::kRowWords, quad);
+    uint32_t bits;
+    if (planes <= 8) {
+      bits = join_bits<false>(tables[pass], sum_bias + pass * kJoinColumns, rows, of_rows, low,
+                              high, sum, quad);
+    } else {
+      add_planes(high, of_planes, 8, planes, Shape::kRowWords, quad);
+      bits = join_bits<true>(tables[pass], sum_bias + pass * kJoinColumns, rows, of_rows, low, high,
+                             sum, quad);
+    }
+    const SlabTarget target{whole.out_bits + row * output_pitch + chunk + pass * kJoinWords,
                             output_pitch,
                             whole.rows - row,
                             p.out_features - pass * kJoinColumns,
@@ -279,8 +340,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
 template <class Short, int kWords, int kSplits, int kColumns, int kRows, class Source>
 cudaError_t launch_join(const Source& source, const AggregateArgs& a, const BmmArgs& p,
                         const Context& context) {
-  constexpr int kFeatures = kWords * kColumns * static_cast<int>(kWordBits);
-  const JoinPlan plan = plan_join<kFeatures, kRows>(p);
+  const JoinPlan plan = plan_join<JoinShape<Source, Short, kWords, kSplits, kColumns>, kRows>(p);
   const auto kernel = aggregate_product<Source, Short, kWords, kSplits, kColumns, kRows>;
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.bytes));

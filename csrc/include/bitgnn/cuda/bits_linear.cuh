@@ -19,7 +19,6 @@ constexpr int kDigits = 3;
 constexpr int kDigitBytes = 32;  // of a word, for one output and digit
 constexpr int kQuadWords = 4;    // words that one fragment takes, one a lane of a quad
 constexpr int kShiftPairs = 4;   // fragments that use up a word
-constexpr int kPassTiles = 2;    // tiles of eight outputs that a pass over the words sums
 constexpr int kLinearThreads = 256;
 
 // d += a * b of signed bytes: 16 rows by 8 outputs over 32 features.
@@ -59,9 +58,9 @@ __device__ __forceinline__ int fragment_place(const LinearPlan& plan, int tile, 
   return (((tile * kDigits + digit) * plan.quads + quad) * kShiftPairs + pair) * kWarp;
 }
 
-// kSlabs * 16 rows a warp and pass.
-template <int kSlabs>
-__global__ void __launch_bounds__(kLinearThreads, 2)
+// kSlabs * 16 rows a warp, kPassTiles tiles of eight outputs each time it reads their words.
+template <int kSlabs, int kPassTiles, int kBlocks>
+__global__ void __launch_bounds__(kLinearThreads, kBlocks)
     bits_linear_kernel(const __grid_constant__ BitsLinearArgs a,
                        const __grid_constant__ LinearPlan plan) {
   extern __shared__ __align__(16) uint2 fragments[];
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(kLinearThreads, 2)
   }
 }
 
-template <int kSlabs>
+template <int kSlabs, int kPassTiles, int kBlocks>
 cudaError_t launch_bits_linear(const BitsLinearArgs& a, const Context& context) {
   LinearPlan plan{};
   plan.words = static_cast<int>(words_for(a.size));
@@ -180,7 +179,7 @@ cudaError_t launch_bits_linear(const BitsLinearArgs& a, const Context& context) 
   plan.tiles =
       static_cast<int>(plan.shared ? std::min(tiles, fitting / kPassTiles * kPassTiles) : tiles);
   const size_t bytes = plan.shared ? static_cast<size_t>(plan.tiles * tile_bytes) : 0;
-  const auto kernel = bits_linear_kernel<kSlabs>;
+  const auto kernel = bits_linear_kernel<kSlabs, kPassTiles, kBlocks>;
   cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             context.device.shared_bytes);
   if (status != cudaSuccess) return status;

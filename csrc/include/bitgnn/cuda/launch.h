@@ -65,8 +65,14 @@ cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
 cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,
                                      const Context& context);
 
+// See NarrowArgs. Rows of more than 48 features are added up strictly in edge order.
+cudaError_t aggregate_narrow(const NarrowArgs& args, const Context& context);
+
 // See BitsLinearArgs.
 cudaError_t bits_linear(const BitsLinearArgs& args, const Context& context);
+
+// See SlotSumsArgs.
+cudaError_t aggregate_slots(const SlotSumsArgs& args, const Context& context);
 
 // Element-wise; see JoinArgs.
 cudaError_t add(const JoinArgs& args, const Context& context);

@@ -1,0 +1,28 @@
+"""Reference of sums of narrow float rows in the canonical order of narrow sums."""
+
+import torch
+from torch import Tensor
+
+from bitgnn.ops.reference.narrow import canonical_sums
+
+__all__ = ["bspmm_slots"]
+
+
+def bspmm_slots(
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    addend: Tensor | None = None,
+) -> Tensor:
+    """Float32 ``[M, C]``: ``row[i] * sum_j x[j] + bias + addend[i]``, sums in the order of slots."""
+    value = canonical_sums(
+        rowptr,
+        x.size(1),
+        lambda edges: torch.ones(len(edges), device=x.device),
+        lambda edges: x[indices[edges].long()],
+    )
+    value = value if row is None else row.unsqueeze(1) * value
+    value = value if bias is None else value + bias
+    return value if addend is None else value + addend
