@@ -49,7 +49,7 @@ struct TenBitElements {
   }
 };
 
-// Two elements of 16 bits a word.
+// Two elements of 16 bits a word, for products of up to 65535 features.
 struct ShortElements {
   static constexpr int kPerWord = 2;
   static constexpr int kBits = 16;
@@ -76,21 +76,28 @@ struct RowFragment<4> {
   using Type = uint4;
 };
 
-// A row: `kLanes` lanes read a fragment of kWords words each. With kPitchLanes < kLanes the last
-// lane has none. The factor is the last word of the row; kUsed elements of a lane are added up.
-template <class Elements_, int kWords_, int kLanes_, int kPitchLanes_, int kUsed_>
+// Where a row's factor is: nowhere, in the last word of each lane's fragment, which spares a
+// shuffle, or in the last word of the row, which leaves room for more elements.
+enum class FactorPlace : int { kNone, kEach, kLast };
+
+// A row of kLanes fragments of kWords words each; kUsed elements of a lane are added up.
+template <class Elements_, int kWords_, int kLanes_, FactorPlace kFactor_, int kUsed_>
 struct NarrowRow {
   using Elements = Elements_;
   using Fragment = typename RowFragment<kWords_>::Type;
   static constexpr int kWords = kWords_;
   static constexpr int kLanes = kLanes_;
-  static constexpr int kPitchLanes = kPitchLanes_;
-  static constexpr int kPitchBytes = kPitchLanes * kWords * 4;
-  static constexpr int kPerLane = kWords * Elements::kPerWord;
+  static constexpr int kPitchBytes = kLanes * kWords * 4;
+  static constexpr FactorPlace kFactor = kFactor_;
   static constexpr int kUsed = kUsed_;
   static constexpr int kUsedWords = (kUsed + Elements::kPerWord - 1) / Elements::kPerWord;
-  // Elements of a row, with the factor in the last word.
-  static constexpr int kFeatures = (kPitchLanes * kWords - 1) * Elements::kPerWord;
+  static constexpr int kFeatures =
+      kLanes * kUsed - (kFactor == FactorPlace::kLast ? Elements::kPerWord : 0);
+
+  __host__ __device__ static constexpr bool holds_factor(int lane, int word) {
+    return word == kWords - 1 &&
+           (kFactor == FactorPlace::kEach || (kFactor == FactorPlace::kLast && lane == kLanes - 1));
+  }
 };
 
 }  // namespace bitgnn::cuda

@@ -1,0 +1,56 @@
+"""A product and the aggregation of its result as one call, with narrow integers in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.inference.program import Runner, Step
+
+__all__ = ["bind_narrow_product"]
+
+_bmm_bspmm_narrow = torch.ops.bitgnn.bmm_bspmm_narrow.default
+
+
+def bind_narrow_product(
+    step: Step,
+    aggregation: Step,
+    tensors: Mapping[str, Tensor],
+    last_tensors: Mapping[str, Tensor],
+    packing: Step | None = None,
+    pack_tensors: Mapping[str, Tensor] | None = None,
+) -> Runner | None:
+    """One call for a product to floats and their aggregation to floats; None for other pairs.
+
+    Args:
+        step: the product.
+        aggregation: the only reader of its result.
+        tensors: tensors of the product.
+        last_tensors: tensors of the aggregation.
+        packing: the packing step in front of the product, where it is part of the call.
+        pack_tensors: its tensors.
+    """
+    if step.kind != "bmm_bbf" or aggregation.kind != "bspmm_fbf" or "bias" in tensors:
+        return None
+    first = step if packing is None else packing
+    x, (out,), graph = first.inputs[0], aggregation.outputs, aggregation.graph
+    assert graph is not None, "Program.check requires it"
+    weight, size, w_scale = tensors["weight"], step.attributes["size"], tensors.get("weight_scale")
+    given = pack_tensors or {}
+    scaled = step.attributes["scaled"]
+    scale = step.inputs[1] if scaled and packing is None else None
+    packed = (given.get("threshold"), given.get("gain"), scaled and packing is not None)
+    bias = last_tensors.get("bias")
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        a = graphs[graph]
+        x_scale = None if scale is None else v[scale]
+        v[out] = _bmm_bspmm_narrow(
+            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, a.col, bias
+        )
+
+    return run

@@ -1,0 +1,49 @@
+// Which form of narrow rows serves a product: the fewest bytes that hold its features.
+#pragma once
+
+#include "bitgnn/cuda/narrow_table.cuh"
+
+namespace bitgnn::cuda {
+
+// Columns up to which rows are narrow; wider ones are gathered as shorts with factors aside.
+constexpr int64_t kMostNarrowColumns = 48;
+
+template <class Row_>
+struct RowForm {
+  using Row = Row_;
+};
+
+// Calls f with the first form of the list that holds rows of `features` for products of `size`, or
+// with the last.
+template <class Form, class... Forms, class F>
+cudaError_t with_first_form(int64_t size, int64_t features, const F& f) {
+  if constexpr (sizeof...(Forms) > 0) {
+    if (size > Form::Elements::kMostFeatures || features > Form::kFeatures)
+      return with_first_form<Forms...>(size, features, f);
+  }
+  return f(RowForm<Form>());
+}
+
+// Forms with factors, by the bytes that a gather brings.
+template <class F>
+cudaError_t with_factored_form(int64_t size, int64_t features, const F& f) {
+  constexpr FactorPlace kEach = FactorPlace::kEach;
+  return with_first_form<
+      NarrowRow<ByteElements, 2, 1, kEach, 4>, NarrowRow<ByteElements, 4, 1, kEach, 8>,
+      NarrowRow<TenBitElements, 4, 1, kEach, 8>, NarrowRow<ShortElements, 4, 1, kEach, 6>,
+      NarrowRow<ByteElements, 4, 2, kEach, 12>, NarrowRow<TenBitElements, 4, 2, kEach, 9>,
+      NarrowRow<ByteElements, 4, 4, kEach, 12>,
+      NarrowRow<TenBitElements, 4, 4, FactorPlace::kLast, 12>,
+      NarrowRow<ShortElements, 4, 4, kEach, 6>>(size, features, f);
+}
+
+template <class F>
+cudaError_t with_plain_form(int64_t size, int64_t features, const F& f) {
+  constexpr FactorPlace kNone = FactorPlace::kNone;
+  return with_first_form<
+      NarrowRow<ByteElements, 2, 1, kNone, 8>, NarrowRow<TenBitElements, 4, 1, kNone, 12>,
+      NarrowRow<TenBitElements, 4, 2, kNone, 12>, NarrowRow<TenBitElements, 4, 4, kNone, 12>,
+      NarrowRow<ShortElements, 4, 4, kNone, 8>>(size, features, f);
+}
+
+}  // namespace bitgnn::cuda

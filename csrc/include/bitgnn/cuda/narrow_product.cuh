@@ -1,0 +1,120 @@
+// Products of packed rows written as narrow rows with their factors: counted directly where the
+// weights are small, else from a table of dot products.
+#pragma once
+
+#include "bitgnn/cuda/dependent_launch.cuh"
+#include "bitgnn/cuda/narrow_table.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kNarrowProductThreads = 128;
+
+// Where narrow rows go, and what makes their factors.
+struct NarrowTarget {
+  char* table;  // [chunks, rows, pitch]
+  const float* x_scale;
+  const float* col_scale;
+};
+
+__device__ __forceinline__ float narrow_factor(const NarrowTarget& t, int64_t row) {
+  const float left = t.x_scale != nullptr ? t.x_scale[row] : 1.0f;
+  return t.col_scale != nullptr ? __fmul_rn(left, __ldg(t.col_scale + row)) : left;
+}
+
+// Fragment `lane` of row `row` in chunk `chunk`: half(feature) gives the elements.
+template <class Row, class Half>
+__device__ __forceinline__ void store_narrow(const NarrowTarget& target, int64_t rows, int64_t row,
+                                             int64_t chunk, int lane, int64_t features,
+                                             const Half& half) {
+  using Elements = typename Row::Elements;
+  constexpr int kPerWord = Elements::kPerWord;
+  constexpr int32_t kBias = 1 << (Elements::kBits - 1);
+  constexpr uint32_t kMask = (1u << Elements::kBits) - 1;
+  const int64_t first = chunk * Row::kFeatures + lane * Row::kUsed;
+  uint32_t word[Row::kWords] = {};
+#pragma unroll
+  for (int i = 0; i < Row::kUsed; ++i) {
+    const int place = lane * Row::kUsed + i;
+    if (place < Row::kFeatures && first + i < features)
+      word[i / kPerWord] |= (static_cast<uint32_t>(half(first + i) + kBias) & kMask)
+                            << (i % kPerWord * Elements::kBits);
+  }
+  if (Row::holds_factor(lane, Row::kWords - 1))
+    word[Row::kWords - 1] = __float_as_uint(narrow_factor(target, row));
+  typename Row::Fragment fragment;
+  memcpy(&fragment, word, sizeof(fragment));
+  *reinterpret_cast<typename Row::Fragment*>(
+      target.table + (chunk * rows + row) * Row::kPitchBytes + lane * sizeof(fragment)) = fragment;
+}
+
+// Waits first: what the next kernel reads before it waits was there before this one.
+__device__ __forceinline__ void wait_then_let_next_start() {
+  wait_for_previous();
+  let_next_start();
+}
+
+// dots: [rows, features] int32; blockIdx.y is the chunk.
+template <class Row>
+__global__ void __launch_bounds__(kNarrowProductThreads)
+    narrow_copy_kernel(const int32_t* dots, int64_t rows, int64_t features, NarrowTarget target) {
+  wait_then_let_next_start();
+  const int64_t id = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
+  const int64_t row = id / Row::kLanes;
+  if (row >= rows) return;
+  store_narrow<Row>(target, rows, row, blockIdx.y, static_cast<int>(id % Row::kLanes), features,
+                    [&](int64_t feature) { return dots[row * features + feature] >> 1; });
+}
+
+// half = (K >> 1) - popc(x ^ w), whether K is even or odd. Rows have `words` words, up to kWords; a
+// thread makes a fragment. Bound by the counts of bits.
+template <class Row, int kWords>
+__global__ void __launch_bounds__(kNarrowProductThreads)
+    narrow_product_kernel(const __grid_constant__ BmmArgs a, int words, NarrowTarget target) {
+  extern __shared__ __align__(16) int32_t weights[];  // [features, kWords]
+  wait_then_let_next_start();
+  const auto features = static_cast<int>(a.out_features);
+  for (int i = static_cast<int>(threadIdx.x); i < features * kWords; i += kNarrowProductThreads)
+    weights[i] = i % kWords < words ? a.w[i / kWords * words + i % kWords] : 0;
+  const int64_t id = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
+  const int64_t row = id / Row::kLanes;
+  int32_t x[kWords] = {};
+  if (row < a.rows) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w)
+      if (w < words) x[w] = a.x[row * words + w];
+  }
+  __syncthreads();
+  if (row >= a.rows) return;
+  const auto middle = static_cast<int32_t>(a.size >> 1);
+  store_narrow<Row>(target, a.rows, row, blockIdx.y, static_cast<int>(id % Row::kLanes), features,
+                    [&](int64_t feature) {
+                      const int32_t* own = weights + feature * kWords;
+                      int32_t differing = 0;
+#pragma unroll
+                      for (int w = 0; w < kWords; ++w) differing += __popc(x[w] ^ own[w]);
+                      return middle - differing;
+                    });
+}
+
+// Elements of a row of factored shorts are biased as those of narrow rows, plain ones are not.
+template <bool kBiased>
+__global__ void __launch_bounds__(kNarrowProductThreads)
+    short_copy_kernel(const int32_t* dots, int64_t rows, int64_t features, int64_t stride,
+                      uint16_t* table) {
+  wait_then_let_next_start();
+  const int64_t id = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
+  const int64_t row = id / stride;
+  const int64_t feature = id % stride;
+  if (row >= rows) return;
+  const int32_t dot = feature < features ? dots[row * features + feature] : 0;
+  table[id] = static_cast<uint16_t>(dot + (kBiased ? 32768 : 0));
+}
+
+__global__ void __launch_bounds__(kNarrowProductThreads)
+    narrow_factors_kernel(int64_t rows, NarrowTarget target, float* factors) {
+  wait_then_let_next_start();
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
+  if (row < rows) factors[row] = narrow_factor(target, row);
+}
+
+}  // namespace bitgnn::cuda
