@@ -9,6 +9,7 @@ import torch
 
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.bits.sliced import shared_bytes
+from bitgnn.inference.narrow_workspace import MOST_NARROW_COLUMNS, is_narrow, narrow_bytes
 from bitgnn.inference.program import Register, Step
 
 __all__ = ["unheld_registers", "workspace_bytes"]
@@ -63,8 +64,14 @@ def workspace_bytes(
         registers: what the program's registers hold.
         graphs: adjacencies by number.
         num_nodes: rows of the features.
-        device: where it runs; kernels of the CPU use the threads' own small buffers.
+        device: where it runs; most kernels of the CPU use the threads' own small buffers.
     """
+    if is_narrow(group):
+        assert group[-1].graph is not None, "Program.check requires it"
+        adjacency = graphs[group[-1].graph]
+        is_wide = group[-2].attributes["out"] > MOST_NARROW_COLUMNS and device.type == "cuda"
+        order = _row_order(adjacency.nnz, num_nodes) if is_wide else 0
+        return order + narrow_bytes(group, adjacency, num_nodes, device)
     if device.type != "cuda":
         return 0
     needed = [0]
@@ -81,13 +88,17 @@ def workspace_bytes(
 def unheld_registers(
     group: Sequence[Step], graphs: Sequence[Any], device: torch.device
 ) -> frozenset[int]:
-    """Registers inside a call that its kernel never holds: sums that a product joins at once.
+    """Registers inside a call that its kernels never hold in their own form.
+
+    Products that become narrow integers, and sums that a product joins at once.
 
     Args:
         group: the steps that the call does.
         graphs: adjacencies by number.
         device: where it runs.
     """
+    if is_narrow(group):
+        return frozenset(group[-2].outputs)
     kinds = [step.kind for step in group]
     if device.type != "cuda" or kinds[-2:] != ["bspmm_bbf", "bmm_add_bits"]:
         return frozenset()
