@@ -10,6 +10,8 @@ from bitgnn.inference import frozen_memory, pyg_memory
 from bitgnn.nn import GraphConv, SAGEConv
 
 N, E = 120, 302
+WEIGHT_TABLES = 1000
+"""Bytes of weights that kernels of these small products lay out anew, at most."""
 
 
 def _pyg_model(model):
@@ -44,9 +46,8 @@ def test_activations_are_what_the_allocator_hands_out(make_model, graph, feature
     model(packed, adjacency)
     use = frozen_memory(model, packed, adjacency)
     counted = use.activations + use.workspace
-    # Kernels hold small tables of weights beside it.
-    weights = max(buffer.nbytes for buffer in model.buffers())
-    assert counted <= peak_allocation(lambda: model(packed, adjacency)) <= counted + weights
+    found = peak_allocation(lambda: model(packed, adjacency))
+    assert counted <= found <= counted + WEIGHT_TABLES
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])
