@@ -70,6 +70,7 @@ def models_chart(path: str | Path, record: Record) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
+    from matplotlib.ticker import NullFormatter
 
     results = record["results"]
     labels = [f"{result['model']}\n{result['graph_name']}" for result in results]
@@ -77,15 +78,17 @@ def models_chart(path: str | Path, record: Record) -> None:
     figure = Figure(figsize=(15, height), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, 3, sharey=True)
-    drawn: tuple[tuple[str, Callable[[Record], dict[str, float | None]], Any], ...] = (
-        ("latency (one forward)", _seconds, format_seconds),
-        ("memory (stored and allocated)", _bytes, format_bytes),
-        ("times faster than PyG's best", _speed_ups, format_ratio),
+    drawn: tuple[tuple[str, Callable[[Record], dict[str, float | None]], Any, int], ...] = (
+        ("latency (one forward)", _seconds, format_seconds, 10),
+        ("memory (stored and allocated)", _bytes, format_bytes, 32),  # ticks at KiB, MiB, GiB
+        ("times faster than PyG's best", _speed_ups, format_ratio, 10),
     )
-    for axes, (title, values, text) in zip(panels, drawn, strict=True):
+    for axes, (title, values, text, base) in zip(panels, drawn, strict=True):
         _bars(axes, [values(result) for result in results], text)
         axes.set_title(title, fontsize=10)
-        axes.set_xscale("log")
+        axes.set_xscale("log", base=base)
+        axes.xaxis.set_major_formatter(lambda value, place, text=text: text(value))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.margins(x=0.16, y=0.01)
         axes.grid(axis="x", linewidth=0.3)
     panels[2].axvline(1.0, color="black", linewidth=0.8)

@@ -49,7 +49,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def models_main(argv: Sequence[str] | None = None) -> int:
-    """Runs the whole-model benchmark; the exit status is 1 where a frozen model is wrong."""
+    """Runs the whole-model benchmark; the exit status is 1 where a model is wrong or fails."""
     arguments = parse(
         "Times whole frozen models against PyG's.",
         "models",
@@ -69,15 +69,35 @@ def models_main(argv: Sequence[str] | None = None) -> int:
     except ResumeError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    entries, rates, problem = _rates(arguments)
+    ceilings, rates, problem = _rates(arguments)
     settings = Settings(arguments.device, arguments.repeats, rates)
-    skipped = [] if problem is None else [{"group": "models", "name": "floor", "reason": problem}]
-    found |= {"results": results, "skipped": skipped, "ceilings": entries}
+    skipped = [] if problem is None else [_left_out("floor", problem)]
+    found |= {"results": results, "skipped": skipped, "failed": [], "ceilings": ceilings}
     done = {(result["graph"], result["model"]) for result in results}
     todo = {graph: [m for m in arguments.models if (graph, m) not in done] for graph in graphs}
-    progress = tqdm(total=sum(map(len, todo.values())), unit="case", disable=None)
-    with progress, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
+        _measure(todo, arguments, settings, found)
+    write_json(arguments.output, found)
+    arguments.output.with_suffix(".csv").write_text(models_csv(found), encoding="utf-8")
+    if results:
+        models_chart(arguments.output.with_suffix(".png"), found)
+    print(f"\n{models_table(found)}\nwritten: {arguments.output} and its .csv and .png")
+    problems = [f"{r['model']} on {r['graph']}: wrong" for r in results if not r["checked"]]
+    problems += [f"{entry['name']}: {entry['reason']}" for entry in found["failed"]]
+    for line in problems:
+        print(f"bench: {line}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _measure(
+    todo: Mapping[str, Sequence[str]],
+    arguments: argparse.Namespace,
+    settings: Settings,
+    found: dict[str, Any],
+) -> None:
+    """Runs the cases, adding each to the record and to the file as soon as it is done."""
+    with tqdm(total=sum(map(len, todo.values())), unit="case", disable=None) as progress:
         for graph, kinds in todo.items():
             if not kinds:
                 continue
@@ -85,25 +105,25 @@ def models_main(argv: Sequence[str] | None = None) -> int:
             try:
                 task = load_task(graph, arguments.device, arguments.data_root)
             except (DataError, FileNotFoundError) as error:
-                skipped.append({"group": "models", "name": graph, "reason": str(error)})
+                found["skipped"].append(_left_out(graph, str(error)))
                 progress.update(len(kinds))
                 continue
             for kind in kinds:
                 show = partial(_show, progress, f"{kind}, {graph}")
-                result = run_case(kind, graph, task, settings, show)
-                results.append(result)
+                try:
+                    result = run_case(kind, graph, task, settings, show)
+                except Exception as error:  # the other cases are worth having
+                    reason = f"{type(error).__name__}: {error}"
+                    found["failed"].append(_left_out(f"{kind} on {graph}", reason))
+                else:
+                    found["results"].append(result)
+                    progress.write(_line(result))
                 write_json(arguments.output, found)
-                progress.write(_line(result))
                 progress.update()
-    write_json(arguments.output, found)
-    arguments.output.with_suffix(".csv").write_text(models_csv(found), encoding="utf-8")
-    if results:
-        models_chart(arguments.output.with_suffix(".png"), found)
-    print(f"\n{models_table(found)}\nwritten: {arguments.output} and its .csv and .png")
-    wrong = [f"{r['model']} on {r['graph']}" for r in results if not r["checked"]]
-    if wrong:
-        print(f"bench: wrong results: {', '.join(wrong)}", file=sys.stderr)
-    return 1 if wrong else 0
+
+
+def _left_out(name: str, reason: str) -> dict[str, str]:
+    return {"group": "models", "name": name, "reason": reason}
 
 
 def finished_cases(path: Path, now: Mapping[str, Any]) -> list[dict[str, Any]]:

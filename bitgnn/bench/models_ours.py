@@ -81,9 +81,8 @@ def freeze_network(kind: str, form: str, task: NodeTask) -> Frozen:
     if isinstance(bits, BitAdjacency):
         inputs["packed dense"] = (packed.pack_features(task.x, layout="dense"), graph)
     if task.num_edges >= LARGE_EDGES:
-        blocked = packed.prepare_graph(task.edge_index, task.num_nodes, layout="blocked")
         with contextlib.suppress(ValueError):  # sums of floats need the plain graph
-            packed(bits, blocked)
+            blocked = packed.prepare_graph(task.edge_index, task.num_nodes, layout="blocked")
             inputs["packed, blocked"] = (bits, blocked)
     return Frozen(packed, model, inputs)
 

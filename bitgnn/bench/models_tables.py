@@ -159,7 +159,8 @@ def smallest_of(result: Record, form: str) -> Record:
 
 
 def _skipped(record: Record) -> str:
-    lines = [f"- not measured: {s['name']}: {s['reason']}\n" for s in record["skipped"]]
+    left_out = [*record["skipped"], *record["failed"]]
+    lines = [f"- not measured: {entry['name']}: {entry['reason']}\n" for entry in left_out]
     return "\n" + "".join(lines) if lines else ""
 
 

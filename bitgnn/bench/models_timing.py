@@ -97,6 +97,10 @@ class Clock:
 def prepare(call: Call, clock: Clock) -> Ready:
     """Warms a call up, captures it where asked, and finds how many calls make a repeat.
 
+    Args:
+        call: ran before, so that its caches are there.
+        clock: of its device.
+
     Raises:
         CaptureError: it cannot be captured.
         Exception: whatever the call itself raises.
@@ -106,8 +110,6 @@ def prepare(call: Call, clock: Clock) -> Ready:
         seconds = clock.elapsed(call.fn)
         if seconds > LONG_SECONDS:
             break
-    if seconds > LONG_SECONDS:  # the first call builds caches and is no estimate
-        seconds = clock.elapsed(call.fn)
     once = call.fn
     if call.captured:
         once = _capture(call.fn, 1).replay

@@ -10,16 +10,17 @@ from torch import nn
 
 from bitgnn.bench import models as cases
 from bitgnn.bench import models_command, models_peers
-from bitgnn.bench.models import Contender, Settings, best, run_case
+from bitgnn.bench.models import Settings, run_case
 from bitgnn.bench.models_command import models_main
+from bitgnn.bench.models_contenders import Contender, best
 from bitgnn.bench.models_floor import Aggregation, aggregations, floor
 from bitgnn.bench.models_goals import ModelGoal, goals, reached
+from bitgnn.bench.models_networks import published_bi_gcn
 from bitgnn.bench.models_ours import freeze_network
 from bitgnn.bench.models_peers import (
     Peer,
     fp32_forwards,
     peers,
-    published_bi_gcn,
     time_limit,
 )
 from bitgnn.bench.models_tables import memory_table, models_table
@@ -60,7 +61,7 @@ def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
     (result,) = record["results"]
     assert (result["model"], result["graph"], result["checked"]) == ("GCN", "tiny", True)
     timed = [c for c in result["contenders"] if c["timing"] is not None]
-    assert {c["family"] for c in timed} == {"PyG", "Bi-GCN emulated", "bitgnn"}
+    assert {c["family"] for c in timed} == {"PyG", "bitgnn unfrozen", "bitgnn"}
     assert all(len(c["timing"]["seconds"]) == 7 for c in timed)
     assert all(c["memory"]["total"] > 0 for c in timed)
     assert all(c["cold"]["cold"] for c in timed if c["family"] == "bitgnn")
@@ -93,7 +94,7 @@ def test_a_wrong_frozen_model_gets_no_times(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cases, "check", check)
     status, record = main(tmp_path)
     assert status == 1
-    assert "wrong results: GCN on tiny" in capsys.readouterr().err
+    assert "bench: GCN on tiny: wrong" in capsys.readouterr().err
     (result,) = record["results"]
     assert not result["checked"]
     for contender in result["contenders"]:
@@ -148,6 +149,22 @@ def test_an_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch):
         main(tmp_path, models=("GCN", "GraphSAGE"))
     record = json.loads((tmp_path / "models.json").read_text())
     assert [result["model"] for result in record["results"]] == ["GCN"]
+
+
+def test_a_case_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    def failing(kind, *rest):
+        if kind == "GCN":
+            raise ValueError("no room")
+        return run_case(kind, *rest)
+
+    monkeypatch.setattr(models_command, "run_case", failing)
+    status, record = main(tmp_path, models=("GCN", "GraphSAGE"))
+    assert status == 1
+    assert [result["model"] for result in record["results"]] == ["GraphSAGE"]
+    assert [entry["reason"] for entry in record["failed"]] == ["ValueError: no room"]
+    printed = capsys.readouterr()
+    assert "bench: GCN on tiny: ValueError: no room" in printed.err
+    assert "- not measured: GCN on tiny: ValueError: no room" in printed.out
 
 
 def test_an_absent_graph_is_named(tmp_path, capsys):
@@ -273,7 +290,7 @@ def test_slow_peers_are_called_once(monkeypatch):
     repeats = {
         c["family"]: len(c["timing"]["seconds"]) for c in result["contenders"] if c["timing"]
     }
-    assert repeats == {"PyG": 1, "Bi-GCN emulated": 1, "bitgnn": 7}
+    assert repeats == {"PyG": 1, "bitgnn unfrozen": 1, "bitgnn": 7}
 
 
 def test_tables_show_goals_and_the_smallest_memory(tmp_path):
