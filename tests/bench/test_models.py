@@ -1,5 +1,6 @@
 """The whole-model benchmark on the CPU: records, resuming, failures, floors, goals and tables."""
 
+import argparse
 import csv
 import json
 import time
@@ -28,12 +29,23 @@ from bitgnn.bench.models_tasks import MODELS, synthetic_task
 from bitgnn.bench.timing import Timing
 from bitgnn.models import GCN
 
+MEASURED_RATES = models_command._rates
 BROKEN = Peer("PyG", "broken", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel\nmore")))
 
 
+class FixedRates:
+    launch_seconds = 1.0
+
+    def memory_seconds(self, read, written):
+        return (read + written) / 10
+
+    def gather_seconds(self, edges, nodes, row_bytes):
+        return edges * row_bytes / 100
+
+
 @pytest.fixture(autouse=True)
-def few_peers(monkeypatch):
-    """Two of PyG's forms and one that fails: what is tested is the same for all of them."""
+def few_peers_and_fixed_rates(monkeypatch):
+    """Two of PyG's forms and one that fails, as all are treated alike; no compiled ceilings."""
 
     def chosen(kind, task):
         for peer in peers(kind, task):
@@ -42,6 +54,7 @@ def few_peers(monkeypatch):
         yield BROKEN
 
     monkeypatch.setattr(cases, "peers", chosen)
+    monkeypatch.setattr(models_command, "_rates", lambda arguments: ([], FixedRates(), None))
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -227,16 +240,6 @@ def test_time_limit_ends_what_takes_too_long():
     time.sleep(0.1)  # nothing is left to go off
 
 
-class FixedRates:
-    launch_seconds = 1.0
-
-    def memory_seconds(self, read, written):
-        return (read + written) / 10
-
-    def gather_seconds(self, edges, nodes, row_bytes):
-        return edges * row_bytes / 100
-
-
 def test_floor_adds_the_longer_of_bytes_and_gathers():
     parts = [Aggregation(1000, 10, 4.0, 100), Aggregation(10, 10, 2.0, 100)]
     found = floor(50, 30, 20, parts, FixedRates())
@@ -244,6 +247,18 @@ def test_floor_adds_the_longer_of_bytes_and_gathers():
     assert found.seconds == pytest.approx(1.0 + 10.0 + 40.0 + 14.0)
     assert found.bytes == 50 + 30 + 20 + 180 + 140
     assert found.gathered_bytes == 4020
+
+
+def test_rates_of_the_cpu_are_measured():
+    entries, rates, problem = MEASURED_RATES(argparse.Namespace(device="cpu", threads=1))
+    if rates is None:
+        pytest.skip(problem)
+    assert rates.memory_seconds(2e9, 1e9) == pytest.approx(3e9 / entries[0]["rate"])
+    rows = rates.gather_seconds(1000, 100, 16.0)
+    assert rows > 0
+    # A row of two cache lines takes twice as long, one of a part of a line as long as a line.
+    assert rates.gather_seconds(1000, 100, 128.0) == pytest.approx(2 * rows)
+    assert rates.gather_seconds(0, 0, 16.0) == 0
 
 
 @pytest.mark.parametrize(("form", "row_bytes"), [("bin", [8.0, 7.0]), ("full", [132.0, 11.0])])
