@@ -1,0 +1,245 @@
+// Binarising rows in a cooperative kernel: features as they arrive, or floats that a stage left.
+#pragma once
+
+#include "bitgnn/cuda/async_copy.cuh"
+#include "bitgnn/cuda/cooperative_rows.cuh"
+#include "bitgnn/cuda/mma_b1.cuh"
+#include "bitgnn/cuda/pack_rows.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kPackedWords = 4;  // that a warp packs at once: parts of rows are multiples of them
+
+// What binarising needs beside the row: null where there is none.
+struct PackTerms {
+  const float* threshold;
+  const float* gain;
+  __device__ PackTerms from(int column) const {
+    return {threshold != nullptr ? threshold + column : nullptr,
+            gain != nullptr ? gain + column : nullptr};
+  }
+};
+
+// A lane's features of a row: its own of word `k` from where it stands.
+template <class T>
+struct LaneFeatures {
+  const T* x;
+  __device__ __forceinline__ float at(int k) const { return to_value(x[k * kWarp]); }
+  __device__ __forceinline__ void advance(int words) { x += words * kWarp; }
+};
+
+// The same in global memory, where what lies behind the last feature is not read.
+template <class T>
+struct BoundedFeatures {
+  const T* x;
+  int left;
+  __device__ __forceinline__ float at(int k) const {
+    return k * kWarp < left ? to_value(__ldg(x + k * kWarp)) : 0.0f;
+  }
+  __device__ __forceinline__ void advance(int words) { x += words * kWarp, left -= words * kWarp; }
+};
+
+// Packs `words` words of a row by one warp; `left` features of it exist. Up to the next multiple of
+// kPackedWords words are written; bits past the features are arbitrary, since the products mask
+// them. Adds the lane's |(x - threshold) * gain|, in the canonical order.
+template <bool kScale, bool kShift, class Features>
+__device__ __forceinline__ void pack_shifted(Features features, int words, int left,
+                                             const PackTerms& terms, uint32_t* to, float& sum,
+                                             int lane) {
+#pragma unroll 1
+  for (int first = 0; first < words; first += kPackedWords) {
+    float x[kPackedWords];
+#pragma unroll
+    for (int k = 0; k < kPackedWords; ++k) x[k] = features.at(k);
+    features.advance(kPackedWords);
+    uint32_t bits[kPackedWords];
+#pragma unroll
+    for (int k = 0; k < kPackedWords; ++k) {
+      float threshold = 0.0f;
+      if constexpr (kScale || kShift) {
+        const int column = (first + k) * kWarp + lane;
+        const bool exists = column < left;
+        float distance = x[k];
+        if constexpr (kShift) {
+          if (terms.threshold != nullptr && exists) threshold = terms.threshold[column];
+          distance = __fmul_rn(__fsub_rn(distance, threshold),
+                               terms.gain != nullptr && exists ? terms.gain[column] : 1.0f);
+        }
+        if (kScale && exists) sum = __fadd_rn(sum, fabsf(distance));
+      }
+      bits[k] = __ballot_sync(kFullWarp, x[k] >= threshold);
+    }
+    if (lane == 0)
+      *reinterpret_cast<uint4*>(to + first) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+  }
+}
+
+template <bool kScale, class Features>
+__device__ __forceinline__ void pack_part(const Features& features, int words, int left,
+                                          const PackTerms& terms, uint32_t* to, float& sum,
+                                          int lane) {
+  if (terms.threshold == nullptr && terms.gain == nullptr)
+    pack_shifted<kScale, false>(features, words, left, terms, to, sum, lane);
+  else
+    pack_shifted<kScale, true>(features, words, left, terms, to, sum, lane);
+}
+
+__device__ __forceinline__ float part_scale(float sum, int size, int lane) {
+  const float sums[1] = {sum};
+  return mean_of(fold_lanes(sums, lane), size);
+}
+
+// The block's features, and a part of a row of them. Offsets are in bytes from the first row.
+struct FeatureRows {
+  const char* x;
+  int count;  // of parts
+
+  __device__ FeatureRows(const CooperativePlan& plan, const Block& block)
+      : x(static_cast<const char*>(plan.args.x) +
+          static_cast<int64_t>(block.first) * plan.row_bytes),
+        count(block.rows * plan.parts) {}
+};
+
+struct FeaturePart {
+  int row, word;
+  uint32_t offset;
+
+  __device__ __forceinline__ FeaturePart(const CooperativePlan& plan, int number) {
+    row = plan.by_parts.quotient(number);
+    word = (number - row * plan.parts) * plan.part_words;
+    offset = row * plan.row_bytes + word * (kWarp * plan.element_bytes);
+  }
+  __device__ __forceinline__ int words(const CooperativePlan& plan) const {
+    return min(plan.part_words, plan.stages[0].words - word);
+  }
+  // Behind its last feature.
+  __device__ __forceinline__ uint32_t end(const CooperativePlan& plan) const {
+    const int features = min(plan.part_words * kWarp, plan.args.stages[0].size - word * kWarp);
+    return offset + features * plan.element_bytes;
+  }
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+constexpr uint32_t kUnitMask = kPieceBytes - 1;
+
+// How far a part starts behind a multiple of 16 bytes.
+__device__ __forceinline__ uint32_t unit_offset(const FeatureRows& rows, const FeaturePart& part) {
+  return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(rows.x)) + part.offset) & kUnitMask;
+}
+
+// Copies the 16-byte units that hold a part, all lanes of the warp together; they arrive at the
+// barrier. The unit in which the last block's features end is left to complete_part(): what lies
+// behind them is not theirs.
+__device__ __forceinline__ void request_part(const CooperativePlan& plan, const FeatureRows& rows,
+                                             bool last_block, int number, char* slot,
+                                             uint32_t barrier, int lane) {
+  const FeaturePart part(plan, number);
+  const uint32_t before = unit_offset(rows, part);
+  uint32_t length = part.end(plan) - part.offset + before;
+  if (!last_block || number != rows.count - 1) length += kUnitMask;
+  const char* from = rows.x + part.offset - before;
+  for (uint32_t at = lane * kPieceBytes; at + kUnitMask < length; at += kWarp * kPieceBytes)
+    copy_async_16(reinterpret_cast<uint32_t*>(slot + at),
+                  reinterpret_cast<const int32_t*>(from + at), kPieceBytes);
+  barrier_arrive_copied(barrier);
+}
+
+__device__ __forceinline__ void complete_part(const CooperativePlan& plan, const FeatureRows& rows,
+                                              const FeaturePart& part, char* arrived, int lane) {
+  const uint32_t before = unit_offset(rows, part);
+  const uint32_t length = part.end(plan) - part.offset + before, copied = length & ~kUnitMask;
+  const uint32_t at = copied + lane;
+  // A part that starts in this unit has other features in front of it.
+  if (lane < kPieceBytes && at >= before && at < length)
+    arrived[at] = rows.x[part.offset - before + at];
+  __syncwarp();
+}
+
+__device__ __forceinline__ uint32_t slot_barrier(const CooperativePlan& plan,
+                                                 const uint32_t* shared, int slot) {
+  return shared_address(shared + plan.barriers) + (1 + slot) * 8;
+}
+
+// The warp's first parts are on their way before anything else happens.
+__device__ __forceinline__ void request_features(const CooperativePlan& plan, const Block& block,
+                                                 uint32_t* shared, int warp, int lane) {
+  const int first_slot = warp * plan.slots;
+  const uint32_t first_barrier = slot_barrier(plan, shared, first_slot);
+  if (lane < plan.slots) barrier_init(first_barrier + lane * 8, kWarp);
+  __syncwarp();
+  const FeatureRows rows(plan, block);
+  char* slot = reinterpret_cast<char*>(shared + plan.staged) + first_slot * plan.slot_bytes;
+#pragma unroll 1
+  for (int k = 0; k < plan.slots; ++k) {
+    const int number = warp + k * kStageWarps;
+    if (number >= rows.count) break;
+    request_part(plan, rows, block.last, number, slot + k * plan.slot_bytes, first_barrier + k * 8,
+                 lane);
+  }
+}
+
+#endif
+
+template <bool kScale, class T>
+__device__ __forceinline__ void pack_features(const CooperativePlan& plan, const Block& block,
+                                              uint32_t* shared, const PackTerms& terms, int warp,
+                                              int lane) {
+  uint32_t* bits = shared + plan.bits;
+  const int size = plan.args.stages[0].size, pitch = plan.stages[0].pitch;
+  const FeatureRows rows(plan, block);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  char* first_slot =
+      reinterpret_cast<char*>(shared + plan.staged) + warp * plan.slots * plan.slot_bytes;
+  const uint32_t first_barrier = slot_barrier(plan, shared, warp * plan.slots);
+  int k = 0, phase = 0;
+#endif
+#pragma unroll 1
+  for (int number = warp; number < rows.count; number += kStageWarps) {
+    const FeaturePart part(plan, number);
+    const int left = size - part.word * kWarp;
+    float sum = 0.0f;
+    uint32_t* to = bits + part.row * pitch + part.word;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    char* arrived = first_slot + k * plan.slot_bytes;
+    const uint32_t barrier = first_barrier + k * 8;
+    barrier_wait(barrier, phase);
+    if (block.last && number == rows.count - 1) complete_part(plan, rows, part, arrived, lane);
+    const T* from = reinterpret_cast<const T*>(arrived + unit_offset(rows, part));
+    pack_part<kScale>(LaneFeatures<T>{from + lane}, part.words(plan), left,
+                      terms.from(part.word * kWarp), to, sum, lane);
+    const int next = number + plan.slots * kStageWarps;
+    if (next < rows.count) {
+      __syncwarp();
+      request_part(plan, rows, block.last, next, arrived, barrier, lane);
+    }
+    if (++k == plan.slots) k = 0, phase ^= 1;
+#else
+    const T* from = reinterpret_cast<const T*>(rows.x + part.offset);
+    pack_part<kScale>(BoundedFeatures<T>{from + lane, left - lane}, part.words(plan), left,
+                      terms.from(part.word * kWarp), to, sum, lane);
+#endif
+    if constexpr (kScale) {
+      const float scale = part_scale(sum, size, lane);
+      if (lane == 0) reinterpret_cast<float*>(shared + plan.scales)[part.row] = scale;
+    }
+  }
+}
+
+// Binarises the sums that a stage left in shared memory.
+__device__ __forceinline__ void pack_sums(const CooperativePlan& plan, const StagePlan& stage,
+                                          const Block& block, uint32_t* shared,
+                                          const PackTerms& terms, int warp, int lane) {
+  const float* floats = reinterpret_cast<const float*>(shared + plan.floats);
+  const int size = stage.stage.size;
+#pragma unroll 1
+  for (int row = warp; row < block.rows; row += kStageWarps) {
+    float sum = 0.0f;
+    pack_part<true>(LaneFeatures<float>{floats + row * plan.float_pitch + lane}, stage.words, size,
+                    terms, shared + plan.bits + row * stage.pitch, sum, lane);
+    const float scale = part_scale(sum, size, lane);
+    if (lane == 0) reinterpret_cast<float*>(shared + plan.scales)[row] = scale;
+  }
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,254 @@
+// Sums over neighbours in a cooperative kernel, of rows that were gathered in shared memory.
+#pragma once
+
+#include "bitgnn/cuda/cooperative_rows.cuh"
+#include "bitgnn/cuda/count_planes.cuh"
+#include "bitgnn/cuda/narrow_forms.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kFewPlanes = 4;                     // of a thread that counts a row alone,
+constexpr int kFewEdges = (1 << kFewPlanes) - 1;  // and what they hold
+constexpr int kLanePlanes = 3;                    // of a lane that counts a part of a long row,
+constexpr int kLaneEdges = 4;                     // of as many edges at once
+
+// The bit of a sum of +-1: `count` of `degree` neighbours have it set.
+__device__ __forceinline__ bool sum_bit(int count, int degree, float factor, float threshold) {
+  return __fmul_rn(factor, __int2float_rn(2 * count - degree)) >= threshold;
+}
+
+// What sums are made of: rows [first, last) of the block, whose edges from `begin` on were gathered
+// in `staged`.
+struct GatheredRows {
+  int first, last, begin;
+  const uint32_t* staged;
+
+  // The row's first edge in `staged`, and how many it has.
+  __device__ int2 edges(const Block& block, int row) const {
+    const int from = block.rowptr[row];
+    return make_int2(from - begin, block.rowptr[row + 1] - from);
+  }
+};
+
+// A word of a row of many edges by a warp, a part of them a lane.
+__device__ __forceinline__ void sum_long_row(const StagePlan& plan, const GatheredRows& rows,
+                                             const int2& edges, int word, float factor,
+                                             const float* threshold, uint32_t* bits, int lane) {
+  const int piece_words = plan.gathered_pieces * 4;
+  const uint32_t* neighbour = rows.staged + edges.x * piece_words + word_place(word);
+  int count = 0;  // of the lane's feature
+#pragma unroll 1
+  for (int begin = 0; begin < edges.y; begin += kLaneEdges * kWarp) {
+    CountPlanes<1, kLanePlanes> planes;
+    planes.clear();
+    WordVector<1> x[kLaneEdges];
+#pragma unroll
+    for (int k = 0; k < kLaneEdges; ++k) {
+      const int edge = begin + k * kWarp + lane;
+      x[k].word[0] = edge < edges.y ? neighbour[edge * piece_words] : 0u;
+    }
+    planes.add<kLaneEdges>(x);
+    const auto all = fold_lanes<kWarp>(planes, 1, lane);
+#pragma unroll
+    for (int p = 0; p < kLanePlanes + 5; ++p)
+      count += static_cast<int>(all.plane[p][0] >> lane & 1) << p;
+  }
+  const int feature = word * kWarp + lane;
+  const float least = threshold != nullptr && feature < plan.stage.size ? threshold[feature] : 0.0f;
+  const uint32_t result = __ballot_sync(kFullWarp, sum_bit(count, edges.y, factor, least));
+  if (lane == 0) bits[word] = result;
+}
+
+// Signs of sums of bits; `threshold` [size] or null for 0.
+__device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& block,
+                                         const GatheredRows& rows, const float* threshold,
+                                         uint32_t* bits, int warp, int lane) {
+  const int size = plan.stage.size, words = plan.words;
+  const int piece_words = plan.gathered_pieces * 4;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < (rows.last - rows.first) * words; i += kStageThreads) {
+    const int in_rows = plan.by_words.quotient(i);
+    const int row = rows.first + in_rows, word = i - in_rows * words;
+    const int2 edges = rows.edges(block, row);
+    const int degree = edges.y;
+    if (degree > kFewEdges) continue;
+    CountPlanes<1, kFewPlanes> planes;
+    planes.clear();
+    const uint32_t* neighbour = rows.staged + edges.x * piece_words + word_place(word);
+#pragma unroll 1
+    for (int edge = 0; edge < degree; edge += 4) {
+      WordVector<1> x[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        x[k].word[0] = edge + k < degree ? neighbour[(edge + k) * piece_words] : 0u;
+      planes.add<4>(x);
+    }
+    const float factor = block.row_factor[row];
+    uint32_t result = 0;
+    if (threshold == nullptr && isfinite(factor)) {
+      const uint32_t flip = factor < 0 ? ~0u : 0u;
+      const uint32_t bound = factor > 0   ? (static_cast<uint32_t>(degree) + 1) / 2
+                             : factor < 0 ? static_cast<uint32_t>(degree) / 2 + 1
+                                          : 0;
+      result = planes.at_least(0, bound) ^ flip;
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < kWarp; ++k) {
+        int count = 0;
+#pragma unroll
+        for (int p = 0; p < kFewPlanes; ++p)
+          count += static_cast<int>(planes.plane[p][0] >> k & 1) << p;
+        const int feature = word * kWarp + k;
+        const float least = threshold != nullptr && feature < size ? threshold[feature] : 0.0f;
+        if (sum_bit(count, degree, factor, least)) result |= 1u << k;
+      }
+    }
+    bits[row * plan.pitch + word] = result;
+  }
+  for_long_rows(block, rows.first, rows.last, kFewEdges, words, warp, lane, [&](int row, int word) {
+    sum_long_row(plan, rows, rows.edges(block, row), word, block.row_factor[row], threshold,
+                 bits + row * plan.pitch, lane);
+  });
+}
+
+// Eight features of the halves of products, as a row of the stage before holds them in bytes or in
+// 16 bits, and the row's factor.
+constexpr int kHalves = kSumSlots;
+
+template <bool kBytes>
+__device__ __forceinline__ float halves_of(const uint32_t* row, int base, float (&half)[kHalves],
+                                           int factor_place) {
+  constexpr int kPerWord = kBytes ? 4 : 2;
+  const int first = base / kPerWord;
+#pragma unroll
+  for (int w = 0; w < kHalves / kPerWord; ++w) {
+    const uint32_t word = row[word_place(first + w)];
+#pragma unroll
+    for (int k = 0; k < kPerWord; ++k)
+      half[w * kPerWord + k] = __int2float_rn(kBytes ? static_cast<int8_t>(word >> k * 8)
+                                                     : static_cast<int16_t>(word >> k * 16));
+  }
+  return __uint_as_float(row[factor_place]);
+}
+
+// Folds the slots of narrow_sums.h, one a lane of eight: s[i] += s[i + 4], and so on. Each lane is
+// left with the sum of the feature of its own number.
+__device__ __forceinline__ float fold_sum_slots(float (&sum)[kHalves], int slot) {
+#pragma unroll
+  for (int distance = kSumSlots / 2; distance > 0; distance /= 2) {
+    const bool upper = (slot & distance) != 0;
+#pragma unroll
+    for (int i = 0; i < distance; ++i) {
+      const float given = upper ? sum[i] : sum[i + distance];
+      const float kept = upper ? sum[i + distance] : sum[i];
+      sum[i] = __fadd_rn(kept, __shfl_xor_sync(kFullWarp, given, distance));
+    }
+  }
+  return sum[0];
+}
+
+// What turns sums of halves into values: (row * scale) * sum + bias.
+struct SumTerms {
+  const float* scale;  // [features] or null
+  const float* bias;
+};
+
+// kOdd: the halves are of an odd number of signs.
+template <bool kOdd>
+__device__ __forceinline__ float slots_sum(float halves, float factors) {
+  const float sum = __fmul_rn(2.0f, halves);
+  return kOdd ? __fadd_rn(sum, factors) : sum;
+}
+
+__device__ __forceinline__ float sum_value(const SumTerms& terms, float row_factor, int feature,
+                                           float sum) {
+  const float scale =
+      terms.scale != nullptr ? __fmul_rn(row_factor, terms.scale[feature]) : row_factor;
+  const float value = __fmul_rn(scale, sum);
+  return terms.bias != nullptr ? __fadd_rn(value, terms.bias[feature]) : value;
+}
+
+// Values of sums over wide rows of products, strictly in the order of the edges, by a thread a
+// feature.
+template <bool kBytes, bool kOdd>
+__device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const Block& block,
+                                                  const GatheredRows& rows, const SumTerms& terms,
+                                                  float* out, int pitch) {
+  constexpr int kPerWord = kBytes ? 4 : 2;
+  const int features = plan.stage.size, piece_words = plan.gathered_pieces * 4;
+  const int factor_place = word_place(plan.gathered_words - 1);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < (rows.last - rows.first) * features; i += kStageThreads) {
+    const int in_rows = plan.by_size.quotient(i);
+    const int row = rows.first + in_rows, feature = i - in_rows * features;
+    const int2 edges = rows.edges(block, row);
+    const uint32_t* neighbour = rows.staged + edges.x * piece_words;
+    const int place = word_place(feature / kPerWord);
+    const int shift = feature % kPerWord * (kBytes ? 8 : 16);
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int edge = 0; edge < edges.y; ++edge) {
+      const uint32_t word = neighbour[place] >> shift;
+      const int half = kBytes ? static_cast<int8_t>(word) : static_cast<int16_t>(word);
+      const float factor = __uint_as_float(neighbour[factor_place]);
+      sum = __fadd_rn(sum, __fmul_rn(factor, __int2float_rn(2 * half + (kOdd ? 1 : 0))));
+      neighbour += piece_words;
+    }
+    out[row * pitch + feature] = sum_value(terms, block.row_factor[row], feature, sum);
+  }
+}
+
+// Values of sums over products, [row, feature] at `out`, `pitch` apart; the order of narrow_sums.h.
+// Eight lanes share a row, a slot each, and take eight features at a time.
+template <bool kBytes, bool kOdd>
+__device__ __forceinline__ void sum_integers(const StagePlan& plan, const Block& block,
+                                             const GatheredRows& rows, const SumTerms& terms,
+                                             float* out, int pitch, int warp, int lane) {
+  constexpr int kRows = kWarp / kSumSlots;
+  const int features = plan.stage.size, piece_words = plan.gathered_pieces * 4;
+  const int factor_place = word_place(plan.gathered_words - 1);
+  const int slot = lane % kSumSlots;
+#pragma unroll 1
+  for (int first = rows.first + warp * kRows; first < rows.last; first += kStageWarps * kRows) {
+    const int row = min(first + lane / kSumSlots, rows.last - 1);
+    const int2 edges = rows.edges(block, row);
+    const int longest = __reduce_max_sync(kFullWarp, edges.y);
+    const float row_factor = block.row_factor[row];
+#pragma unroll 1
+    for (int base = 0; base < features; base += kHalves) {
+      float total = 0.0f, total_factors = 0.0f;
+#pragma unroll 1
+      for (int piece = 0; piece < longest; piece += kSumPiece) {
+        const int end = min(edges.y, piece + static_cast<int>(kSumPiece));
+        float sum[kHalves] = {}, factors = 0.0f;
+        const uint32_t* neighbour = rows.staged + (edges.x + piece + slot) * piece_words;
+#pragma unroll 2
+        for (int edge = piece + slot; edge < end; edge += kSumSlots) {
+          float half[kHalves];
+          const float factor = halves_of<kBytes>(neighbour, base, half, factor_place);
+          neighbour += kSumSlots * piece_words;
+#pragma unroll
+          for (int k = 0; k < kHalves; ++k) sum[k] = __fmaf_rn(factor, half[k], sum[k]);
+          if constexpr (kOdd) factors = __fadd_rn(factors, factor);
+        }
+        __syncwarp();
+        const float folded = fold_sum_slots(sum, slot);
+        if constexpr (kOdd) {
+#pragma unroll
+          for (int distance = kSumSlots / 2; distance > 0; distance /= 2)
+            factors = __fadd_rn(factors, __shfl_xor_sync(kFullWarp, factors, distance));
+        }
+        if (piece < edges.y) {
+          total = __fadd_rn(total, folded);
+          total_factors = __fadd_rn(total_factors, factors);
+        }
+      }
+      const int feature = base + slot;
+      if (feature < features && first + lane / kSumSlots < rows.last)
+        out[row * pitch + feature] =
+            sum_value(terms, row_factor, feature, slots_sum<kOdd>(total, total_factors));
+    }
+  }
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,270 @@
+"""One kernel for whole models: its stages and tables anywhere, its results on a CUDA device."""
+
+import cooperative_model
+import pytest
+import torch
+from graphs import odd_graph
+
+from bitgnn import BitAdjacency, BitTensor
+from bitgnn.convert import freeze
+from bitgnn.inference.cooperative import CooperativeExecutor
+from bitgnn.inference.cooperative_stages import find_stages
+from bitgnn.inference.cooperative_tables import share_graph, tables_of
+from bitgnn.models import GCN, GraphSAGE
+from bitgnn.ops.reference.pack import from_words
+
+CPU = torch.device("cpu")
+NORMS = {"hidden_norm": "batch", "output_norm": "batch"}
+
+
+def cuda(test):
+    """Mark a test that needs a CUDA device."""
+    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    return pytest.mark.cuda(skip(test))
+
+
+def stages_of(frozen, packed=False):
+    return find_stages(frozen.program, dict(frozen.named_buffers()), packed)
+
+
+def test_stages_of_binary_layers(make_model):
+    staged = stages_of(freeze(make_model("bin")))
+    forms = [(s.source, s.size, s.output, s.out, s.scaled) for s in staged.stages]
+    assert forms == [
+        ("floats", 75, "bits", 40, False),
+        ("bits", 40, "integers", 5, False),
+        ("integers", 5, "result", 0, False),
+    ]
+    assert staged.graph == 0
+
+
+def test_stages_of_full_layers(make_model):
+    frozen = freeze(make_model("full"))
+    forms = [(s.source, s.size, s.output, s.out, s.scaled) for s in stages_of(frozen, True).stages]
+    assert forms == [
+        ("words", 75, "integers", 40, True),
+        ("integers", 40, "integers", 5, True),
+        ("integers", 5, "result", 0, False),
+    ]
+
+
+def test_the_step_without_a_stage_is_named():
+    frozen = freeze(GraphSAGE(20, 33, 3, precision="full").eval())
+    with pytest.raises(ValueError, match=r"step \d+ \(.+ of '.+'\) has no stage"):
+        stages_of(frozen)
+
+
+def test_models_that_cannot_be_run(make_model):
+    with pytest.raises(TypeError, match="model must be a FrozenModel, got GCN"):
+        CooperativeExecutor(make_model("bin"))
+    with pytest.raises(ValueError, match="must be on a CUDA device, got cpu"):
+        CooperativeExecutor(freeze(make_model("bin")))
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 120])
+@pytest.mark.parametrize(
+    ("precision", "options"), [("bin", {}), ("bin", NORMS), ("full", {})], ids=str
+)
+def test_tables_compute_the_model(make_model, graph, features, precision, options, blocks):
+    frozen = freeze(make_model(precision, num_layers=3, **options))
+    adjacency = frozen.prepare_graph(graph, len(features))
+    shares = share_graph(adjacency, blocks)
+    assert shares.most_degree == int(adjacency.rowptr.diff().max())
+    expected = frozen(features, adjacency)
+    tables = tables_of(stages_of(frozen).stages, CPU)
+    assert tables.image.dtype == torch.int32
+    found = cooperative_model.run(tables, shares, features)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    packed = frozen.pack_features(features, layout="dense")
+    tables = tables_of(stages_of(frozen, True).stages, CPU)
+    bits = from_words(packed.words, packed.size)
+    found = cooperative_model.run(tables, shares, bits, packed.scale)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_shares_of_uneven_blocks():
+    edges = torch.tensor([[0, 1, 2, 3, 4, 0, 1], [1, 1, 1, 4, 0, 0, 4]])
+    adjacency = BitAdjacency.from_edge_index(edges, 5, normalize="mean")
+    rowptr, indices, row, col = cooperative_model.read_shares(share_graph(adjacency, 3), 5)
+    assert rowptr.equal(adjacency.rowptr.long())
+    assert indices.equal(adjacency.indices)
+    assert row.equal(adjacency.row)
+    assert col.equal(torch.ones(5))
+    with pytest.raises(ValueError, match=r"must be square, got \[5, 9\]"):
+        share_graph(BitAdjacency.from_edge_index(edges, (5, 9)), 2)
+
+
+@cuda
+class TestOnCuda:
+    """Bit for bit the eager results."""
+
+    @pytest.mark.parametrize("layers", [1, 2, 3, 4])
+    @pytest.mark.parametrize("precision", ["bin", "full"])
+    def test_depths(self, precision, layers):
+        compare(700, 75, 40, 5, precision, layers)
+
+    @pytest.mark.parametrize("features", [1, 31, 33, 128, 1433])
+    @pytest.mark.parametrize("precision", ["bin", "full"])
+    def test_widths_of_features(self, precision, features):
+        compare(300, features, 64, 7, precision)
+
+    @pytest.mark.parametrize("hidden", [1, 32, 33, 64, 128, 256])
+    @pytest.mark.parametrize("precision", ["bin", "full"])
+    def test_widths_of_layers(self, precision, hidden):
+        compare(1000, 70, hidden, 7, precision, 3)
+
+    @pytest.mark.parametrize("classes", [1, 2, 12, 13, 41, 64])
+    def test_classes(self, classes):
+        compare(500, 40, 33, classes, "bin")
+        compare(500, 40, 33, classes, "full")
+
+    @pytest.mark.parametrize("nodes", [1, 2, 17, 131, 132, 133, 5000])
+    def test_nodes(self, nodes):
+        compare(nodes, 33, 64, 3, "bin")
+        compare(nodes, 33, 64, 3, "full")
+
+    def test_long_rows(self):
+        """Rows past every way to add them up, of all nodes and of duplicate edges."""
+        nodes = 3000
+        hubs = torch.tensor([5, 2999, 1500])
+        sources = [torch.arange(nodes), torch.arange(700).repeat(2), torch.arange(40)]
+        edges = torch.cat(
+            [torch.stack([s, hub.expand(len(s))]) for s, hub in zip(sources, hubs, strict=True)], 1
+        )
+        for precision in ("bin", "full"):
+            compare(nodes, 50, 64, 7, precision, edges=edges)
+
+    def test_thresholds_of_norms(self, make_model, graph, features):
+        frozen = freeze(make_model("bin", num_layers=3, **NORMS)).to("cuda")
+        adjacency = frozen.prepare_graph(graph.cuda(), len(features))
+        check(frozen, features.cuda(), adjacency)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_types_of_features(self, dtype):
+        torch.manual_seed(0)
+        for precision in ("bin", "full"):
+            frozen = freeze(GCN(75, 64, 5, precision=precision).eval()).to("cuda")
+            x = torch.randn(400, 75, device="cuda").to(dtype)
+            adjacency = frozen.prepare_graph(odd_graph(400, 900, seed=1).cuda(), 400)
+            check(frozen, x, adjacency, packed=False)
+
+    def test_rows_that_start_anywhere(self):
+        torch.manual_seed(0)
+        frozen = freeze(GCN(75, 64, 5, precision="bin").eval()).to("cuda")
+        adjacency = frozen.prepare_graph(odd_graph(400, 900, seed=1).cuda(), 400)
+        run = CooperativeExecutor(frozen)
+        whole = torch.randn(401, 83, device="cuda")
+        for x in (whole[1:, 3:78], whole[:400, 8:], whole[:400, :75].t().contiguous().t()):
+            assert run(x, adjacency).equal(frozen(x, adjacency))
+
+    def test_values_that_are_not_finite(self):
+        torch.manual_seed(0)
+        frozen = freeze(GCN(75, 64, 5, precision="bin").eval()).to("cuda")
+        adjacency = frozen.prepare_graph(odd_graph(400, 900, seed=1).cuda(), 400)
+        x = torch.randn(400, 75, device="cuda")
+        for value in (float("nan"), float("inf"), -float("inf"), -0.0):
+            x.view(-1)[torch.randint(x.numel(), (500,), device="cuda")] = value
+        check(frozen, x, adjacency)
+
+    def test_a_captured_call(self, make_model, graph, features):
+        frozen = freeze(make_model("bin")).to("cuda")
+        x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
+        run = CooperativeExecutor(frozen)
+        captured = torch.cuda.CUDAGraph()
+        run(x, adjacency)
+        with torch.cuda.graph(captured):
+            found = run(x, adjacency)
+        for seed in range(5):
+            x.copy_(torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)))
+            captured.replay()
+            assert found.equal(frozen(x, adjacency))
+            assert run(x, adjacency).equal(found)
+
+    def test_a_new_graph_cannot_be_captured(self, make_model, graph, features):
+        frozen = freeze(make_model("bin")).to("cuda")
+        x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
+        run = CooperativeExecutor(frozen)
+        with (
+            pytest.raises(RuntimeError, match="make one call before"),
+            torch.cuda.graph(torch.cuda.CUDAGraph()),
+        ):
+            run(x, adjacency)
+        torch.cuda.synchronize()
+        assert run(x, adjacency).equal(frozen(x, adjacency))
+
+    def test_streams(self):
+        torch.manual_seed(0)
+        frozen = freeze(GCN(75, 64, 5, precision="bin").eval()).to("cuda")
+        adjacency = frozen.prepare_graph(odd_graph(4000, 9000, seed=1).cuda(), 4000)
+        inputs = [torch.randn(4000, 75, device="cuda") for _ in range(4)]
+        expected = [frozen(x, adjacency) for x in inputs]
+        shared = CooperativeExecutor(frozen)
+        own = [CooperativeExecutor(frozen) for _ in inputs]
+        streams = [torch.cuda.Stream() for _ in inputs]
+        torch.cuda.synchronize()
+        found = []
+        for _ in range(50):
+            for x, executor, stream, right in zip(inputs, own, streams, expected, strict=True):
+                with torch.cuda.stream(stream):
+                    found.append((executor(x, adjacency), right))
+                    found.append((shared(x, adjacency), right))
+        torch.cuda.synchronize()
+        assert all(scores.equal(right) for scores, right in found)
+
+    def test_changes_are_followed(self, make_model, graph, features):
+        frozen = freeze(make_model("bin")).to("cuda")
+        x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
+        run = CooperativeExecutor(frozen, max_graphs=1)
+        first = run(x, adjacency)
+        adjacency.row.neg_()
+        assert run(x, adjacency).equal(frozen(x, adjacency))
+        other = frozen.prepare_graph(odd_graph(len(x), 400, seed=9).cuda(), len(x))
+        assert run(x, other).equal(frozen(x, other))
+        assert run.num_graphs == 1
+        state = frozen.state_dict()
+        state = {name: -value if "scale" in name else value for name, value in state.items()}
+        frozen.load_state_dict(state)
+        assert run(x, adjacency).equal(frozen(x, adjacency))
+        assert not run(x, adjacency).equal(first)
+
+    def test_errors(self, make_model, graph, features):
+        frozen = freeze(make_model("full")).to("cuda")
+        x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
+        run = CooperativeExecutor(frozen)
+        with pytest.raises(ValueError, match="x must be on cuda:0, got cpu"):
+            run(features, adjacency)
+        with pytest.raises(ValueError, match=r"x must be \[N, 75\], got \[120, 74\]"):
+            run(x[:, 1:], adjacency)
+        with pytest.raises(ValueError, match=r"float32, float16 or bfloat16, got torch\.float64"):
+            run(x.double(), adjacency)
+        with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
+            run(x[1:], adjacency)
+        with pytest.raises(TypeError, match="must come from prepare_graph, got Tensor"):
+            run(x, graph.cuda())
+        packed = frozen.pack_features(x)
+        with pytest.raises(ValueError, match="must carry a row scale"):
+            run(BitTensor(packed.words, packed.size), adjacency)
+        with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
+            CooperativeExecutor(frozen, max_graphs=0)
+        with pytest.raises(ValueError, match="has no stage"):
+            CooperativeExecutor(freeze(GraphSAGE(20, 33, 3, precision="full").eval()).to("cuda"))
+
+
+def compare(nodes, features, hidden, classes, precision, layers=2, edges=None):
+    """A random GCN on a random graph with a hub, isolated nodes and duplicate edges."""
+    torch.manual_seed(nodes + features)
+    frozen = freeze(GCN(features, hidden, classes, layers, precision).eval()).to("cuda")
+    if edges is None:
+        edges = torch.randint(nodes, (2, 3 * nodes))
+        edges[1, : nodes // 2] = nodes // 3
+    adjacency = frozen.prepare_graph(edges.cuda(), nodes)
+    check(frozen, torch.randn(nodes, features, device="cuda"), adjacency)
+
+
+def check(frozen, x, adjacency, packed=True):
+    """A hundred calls in each form of the features."""
+    run = CooperativeExecutor(frozen)
+    for form in [x, frozen.pack_features(x, layout="dense")] if packed else [x]:
+        expected = frozen(form, adjacency)
+        found = [run(form, adjacency) for _ in range(100)]
+        assert all(scores.equal(expected) for scores in found)
