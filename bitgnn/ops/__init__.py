@@ -1,9 +1,20 @@
 """Operators on bits: packing, BMM, BSpMM, ADD and CONCAT, pairs of them, and their reference."""
 
-from bitgnn.ops import add, bmm, bspmm, concat, fused, pack, reference
+from bitgnn.ops import add, bmm, bspmm, concat, fused, joint, linear, pack, reference
 from bitgnn.ops._register import register
 from bitgnn.ops.buffers import release_buffers
 
 register()
 
-__all__ = ["add", "bmm", "bspmm", "concat", "fused", "pack", "reference", "release_buffers"]
+__all__ = [
+    "add",
+    "bmm",
+    "bspmm",
+    "concat",
+    "fused",
+    "joint",
+    "linear",
+    "pack",
+    "reference",
+    "release_buffers",
+]

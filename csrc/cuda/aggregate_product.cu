@@ -10,18 +10,24 @@ namespace {
 using FewEach = ShortRows<16, 5, 4, 256, 3>;
 using ManyEach = ShortRows<63, 6, 4, 256, 3>;
 
+constexpr int64_t kLeastRows = 1 << 15;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
 constexpr int64_t kSomeNeighbours = 64;   // up to which eight do
 constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside its plan
+
+template <int kColumns>
+using SlicedShape = JoinShape<SlotRows, FewEach, 1, 2, kColumns, 0>;
 
 bool aligned(const void* x, size_t to) { return reinterpret_cast<uintptr_t>(x) % to == 0; }
 
 // Whether one kernel can do it: 1-bit products on tensor cores, and enough shared memory.
 bool suits_join(const BmmArgs& p, const Context& context) {
   if (context.device.capability < 80 || context.device.capability >= 100) return false;
-  if (!aligned(p.x, 16) || !aligned(p.out_bits, 8)) return false;
+  // A warp's 16 rows leave multiprocessors idle where there are few: two launches share them
+  // better.
+  if (p.rows < kLeastRows || !aligned(p.x, 16) || !aligned(p.out_bits, 8)) return false;
   // What the largest blocks need.
-  const JoinPlan plan = plan_join<JoinShape<SlotRows, FewEach, 1, 2, 8>, 64>(p);
+  const JoinPlan plan = plan_join<SlicedShape<8>, FewEach::kThreads>(p);
   return plan.bytes + kStaticBytes <= static_cast<size_t>(context.device.shared_bytes);
 }
 
@@ -47,19 +53,19 @@ cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const 
   return bmm(p, context);
 }
 
-template <int kWords, int kColumns, int kRows>
+template <int kWords, int kColumns>
 cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
+  // Counts of short rows take a byte; there longer ones are hubs.
+  constexpr int kByte = 8;
   const CsrRows source{a};
-  if (ceil_div(a.rows, kRows) < 2 * context.device.sm_count) {
-    // Few rows: small blocks, so that all multiprocessors have some.
-    constexpr int kPassRows = FewEach::kThreads / (8 * kColumns);
-    return launch_join<FewEach, kWords, 8, kColumns, kPassRows>(source, a, p, context);
-  }
   if (a.edges <= kFewNeighbours * a.rows)
-    return launch_join<FewEach, kWords, 2, kColumns, kRows>(source, a, p, context);
+    return launch_join<JoinShape<CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(
+        source, a, p, context);
   if (a.edges <= kSomeNeighbours * a.rows)
-    return launch_join<FewEach, kWords, 8, kColumns, kRows>(source, a, p, context);
-  return launch_join<ManyEach, kWords, 16, kColumns, kRows>(source, a, p, context);
+    return launch_join<JoinShape<CsrRows, FewEach, kWords, 8, kColumns, kByte>, FewEach>(
+        source, a, p, context);
+  return launch_join<JoinShape<CsrRows, ManyEach, kWords, 16, kColumns, 0>, ManyEach>(source, a, p,
+                                                                                      context);
 }
 
 }  // namespace
@@ -70,9 +76,9 @@ cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Co
     return run_apart(a, p, context,
                      [&](const AggregateArgs& sums) { return aggregate_bits(sums, context); });
   const int64_t words = words_for(a.features);
-  if (words <= 2) return launch<2, 1, 128>(a, p, context);
-  if (words <= 4) return launch<4, 1, 128>(a, p, context);
-  return launch<4, 2, 64>(a, p, context);
+  if (words <= 2) return launch<2, 1>(a, p, context);
+  if (words <= 4) return launch<4, 1>(a, p, context);
+  return launch<4, 2>(a, p, context);
 }
 
 cudaError_t aggregate_product_sliced(const SlicedArgs& args, const BmmArgs& p,
@@ -89,8 +95,8 @@ cudaError_t aggregate_product_sliced(const SlicedArgs& args, const BmmArgs& p,
   if (status != cudaSuccess) return status;
   const SlotRows source{args, partials};
   if (words_for(args.csr.features) <= 4)
-    return launch_join<FewEach, 1, 2, 4, 64>(source, args.csr, p, context);
-  return launch_join<FewEach, 1, 2, 8, 64>(source, args.csr, p, context);
+    return launch_join<SlicedShape<4>, FewEach>(source, args.csr, p, context);
+  return launch_join<SlicedShape<8>, FewEach>(source, args.csr, p, context);
 }
 
 }  // namespace bitgnn::cuda

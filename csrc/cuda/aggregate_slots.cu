@@ -33,7 +33,7 @@ cudaError_t aggregate_slots(const SlotSumsArgs& d, const Context& context) {
                        a.x_stride % kWidth == 0 && a.x_stride >= fragments * kWidth;
   if (!vectors) return a.features <= 8 ? launch<1, 8>(d, context) : launch<1, 32>(d, context);
   if (fragments <= 1) return launch<kWidth, 1>(d, context);
-  if (fragments <= 2) return launch<kWidth, 2>(d, context);
+  if (fragments == 2) return launch<2 * kWidth, 1>(d, context);
   if (fragments <= 4) return launch<kWidth, 4>(d, context);
   return fragments <= 8 ? launch<kWidth, 8>(d, context) : launch<kWidth, 16>(d, context);
 }

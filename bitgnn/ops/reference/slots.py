@@ -16,7 +16,7 @@ def bspmm_slots(
     bias: Tensor | None = None,
     addend: Tensor | None = None,
 ) -> Tensor:
-    """Float32 ``[M, C]``: ``row[i] * sum_j x[j] + bias + addend[i]``, sums in the order of slots."""
+    """Float32 ``[M, C]``: ``row[i] * sum_j x[j] + bias + addend[i]``, summed in slots."""
     value = canonical_sums(
         rowptr,
         x.size(1),

@@ -23,11 +23,15 @@ struct SlotFragment {
 template <int kWidth>
 __device__ __forceinline__ SlotFragment<kWidth> load_fragment(const float* from) {
   SlotFragment<kWidth> f;
-  if constexpr (kWidth == 4) {
-    const float4 v = __ldg(reinterpret_cast<const float4*>(from));
-    f.v[0] = v.x, f.v[1] = v.y, f.v[2] = v.z, f.v[3] = v.w;
-  } else {
+  if constexpr (kWidth == 1) {
     f.v[0] = __ldg(from);
+  } else {
+    static_assert(kWidth % 4 == 0, "whole accesses");
+#pragma unroll
+    for (int i = 0; i < kWidth; i += 4) {
+      const float4 v = __ldg(reinterpret_cast<const float4*>(from + i));
+      f.v[i] = v.x, f.v[i + 1] = v.y, f.v[i + 2] = v.z, f.v[i + 3] = v.w;
+    }
   }
   return f;
 }

@@ -1,0 +1,100 @@
+"""Sums of packed neighbours plus products of packed rows equal the two one after the other."""
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency, BitTensor
+from bitgnn.ops import bmm, bspmm
+from bitgnn.ops.joint import bspmm_bmm_bits
+
+CUDA = torch.device("cuda")
+cuda = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def star(num_nodes, hub_edges, edges):
+    """A random graph with one node that ``hub_edges`` edges enter."""
+    generator = torch.Generator().manual_seed(edges)
+    edge_index = torch.randint(num_nodes, (2, edges + hub_edges), generator=generator)
+    edge_index[1, :hub_edges] = num_nodes // 3
+    return BitAdjacency.from_edge_index(edge_index, num_nodes, normalize="mean")
+
+
+def operands(nodes, size, outputs):
+    generator = torch.Generator().manual_seed(size)
+    x, w, h = (
+        BitTensor.from_float(torch.randn(shape, generator=generator), scale="mean")
+        for shape in ((nodes, size), (outputs, size), (nodes, outputs))
+    )
+    vectors = torch.randn(3, outputs, generator=generator)
+    return x, w, h, vectors
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize(("nodes", "size", "outputs"), [(40, 70, 37), (200, 500, 128), (7, 1, 1)])
+def test_bits_of_the_sum(nodes, size, outputs, scale, device):
+    x, w, h, (sum_bias, bias, threshold) = operands(nodes, size, outputs)
+    adjacency = star(nodes, nodes // 2, 3 * nodes)
+    total = bmm.bbf(x, w, scale=scale, bias=bias) + bspmm.bbf(h, adjacency, bias=sum_bias)
+    flip = bias > 0
+    found = bspmm_bmm_bits(
+        h.to(device), adjacency.to(device), x.to(device), w.to(device), scale=scale,
+        sum_bias=sum_bias.to(device), bias=bias.to(device), threshold=threshold.to(device),
+        flip=flip.to(device),
+    )  # fmt: skip
+    assert torch.equal(found.to_float().cpu() > 0, (total >= threshold) ^ flip)
+    plain = bspmm_bmm_bits(h.to(device), adjacency.to(device), x.to(device), w.to(device))
+    total = bmm.bbf(x, w) + bspmm.bbf(h, adjacency)
+    assert torch.equal(plain.to_float().cpu() > 0, total >= 0)
+
+
+@pytest.mark.parametrize("hub_edges", [0, 31, 255, 256, 300, 700, 1025, 5425, 70000])
+@pytest.mark.parametrize("outputs", [64, 100, 128, 256, 300])
+@pytest.mark.parametrize("edges", [150_000, 700_000, 2_500_000])
+@pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
+def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, mark):
+    adjacency = star(40000, hub_edges, edges)
+    x, w, h, (sum_bias, bias, threshold) = operands(40000, 200, outputs)
+    vectors = {"sum_bias": sum_bias, "bias": bias, "threshold": threshold}
+    expected = bspmm_bmm_bits(h, adjacency, x, w, **vectors)
+    moved = {name: vector.to(CUDA) for name, vector in vectors.items()}
+    on_gpu = adjacency.to(CUDA)
+    found = bspmm_bmm_bits(h.to(CUDA), on_gpu, x.to(CUDA), w.to(CUDA), **moved)
+    assert found.to(torch.device("cpu")).equal(expected)
+    sliced = torch.ops.bitgnn.bspmm_bmm_sliced(
+        h.words.to(CUDA), *on_gpu.sliced().arguments, x.words.to(CUDA), w.words.to(CUDA), 200,
+        on_gpu.row, moved["sum_bias"], x.scale.to(CUDA), w.scale.to(CUDA), moved["bias"],
+        moved["threshold"],
+    )  # fmt: skip
+    assert torch.equal(sliced.cpu(), expected.words)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 8, 9, 16, 30, 41, 64, 100])
+@pytest.mark.parametrize("hub_edges", [0, 300, 5425])
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
+def test_slots_on_a_gpu_equal_the_cpu(columns, hub_edges, padding, mark):
+    adjacency = star(9000, hub_edges, 90_000)
+    generator = torch.Generator().manual_seed(columns)
+    wide = torch.randn(9000, (columns + 3) // 4 * 4 + padding, generator=generator)
+    bias, addend = torch.randn(columns, generator=generator), torch.randn_like(wide)
+    arguments = (adjacency.rowptr, adjacency.indices, adjacency.row, bias)
+    expected = torch.ops.bitgnn.bspmm_slots(wide[:, :columns], *arguments, addend[:, :columns])
+    moved = [argument.to(CUDA) for argument in arguments]
+    x, added = wide.to(CUDA)[:, :columns], addend.to(CUDA)[:, :columns]
+    assert torch.equal(torch.ops.bitgnn.bspmm_slots(x, *moved, added).cpu(), expected)
+
+
+def test_errors():
+    x, w, h, _ = operands(6, 40, 5)
+    adjacency = star(6, 0, 10)
+    with pytest.raises(ValueError, match="neighbours must hold 5 features like w, got 40"):
+        bspmm_bmm_bits(x, adjacency, x, w)
+    with pytest.raises(ValueError, match="x must have 6 rows, got 4"):
+        bspmm_bmm_bits(h, adjacency, BitTensor(x.words[:4], 40), w)
+    with pytest.raises(TypeError, match="neighbours must be a BitTensor"):
+        bspmm_bmm_bits(torch.ones(6, 5), adjacency, x, w)
+    with pytest.raises(ValueError, match=r"sum_bias must have shape \[5\], got \[4\]"):
+        bspmm_bmm_bits(h, adjacency, x, w, sum_bias=torch.ones(4))
