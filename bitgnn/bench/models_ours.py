@@ -29,6 +29,10 @@ __all__ = [
 
 FORMS = ("bin", "full")
 TOLERANCE = 1e-4
+FLIPPED_BITS = 1e-6
+"""Part of the hidden bits that may differ where they are signs of float sums."""
+FLIPPED_NODES = 1e-2
+"""Part of the nodes whose scores these may reach."""
 LARGE_EDGES = 10_000_000
 """Edges from which the graph makes up most of the memory."""
 
@@ -106,21 +110,26 @@ def make_executor(model: FrozenModel, name: str) -> Callable[[Any, Any], Tensor]
 def check(network: Frozen, features: str, task: NodeTask) -> dict[str, Any]:
     """Compares a frozen network with the network it was frozen from, on all nodes.
 
+    Signs of sums that stand next to their threshold are as good as either: where such sums are
+    floats in another order of operations (behind a standardisation of rows, or in a layer that
+    takes signs of floats), one hidden bit in a million may differ, and as many nodes' classes.
+
     Args:
         network: the frozen network.
         features: name of its inputs.
         task: graph and features.
 
     Returns:
-        ``equal_classes`` (part of the nodes), ``largest_difference`` of scores, ``different_bits``
-        of the hidden layers that hand over bits, and ``passed``: scores within 1e-4 (absolute and
-        relative), no bit different.
+        ``exact`` (scores within 1e-4, absolute and relative, no bit different), ``passed`` (exact,
+        or as near as above), ``different_bits`` of ``hidden_bits`` that layers hand over,
+        ``different_nodes`` (scores beyond 1e-4), ``different_classes``, ``largest_difference``.
     """
+    precisions = network.emulated.precisions
     hidden: dict[str, Tensor] = {}
     hooks = [
         conv.register_forward_hook(partial(_keep, hidden, f"convs.{i}"))
         for i, conv in enumerate(network.emulated.convs)
-        if network.emulated.precisions[i].bspmm[2] == "B"
+        if precisions[i].bspmm[2] == "B"
     ]
     try:
         expected = network.emulated(task.x, network.graph)
@@ -132,13 +141,27 @@ def check(network: Frozen, features: str, task: NodeTask) -> dict[str, Any]:
     different = 0
     for layer, values in hidden.items():
         different += int(((values > 0) != (bits[layer].to_float() > 0)).sum())
-    close = torch.allclose(scores, expected, rtol=TOLERANCE, atol=TOLERANCE)
-    same = (scores.argmax(1) == expected.argmax(1)).float().mean()
+    close = torch.isclose(scores, expected, rtol=TOLERANCE, atol=TOLERANCE).all(1)
+    far = int((~close).sum())
+    classes = int((scores.argmax(1) != expected.argmax(1)).sum())
+    handed_over = sum(values.numel() for values in hidden.values())
+    exact = far == 0 and different == 0
+    if any(p.input_norm == "standardize" for p in precisions) or not hidden:
+        allowed = FLIPPED_BITS * (
+            handed_over or expected.size(0) * network.emulated.hidden_channels
+        )
+    else:
+        allowed = 0.0
+    flipped = different > 0 or not hidden  # without bits handed over they are not seen
+    few = max(1, different, classes) <= allowed and far <= FLIPPED_NODES * expected.size(0)
     return {
-        "passed": close and different == 0,
-        "equal_classes": float(same),
-        "largest_difference": float((scores - expected).abs().max()),
+        "passed": exact or (flipped and few),
+        "exact": exact,
         "different_bits": different,
+        "hidden_bits": handed_over,
+        "different_nodes": far,
+        "different_classes": classes,
+        "largest_difference": float((scores - expected).abs().max()),
     }
 
 

@@ -213,17 +213,18 @@ def _is_exact(frozen: FrozenModel, batch: Data, found: Tensor, x: Tensor, device
 def _parts(
     frozen: FrozenModel, batches: Sequence[Data], packed: BitTensor, device: str
 ) -> dict[str, Callable[[], Any]]:
-    """Conversion of every graph on the CPU alone, and the forwards alone."""
+    """Conversion of every graph alone, its copy to the device included, and the forwards alone."""
 
     def convert(batch: Data) -> Any:
-        return frozen.prepare_graph(batch.edge_index, batch.n_id.numel(), layout="csr")
+        edges = batch.edge_index.to(device)
+        return frozen.prepare_graph(edges, batch.n_id.numel(), layout="csr")
 
     ready = []
     for batch in batches:
         rows = gathered(packed, batch.n_id.to(device))
-        ready.append((rows, convert(batch).to(device)))
+        ready.append((rows, convert(batch)))
     return {
-        "conversion": lambda: [convert(batch) for batch in batches],
+        "conversion": partial(_pass, lambda: map(convert, batches), device),
         "forward": partial(_pass, lambda: [frozen(x, graph) for x, graph in ready], device),
     }
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bitgnn.bench import models as cases
-from bitgnn.bench import models_command, models_peers
+from bitgnn.bench import models_command, models_ours, models_peers
 from bitgnn.bench.models import Settings, run_case
 from bitgnn.bench.models_command import models_main
 from bitgnn.bench.models_contenders import Contender, best
@@ -126,6 +126,27 @@ def test_check_sees_a_changed_weight():
     found = cases.check(network, "packed", task)
     assert not found["passed"]
     assert found["different_bits"] > 0
+
+
+@pytest.mark.parametrize(("share", "passed"), [(1e-3, True), (1e-7, False)])
+def test_check_allows_few_signs_of_float_sums_to_differ(monkeypatch, share, passed):
+    monkeypatch.setattr(models_ours, "FLIPPED_BITS", share)
+    monkeypatch.setattr(models_ours, "FLIPPED_NODES", 1.0)
+    task = synthetic_task()
+    network = freeze_network("GraphSAGE", "bin", task)
+    real = network.emulated.convs[0].forward
+
+    def flipped(*arguments):
+        out = real(*arguments).clone()
+        out[0, 0] *= -1
+        return out
+
+    monkeypatch.setattr(network.emulated.convs[0], "forward", flipped)
+    found = cases.check(network, "floats", task)
+    assert (found["passed"], found["exact"]) == (passed, False)
+    assert found["different_bits"] == 1
+    assert found["hidden_bits"] == task.num_nodes * task.hidden
+    assert found["different_nodes"] >= 1
 
 
 def test_resume_keeps_finished_cases(tmp_path):
