@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from bitgnn._library import load_libraries
-from bitgnn.bits._normalize import add_remaining_self_loops
 from bitgnn.bits._sources import Edges
-from bitgnn.bits.layouts import INT32_MAX, row_pointer
+from bitgnn.bits.layouts import INT32_MAX, pointer_dtype
 
 
 def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
@@ -24,12 +23,20 @@ def pattern_of(edges: Edges, self_loops: bool = False) -> tuple[Tensor, Tensor]:
             edges.columns, edges.rows, edges.num_rows, edges.num_cols, self_loops
         )
         return rowptr, indices[: int(rowptr[-1])]
-    if self_loops:
-        edges = add_remaining_self_loops(edges._replace(weight=None))
     # Rows in order, columns ascending inside a row; equal keys are the same edge.
-    key = torch.sort(edges.rows * edges.num_cols + edges.columns).values
-    indices = (key % max(1, edges.num_cols)).to(torch.int32)
-    return row_pointer(edges.rows, edges.num_rows), indices
+    rows, columns, _, num_rows, num_cols = edges
+    key = rows * num_cols + columns
+    if self_loops:
+        # Loops that are there go behind the last row: nothing waits for their number.
+        key = torch.where(rows == columns, num_rows * num_cols, key)
+        nodes = torch.arange(num_rows, device=rows.device)
+        key = torch.cat([key, nodes * (num_cols + 1)])
+    key = torch.sort(key).values
+    starts = torch.arange(num_rows + 1, device=rows.device) * num_cols
+    rowptr = torch.searchsorted(key, starts).to(pointer_dtype(len(key)))
+    if self_loops:
+        key = key[: int(rowptr[-1])]
+    return rowptr, (key % max(1, num_cols)).to(torch.int32)
 
 
 def _is_counted(edges: Edges) -> bool:

@@ -144,7 +144,7 @@ def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
     """Raise ValueError unless all of ``index`` lies in [0, limit)."""
     if index.numel() == 0:
         return
-    smallest, largest = (int(value) for value in index.aminmax())
+    smallest, largest = torch.stack(index.aminmax()).tolist()  # one wait for a GPU, not two
     check_value(
         smallest >= 0 and largest < limit,
         lambda: (

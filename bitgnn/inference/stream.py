@@ -41,8 +41,8 @@ def stream(
     """Run a frozen model on one mini-batch after the other, as a loader gives them.
 
     The result of a batch is that of the model on the batch's subgraph, whatever comes before it.
-    While a GPU computes one batch, the next one is sampled, converted on the CPU and copied on a
-    stream of its own, so a batch is asked for before the result of the one in front is handed out.
+    While a GPU computes one batch, the next one is sampled, copied and converted on a stream of its
+    own, so a batch is asked for before the result of the one in front is handed out.
 
     Args:
         model: frozen model on any device.
@@ -134,7 +134,11 @@ class _Feed:
         self.copies: torch.cuda.Stream | None = None
         if self.device.type == "cuda":
             self.copies = torch.cuda.Stream(self.device)
-            self.copies.wait_stream(torch.cuda.current_stream(self.device))
+            self.copies.wait_stream(self._current)
+
+    @property
+    def _current(self) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(self.device)
 
     def load(self, source: Iterator[Any]) -> _Ready | None:
         """The next batch, on its way to the device; None behind the last."""
@@ -143,23 +147,37 @@ class _Feed:
         except StopIteration:
             return None
         n_id = getattr(batch, "n_id", None)
+        self._wait_for(batch)
         x = self._features(batch, n_id)
         num_nodes = x.shape[0]
         seeds = getattr(batch, "batch_size", None)
         seeds = num_nodes if seeds is None else int(seeds)
         graph = self._graph(batch, num_nodes) if self.model.takes_graph else None
-        return _Ready(
-            self._sent(x), self._sent(graph), None if n_id is None else n_id[:seeds], seeds
-        )
+        if self.copies is None:
+            graph = _mapped(graph, lambda tensor: tensor.to(self.device))
+        return _Ready(self._sent(x), graph, None if n_id is None else n_id[:seeds], seeds)
 
     def take(self, held: Any) -> Any:
         """What :meth:`load` sent, for work on the current stream from now on."""
         if self.copies is None:
             return held
-        current = torch.cuda.current_stream(self.device)
+        current = self._current
         current.wait_stream(self.copies)
         _mapped(held, lambda tensor: tensor.record_stream(current))
         return held
+
+    def _wait_for(self, batch: Any) -> None:
+        """Let copies wait for what computes a batch that is on a GPU already."""
+        if self.copies is None:
+            return
+        for name in ("x", "n_id", "edge_index", "adj_t", "edge_weight"):
+            part = getattr(batch, name, None)
+            if isinstance(part, Tensor) and part.device.type == "cpu":
+                continue
+            if part is not None:
+                self.copies.wait_stream(self._current)
+            if isinstance(part, Tensor) and part.layout == torch.strided:
+                part.record_stream(self.copies)
 
     def _features(self, batch: Any, n_id: Tensor | None) -> Features:
         if self.features is None:
@@ -184,6 +202,16 @@ class _Feed:
         if edges is None:
             raise ValueError("stream: batch must hold edge_index or adj_t, got neither")
         weight = getattr(batch, "edge_weight", None) if self.model.takes_edge_weight else None
+        if self.copies is None:
+            return self._prepared(edges, num_nodes, weight)
+        # A GPU sorts the edges faster than the CPU counts them.
+        with torch.cuda.stream(self.copies):
+            is_plain = type(edges) is Tensor and edges.layout == torch.strided
+            edges = self._copied(edges) if is_plain else edges.to(self.device)
+            weight = None if weight is None else self._copied(weight)
+            return self._prepared(edges, num_nodes, weight)
+
+    def _prepared(self, edges: Any, num_nodes: int, weight: Tensor | None) -> Graph:
         # Layouts beside CSR take longer to make than one forward saves.
         return self.model.prepare_graph(edges, num_nodes, weight, layout="csr")
 
