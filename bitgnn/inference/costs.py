@@ -15,6 +15,7 @@ __all__ = ["StepCost", "step_cost"]
 FLOAT_BYTES = 4
 WORD_BITS = 32
 INDEX_BYTES = 4
+CLASS_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def row_bytes(register: Register) -> int:
     """Bytes of one node's share of a register; 0 where the width is not known."""
     if register.form == "scale":
         return FLOAT_BYTES
+    if register.form == "classes":
+        return CLASS_BYTES
     size = register.size or 0
     return FLOAT_BYTES * (-(-size // WORD_BITS) if register.form == "bits" else size)
 

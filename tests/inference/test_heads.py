@@ -6,8 +6,9 @@ from chains import CLASSES, Chain, N, shake
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.convert import freeze
+from bitgnn.convert import freeze, summary
 from bitgnn.inference import FreezeReport, FrozenModel, load, save
+from bitgnn.inference.costs import step_cost
 from bitgnn.inference.program import Program, Step
 
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
@@ -149,3 +150,12 @@ def test_no_step_reads_classes():
     steps = (Step("classes", "a", (0,), (1,)), Step("relu", "b", (1,), (2,)))
     with pytest.raises(ValueError, match=r"step 1 \(relu\): inputs must be \['floats'\]"):
         FrozenModel(Program(3, steps, 2), {}, [], FreezeReport())
+
+
+def test_summary_counts_the_classes(x, edges):
+    frozen = freeze(shake(Chain("gcn", BIN), x, edges), output="classes")
+    graph = frozen.prepare_graph(edges, N)
+    step = frozen.program.steps[-1]
+    cost = step_cost(frozen, step, N, (graph,))
+    assert cost.bytes == N * (4 * CLASSES + 8)
+    assert "classes" in str(summary(frozen, (x, edges), repeats=7))
