@@ -55,6 +55,16 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
       : "memory");
 }
 
+// Copies contiguous bytes, a multiple of 16 between addresses that are too; they count likewise.
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
+                                           uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(&map) : "memory");
 }
