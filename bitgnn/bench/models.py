@@ -12,6 +12,7 @@ import torch
 
 from bitgnn.bench.models_contenders import (
     OURS,
+    WRONG,
     Contender,
     best,
     emulation_contenders,
@@ -87,8 +88,8 @@ def run_case(
         checks[form] = {name: check(network, name, task) for name in network.inputs}
         contenders += emulation_contenders(form, network, task, clock)
         for features in network.inputs:
-            wrong = None if checks[form][features]["passed"] else "gives a wrong result"
-            contenders += our_contenders(form, features, network, task, clock, wrong)
+            right = checks[form][features]["passed"]
+            contenders += our_contenders(form, features, network, task, clock, right)
     built = time.perf_counter() - start
     progress("rounds")
     _time(contenders, task, clock, settings.repeats)
@@ -101,7 +102,7 @@ def run_case(
         "features": task.x.size(1),
         "hidden": task.hidden_channels(kind),
         "classes": task.num_classes,
-        "checked": all(c["passed"] for found in checks.values() for c in found.values()),
+        "checked": all(contender.failure != WRONG for contender in contenders),
         "checks": checks,
         "ours": [
             _summary(kind, graph, form, features, networks[form], task, contenders, settings)

@@ -21,6 +21,7 @@ from bitgnn.ops.buffers import no_buffer_cache
 
 __all__ = [
     "OURS",
+    "WRONG",
     "Contender",
     "best",
     "emulation_contenders",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 OURS, UNFROZEN = "bitgnn", "bitgnn unfrozen"
+WRONG = "gives a wrong result"
 REASON_LENGTH = 240
 
 
@@ -142,9 +144,9 @@ def emulation_contenders(
 
 
 def our_contenders(
-    form: str, features: str, network: Frozen, task: NodeTask, clock: Clock, wrong: str | None
+    form: str, features: str, network: Frozen, task: NodeTask, clock: Clock, right: bool
 ) -> list[Contender]:
-    """A frozen network with every executor there is on the device.
+    """A frozen network with every executor there is on the device; all must give the same bits.
 
     Args:
         form: ``"bin"`` or ``"full"``.
@@ -152,25 +154,29 @@ def our_contenders(
         network: the network.
         task: graph and features.
         clock: of the device.
-        wrong: why its times would mean nothing, None where its results are right.
+        right: whether the network's results are right; the times of a wrong one mean nothing.
     """
     x, graph = network.inputs[features]
     eager = partial(network.model, x, graph)
-    eager()
+    expected = eager()
     memory = _memory(eager, (network.model, graph, x), clock)
     found = []
     for name in executor_names(clock.device):
         contender = Contender(OURS, form, features, name, memory=memory)
         found.append(contender)
-        if wrong is not None:
-            _failed(contender, wrong)
+        if not right:
+            _failed(contender, WRONG)
             continue
         try:
             call = partial(make_executor(network.model, name), x, graph)
-            _check_shape(call(), task)
+            scores = call()
+            _check_shape(scores, task)
         except Exception as error:
             _recover(clock)
             _failed(contender, _reason(error))
+            continue
+        if not torch.equal(scores, expected):
+            _failed(contender, WRONG)
             continue
         # A captured graph cannot be captured again: inside of one stand the calls it consists of.
         inside = eager if name == "cuda_graph" else call

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bitgnn.bench import models as cases
-from bitgnn.bench import models_command, models_ours, models_peers
+from bitgnn.bench import models_command, models_contenders, models_ours, models_peers
 from bitgnn.bench.models import Settings, run_case
 from bitgnn.bench.models_command import models_main
 from bitgnn.bench.models_contenders import Contender, best
@@ -115,6 +115,17 @@ def test_a_wrong_frozen_model_gets_no_times(tmp_path, monkeypatch, capsys):
             wrong = contender["features"] == "packed"
             assert (contender["timing"] is None) == wrong
             assert contender["failure"] == ("gives a wrong result" if wrong else None)
+
+
+def test_an_executor_that_differs_is_wrong(monkeypatch):
+    def lazy(model, name):
+        return lambda x, graph: model(x, graph) + 1
+
+    monkeypatch.setattr(models_contenders, "make_executor", lazy)
+    result = run_case("GCN", "tiny", synthetic_task(), Settings("cpu", 7))
+    assert not result["checked"]
+    failures = {c["failure"] for c in result["contenders"] if c["family"] == "bitgnn"}
+    assert failures == {"gives a wrong result"}
 
 
 def test_check_sees_a_changed_weight():
