@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import statistics
 import time
 from collections import OrderedDict
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.frozen_model import FrozenModel
@@ -32,15 +31,11 @@ MAX_CALLS = 20
 """Calls of a round: as many as fill ``ROUND_SECONDS``, at most so many."""
 DEFAULT_SHAPES = 8
 
-
-_COOPERATIVE = "bitgnn.inference.cooperative"
-
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "eager": EagerExecutor,
     "cuda_graph": CudaGraphExecutor,
+    "cooperative": CooperativeExecutor,
 }
-if importlib.util.find_spec(_COOPERATIVE) is not None:
-    EXECUTORS["cooperative"] = importlib.import_module(_COOPERATIVE).CooperativeExecutor
 
 
 class AutoExecutor:
