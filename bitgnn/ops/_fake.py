@@ -295,3 +295,17 @@ def concat_bbf(
 @_fake
 def concat_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
     return _words(a, a.size(0), a.size(1) + b.size(1))
+
+
+@_fake
+def run_stages(
+    x: Tensor,
+    x_scale: Tensor | None,
+    image: Tensor,
+    slices: Tensor,
+    state: Tensor,
+    stages: list[int],
+    most_degree: int,
+) -> Tensor:
+    # The last stage's size: the third of its 14 numbers.
+    return _floats(x, x.size(0), stages[-12])

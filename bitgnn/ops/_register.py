@@ -38,6 +38,10 @@ def register() -> None:
         _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
+    # What has no reference exists only where it was compiled.
+    for name in FAKES.keys() - OPERATORS.keys():
+        if torch._C._dispatch_has_kernel(f"bitgnn::{name}"):
+            torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
 
 
 def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
