@@ -60,4 +60,31 @@ static __global__ void pad_rows(const AggregateArgs a, int64_t pitch, uint32_t* 
       word < words_for(a.features) ? static_cast<const uint32_t*>(a.x)[row * a.x_stride + word] : 0;
 }
 
+constexpr int kAccessWords = 4;         // words of the widest access
+constexpr int64_t kPadUses = 4;         // reads of a table row, and words read in all, from which
+constexpr int64_t kPadReads = 1 << 21;  // on a copy with aligned rows pays
+constexpr int kPadThreads = 256;
+
+// True where `count` words at a time read rows without crossing their ends.
+inline bool reads_in(const AggregateArgs& a, int count) {
+  return words_for(a.features) % count == 0 && a.x_stride % count == 0 &&
+         reinterpret_cast<uintptr_t>(a.x) % (count * sizeof(int32_t)) == 0;
+}
+
+inline bool padding_pays(const AggregateArgs& a) {
+  const int64_t words = words_for(a.features);
+  return words > 2 && a.edges >= kPadUses * a.cols && a.edges * words >= kPadReads;
+}
+
+// Puts a copy of the rows at a pitch of whole accesses in their place.
+inline cudaError_t pad_table(AggregateArgs& a, const Context& context) {
+  const int64_t pitch = ceil_div(words_for(a.features), kAccessWords) * kAccessWords;
+  auto* table = static_cast<uint32_t*>(context.workspace.take(a.cols * pitch * sizeof(uint32_t)));
+  const int64_t blocks = ceil_div(a.cols * pitch, kPadThreads);
+  pad_rows<<<static_cast<unsigned>(blocks), kPadThreads, 0, context.stream>>>(a, pitch, table);
+  a.x = table;
+  a.x_stride = pitch;
+  return cudaGetLastError();
+}
+
 }  // namespace bitgnn::cuda

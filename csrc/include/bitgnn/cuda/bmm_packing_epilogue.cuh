@@ -49,17 +49,14 @@ __device__ __forceinline__ float column_value(const ColumnTerms& terms, float ro
   return __fadd_rn(__fmul_rn(__fmul_rn(row_scale, terms.scale), __int2float_rn(dot)), terms.bias);
 }
 
-// With r and c set bits in row and column, dot = size - 2 r - 2 c + 4 popc(a & b) reaches `least`
-// exactly if 2 popc(a & b) - r >= the limit returned; the bit is that, inverted where it falls
-// with the dot product.
-__device__ __forceinline__ int32_t column_limit(const BmmArgs& a, const ColumnTerms& terms,
-                                                bool& inverted) {
+// The bit of a column is whether its dot product reaches the number returned, inverted where it
+// falls with the dot product: every step from there to the bit is monotonous.
+__device__ __forceinline__ int32_t least_dot(const BmmArgs& a, const ColumnTerms& terms,
+                                             bool& inverted) {
+  inverted = false;
+  if (a.bias == nullptr && a.threshold == nullptr) return 0;
   const int32_t size = static_cast<int32_t>(a.size);
   const auto bit = [&](int32_t dot) { return column_value(terms, 1.0f, dot) >= terms.threshold; };
-  if (a.bias == nullptr && a.threshold == nullptr) {  // dot >= 0
-    inverted = false;
-    return ((1 - size) >> 1) + terms.count;
-  }
   inverted = bit(-size);
   int32_t below = -size, least = size + 1;  // the bit changes after `below`, at the latest here
   while (least - below > 1) {
@@ -69,7 +66,14 @@ __device__ __forceinline__ int32_t column_limit(const BmmArgs& a, const ColumnTe
     else
       below = middle;
   }
-  return ((least - size + 1) >> 1) + terms.count;
+  return least;
+}
+
+// With r and c set bits in row and column, dot = size - 2 r - 2 c + 4 popc(a & b) reaches `least`
+// exactly if 2 popc(a & b) - r >= the limit returned.
+__device__ __forceinline__ int32_t column_limit(const BmmArgs& a, const ColumnTerms& terms,
+                                                bool& inverted) {
+  return ((least_dot(a, terms, inverted) - static_cast<int32_t>(a.size) + 1) >> 1) + terms.count;
 }
 
 // Completes the tables of a column whose weights have `count` set bits; all lanes of a warp take

@@ -75,18 +75,10 @@ __device__ __forceinline__ void multiply_ring(RingShared& shared, const uint32_t
       if (leads) barrier_arrive(shared_address(&shared.empty[before]));
       const int64_t column = int64_t{pass} * kRingColumns;
       const auto& table = shared.tables[table_turn.at];
-      if (plan.output == BmmOutput::kFloat)
-        store_ring<BmmOutput::kFloat, kScale>(a, counts, scales, table, sum, staged, row, column,
-                                              lane);
-      else if (kScale || plan.output == BmmOutput::kBits)
-        store_ring<BmmOutput::kBits, kScale>(a, counts, scales, table, sum, staged, row, column,
-                                             lane);
-      else if (plan.output == BmmOutput::kInt)
-        store_ring<BmmOutput::kInt, false>(a, counts, scales, table, sum, staged, row, column,
-                                           lane);
-      else
-        store_ring<BmmOutput::kSigns, false>(a, counts, scales, table, sum, staged, row, column,
-                                             lane);
+      with_slab_output<kScale>(plan.output, [&](auto output) {
+        store_ring<decltype(output)::value, kScale>(a, counts, scales, table, sum, staged, row,
+                                                    column, lane);
+      });
       arrive_warp(shared.table_empty[table_turn.at], lane);
       table_turn.advance(2);
     }

@@ -68,7 +68,7 @@ __device__ __forceinline__ uint32_t sign_bits(const ColumnTable<kColumns>& table
   return kPairs == 8 ? bits : (bits >> 8) & 0x00ff00ffu;
 }
 
-template <int kColumns>
+template <BmmOutput kOutput, int kColumns>
 __device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
                                                const ColumnTable<kColumns>& table,
                                                const SlabRows& rows,
@@ -76,13 +76,13 @@ __device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
                                                int lane) {
   constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
   const int quad = fragment_quad(lane);
-  const float* addends[2];  // of the lane's rows, null if there are none
+  const float* addends[2];  // of the lane's rows, null past the last one
+  if constexpr (adds(kOutput)) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = fragment_group(lane) + half * 8;
-    addends[half] = target.addend != nullptr && row < target.rows
-                        ? target.addend + row * target.addend_pitch
-                        : nullptr;
+    for (int half = 0; half < 2; ++half) {
+      const int row = fragment_group(lane) + half * 8;
+      addends[half] = row < target.rows ? target.addend + row * target.addend_pitch : nullptr;
+    }
   }
   uint32_t bits = 0;
 #pragma unroll
@@ -100,8 +100,10 @@ __device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
           4 * sum[(first / 8 + j) * 4 + i] + ((even ? terms.x : terms.y) + rows.term[half]);
       float v =
           slab_value(rows.scale[half], even ? scales.x : scales.y, even ? biases.x : biases.y, dot);
-      if (addends[half] != nullptr && at + i % 2 < target.columns)
-        v = __fadd_rn(v, __ldg(addends[half] + at + i % 2));
+      if constexpr (adds(kOutput)) {
+        if (addends[half] != nullptr && at + i % 2 < target.columns)
+          v = __fadd_rn(v, __ldg(addends[half] + at + i % 2));
+      }
       if (v >= (even ? thresholds.x : thresholds.y)) bits |= 1u << (16 * half + 2 * j + i % 2);
     }
   }
@@ -113,7 +115,7 @@ template <BmmOutput kOutput>
 __device__ __forceinline__ SlabTarget slab_target(const BmmArgs& a, int64_t row, int64_t column) {
   SlabTarget target{nullptr, a.out_features, a.rows - row, a.out_features - column,
                     nullptr, a.out_features};
-  if (a.addend != nullptr) target.addend = a.addend + row * a.out_features + column;
+  if constexpr (adds(kOutput)) target.addend = a.addend + row * a.out_features + column;
   if constexpr (writes_bits(kOutput)) {
     target.pitch = output_words(a);
     target.to = a.out_bits + row * target.pitch + column / 32;
@@ -159,7 +161,7 @@ __device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
     if constexpr (kOutput == BmmOutput::kSigns) {
       bits[part] = sign_bits<kColumns>(table, rows, sum, part * 64, quad);
     } else {
-      bits[part] = value_bits<kColumns>(target, table, rows, sum, part * 64, lane);
+      bits[part] = value_bits<kOutput, kColumns>(target, table, rows, sum, part * 64, lane);
     }
   }
   if constexpr (kColumns == 256) {
@@ -200,6 +202,7 @@ __device__ __forceinline__ int32_t add_value(int32_t value, const float* addend)
 }
 
 // Writes staged values, with what is added to them, as whole rows of 128 bytes.
+template <BmmOutput kOutput>
 __device__ __forceinline__ void store_staged_values(const SlabTarget& target, const int32_t* staged,
                                                     int column, int lane) {
   const int64_t left = target.columns - column;
@@ -211,7 +214,7 @@ __device__ __forceinline__ void store_staged_values(const SlabTarget& target, co
       const int row = i + lane / 8;
       if (row >= target.rows || at >= left) continue;
       int4 value = *reinterpret_cast<const int4*>(staged + row * kStagedPitch + at);
-      if (target.addend != nullptr) {
+      if constexpr (adds(kOutput)) {
         const float* addend = target.addend + row * target.addend_pitch + column + at;
         value = make_int4(add_value(value.x, addend), add_value(value.y, addend + 1),
                           add_value(value.z, addend + 2), add_value(value.w, addend + 3));
@@ -223,7 +226,7 @@ __device__ __forceinline__ void store_staged_values(const SlabTarget& target, co
     for (int row = 0; row < kMmaRows; ++row) {
       if (row >= target.rows || lane >= left) continue;
       int32_t value = staged[row * kStagedPitch + lane];
-      if (target.addend != nullptr)
+      if constexpr (adds(kOutput))
         value = add_value(value, target.addend + row * target.addend_pitch + column + lane);
       to[row * target.pitch + lane] = value;
     }
@@ -246,7 +249,7 @@ __device__ __forceinline__ void store_slab_values(const SlabTarget& target,
       const int at = first + j * 8 + quad * 2;
       const int2 terms = *reinterpret_cast<const int2*>(table.term + at);
       float2 scales, biases;
-      if constexpr (kOutput == BmmOutput::kFloat) {
+      if constexpr (writes_floats(kOutput)) {
         scales = *reinterpret_cast<const float2*>(table.scale + at);
         biases = *reinterpret_cast<const float2*>(table.bias + at);
       }
@@ -255,7 +258,7 @@ __device__ __forceinline__ void store_slab_values(const SlabTarget& target,
         const int32_t* of = sum + (first / 8 + j) * 4 + half * 2;
         int2 value = make_int2(4 * of[0] + (terms.x + rows.term[half]),
                                4 * of[1] + (terms.y + rows.term[half]));
-        if constexpr (kOutput == BmmOutput::kFloat) {
+        if constexpr (writes_floats(kOutput)) {
           value.x = __float_as_int(slab_value(rows.scale[half], scales.x, biases.x, value.x));
           value.y = __float_as_int(slab_value(rows.scale[half], scales.y, biases.y, value.y));
         }
@@ -263,7 +266,7 @@ __device__ __forceinline__ void store_slab_values(const SlabTarget& target,
       }
     }
     __syncwarp();
-    store_staged_values(target, staged, first, lane);
+    store_staged_values<kOutput>(target, staged, first, lane);
     __syncwarp();
   }
 }
@@ -288,7 +291,7 @@ __device__ __forceinline__ void stage_slab_values(const SlabTarget& target,
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         int32_t value = 4 * sum[at / 2 + half * 2 + e] + (table.term[column] + rows.term[half]);
-        if constexpr (kOutput == BmmOutput::kFloat)
+        if constexpr (writes_floats(kOutput))
           value = __float_as_int(
               slab_value(rows.scale[half], table.scale[column], table.bias[column], value));
         (half == 0 ? low : high)[at + e] = value;

@@ -115,20 +115,10 @@ __global__ void __launch_bounds__(kStreamMostWarps* kWarp, 1)
         multiply_streaming_logic(sum, count, rows, weights, last, plan, word, end, lane);
     }
     if (last < 0) continue;
-    if (output == BmmOutput::kFloat) {
-      store_streaming<BmmOutput::kFloat, kScale>(a, plan, terms, own, sum, count, first_row, row,
-                                                 column, lane);
-    } else if (kScale || output == BmmOutput::kBits) {
-      store_streaming<BmmOutput::kBits, kScale>(a, plan, terms, own, sum, count, first_row, row,
-                                                column, lane);
-    } else if constexpr (!kScale) {
-      if (output == BmmOutput::kInt)
-        store_streaming<BmmOutput::kInt, kScale>(a, plan, terms, own, sum, count, first_row, row,
-                                                 column, lane);
-      else
-        store_streaming<BmmOutput::kSigns, kScale>(a, plan, terms, own, sum, count, first_row, row,
-                                                   column, lane);
-    }
+    with_slab_output<kScale>(output, [&](auto kind) {
+      store_streaming<decltype(kind)::value, kScale>(a, plan, terms, own, sum, count, first_row,
+                                                     row, column, lane);
+    });
   }
 }
 

@@ -87,22 +87,24 @@ __device__ __forceinline__ void multiply_slab(int32_t (&sum)[kColumns / 2], int3
   }
 }
 
-// A slab's staged results are one piece of the output, whatever its rows' length; `addend`, which
-// may be null, is one like them.
+// A slab's staged results are one piece of the output, whatever its rows' length, as is what is
+// added to values.
+template <BmmOutput kOutput>
 __device__ __forceinline__ void store_staged(const SlabTarget& target, int pitch,
-                                             const int32_t* staged, const float* addend, int lane) {
+                                             const int32_t* staged, int lane) {
   const int words = static_cast<int>(min(int64_t{kTallRows}, target.rows)) * pitch;
-  if (addend != nullptr) {
+  if constexpr (kOutput == BmmOutput::kSumFloat) {
 #pragma unroll 1
-    for (int i = lane; i < words; i += kWarp) target.to[i] = add_value(staged[i], addend + i);
-    return;
+    for (int i = lane; i < words; i += kWarp)
+      target.to[i] = add_value(staged[i], target.addend + i);
+  } else {
+    int i = lane * 4;
+#pragma unroll 1
+    for (; i + 4 <= words; i += kWarp * 4)
+      *reinterpret_cast<int4*>(target.to + i) = *reinterpret_cast<const int4*>(staged + i);
+#pragma unroll 1
+    for (; i < words; ++i) target.to[i] = staged[i];
   }
-  int i = lane * 4;
-#pragma unroll 1
-  for (; i + 4 <= words; i += kWarp * 4)
-    *reinterpret_cast<int4*>(target.to + i) = *reinterpret_cast<const int4*>(staged + i);
-#pragma unroll 1
-  for (; i < words; ++i) target.to[i] = staged[i];
 }
 
 template <int kColumns, BmmOutput kOutput>
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(256, 2) bmm_tall_kernel(const BmmArgs a, const
       if (pass == 0) set_row_terms<kOutput>(rows, a, counts[0], counts[2]);
       SlabTarget target = output;
       target.columns -= pass * kColumns;
-      if (target.addend != nullptr) target.addend += pass * kColumns;
+      if constexpr (adds(kOutput)) target.addend += pass * kColumns;
       if (plan.out_pitch != 0) {
         target.to = staged;
         target.pitch = plan.out_pitch;
@@ -178,8 +180,7 @@ __global__ void __launch_bounds__(256, 2) bmm_tall_kernel(const BmmArgs a, const
     }
     __syncwarp();
     if (plan.out_pitch != 0) {
-      store_staged(output, plan.out_pitch, staged, writes_bits(kOutput) ? nullptr : output.addend,
-                   lane);
+      store_staged<kOutput>(output, plan.out_pitch, staged, lane);
       __syncwarp();
     }
     stage = (stage + 1) % kTallStages;

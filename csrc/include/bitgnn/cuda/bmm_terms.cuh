@@ -1,15 +1,50 @@
 // What rows and columns of a product contribute to its epilogue besides their sums of popc(a & b).
 #pragma once
 
+#include <type_traits>
+
 #include "bitgnn/cuda/mma_b1.cuh"
 
 namespace bitgnn::cuda {
 
 __host__ __device__ constexpr bool writes_bits(BmmOutput output) {
-  return output == BmmOutput::kSigns || output == BmmOutput::kBits;
+  return output == BmmOutput::kSigns || output == BmmOutput::kBits || output == BmmOutput::kSumBits;
 }
 __host__ __device__ constexpr bool needs_scales(BmmOutput output) {
-  return output == BmmOutput::kBits || output == BmmOutput::kFloat;
+  return output != BmmOutput::kSigns && output != BmmOutput::kInt;
+}
+__host__ __device__ constexpr bool compares_values(BmmOutput output) {
+  return writes_bits(output) && needs_scales(output);
+}
+__host__ __device__ constexpr bool writes_floats(BmmOutput output) {
+  return !writes_bits(output) && needs_scales(output);
+}
+__host__ __device__ constexpr bool adds(BmmOutput output) {
+  return output == BmmOutput::kSumBits || output == BmmOutput::kSumFloat;
+}
+
+template <BmmOutput kOutput>
+using OutputConstant = std::integral_constant<BmmOutput, kOutput>;
+
+// Calls f with the output as a compile-time constant; kScaled: one that needs scales.
+template <bool kScaled, class F>
+__device__ __forceinline__ void with_slab_output(BmmOutput output, const F& f) {
+  switch (output) {
+    case BmmOutput::kFloat:
+      return f(OutputConstant<BmmOutput::kFloat>{});
+    case BmmOutput::kSumFloat:
+      return f(OutputConstant<BmmOutput::kSumFloat>{});
+    case BmmOutput::kSumBits:
+      return f(OutputConstant<BmmOutput::kSumBits>{});
+    case BmmOutput::kInt:
+      if constexpr (!kScaled) return f(OutputConstant<BmmOutput::kInt>{});
+      return;
+    case BmmOutput::kSigns:
+      if constexpr (!kScaled) return f(OutputConstant<BmmOutput::kSigns>{});
+      return;
+    case BmmOutput::kBits:
+      return f(OutputConstant<BmmOutput::kBits>{});
+  }
 }
 
 // What a tile's columns contribute, in shared memory. Missing scales and biases are 1 and -0, which
@@ -59,7 +94,7 @@ __device__ __forceinline__ ColumnEntry load_column(const BmmArgs& a, int64_t col
     entry.scale = exists && a.out_scale != nullptr ? a.out_scale[column] : 1.0f;
     entry.bias = exists && a.bias != nullptr ? a.bias[column] : -0.0f;
   }
-  if constexpr (kOutput == BmmOutput::kBits)
+  if constexpr (compares_values(kOutput))
     entry.threshold = exists && a.threshold != nullptr ? a.threshold[column] : 0.0f;
   if constexpr (writes_bits(kOutput)) {
     entry.flip = __ballot_sync(kFullWarp, exists && a.flip != nullptr && a.flip[column]);
@@ -75,7 +110,7 @@ __device__ __forceinline__ void share_column(ColumnTable<kColumns>& table, int a
     table.scale[at] = entry.scale;
     table.bias[at] = entry.bias;
   }
-  if constexpr (kOutput == BmmOutput::kBits) table.threshold[at] = entry.threshold;
+  if constexpr (compares_values(kOutput)) table.threshold[at] = entry.threshold;
   if constexpr (writes_bits(kOutput)) {
     if (at % 32 == 0) {
       table.flip[at / 32] = entry.flip;

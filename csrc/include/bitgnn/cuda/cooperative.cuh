@@ -128,10 +128,14 @@ __global__ void __launch_bounds__(kStageThreads, 1)
     copy_bytes(shared_address(shared + plan.image), a.image, a.image_words * 4, constants);
     tag = *reinterpret_cast<const volatile unsigned*>(a.state) + 1;
   }
-  __syncthreads();
   if constexpr (kFloats) request_features(plan, block, shared, warp, lane);
   copy_stages(plan, stages);
-  barrier_wait(constants, 0);
+  // Most first stages need no constant before they multiply.
+  const Stage& entry = plan.stages[0].stage;
+  if (entry.threshold != kNoOffset || entry.gain != kNoOffset) {
+    __syncthreads();
+    barrier_wait(constants, 0);
+  }
 #else
   for (int i = threadIdx.x; i < a.image_words; i += kStageThreads)
     shared[plan.image + i] = static_cast<uint32_t>(__ldg(a.image + i));
@@ -141,12 +145,6 @@ __global__ void __launch_bounds__(kStageThreads, 1)
   copy_stages(plan, stages);
   __syncthreads();
 #endif
-  block.rowptr = reinterpret_cast<const int32_t*>(slice);
-  block.row_factor = reinterpret_cast<const float*>(slice + a.row_capacity + 4);
-  block.col_factor = block.row_factor + a.row_capacity;
-  block.indices = reinterpret_cast<const int32_t*>(block.col_factor + a.row_capacity);
-  block.edges = block.rowptr[block.rows];
-
   if constexpr (kFloats)
     pack_features<kScale, T>(plan, block, shared, terms_of(plan, plan.stages[0], shared), warp,
                              lane);
@@ -154,7 +152,15 @@ __global__ void __launch_bounds__(kStageThreads, 1)
     load_words(plan, block, shared);
   if (threadIdx.x == 0) shared_tag = tag;
   __syncthreads();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  barrier_wait(constants, 0);
+#endif
   block.tag = shared_tag;
+  block.rowptr = reinterpret_cast<const int32_t*>(slice);
+  block.row_factor = reinterpret_cast<const float*>(slice + a.row_capacity + 4);
+  block.col_factor = block.row_factor + a.row_capacity;
+  block.indices = reinterpret_cast<const int32_t*>(block.col_factor + a.row_capacity);
+  block.edges = block.rowptr[block.rows];
 #pragma unroll 1
   for (int number = 0; number < a.num_stages; ++number) {
     const StagePlan& stage = stages[number];

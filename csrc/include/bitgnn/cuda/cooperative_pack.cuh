@@ -128,21 +128,18 @@ __device__ __forceinline__ uint32_t unit_offset(const FeatureRows& rows, const F
   return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(rows.x)) + part.offset) & kUnitMask;
 }
 
-// Copies the 16-byte units that hold a part, all lanes of the warp together; they arrive at the
-// barrier. The unit in which the last block's features end is left to complete_part(): what lies
-// behind them is not theirs.
+// Copies the 16-byte units that hold a part. The unit in which the last block's features end is
+// left to complete_part(): what lies behind them is not theirs.
 __device__ __forceinline__ void request_part(const CooperativePlan& plan, const FeatureRows& rows,
-                                             bool last_block, int number, char* slot,
-                                             uint32_t barrier, int lane) {
+                                             bool last_block, int number, uint32_t slot,
+                                             uint32_t barrier) {
   const FeaturePart part(plan, number);
   const uint32_t before = unit_offset(rows, part);
   uint32_t length = part.end(plan) - part.offset + before;
-  if (!last_block || number != rows.count - 1) length += kUnitMask;
-  const char* from = rows.x + part.offset - before;
-  for (uint32_t at = lane * kPieceBytes; at + kUnitMask < length; at += kWarp * kPieceBytes)
-    copy_async_16(reinterpret_cast<uint32_t*>(slot + at),
-                  reinterpret_cast<const int32_t*>(from + at), kPieceBytes);
-  barrier_arrive_copied(barrier);
+  length = last_block && number == rows.count - 1 ? length & ~kUnitMask
+                                                  : (length + kUnitMask) & ~kUnitMask;
+  barrier_expect(barrier, static_cast<int>(length));
+  if (length > 0) copy_bytes(slot, rows.x + part.offset - before, length, barrier);
 }
 
 __device__ __forceinline__ void complete_part(const CooperativePlan& plan, const FeatureRows& rows,
@@ -161,22 +158,19 @@ __device__ __forceinline__ uint32_t slot_barrier(const CooperativePlan& plan,
   return shared_address(shared + plan.barriers) + (1 + slot) * 8;
 }
 
-// The warp's first parts are on their way before anything else happens.
+// The warp's first parts are on their way before anything else happens; a lane asks for each.
 __device__ __forceinline__ void request_features(const CooperativePlan& plan, const Block& block,
                                                  uint32_t* shared, int warp, int lane) {
-  const int first_slot = warp * plan.slots;
-  const uint32_t first_barrier = slot_barrier(plan, shared, first_slot);
-  if (lane < plan.slots) barrier_init(first_barrier + lane * 8, kWarp);
-  __syncwarp();
+  if (lane >= plan.slots) return;
+  const int slot = warp * plan.slots + lane;
+  const uint32_t barrier = slot_barrier(plan, shared, slot);
+  barrier_init(barrier, 1);
+  barrier_init_fence();
   const FeatureRows rows(plan, block);
-  char* slot = reinterpret_cast<char*>(shared + plan.staged) + first_slot * plan.slot_bytes;
-#pragma unroll 1
-  for (int k = 0; k < plan.slots; ++k) {
-    const int number = warp + k * kStageWarps;
-    if (number >= rows.count) break;
-    request_part(plan, rows, block.last, number, slot + k * plan.slot_bytes, first_barrier + k * 8,
-                 lane);
-  }
+  const int number = warp + lane * kStageWarps;
+  if (number < rows.count)
+    request_part(plan, rows, block.last, number,
+                 shared_address(shared + plan.staged) + slot * plan.slot_bytes, barrier);
 }
 
 #endif
@@ -211,7 +205,10 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
     const int next = number + plan.slots * kStageWarps;
     if (next < rows.count) {
       __syncwarp();
-      request_part(plan, rows, block.last, next, arrived, barrier, lane);
+      if (lane == 0) {
+        asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+        request_part(plan, rows, block.last, next, shared_address(arrived), barrier);
+      }
     }
     if (++k == plan.slots) k = 0, phase ^= 1;
 #else

@@ -80,17 +80,18 @@ __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint3
             if (value[1] >= term.y) signs |= 2u << at;
           }
         } else {
+          // Columns come in pairs: the second one of the last pair is padding of the same word.
           const int column = first + j * kMmaColumns + quad * 2;
-          const int value[2] = {(term.x - 2 * count[half * 2] + 4 * both[j][half * 2]) >> 1,
-                                (term.y - 2 * count[half * 2] + 4 * both[j][half * 2 + 1]) >> 1};
+          const int low = (term.x - 2 * count[half * 2] + 4 * both[j][half * 2]) >> 1;
+          const int high = (term.y - 2 * count[half * 2] + 4 * both[j][half * 2 + 1]) >> 1;
           char* own = to + half * 8 * row_bytes;
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            if (row + half * 8 >= num_rows || column + e >= plan.stage.out) continue;
+          if (row + half * 8 < num_rows && column < plan.stage.out) {
             if (plan.byte_integers)
-              own[column + e] = static_cast<char>(value[e]);
+              *reinterpret_cast<uint16_t*>(own + column) =
+                  static_cast<uint16_t>((low & 0xff) | high << 8);
             else
-              reinterpret_cast<int16_t*>(own)[column + e] = static_cast<int16_t>(value[e]);
+              *reinterpret_cast<uint32_t*>(own + column * 2) =
+                  static_cast<uint32_t>((low & 0xffff) | high << 16);
           }
         }
       }

@@ -7,10 +7,10 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kFewPlanes = 4;                     // of a thread that counts a row alone,
+constexpr int kFewPlanes = 5;                     // of a thread that counts a row alone,
 constexpr int kFewEdges = (1 << kFewPlanes) - 1;  // and what they hold
-constexpr int kLanePlanes = 3;                    // of a lane that counts a part of a long row,
-constexpr int kLaneEdges = 4;                     // of as many edges at once
+constexpr int kLanePlanes = 4;                    // of a lane that counts a part of a long row,
+constexpr int kLaneEdges = 8;                     // of as many edges at once
 
 // The bit of a sum of +-1: `count` of `degree` neighbours have it set.
 __device__ __forceinline__ bool sum_bit(int count, int degree, float factor, float threshold) {

@@ -28,6 +28,17 @@ __device__ __forceinline__ void mma_and_popc(int32_t (&d)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// d = c + popc(a & b).
+__device__ __forceinline__ void mma_and_popc(int32_t (&d)[4], const uint32_t (&a)[4],
+                                             const uint32_t (&b)[2], const int4& c) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};\n"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c.x), "r"(c.y),
+        "r"(c.z), "r"(c.w));
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -92,14 +103,16 @@ __device__ __forceinline__ int64_t output_words(const BmmArgs& a) {
   return (a.out_features + kWordBits - 1) / kWordBits;
 }
 
-// What a product writes. A comparison of the bare product with zero never leaves the integers.
-enum class BmmOutput : int { kSigns, kBits, kFloat, kInt };
+// What a product writes. A comparison of the bare product with zero never leaves the integers; sums
+// are products with an addend.
+enum class BmmOutput : int { kSigns, kBits, kFloat, kInt, kSumBits, kSumFloat };
 
 inline BmmOutput bmm_output(const BmmArgs& a) {
-  if (a.out_float != nullptr) return BmmOutput::kFloat;
+  const bool sums = a.addend != nullptr;
+  if (a.out_float != nullptr) return sums ? BmmOutput::kSumFloat : BmmOutput::kFloat;
   if (a.out_int != nullptr) return BmmOutput::kInt;
-  return a.bias == nullptr && a.addend == nullptr && a.threshold == nullptr ? BmmOutput::kSigns
-                                                                            : BmmOutput::kBits;
+  if (sums) return BmmOutput::kSumBits;
+  return a.bias == nullptr && a.threshold == nullptr ? BmmOutput::kSigns : BmmOutput::kBits;
 }
 
 }  // namespace bitgnn::cuda

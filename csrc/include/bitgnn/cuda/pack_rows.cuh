@@ -21,6 +21,24 @@ __device__ __forceinline__ float to_value(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_value(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float to_value(uint8_t x) { return static_cast<float>(x); }
 
+// Calls f with a zero of the element type.
+template <class F>
+cudaError_t with_float_type(FloatType type, const F& f) {
+  switch (type) {
+    case FloatType::kFloat32:
+      return f(float{});
+    case FloatType::kFloat64:
+      return f(double{});
+    case FloatType::kFloat16:
+      return f(__half{});
+    case FloatType::kBFloat16:
+      return f(__nv_bfloat16{});
+    case FloatType::kUInt8:
+      return f(uint8_t{});
+  }
+  return cudaErrorInvalidValue;
+}
+
 // Where rows come from. A Row stands at one column of one row; load(c, back) is the element c words
 // on, less `back` columns; next(row) stands in the row below. kScales: rows may be asked for their
 // scale. Doubles stay doubles, since rounding could move a value across its threshold; the rest

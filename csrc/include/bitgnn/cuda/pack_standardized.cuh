@@ -10,6 +10,9 @@ namespace bitgnn::cuda {
 
 constexpr int kStandardizedThreads = 256;
 
+// Blocks resident on a multiprocessor, by the values that a thread holds.
+constexpr int standardized_blocks(int values) { return values <= 32 ? 4 : values <= 40 ? 3 : 2; }
+
 // The arguments with what follows from the number of columns.
 struct StandardizedRows {
   StandardizedPackArgs args;
@@ -46,9 +49,14 @@ __device__ __forceinline__ float standardized_scale(const StandardizedRows& rows
   const double rest =
       __fma_rn(-static_cast<double>(mean), static_cast<double>(rows.args.cols), total);
   const double variance = (squares - rest * rest * rows.part) * rows.degree;
-  const float deviation = variance > 0.0 ? __fsqrt_rn(__double2float_rn(variance)) : 0.0f;
-  return __fdiv_rn(__double2float_rn(distance * rows.part),
-                   deviation + static_cast<float>(kStandardizeEpsilon));
+  // Beyond float32 the variance is taken 2^-126 times.
+  const bool is_large = variance > 1e38;
+  const float root = __fsqrt_rn(__double2float_rn(is_large         ? variance * 0x1p-126
+                                                  : variance > 0.0 ? variance
+                                                                   : 0.0));
+  const float deviation = is_large ? root * 0x1p63f : root;
+  return __double2float_rn(distance * rows.part) /
+         (deviation + static_cast<float>(kStandardizeEpsilon));
 }
 
 // Where the words of a warp's rows end: word c of row r, of as many as have room, in lane
@@ -86,7 +94,7 @@ __device__ __noinline__ double wide_squares(Row row, int64_t stride, int existin
 
 // kRows rows of kLeast to kWords words a warp. Float32 is exact enough for sums of few distances.
 template <int kRows, int kWords, int kLeast, bool kScale, class T>
-__global__ void __launch_bounds__(kStandardizedThreads)
+__global__ void __launch_bounds__(kStandardizedThreads, standardized_blocks(kRows* kWords))
     pack_standardized_kernel(DenseRows<T> source, StandardizedRows all, int64_t rows) {
   using Value = typename DenseRows<T>::Value;
   using Tile = StandardizedTile<kRows, kWords>;
@@ -271,7 +279,8 @@ cudaError_t launch_pack_standardized(const StandardizedPackArgs& args, int64_t r
     if (words <= 2) return launch_standardized_tile<16, 2, 1>(source, all, rows, context);
     if (words <= 4) return launch_standardized_tile<8, 4, 3>(source, all, rows, context);
     if (words <= 8) return launch_standardized_tile<4, 8, 5>(source, all, rows, context);
-    if (words <= 16) return launch_standardized_tile<2, 16, 9>(source, all, rows, context);
+    if (words <= 12) return launch_standardized_tile<2, 12, 9>(source, all, rows, context);
+    if (words <= 16) return launch_standardized_tile<2, 16, 13>(source, all, rows, context);
     if (words <= 20) return launch_standardized_tile<2, 20, 17>(source, all, rows, context);
     if (words <= 32) return launch_standardized_tile<1, 32, 21>(source, all, rows, context);
     if (words <= 48) return launch_standardized_tile<1, 48, 33>(source, all, rows, context);
