@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "bitgnn/cuda/bmm_compared.h"
 #include "bitgnn/cuda/bmm_mma.cuh"
 #include "bitgnn/cuda/bmm_packing.h"
 #include "bitgnn/cuda/bmm_tall.cuh"
@@ -15,19 +16,28 @@ using WideTile = MmaTile<64, 128, 16, 64, 3>;
 using SmallTile = MmaTile<64, 64, 32, 32, 3>;
 using NarrowTile = MmaTile<64, 32, 16, 32, 3>;
 
-// Calls f with the output kind as a compile-time constant.
+// Calls f with the output kind as a compile-time constant, one without an addend.
 template <class F>
 cudaError_t with_output(const BmmArgs& args, const F& f) {
   switch (slab_output(args)) {
     case BmmOutput::kSigns:
-      return f(std::integral_constant<BmmOutput, BmmOutput::kSigns>{});
+      return f(OutputConstant<BmmOutput::kSigns>{});
     case BmmOutput::kBits:
-      return f(std::integral_constant<BmmOutput, BmmOutput::kBits>{});
+      return f(OutputConstant<BmmOutput::kBits>{});
     case BmmOutput::kFloat:
-      return f(std::integral_constant<BmmOutput, BmmOutput::kFloat>{});
+      return f(OutputConstant<BmmOutput::kFloat>{});
+    case BmmOutput::kInt:
+      return f(OutputConstant<BmmOutput::kInt>{});
     default:
-      return f(std::integral_constant<BmmOutput, BmmOutput::kInt>{});
+      return cudaErrorInvalidValue;
   }
+}
+
+// The same for outputs with an addend.
+template <class F>
+cudaError_t with_sum_output(const BmmArgs& args, const F& f) {
+  return args.out_float != nullptr ? f(OutputConstant<BmmOutput::kSumFloat>{})
+                                   : f(OutputConstant<BmmOutput::kSumBits>{});
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -42,7 +52,23 @@ cudaError_t run_mma(const BmmArgs& args, const Context& context) {
   });
 }
 
+// Sums are products beside an aggregation, mostly tall ones: one tile serves the others.
+cudaError_t run_sum(const BmmArgs& args, bool tall, const Context& context) {
+  return with_sum_output(args, [&](auto output) {
+    constexpr BmmOutput kOutput = decltype(output)::value;
+    if (tall && args.out_features <= 32) return launch_bmm_tall<32, kOutput>(args, context);
+    if (tall && args.out_features <= 64) return launch_bmm_tall<64, kOutput>(args, context);
+    if (tall) return launch_bmm_tall<128, kOutput>(args, context);
+    return launch_bmm_mma<NarrowTile, BmmUnit::kTensor, kOutput, 1>(args, context);
+  });
+}
+
 cudaError_t run_logic(const BmmArgs& args, const Context& context) {
+  if (args.addend != nullptr) {
+    return with_sum_output(args, [&](auto output) {
+      return launch_bmm_mma<SmallTile, BmmUnit::kLogic, decltype(output)::value, 1>(args, context);
+    });
+  }
   return with_output(args, [&](auto output) {
     return launch_bmm_mma<SmallTile, BmmUnit::kLogic, decltype(output)::value, 1>(args, context);
   });
@@ -103,7 +129,9 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
   const int capability = context.device.capability;
   // Later architectures emulate b1 products, earlier ones lack this shape.
   if (capability < 80 || capability >= 100) return run_logic(args, context);
+  if (suits_compared(args, context)) return bmm_compared(args, context);
   const bool tall = suits_tall(args, context);
+  if (args.addend != nullptr) return run_sum(args, tall, context);
   const bool vectors = words_for(args.size) % 4 == 0 && aligned(args.x) && aligned(args.w);
   if (capability == 90 && suits_wgmma(args) && (vectors || !tall)) return run_wgmma(args, context);
   if (tall) {

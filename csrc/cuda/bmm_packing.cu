@@ -15,6 +15,7 @@ constexpr int64_t kMaxColumns = 1 << 14;     // likewise
 constexpr int64_t kSharedBytes = 88 * 1024;  // of a block; beyond, too few blocks are resident
 constexpr int64_t kMostResident = 256;       // columns for which Hopper's own way is not faster
 constexpr int64_t kTurnsForLargeTiles = 6;   // a multiprocessor
+constexpr int64_t kFewColumns = 96;
 
 // Element types that are rare as activations share one shape of tile.
 template <class T>
@@ -25,7 +26,9 @@ int tile_rows(const BmmArgs& args, const Context& context) {
   const int64_t words = words_for(args.size);
   if (words < 4) return 128;
   // Few rows take small tiles, so that every multiprocessor has some.
-  return words >= 8 && args.rows < kTurnsForLargeTiles * 32 * context.device.sm_count ? 16 : 64;
+  if (words >= 8 && args.rows < kTurnsForLargeTiles * 32 * context.device.sm_count) return 16;
+  // Many columns keep a block from reading for long: shorter turns take turns better.
+  return args.out_features > kFewColumns ? 32 : 64;
 }
 
 bool fits(const BmmArgs& args, const Context& context) {
@@ -75,19 +78,8 @@ cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
     return bmm_packing_ring(args, context);
   if (!resident) return bmm_streaming(args, context);
-  switch (args.pack->type) {
-    case FloatType::kFloat32:
-      return launch_typed<float>(args, context);
-    case FloatType::kFloat64:
-      return launch_typed<double>(args, context);
-    case FloatType::kFloat16:
-      return launch_typed<__half>(args, context);
-    case FloatType::kBFloat16:
-      return launch_typed<__nv_bfloat16>(args, context);
-    case FloatType::kUInt8:
-      return launch_typed<uint8_t>(args, context);
-  }
-  return cudaErrorInvalidValue;
+  return with_float_type(args.pack->type,
+                         [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
 }
 
 }  // namespace bitgnn::cuda

@@ -24,19 +24,8 @@ cudaError_t launch(const BmmArgs& args, const Context& context) {
 }  // namespace
 
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context) {
-  switch (args.pack->type) {
-    case FloatType::kFloat32:
-      return launch<float>(args, context);
-    case FloatType::kFloat64:
-      return launch<double>(args, context);
-    case FloatType::kFloat16:
-      return launch<__half>(args, context);
-    case FloatType::kBFloat16:
-      return launch<__nv_bfloat16>(args, context);
-    case FloatType::kUInt8:
-      return launch<uint8_t>(args, context);
-  }
-  return cudaErrorInvalidValue;
+  return with_float_type(args.pack->type,
+                         [&](auto zero) { return launch<decltype(zero)>(args, context); });
 }
 
 }  // namespace bitgnn::cuda

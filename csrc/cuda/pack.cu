@@ -18,19 +18,8 @@ cudaError_t pack_typed(const PackArgs& args, int64_t rows, const Context& contex
 }  // namespace
 
 cudaError_t pack(const PackArgs& args, int64_t rows, const Context& context) {
-  switch (args.type) {
-    case FloatType::kFloat32:
-      return pack_typed<float>(args, rows, context);
-    case FloatType::kFloat64:
-      return pack_typed<double>(args, rows, context);
-    case FloatType::kFloat16:
-      return pack_typed<__half>(args, rows, context);
-    case FloatType::kBFloat16:
-      return pack_typed<__nv_bfloat16>(args, rows, context);
-    case FloatType::kUInt8:
-      return pack_typed<uint8_t>(args, rows, context);
-  }
-  return cudaErrorInvalidValue;
+  return with_float_type(
+      args.type, [&](auto zero) { return pack_typed<decltype(zero)>(args, rows, context); });
 }
 
 cudaError_t unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale, float* out,

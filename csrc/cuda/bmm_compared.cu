@@ -1,0 +1,43 @@
+// Chooses where bits of products are counted as agreements, and launches that.
+#include "bitgnn/cuda/bmm_compared.cuh"
+
+#include "bitgnn/cuda/bmm_compared.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+constexpr int64_t kLeastRows = 1 << 15;  // fewer do not pay for both copies of the weights
+constexpr int64_t kMostRows = 1 << 28;   // passes over slabs are counted in 32 bits
+constexpr int64_t kMostColumns = 256;
+constexpr int64_t kMostFeatures = 1 << 13;
+
+}  // namespace
+
+bool suits_compared(const BmmArgs& args, const Context& context) {
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  return args.rows >= kLeastRows && args.rows < kMostRows && args.out_bits != nullptr &&
+         args.addend == nullptr && args.row_scale == nullptr && args.size > 0 &&
+         args.size <= kMostFeatures && args.out_features <= kMostColumns && is_aligned(args.x) &&
+         is_aligned(args.out_bits) && compared_plan(args).bytes(1) <= context.device.shared_bytes;
+}
+
+cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
+  const ComparedPlan plan = compared_plan(args);
+  const bool same = args.bias == nullptr && args.threshold == nullptr;
+  const auto kernel = same ? bmm_compared_kernel<true> : bmm_compared_kernel<false>;
+  int warps = kComparedMostWarps;
+  while (warps > 1 && plan.bytes(warps) > context.device.shared_bytes) --warps;
+  const auto bytes = static_cast<size_t>(plan.bytes(warps));
+  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(bytes));
+  if (status != cudaSuccess) return status;
+  int resident = 0;
+  status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, warps * kWarp, bytes);
+  if (status != cudaSuccess) return status;
+  if (resident == 0) return cudaErrorInvalidConfiguration;
+  const int64_t blocks = std::min<int64_t>(ceil_div(plan.slabs * plan.passes, warps),
+                                           int64_t{resident} * context.device.sm_count);
+  return launch_dependent(kernel, grid_size(blocks), warps * kWarp, bytes, context, args, plan);
+}
+
+}  // namespace bitgnn::cuda
