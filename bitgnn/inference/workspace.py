@@ -11,6 +11,7 @@ from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.bits.sliced import shared_bytes
 from bitgnn.inference.narrow_workspace import MOST_NARROW_COLUMNS, is_narrow, narrow_bytes
 from bitgnn.inference.program import Register, Step
+from bitgnn.inference.steps.linear_pair import FRAGMENT, MOST_NEIGHBOURS
 
 __all__ = ["unheld_registers", "workspace_bytes"]
 
@@ -72,6 +73,9 @@ def workspace_bytes(
         is_wide = group[-2].attributes["out"] > MOST_NARROW_COLUMNS and device.type == "cuda"
         order = _row_order(adjacency.nnz, num_nodes) if is_wide else 0
         return order + narrow_bytes(group, adjacency, num_nodes, device)
+    if _is_linear_pair(group, graphs):
+        width = -(-group[0].attributes["out"] // FRAGMENT) * FRAGMENT
+        return num_nodes * 2 * width * FLOAT_BYTES
     if device.type != "cuda":
         return 0
     needed = [0]
@@ -90,7 +94,8 @@ def unheld_registers(
 ) -> frozenset[int]:
     """Registers inside a call that its kernels never hold in their own form.
 
-    Products that become narrow integers, and sums that a product joins at once.
+    Products that become narrow integers, sums that a product joins at once, and both results of a
+    pair of linear maps, which lie side by side.
 
     Args:
         group: the steps that the call does.
@@ -99,6 +104,8 @@ def unheld_registers(
     """
     if is_narrow(group):
         return frozenset(group[-2].outputs)
+    if _is_linear_pair(group, graphs):
+        return frozenset(register for step in group[:-1] for register in step.outputs)
     kinds = [step.kind for step in group]
     if device.type != "cuda" or kinds[-2:] != ["bspmm_bbf", "bmm_add_bits"]:
         return frozenset()
@@ -116,6 +123,15 @@ def unheld_registers(
     ):
         return frozenset()
     return frozenset(sums.outputs)
+
+
+def _is_linear_pair(group: Sequence[Step], graphs: Sequence[Any]) -> bool:
+    """Whether one product makes what a call aggregates and what it adds to the sums."""
+    if [step.kind for step in group] != ["bits_linear", "bspmm_fbf", "bits_linear"]:
+        return False
+    assert group[1].graph is not None, "Program.check requires it"
+    adjacency = graphs[group[1].graph]
+    return adjacency.col is None and adjacency.nnz <= MOST_NEIGHBOURS * adjacency.shape[0]
 
 
 def _join_bytes(words: int) -> int:
