@@ -26,6 +26,8 @@ from bitgnn.inference.graph_program import Graph
 __all__ = ["CooperativeExecutor"]
 
 DEFAULT_GRAPHS = 8
+EXACT = 2**24
+"""Sums of integers up to which float32 is exact."""
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -211,6 +213,7 @@ class CooperativeExecutor:
                 )
             count = torch.cuda.get_device_properties(self.device).multi_processor_count
             shares = share_graph(pattern, max(1, min(count, num_nodes)))
+            self._check_exact(pattern, shares)
             held = _Prepared(adjacency, Watch(adjacency.tensors), shares)
         if packed not in self._tables:
             self._tables[packed] = tables_of(staged.stages, self.device)
@@ -226,6 +229,23 @@ class CooperativeExecutor:
         while len(self._prepared) > self.max_graphs:
             self._prepared.popitem(last=False)
         return held
+
+    def _check_exact(self, pattern: BitAdjacency, shares: GraphShares) -> None:
+        """Sums without factors are integers elsewhere; floats hold them up to a size."""
+        widest = max(
+            (
+                stage.size
+                for staged in self._staged.values()
+                for stage in staged.stages
+                if stage.output == "integers" and not stage.scaled
+            ),
+            default=0,
+        )
+        if pattern.col is None and shares.most_degree * widest > EXACT:
+            raise ValueError(
+                "CooperativeExecutor: adjacency without column factors must have rows of at most "
+                f"{EXACT // widest} edges for this model, got {shares.most_degree}"
+            )
 
     def _order(self, held: _Prepared) -> None:
         """Let a call wait for the one before it, on whatever stream that was."""

@@ -6,10 +6,11 @@ import torch
 from graphs import odd_graph
 
 from bitgnn import BitAdjacency, BitTensor
+from bitgnn._library import library_info
 from bitgnn.convert import freeze
 from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cooperative_stages import find_stages
-from bitgnn.inference.cooperative_tables import share_graph, tables_of
+from bitgnn.inference.cooperative_tables import share_graph, state_words, tables_of
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.ops.reference.pack import from_words
 
@@ -92,6 +93,47 @@ def test_shares_of_uneven_blocks():
     assert col.equal(torch.ones(5))
     with pytest.raises(ValueError, match=r"must be square, got \[5, 9\]"):
         share_graph(BitAdjacency.from_edge_index(edges, (5, 9)), 2)
+
+
+def operands(make_model, graph, features, device):
+    """Arguments of the operator for a binary model."""
+    frozen = freeze(make_model("bin")).to(device)
+    stages = stages_of(frozen).stages
+    shares = share_graph(frozen.prepare_graph(graph.to(device), len(features)), 7)
+    tables = tables_of(stages, device)
+    state = torch.zeros(state_words(stages, len(features)), dtype=torch.int32, device=device)
+    x = features.to(device)
+    return x, None, tables.image, shares.slices, state, tables.numbers, shares.most_degree
+
+
+@pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
+def test_the_operator_needs_cuda(make_model, graph, features):
+    with pytest.raises(RuntimeError, match="x must be on a CUDA device, got the CPU"):
+        torch.ops.bitgnn.run_stages(*operands(make_model, graph, features, CPU))
+
+
+WRONG = {
+    "stages of a size": lambda a: (*a[:5], a[5][1:], a[6]),
+    "an unknown source": lambda a: (*a[:5], [7, *a[5][1:]], a[6]),
+    "a wider stage than x": lambda a: (*a[:5], [*a[5][:2], 76, *a[5][3:]], a[6]),
+    "weights outside of the image": lambda a: (*a[:5], [*a[5][:5], len(a[2]), *a[5][6:]], a[6]),
+    "a shorter image": lambda a: (*a[:2], a[2][:-4], *a[3:]),
+    "slices of other widths": lambda a: (*a[:3], a[3][:, 1:].contiguous(), *a[4:]),
+    "more blocks than rows": lambda a: (*a[:3], a[3][:1].repeat(121, 1), *a[4:]),
+    "a shorter state": lambda a: (*a[:4], a[4][:-4], *a[5:]),
+    "a longer row than there are edges": lambda a: (*a[:6], 10**6),
+    "a scale of floats": lambda a: (a[0], a[0][:, 0].contiguous(), *a[2:]),
+    "doubles": lambda a: (a[0].double(), *a[1:]),
+}
+
+
+@pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_tables_are_refused(make_model, graph, features, what):
+    """By every backend before anything runs: the one that can run them, or not, is asked last."""
+    wrong = WRONG[what](operands(make_model, graph, features, CPU))
+    with pytest.raises(RuntimeError, match=r"run_stages: (?!x must be on a CUDA device)"):
+        torch.ops.bitgnn.run_stages(*wrong)
 
 
 @cuda
@@ -226,6 +268,11 @@ class TestOnCuda:
         frozen.load_state_dict(state)
         assert run(x, adjacency).equal(frozen(x, adjacency))
         assert not run(x, adjacency).equal(first)
+
+    def test_opcheck(self, make_model, graph, features):
+        given = operands(make_model, graph, features, torch.device("cuda"))
+        results = torch.library.opcheck(torch.ops.bitgnn.run_stages.default, given)
+        assert set(results.values()) == {"SUCCESS"}
 
     def test_errors(self, make_model, graph, features):
         frozen = freeze(make_model("full")).to("cuda")
