@@ -8,6 +8,7 @@ namespace bitgnn::cpu {
 namespace {
 
 constexpr int64_t kMultiplyGrain = 1 << 20;  // word products a thread, some 25 us
+constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, in word products
 constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 // Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
 constexpr int64_t kRowsToPackInside = 96;
@@ -37,9 +38,10 @@ Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_feature
   return result;
 }
 
-// Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero.
+// Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero. Not
+// empty even without words, since it tells what kind of product it is.
 std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t words) {
-  std::vector<uint64_t> panel(static_cast<size_t>((words + 1) / 2 * kFewOutputs));
+  std::vector<uint64_t> panel(static_cast<size_t>((words / 2 + 1) * kFewOutputs));
   for (int64_t o = 0; o < out_features; ++o)
     for (int64_t k = 0; k < words; ++k)
       panel[static_cast<size_t>(k / 2 * kFewOutputs + o)] |=
@@ -60,7 +62,8 @@ std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
 void run(const BmmArgs& args, int64_t rows) {
   const auto& table = kernels();
   const int64_t panels = words_for(args.out_features);
-  const int64_t row_work = words_for(args.size) * args.out_features;
+  // A panel costs as much whether it is full or not, and something to finish.
+  const int64_t row_work = (words_for(args.size) * kWordBits + kFinishWork) * panels;
   const int64_t threads = torch::stable::get_num_threads();
   if (rows >= kRowsToPackInside || panels < threads || rows >= panels) {
     torch::stable::parallel_for(

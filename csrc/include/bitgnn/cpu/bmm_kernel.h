@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "bitgnn/cpu/kernel_table.h"
+#include "bitgnn/cpu/listed_words_kernel.h"
 #include "bitgnn/cpu/narrow_rows_kernel.h"
 #include "bitgnn/cpu/pack_kernel.h"
 
@@ -115,6 +116,7 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
   if (a.pack != nullptr || kParities)
     lines.reset(new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
   int32_t* const block = reinterpret_cast<int32_t*>(lines.get());
+  ListedProducts listed(a, words, panel_begin, panel_end);
   for (int64_t row = begin; row < end; row += kRowBlock) {
     const int64_t rows = end - row < kRowBlock ? end - row : kRowBlock;
     const int32_t* x = a.x != nullptr ? a.x + row * words : nullptr;
@@ -134,6 +136,12 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
     }
     if (a.out_narrow != nullptr && panel_begin == 0) put_factors(a, row, rows, row_scale);
     if constexpr (kParities) {
+      if (listed.pays(x, rows)) {
+        listed.multiply(x, rows, [&](int64_t r, int64_t panel, const IntLanes& dots) {
+          Epilogue(a, panel)(row + r, row_scale != nullptr ? row_scale + r : nullptr, dots);
+        });
+        continue;
+      }
       for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, block + r * words);
       x = block;
     }

@@ -8,6 +8,7 @@ namespace bitgnn::cpu::avx2 {
 constexpr int kTileRows = 2;
 constexpr int kTilePanels = 2;
 constexpr int64_t kParityWords = 32;  // from here on running parities pay
+constexpr int64_t kListedCost = 2;
 
 // Population counts of bytes by two 4-bit table look-ups (Mula's algorithm).
 inline __m256i byte_popcounts(__m256i x) {
@@ -117,6 +118,42 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
     }
     for (int r = 0; r < R; ++r) emit(r, p, dots[r]);
   }
+}
+
+inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
+  int64_t count = 0;
+  for (int64_t w = 0; w < words; ++w) {
+    places[count] = static_cast<int32_t>(w);
+    count += x[w] != 0;
+  }
+  return count;
+}
+
+inline IntLanes listed_dots(const int32_t* x, const int32_t* places, int64_t count,
+                            const int32_t* panel, const int32_t* base, int32_t add) {
+  constexpr int64_t kBytesFull = 31;
+  const __m256i one_bytes = _mm256_set1_epi8(1), one_shorts = _mm256_set1_epi16(1);
+  IntLanes dots;
+  for (int c = 0; c < 4; ++c) {
+    const auto load = [c](const int32_t* p) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8 * c));
+    };
+    __m256i sum = _mm256_setzero_si256();
+    for (int64_t begin = 0; begin < count; begin += kBytesFull) {
+      const int64_t end = begin + kBytesFull < count ? begin + kBytesFull : count;
+      __m256i bytes = _mm256_setzero_si256();
+      for (int64_t k = begin; k < end; ++k) {
+        const __m256i b = load(panel + places[k] * kWordBits);
+        const __m256i common = _mm256_and_si256(_mm256_set1_epi32(x[places[k]]), b);
+        bytes = _mm256_add_epi8(bytes, byte_popcounts(common));
+      }
+      const __m256i pairs = _mm256_maddubs_epi16(bytes, one_bytes);
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, one_shorts));
+    }
+    const __m256i start = _mm256_add_epi32(load(base), _mm256_set1_epi32(add));
+    dots.v[c] = _mm256_add_epi32(start, _mm256_slli_epi32(sum, 2));
+  }
+  return dots;
 }
 
 }  // namespace bitgnn::cpu::avx2

@@ -8,6 +8,7 @@ namespace bitgnn::cpu::avx512 {
 constexpr int kTileRows = 4;  // 4 x 2 accumulators: larger tiles spill and measure slower
 constexpr int kTilePanels = 1;
 constexpr int64_t kParityWords = 16;  // from here on running parities pay
+constexpr int64_t kListedCost = 2;    // of a listed word, in words of parity_dots
 
 // Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]) still in registers.
 template <int R, int P, class Emit>
@@ -156,6 +157,44 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) emit(r, p, IntLanes{dot(r, 2 * p), dot(r, 2 * p + 1)});
+}
+
+// Writes the places of the words that are not zero, with room for all; their number.
+inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
+  __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  int64_t count = 0;
+  for (int64_t w = 0; w < words; w += 16) {
+    const auto valid = static_cast<__mmask16>(words - w < 16 ? (1 << (words - w)) - 1 : 0xffff);
+    const __m512i v = _mm512_maskz_loadu_epi32(valid, x + w);
+    const __mmask16 held = _mm512_test_epi32_mask(v, v);
+    const auto found = static_cast<uint32_t>(__builtin_popcount(held));
+    const auto listed = static_cast<__mmask16>((1u << found) - 1u);
+    _mm512_mask_storeu_epi32(places + count, listed, _mm512_maskz_compress_epi32(held, place));
+    count += found;
+    place = _mm512_add_epi32(place, _mm512_set1_epi32(16));
+  }
+  return count;
+}
+
+// The 32 sums base + add + 4 popcount(x[w] & panel word w) over the words listed in `places`.
+inline IntLanes listed_dots(const int32_t* x, const int32_t* places, int64_t count,
+                            const int32_t* panel, const int32_t* base, int32_t add) {
+  __m512i lo = _mm512_setzero_si512(), hi = lo;
+  for (int64_t k = 0; k < count; ++k) {
+    const int32_t* b = panel + places[k] * kWordBits;
+    const __m512i a = _mm512_set1_epi32(x[places[k]]);
+    const auto common = [&](int64_t at) {
+      return _mm512_popcnt_epi32(_mm512_and_si512(a, _mm512_loadu_si512(b + at)));
+    };
+    lo = _mm512_add_epi32(lo, common(0));
+    hi = _mm512_add_epi32(hi, common(16));
+  }
+  const __m512i added = _mm512_set1_epi32(add);
+  const auto finish = [&](__m512i sum, const int32_t* from) {
+    return _mm512_add_epi32(_mm512_add_epi32(_mm512_loadu_si512(from), added),
+                            _mm512_slli_epi32(sum, 2));
+  };
+  return {finish(lo, base), finish(hi, base + 16)};
 }
 
 }  // namespace bitgnn::cpu::avx512

@@ -9,6 +9,7 @@ namespace bitgnn::cpu::portable {
 constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
 constexpr int64_t kParityWords = 16;  // from here on running parities pay
+constexpr int64_t kListedCost = 2;    // of a listed word, in words of parity_dots
 
 // Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]).
 template <int R, int P, class Emit>
@@ -75,6 +76,31 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
       emit(r, p, dot);
     }
   }
+}
+
+// Writes the places of the words that are not zero, with room for all; their number.
+inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
+  int64_t count = 0;
+  for (int64_t w = 0; w < words; ++w) {
+    places[count] = static_cast<int32_t>(w);
+    count += x[w] != 0;
+  }
+  return count;
+}
+
+// The 32 sums base + add + 4 popcount(x[w] & panel word w) over the words listed in `places`.
+inline IntLanes listed_dots(const int32_t* x, const int32_t* places, int64_t count,
+                            const int32_t* panel, const int32_t* base, int32_t add) {
+  IntLanes dots;
+  for (int64_t l = 0; l < kWordBits; ++l) dots.v[l] = base[l] + add;
+  for (int64_t k = 0; k < count; ++k) {
+    const int32_t* b = panel + places[k] * kWordBits;
+    for (int64_t l = 0; l < kWordBits; ++l) {
+      const uint32_t common = static_cast<uint32_t>(x[places[k]] & b[l]);
+      dots.v[l] += 4 * static_cast<int32_t>(popcount(common));
+    }
+  }
+  return dots;
 }
 
 }  // namespace bitgnn::cpu::portable

@@ -62,23 +62,34 @@ inline uint32_t pack_word(const PackArgs& a, const T* x, int64_t column, int64_t
   return count == kWordBits ? bits : bits & ((1u << count) - 1u);
 }
 
-template <class T, bool kThreshold, bool kScale>
-void pack_rows(const PackArgs& a, int64_t begin, int64_t end) {
+// R rows side by side: a core reads several streams faster than one, and loads thresholds once.
+template <class T, bool kThreshold, bool kScale, int R>
+void pack_side_by_side(const PackArgs& a, int64_t row) {
   const int64_t words = words_for(a.cols);
   const int64_t full = a.cols / kWordBits;
-  for (int64_t i = begin; i < end; ++i) {
-    const T* x = static_cast<const T*>(a.x) + i * a.row_stride;
-    int32_t* out = a.words + i * words;
-    Lanes sum = zero_lanes();
-    for (int64_t w = 0; w < full; ++w)
-      out[w] = static_cast<int32_t>(
-          pack_word<T, kThreshold, kScale>(a, x, w * kWordBits, kWordBits, sum));
-    if (full < words)
-      out[full] = static_cast<int32_t>(
-          pack_word<T, kThreshold, kScale>(a, x, full * kWordBits, a.cols % kWordBits, sum));
-    if constexpr (kScale)
-      a.scale[i] = a.cols == 0 ? 0.0f : fold_lanes(sum) / static_cast<float>(a.cols);
-  }
+  const T* x = static_cast<const T*>(a.x) + row * a.row_stride;
+  int32_t* out = a.words + row * words;
+  Lanes sums[R];
+  for (auto& sum : sums) sum = zero_lanes();
+  for (int64_t w = 0; w < full; ++w)
+    for (int r = 0; r < R; ++r)
+      out[r * words + w] = static_cast<int32_t>(pack_word<T, kThreshold, kScale>(
+          a, x + r * a.row_stride, w * kWordBits, kWordBits, sums[r]));
+  if (full < words)
+    for (int r = 0; r < R; ++r)
+      out[r * words + full] = static_cast<int32_t>(pack_word<T, kThreshold, kScale>(
+          a, x + r * a.row_stride, full * kWordBits, a.cols % kWordBits, sums[r]));
+  if constexpr (kScale)
+    for (int r = 0; r < R; ++r)
+      a.scale[row + r] = a.cols == 0 ? 0.0f : fold_lanes(sums[r]) / static_cast<float>(a.cols);
+}
+
+template <class T, bool kThreshold, bool kScale>
+void pack_rows(const PackArgs& a, int64_t begin, int64_t end) {
+  constexpr int kRows = 4;
+  int64_t i = begin;
+  for (; i + kRows <= end; i += kRows) pack_side_by_side<T, kThreshold, kScale, kRows>(a, i);
+  for (; i < end; ++i) pack_side_by_side<T, kThreshold, kScale, 1>(a, i);
 }
 
 template <class T>

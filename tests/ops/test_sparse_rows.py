@@ -1,0 +1,36 @@
+"""BMM of rows most of whose words are zero, as packed bags of words have them."""
+
+import pytest
+import torch
+
+from bitgnn import BitTensor
+from bitgnn.ops import bmm, reference
+
+
+def rows_with_words(rows: int, size: int, share: float, seed: int) -> torch.Tensor:
+    """Signs with +1 in about ``share`` of the words alone, among them empty and full rows."""
+    generator = torch.Generator().manual_seed(seed)
+    words = -(-size // 32)
+    kept = torch.rand(rows, words, generator=generator) < share
+    kept[::7], kept[3::11] = False, True
+    signs = torch.where(torch.rand(rows, size, generator=generator) < 0.3, 1.0, -1.0)
+    return torch.where(kept.repeat_interleave(32, 1)[:, :size], signs, -1.0)
+
+
+@pytest.mark.parametrize("size", [512, 513, 1024, 1433, 3703])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.5, 0.7])
+@pytest.mark.parametrize("rows", [1, 33, 130])
+def test_products_of_sparse_rows(size, share, rows):
+    x = rows_with_words(rows, size, share, seed=size)
+    generator = torch.Generator().manual_seed(1)
+    for outputs in (1, 32, 70):
+        weight = torch.randn(outputs, size, generator=generator)
+        w = BitTensor.from_float(weight)
+        expected = x @ torch.where(weight >= 0, 1.0, -1.0).t()
+        packed = BitTensor.from_float(x)
+        assert torch.equal(bmm.bbf(packed, w, scale=False), expected)
+        threshold = torch.randn(outputs, generator=generator) * size**0.5
+        bits = reference.bmm_bbb(packed.words, w.words, size, threshold=threshold)
+        assert torch.equal(bmm.bbb(packed, w, threshold=threshold).words, bits)
+        # Packed inside the product, the last rows in a block of their own.
+        assert torch.equal(bmm.fbb(x, w, threshold=threshold).words, bits)
