@@ -184,8 +184,7 @@ class BitAdjacency:
     @property
     def nbytes(self) -> int:
         """Bytes of CSR and factors; derived layouts tell their own."""
-        held = (self.rowptr, self.indices, self.row, self.col)
-        return sum(tensor.nbytes for tensor in held if tensor is not None)
+        return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitAdjacency":
         """The same adjacency on another device; layouts are planned and built there anew."""

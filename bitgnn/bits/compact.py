@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from bitgnn._checks import check_value
 from bitgnn.bits import _pytrees
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.layouts import MAX_BLOCK_SIZE, BlockedLayout
+from bitgnn.bits.watch import Watch
+
+PART_EDGES = 1 << 20
+"""Edges that are held in CSR at a time where an aggregation needs it."""
 
 
 class BlockedAdjacency:
     """``A[i, j] = row[i] * pattern[i, j] * col[j]`` with 16-bit column indices and no CSR.
 
     Half of what :class:`BitAdjacency` takes, for graphs whose edges are most of the memory. Packed
-    rows are aggregated from it, and rows of small integers; floats need the CSR.
+    rows are aggregated from it directly; other aggregations take :meth:`row_parts`, which costs
+    time.
 
     Args:
         blocks: the pattern, as :meth:`BitAdjacency.blocked` gives it.
@@ -30,6 +37,8 @@ class BlockedAdjacency:
         self._blocks = blocks
         self.row = row
         self.col = col
+        self._ranges: list[tuple[int, int, int]] = []
+        self._ranges_source: Watch | None = None
 
     @classmethod
     def from_adjacency(
@@ -45,6 +54,60 @@ class BlockedAdjacency:
     def blocked(self) -> BlockedLayout:
         """The column blocks."""
         return self._blocks
+
+    def row_parts(self) -> Iterator[tuple[int, BitAdjacency]]:
+        """The rows in CSR, of about a million edges at a time, with the first row of each part.
+
+        Waits for the device on the first call and after the pattern was written to.
+
+        Raises:
+            ValueError: a compiler looks at this, for which sizes must not depend on the pattern.
+        """
+        check_value(
+            not torch.compiler.is_compiling(),
+            lambda: (
+                "BlockedAdjacency: floats cannot be aggregated from column blocks in compiled or "
+                "exported programs; prepare the graph with layout='csr'"
+            ),
+        )
+        if self._ranges_source is None or not self._ranges_source.unchanged():
+            self._ranges = self._find_ranges()
+            self._ranges_source = Watch([self._blocks.block_rowptr])
+        for first, last, edges in self._ranges:
+            yield first, self._rows(first, last, edges)
+
+    def _find_ranges(self) -> list[tuple[int, int, int]]:
+        """First and last row and number of edges of each part."""
+        num_rows = self.shape[0]
+        degrees = self._blocks.block_rowptr.diff().view(-1, max(1, num_rows)).sum(0)
+        ends = degrees.cumsum(0).cpu() if num_rows else torch.zeros(0, dtype=torch.int64)
+        ranges, first, before = [], 0, 0
+        while first < num_rows:
+            last = int(torch.searchsorted(ends, before + PART_EDGES, right=True))
+            last = max(first + 1, last)  # a row of more edges is a part of its own
+            end = int(ends[last - 1])
+            ranges.append((first, last, end - before))
+            first, before = last, end
+        return ranges
+
+    def _rows(self, first: int, last: int, edges: int) -> BitAdjacency:
+        """Rows [first, last), which have so many edges, block after block in each row."""
+        blocks, num_rows = self._blocks, self.shape[0]
+        starts = blocks.block_rowptr[:-1].view(-1, num_rows)[:, first:last].t()
+        ends = blocks.block_rowptr[1:].view(-1, num_rows)[:, first:last].t()
+        sizes = (ends - starts).reshape(-1)
+        offsets = sizes.new_zeros(sizes.numel() + 1, dtype=torch.int64)
+        torch.cumsum(sizes, 0, out=offsets[1:])
+        shift = starts.reshape(-1) - offsets[:-1]
+        source = torch.repeat_interleave(shift, sizes, output_size=edges)
+        source += torch.arange(edges, device=source.device)
+        columns = blocks.local_indices[source].int().bitwise_and_(MAX_BLOCK_SIZE - 1)
+        begins = torch.arange(starts.size(1), dtype=torch.int32, device=source.device)
+        begins = (begins * blocks.block_size).repeat(last - first)
+        columns += torch.repeat_interleave(begins, sizes, output_size=edges)
+        row = None if self.row is None else self.row[first:last]
+        rowptr = offsets[:: starts.size(1)].to(torch.int32)
+        return BitAdjacency._trusted(rowptr, columns, self.num_cols, row, self.col)
 
     def planned_layout(self, words: int) -> str:
         """``"blocked"`` for packed rows of any width."""

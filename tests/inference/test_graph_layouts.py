@@ -6,7 +6,7 @@ from graphs import odd_graph
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import load, save
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits import BitAdjacency, BlockedAdjacency, compact
 from bitgnn.convert import freeze
 from bitgnn.inference import PreparedGraph
 from bitgnn.inference import layout as layout_module
@@ -18,11 +18,12 @@ MODELS = {
     "bits": (GCN, {"num_layers": 3, "precision": BITS_ALONE}),
     "bin": (GCN, {"precision": "bin"}),
     "full": (GCN, {"precision": "full"}),
+    "floats": (GCN, {"precision": "FBF+FBB, BBF+FBF"}),
     "sage": (GraphSAGE, {"precision": "bin"}),
     "saint": (GraphSAINT, {"precision": "bin"}),
 }
 
-COMPACT = {"bits"}
+COMPACT = {"bits", "bin", "full", "sage"}
 """Models that need no more of a graph than column blocks."""
 
 
@@ -110,8 +111,11 @@ def test_a_sliced_graph_moves_to_csr(graph, features):
     assert make("bits")(features, blocked).equal(make("bits")(features, graph))
 
 
-def test_small_block_sizes_and_odd_graphs(features):
-    frozen = make("bits")
+@pytest.mark.parametrize("part_edges", [1, 50, 1 << 20])
+@pytest.mark.parametrize("name", ["bits", "bin"])
+def test_small_blocks_and_parts_of_odd_graphs(name, part_edges, features, monkeypatch):
+    monkeypatch.setattr(compact, "PART_EDGES", part_edges)
+    frozen = make(name)
     for edges in (odd_graph(N, 300, seed=5), torch.zeros(2, 0, dtype=torch.int64)):
         plain = frozen.prepare_graph(edges, N, layout="csr")
         for size in (1, 31, 64, N):
@@ -119,23 +123,36 @@ def test_small_block_sizes_and_odd_graphs(features):
             assert frozen(features, adjacency).equal(frozen(features, plain))
 
 
+@pytest.mark.parametrize("name", ["bits", "bin"])
 @pytest.mark.parametrize("layout", ["csr", "sliced", "blocked"])
-def test_no_nodes(layout):
-    frozen = make("bits")
+def test_no_nodes(layout, name):
+    frozen = make(name)
     adjacency = frozen.prepare_graph(torch.zeros(2, 0, dtype=torch.int64), 0, layout=layout)
     assert frozen(torch.zeros(0, FEATURES), adjacency).shape == (0, CLASSES)
 
 
 def test_blocked_for_a_model_of_floats_is_refused(graph, features):
-    frozen = make("full")
+    frozen = make("floats")
     with pytest.raises(ValueError, match=r"prepare_graph: layout must not be 'blocked' .*convs"):
         frozen.prepare_graph(graph, N, layout="blocked")
-    compact = BlockedAdjacency.from_adjacency(frozen.prepare_graph(graph, N))
+    blocked = BlockedAdjacency.from_adjacency(frozen.prepare_graph(graph, N))
     with pytest.raises(ValueError, match="layout of adjacency must not be 'blocked'"):
-        frozen(features, compact)
-    held = PreparedGraph((compact,), graph, None, N)
+        frozen(features, blocked)
+    held = PreparedGraph((blocked,), graph, None, N)
     with pytest.raises(ValueError, match="layout of adjacency must not be 'blocked'"):
         frozen(features, held)
+
+
+def test_column_blocks_changed_in_place(graph, features):
+    frozen = make("bin")
+    blocked = frozen.prepare_graph(graph, N, layout="blocked")
+    before = frozen(features, blocked)
+    other = frozen.prepare_graph(graph.flip(0), N, layout="blocked")
+    blocked.blocked().block_rowptr.copy_(other.blocked().block_rowptr)
+    blocked.blocked().local_indices.copy_(other.blocked().local_indices)
+    blocked.row, blocked.col = other.row, other.col
+    assert frozen(features, blocked).equal(frozen(features, other))
+    assert not frozen(features, blocked).equal(before)
 
 
 def test_unknown_layout(graph):

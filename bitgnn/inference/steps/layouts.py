@@ -12,7 +12,15 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.program import Runner
 
-__all__ = ["LAYOUTS", "Pattern", "bind_bits_aggregation", "layouts_of", "reads", "words_of"]
+__all__ = [
+    "LAYOUTS",
+    "Pattern",
+    "aggregated_by_parts",
+    "bind_bits_aggregation",
+    "layouts_of",
+    "reads",
+    "words_of",
+]
 
 Pattern = BitAdjacency | BlockedAdjacency
 """What steps find as the graph where it holds a pattern."""
@@ -90,3 +98,27 @@ def bind_bits_aggregation(
         return result
 
     return aggregate
+
+
+def aggregated_by_parts(
+    adjacency: BlockedAdjacency,
+    width: int,
+    dtype: torch.dtype,
+    aggregate: Callable[[BitAdjacency], Tensor],
+) -> Tensor:
+    """An aggregation that reads CSR, over column blocks: some rows after the others.
+
+    Args:
+        adjacency: the pattern, ``[M, N]``.
+        width: columns of the result.
+        dtype: of the result.
+        aggregate: gives ``[rows, width]`` for some rows of the pattern.
+
+    Returns:
+        ``[M, width]``.
+    """
+    shape = (adjacency.shape[0], width)
+    result = torch.empty(shape, dtype=dtype, device=adjacency.device)
+    for first, part in adjacency.row_parts():
+        result[first : first + part.shape[0]] = aggregate(part)
+    return result

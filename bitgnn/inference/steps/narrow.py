@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.program import Runner, Step
+from bitgnn.inference.steps.layouts import aggregated_by_parts, reads
 
 __all__ = ["bind_narrow_product"]
 
@@ -46,11 +48,23 @@ def bind_narrow_product(
     packed = (given.get("threshold"), given.get("gain"), scaled and packing is not None)
     bias = last_tensors.get("bias")
 
+    columns = weight.size(0)
+
+    @reads("csr", "blocked")
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        a = graphs[graph]
         x_scale = None if scale is None else v[scale]
-        v[out] = _bmm_bspmm_narrow(
-            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, a.col, bias
-        )
+
+        def aggregate(a: BitAdjacency) -> Tensor:
+            result: Tensor = _bmm_bspmm_narrow(
+                v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed,
+                a.row, a.col, bias,
+            )  # fmt: skip
+            return result
+
+        a = graphs[graph]
+        if isinstance(a, BlockedAdjacency):
+            v[out] = aggregated_by_parts(a, columns, torch.float32, aggregate)
+        else:
+            v[out] = aggregate(a)
 
     return run
