@@ -166,15 +166,6 @@ cudaError_t launch_integers(const AggregateArgs& a, const Context& context) {
   return launch_packed<Element, 8>(a, context);
 }
 
-// Shorts with factors, in rows padded to whole fragments. Pieces of 128 bytes leave room in the
-// second-level cache for a chunk of a large table, wider ones read factors once for more features.
-cudaError_t launch_factored_shorts(const AggregateArgs& a, const Context& context) {
-  using Rows = FactoredShorts<8>;
-  if (a.features <= 8 * Rows::kWidth || used(a, kReusedUses))
-    return launch_direct<Rows, 8>(a, sizeof(uint16_t), context);
-  return launch_direct<Rows, 16>(a, sizeof(uint16_t), context);
-}
-
 cudaError_t launch_signs(const AggregateArgs& a, const Context& context) {
   if (a.features <= kWordBits) return launch_direct<SignRows, 2>(a, 4, context);
   if (a.features <= 2 * kWordBits) return launch_direct<SignRows, 4>(a, 4, context);
@@ -197,9 +188,7 @@ cudaError_t aggregate_dense(const AggregateArgs& a, const Context& context) {
     case RowType::kInt8:
       return launch_integers<int8_t>(a, context);
     case RowType::kInt16:
-      // With factors they are biased.
-      return a.col_scale != nullptr ? launch_factored_shorts(a, context)
-                                    : launch_integers<int16_t>(a, context);
+      return launch_integers<int16_t>(a, context);
   }
   return cudaErrorInvalidValue;
 }

@@ -1,5 +1,4 @@
-// BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates, by the number of
-// columns.
+// BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates.
 #include "bitgnn/cuda/aggregate_narrow.cuh"
 
 #include <algorithm>
@@ -10,8 +9,11 @@
 namespace bitgnn::cuda {
 namespace {
 
-constexpr int64_t kMostShort = 32767;      // dot products that 16 bits hold
-constexpr int64_t kShortVector = 8;        // shorts of a fragment
+// Wider rows are worth their chunks where neighbours are read often and three elements share a
+// word.
+constexpr int64_t kMostColumns = 48;
+constexpr int64_t kWideUses = 16;
+constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
 constexpr int64_t kLongFactor = 8;         // long rows have so many times the mean degree,
 constexpr int64_t kLeastLong = kSumPiece;  // but at least a piece
 constexpr int64_t kManyEdges = 1 << 23;    // from here on long rows must start early,
@@ -41,10 +43,11 @@ cudaError_t launch_sums(NarrowLaunch d, const Context& context) {
 
 cudaError_t aggregate_columns(const NarrowArgs& args, const NarrowFactors& factors,
                               const Context& context) {
-  const BmmArgs& product = args.product;
+  BmmArgs product = args.product;
   NarrowLaunch d{};
   d.a = args.sums;
-  d.out_scale = args.sums.out_scale;
+  d.out_scale = product.out_scale;
+  product.out_scale = nullptr;
   d.odd = product.size % 2 != 0;
   const auto launch = [&](auto form) {
     using Row = typename decltype(form)::Row;
@@ -59,35 +62,23 @@ cudaError_t aggregate_columns(const NarrowArgs& args, const NarrowFactors& facto
                          : with_plain_form(product.size, product.out_features, launch);
 }
 
-// Rows of shorts, or of floats where products are too large for them, strictly in edge order.
-cudaError_t aggregate_wide(const NarrowArgs& args, const NarrowFactors& factors,
-                           const Context& context) {
+// The same with float rows in between, strictly in edge order.
+cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
   BmmArgs product = args.product;
   AggregateArgs sums = args.sums;
-  sums.col_scale = factors.col_scale != nullptr ? factors.col_scale : factors.x_scale;
-  if (factors.x_scale != nullptr && factors.col_scale != nullptr) {
-    auto* both = static_cast<float*>(
-        context.workspace.take(static_cast<size_t>(product.rows) * sizeof(float)));
-    const cudaError_t error = narrow_factors(factors, product.rows, both, context);
-    if (error != cudaSuccess) return error;
-    sums.col_scale = both;
-  }
-  const bool shorts = product.size <= kMostShort;
-  sums.x_stride = shorts ? ceil_div(sums.features, kShortVector) * kShortVector : sums.features;
-  void* table = context.workspace.take(static_cast<size_t>(product.rows * sums.x_stride) *
-                                       (shorts ? sizeof(uint16_t) : sizeof(float)));
-  sums.x = table;
-  cudaError_t error = cudaSuccess;
-  if (shorts) {
-    sums.x_type = RowType::kInt16;
-    error = short_product(product, sums.x_stride, factors.exist(), static_cast<uint16_t*>(table),
-                          context);
-  } else {
-    sums.x_type = RowType::kFloat32;
-    product.out_float = static_cast<float*>(table);
-    error = bmm(product, context);
-  }
-  return error != cudaSuccess ? error : aggregate_dense(sums, context);
+  product.out_float = static_cast<float*>(context.workspace.take(
+      static_cast<size_t>(product.rows * product.out_features) * sizeof(float)));
+  const cudaError_t error = bmm(product, context);
+  if (error != cudaSuccess) return error;
+  sums.x = product.out_float;
+  sums.x_type = RowType::kFloat32;
+  sums.x_stride = product.out_features;
+  return aggregate_dense(sums, context);
+}
+
+bool stays_narrow(const NarrowArgs& args) {
+  if (args.product.out_features <= kMostColumns) return true;
+  return args.sums.edges >= kWideUses * args.sums.cols && args.product.size <= kMostWideFeatures;
 }
 
 }  // namespace
@@ -96,6 +87,7 @@ cudaError_t aggregate_narrow(const NarrowArgs& given, const Context& context) {
   NarrowArgs args = given;
   BmmArgs& product = args.product;
   if (args.sums.rows == 0 || args.sums.features == 0) return cudaSuccess;
+  if (!stays_narrow(args)) return aggregate_floats(args, context);
   NarrowFactors factors{product.row_scale, args.sums.col_scale};
   if (product.pack != nullptr) {
     PackArgs pack = *product.pack;
@@ -110,11 +102,9 @@ cudaError_t aggregate_narrow(const NarrowArgs& given, const Context& context) {
     product.pack = nullptr;
     if (product.packed_scale) factors.x_scale = pack.scale;
   }
-  args.sums.out_scale = product.out_scale;
-  product.row_scale = product.out_scale = nullptr;
+  product.row_scale = nullptr;
   product.packed_scale = false;
-  return product.out_features <= kMostNarrowColumns ? aggregate_columns(args, factors, context)
-                                                    : aggregate_wide(args, factors, context);
+  return aggregate_columns(args, factors, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -11,11 +11,6 @@ constexpr int64_t kMostWords = 16;              // of rows counted directly
 constexpr int64_t kMostCounts = 1 << 28;        // beyond, tensor cores and a copy are faster
 constexpr int64_t kMostWeightBytes = 16 << 10;  // in shared memory
 
-int32_t* take_dots(const BmmArgs& product, const Context& context) {
-  return static_cast<int32_t*>(context.workspace.take(
-      static_cast<size_t>(product.rows * product.out_features) * sizeof(int32_t)));
-}
-
 unsigned product_blocks(int64_t threads) {
   return grid_size(ceil_div(threads, kNarrowProductThreads));
 }
@@ -24,7 +19,8 @@ template <class Row>
 cudaError_t launch_copy(const BmmArgs& given, const NarrowTarget& target, unsigned chunks,
                         const Context& context) {
   BmmArgs product = given;
-  product.out_int = take_dots(product, context);
+  product.out_int = static_cast<int32_t*>(context.workspace.take(
+      static_cast<size_t>(product.rows * product.out_features) * sizeof(int32_t)));
   const cudaError_t error = bmm(product, context);
   if (error != cudaSuccess) return error;
   return launch_dependent(
@@ -66,25 +62,6 @@ cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors,
   };
   return factors.exist() ? with_factored_form(product.size, product.out_features, launch)
                          : with_plain_form(product.size, product.out_features, launch);
-}
-
-cudaError_t short_product(const BmmArgs& given, int64_t stride, bool biased, uint16_t* table,
-                          const Context& context) {
-  BmmArgs product = given;
-  product.out_int = take_dots(product, context);
-  const cudaError_t error = bmm(product, context);
-  if (error != cudaSuccess) return error;
-  return launch_dependent(biased ? short_copy_kernel<true> : short_copy_kernel<false>,
-                          dim3(product_blocks(product.rows * stride)), kNarrowProductThreads, 0,
-                          context, static_cast<const int32_t*>(product.out_int), product.rows,
-                          product.out_features, stride, table);
-}
-
-cudaError_t narrow_factors(const NarrowFactors& factors, int64_t rows, float* result,
-                           const Context& context) {
-  return launch_dependent(narrow_factors_kernel, dim3(product_blocks(rows)), kNarrowProductThreads,
-                          0, context, rows,
-                          NarrowTarget{nullptr, factors.x_scale, factors.col_scale}, result);
 }
 
 }  // namespace bitgnn::cuda

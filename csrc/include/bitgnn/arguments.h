@@ -76,7 +76,6 @@ struct AggregateArgs {
   float* out_float;        // [rows, features]; exactly one of the three outputs is given
   int32_t* out_int;        // [rows, features]
   int32_t* out_bits;       // [rows, words_for(features)]
-  const float* out_scale;  // [features] or null, times row_scale; for dense rows on a GPU alone
 };
 
 // A product whose half is held as narrow integers, aggregated over a pattern: with f = x_scale *

@@ -33,10 +33,7 @@ __device__ __forceinline__ void finish_row(const AggregateArgs& a, int64_t row, 
 #pragma unroll
   for (int f = 0; f < kWidth; ++f) {
     // As aggregate_value; a factor of 1 changes nothing.
-    const float factor = a.out_scale != nullptr && f < count
-                             ? __fmul_rn(scale, __ldg(a.out_scale + first + f))
-                             : scale;
-    value[f] = __fmul_rn(factor, static_cast<float>(sum[f]));
+    value[f] = __fmul_rn(scale, static_cast<float>(sum[f]));
     if (a.bias != nullptr && f < count) value[f] = __fadd_rn(value[f], __ldg(a.bias + first + f));
   }
   if (a.out_float != nullptr) {

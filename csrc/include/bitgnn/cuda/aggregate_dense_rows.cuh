@@ -116,35 +116,6 @@ struct IntegerRows : ElementRows<Element, kFeatures> {
   }
 };
 
-// Rows of integers of 16 bits, biased by 2^15, times a factor for each edge. The bits of an element
-// under those of 2^23 are a float of which a subtraction leaves the integer.
-template <int kFeatures>
-struct FactoredShorts : ElementRows<uint16_t, kFeatures> {
-  using Sum = float;
-  using Fragment = typename ElementRows<uint16_t, kFeatures>::Fragment;
-  static constexpr bool kScaled = true;
-  static constexpr uint32_t kBase = 0x4b000000u;  // 2^23
-  static constexpr float kBias = 8388608.0f + 32768.0f;
-
-  __device__ static float value(uint32_t base_and_element) {
-    return __fsub_rn(__uint_as_float(base_and_element), kBias);
-  }
-  __device__ static void add(float (&sum)[kFeatures], const Fragment& fragment, float factor,
-                             int /*lane*/) {
-    uint32_t word[kFeatures / 2];
-    memcpy(word, &fragment, sizeof(word));
-#pragma unroll
-    for (int f = 0; f < kFeatures; ++f) {
-      const uint32_t bits = __byte_perm(word[f / 2], kBase, f % 2 == 0 ? 0x7410 : 0x7432);
-      sum[f] = __fadd_rn(sum[f], __fmul_rn(factor, value(bits)));
-    }
-  }
-  __device__ static void add_feature(float& sum, const char* piece, int feature, float factor) {
-    const uint32_t element = reinterpret_cast<const uint16_t*>(piece)[feature];
-    sum = __fadd_rn(sum, __fmul_rn(factor, value(kBase | element)));
-  }
-};
-
 // Half a word of a packed row: the factor with the sign that a feature's bit says.
 struct SignRows {
   static constexpr int kWidth = 16;

@@ -65,7 +65,7 @@ cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
 cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,
                                      const Context& context);
 
-// See NarrowArgs. Rows of more than 48 features are added up strictly in edge order.
+// See NarrowArgs. Rows of more than 48 features that few edges read have floats in between.
 cudaError_t aggregate_narrow(const NarrowArgs& args, const Context& context);
 
 // See BitsLinearArgs.

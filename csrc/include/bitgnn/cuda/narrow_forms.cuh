@@ -5,9 +5,6 @@
 
 namespace bitgnn::cuda {
 
-// Columns up to which rows are narrow; wider ones are gathered as shorts with factors aside.
-constexpr int64_t kMostNarrowColumns = 48;
-
 template <class Row_>
 struct RowForm {
   using Row = Row_;

@@ -96,25 +96,4 @@ __global__ void __launch_bounds__(kNarrowProductThreads)
                     });
 }
 
-// Elements of a row of factored shorts are biased as those of narrow rows, plain ones are not.
-template <bool kBiased>
-__global__ void __launch_bounds__(kNarrowProductThreads)
-    short_copy_kernel(const int32_t* dots, int64_t rows, int64_t features, int64_t stride,
-                      uint16_t* table) {
-  wait_then_let_next_start();
-  const int64_t id = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
-  const int64_t row = id / stride;
-  const int64_t feature = id % stride;
-  if (row >= rows) return;
-  const int32_t dot = feature < features ? dots[row * features + feature] : 0;
-  table[id] = static_cast<uint16_t>(dot + (kBiased ? 32768 : 0));
-}
-
-__global__ void __launch_bounds__(kNarrowProductThreads)
-    narrow_factors_kernel(int64_t rows, NarrowTarget target, float* factors) {
-  wait_then_let_next_start();
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
-  if (row < rows) factors[row] = narrow_factor(target, row);
-}
-
 }  // namespace bitgnn::cuda

@@ -18,12 +18,4 @@ struct NarrowFactors {
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
                            const Context& context);
 
-// Writes dot products as rows of `stride` shorts, biased by 2^15 where `biased`.
-cudaError_t short_product(const BmmArgs& product, int64_t stride, bool biased, uint16_t* table,
-                          const Context& context);
-
-// factors[i] = x_scale[i] * col_scale[i].
-cudaError_t narrow_factors(const NarrowFactors& factors, int64_t rows, float* result,
-                           const Context& context);
-
 }  // namespace bitgnn::cuda
