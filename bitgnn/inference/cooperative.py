@@ -16,6 +16,7 @@ from bitgnn.inference.cooperative_stages import StagedProgram, find_stages
 from bitgnn.inference.cooperative_tables import (
     GraphShares,
     StageTables,
+    read_often,
     share_graph,
     state_words,
     tables_of,
@@ -26,6 +27,7 @@ from bitgnn.inference.graph_program import Graph
 __all__ = ["CooperativeExecutor"]
 
 DEFAULT_GRAPHS = 8
+TOO_LARGE = "too large"
 EXACT = 2**24
 """Sums of integers up to which float32 is exact."""
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -39,6 +41,7 @@ class _Prepared:
         adjacency: the graph as it was given; holding it keeps its identity.
         watch: tells whether it is still what it was.
         shares: what blocks copy of it.
+        often: whether its rows are read often.
         states: what blocks hand to each other, by the form of the features.
         stream: of the last call.
     """
@@ -46,6 +49,7 @@ class _Prepared:
     adjacency: Graph
     watch: Watch
     shares: GraphShares
+    often: bool
     states: dict[bool, Tensor] = field(default_factory=dict)
     stream: torch.cuda.Stream | None = None
 
@@ -86,7 +90,7 @@ class CooperativeExecutor:
         self.max_graphs = max_graphs
         self._prepared: OrderedDict[int, _Prepared] = OrderedDict()
         self._staged: dict[bool, StagedProgram] = {}
-        self._tables: dict[bool, StageTables] = {}
+        self._tables: dict[tuple[bool, bool], StageTables] = {}
         self._follow_model()
 
     @property
@@ -126,20 +130,28 @@ class CooperativeExecutor:
         with torch.cuda.device(self.device):
             held = self._prepare(adjacency, packed, x.shape[0])
             self._order(held)
-            tables = self._tables[packed]
+            tables = self._tables[packed, held.often]
             words, scale = (x.words, x.scale) if isinstance(x, BitTensor) else (x, None)
             if not self._staged[packed].stages[0].scaled:
                 scale = None
             shares = held.shares
-            scores: Tensor = torch.ops.bitgnn.run_stages(
-                words,
-                scale,
-                tables.image,
-                shares.slices,
-                held.states[packed],
-                tables.numbers,
-                shares.most_degree,
-            )
+            try:
+                scores: Tensor = torch.ops.bitgnn.run_stages(
+                    words,
+                    scale,
+                    tables.image,
+                    shares.slices,
+                    held.states[packed],
+                    tables.numbers,
+                    shares.most_degree,
+                )
+            except RuntimeError as error:
+                if TOO_LARGE not in str(error):
+                    raise
+                raise ValueError(
+                    f"CooperativeExecutor: x and adjacency are too large for one kernel, take the "
+                    f"executor 'cuda_graph': {error}"
+                ) from error
         return scores
 
     def _is_stale(self) -> bool:
@@ -197,7 +209,7 @@ class CooperativeExecutor:
         held = self._prepared.get(id(adjacency))
         if held is not None and not held.watch.unchanged(adjacency.tensors):
             held = None
-        complete = held is not None and packed in held.states and packed in self._tables
+        complete = held is not None and packed in held.states
         if not complete and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
                 "CooperativeExecutor: a graph is prepared at the first call with it, which cannot "
@@ -214,12 +226,15 @@ class CooperativeExecutor:
             count = torch.cuda.get_device_properties(self.device).multi_processor_count
             shares = share_graph(pattern, max(1, min(count, num_nodes)))
             self._check_exact(pattern, shares)
-            held = _Prepared(adjacency, Watch(adjacency.tensors), shares)
-        if packed not in self._tables:
-            self._tables[packed] = tables_of(staged.stages, self.device)
+            held = _Prepared(adjacency, Watch(adjacency.tensors), shares, read_often(pattern))
+        if (packed, held.often) not in self._tables:
+            tables = tables_of(staged.stages, self.device, held.often)
+            self._tables[packed, held.often] = tables
         if packed not in held.states:
             held.states[packed] = torch.zeros(
-                state_words(staged.stages, num_nodes), dtype=torch.int32, device=self.device
+                state_words(staged.stages, num_nodes, held.often),
+                dtype=torch.int32,
+                device=self.device,
             )
         if not complete:
             # What was made here is read by calls on any stream.

@@ -307,5 +307,5 @@ def run_stages(
     stages: list[int],
     most_degree: int,
 ) -> Tensor:
-    # The last stage's size: the third of its 14 numbers.
-    return _floats(x, x.size(0), stages[-12])
+    # The last stage's size: the third of its 15 numbers.
+    return _floats(x, x.size(0), stages[-13])

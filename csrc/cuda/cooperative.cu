@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMostSlots = 8;  // parts of features that a warp has on their way
 constexpr int kTurnWords = 8;  // words that take as long as the other work for a part
-constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 64;
+constexpr int kSlotUnit = 128;
+constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 512;  // and some room
 constexpr int kSlackWords = 8;  // that are read behind the last gathered row
 
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
@@ -39,30 +40,38 @@ void plan_stages(CooperativePlan* plan) {
     p.gathered_pieces = before.pieces;
     p.gathered_bytes = before.byte_integers;
     p.gathered_odd = before.stage.size % 2;
+    p.gathered_wide = before.stage.wide;
     p.by_gathered_pieces = Divider::by(before.pieces);
   }
 }
 
-// Parts of rows so that the warps have equal shares; scales are measured over whole rows.
-void divide_features(CooperativePlan* plan) {
-  const CooperativeArgs& a = plan->args;
+// Parts of rows so that the warps have equal shares. Scales are measured by one warp for a row.
+void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePlan* plan) {
   const int rows = plan->share + (plan->more > 0 ? 1 : 0);
   const int words = round_up(plan->stages[0].words, kPackedWords);
+  plan->element_bytes = static_cast<int>(element_bytes(a.type));
+  plan->row_bytes = static_cast<uint32_t>(a.row_stride * plan->element_bytes);
   int64_t least = INT64_MAX;
   for (int part_words = words; part_words > 0; part_words -= kPackedWords) {
     const int parts = (words + part_words - 1) / part_words;
-    if (a.stages[0].scaled && parts > 1) break;
-    const int64_t turns = (int64_t{rows} * parts + kStageWarps - 1) / kStageWarps;
-    const int64_t cost = turns * (part_words + kTurnWords);
+    const int slot_bytes =
+        round_up(part_words * kWarp * plan->element_bytes + kPieceBytes, kSlotUnit);
+    const int64_t slots = most_bytes / (int64_t{slot_bytes} * kStageWarps);
+    if (slots == 0) continue;
+    const int64_t turns = a.stages[0].scaled
+                              ? int64_t{(rows + kStageWarps - 1) / kStageWarps} * parts
+                              : (int64_t{rows} * parts + kStageWarps - 1) / kStageWarps;
+    // One slot has nothing on its way while it is packed.
+    const int64_t stalls = slots == 1 && turns > 1 ? turns * part_words : 0;
+    const int64_t cost = turns * (part_words + kTurnWords) + stalls;
     if (cost >= least) continue;
     least = cost;
     plan->parts = parts;
     plan->part_words = part_words;
+    plan->slot_bytes = slot_bytes;
+    plan->slots = static_cast<int>(std::min({turns, slots, int64_t{kMostSlots}}));
   }
   plan->by_parts = Divider::by(plan->parts);
-  plan->element_bytes = static_cast<int>(element_bytes(a.type));
-  plan->row_bytes = static_cast<uint32_t>(a.row_stride * plan->element_bytes);
-  plan->slot_bytes = round_up(plan->part_words * kWarp * plan->element_bytes + kPieceBytes, 128);
 }
 
 // Plans a launch; false if a block's share does not fit its shared memory.
@@ -108,13 +117,9 @@ bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan
   if (a.stages[0].source == StageSource::kFloats) {
     // Offsets inside a block's features have 32 bits.
     if (int64_t{a.row_capacity} * a.row_stride * element_bytes(a.type) > UINT32_MAX) return false;
-    divide_features(plan);
-    const int64_t warp_bytes = int64_t{plan->slot_bytes} * kStageWarps;
-    const int64_t parts = int64_t{plan->share + (plan->more > 0 ? 1 : 0)} * plan->parts;
-    plan->slots = static_cast<int>(std::min(
-        {(parts + kStageWarps - 1) / kStageWarps, left / warp_bytes, int64_t{kMostSlots}}));
-    if (plan->slots <= 0) return false;
-    used = std::max(used, plan->slots * warp_bytes);
+    divide_features(a, left, plan);
+    if (plan->slots == 0) return false;
+    used = std::max(used, int64_t{plan->slots} * plan->slot_bytes * kStageWarps);
   }
   plan->words = static_cast<int>(at + used / 4) + kSlackWords;
   return left >= 0;

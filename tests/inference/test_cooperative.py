@@ -153,7 +153,19 @@ class TestOnCuda:
     @pytest.mark.parametrize("hidden", [1, 32, 33, 64, 128, 256])
     @pytest.mark.parametrize("precision", ["bin", "full"])
     def test_widths_of_layers(self, precision, hidden):
-        compare(1000, 70, hidden, 7, precision, 3)
+        edges = odd_graph(1000, 3000, seed=2)
+        compare(1000, 70, hidden, 7, precision, 3, edges=edges)
+
+    def test_wide_rows_that_are_read_often(self):
+        compare(300, 70, 64, 7, "full", edges=torch.randint(300, (2, 9000)))
+
+    def test_a_row_too_long_for_shared_memory(self):
+        torch.manual_seed(0)
+        frozen = freeze(GCN(70, 256, 7, precision="full").eval()).to("cuda")
+        edges = torch.stack([torch.arange(3000), torch.zeros(3000, dtype=torch.int64)])
+        adjacency = frozen.prepare_graph(edges.cuda(), 3000)
+        with pytest.raises(ValueError, match="too large for one kernel"):
+            CooperativeExecutor(frozen)(torch.randn(3000, 70, device="cuda"), adjacency)
 
     @pytest.mark.parametrize("classes", [1, 2, 12, 13, 41, 64])
     def test_classes(self, classes):

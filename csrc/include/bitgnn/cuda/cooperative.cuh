@@ -18,9 +18,11 @@ namespace bitgnn::cuda {
 __device__ __forceinline__ void set_factors(const StagePlan& plan, const Block& block,
                                             const float* scales, uint32_t* rows) {
   for (int row = threadIdx.x; row < block.rows; row += kStageThreads) {
+    uint32_t* last = rows + row * plan.pieces * kPieceWords + plan.row_words - 1;
     const float own = block.col_factor[row];
-    const float factor = plan.stage.scaled ? __fmul_rn(scales[row], own) : own;
-    rows[row * plan.pieces * kPieceWords + plan.row_words - 1] = __float_as_uint(factor);
+    const float scale = plan.stage.scaled ? scales[row] : 1.0f;
+    last[0] = __float_as_uint(plan.stage.wide ? own : __fmul_rn(scale, own));
+    if (plan.stage.wide) last[-1] = __float_as_uint(scale);
   }
 }
 
@@ -77,13 +79,13 @@ __device__ __forceinline__ void add_neighbours(const CooperativePlan& plan, cons
     __syncthreads();
     if (stage.stage.source == StageSource::kBits) {
       sum_bits(stage, block, rows, constant_at(plan, shared, stage.stage.threshold),
-               shared + plan.bits, warp, lane);
+               plan.args.most_degree, shared + plan.bits, warp, lane);
     } else {
       const SumTerms terms{constant_at(plan, shared, stage.stage.scale),
                            constant_at(plan, shared, stage.stage.bias)};
       const auto add = [&](auto bytes, auto odd) {
         constexpr bool kBytes = decltype(bytes)::value, kOdd = decltype(odd)::value;
-        if (stage.stage.size > kMostNarrowColumns)
+        if (stage.gathered_wide)
           sum_wide_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch);
         else
           sum_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch, warp, lane);
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(kStageThreads, 1)
     copy_bytes(shared_address(shared + plan.image), a.image, a.image_words * 4, constants);
     tag = *reinterpret_cast<const volatile unsigned*>(a.state) + 1;
   }
-  if constexpr (kFloats) request_features(plan, block, shared, warp, lane);
+  if constexpr (kFloats) request_features<kScale>(plan, block, shared, warp, lane);
   copy_stages(plan, stages);
   // Most first stages need no constant before they multiply.
   const Stage& entry = plan.stages[0].stage;

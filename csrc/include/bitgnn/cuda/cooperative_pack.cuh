@@ -89,28 +89,44 @@ __device__ __forceinline__ float part_scale(float sum, int size, int lane) {
   return mean_of(fold_lanes(sums, lane), size);
 }
 
-// The block's features, and a part of a row of them. Offsets are in bytes from the first row.
+// The block's features. Offsets are in bytes from the first row.
 struct FeatureRows {
   const char* x;
-  int count;  // of parts
+  int rows, parts;  // in all
 
   __device__ FeatureRows(const CooperativePlan& plan, const Block& block)
       : x(static_cast<const char*>(plan.args.x) +
           static_cast<int64_t>(block.first) * plan.row_bytes),
-        count(block.rows * plan.parts) {}
+        rows(block.rows),
+        parts(block.rows * plan.parts) {}
 };
 
+// A part of a row, which a warp takes in one turn. Where scales are measured, it takes all parts of
+// its rows in their order.
 struct FeaturePart {
   int row, word;
   uint32_t offset;
 
-  __device__ __forceinline__ FeaturePart(const CooperativePlan& plan, int number) {
-    row = plan.by_parts.quotient(number);
-    word = (number - row * plan.parts) * plan.part_words;
-    offset = row * plan.row_bytes + word * (kWarp * plan.element_bytes);
+  template <bool kScale>
+  __device__ __forceinline__ static int turns(const CooperativePlan& plan, const FeatureRows& rows,
+                                              int warp) {
+    const int own = ((kScale ? rows.rows : rows.parts) - warp + kStageWarps - 1) / kStageWarps;
+    return kScale ? own * plan.parts : own;
+  }
+  template <bool kScale>
+  __device__ __forceinline__ static FeaturePart at(const CooperativePlan& plan, int warp,
+                                                   int turn) {
+    const int number = kScale ? turn : warp + turn * kStageWarps;
+    const int row = plan.by_parts.quotient(number);
+    const int word = (number - row * plan.parts) * plan.part_words;
+    const int in_block = kScale ? warp + row * kStageWarps : row;
+    return {in_block, word, in_block * plan.row_bytes + word * (kWarp * plan.element_bytes)};
   }
   __device__ __forceinline__ int words(const CooperativePlan& plan) const {
     return min(plan.part_words, plan.stages[0].words - word);
+  }
+  __device__ __forceinline__ bool ends_row(const CooperativePlan& plan) const {
+    return word + plan.part_words >= plan.stages[0].words;
   }
   // Behind its last feature.
   __device__ __forceinline__ uint32_t end(const CooperativePlan& plan) const {
@@ -128,16 +144,20 @@ __device__ __forceinline__ uint32_t unit_offset(const FeatureRows& rows, const F
   return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(rows.x)) + part.offset) & kUnitMask;
 }
 
-// Copies the 16-byte units that hold a part. The unit in which the last block's features end is
-// left to complete_part(): what lies behind them is not theirs.
-__device__ __forceinline__ void request_part(const CooperativePlan& plan, const FeatureRows& rows,
-                                             bool last_block, int number, uint32_t slot,
-                                             uint32_t barrier) {
-  const FeaturePart part(plan, number);
+// Whether a part ends with the last feature of all.
+__device__ __forceinline__ bool is_last(const CooperativePlan& plan, const Block& block,
+                                        const FeaturePart& part) {
+  return block.last && part.row == block.rows - 1 && part.ends_row(plan);
+}
+
+// Copies the 16-byte units that hold a part. The unit in which the features end is left to
+// complete_part(): what lies behind them is not theirs.
+__device__ __forceinline__ void request_part(const CooperativePlan& plan, const Block& block,
+                                             const FeatureRows& rows, const FeaturePart& part,
+                                             uint32_t slot, uint32_t barrier) {
   const uint32_t before = unit_offset(rows, part);
   uint32_t length = part.end(plan) - part.offset + before;
-  length = last_block && number == rows.count - 1 ? length & ~kUnitMask
-                                                  : (length + kUnitMask) & ~kUnitMask;
+  length = is_last(plan, block, part) ? length & ~kUnitMask : (length + kUnitMask) & ~kUnitMask;
   barrier_expect(barrier, static_cast<int>(length));
   if (length > 0) copy_bytes(slot, rows.x + part.offset - before, length, barrier);
 }
@@ -159,6 +179,7 @@ __device__ __forceinline__ uint32_t slot_barrier(const CooperativePlan& plan,
 }
 
 // The warp's first parts are on their way before anything else happens; a lane asks for each.
+template <bool kScale>
 __device__ __forceinline__ void request_features(const CooperativePlan& plan, const Block& block,
                                                  uint32_t* shared, int warp, int lane) {
   if (lane >= plan.slots) return;
@@ -167,9 +188,8 @@ __device__ __forceinline__ void request_features(const CooperativePlan& plan, co
   barrier_init(barrier, 1);
   barrier_init_fence();
   const FeatureRows rows(plan, block);
-  const int number = warp + lane * kStageWarps;
-  if (number < rows.count)
-    request_part(plan, rows, block.last, number,
+  if (lane < FeaturePart::turns<kScale>(plan, rows, warp))
+    request_part(plan, block, rows, FeaturePart::at<kScale>(plan, warp, lane),
                  shared_address(shared + plan.staged) + slot * plan.slot_bytes, barrier);
 }
 
@@ -182,6 +202,8 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
   uint32_t* bits = shared + plan.bits;
   const int size = plan.args.stages[0].size, pitch = plan.stages[0].pitch;
   const FeatureRows rows(plan, block);
+  const int turns = FeaturePart::turns<kScale>(plan, rows, warp);
+  float sum = 0.0f;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   char* first_slot =
       reinterpret_cast<char*>(shared + plan.staged) + warp * plan.slots * plan.slot_bytes;
@@ -189,25 +211,24 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
   int k = 0, phase = 0;
 #endif
 #pragma unroll 1
-  for (int number = warp; number < rows.count; number += kStageWarps) {
-    const FeaturePart part(plan, number);
+  for (int turn = 0; turn < turns; ++turn) {
+    const FeaturePart part = FeaturePart::at<kScale>(plan, warp, turn);
     const int left = size - part.word * kWarp;
-    float sum = 0.0f;
     uint32_t* to = bits + part.row * pitch + part.word;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     char* arrived = first_slot + k * plan.slot_bytes;
     const uint32_t barrier = first_barrier + k * 8;
     barrier_wait(barrier, phase);
-    if (block.last && number == rows.count - 1) complete_part(plan, rows, part, arrived, lane);
+    if (is_last(plan, block, part)) complete_part(plan, rows, part, arrived, lane);
     const T* from = reinterpret_cast<const T*>(arrived + unit_offset(rows, part));
     pack_part<kScale>(LaneFeatures<T>{from + lane}, part.words(plan), left,
                       terms.from(part.word * kWarp), to, sum, lane);
-    const int next = number + plan.slots * kStageWarps;
-    if (next < rows.count) {
+    if (turn + plan.slots < turns) {
       __syncwarp();
       if (lane == 0) {
         asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-        request_part(plan, rows, block.last, next, shared_address(arrived), barrier);
+        request_part(plan, block, rows, FeaturePart::at<kScale>(plan, warp, turn + plan.slots),
+                     shared_address(arrived), barrier);
       }
     }
     if (++k == plan.slots) k = 0, phase ^= 1;
@@ -217,8 +238,10 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
                       terms.from(part.word * kWarp), to, sum, lane);
 #endif
     if constexpr (kScale) {
+      if (!part.ends_row(plan)) continue;
       const float scale = part_scale(sum, size, lane);
       if (lane == 0) reinterpret_cast<float*>(shared + plan.scales)[part.row] = scale;
+      sum = 0.0f;
     }
   }
 }

@@ -29,7 +29,7 @@ struct StagePlan {
   int groups;               // of sixteen columns
   int byte_integers;        // whether the product's halves fit bytes
   int row_words, pieces;    // of a row handed on
-  int gathered_words, gathered_pieces, gathered_bytes, gathered_odd;
+  int gathered_words, gathered_pieces, gathered_bytes, gathered_odd, gathered_wide;
   int gathered_at_once;  // edges
   Divider by_groups, by_words, by_size, by_gathered_pieces;
   int4* table;  // rows handed on

@@ -8,6 +8,7 @@ namespace bitgnn::cuda {
 
 constexpr int kStageThreads = 512;
 constexpr int kStageWarps = kStageThreads / kWarp;
+constexpr int kInFlight = 2;  // gathered pieces that a thread waits for at a time
 
 // What a block works on.
 struct Block {
@@ -61,14 +62,24 @@ __device__ __forceinline__ void gather_rows(const int4* table, const StagePlan& 
                                             uint4* staged) {
   const int pieces = plan.gathered_pieces;
   const int count = (last - first) * pieces;
-  for (int i = threadIdx.x; i < count; i += kStageThreads) {
+  const auto place = [&](int i) {
     const int edge = plan.by_gathered_pieces.quotient(i);
     const int64_t row = block.indices[first + edge];
-    const int4* from = table + (row * pieces + (i - edge * pieces));
-    uint4 piece;
-    do piece = load_piece(from);
-    while (piece.w != block.tag);
-    staged[i] = piece;
+    return table + (row * pieces + (i - edge * pieces));
+  };
+  for (int i = threadIdx.x; i < count; i += kInFlight * kStageThreads) {
+    const int4* from[kInFlight];
+    uint4 piece[kInFlight];
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      from[k] = place(i + k * kStageThreads < count ? i + k * kStageThreads : i);
+      piece[k] = load_piece(from[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      while (piece[k].w != block.tag) piece[k] = load_piece(from[k]);
+      if (i + k * kStageThreads < count) staged[i + k * kStageThreads] = piece[k];
+    }
   }
 }
 

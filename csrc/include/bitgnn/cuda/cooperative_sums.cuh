@@ -3,14 +3,17 @@
 
 #include "bitgnn/cuda/cooperative_rows.cuh"
 #include "bitgnn/cuda/count_planes.cuh"
-#include "bitgnn/cuda/narrow_forms.cuh"
 
 namespace bitgnn::cuda {
 
-constexpr int kFewPlanes = 5;                     // of a thread that counts a row alone,
-constexpr int kFewEdges = (1 << kFewPlanes) - 1;  // and what they hold
-constexpr int kLanePlanes = 4;                    // of a lane that counts a part of a long row,
-constexpr int kLaneEdges = 8;                     // of as many edges at once
+constexpr int kRowLanes = 8;    // that count a word of a row together
+constexpr int kBatchEdges = 4;  // that a lane adds at once
+constexpr int kFewPlanes = 3;   // that hold one batch,
+constexpr int kManyPlanes = 5;  // or several
+constexpr int kFewEdges = kBatchEdges * kRowLanes;
+constexpr int kManyEdges = ((1 << kManyPlanes) / kBatchEdges - 1) * kFewEdges;
+constexpr int kLanePlanes = 4;  // of a lane that counts a part of a longer row,
+constexpr int kLaneEdges = 8;   // of as many edges at once
 
 // The bit of a sum of +-1: `count` of `degree` neighbours have it set.
 __device__ __forceinline__ bool sum_bit(int count, int degree, float factor, float threshold) {
@@ -59,56 +62,91 @@ __device__ __forceinline__ void sum_long_row(const StagePlan& plan, const Gather
   if (lane == 0) bits[word] = result;
 }
 
-// Signs of sums of bits; `threshold` [size] or null for 0.
+// The signs of a word of a row from its counts, which all of its lanes have; `least` [32] or null.
+template <int kPlanes>
+__device__ __forceinline__ uint32_t word_signs(const CountPlanes<1, kPlanes>& planes, int degree,
+                                               float factor, const float* least, int features,
+                                               int slot) {
+  if (__all_sync(kFullWarp, least == nullptr && isfinite(factor))) {
+    const uint32_t flip = factor < 0 ? ~0u : 0u;
+    const uint32_t bound = factor > 0   ? (static_cast<uint32_t>(degree) + 1) / 2
+                           : factor < 0 ? static_cast<uint32_t>(degree) / 2 + 1
+                                        : 0;
+    return planes.at_least(0, bound) ^ flip;
+  }
+  constexpr int kOwn = kWarp / kRowLanes;
+  uint32_t result = 0;
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    const int feature = slot * kOwn + k;
+    int count = 0;
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p)
+      count += static_cast<int>(planes.plane[p][0] >> feature & 1) << p;
+    const float threshold = least != nullptr && feature < features ? least[feature] : 0.0f;
+    if (sum_bit(count, degree, factor, threshold)) result |= 1u << feature;
+  }
+#pragma unroll
+  for (int distance = 1; distance < kRowLanes; distance *= 2)
+    result |= __shfl_xor_sync(kFullWarp, result, distance);
+  return result;
+}
+
+// Counts of a word by the lanes of its row, `longest` edges in the warp at most.
+template <int kPlanes>
+__device__ __forceinline__ auto count_word(const uint32_t* neighbour, int piece_words, int degree,
+                                           int longest, int slot) {
+  CountPlanes<1, kPlanes> planes;
+  planes.clear();
+#pragma unroll 1
+  for (int edge = slot; edge - slot < longest; edge += kFewEdges) {
+    WordVector<1> x[kBatchEdges];
+#pragma unroll
+    for (int k = 0; k < kBatchEdges; ++k)
+      x[k].word[0] =
+          edge + k * kRowLanes < degree ? neighbour[(edge + k * kRowLanes) * piece_words] : 0u;
+    planes.template add<kBatchEdges>(x);
+  }
+  return fold_lanes<kRowLanes>(planes, 1, slot);
+}
+
+// Signs of sums of bits; `threshold` [size] or null for 0. Eight lanes share a word of a row.
 __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& block,
                                          const GatheredRows& rows, const float* threshold,
-                                         uint32_t* bits, int warp, int lane) {
-  const int size = plan.stage.size, words = plan.words;
-  const int piece_words = plan.gathered_pieces * 4;
+                                         int most_degree, uint32_t* bits, int warp, int lane) {
+  constexpr int kItems = kWarp / kRowLanes;
+  const int words = plan.words, piece_words = plan.gathered_pieces * 4;
+  const int count = (rows.last - rows.first) * words;
+  const int slot = lane % kRowLanes;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < (rows.last - rows.first) * words; i += kStageThreads) {
-    const int in_rows = plan.by_words.quotient(i);
-    const int row = rows.first + in_rows, word = i - in_rows * words;
+  for (int base = warp * kItems; base < count; base += kStageWarps * kItems) {
+    const int item = min(base + lane / kRowLanes, count - 1);
+    const int in_rows = plan.by_words.quotient(item);
+    const int row = rows.first + in_rows, word = item - in_rows * words;
     const int2 edges = rows.edges(block, row);
-    const int degree = edges.y;
-    if (degree > kFewEdges) continue;
-    CountPlanes<1, kFewPlanes> planes;
-    planes.clear();
+    const bool fits = edges.y <= kManyEdges;
+    const int degree = fits ? edges.y : 0;
+    const int longest = __reduce_max_sync(kFullWarp, degree);
     const uint32_t* neighbour = rows.staged + edges.x * piece_words + word_place(word);
-#pragma unroll 1
-    for (int edge = 0; edge < degree; edge += 4) {
-      WordVector<1> x[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        x[k].word[0] = edge + k < degree ? neighbour[(edge + k) * piece_words] : 0u;
-      planes.add<4>(x);
-    }
+    const float* least = threshold != nullptr ? threshold + word * kWarp : nullptr;
+    const int features = plan.stage.size - word * kWarp;
     const float factor = block.row_factor[row];
-    uint32_t result = 0;
-    if (threshold == nullptr && isfinite(factor)) {
-      const uint32_t flip = factor < 0 ? ~0u : 0u;
-      const uint32_t bound = factor > 0   ? (static_cast<uint32_t>(degree) + 1) / 2
-                             : factor < 0 ? static_cast<uint32_t>(degree) / 2 + 1
-                                          : 0;
-      result = planes.at_least(0, bound) ^ flip;
-    } else {
-#pragma unroll 1
-      for (int k = 0; k < kWarp; ++k) {
-        int count = 0;
-#pragma unroll
-        for (int p = 0; p < kFewPlanes; ++p)
-          count += static_cast<int>(planes.plane[p][0] >> k & 1) << p;
-        const int feature = word * kWarp + k;
-        const float least = threshold != nullptr && feature < size ? threshold[feature] : 0.0f;
-        if (sum_bit(count, degree, factor, least)) result |= 1u << k;
-      }
-    }
-    bits[row * plan.pitch + word] = result;
+    uint32_t result;
+    if (longest <= kFewEdges)
+      result = word_signs(count_word<kFewPlanes>(neighbour, piece_words, degree, longest, slot),
+                          degree, factor, least, features, slot);
+    else
+      result = word_signs(count_word<kManyPlanes>(neighbour, piece_words, degree, longest, slot),
+                          degree, factor, least, features, slot);
+    if (slot == 0 && fits) bits[row * plan.pitch + word] = result;
   }
-  for_long_rows(block, rows.first, rows.last, kFewEdges, words, warp, lane, [&](int row, int word) {
-    sum_long_row(plan, rows, rows.edges(block, row), word, block.row_factor[row], threshold,
-                 bits + row * plan.pitch, lane);
-  });
+  // Longer rows by whole warps.
+  if (most_degree <= kManyEdges) return;
+  for_long_rows(block, rows.first, rows.last, kManyEdges, words, warp, lane,
+                [&](int row, int word) {
+                  sum_long_row(plan, rows, rows.edges(block, row), word, block.row_factor[row],
+                               threshold, bits + row * plan.pitch, lane);
+                });
 }
 
 // Eight features of the halves of products, as a row of the stage before holds them in bytes or in
@@ -168,8 +206,8 @@ __device__ __forceinline__ float sum_value(const SumTerms& terms, float row_fact
   return terms.bias != nullptr ? __fadd_rn(value, terms.bias[feature]) : value;
 }
 
-// Values of sums over wide rows of products, strictly in the order of the edges, by a thread a
-// feature.
+// Values of sums over wide rows, strictly in the order of the edges, of products in floats:
+// row * sum(col * ((scale * column's scale) * product)) + bias. A thread a feature.
 template <bool kBytes, bool kOdd>
 __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const Block& block,
                                                   const GatheredRows& rows, const SumTerms& terms,
@@ -177,6 +215,7 @@ __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const B
   constexpr int kPerWord = kBytes ? 4 : 2;
   const int features = plan.stage.size, piece_words = plan.gathered_pieces * 4;
   const int factor_place = word_place(plan.gathered_words - 1);
+  const int scale_place = word_place(plan.gathered_words - 2);
 #pragma unroll 1
   for (int i = threadIdx.x; i < (rows.last - rows.first) * features; i += kStageThreads) {
     const int in_rows = plan.by_size.quotient(i);
@@ -185,16 +224,20 @@ __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const B
     const uint32_t* neighbour = rows.staged + edges.x * piece_words;
     const int place = word_place(feature / kPerWord);
     const int shift = feature % kPerWord * (kBytes ? 8 : 16);
+    const float column_scale = terms.scale != nullptr ? terms.scale[feature] : 1.0f;
     float sum = 0.0f;
 #pragma unroll 4
     for (int edge = 0; edge < edges.y; ++edge) {
       const uint32_t word = neighbour[place] >> shift;
       const int half = kBytes ? static_cast<int8_t>(word) : static_cast<int16_t>(word);
-      const float factor = __uint_as_float(neighbour[factor_place]);
-      sum = __fadd_rn(sum, __fmul_rn(factor, __int2float_rn(2 * half + (kOdd ? 1 : 0))));
+      const float scale = __fmul_rn(__uint_as_float(neighbour[scale_place]), column_scale);
+      const float value = __fmul_rn(scale, __int2float_rn(2 * half + (kOdd ? 1 : 0)));
+      sum = __fadd_rn(sum, __fmul_rn(__uint_as_float(neighbour[factor_place]), value));
       neighbour += piece_words;
     }
-    out[row * pitch + feature] = sum_value(terms, block.row_factor[row], feature, sum);
+    const float value = __fmul_rn(block.row_factor[row], sum);
+    out[row * pitch + feature] =
+        terms.bias != nullptr ? __fadd_rn(value, terms.bias[feature]) : value;
   }
 }
 
