@@ -22,7 +22,14 @@ from bitgnn.bench.models_contenders import (
 )
 from bitgnn.bench.models_floor import Rates, aggregations, floor
 from bitgnn.bench.models_goals import goals, reached
-from bitgnn.bench.models_ours import FORMS, Frozen, check, freeze_network, predicted_memory
+from bitgnn.bench.models_ours import (
+    EXECUTORS,
+    FORMS,
+    Frozen,
+    check,
+    freeze_network,
+    predicted_memory,
+)
 from bitgnn.bench.models_peers import PYG, peers
 from bitgnn.bench.models_tasks import NodeTask
 from bitgnn.bench.models_timing import LONG_SECONDS, Clock, rounds
@@ -30,7 +37,7 @@ from bitgnn.bench.timing import Timing
 
 __all__ = ["Settings", "run_case"]
 
-SCREENED_RATIO = 1.5
+SCREENED_RATIO = 2.0
 """A peer this much slower than the fastest one is called once instead of in every round."""
 SMALL_BYTES = 2**26
 """Features of graphs that are also measured with cold caches."""
@@ -44,11 +51,13 @@ class Settings:
         device: ``"cpu"`` or ``"cuda"``.
         repeats: rounds.
         rates: of the machine, None where they could not be measured.
+        executors: names of the executors of ours; None for all there are on the device.
     """
 
     device: str
     repeats: int
     rates: Rates | None = None
+    executors: tuple[str, ...] | None = None
 
 
 def run_case(
@@ -76,6 +85,7 @@ def run_case(
     """
     start = time.perf_counter()
     clock = Clock(settings.device)
+    names = settings.executors or EXECUTORS[settings.device]
     contenders: list[Contender] = []
     for peer in peers(kind, task):
         progress(f"{peer.family} {peer.name}")
@@ -89,7 +99,7 @@ def run_case(
         contenders += emulation_contenders(form, network, task, clock)
         for features in network.inputs:
             right = checks[form][features]["passed"]
-            contenders += our_contenders(form, features, network, task, clock, right)
+            contenders += our_contenders(form, features, network, task, clock, names, right)
     built = time.perf_counter() - start
     progress("rounds")
     _time(contenders, task, clock, settings.repeats)

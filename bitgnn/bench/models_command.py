@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from bitgnn.bench.ceilings import Ceilings, CeilingsError
@@ -19,6 +20,7 @@ from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.models import Settings, run_case
 from bitgnn.bench.models_charts import models_chart
 from bitgnn.bench.models_floor import CpuRates, CudaRates, Rates
+from bitgnn.bench.models_ours import EXECUTORS
 from bitgnn.bench.models_tables import models_csv, models_table
 from bitgnn.bench.models_tasks import GRAPHS, MODELS, QUICK_GRAPH, load_task
 from bitgnn.bench.report import format_ratio, format_seconds, write_json
@@ -43,6 +45,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--graphs", nargs="+", choices=list(GRAPHS), help="default: all meant for the device"
     )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument(
+        "--executors", nargs="+", choices=EXECUTORS["cuda"], help="of ours (default: all)"
+    )
     parser.add_argument(
         "--resume", action="store_true", help="keep the finished cases of the output file"
     )
@@ -70,7 +75,7 @@ def models_main(argv: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     ceilings, rates, problem = _rates(arguments)
-    settings = Settings(arguments.device, arguments.repeats, rates)
+    settings = Settings(arguments.device, arguments.repeats, rates, arguments.executors)
     skipped = [] if problem is None else [_left_out("floor", problem)]
     found |= {"results": results, "skipped": skipped, "failed": [], "ceilings": ceilings}
     done = {(result["graph"], result["model"]) for result in results}
@@ -112,6 +117,8 @@ def _measure(
                 show = partial(_show, progress, f"{kind}, {graph}")
                 try:
                     result = run_case(kind, graph, task, settings, show)
+                except torch.AcceleratorError:
+                    raise  # the device is of no use to this process any more
                 except Exception as error:  # the other cases are worth having
                     reason = f"{type(error).__name__}: {error}"
                     found["failed"].append(_left_out(f"{kind} on {graph}", reason))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.bench.memory import cuda_peak_allocation, peak_allocation, stored_bytes
-from bitgnn.bench.models_ours import Frozen, executor_names, make_executor
+from bitgnn.bench.models_ours import Frozen, make_executor
 from bitgnn.bench.models_peers import Peer
 from bitgnn.bench.models_tasks import NodeTask
 from bitgnn.bench.models_timing import LONG_SECONDS, Call, CaptureError, Clock, Ready, prepare
@@ -144,9 +144,15 @@ def emulation_contenders(
 
 
 def our_contenders(
-    form: str, features: str, network: Frozen, task: NodeTask, clock: Clock, right: bool
+    form: str,
+    features: str,
+    network: Frozen,
+    task: NodeTask,
+    clock: Clock,
+    executors: Sequence[str],
+    right: bool,
 ) -> list[Contender]:
-    """A frozen network with every executor there is on the device; all must give the same bits.
+    """A frozen network with each executor; all must give the same bits.
 
     Args:
         form: ``"bin"`` or ``"full"``.
@@ -154,6 +160,7 @@ def our_contenders(
         network: the network.
         task: graph and features.
         clock: of the device.
+        executors: names of the executors.
         right: whether the network's results are right; the times of a wrong one mean nothing.
     """
     x, graph = network.inputs[features]
@@ -161,7 +168,7 @@ def our_contenders(
     expected = eager()
     memory = _memory(eager, (network.model, graph, x), clock)
     found = []
-    for name in executor_names(clock.device):
+    for name in executors:
         contender = Contender(OURS, form, features, name, memory=memory)
         found.append(contender)
         if not right:
@@ -205,7 +212,9 @@ def _make_ready(
 
 def _one_by_one(ready: Ready, clock: Clock) -> Ready | None:
     """The call with a launch of its own each time; None where that is no part of the time."""
-    return None if ready.seconds > LONG_SECONDS else prepare(Call(ready.once), clock)
+    if ready.seconds > LONG_SECONDS:
+        return None
+    return replace(prepare(Call(ready.once), clock), fn=ready.fn)
 
 
 def _failed(contender: Contender, reason: str) -> Contender:
@@ -219,6 +228,7 @@ def _reason(error: Exception) -> str:
 
 
 def _recover(clock: Clock) -> None:
+    """Gives memory back; raises where the device is of no use to this process any more."""
     gc.collect()
     if clock.device == "cuda":
         torch.cuda.synchronize()

@@ -18,16 +18,18 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, frozen_memory
 
 __all__ = [
+    "EXECUTORS",
     "FORMS",
     "Frozen",
     "check",
-    "executor_names",
     "freeze_network",
     "make_executor",
     "predicted_memory",
 ]
 
 FORMS = ("bin", "full")
+EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph", "cooperative")}
+"""By device."""
 TOLERANCE = 1e-4
 FLIPPED_BITS = 1e-6
 """Part of the hidden bits that may differ where they are signs of float sums."""
@@ -89,11 +91,6 @@ def freeze_network(kind: str, form: str, task: NodeTask) -> Frozen:
             blocked = packed.prepare_graph(task.edge_index, task.num_nodes, layout="blocked")
             inputs["packed, blocked"] = (bits, blocked)
     return Frozen(packed, model, inputs)
-
-
-def executor_names(device: str) -> tuple[str, ...]:
-    """Executors there are on a device."""
-    return ("eager", "cuda_graph", "cooperative") if device == "cuda" else ("eager",)
 
 
 def make_executor(model: FrozenModel, name: str) -> Callable[[Any, Any], Tensor]:

@@ -49,12 +49,14 @@ class Ready:
         once: does a single one.
         calls: how many are in a repeat.
         seconds: of a call, as estimated while it was made ready.
+        fn: what was captured: it keeps what the replays read and write.
     """
 
     run: Callable[[], Any]
     once: Callable[[], Any]
     calls: int
     seconds: float
+    fn: Callable[[], Any]
 
 
 class Clock:
@@ -117,13 +119,13 @@ def prepare(call: Call, clock: Clock) -> Ready:
         seconds = clock.elapsed(once)
     calls = max(1, min(MAX_CALLS, round(clock.repeat_seconds / max(seconds, 1e-7))))
     if call.captured and calls > 1:
-        return Ready(_capture(call.fn, calls).replay, once, calls, seconds)
+        return Ready(_capture(call.fn, calls).replay, once, calls, seconds, call.fn)
 
     def run() -> None:
         for _ in range(calls):
             once()
 
-    return Ready(run, once, calls, seconds)
+    return Ready(run, once, calls, seconds, call.fn)
 
 
 def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:

@@ -183,14 +183,15 @@ def test_resume_refuses_cases_of_another_run(tmp_path, capsys, what):
     assert path.read_text() == before
 
 
-def test_an_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, torch.AcceleratorError])
+def test_an_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, stop):
     def interrupted(kind, *rest):
         if kind == "GraphSAGE":
-            raise KeyboardInterrupt
+            raise stop("the device is lost")
         return run_case(kind, *rest)
 
     monkeypatch.setattr(models_command, "run_case", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(stop):
         main(tmp_path, models=("GCN", "GraphSAGE"))
     record = json.loads((tmp_path / "models.json").read_text())
     assert [result["model"] for result in record["results"]] == ["GCN"]
