@@ -9,9 +9,9 @@ import torch
 
 from bitgnn.inference.program import Step
 
-__all__ = ["MOST_NARROW_COLUMNS", "is_narrow", "narrow_bytes"]
+__all__ = ["is_narrow", "narrow_bytes"]
 
-WORD_BITS, WORD_BYTES, FLOAT_BYTES, SHORT_BYTES = 32, 4, 4, 2
+WORD_BITS, WORD_BYTES, FLOAT_BYTES = 32, 4, 4
 
 # As in csrc/include/bitgnn/narrow_sums.h.
 MOST_BYTE_FEATURES, MOST_TEN_BIT_FEATURES, MOST_SHORT_FEATURES = 255, 1023, 65535
@@ -40,23 +40,33 @@ PLAIN_FORMS = (
     (MOST_TEN_BIT_FEATURES, 64, 48),
     (MOST_SHORT_FEATURES, 64, 32),
 )
-MOST_NARROW_COLUMNS = 48
-
 # As in csrc/cuda/narrow_product.cu: products that are counted straight into the table.
 MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 
-# As in csrc/cuda/aggregate_narrow.cu and aggregate_dense.cu: wider rows.
-MOST_SHORT, SHORT_VECTOR = 32767, 8
-FRAGMENT_BYTES, COPY_USES = 16, 8
-LANES = 8
+# As in csrc/cuda/aggregate_narrow.cu: wider rows are narrow where many edges read them.
+MOST_NARROW_COLUMNS, WIDE_USES = 48, 16
 
 
-def is_narrow(group: Sequence[Step]) -> bool:
-    """Whether a call ends in a product whose rows are narrow integers until they are summed."""
+def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device) -> bool:
+    """Whether a call ends in a product whose rows are narrow integers until they are summed.
+
+    Args:
+        group: the steps that the call does.
+        graphs: adjacencies by number.
+        device: where it runs.
+    """
     if [step.kind for step in group[-2:]] != ["bmm_bbf", "bspmm_fbf"]:
         return False
-    product = group[-2]
-    return "bias" not in product.tensors and product.attributes["size"] <= MOST_SHORT_FEATURES
+    product, aggregation = group[-2:]
+    size, columns = product.attributes["size"], product.attributes["out"]
+    if "bias" in product.tensors or size > MOST_SHORT_FEATURES:
+        return False
+    if device.type != "cuda" or columns <= MOST_NARROW_COLUMNS:
+        return True
+    assert aggregation.graph is not None, "Program.check requires it"
+    adjacency = graphs[aggregation.graph]
+    is_read_often: bool = adjacency.nnz >= WIDE_USES * adjacency.num_cols
+    return is_read_often and size <= MOST_TEN_BIT_FEATURES
 
 
 def narrow_bytes(
@@ -79,11 +89,7 @@ def narrow_bytes(
     packed = 0
     if group[0] is not product:  # it packs as well
         packed = num_nodes * (words * WORD_BYTES + (FLOAT_BYTES if scaled else 0))
-    if columns <= MOST_NARROW_COLUMNS:
-        return packed + _columns_bytes(num_nodes, columns, size, has_factors)
-    both = scaled and adjacency.col is not None
-    factors = num_nodes * FLOAT_BYTES if both else 0
-    return packed + factors + _wide_bytes(num_nodes, columns, size, adjacency.nnz, has_factors)
+    return packed + _table_bytes(num_nodes, columns, size, has_factors)
 
 
 def _cpu_row_bytes(columns: int, size: int, has_factors: bool) -> int:
@@ -99,7 +105,7 @@ def _cpu_row_bytes(columns: int, size: int, has_factors: bool) -> int:
     return stride
 
 
-def _columns_bytes(nodes: int, columns: int, size: int, has_factors: bool) -> int:
+def _table_bytes(nodes: int, columns: int, size: int, has_factors: bool) -> int:
     forms = FACTORED_FORMS if has_factors else PLAIN_FORMS
     fitting = (form for form in forms if size <= form[0] and columns <= form[2])
     _, pitch, held = next(fitting, forms[-1])
@@ -110,16 +116,3 @@ def _columns_bytes(nodes: int, columns: int, size: int, has_factors: bool) -> in
         and nodes * columns * words <= MOST_DIRECT_COUNTS
     )
     return nodes * (-(-columns // held) * pitch + (0 if is_direct else columns * WORD_BYTES))
-
-
-def _wide_bytes(nodes: int, columns: int, size: int, edges: int, has_factors: bool) -> int:
-    """Rows of shorts with the dot products they come from, and what the aggregation copies."""
-    if size > MOST_SHORT:
-        return nodes * columns * FLOAT_BYTES
-    stride = -(-columns // SHORT_VECTOR) * SHORT_VECTOR
-    held = nodes * (stride * SHORT_BYTES + columns * WORD_BYTES)
-    if has_factors or edges == 0 or edges < COPY_USES * nodes:
-        return held
-    # More than 48 columns are more fragments than the kernels for a few of them take.
-    chunks = -(-columns // (LANES * SHORT_VECTOR))
-    return held + chunks * nodes * LANES * FRAGMENT_BYTES

@@ -9,7 +9,7 @@ import torch
 
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.bits.sliced import shared_bytes
-from bitgnn.inference.narrow_workspace import MOST_NARROW_COLUMNS, is_narrow, narrow_bytes
+from bitgnn.inference.narrow_workspace import is_narrow, narrow_bytes
 from bitgnn.inference.program import Register, Step
 from bitgnn.inference.steps.linear_pair import FRAGMENT, MOST_NEIGHBOURS
 
@@ -67,12 +67,9 @@ def workspace_bytes(
         num_nodes: rows of the features.
         device: where it runs; most kernels of the CPU use the threads' own small buffers.
     """
-    if is_narrow(group):
+    if is_narrow(group, graphs, device):
         assert group[-1].graph is not None, "Program.check requires it"
-        adjacency = graphs[group[-1].graph]
-        is_wide = group[-2].attributes["out"] > MOST_NARROW_COLUMNS and device.type == "cuda"
-        order = _row_order(adjacency.nnz, num_nodes) if is_wide else 0
-        return order + narrow_bytes(group, adjacency, num_nodes, device)
+        return narrow_bytes(group, graphs[group[-1].graph], num_nodes, device)
     if _is_linear_pair(group, graphs):
         width = -(-group[0].attributes["out"] // FRAGMENT) * FRAGMENT
         return num_nodes * 2 * width * FLOAT_BYTES
@@ -102,7 +99,7 @@ def unheld_registers(
         graphs: adjacencies by number.
         device: where it runs.
     """
-    if is_narrow(group):
+    if is_narrow(group, graphs, device):
         return frozenset(group[-2].outputs)
     if _is_linear_pair(group, graphs):
         return frozenset(register for step in group[:-1] for register in step.outputs)
