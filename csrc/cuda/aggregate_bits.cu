@@ -13,13 +13,9 @@ using FewEach = ShortRows<16, 5, 4, kOneWave ? 128 : 256, kOneWave ? 8 : 4>;
 template <bool kOneWave>
 using ManyEach = ShortRows<63, 6, 4, kOneWave ? 128 : 256, kOneWave ? 6 : 3>;
 
-constexpr int kLaneShare = 8;           // neighbours that occupy a lane well
-constexpr int kManySplits = 16;         // lanes a row from which on rows count as long
-constexpr int64_t kWaveLanes = 768;     // lanes a multiprocessor takes before others wait
-constexpr int kAccessWords = 4;         // words of the widest access
-constexpr int64_t kPadUses = 4;         // reads of a table row, and words read in all, from which
-constexpr int64_t kPadReads = 1 << 21;  // on a copy with aligned rows pays
-constexpr int kPadThreads = 256;
+constexpr int kLaneShare = 8;        // neighbours that occupy a lane well
+constexpr int kManySplits = 16;      // lanes a row from which on rows count as long
+constexpr int64_t kWaveLanes = 768;  // lanes a multiprocessor takes before others wait
 
 // Lanes to share a row's neighbours: enough for its mean degree, and more where the rows alone
 // leave the device idle and latency decides.
@@ -63,33 +59,16 @@ cudaError_t launch_vectors(const AggregateArgs& args, const Context& context) {
   return launch<4, 4>(args, context);
 }
 
-// True where `count` words at a time read rows without crossing their ends.
-bool reads_in(const AggregateArgs& args, int count) {
-  return words_for(args.features) % count == 0 && args.x_stride % count == 0 &&
-         reinterpret_cast<uintptr_t>(args.x) % (count * sizeof(int32_t)) == 0;
-}
-
-// The same rows at a pitch of whole accesses.
-cudaError_t launch_padded(AggregateArgs args, const Context& context) {
-  const int64_t pitch = ceil_div(words_for(args.features), kAccessWords) * kAccessWords;
-  auto* table =
-      static_cast<uint32_t*>(context.workspace.take(args.cols * pitch * sizeof(uint32_t)));
-  const int64_t blocks = ceil_div(args.cols * pitch, kPadThreads);
-  pad_rows<<<static_cast<unsigned>(blocks), kPadThreads, 0, context.stream>>>(args, pitch, table);
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess) return status;
-  args.x = table;
-  args.x_stride = pitch;
-  return launch_vectors(args, context);
-}
-
 }  // namespace
 
 cudaError_t aggregate_bits(const AggregateArgs& args, const Context& context) {
   const int64_t words = words_for(args.features);
   if (reads_in(args, kAccessWords)) return launch_vectors(args, context);
-  if (words > 2 && args.edges >= kPadUses * args.cols && args.edges * words >= kPadReads)
-    return launch_padded(args, context);
+  if (padding_pays(args)) {
+    AggregateArgs padded = args;
+    const cudaError_t status = pad_table(padded, context);
+    return status == cudaSuccess ? launch_vectors(padded, context) : status;
+  }
   if (reads_in(args, 2))
     return words <= 2 ? launch<2, 1>(args, context) : launch<2, 4>(args, context);
   if (words <= 1) return launch<1, 1>(args, context);

@@ -54,9 +54,9 @@ void* TensorWorkspace::take(size_t bytes) {
   const int64_t size = bytes > 0 ? static_cast<int64_t>(bytes) : 1;
   const int64_t stride = 1;
   AtenTensorHandle handle = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(),
-                                                  aoti_torch_device_type_cuda(), device_index_,
-                                                  &handle));
+  check_memory(aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(),
+                                        aoti_torch_device_type_cuda(), device_index_, &handle),
+               size, device_index_);
   held_.emplace_back(handle);
   return held_.back().data_ptr();
 }

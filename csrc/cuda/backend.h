@@ -18,6 +18,12 @@ using ops::Tensor;
 // Properties of a device, read once.
 const Device& device_properties(int32_t index);
 
+// Raises an error that says what could not be had.
+inline void check_memory(AOTITorchError status, int64_t bytes, int32_t index) {
+  STD_TORCH_CHECK(status == 0, "bitgnn: CUDA out of memory: no ", bytes, " bytes on cuda:", index,
+                  " for a result or its scratch memory");
+}
+
 // Scratch from torch's allocator, which hands it out anew only behind this stream's work.
 class TensorWorkspace final : public Workspace {
  public:
@@ -53,8 +59,9 @@ class Backend {
     const int32_t code =
         dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-        N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle));
+    const AOTITorchError status = aoti_torch_empty_strided(
+        N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle);
+    check_memory(status, stride * static_cast<int64_t>(sizeof(int32_t)), index_);
     return Tensor(handle);
   }
 
