@@ -19,6 +19,7 @@ from bitgnn.bench.models_contenders import (
     median,
     our_contenders,
     peer_contenders,
+    reason_of,
 )
 from bitgnn.bench.models_floor import Rates, aggregations, floor
 from bitgnn.bench.models_goals import goals, reached
@@ -144,19 +145,22 @@ def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: in
             timed[contender.name] = contender
     ready = {name: c.ready for name, c in timed.items() if c.ready is not None}
     launched = {f"{name}, launched": c.launched for name, c in timed.items() if c.launched}
-    times = rounds({**ready, **launched}, clock, repeats)
+    times, failed = rounds({**ready, **launched}, clock, repeats)
     for name, contender in timed.items():
-        contender.timing = times[name]
+        contender.timing = times.get(name)
         contender.launched_timing = times.get(f"{name}, launched")
+        if name in failed:
+            contender.failure = reason_of(failed[name])
     if task.x.nbytes > SMALL_BYTES:
         return
     peer = best(contenders, family=PYG)
-    chosen = [c for c in timed.values() if c is peer or (c.family == OURS and c.in_graph)]
-    if clock.device == "cpu":
-        chosen = [c for c in timed.values() if c is peer or c.family == OURS]
-    cold = rounds({c.name: ready[c.name] for c in chosen}, clock, repeats, cold=True)
-    for contender in chosen:
-        contender.cold_timing = cold[contender.name]
+    wanted = [c for c in timed.values() if c is peer or c.family == OURS]
+    if clock.device == "cuda":
+        wanted = [c for c in wanted if c.in_graph]
+    chosen = {c.name: c for c in wanted if c.timing is not None}
+    cold, _ = rounds({name: ready[name] for name in chosen}, clock, repeats, cold=True)
+    for name, timing in cold.items():
+        chosen[name].cold_timing = timing
 
 
 def _summary(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ __all__ = [
     "median",
     "our_contenders",
     "peer_contenders",
+    "reason_of",
 ]
 
 OURS, UNFROZEN = "bitgnn", "bitgnn unfrozen"
@@ -117,8 +117,8 @@ def peer_contenders(peer: Peer, task: NodeTask, clock: Clock) -> list[Contender]
         _check_shape(call(), task)
         memory = _memory(call, kept, clock)
     except Exception as error:
-        _recover(clock)
-        return [_failed(contender, _reason(error)) for contender in found]
+        clock.recover()
+        return [_failed(contender, reason_of(error)) for contender in found]
     for contender in found:
         contender.memory = memory
         captured = contender.executor == "cuda_graph"
@@ -179,8 +179,8 @@ def our_contenders(
             scores = call()
             _check_shape(scores, task)
         except Exception as error:
-            _recover(clock)
-            _failed(contender, _reason(error))
+            clock.recover()
+            _failed(contender, reason_of(error))
             continue
         if not torch.equal(scores, expected):
             _failed(contender, WRONG)
@@ -200,14 +200,14 @@ def _make_ready(
         contender.ready = prepare(Call(call, captured), clock)
         contender.in_graph = captured
     except CaptureError as error:
-        _recover(clock)
+        clock.recover()
         if contender.executor == "cooperative":  # one launch anyway
             contender.ready = prepare(Call(call), clock)
         else:
-            _failed(contender, _reason(error))
+            _failed(contender, reason_of(error))
     except Exception as error:
-        _recover(clock)
-        _failed(contender, _reason(error))
+        clock.recover()
+        _failed(contender, reason_of(error))
 
 
 def _one_by_one(ready: Ready, clock: Clock) -> Ready | None:
@@ -222,17 +222,10 @@ def _failed(contender: Contender, reason: str) -> Contender:
     return contender
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Kind and first line of an exception."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:REASON_LENGTH]
-
-
-def _recover(clock: Clock) -> None:
-    """Gives memory back; raises where the device is of no use to this process any more."""
-    gc.collect()
-    if clock.device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
 
 
 def _check_shape(scores: Tensor, task: NodeTask) -> None:

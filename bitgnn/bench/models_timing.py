@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -87,6 +88,17 @@ class Clock:
         run()
         return time.perf_counter() - start
 
+    def recover(self) -> None:
+        """Gives memory back behind a failure.
+
+        Raises:
+            torch.AcceleratorError: the device is of no use to this process any more.
+        """
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
     def evictor(self) -> Callable[[], Any]:
         """A function that pushes everything else out of the device's caches."""
         if self.device == "cpu":
@@ -142,7 +154,7 @@ def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
 
 def rounds(
     ready: Mapping[str, Ready], clock: Clock, repeats: int, *, cold: bool = False
-) -> dict[str, Timing]:
+) -> tuple[dict[str, Timing], dict[str, Exception]]:
     """Times all calls round-robin, so that drift of the machine meets all of them alike.
 
     Args:
@@ -153,16 +165,25 @@ def rounds(
             repeat of the same call stands in front of it, unless calls are long.
 
     Returns:
-        Name to timing.
+        Name to timing; and for those that failed on the way, which are left out of further rounds,
+        name to exception.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ready}
+    failed: dict[str, Exception] = {}
     evict = clock.evictor() if cold else None
     chosen = {n: replace(r, run=r.once, calls=1) if cold else r for n, r in ready.items()}
     for _ in range(repeats):
         for name, entry in chosen.items():
-            if evict is not None:
-                evict()
-            elif entry.seconds < LONG_SECONDS:
-                entry.run()
-            seconds[name].append(clock.elapsed(entry.run) / entry.calls)
-    return {name: Timing(tuple(seconds[name]), chosen[name].calls, cold) for name in ready}
+            if name in failed:
+                continue
+            try:
+                if evict is not None:
+                    evict()
+                elif entry.seconds < LONG_SECONDS:
+                    entry.run()
+                seconds[name].append(clock.elapsed(entry.run) / entry.calls)
+            except Exception as error:
+                failed[name] = error
+                clock.recover()
+    done = [name for name in ready if name not in failed]
+    return {n: Timing(tuple(seconds[n]), chosen[n].calls, cold) for n in done}, failed

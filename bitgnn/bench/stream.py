@@ -104,13 +104,12 @@ def run_case(
     frozen = _frozen(kind, task, device)
     packed = frozen.pack_features(task.x.to(device), layout="dense")
     assert isinstance(packed, BitTensor)
-    stores: dict[str, Features] = {"packed rows": packed}
+    stores: dict[str, Features] = {"packed rows": packed, "float rows": task.x}
     if device == "cuda":
         stores = {
             "packed rows on the GPU": packed,
             "packed rows on the CPU": packed.to("cpu"),
         }
-    stores["float rows"] = task.x
     contenders: dict[str, Callable[[], Any]] = {
         f"bitgnn, {name}": partial(_pass, partial(stream, frozen, batches, x), device)
         for name, x in stores.items()

@@ -26,6 +26,7 @@ from bitgnn.bench.models_peers import (
 )
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.models_tasks import MODELS, synthetic_task
+from bitgnn.bench.models_timing import Clock, Ready, rounds
 from bitgnn.bench.timing import Timing
 from bitgnn.models import GCN
 
@@ -339,6 +340,24 @@ def test_slow_peers_are_called_once(monkeypatch):
         c["family"]: len(c["timing"]["seconds"]) for c in result["contenders"] if c["timing"]
     }
     assert repeats == {"PyG": 1, "bitgnn unfrozen": 1, "bitgnn": 7}
+
+
+def test_a_call_that_fails_in_a_round_leaves_the_others():
+    calls = []
+
+    def fragile():
+        calls.append(None)
+        if len(calls) > 3:
+            raise RuntimeError("worn out")
+
+    def ready(fn):
+        return Ready(fn, fn, 1, 0.0, fn)
+
+    found, failed = rounds({"a": ready(fragile), "b": ready(lambda: None)}, Clock("cpu"), 7)
+    assert list(found) == ["b"]
+    assert len(found["b"].seconds) == 7
+    assert str(failed["a"]) == "worn out"
+    assert len(calls) == 4
 
 
 def test_tables_show_goals_and_the_smallest_memory(tmp_path):
