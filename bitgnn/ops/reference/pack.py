@@ -85,9 +85,7 @@ def pack_scaled(
     return pack(x, threshold), row_scale(x, threshold, gain)
 
 
-def pack_standardized(
-    x: Tensor, relu: bool = False, scaled: bool = False
-) -> tuple[Tensor, Tensor]:
+def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tuple[Tensor, Tensor]:
     """Words and row scale of ``s(u) = (u - mean(u)) / (std(u) + 1e-4)`` of each row.
 
     ``u`` is ``x``, or ``max(x, 0)`` with ``relu``. The mean of a row is a float64 sum rounded to
