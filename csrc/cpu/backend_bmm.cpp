@@ -38,8 +38,8 @@ Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_feature
   return result;
 }
 
-// Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero. Not
-// empty even without words, since it tells what kind of product it is.
+// Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero.
+// Not empty even without words, since it tells what kind of product it is.
 std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t words) {
   std::vector<uint64_t> panel(static_cast<size_t>((words / 2 + 1) * kFewOutputs));
   for (int64_t o = 0; o < out_features; ++o)
