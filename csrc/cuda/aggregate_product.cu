@@ -8,11 +8,10 @@ namespace bitgnn::cuda {
 namespace {
 
 using FewEach = ShortRows<16, 5, 4, 256, 3>;
-using ManyEach = ShortRows<63, 6, 4, 256, 3>;
 
 constexpr int64_t kLeastRows = 1 << 15;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
-constexpr int64_t kSomeNeighbours = 64;   // up to which eight do
+constexpr int64_t kSomeNeighbours = 64;   // up to which eight do, and a launch of their own beyond
 constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside its plan
 
 template <int kColumns>
@@ -61,18 +60,15 @@ cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& cont
   if (a.edges <= kFewNeighbours * a.rows)
     return launch_join<JoinShape<CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(
         source, a, p, context);
-  if (a.edges <= kSomeNeighbours * a.rows)
-    return launch_join<JoinShape<CsrRows, FewEach, kWords, 8, kColumns, kByte>, FewEach>(
-        source, a, p, context);
-  return launch_join<JoinShape<CsrRows, ManyEach, kWords, 16, kColumns, 0>, ManyEach>(source, a, p,
-                                                                                      context);
+  return launch_join<JoinShape<CsrRows, FewEach, kWords, 8, kColumns, kByte>, FewEach>(source, a, p,
+                                                                                       context);
 }
 
 }  // namespace
 
 cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
   if (a.rows == 0 || a.features == 0) return cudaSuccess;
-  if (!suits_join(p, context) || !reads_whole(a))
+  if (!suits_join(p, context) || !reads_whole(a) || a.edges > kSomeNeighbours * a.rows)
     return run_apart(a, p, context,
                      [&](const AggregateArgs& sums) { return aggregate_bits(sums, context); });
   const int64_t words = words_for(a.features);

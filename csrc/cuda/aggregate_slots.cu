@@ -15,10 +15,11 @@ cudaError_t launch(const SlotSumsArgs& d, const Context& context) {
   const int64_t mean = a.edges / a.rows;
   const int64_t pieces = ceil_div(kLongOfMean * mean, kSumPiece);
   const int64_t long_degree = (pieces > kShortPieces ? pieces : kShortPieces) * kSumPiece;
-  const dim3 grid(grid_size(ceil_div(a.rows, Group::kGroups)),
+  const auto long_blocks = static_cast<unsigned>(context.device.sm_count);
+  const dim3 grid(grid_size(ceil_div(a.rows, Group::kGroups) + long_blocks),
                   grid_size(ceil_div(a.features, Group::kColumns)));
   return launch_dependent(aggregate_slots_kernel<kWidth, kLanes>, grid, kSlotThreads, 0, context, d,
-                          long_degree);
+                          long_degree, long_blocks);
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ cudaError_t aggregate_slots(const SlotSumsArgs& d, const Context& context) {
                        a.x_stride % kWidth == 0 && a.x_stride >= fragments * kWidth;
   if (!vectors) return a.features <= 8 ? launch<1, 8>(d, context) : launch<1, 32>(d, context);
   if (fragments <= 1) return launch<kWidth, 1>(d, context);
-  if (fragments == 2) return launch<2 * kWidth, 1>(d, context);
+  if (fragments <= 2) return launch<kWidth, 2>(d, context);
   if (fragments <= 4) return launch<kWidth, 4>(d, context);
   return fragments <= 8 ? launch<kWidth, 8>(d, context) : launch<kWidth, 16>(d, context);
 }

@@ -26,18 +26,16 @@ __device__ __forceinline__ SlotFragment<kWidth> load_fragment(const float* from)
   if constexpr (kWidth == 1) {
     f.v[0] = __ldg(from);
   } else {
-    static_assert(kWidth % 4 == 0, "whole accesses");
-#pragma unroll
-    for (int i = 0; i < kWidth; i += 4) {
-      const float4 v = __ldg(reinterpret_cast<const float4*>(from + i));
-      f.v[i] = v.x, f.v[i + 1] = v.y, f.v[i + 2] = v.z, f.v[i + 3] = v.w;
-    }
+    static_assert(kWidth == 4, "one access");
+    const float4 v = __ldg(reinterpret_cast<const float4*>(from));
+    f.v[0] = v.x, f.v[1] = v.y, f.v[2] = v.z, f.v[3] = v.w;
   }
   return f;
 }
 
-template <int kWidth, int kLanes>
+template <int kWidth_, int kLanes>
 struct SlotGroup {
+  static constexpr int kWidth = kWidth_;
   static constexpr int kSlots = kWarp / kLanes < kSumSlots ? kWarp / kLanes : kSumSlots;
   static constexpr int kSerial = kSumSlots / kSlots;
   static constexpr int kSize = kLanes * kSlots;
@@ -121,70 +119,92 @@ __device__ __forceinline__ void store_slot_sum(const SlotSumsArgs& d, int64_t ro
   d.sums.out_float[row * d.sums.features + feature] = v;
 }
 
-// Rows of more than long_degree edges are shared by a block.
-template <int kWidth, int kLanes>
-__global__ void __launch_bounds__(kSlotThreads)
-    aggregate_slots_kernel(const __grid_constant__ SlotSumsArgs d, int64_t long_degree) {
-  using Group = SlotGroup<kWidth, kLanes>;
-  __shared__ int64_t long_rows[Group::kGroups];
-  __shared__ int num_long;
+// A group a row; rows of more than long_degree edges are left to others.
+template <class Group>
+__device__ __forceinline__ void sum_short_row(const SlotSumsArgs& d, const Group& lanes,
+                                              int64_t row, int64_t long_degree, const float* x,
+                                              int64_t feature) {
+  const AggregateArgs& a = d.sums;
+  if (row >= a.rows) return;
+  const int64_t begin = slot_edge(a, row), degree = slot_edge(a, row + 1) - begin;
+  if (degree > long_degree) return;
+  SlotFragment<Group::kWidth> total{};
+  for (int64_t at = 0; at < degree; at += kSumPiece) {
+    const auto piece = lanes.piece(x, a.x_stride, feature < a.features, a.indices + begin + at,
+                                   static_cast<int>(min(degree - at, kSumPiece)));
+#pragma unroll
+    for (int i = 0; i < Group::kWidth; ++i) total.v[i] = __fadd_rn(total.v[i], piece.v[i]);
+  }
+  if (lanes.slot != 0) return;
+#pragma unroll
+  for (int i = 0; i < Group::kWidth; ++i)
+    if (feature + i < a.features) store_slot_sum(d, row, feature + i, total.v[i]);
+}
+
+// A block a row: its groups take pieces, whose sums a thread a column then adds up in order.
+template <class Group>
+__device__ __forceinline__ void sum_long_row(const SlotSumsArgs& d, const Group& lanes, int64_t row,
+                                             const float* x, int64_t feature,
+                                             int64_t first_feature) {
   __shared__ float parts[Group::kGroups][Group::kColumns];
   const AggregateArgs& a = d.sums;
-  const Group lanes;
   const int group = static_cast<int>(threadIdx.x) / Group::kSize;
-  const int64_t first_feature = static_cast<int64_t>(blockIdx.y) * Group::kColumns;
-  const int64_t feature = first_feature + lanes.column;
-  const bool reads = feature < a.features;
-  const float* x = static_cast<const float*>(a.x) + feature;
-  if (threadIdx.x == 0) num_long = 0;
-  let_next_start();
-  wait_for_previous();
-  __syncthreads();
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * Group::kGroups + group;
-  if (row < a.rows) {
-    const int64_t begin = slot_edge(a, row), degree = slot_edge(a, row + 1) - begin;
-    if (degree > long_degree) {
-      if (threadIdx.x % Group::kSize == 0) long_rows[atomicAdd(&num_long, 1)] = row;
-    } else {
-      SlotFragment<kWidth> total{};
-      for (int64_t at = 0; at < degree; at += kSumPiece) {
-        const auto piece = lanes.piece(x, a.x_stride, reads, a.indices + begin + at,
-                                       static_cast<int>(min(degree - at, kSumPiece)));
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) total.v[i] = __fadd_rn(total.v[i], piece.v[i]);
-      }
+  const int64_t begin = slot_edge(a, row), degree = slot_edge(a, row + 1) - begin;
+  const int64_t own = first_feature + threadIdx.x;
+  const bool adds = threadIdx.x < Group::kColumns && own < a.features;
+  float total = 0.0f;
+  for (int64_t base = 0; base < degree; base += Group::kGroups * kSumPiece) {
+    const int64_t at = base + group * kSumPiece;
+    if (at < degree) {
+      const auto piece = lanes.piece(x, a.x_stride, feature < a.features, a.indices + begin + at,
+                                     static_cast<int>(min(degree - at, kSumPiece)));
       if (lanes.slot == 0) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i)
-          if (feature + i < a.features) store_slot_sum(d, row, feature + i, total.v[i]);
+        for (int i = 0; i < Group::kWidth; ++i) parts[group][lanes.column + i] = piece.v[i];
       }
     }
+    __syncthreads();
+    const int64_t left = (degree - base + kSumPiece - 1) / kSumPiece;
+    if (adds)
+      for (int g = 0; g < Group::kGroups && g < left; ++g)
+        total = __fadd_rn(total, parts[g][threadIdx.x]);
+    __syncthreads();
   }
-  __syncthreads();
-  for (int l = 0; l < num_long; ++l) {
-    const int64_t begin = slot_edge(a, long_rows[l]);
-    const int64_t degree = slot_edge(a, long_rows[l] + 1) - begin;
-    const int64_t own = first_feature + threadIdx.x;
-    const bool adds = threadIdx.x < Group::kColumns && own < a.features;
-    float total = 0.0f;
-    for (int64_t base = 0; base < degree; base += Group::kGroups * kSumPiece) {
-      const int64_t at = base + group * kSumPiece;
-      if (at < degree) {
-        const auto piece = lanes.piece(x, a.x_stride, reads, a.indices + begin + at,
-                                       static_cast<int>(min(degree - at, kSumPiece)));
-        if (lanes.slot == 0) {
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) parts[group][lanes.column + i] = piece.v[i];
-        }
-      }
-      __syncthreads();
-      const int64_t left = (degree - base + kSumPiece - 1) / kSumPiece;
-      if (adds)
-        for (int g = 0; g < Group::kGroups && g < left; ++g)
-          total = __fadd_rn(total, parts[g][threadIdx.x]);
-      __syncthreads();
-    }
-    if (adds) store_slot_sum(d, long_rows[l], own, total);
+  if (adds) store_slot_sum(d, row, own, total);
+}
+
+// The first long_blocks blocks look for long rows among every long_blocks-th row.
+template <int kWidth, int kLanes>
+__global__ void __launch_bounds__(kSlotThreads)
+    aggregate_slots_kernel(const __grid_constant__ SlotSumsArgs d, int64_t long_degree,
+                           unsigned long_blocks) {
+  using Group = SlotGroup<kWidth, kLanes>;
+  __shared__ int64_t found[kSlotThreads];
+  __shared__ int count;
+  const AggregateArgs& a = d.sums;
+  const Group lanes;
+  const int64_t first_feature = static_cast<int64_t>(blockIdx.y) * Group::kColumns;
+  const int64_t feature = first_feature + lanes.column;
+  const float* x = static_cast<const float*>(a.x) + feature;
+  let_next_start();
+  wait_for_previous();
+  if (blockIdx.x >= long_blocks) {
+    const int64_t block = blockIdx.x - long_blocks;
+    const int64_t row = block * Group::kGroups + static_cast<int>(threadIdx.x) / Group::kSize;
+    sum_short_row(d, lanes, row, long_degree, x, feature);
+    return;
+  }
+  const int64_t step = static_cast<int64_t>(long_blocks) * kSlotThreads;
+  for (int64_t base = blockIdx.x; base < a.rows; base += step) {
+    const int64_t row = base + static_cast<int64_t>(threadIdx.x) * long_blocks;
+    const bool is_long = row < a.rows && slot_edge(a, row + 1) - slot_edge(a, row) > long_degree;
+    if (!__syncthreads_or(is_long)) continue;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    if (is_long) found[atomicAdd(&count, 1)] = row;
+    __syncthreads();
+    for (int l = 0; l < count; ++l) sum_long_row(d, lanes, found[l], x, feature, first_feature);
+    __syncthreads();
   }
 }
 
