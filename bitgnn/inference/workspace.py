@@ -47,8 +47,10 @@ WGMMA_TILE_ROWS, WGMMA_TILE_COLUMNS = 128, 256
 
 # As in csrc/cuda/aggregate_product.cu: sums and products joined in one kernel on tensor cores.
 JOIN_CAPABILITIES = ((8, 0), (10, 0))
-JOIN_FEATURES, JOIN_ROWS, JOIN_COUNT_PITCH = 256, 64, 264
-JOIN_STATIC_BYTES, MMA_WORDS, PITCH_SPARE = 6 << 10, 8, 4
+JOIN_LEAST_ROWS, JOIN_MOST_NEIGHBOURS = 1 << 15, 64
+JOIN_FEATURES, JOIN_ROWS = 256, 8 * 16
+JOIN_ROW_BYTES = 444  # of a row's planes and factors, beside its packed bits
+JOIN_STATIC_BYTES, MMA_WORDS, PITCH_SPARE = (6 << 10) + 5184, 8, 4
 
 
 def workspace_bytes(
@@ -108,14 +110,16 @@ def unheld_registers(
         return frozenset()
     sums, root = group[-2:]
     assert sums.graph is not None, "Program.check requires it"
-    words = -(-sums.attributes["size"] // WORD_BITS)
-    layout = graphs[sums.graph].planned_layout(words)
+    words, adjacency = -(-sums.attributes["size"] // WORD_BITS), graphs[sums.graph]
+    layout, rows = adjacency.planned_layout(words), adjacency.shape[0]
     access = UNPADDED_WORDS if words <= UNPADDED_WORDS else ACCESS_WORDS
     least, beyond = JOIN_CAPABILITIES
     if (
         not least <= torch.cuda.get_device_capability(device) < beyond
         or layout == "blocked"
+        or rows < JOIN_LEAST_ROWS
         or (layout == "csr" and words % access != 0)
+        or (layout == "csr" and adjacency.nnz > JOIN_MOST_NEIGHBOURS * rows)
         or _join_bytes(-(-root.attributes["size"] // WORD_BITS)) > shared_bytes(device)
     ):
         return frozenset()
@@ -132,10 +136,10 @@ def _is_linear_pair(group: Sequence[Step], graphs: Sequence[Any]) -> bool:
 
 
 def _join_bytes(words: int) -> int:
-    """Shared memory of the kernel: weights, packed rows, counts, and what does not grow."""
+    """Shared memory of the kernel: weights, packed rows, planes, and what does not grow."""
     pitch = -(-words // MMA_WORDS) * MMA_WORDS + PITCH_SPARE
     weights, rows = JOIN_FEATURES * pitch * WORD_BYTES, JOIN_ROWS * words * WORD_BYTES
-    return weights + rows + JOIN_ROWS * JOIN_COUNT_PITCH * 2 + JOIN_STATIC_BYTES
+    return weights + rows + JOIN_ROWS * JOIN_ROW_BYTES + JOIN_STATIC_BYTES
 
 
 def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> int:
