@@ -40,6 +40,8 @@ PLAIN_FORMS = (
     (MOST_TEN_BIT_FEATURES, 64, 48),
     (MOST_SHORT_FEATURES, 64, 32),
 )
+WIDEST_PITCH = 64
+
 # As in csrc/cuda/narrow_product.cu: products that are counted straight into the table.
 MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 
@@ -107,8 +109,11 @@ def _cpu_row_bytes(columns: int, size: int, has_factors: bool) -> int:
 
 def _table_bytes(nodes: int, columns: int, size: int, has_factors: bool) -> int:
     forms = FACTORED_FORMS if has_factors else PLAIN_FORMS
-    fitting = (form for form in forms if size <= form[0] and columns <= form[2])
-    _, pitch, held = next(fitting, forms[-1])
+    _, pitch, held = next(
+        (most, pitch, held)
+        for most, pitch, held in forms
+        if size <= most and (columns <= held or pitch == WIDEST_PITCH)
+    )
     words = -(-size // WORD_BITS)
     is_direct = (
         words <= MOST_DIRECT_WORDS

@@ -14,14 +14,15 @@ namespace {
 constexpr int64_t kMostColumns = 48;
 constexpr int64_t kWideUses = 16;
 constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
-constexpr int64_t kLongFactor = 8;         // long rows have so many times the mean degree,
-constexpr int64_t kLeastLong = kSumPiece;  // but at least a piece
-constexpr int64_t kManyEdges = 1 << 23;    // from here on long rows must start early,
-constexpr unsigned kLongBlocks = 2;        // in so many blocks a multiprocessor
+constexpr int64_t kLongFactor = 8;             // long rows have so many times the mean degree,
+constexpr int64_t kLeastLong = 2 * kSumPiece;  // but two pieces at least
+constexpr int64_t kManyEdges = 1 << 23;        // from here on long rows must start early,
+constexpr unsigned kLongBlocks = 2;            // in so many blocks a multiprocessor
 
 template <class Row>
 cudaError_t launch_sums(NarrowLaunch d, const Context& context) {
-  using Share = NarrowShare<Row, kSumSlots, 4>;
+  // Single lanes hold little enough for more loads in flight.
+  using Share = NarrowShare<Row, kSumSlots, Row::kLanes == 1 ? 8 : 4>;
   const AggregateArgs& a = d.a;
   d.chunk_stride = a.cols * Row::kPitchBytes;
   d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));

@@ -5,17 +5,20 @@
 
 namespace bitgnn::cuda {
 
+constexpr int kMostLanes = 4;
+
 template <class Row_>
 struct RowForm {
   using Row = Row_;
 };
 
-// Calls f with the first form of the list that holds rows of `features` for products of `size`, or
-// with the last.
+// Calls f with the first form of the list that holds products of `size` and, unless it is one of
+// the widest, which come in chunks, rows of `features`; or with the last.
 template <class Form, class... Forms, class F>
 cudaError_t with_first_form(int64_t size, int64_t features, const F& f) {
   if constexpr (sizeof...(Forms) > 0) {
-    if (size > Form::Elements::kMostFeatures || features > Form::kFeatures)
+    const bool fits = Form::kLanes == kMostLanes || features <= Form::kFeatures;
+    if (size > Form::Elements::kMostFeatures || !fits)
       return with_first_form<Forms...>(size, features, f);
   }
   return f(RowForm<Form>());
