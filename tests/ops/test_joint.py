@@ -50,9 +50,19 @@ def test_bits_of_the_sum(nodes, size, outputs, scale, device):
     assert torch.equal(plain.to_float().cpu() > 0, total >= 0)
 
 
-@pytest.mark.parametrize("hub_edges", [0, 31, 255, 256, 300, 700, 1025, 5425, 70000])
-@pytest.mark.parametrize("outputs", [64, 100, 128, 256, 300])
-@pytest.mark.parametrize("edges", [150_000, 700_000, 2_500_000])
+# Few, some and many neighbours a row; hubs around the bounds of what a byte, a warp or a block counts.
+PATTERNS = [
+    *(
+        (hub, outputs, 150_000)
+        for hub in (0, 31, 255, 256, 300, 1025, 70000)
+        for outputs in (64, 300)
+    ),
+    *((hub, outputs, 700_000) for hub in (0, 5425) for outputs in (100, 128, 256)),
+    (700, 256, 3_000_000),
+]
+
+
+@pytest.mark.parametrize(("hub_edges", "outputs", "edges"), PATTERNS)
 @pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
 def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, mark):
     adjacency = star(40000, hub_edges, edges)
