@@ -185,8 +185,8 @@ class TestOnCuda:
         edges = torch.cat(
             [torch.stack([s, hub.expand(len(s))]) for s, hub in zip(sources, hubs, strict=True)], 1
         )
-        for precision in ("bin", "full"):
-            compare(nodes, 50, 64, 7, precision, edges=edges)
+        compare(nodes, 50, 64, 7, "bin", edges=edges)
+        compare(nodes, 50, 64, 7, "full", edges=edges[:, -1440:])
 
     def test_thresholds_of_norms(self, make_model, graph, features):
         frozen = freeze(make_model("bin", num_layers=3, **NORMS)).to("cuda")
@@ -315,7 +315,7 @@ def compare(nodes, features, hidden, classes, precision, layers=2, edges=None):
     frozen = freeze(GCN(features, hidden, classes, layers, precision).eval()).to("cuda")
     if edges is None:
         edges = torch.randint(nodes, (2, 3 * nodes))
-        edges[1, : nodes // 2] = nodes // 3
+        edges[1, : min(nodes // 2, 600)] = nodes // 3
     adjacency = frozen.prepare_graph(edges.cuda(), nodes)
     check(frozen, torch.randn(nodes, features, device="cuda"), adjacency)
 

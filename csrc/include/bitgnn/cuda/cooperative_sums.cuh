@@ -132,7 +132,12 @@ __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& blo
     const int features = plan.stage.size - word * kWarp;
     const float factor = block.row_factor[row];
     uint32_t result;
-    if (longest <= kFewEdges)
+    if (longest <= kRowLanes) {
+      CountPlanes<1, 1> own;
+      own.plane[0][0] = slot < degree ? neighbour[slot * piece_words] : 0u;
+      result =
+          word_signs(fold_lanes<kRowLanes>(own, 1, slot), degree, factor, least, features, slot);
+    } else if (longest <= kFewEdges)
       result = word_signs(count_word<kFewPlanes>(neighbour, piece_words, degree, longest, slot),
                           degree, factor, least, features, slot);
     else
