@@ -14,8 +14,11 @@ from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.layouts import MAX_BLOCK_SIZE, BlockedLayout
 from bitgnn.bits.watch import Watch
 
-PART_EDGES = 1 << 20
-"""Edges that are held in CSR at a time where an aggregation needs it."""
+PARTS = 128
+"""Parts in which rows are held in CSR where an aggregation needs it; a few times their edges'
+bytes are needed beside the pattern."""
+LEAST_PART_EDGES = 4096
+"""Edges from which on it pays to have another part."""
 
 
 class BlockedAdjacency:
@@ -56,7 +59,7 @@ class BlockedAdjacency:
         return self._blocks
 
     def row_parts(self) -> Iterator[tuple[int, BitAdjacency]]:
-        """The rows in CSR, of about a million edges at a time, with the first row of each part.
+        """The rows in CSR, a small part of the edges at a time, with the first row of each.
 
         Waits for the device on the first call and after the pattern was written to.
 
@@ -81,9 +84,10 @@ class BlockedAdjacency:
         num_rows = self.shape[0]
         degrees = self._blocks.block_rowptr.diff().view(-1, max(1, num_rows)).sum(0)
         ends = degrees.cumsum(0).cpu() if num_rows else torch.zeros(0, dtype=torch.int64)
+        most = max(LEAST_PART_EDGES, -(-self.nnz // PARTS))
         ranges, first, before = [], 0, 0
         while first < num_rows:
-            last = int(torch.searchsorted(ends, before + PART_EDGES, right=True))
+            last = int(torch.searchsorted(ends, before + most, right=True))
             last = max(first + 1, last)  # a row of more edges is a part of its own
             end = int(ends[last - 1])
             ranges.append((first, last, end - before))

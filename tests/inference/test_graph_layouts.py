@@ -111,10 +111,11 @@ def test_a_sliced_graph_moves_to_csr(graph, features):
     assert make("bits")(features, blocked).equal(make("bits")(features, graph))
 
 
-@pytest.mark.parametrize("part_edges", [1, 50, 1 << 20])
+@pytest.mark.parametrize("parts", [1, 5, 1000])
 @pytest.mark.parametrize("name", ["bits", "bin"])
-def test_small_blocks_and_parts_of_odd_graphs(name, part_edges, features, monkeypatch):
-    monkeypatch.setattr(compact, "PART_EDGES", part_edges)
+def test_small_blocks_and_parts_of_odd_graphs(name, parts, features, monkeypatch):
+    monkeypatch.setattr(compact, "PARTS", parts)
+    monkeypatch.setattr(compact, "LEAST_PART_EDGES", 1)
     frozen = make(name)
     for edges in (odd_graph(N, 300, seed=5), torch.zeros(2, 0, dtype=torch.int64)):
         plain = frozen.prepare_graph(edges, N, layout="csr")
@@ -141,6 +142,21 @@ def test_blocked_for_a_model_of_floats_is_refused(graph, features):
     held = PreparedGraph((blocked,), graph, None, N)
     with pytest.raises(ValueError, match="layout of adjacency must not be 'blocked'"):
         frozen(features, held)
+
+
+def test_parts_of_column_blocks(graph, monkeypatch):
+    monkeypatch.setattr(compact, "LEAST_PART_EDGES", 16)
+    plain = make("bin").prepare_graph(graph, N, layout="csr")
+    parts = list(BlockedAdjacency.from_adjacency(plain, 37).row_parts())
+    assert len(parts) > 10
+    assert [first for first, _ in parts] == [
+        sum(part.shape[0] for _, part in parts[:place]) for place in range(len(parts))
+    ]
+    assert torch.cat([part.indices for _, part in parts]).equal(plain.indices)
+    assert torch.cat([part.rowptr.diff() for _, part in parts]).equal(plain.rowptr.diff())
+    assert torch.cat([part.row for _, part in parts]).equal(plain.row)
+    hub = plain.rowptr.diff().max()
+    assert all(part.nnz <= max(16, hub) for _, part in parts)
 
 
 def test_column_blocks_changed_in_place(graph, features):
