@@ -159,20 +159,33 @@ extern "C" void read_ints(int threads, int64_t times, const int32_t* in, int64_t
   });
 }
 
-// XOR of rows of four words, one for each index, a multiple of 8: the gathers of 128 features.
-extern "C" void gather_rows(int threads, int64_t times, const int32_t* indices, int64_t count,
-                            const int32_t* table) {
+// XOR of rows of kWords words, one for each index, a multiple of 8.
+template <int64_t kWords>
+void gather(int threads, int64_t times, const int32_t* indices, int64_t count,
+            const int32_t* table) {
   constexpr int64_t kAhead = 64;
   on_shares(threads, times, count, 8, [&](int64_t begin, int64_t end) {
-    int32_t sum[8][4] = {};
+    int32_t sum[8][kWords] = {};
     for (int64_t i = begin; i < end; i += 8) {
       for (int64_t k = 0; k < 8; ++k) {
         const int64_t later = std::min(i + k + kAhead, end - 1);
-        __builtin_prefetch(table + 4 * static_cast<int64_t>(indices[later]));
-        const int32_t* row = table + 4 * static_cast<int64_t>(indices[i + k]);
-        for (int64_t w = 0; w < 4; ++w) sum[k][w] ^= row[w];
+        __builtin_prefetch(table + kWords * static_cast<int64_t>(indices[later]));
+        const int32_t* row = table + kWords * static_cast<int64_t>(indices[i + k]);
+        for (int64_t w = 0; w < kWords; ++w) sum[k][w] ^= row[w];
       }
     }
-    sink = *std::max_element(&sum[0][0], &sum[0][0] + 32);
+    sink = *std::max_element(&sum[0][0], &sum[0][0] + 8 * kWords);
   });
+}
+
+// The gathers of 128 features.
+extern "C" void gather_rows(int threads, int64_t times, const int32_t* indices, int64_t count,
+                            const int32_t* table) {
+  gather<4>(threads, times, indices, count, table);
+}
+
+// The gathers of a cache line, such as the narrow products of 41 classes behind their factor.
+extern "C" void gather_lines(int threads, int64_t times, const int32_t* indices, int64_t count,
+                             const int32_t* table) {
+  gather<16>(threads, times, indices, count, table);
 }

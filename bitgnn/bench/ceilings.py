@@ -108,8 +108,12 @@ class Ceilings:
         return self._on_memory("read_ints", threads, x.numel() // 64 * 64, x)
 
     def gather(self, threads: int, indices: Tensor, table: Tensor) -> Repeated:
-        """Read the row of int32 ``table`` ``[N, 4]`` that each of int32 ``indices`` names."""
-        return self._on_memory("gather_rows", threads, indices.numel() // 8 * 8, indices, table)
+        """Read the row of int32 ``table`` that each of int32 ``indices`` names.
+
+        Rows hold 4 words, or 16: a cache line where ``table`` begins with one.
+        """
+        name = {4: "gather_rows", 16: "gather_lines"}[table.size(1)]
+        return self._on_memory(name, threads, indices.numel() // 8 * 8, indices, table)
 
     def _on_memory(self, name: str, threads: int, count: int, *tensors: Tensor) -> Repeated:
         first, *rest = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]

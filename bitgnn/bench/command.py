@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bitgnn.bench.ceilings import Ceilings, CeilingsError
 from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.environment import environment
 from bitgnn.bench.graphs import Graph, load_flickr, power_law_graph
-from bitgnn.bench.models_tasks import NodeTask, planetoid_tasks, synthetic_task
+from bitgnn.bench.models_tasks import NodeTask, load_task, planetoid_tasks, synthetic_task
 from bitgnn.bench.report import bar_chart, fraction_chart, write_json
 from bitgnn.bench.tables import cuda_operators_table, operators_table, profile_table
 from bitgnn.bench.timing import MIN_REPEATS
@@ -184,12 +185,22 @@ def profile_main(argv: Sequence[str] | None = None) -> int:
     graphs, tasks, skipped = _profile_data(arguments.quick, arguments.data_root)
     figures += [profile.bspmm_profile(ceilings, graph, threads, **options) for graph in graphs]
     figures += [profile.gcn_profile(task, threads, **options) for task in tasks]
+    figures.append(_dense_graph_profile(ceilings, arguments.quick, threads, options))
     rates = profile.rates(ceilings, threads, **options)
     found = record("profile_cpu", arguments, rates=rates, figures=figures, skipped=skipped)
     table = profile_table(found)
     write_json(arguments.output, found)
     print(f"\n{table}\nwritten: {arguments.output}")
     return 0
+
+
+def _dense_graph_profile(
+    ceilings: Ceilings, quick: bool, threads: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    """An eighth of Reddit, or a small graph of the same width."""
+    task = synthetic_task() if quick else load_task("reddit_eighth", "cpu", None)
+    task = replace(task, hidden=profile.GRAPH_FEATURES)
+    return profile.dense_graph_profile(ceilings, task, threads, **options)
 
 
 def _profile_data(

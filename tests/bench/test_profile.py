@@ -42,6 +42,7 @@ def test_every_function_runs(ceilings):
     functions = {name: ceilings.operations(name, 2, 10) for name in names}
     functions["read"] = ceilings.read(2, indices)
     functions["gather"] = ceilings.gather(2, indices, table)
+    functions["gather of lines"] = ceilings.gather(2, indices, torch.zeros(50, 16).int())
     times, record = timings(functions, repeats=7, warmup=1)
     assert set(record) == set(functions)
     calls = times["read"].calls
@@ -67,13 +68,13 @@ def test_quick_run_leaves_a_record_that_the_table_shows(tmp_path):
         torch.set_num_threads(threads)
     assert status == 0
     record = json.loads(output.read_text())
-    assert len(record["figures"]) == 4
+    assert len(record["figures"]) == 5
     for figure in record["figures"]:
         assert figure["ratio"] > 0
     table = profile_table(record)
     assert all(figure["name"] in table for figure in record["figures"])
     assert "GHz" in table
-    assert "1: product, 2 threads" in table
+    assert "call 1, 2 threads" in table
 
 
 def test_a_missing_compiler_is_named(monkeypatch, tmp_path, capsys):
