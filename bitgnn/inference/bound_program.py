@@ -24,7 +24,7 @@ Features = Tensor | BitTensor | BitAdjacency
 FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
-BOUND = ("_kinds", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source")
+BOUND = ("_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source")
 """What belongs to one object's own buffers: a copy makes its own."""
 
 
@@ -105,6 +105,9 @@ class BoundProgram(nn.Module):
         if entry is not None:
             packed = self._entry_step.outputs
             self._from_bits = compile_steps(steps[entry:], packed, output, self._kinds, tensors)
+        made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
+        sources = [source for executable in made for source in executable.sources]
+        self._sources = Watch(sources) if sources else None
 
     @property
     def layouts(self) -> dict[int, frozenset[str]]:
@@ -141,6 +144,8 @@ class BoundProgram(nn.Module):
         """The calls for features in this form, and their slots with the features filled in."""
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
+        if self._is_stale():
+            self._bind()
         if isinstance(x, Tensor):
             if self.features == "packed":
                 raise ValueError(
@@ -168,6 +173,12 @@ class BoundProgram(nn.Module):
         values = [None] * executable.num_slots
         values[0] = x
         return executable, values
+
+    def _is_stale(self) -> bool:
+        """Whether something wrote to buffers that bound calls derived others from."""
+        if self._sources is None or torch.compiler.is_compiling():
+            return False
+        return not self._sources.unchanged()
 
     def _pattern_executable(self) -> Executable:
         """The calls for the pattern of set bits, made anew once the weights were written to."""

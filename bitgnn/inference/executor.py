@@ -21,6 +21,7 @@ from bitgnn.inference.steps.products import (
     bind_aggregated_product,
     bind_float_product,
 )
+from bitgnn.inference.steps.sources import sources_of
 
 __all__ = ["Executable", "compile_steps"]
 
@@ -40,6 +41,7 @@ class Executable:
         groups: the steps that each call does.
         alive: registers that hold values during each call, without the input registers.
         layouts: layouts of each graph, by its number, that every call with it reads.
+        sources: buffers that calls derived others from: after a write to them they are stale.
     """
 
     runners: tuple[Runner, ...]
@@ -49,6 +51,7 @@ class Executable:
     groups: tuple[tuple[Step, ...], ...]
     alive: tuple[frozenset[int], ...]
     layouts: Mapping[int, frozenset[str]]
+    sources: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def compile_steps(
         tuple(unit.group for unit in units),
         tuple(alive),
         layouts,
+        tuple(source for run in runners for source in sources_of(run)),
     )
 
 

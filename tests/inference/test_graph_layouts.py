@@ -236,23 +236,24 @@ def test_a_graph_changed_in_place(layout, mode, graph, features, device):
     assert frozen(x, adjacency).equal(frozen(x, plain))
 
 
-def test_weights_changed_in_place(graph, features, device):
-    frozen = make("bin").to(device)
+@pytest.mark.parametrize("name", ["bin", "full", "sage", "saint"])
+def test_weights_changed_in_place(name, graph, features, device):
+    frozen = make(name).to(device)
     x, edge_index = features.to(device), graph.to(device)
     adjacency = frozen.prepare_graph(edge_index, N)
-    other = {name: tensor.flip(0) for name, tensor in frozen.state_dict().items()}
+    other = {key: tensor.flip(0) for key, tensor in frozen.state_dict().items()}
     packed = forms(frozen, x)
     before = [frozen(form, adjacency) for form in packed]
     for change in ("copied into", "replaced"):
-        for name, buffer in dict(frozen.named_buffers()).items():
-            if name not in other:
+        for key, buffer in dict(frozen.named_buffers()).items():
+            if key not in other:
                 continue
             if change == "replaced":
-                setattr(frozen, name, buffer.flip(0))
+                setattr(frozen, key, buffer.flip(0))
             else:
-                buffer.copy_(other[name])
+                buffer.copy_(other[key])
         after = [frozen(form, adjacency) for form in packed]
-        fresh = make("bin").to(device)
+        fresh = make(name).to(device)
         fresh.load_state_dict(frozen.state_dict())
         for form, found, old in zip(packed, after, before, strict=True):
             assert found.equal(fresh(form, adjacency))

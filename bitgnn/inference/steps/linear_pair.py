@@ -10,6 +10,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.inference.program import Runner, Step
+from bitgnn.inference.steps.sources import derives_from
 
 __all__ = ["bind_linear_pair"]
 
@@ -48,6 +49,7 @@ def bind_linear_pair(group: Sequence[Step], own: Sequence[Mapping[str, Tensor]])
     (digits, step, bias), sum_bias = _stacked(own[0], own[2], root), own[1].get("bias")
     apart = [_arguments(own[0]), _arguments(own[2])]
 
+    @derives_from([*own[0].values(), *own[2].values()])
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a, words = graphs[graph], v[x]
         x_scale = v[scale[0]] if scale else None
