@@ -22,7 +22,7 @@ constexpr unsigned kLongBlocks = 2;            // in so many blocks a multiproce
 template <class Row>
 cudaError_t launch_sums(NarrowLaunch d, const Context& context) {
   // Single lanes hold little enough for more loads in flight.
-  using Share = NarrowShare<Row, kSumSlots, Row::kLanes == 1 ? 8 : 4>;
+  using Share = NarrowShare<Row, Row::kLanes == 1 ? 8 : 4>;
   const AggregateArgs& a = d.a;
   d.chunk_stride = a.cols * Row::kPitchBytes;
   d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
