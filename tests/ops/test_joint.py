@@ -50,7 +50,7 @@ def test_bits_of_the_sum(nodes, size, outputs, scale, device):
     assert torch.equal(plain.to_float().cpu() > 0, total >= 0)
 
 
-# Few, some and many neighbours a row; hubs around the bounds of what a byte, a warp or a block counts.
+# Few, some and many neighbours a row; hubs around what a byte, a warp or a block counts.
 PATTERNS = [
     *(
         (hub, outputs, 150_000)

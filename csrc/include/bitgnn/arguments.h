@@ -73,9 +73,9 @@ struct AggregateArgs {
   RowType x_type;
   int64_t x_stride;  // words or elements a row
   int64_t features;
-  float* out_float;        // [rows, features]; exactly one of the three outputs is given
-  int32_t* out_int;        // [rows, features]
-  int32_t* out_bits;       // [rows, words_for(features)]
+  float* out_float;   // [rows, features]; exactly one of the three outputs is given
+  int32_t* out_int;   // [rows, features]
+  int32_t* out_bits;  // [rows, words_for(features)]
 };
 
 // A product whose half is held as narrow integers, aggregated over a pattern: with f = x_scale *
@@ -105,7 +105,8 @@ struct BitsLinearArgs {
 // Features up to which int32 holds 256 S1 + S2.
 constexpr int64_t kMostLinearFeatures = 65024;
 
-// Sums of narrow float rows in the order of bitgnn/narrow_sums.h: v = row_scale * sum + bias + addend.
+// Sums of narrow float rows in the order of bitgnn/narrow_sums.h: v = row_scale * sum + bias +
+// addend.
 struct SlotSumsArgs {
   AggregateArgs sums;   // x_type kFloat32, neither values nor col_scale; writes out_float
   const float* addend;  // [rows, features] or null
