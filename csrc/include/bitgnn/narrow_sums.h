@@ -2,7 +2,8 @@
 // degree alone. A row is cut into pieces of kSumPiece edges. Edge p of a piece goes to slot
 // p % kSumSlots by a fused multiply-add, slot = fma(factor, half, slot), in the order of the edges.
 // The slots are folded in halves: s[i] += s[i + 4], then s[i] += s[i + 2], then s[0] += s[1]; the
-// results of the pieces are added up from the first to the last.
+// results of the pieces are added up from the first to the last. Only where a GPU keeps floats in
+// between, rows of more than 48 features that few edges read, they are added in edge order.
 #pragma once
 
 #include <cstdint>
