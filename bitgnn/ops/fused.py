@@ -102,8 +102,9 @@ def bmm_bspmm(
         hidden: what goes from the product to the aggregation: ``"B"``, signs without scales,
             ``"F"``, floats, or ``"I"``, narrow integers with a factor for each row: the same
             values as with ``"F"`` from a table of a quarter or half of the bytes. Their sums are
-            exact where no scale of ``x`` and no ``col`` act, else added up in an order of its own
-            that depends on a row's degree alone.
+            exact where no scale of ``x`` and no ``col`` act (while K times a row's degree stays
+            below 2**31), else added up in an order of its own that depends on a row's degree
+            alone. A GPU keeps floats for more than 48 columns that few edges read.
         scale: whether scales act; they cannot with ``hidden="B"``.
         bias: float32 ``[M]``, added after aggregation.
         x_threshold: float32 ``[K]``, for float ``x``.
