@@ -2,6 +2,7 @@
 #include "bitgnn/cuda/bmm_compared.cuh"
 
 #include "bitgnn/cuda/bmm_compared.h"
+#include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
 namespace {
@@ -28,8 +29,7 @@ cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
   int warps = kComparedMostWarps;
   while (warps > 1 && plan.bytes(warps) > context.device.shared_bytes) --warps;
   const auto bytes = static_cast<size_t>(plan.bytes(warps));
-  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(bytes));
+  cudaError_t status = grant_shared_memory(kernel, static_cast<int64_t>(bytes));
   if (status != cudaSuccess) return status;
   int resident = 0;
   status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, warps * kWarp, bytes);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bitgnn/cuda/cooperative_launch.h"
+#include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
 namespace {
@@ -164,8 +165,7 @@ cudaError_t run_stages(const CooperativeArgs& args, const Context& context) {
   if (kernel == nullptr || !make_plan(args, context.device.shared_bytes, &plan))
     return cudaErrorInvalidConfiguration;
   const size_t bytes = static_cast<size_t>(plan.words) * 4;
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const cudaError_t error = grant_shared_memory(kernel, static_cast<int64_t>(bytes));
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeCooperative;

@@ -10,6 +10,7 @@
 
 #include "bitgnn/cuda/aggregate_bits.cuh"
 #include "bitgnn/cuda/bmm_tall.cuh"
+#include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
 
@@ -402,8 +403,7 @@ cudaError_t launch_join(const Source& source, const AggregateArgs& a, const BmmA
                         const Context& context) {
   JoinPlan plan = plan_join<Shape, Short::kThreads>(p);
   const auto kernel = aggregate_product<Shape, Short, Source>;
-  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(plan.bytes));
+  cudaError_t status = grant_shared_memory(kernel, static_cast<int64_t>(plan.bytes));
   if (status != cudaSuccess) return status;
   int resident = 0;
   status =

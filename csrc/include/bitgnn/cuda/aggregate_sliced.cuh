@@ -7,6 +7,7 @@
 #pragma once
 
 #include "bitgnn/cuda/aggregate_rows.cuh"
+#include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
 
@@ -220,8 +221,7 @@ inline cudaError_t count_slice_items(const SlicedArgs& args, const Context& cont
   partials = items;
   if (args.groups == 0) return cudaSuccess;
   const auto kernel = count_slices<kSliceWords, kSliceThreads, kStepsAhead>;
-  const cudaError_t status = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  const cudaError_t status = grant_shared_memory(kernel, static_cast<int64_t>(shared));
   if (status != cudaSuccess) return status;
   kernel<<<context.device.sm_count, kSliceThreads, shared, context.stream>>>(args, chunks, items);
   return cudaGetLastError();

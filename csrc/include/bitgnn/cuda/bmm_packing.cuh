@@ -5,6 +5,7 @@
 #include "bitgnn/cuda/bmm_packing_epilogue.cuh"
 #include "bitgnn/cuda/bmm_packing_tile.cuh"
 #include "bitgnn/cuda/mma_b1.cuh"
+#include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
 
@@ -154,8 +155,7 @@ cudaError_t launch_bmm_packing(const Source& source, const BmmArgs& args, int ti
   const auto kernel = bmm_packing_kernel<kRows, kWords, kMode, Source>;
   const PackingLayout layout = packing_layout(args, tile_rows);
   const int64_t bytes = layout.bytes();
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const cudaError_t error = grant_shared_memory(kernel, bytes);
   if (error != cudaSuccess) return error;
   constexpr int64_t kReserved = 1024;  // shared memory that the system takes of each block
   constexpr int64_t kBlocks = packing_blocks(kMode);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bitgnn/cuda/bmm_ring.cuh"
+#include "bitgnn/cuda/shared_memory.h"
 #include "bitgnn/cuda/tensor_map.h"
 
 namespace bitgnn::cuda {
@@ -172,8 +173,7 @@ cudaError_t launch_bmm_packing_ring(const Source& source, const BmmArgs& args,
   const RingPlan plan = ring_plan(args, context);
   const auto kernel = bmm_packing_ring_kernel<kScale, Source>;
   const int64_t bytes = ring_bytes(plan);
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(bytes));
+  cudaError_t error = grant_shared_memory(kernel, bytes);
   if (error != cudaSuccess) return error;
   CUtensorMap w_map{};
   if (plan.bulk) error = encode_rows(w_map, args.w, args.out_features, plan.words, kRingColumns);

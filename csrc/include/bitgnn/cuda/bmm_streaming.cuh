@@ -6,6 +6,7 @@
 
 #include "bitgnn/cuda/bmm_packing_tile.cuh"
 #include "bitgnn/cuda/bmm_streaming_products.cuh"
+#include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
 
@@ -164,8 +165,7 @@ cudaError_t launch_bmm_streaming(const Source& source, const BmmArgs& args,
                                  const StreamingPlan& plan, const Context& context) {
   const auto kernel = bmm_streaming_kernel<kUnit, kScale, Source>;
   const int64_t bytes = streaming_bytes(plan);
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const cudaError_t error = grant_shared_memory(kernel, bytes);
   if (error != cudaSuccess) return error;
   // Where there are few rows, several blocks pack the same ones, each for its share of the columns.
   const int64_t tiles = ceil_div(args.rows, plan.rows());
