@@ -34,3 +34,15 @@ def test_products_of_sparse_rows(size, share, rows):
         assert torch.equal(bmm.bbb(packed, w, threshold=threshold).words, bits)
         # Packed inside the product, the last rows in a block of their own.
         assert torch.equal(bmm.fbb(x, w, threshold=threshold).words, bits)
+
+
+@pytest.mark.parametrize("rows", [511, 512, 545, 1100])
+def test_packing_in_blocks(rows):
+    # Floats are packed some hundred rows at a time inside the product, with scales of their own.
+    size = 530
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, size, generator=generator)
+    w = BitTensor.from_float(torch.randn(40, size, generator=generator), scale="mean")
+    found = bmm.fbf(x, w)
+    expected = reference.bmm_fbf(x, w.words, w.scale, scale=True)
+    assert torch.equal(found, expected)

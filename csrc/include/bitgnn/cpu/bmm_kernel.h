@@ -23,6 +23,8 @@ struct alignas(64) CacheLine {
 };
 
 constexpr int64_t kRowBlock = 32;  // rows whose words stay in L1 beside a weight panel
+constexpr int64_t kMostPackRows = 512;
+constexpr int64_t kPackBlockWords = 1 << 16;
 
 inline Lanes load_some(const float* p, int64_t count) {
   return count >= kWordBits ? load_lanes(p) : load_lanes(p, count);
@@ -107,48 +109,66 @@ void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t ro
     multiply_tile<kParities, 1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
 }
 
+// Up to kRowBlock packed rows; `parities` has room for them.
+template <bool kParities>
+void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
+                    const float* row_scale, int64_t panel_begin, int64_t panel_end,
+                    ListedProducts& listed, int32_t* parities) {
+  if (a.few_panel != nullptr) return multiply_few(a, x, words, row, rows, row_scale);
+  if (a.out_narrow != nullptr && panel_begin == 0) put_factors(a, row, rows, row_scale);
+  if constexpr (kParities) {
+    if (listed.pays(x, rows)) {
+      return listed.multiply(x, rows, [&](int64_t r, int64_t panel, const IntLanes& dots) {
+        Epilogue(a, panel)(row + r, row_scale != nullptr ? row_scale + r : nullptr, dots);
+      });
+    }
+    for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, parities + r * words);
+    x = parities;
+  }
+  int64_t panel = panel_begin;
+  for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
+    multiply_rows<kParities, kTilePanels>(a, x, words, row, rows, panel, row_scale);
+  if (panel < panel_end) multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale);
+}
+
+// Rows packed at a time: many, since reading pauses while they are multiplied, but few enough to
+// stay in a core's own cache.
+inline int64_t pack_block_rows(int64_t words) {
+  const int64_t fitting = kPackBlockWords / (words > 0 ? words : 1) / kRowBlock * kRowBlock;
+  return fitting < kRowBlock ? kRowBlock : fitting < kMostPackRows ? fitting : kMostPackRows;
+}
+
 template <bool kParities>
 void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
               int64_t panel_end) {
   const int64_t words = words_for(a.size);
-  std::unique_ptr<CacheLine[]> lines;
-  float packed_scale[kRowBlock];
-  if (a.pack != nullptr || kParities)
-    lines.reset(new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
-  int32_t* const block = reinterpret_cast<int32_t*>(lines.get());
+  const int64_t pack_rows = a.pack != nullptr ? pack_block_rows(words) : end - begin;
+  const auto new_rows = [words](bool wanted, int64_t rows) {
+    return wanted ? new CacheLine[static_cast<size_t>(rows * words) / 16 + 1] : nullptr;
+  };
+  const std::unique_ptr<CacheLine[]> packed_lines(new_rows(a.pack != nullptr, pack_rows));
+  const std::unique_ptr<CacheLine[]> parity_lines(new_rows(kParities, kRowBlock));
+  int32_t* const packed = reinterpret_cast<int32_t*>(packed_lines.get());
+  int32_t* const parities = reinterpret_cast<int32_t*>(parity_lines.get());
+  float packed_scale[kMostPackRows];
   ListedProducts listed(a, words, panel_begin, panel_end);
-  for (int64_t row = begin; row < end; row += kRowBlock) {
-    const int64_t rows = end - row < kRowBlock ? end - row : kRowBlock;
-    const int32_t* x = a.x != nullptr ? a.x + row * words : nullptr;
-    const float* row_scale = a.row_scale != nullptr ? a.row_scale + row : nullptr;
+  for (int64_t first = begin; first < end; first += pack_rows) {
+    const int64_t last = end - first < pack_rows ? end : first + pack_rows;
     if (a.pack != nullptr) {
       PackArgs pack_block = *a.pack;
-      pack_block.words = block;
+      pack_block.words = packed;
       pack_block.scale = a.packed_scale ? packed_scale : nullptr;
-      pack_block.x = advance(pack_block, row);
-      pack(pack_block, 0, rows);
-      x = block;
-      row_scale = pack_block.scale;
+      pack_block.x = advance(pack_block, first);
+      pack(pack_block, 0, last - first);
     }
-    if (a.few_panel != nullptr) {
-      multiply_few(a, x, words, row, rows, row_scale);
-      continue;
+    for (int64_t row = first; row < last; row += kRowBlock) {
+      const int64_t rows = last - row < kRowBlock ? last - row : kRowBlock;
+      const int32_t* x = a.pack != nullptr ? packed + (row - first) * words : a.x + row * words;
+      const float* row_scale = a.row_scale != nullptr ? a.row_scale + row : nullptr;
+      if (a.pack != nullptr) row_scale = a.packed_scale ? packed_scale + (row - first) : nullptr;
+      multiply_block<kParities>(a, x, words, row, rows, row_scale, panel_begin, panel_end, listed,
+                                parities);
     }
-    if (a.out_narrow != nullptr && panel_begin == 0) put_factors(a, row, rows, row_scale);
-    if constexpr (kParities) {
-      if (listed.pays(x, rows)) {
-        listed.multiply(x, rows, [&](int64_t r, int64_t panel, const IntLanes& dots) {
-          Epilogue(a, panel)(row + r, row_scale != nullptr ? row_scale + r : nullptr, dots);
-        });
-        continue;
-      }
-      for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, block + r * words);
-      x = block;
-    }
-    int64_t panel = panel_begin;
-    for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
-      multiply_rows<kParities, kTilePanels>(a, x, words, row, rows, panel, row_scale);
-    if (panel < panel_end) multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale);
   }
 }
 

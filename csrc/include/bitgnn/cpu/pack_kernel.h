@@ -62,34 +62,40 @@ inline uint32_t pack_word(const PackArgs& a, const T* x, int64_t column, int64_t
   return count == kWordBits ? bits : bits & ((1u << count) - 1u);
 }
 
-// R rows side by side: a core reads several streams faster than one, and loads thresholds once.
+// R rows, `apart` from one another, side by side; thresholds are loaded once.
 template <class T, bool kThreshold, bool kScale, int R>
-void pack_side_by_side(const PackArgs& a, int64_t row) {
+void pack_side_by_side(const PackArgs& a, int64_t row, int64_t apart) {
   const int64_t words = words_for(a.cols);
   const int64_t full = a.cols / kWordBits;
   const T* x = static_cast<const T*>(a.x) + row * a.row_stride;
   int32_t* out = a.words + row * words;
+  const int64_t x_step = apart * a.row_stride, out_step = apart * words;
   Lanes sums[R];
   for (auto& sum : sums) sum = zero_lanes();
   for (int64_t w = 0; w < full; ++w)
     for (int r = 0; r < R; ++r)
-      out[r * words + w] = static_cast<int32_t>(pack_word<T, kThreshold, kScale>(
-          a, x + r * a.row_stride, w * kWordBits, kWordBits, sums[r]));
+      out[r * out_step + w] = static_cast<int32_t>(
+          pack_word<T, kThreshold, kScale>(a, x + r * x_step, w * kWordBits, kWordBits, sums[r]));
   if (full < words)
     for (int r = 0; r < R; ++r)
-      out[r * words + full] = static_cast<int32_t>(pack_word<T, kThreshold, kScale>(
-          a, x + r * a.row_stride, full * kWordBits, a.cols % kWordBits, sums[r]));
+      out[r * out_step + full] = static_cast<int32_t>(pack_word<T, kThreshold, kScale>(
+          a, x + r * x_step, full * kWordBits, a.cols % kWordBits, sums[r]));
   if constexpr (kScale)
     for (int r = 0; r < R; ++r)
-      a.scale[row + r] = a.cols == 0 ? 0.0f : fold_lanes(sums[r]) / static_cast<float>(a.cols);
+      a.scale[row + r * apart] =
+          a.cols == 0 ? 0.0f : fold_lanes(sums[r]) / static_cast<float>(a.cols);
 }
 
+// Each quarter of the rows is a stream of its own: a core reads four of them faster than one, but
+// not four rows next to each other, between which every stream would jump.
 template <class T, bool kThreshold, bool kScale>
 void pack_rows(const PackArgs& a, int64_t begin, int64_t end) {
-  constexpr int kRows = 4;
-  int64_t i = begin;
-  for (; i + kRows <= end; i += kRows) pack_side_by_side<T, kThreshold, kScale, kRows>(a, i);
-  for (; i < end; ++i) pack_side_by_side<T, kThreshold, kScale, 1>(a, i);
+  constexpr int kStreams = 4;
+  const int64_t apart = (end - begin) / kStreams;
+  for (int64_t i = begin; i < begin + apart; ++i)
+    pack_side_by_side<T, kThreshold, kScale, kStreams>(a, i, apart);
+  for (int64_t i = begin + kStreams * apart; i < end; ++i)
+    pack_side_by_side<T, kThreshold, kScale, 1>(a, i, 0);
 }
 
 template <class T>
