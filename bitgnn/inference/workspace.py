@@ -18,7 +18,7 @@ __all__ = ["unheld_registers", "workspace_bytes"]
 WORD_BITS, WORD_BYTES = 32, 4
 FLOAT_BYTES = 4
 
-# As in csrc/cuda/aggregate_bits.cu: when rows of odd lengths are copied to whole accesses.
+# As in csrc/include/bitgnn/cuda/aggregate_bits.cuh: rows of odd lengths, copied to whole accesses.
 ACCESS_WORDS = 4
 UNPADDED_WORDS = 2
 PAD_USES = 4
@@ -147,16 +147,14 @@ def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> 
     if read.form == "bits" and isinstance(adjacency, BitAdjacency | BlockedAdjacency):
         words = -(-size // WORD_BITS)
         layout = adjacency.planned_layout(words)
-        if layout == "csr":
-            return _padded_words(words, adjacency.nnz, num_nodes)
         if layout == "sliced":
             assert isinstance(adjacency, BitAdjacency), "no other adjacency has slices"
             return -(-words // SLICE_WORDS) * adjacency.sliced().places * PLACE_BYTES
-        return 0
+        return _padded_words(words, adjacency.nnz, num_nodes)
     order = _row_order(adjacency.nnz, num_nodes)
     if read.form == "bits":  # with float edge values, gathered where they lie
         return order
-    has_values = not isinstance(adjacency, BitAdjacency)
+    has_values = not isinstance(adjacency, BitAdjacency | BlockedAdjacency)
     has_factors = not has_values and adjacency.col is not None
     return order + _copied_floats(size, adjacency.nnz, num_nodes, has_factors, has_values)
 
