@@ -56,6 +56,7 @@ cudaError_t launch_form(const BmmArgs& product, const NarrowTarget& target,
 
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
                            const Context& context) {
+  if (product.rows == 0) return cudaSuccess;
   const NarrowTarget target{table, factors.x_scale, factors.col_scale};
   const auto launch = [&](auto form) {
     return launch_form<typename decltype(form)::Row>(product, target, context);

@@ -19,13 +19,14 @@ def moved(arguments, device):
     return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
 
 
-def equal(found, expected):
+def equal(found, expected, sums_share=0.0):
+    """``sums_share``: of the largest value, how far sums in another order may lie apart."""
     found, expected = (r if isinstance(r, tuple) else (r,) for r in (found, expected))
     for mine, theirs in zip(found, expected, strict=True):
         exact = not theirs.is_floating_point()
-        torch.testing.assert_close(
-            mine.cpu(), theirs.cpu(), rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5
-        )
+        largest = 0.0 if exact or not theirs.numel() else float(theirs.abs().max())
+        atol = 0.0 if exact else max(1e-5, sums_share * largest)
+        torch.testing.assert_close(mine.cpu(), theirs.cpu(), rtol=0 if exact else 1e-5, atol=atol)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -69,7 +70,9 @@ def test_products_equal_the_cpu_kernels(name, n, k, m, sampler):
     for optional in (False, True, None):
         arguments = sampler(seed=n + m).arguments(name, n, k, m, optional)
         operator = getattr(torch.ops.bitgnn, name)
-        equal(operator(**moved(arguments, CUDA)), operator(**arguments))
+        # Many columns are added up edge by edge on CUDA, fewer in the canonical order.
+        sums_share = 1e-6 if name == "bmm_bspmm_narrow" else 0.0
+        equal(operator(**moved(arguments, CUDA)), operator(**arguments), sums_share)
 
 
 # Float rows, features and outputs of every way to binarise inside the product.
