@@ -106,18 +106,16 @@ struct NarrowSum {
   Rows rows;
   Value slots[kGroups][W];
 
-  // Edges [begin, end), at most a piece, or fewer where G groups hold them: slots without an edge
-  // would add 0.
-  template <int G>
+  // Edges [begin, end), at most a piece.
   BITGNN_INLINE void add_piece(int64_t begin, int64_t end, int64_t prefetch_end, Value* total) {
 #pragma GCC unroll 8
-    for (int g = 0; g < G; ++g)
+    for (int g = 0; g < kGroups; ++g)
 #pragma GCC unroll 4
       for (int w = 0; w < W; ++w) slots[g][w] = zero_value<Rows::kFactors>();
     int64_t e = begin;
-    for (; G == kGroups && e + kSumSlots <= end; e += kSumSlots) {
+    for (; e + kSumSlots <= end; e += kSumSlots) {
 #pragma GCC unroll 8
-      for (int g = 0; g < G; ++g) {
+      for (int g = 0; g < kGroups; ++g) {
         for (int i = g * E; i < (g + 1) * E; ++i)
           if (e + i + kNarrowAhead < prefetch_end) rows.fetch(e + i + kNarrowAhead);
         rows.template add_edges<true>(e + g * E, end, slots[g]);
@@ -125,12 +123,12 @@ struct NarrowSum {
     }
     if (e < end) {
 #pragma GCC unroll 8
-      for (int g = 0; g < G; ++g) rows.template add_edges<false>(e + g * E, end, slots[g]);
+      for (int g = 0; g < kGroups; ++g) rows.template add_edges<false>(e + g * E, end, slots[g]);
     }
 #pragma GCC unroll 4
     for (int w = 0; w < W; ++w) {
 #pragma GCC unroll 4
-      for (int half = G / 2; half > 0; half /= 2)
+      for (int half = kGroups / 2; half > 0; half /= 2)
 #pragma GCC unroll 4
         for (int g = 0; g < half; ++g) slots[g][w] = add(slots[g][w], slots[g + half][w]);
       if constexpr (E >= 2) slots[0][w] = fold<8>(slots[0][w]);
@@ -141,10 +139,8 @@ struct NarrowSum {
 
   BITGNN_INLINE void add_row(int64_t begin, int64_t end, int64_t prefetch_end, Value* total) {
     for (int w = 0; w < W; ++w) total[w] = zero_value<Rows::kFactors>();
-    if (end - begin <= kSumSlots / 2)
-      return add_piece<(kGroups + 1) / 2>(begin, end, prefetch_end, total);
     for (int64_t e = begin; e < end; e += kSumPiece)
-      add_piece<kGroups>(e, e + kSumPiece < end ? e + kSumPiece : end, prefetch_end, total);
+      add_piece(e, e + kSumPiece < end ? e + kSumPiece : end, prefetch_end, total);
   }
 };
 
