@@ -19,6 +19,8 @@ import torch
 from bitgnn.bench.cuda_graphs import REDDIT, SEED
 from bitgnn.bench.environment import environment
 from bitgnn.bench.graphs import heavy_tailed_graph, load_flickr
+from bitgnn.bench.models_ours import freeze_network, make_executor
+from bitgnn.bench.models_tasks import load_task
 from bitgnn.bench.report import write_json
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import load_planetoid
@@ -35,6 +37,16 @@ SECTIONS = (
 # A kernel of torch's between cases, by whose name their kernels are told apart.
 MARKER = "elementwise_kernel"
 DEVICE = "cuda"
+
+# Whole frozen models, fp32 features in: graph, kind and executor.
+MODELS = (
+    ("cora", "GCN", "cooperative"),
+    ("pubmed", "GCN", "cooperative"),
+    ("flickr", "GCN", "eager"),
+    ("flickr", "GraphSAGE", "eager"),
+    ("flickr", "GraphSAINT", "eager"),
+    ("reddit", "GCN", "eager"),
+)
 
 Case = tuple[str, Callable[[], Any], dict[str, float]]
 
@@ -150,6 +162,21 @@ def _cases(data_root: str | None) -> Iterator[Case]:
     adjacency = BitAdjacency(large.rowptr.int(), large.indices.int(), nodes)
     for width in (128, 256):
         yield _aggregation(large.name, adjacency, width)
+    del large, adjacency
+    if data_root is not None:
+        for graph_key, kind, executor in MODELS:
+            yield _model(graph_key, kind, executor, Path(data_root))
+
+
+def _model(graph_key: str, kind: str, executor: str, data_root: Path) -> Case:
+    task = load_task(graph_key, DEVICE, data_root)
+    network = freeze_network(kind, "bin", task)
+    x, graph = network.inputs["floats"]
+    return (
+        f"{kind} bin, {task.name}, {executor}",
+        partial(make_executor(network.model, executor), x, graph),
+        {"feature bytes": float(x.nbytes), "edges": float(graph.nnz)},
+    )
 
 
 def _aggregation(name: str, adjacency: BitAdjacency, width: int) -> Case:

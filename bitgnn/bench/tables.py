@@ -104,7 +104,7 @@ PROFILE_COLUMNS = {
 def cuda_profile_table(record: Record) -> str:
     """Markdown of a record of ``bitgnn.bench.cuda_profile``: one row a kernel, use in per cent."""
     rows = [
-        [case["name"], kernel["kernel"].split("::")[1].split("<")[0]]
+        [case["name"], kernel["kernel"].split("<")[0].split("::")[-1]]
         + [kernel["metrics"].get(metric, "") for metric in PROFILE_COLUMNS.values()]
         for case in record["cases"]
         for kernel in case["kernels"]
