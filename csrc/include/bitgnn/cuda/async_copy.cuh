@@ -59,8 +59,8 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                                            uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
-          to),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::
+          "r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
