@@ -75,11 +75,12 @@ def models_table(record: Record) -> str:
                     f"{result['model']} {form}, {result['graph_name']}",
                     _peer(any_entry),
                     *cells,
+                    _single_precision(result, entries["floats"]),
                     _goals(entries.values()),
                 ]
             )
     header = ["model", "PyG's best", "from fp32", "ratio", "floor", "packed", "ratio", "floor"]
-    table = markdown_table([*header, "goal"], rows)
+    table = markdown_table([*header, "PyG fp32", "goal"], rows)
     return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
 
 
@@ -92,6 +93,15 @@ def _cells(entry: Record | None) -> list[str]:
         "" if entry["ratio"] is None else format_ratio(entry["ratio"]),
         "" if floor is None else format_ratio(floor),
     ]
+
+
+def _single_precision(result: Record, entry: Record | None) -> str:
+    """PyG's fastest form that computes in fp32, and how many times faster ours is from fp32."""
+    peer = peer_seconds(result, "PyG", "fp32")
+    if peer is None:
+        return ""
+    ratio = "" if entry is None else f" ({format_ratio(peer / entry['seconds'])})"
+    return f"{format_seconds(peer)}{ratio}"
 
 
 def _short(executor: str) -> str:

@@ -17,6 +17,7 @@ from bitgnn.bench.report import (
     format_seconds,
     markdown_table,
 )
+from bitgnn.bench.stream_tables import stream_table
 
 Record = dict[str, Any]
 NOT_MEASURED = "Not measured yet.\n"
@@ -196,6 +197,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "models": ("models_cpu.json", lambda records: models_table(records[0])),
     "models_cuda": ("models_cuda.json", lambda records: models_table(records[0])),
     "models_memory": ("models_c*.json", memory_table),
+    "stream": ("stream_c*.json", stream_table),
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),

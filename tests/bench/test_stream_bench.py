@@ -6,6 +6,7 @@ import torch
 
 from bitgnn.bench.sampling import neighbour_batches
 from bitgnn.bench.stream import stream_main
+from bitgnn.bench.stream_tables import stream_table
 
 
 def _graph(num_nodes=50, num_edges=400):
@@ -70,3 +71,17 @@ def test_quick_run(tmp_path, capsys):
         for entry in [*result["contenders"].values(), *result["parts"].values()]:
             assert len(entry["seconds"]) == 7
     assert "conversion" in capsys.readouterr().out
+
+
+def test_table_gives_the_time_of_one_batch():
+    result = {
+        "model": "GCN",
+        "graph": "a graph",
+        "batches": 2,
+        "parts": {"forward": {"median": 1e-3}},
+        "contenders": {"bitgnn, packed rows": {"median": 4e-3}, "PyG fp32": {"median": 40e-3}},
+    }
+    machine = {"gpu": None, "cpu": "a CPU", "threads": 2}
+    text = stream_table([{"environment": machine, "results": [result]}])
+    assert "| GCN, a graph, a CPU, 2 threads | bitgnn, packed rows | 2.00 ms | 10.0× | 25% |" in text
+    assert "| PyG fp32 | 20.0 ms | 1.00× |  |" in text
