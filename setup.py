@@ -34,7 +34,10 @@ MACROS = [
 ]
 # The kernels choose their instruction set at run time, function by function, so no -march here.
 # Contraction to FMA is off: results are defined step by step and equal the reference bit for bit.
+# Messages name files of this tree, wherever it was built.
+PREFIX_MAP = f"-ffile-prefix-map={ROOT}/="
 CXX_FLAGS = [
+    PREFIX_MAP,
     "-std=c++17",
     "-O3",
     "-ffp-contract=off",
@@ -44,6 +47,8 @@ CXX_FLAGS = [
 ]
 SANITIZE_FLAGS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g"]
 NVCC_FLAGS = [
+    "-Xcompiler",
+    PREFIX_MAP,
     "-std=c++17",
     "-O3",
     "--fmad=false",

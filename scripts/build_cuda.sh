@@ -16,7 +16,7 @@ torch=$(python -c 'import torch; print(torch.__path__[0])')
 flags=(-std=c++17 -O3 --fmad=false --expt-relaxed-constexpr -cudart shared -DUSE_CUDA -DPy_LIMITED_API=0x030a0000
   -DTORCH_TARGET_VERSION=0x020b000000000000 -DTORCH_STABLE_ONLY
   "-I$root/csrc/include" "-I$root/csrc" -isystem "$torch/include"
-  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra)
+  -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Wextra,-ffile-prefix-map=$root/=")
 for architecture in "${architectures[@]}"; do
   flags+=(-gencode "arch=compute_$architecture,code=sm_$architecture")
   # Hopper's own instructions are there.

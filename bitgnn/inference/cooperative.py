@@ -148,9 +148,10 @@ class CooperativeExecutor:
             except RuntimeError as error:
                 if TOO_LARGE not in str(error):
                     raise
+                reason = str(error).partition(f"{TOO_LARGE}: ")[2].partition("\n")[0]
                 raise ValueError(
-                    f"CooperativeExecutor: x and adjacency are too large for one kernel, take the "
-                    f"executor 'cuda_graph': {error}"
+                    "CooperativeExecutor: x and adjacency are too large for one kernel, take the "
+                    f"executor 'cuda_graph': {reason}"
                 ) from error
         return scores
 
