@@ -12,6 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.program import Runner, Step
 from bitgnn.inference.steps.layouts import aggregated_by_parts, reads
+from bitgnn.inference.steps.pairs import FloatPair
 
 __all__ = ["bind_narrow_product"]
 
@@ -38,17 +39,10 @@ def bind_narrow_product(
     """
     if step.kind != "bmm_bbf" or aggregation.kind != "bspmm_fbf" or "bias" in tensors:
         return None
-    first = step if packing is None else packing
-    x, (out,), graph = first.inputs[0], aggregation.outputs, aggregation.graph
-    assert graph is not None, "Program.check requires it"
-    weight, size, w_scale = tensors["weight"], step.attributes["size"], tensors.get("weight_scale")
-    given = pack_tensors or {}
-    scaled = step.attributes["scaled"]
-    scale = step.inputs[1] if scaled and packing is None else None
-    packed = (given.get("threshold"), given.get("gain"), scaled and packing is not None)
-    bias = last_tensors.get("bias")
-
-    columns = weight.size(0)
+    pair = FloatPair.of(step, aggregation, tensors, last_tensors, packing, pack_tensors)
+    x, out, graph, scale = pair.x, pair.out, pair.graph, pair.x_scale
+    weight, size, w_scale, bias = pair.weight, pair.size, pair.w_scale, pair.bias
+    packed, columns = pair.packing, weight.size(0)
 
     @reads("csr", "blocked")
     def run(v: list[Any], graphs: Sequence[Any]) -> None:

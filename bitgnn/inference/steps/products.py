@@ -14,6 +14,7 @@ from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
 from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads, words_of
+from bitgnn.inference.steps.pairs import FloatPair
 
 __all__ = [
     "KINDS",
@@ -170,17 +171,13 @@ def bind_aggregated_product(
     fits = tensors.keys() == {"weight"} if bits else "bias" not in tensors
     if step.kind not in ("bmm_bbb", "bmm_bbf") or aggregation.kind not in _AGGREGATIONS or not fits:
         return None
-    first = step if packing is None else packing
-    given = pack_tensors or {}
     if bits:
+        first, given = step if packing is None else packing, pack_tensors or {}
         return _bind_aggregated_bits(first, step, aggregation, tensors, last_tensors, given)
-    x, (out,), graph = first.inputs[0], aggregation.outputs, aggregation.graph
-    assert graph is not None, "Program.check requires it"
-    weight, size, w_scale = tensors["weight"], step.attributes["size"], tensors.get("weight_scale")
-    scale = step.inputs[1] if step.attributes["scaled"] and packing is None else None
-    measured = step.attributes["scaled"] and packing is not None
-    packed = (given.get("threshold"), given.get("gain"), measured)
-    last = (last_tensors.get("bias"), last_tensors.get("threshold"))
+    pair = FloatPair.of(step, aggregation, tensors, last_tensors, packing, pack_tensors)
+    x, out, graph, scale = pair.x, pair.out, pair.graph, pair.x_scale
+    weight, size, w_scale, packed = pair.weight, pair.size, pair.w_scale, pair.packing
+    last = (pair.bias, pair.threshold)
     to_bits = aggregation.kind.endswith("b")
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
