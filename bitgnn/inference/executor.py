@@ -34,7 +34,8 @@ class Executable:
     """Bound calls over a list of slots.
 
     Attributes:
-        runners: the calls in order.
+        runners: the calls in order, and between them what lets go of values.
+        calls: the calls alone.
         num_slots: length of the list they work on.
         inputs: slot of each register that must be filled before, in the order given.
         output: slot of the result.
@@ -45,6 +46,7 @@ class Executable:
     """
 
     runners: tuple[Runner, ...]
+    calls: tuple[Runner, ...]
     num_slots: int
     inputs: Mapping[int, int]
     output: int
@@ -104,6 +106,7 @@ def compile_steps(
     free: list[int] = []
     num_slots = len(slots)
     runners: list[Runner] = []
+    calls: list[Runner] = []
     held: set[int] = set()
     alive: list[frozenset[int]] = []
     layouts: dict[int, frozenset[str]] = {}
@@ -116,10 +119,11 @@ def compile_steps(
             else:
                 slots[register] = num_slots
                 num_slots += 1
-        runners.append(unit.bind(slots))
+        calls.append(unit.bind(slots))
+        runners.append(calls[-1])
         if unit.graph is not None:
             read = layouts.get(unit.graph, frozenset(LAYOUTS))
-            layouts[unit.graph] = read & layouts_of(runners[-1])
+            layouts[unit.graph] = read & layouts_of(calls[-1])
         held.update(unit.outputs)
         alive.append(frozenset(held) | unit.inner)
         held -= {register for register in held if last_use.get(register, place) <= place}
@@ -130,6 +134,7 @@ def compile_steps(
         free = [*available, *unused]
     return Executable(
         tuple(runners),
+        tuple(calls),
         num_slots,
         given,
         slots[output],

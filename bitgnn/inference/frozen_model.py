@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph, GraphProgram
-from bitgnn.inference.program import Program, Step
+from bitgnn.inference.program import Program, Runner, Step
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.steps.calls import FloatCall
 
@@ -173,6 +174,32 @@ class FrozenModel(GraphProgram):
         return tuple(zip(executable.groups, executable.alive, strict=True))
 
     @torch.inference_mode()
+    def repeatable_calls(
+        self, x: Features, adjacency: Graph | Any = None
+    ) -> list[tuple[tuple[Step, ...], Callable[[], None]]]:
+        """Run call by call as a forward does, and keep each one ready to be repeated alone.
+
+        Args:
+            x: features as in :meth:`forward`.
+            adjacency: the graph as in :meth:`forward`.
+
+        Returns:
+            For each call of :meth:`groups`: the steps it does, and what does it once more on the
+            same values; run that in inference mode.
+
+        Raises:
+            ValueError: as :meth:`forward`.
+        """
+        executable, values = self._start(x)
+        graphs = self._adjacencies(adjacency, x.shape[0])
+        found: list[tuple[tuple[Step, ...], Callable[[], None]]] = []
+        for group, call in zip(executable.groups, executable.calls, strict=True):
+            # The result may take the slot of a value that it is made of.
+            found.append((group, partial(_on_copy, call, tuple(values), graphs)))
+            call(values, graphs)
+        return found
+
+    @torch.inference_mode()
     def steps(
         self, x: Features, adjacency: Graph | Any = None
     ) -> list[tuple[Step, Callable[[], None], Any]]:
@@ -248,3 +275,7 @@ class FrozenModel(GraphProgram):
             form, size = self.registers[step.outputs[0]]
             lines.append(f"({step.layer}) {step.kind} -> {form}[{size}]")
         return "\n".join(lines)
+
+
+def _on_copy(call: Runner, values: Sequence[Any], graphs: Sequence[Any]) -> None:
+    call(list(values), graphs)
