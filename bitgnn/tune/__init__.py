@@ -1,0 +1,1 @@
+"""The tuner: precision, layout and executor for a model and a graph."""
