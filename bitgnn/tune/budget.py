@@ -1,0 +1,73 @@
+"""A tuner's time: how long it may take, and whether the next piece of work still fits."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable
+
+from bitgnn.tune.objective import ObjectiveError
+
+__all__ = ["Budget", "parse_seconds"]
+
+_UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+SMOOTHING = 0.5
+"""Weight of the last piece of work in the expectation of the next one of its kind."""
+
+
+def parse_seconds(text: str | float) -> float:
+    """Read ``"60s"``, ``"5 min"``, ``"1h"`` or a number of seconds.
+
+    Raises:
+        ObjectiveError: it is none of these, or not above 0.
+    """
+    match = _TIME.fullmatch(str(text))
+    factor = _UNITS.get(match[2].lower() or "s") if match else None
+    if match is None or factor is None or float(match[1]) * factor <= 0:
+        raise ObjectiveError(f"budget must be a time such as '60s' or '5 min', got {text!r}")
+    return float(match[1]) * factor
+
+
+class Budget:
+    """Time that is left, and what pieces of work of each kind took so far.
+
+    Args:
+        seconds: all of it; None for no limit.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.seconds = math.inf if seconds is None else seconds
+        self._clock = clock
+        self._begin = clock()
+        self._expected: dict[str, float] = {}
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._begin
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; below 0 where it took longer."""
+        return self.seconds - self.spent
+
+    def fits(self, kind: str, share: float = 1.0) -> bool:
+        """Whether another piece of work of a kind is expected to end within the budget.
+
+        The first one of its kind fits as long as any time is left.
+
+        Args:
+            kind: name of the kind.
+            share: of the whole budget that this kind and what ran before it may use up.
+        """
+        return self.spent + self._expected.get(kind, 0.0) < self.seconds * share
+
+    def did(self, kind: str, seconds: float) -> None:
+        """Note how long a piece of work took."""
+        before = self._expected.get(kind, seconds)
+        self._expected[kind] = SMOOTHING * seconds + (1 - SMOOTHING) * before
