@@ -199,6 +199,10 @@ def _pyg_stream(
     if device == "cuda":
         loader = PrefetchLoader(loader, torch.device(device))
     for batch in loader:
+        if device == "cuda":
+            # PrefetchLoader copies on a stream of its own, and would copy a later batch to this
+            # one's memory as soon as Python lets go of it, computed or not.
+            batch.record_stream(torch.cuda.current_stream())
         rows = x.index_select(0, batch.n_id) if batch.x is None else batch.x
         yield network(rows, batch.edge_index)[: batch.batch_size]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -97,12 +98,13 @@ def predict(
 
 @dataclass
 class _Ready:
-    """A batch on the model's device."""
+    """A batch on the model's device, and as it was given, where copies may still read."""
 
     x: Features
     graph: Graph | None
     nodes: Tensor | None
     seeds: int
+    batch: Any
 
 
 def _results(
@@ -110,30 +112,40 @@ def _results(
 ) -> Iterator[Prediction]:
     feed = _Feed(model, features)
     source = iter(batches)
-    ready = feed.load(source)
-    while ready is not None:
-        result = model(feed.take(ready.x), feed.take(ready.graph))[: ready.seeds]
-        upcoming = failure = None
-        try:
-            upcoming = feed.load(source)
-        except Exception as error:  # raised behind the result that is there already
-            failure = error
-        yield Prediction(ready.nodes, result)
-        if failure is not None:
-            raise failure
-        ready = upcoming
+    try:
+        ready = feed.load(source)
+        while ready is not None:
+            result = feed.computed(ready)
+            upcoming = failure = None
+            try:
+                upcoming = feed.load(source)
+            except Exception as error:  # raised behind the result that is there already
+                failure = error
+            yield Prediction(ready.nodes, result)
+            if failure is not None:
+                raise failure
+            feed.release()
+            ready = upcoming
+    finally:
+        feed.close()
 
 
 class _Feed:
-    """Makes batches ready for a model."""
+    """Makes batches ready for a model.
+
+    The allocator gives memory that was made on the stream of copies back to that stream as soon as
+    nothing holds it, so the copies wait for what reads a batch before it is let go
+    (:meth:`release`). Memory that came with a batch may be any stream's.
+    """
 
     def __init__(self, model: FrozenModel, features: Features | None) -> None:
         self.model = model
         self.features = features
         self.device = next((b.device for b in model.buffers()), torch.device("cpu"))
         self.copies: torch.cuda.Stream | None = None
+        self.reader: torch.cuda.Event | None = None
         if self.device.type == "cuda":
-            self.copies = torch.cuda.Stream(self.device)
+            self.copies = _copying_stream(self.device)
             self.copies.wait_stream(self._current)
 
     @property
@@ -155,16 +167,29 @@ class _Feed:
         graph = self._graph(batch, num_nodes) if self.model.takes_graph else None
         if self.copies is None:
             graph = _mapped(graph, lambda tensor: tensor.to(self.device))
-        return _Ready(self._sent(x), graph, None if n_id is None else n_id[:seeds], seeds)
+        nodes = None if n_id is None else n_id[:seeds]
+        return _Ready(self._sent(x), graph, nodes, seeds, batch)
 
-    def take(self, held: Any) -> Any:
-        """What :meth:`load` sent, for work on the current stream from now on."""
-        if self.copies is None:
-            return held
-        current = self._current
-        current.wait_stream(self.copies)
-        _mapped(held, lambda tensor: tensor.record_stream(current))
-        return held
+    def computed(self, ready: _Ready) -> Tensor:
+        """The model's result for the seeds of a batch, on the current stream."""
+        if self.copies is not None:
+            self._current.wait_stream(self.copies)
+        result: Tensor = self.model(ready.x, ready.graph)[: ready.seeds]
+        if self.copies is not None:
+            self.reader = self._current.record_event()
+        return result
+
+    def release(self) -> None:
+        """Let later copies write where the batch computed last lies: it may be let go now."""
+        if self.copies is not None and self.reader is not None:
+            self.copies.wait_event(self.reader)
+            self.reader = None
+
+    def close(self) -> None:
+        """The same for everything that was loaded, with copies under way or not."""
+        self.release()
+        if self.copies is not None:
+            self._current.wait_stream(self.copies)
 
     def _wait_for(self, batch: Any) -> None:
         """Let copies wait for what computes a batch that is on a GPU already."""
@@ -177,7 +202,9 @@ class _Feed:
             if part is not None:
                 self.copies.wait_stream(self._current)
             if isinstance(part, Tensor) and part.layout == torch.strided:
+                # A loader's own stream would fill this memory again.
                 part.record_stream(self.copies)
+                part.record_stream(self._current)
 
     def _features(self, batch: Any, n_id: Tensor | None) -> Features:
         if self.features is None:
@@ -226,6 +253,12 @@ class _Feed:
         # Only page-locked memory is copied while the CPU goes on.
         pinned = tensor.pin_memory() if tensor.device.type == "cpu" else tensor
         return pinned.to(self.device, non_blocking=True)
+
+
+@cache
+def _copying_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all calls: memory freed on a stream serves only that stream again."""
+    return torch.cuda.Stream(device)
 
 
 def gathered(features: Features, rows: Tensor) -> Features:

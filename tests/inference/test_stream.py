@@ -5,6 +5,7 @@ import torch
 from chains import CLASSES, FEATURES, Chain, N, precision, shake
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.loader import PrefetchLoader
 from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bitgnn.bench.sampling import neighbour_batches
@@ -14,6 +15,8 @@ from bitgnn.inference import predict, stream
 from bitgnn.nn import GraphConv, Linear
 
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+SLEEP = 100_000_000
+"""Clock cycles of a GPU, long beside what the CPU takes to make a batch ready."""
 DEVICES = [
     "cpu",
     pytest.param(
@@ -59,6 +62,39 @@ def test_batches_equal_the_model_on_their_subgraphs(kind, letters, device, x, ed
     together = predict(frozen, batches, x)
     assert torch.equal(together.nodes, torch.arange(N))
     assert torch.equal(together.result, torch.cat(wanted))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("prefetched", [False, True])
+@pytest.mark.parametrize("has_graph", [False, True])
+def test_memory_of_a_batch_is_kept_until_it_is_computed(has_graph, prefetched):
+    """The device is far behind the CPU, and batches of one size ask for the same memory again."""
+    torch.manual_seed(0)
+    rows, seeds, number = 2000, 1500, 8
+    x = torch.randn(number, rows, FEATURES)
+    graphs = torch.randint(rows, (number, 2, 20 * rows))
+    layers = [Linear(FEATURES, 40, precision="FBB"), Linear(40, CLASSES, precision="BBF")]
+    network = Chain("sage", BIN) if has_graph else nn.Sequential(*layers)
+    frozen = freeze(shake(network, x[0], *[graphs[0]] * has_graph)).to("cuda")
+    inputs = zip(x.cuda(), graphs.cuda() if has_graph else [None] * number, strict=True)
+    wanted = [frozen(part, graph)[:seeds] for part, graph in inputs]
+    torch.cuda.synchronize()
+
+    def batches():
+        for number, (part, graph) in enumerate(zip(x, graphs, strict=True)):
+            n_id = torch.arange(rows) + number
+            yield Data(x=part, edge_index=graph, n_id=n_id, batch_size=seeds)
+
+    loader = PrefetchLoader(batches(), torch.device("cuda")) if prefetched else batches()
+    found = []
+    torch.cuda._sleep(SLEEP)
+    for nodes, result in stream(frozen, loader):
+        found.append((nodes.sum(), result))
+        torch.cuda._sleep(SLEEP)
+    for number, ((nodes, result), scores) in enumerate(zip(found, wanted, strict=True)):
+        assert int(nodes) == seeds * (seeds - 1) // 2 + number * seeds
+        assert torch.equal(result, scores)
 
 
 @pytest.mark.parametrize("device", DEVICES)
