@@ -18,7 +18,8 @@ from bitgnn.convert.heads import Output, set_output
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.select import ALSO_FLOATS, BY_LETTERS, select_steps
+from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
+from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
 from bitgnn.inference import FeatureForm, FrozenModel
 from bitgnn.nn import LayerPrecision
