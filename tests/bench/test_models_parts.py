@@ -1,0 +1,150 @@
+"""What the whole-model benchmark compares with: the check of results, peers, floors and goals."""
+
+import argparse
+import time
+
+import pytest
+import torch
+from rates import FixedRates
+from torch import nn
+
+from bitgnn.bench import models as cases
+from bitgnn.bench import models_command, models_ours, models_peers
+from bitgnn.bench.models_floor import Aggregation, aggregations, floor
+from bitgnn.bench.models_goals import ModelGoal, goals, reached
+from bitgnn.bench.models_networks import published_bi_gcn
+from bitgnn.bench.models_ours import freeze_network
+from bitgnn.bench.models_peers import fp32_forwards, peers, time_limit
+from bitgnn.bench.models_tasks import MODELS, synthetic_task
+from bitgnn.models import GCN
+
+
+def test_check_sees_a_changed_weight():
+    task = synthetic_task()
+    network = freeze_network("GCN", "bin", task)
+    assert cases.check(network, "packed", task)["passed"]
+    with torch.no_grad():
+        network.emulated.convs[0].lin.weight.neg_()
+    found = cases.check(network, "packed", task)
+    assert not found["passed"]
+    assert found["different_bits"] > 0
+
+
+@pytest.mark.parametrize(("share", "passed"), [(1e-3, True), (1e-7, False)])
+def test_check_allows_few_signs_of_float_sums_to_differ(monkeypatch, share, passed):
+    monkeypatch.setattr(models_ours, "FLIPPED_BITS", share)
+    monkeypatch.setattr(models_ours, "FLIPPED_NODES", 1.0)
+    task = synthetic_task()
+    network = freeze_network("GraphSAGE", "bin", task)
+    real = network.emulated.convs[0].forward
+
+    def flipped(*arguments):
+        out = real(*arguments).clone()
+        out[0, 0] *= -1
+        return out
+
+    monkeypatch.setattr(network.emulated.convs[0], "forward", flipped)
+    found = cases.check(network, "floats", task)
+    assert (found["passed"], found["exact"]) == (passed, False)
+    assert found["different_bits"] == 1
+    assert found["hidden_bits"] == task.num_nodes * task.hidden
+    assert found["different_nodes"] >= 1
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_forms_of_the_baseline_agree(kind):
+    scores = [forward() for forward in fp32_forwards(kind, synthetic_task()).values()]
+    assert len(scores) >= 2
+    for other in scores[1:]:
+        torch.testing.assert_close(other, scores[0], rtol=1e-5, atol=1e-5)
+
+
+def test_published_bi_gcn_is_our_full_form():
+    task = synthetic_task()
+    published = published_bi_gcn("GCN", task)
+    ours = GCN(task.x.size(1), task.hidden, task.num_classes, precision="full")
+    with torch.no_grad():
+        for mine, theirs in zip(ours.convs, published.model.convs, strict=True):
+            mine.lin.weight.copy_(theirs.lin.weight)
+            mine.bias.copy_(theirs.bias.normal_())
+        ours.norm.running_mean.copy_(published.norm.running_mean)
+        ours.norm.running_var.copy_(published.norm.running_var)
+        expected = ours.eval()(task.x, task.edge_index)
+        found = published(task.x, task.edge_index)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_peer_says_why_it_is_missing_or_gives_scores(kind, monkeypatch):
+    monkeypatch.setattr(models_peers, "WITH_TORCH_SPARSE", False)
+    task = synthetic_task()
+    found = {f"{peer.family} {peer.name}": peer for peer in peers(kind, task)}
+    assert found["PyG SparseTensor"].missing == "torch-sparse is not installed"
+    compiled = found["PyG torch.compile, edge_index fp32"]
+    assert (compiled.make is None) == (kind != "GCN")
+    forward, kept = found["PyG edge_index bf16"].make()
+    assert forward().dtype == torch.bfloat16
+    assert any(isinstance(part, nn.Module) for part in kept)
+
+
+def test_messages_that_do_not_fit_are_left_out(monkeypatch):
+    monkeypatch.setattr(models_peers, "FREE_MEMORY_SHARE", 0.0)
+    found = {peer.name: peer for peer in peers("GraphSAGE", synthetic_task())}
+    assert found["edge_index fp32"].make is None
+    assert found["edge_index fp32"].missing.startswith("messages of all edges take")
+    assert found["torch CSR fp32"].make is not None
+
+
+def test_time_limit_ends_what_takes_too_long():
+    with pytest.raises(TimeoutError, match=r"longer than 0\.01 s"), time_limit(0.01):
+        time.sleep(5)
+    with time_limit(0.05):
+        pass
+    time.sleep(0.1)  # nothing is left to go off
+
+
+def test_floor_adds_the_longer_of_bytes_and_gathers():
+    parts = [Aggregation(1000, 10, 4.0, 100), Aggregation(10, 10, 2.0, 100)]
+    found = floor(50, 30, 20, parts, FixedRates())
+    # (100 + 2 tables of 40) / 10 = 18 below 40 of gathers; (100 + 40) / 10 = 14 above 0.2.
+    assert found.seconds == pytest.approx(1.0 + 10.0 + 40.0 + 14.0)
+    assert found.bytes == 50 + 30 + 20 + 180 + 140
+    assert found.gathered_bytes == 4020
+
+
+def test_rates_of_the_cpu_are_measured():
+    entries, rates, problem = models_command._rates(argparse.Namespace(device="cpu", threads=1))
+    if rates is None:
+        pytest.skip(problem)
+    assert rates.memory_seconds(2e9, 1e9) == pytest.approx(3e9 / entries[0]["rate"])
+    rows = rates.gather_seconds(1000, 100, 16.0)
+    assert rows > 0
+    # A row of two cache lines takes twice as long, one of a part of a line as long as a line.
+    assert rates.gather_seconds(1000, 100, 128.0) == pytest.approx(2 * rows)
+    assert rates.gather_seconds(0, 0, 16.0) == 0
+
+
+@pytest.mark.parametrize(("form", "row_bytes"), [("bin", [8.0, 7.0]), ("full", [132.0, 11.0])])
+def test_aggregations_follow_the_letters(form, row_bytes):
+    # 1433 features leave 64 bits or 16-bit sums; 64 leave 7 sums of 8 bits; "full" has scales.
+    task = synthetic_task(features=1433)
+    network = freeze_network("GCN", form, task)
+    found = aggregations(network.model, [1433, 64, 7], task.num_nodes, network.graph)
+    assert [part.row_bytes for part in found] == row_bytes
+    assert all(part.edges == task.num_edges + task.num_nodes for part in found)
+
+
+def test_goals_of_a_device():
+    (goal,) = goals("cpu", "GCN", "cora", "bin", "packed")
+    assert (goal.kind, goal.value) == ("ratio", 20.0)
+    assert goals("cuda", "GCN", "tiny", "full", "floats") == []
+    assert [g.value for g in goals("cuda", "GraphSAINT", "flickr", "bin", "floats")] == [10.0]
+    assert [g.value for g in goals("cuda", "GCN", "citeseer", "full", "packed")] == [2.0]
+
+
+def test_parts_of_goals():
+    assert reached(ModelGoal("seconds", 2.0, "bin"), 4.0, None, None) == 0.5
+    assert reached(ModelGoal("ratio", 2.0, "bin"), 1.0, 8.0, None) == 4.0
+    assert reached(ModelGoal("ratio", 2.0, "bin"), 1.0, None, None) is None
+    assert reached(ModelGoal("bytes", 10.0, "bin"), None, None, 5.0) == 2.0
+    assert reached(ModelGoal("seconds", 2.0, "bin"), None, 1.0, 1.0) is None
