@@ -12,6 +12,7 @@ from bitgnn.bits._sources import check_range, check_vector, read_edges
 from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
 from bitgnn.bits.layouts import (
+    FRDC_METHODS,
     MAX_BLOCK_SIZE,
     BlockedLayout,
     FrdcLayout,
@@ -86,6 +87,7 @@ class BitAdjacency:
         """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
         self._derived: DerivedLayouts | None = None
         self._planned: dict[int, str] = {}
+        self._frdc_method = FRDC_METHODS[-1]
 
     @classmethod
     def _trusted(
@@ -211,23 +213,57 @@ class BitAdjacency:
         """What it consists of: row pointer, indices and both factors."""
         return self.rowptr, self.indices, self.row, self.col
 
-    def plan_layout(self, words: int, layout: str) -> None:
+    def plan_layout(self, words: int, layout: str, method: str | None = None) -> None:
         """Settle the layout in which frozen models aggregate packed rows of ``words`` words.
 
         Args:
             words: words of 32 bits a row.
-            layout: ``"csr"`` or ``"sliced"``; slices are built at once.
+            layout: ``"csr"``, ``"sliced"`` or ``"frdc"``; what it needs is built at once.
+            method: on FRDC tiles, for rows of all widths; None for the default.
 
         Raises:
-            ValueError: another layout, or slices cannot hold the pattern.
+            ValueError: another layout or method, or the layout cannot hold the pattern.
         """
         check_value(
-            layout in ("csr", "sliced"),
-            lambda: f"BitAdjacency.plan_layout: layout must be 'csr' or 'sliced', got {layout!r}",
+            layout in ("csr", "sliced", "frdc"),
+            lambda: (
+                "BitAdjacency.plan_layout: layout must be 'csr', 'sliced' or 'frdc', "
+                f"got {layout!r}"
+            ),
+        )
+        method = FRDC_METHODS[-1] if method is None else method
+        check_value(
+            method in FRDC_METHODS,
+            lambda: (
+                f"BitAdjacency.plan_layout: method must be one of {list(FRDC_METHODS)}, "
+                f"got {method!r}"
+            ),
         )
         if layout == "sliced":
             self.sliced()
+        elif layout == "frdc":
+            check_value(
+                self.frdc() is not None,
+                lambda: "BitAdjacency.plan_layout: layout 'frdc' cannot hold duplicate edges",
+            )
+            self._frdc_method = method
         self._planned[words] = layout
+
+    @property
+    def frdc_arguments(self) -> tuple[Any, ...]:
+        """What operators on FRDC tiles take of the pattern, with the number of the method.
+
+        Raises:
+            ValueError: an edge occurs twice, which tiles cannot hold.
+        """
+        tiles = self.frdc()
+        check_value(
+            tiles is not None,
+            lambda: "BitAdjacency.frdc_arguments: tiles cannot hold duplicate edges",
+        )
+        assert tiles is not None
+        number = FRDC_METHODS.index(self._frdc_method)
+        return tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, tiles.num_rows, number
 
     def planned_layout(self, words: int) -> str:
         """The layout settled for rows of ``words`` words, else ``"csr"``.

@@ -11,6 +11,9 @@ TILE = 4
 MAX_BLOCK_SIZE = 65536
 """Columns that a 16-bit local index can tell apart."""
 
+FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
+"""Ways to reconcile 0/1 with +-1 on FRDC tiles, in the order of their number in the operators."""
+
 INT32_MAX = 2**31 - 1
 """Largest number that layouts keep in 32 bits."""
 

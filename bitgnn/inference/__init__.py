@@ -12,6 +12,7 @@ from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
 from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryUse",
     "Prediction",
     "PreparedGraph",
+    "RunDefaults",
     "frozen_memory",
     "load",
     "memory_report",

@@ -16,6 +16,7 @@ from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph, GraphProgram
 from bitgnn.inference.program import Program, Runner, Step
 from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
 
 __all__ = ["Features", "FrozenModel", "Graph"]
@@ -35,6 +36,8 @@ class FrozenModel(GraphProgram):
         report: what freezing did.
         calls: modules and functions outside of the known steps.
         features: ``"packed"`` for a model that refuses floats.
+        defaults: layout, method and executor where a call leaves them open; None for what is
+            expected or measured to be fastest.
 
     Raises:
         ValueError: the program cannot run; the message names the step. Or packed features cannot
@@ -51,9 +54,11 @@ class FrozenModel(GraphProgram):
         report: FreezeReport,
         calls: Sequence[FloatCall] = (),
         features: FeatureForm = "floats",
+        defaults: RunDefaults | None = None,
     ) -> None:
         super().__init__(program, tensors, graphs, calls, features)
         self.report = report
+        self.defaults = RunDefaults() if defaults is None else defaults
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -142,7 +147,7 @@ class FrozenModel(GraphProgram):
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
 
-    def executor(self, name: str = "auto", **options: Any) -> Callable[..., Tensor]:
+    def executor(self, name: str | None = None, **options: Any) -> Callable[..., Tensor]:
         """A way to run this model again and again, called as the model itself: ``(x, adjacency)``.
 
         Results are the same, bit for bit.
@@ -150,7 +155,8 @@ class FrozenModel(GraphProgram):
         Args:
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
                 launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, the
-                fastest of them for each shape of inputs, measured on the first call with it.
+                fastest of them for each shape of inputs, measured on the first call with it;
+                None, as :attr:`defaults` say.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:
@@ -159,7 +165,7 @@ class FrozenModel(GraphProgram):
         # Executors build on this file.
         from bitgnn.inference.choice import make_executor
 
-        return make_executor(self, name, **options)
+        return make_executor(self, self.defaults.executor if name is None else name, **options)
 
     def groups(self, x: Features) -> tuple[tuple[tuple[Step, ...], frozenset[int]], ...]:
         """What a forward on features in this form does, call by call.
@@ -245,6 +251,7 @@ class FrozenModel(GraphProgram):
             "graphs": [asdict(spec) for spec in self.graphs],
             "report": self.report.description(),
             "features": self.features,
+            "defaults": self.defaults.description(),
         }
 
     @classmethod
@@ -266,6 +273,9 @@ class FrozenModel(GraphProgram):
             [GraphSpec.from_description(graph) for graph in graphs],
             FreezeReport.from_description(description["report"]),
             features=description.get("features", "floats"),  # older files take any
+            defaults=RunDefaults.from_description(
+                description.get("defaults", RunDefaults().description())  # nor know these
+            ),
         )
 
     def extra_repr(self) -> str:

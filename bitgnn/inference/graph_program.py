@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.layout import GraphLayout, laid_out
 from bitgnn.inference.program import Program
+from bitgnn.inference.run_defaults import RunDefaults, check_layout
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.layouts import words_of
 
@@ -33,9 +34,14 @@ class GraphProgram(BoundProgram):
         calls: modules and functions outside of the known steps.
         features: what the model takes.
 
+    Attributes:
+        defaults: layout, method and executor where a call leaves them open, as a plan says.
+
     Raises:
         ValueError: as :class:`BoundProgram`.
     """
+
+    defaults: RunDefaults = RunDefaults()
 
     def __init__(
         self,
@@ -67,7 +73,8 @@ class GraphProgram(BoundProgram):
         edge_index: Any,
         num_nodes: int,
         edge_weight: Tensor | None = None,
-        layout: GraphLayout = "auto",
+        layout: GraphLayout | None = None,
+        method: str | None = None,
     ) -> Graph:
         """Make the adjacencies once for many calls, as the trained layers did.
 
@@ -77,16 +84,21 @@ class GraphProgram(BoundProgram):
             edge_weight: ``[E]`` float weights beside an edge index.
             layout: how patterns are held. ``"csr"``, at four bytes an edge; ``"sliced"``, slices
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
-                ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"auto"``, CSR, and
-                on a GPU slices for those widths where they are expected to be faster.
+                ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"frdc"``, 4 x 4
+                bit tiles beside the CSR, where no edge occurs twice (else CSR alone, with a
+                warning); ``"auto"``, CSR, and on a GPU slices for those widths where they are
+                expected to be faster; None, as :attr:`defaults` say.
+            method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
+                ``"and_degree"``; None, as :attr:`defaults` say where they name the same layout,
+                else the last of them. All give the same bits.
 
         Returns:
             One adjacency where all layers share it, else a :class:`PreparedGraph`.
 
         Raises:
             ValueError: the graph does not fit ``num_nodes``, the model has no graph,
-                ``edge_weight`` is given to a model whose layers take none, or a layer cannot
-                aggregate from the layout.
+                ``edge_weight`` is given to a model whose layers take none, a layer cannot
+                aggregate from the layout, or there is no such layout or method.
         """
         if not self.takes_graph:
             raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
@@ -95,25 +107,26 @@ class GraphProgram(BoundProgram):
                 "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
                 "was given edge weights"
             )
-        self._check_layout(layout)
+        layout, method = self._layout(layout, method)
         made = []
         # Tensors made in inference mode would not tell when they are written to.
         with torch.inference_mode(False), torch.no_grad():
             for number, spec in enumerate(self.graphs):
                 adjacency = spec.build(edge_index, num_nodes, edge_weight)
-                made.append(laid_out(adjacency, layout, self._packed_widths(number)))
+                made.append(laid_out(adjacency, layout, self._packed_widths(number), method))
         if len(made) == 1 and not self._needs_edges:
             return made[0]
         return PreparedGraph(tuple(made), edge_index, edge_weight, num_nodes)
 
-    def _check_layout(self, layout: str) -> None:
-        if layout not in get_args(GraphLayout):
-            raise ValueError(
-                f"FrozenModel.prepare_graph: layout must be one of {list(get_args(GraphLayout))}, "
-                f"got {layout!r}"
-            )
-        if layout == "blocked":
+    def _layout(self, layout: Any, method: Any) -> tuple[GraphLayout, str | None]:
+        """Layout and method of a call, what it leaves open filled in."""
+        chosen: Any = self.defaults.layout if layout is None else layout
+        if method is None and chosen == self.defaults.layout:
+            method = self.defaults.method
+        check_layout("FrozenModel.prepare_graph", chosen, method)
+        if chosen == "blocked":
             self._check_blocked(range(len(self.graphs)), "FrozenModel.prepare_graph: layout")
+        return chosen, method
 
     def _check_blocked(self, graphs: Iterable[int], what: str) -> None:
         """Whether every layer can aggregate from column blocks alone."""

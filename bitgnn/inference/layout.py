@@ -14,23 +14,28 @@ from bitgnn.ops._adjacency import default_layout
 
 __all__ = ["GraphLayout", "laid_out"]
 
-GraphLayout = Literal["auto", "csr", "sliced", "blocked"]
-"""CSR alone; CSR with column slices beside it; column blocks alone; or what is expected to be
-fastest on the graph's device."""
+GraphLayout = Literal["auto", "csr", "sliced", "blocked", "frdc"]
+"""What is expected to be fastest on the graph's device; CSR alone; CSR with column slices beside
+it; column blocks alone; CSR with 4 x 4 bit tiles beside it."""
 
 
-def laid_out(adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int]) -> Adjacency:
+def laid_out(
+    adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int], method: str | None = None
+) -> Adjacency:
     """The adjacency in a layout; one with float values is left as it is.
 
     Args:
         adjacency: as a layer makes it.
         layout: what to hold.
         widths: words of the packed rows that are aggregated with it.
+        method: of FRDC tiles; None for the default.
     """
     if not isinstance(adjacency, BitAdjacency) or layout == "csr":
         return adjacency
     if layout == "blocked":
         return BlockedAdjacency.from_adjacency(adjacency)
+    if layout == "frdc":
+        return _tiled(adjacency, widths, method)
     for words in widths:
         chosen = default_layout(words, adjacency) if layout == "auto" else layout
         if chosen == "csr":
@@ -47,4 +52,18 @@ def laid_out(adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int]) -
                 stacklevel=3,
             )
             break
+    return adjacency
+
+
+def _tiled(adjacency: BitAdjacency, widths: Iterable[int], method: str | None) -> BitAdjacency:
+    """The adjacency with FRDC tiles for packed rows; in CSR alone where an edge occurs twice."""
+    if adjacency.frdc() is None:
+        warnings.warn(
+            "prepare_graph: layout 'frdc' cannot hold duplicate edges; layout 'csr' serves instead",
+            UserWarning,
+            stacklevel=4,
+        )
+        return adjacency
+    for words in widths:
+        adjacency.plan_layout(words, "frdc", method)
     return adjacency

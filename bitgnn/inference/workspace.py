@@ -116,7 +116,7 @@ def unheld_registers(
     least, beyond = JOIN_CAPABILITIES
     if (
         not least <= torch.cuda.get_device_capability(device) < beyond
-        or layout == "blocked"
+        or layout in ("blocked", "frdc")
         or rows < JOIN_LEAST_ROWS
         or (layout == "csr" and words % access != 0)
         or (layout == "csr" and adjacency.nnz > JOIN_MOST_NEIGHBOURS * rows)
@@ -147,6 +147,8 @@ def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> 
     if read.form == "bits" and isinstance(adjacency, BitAdjacency | BlockedAdjacency):
         words = -(-size // WORD_BITS)
         layout = adjacency.planned_layout(words)
+        if layout == "frdc":
+            return 0
         if layout == "sliced":
             assert isinstance(adjacency, BitAdjacency), "no other adjacency has slices"
             return -(-words // SLICE_WORDS) * adjacency.sliced().places * PLACE_BYTES

@@ -9,11 +9,9 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.bits.sliced import ITEM_EDGES, default_slice_size
 from bitgnn.ops import _arguments
-
-FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
-"""Methods on FRDC tiles, in the order of their number in the operators."""
 
 METHODS = {
     "csr": ("carry_save",),

@@ -8,6 +8,7 @@ from torch.utils import _pytree as pytree
 
 from bitgnn import BitAdjacency
 from bitgnn.bits import BlockedAdjacency
+from bitgnn.bits.layouts import FRDC_METHODS
 
 
 def random_pattern(rows, columns, seed, density=0.2):
@@ -163,8 +164,20 @@ def test_planned_layouts():
     assert adjacency.planned_layout(4) == "sliced"
     assert adjacency.planned_layout(3) == "csr"
     assert adjacency.to("cpu").planned_layout(4) == "csr"
-    with pytest.raises(ValueError, match="must be 'csr' or 'sliced', got 'frdc'"):
-        adjacency.plan_layout(4, "frdc")
+    adjacency.plan_layout(2, "frdc", "if_else")
+    assert adjacency.planned_layout(2) == "frdc"
+    tiles = adjacency.frdc()
+    assert adjacency.frdc_arguments == (
+        tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, 9, FRDC_METHODS.index("if_else"),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="must be 'csr', 'sliced' or 'frdc', got 'blocked'"):
+        adjacency.plan_layout(4, "blocked")
+    with pytest.raises(ValueError, match=r"method must be one of .* got 'carry_save'"):
+        adjacency.plan_layout(4, "frdc", "carry_save")
+    twice = BitAdjacency.from_edge_index(torch.zeros(2, 2, dtype=torch.int64), 1)
+    for use in (lambda: twice.plan_layout(1, "frdc"), lambda: twice.frdc_arguments):
+        with pytest.raises(ValueError, match="cannot hold duplicate edges"):
+            use()
 
 
 def test_compact_form():

@@ -172,8 +172,8 @@ def test_column_blocks_changed_in_place(graph, features):
 
 
 def test_unknown_layout(graph):
-    with pytest.raises(ValueError, match=r"layout must be one of .* got 'frdc'"):
-        make("bin").prepare_graph(graph, N, layout="frdc")
+    with pytest.raises(ValueError, match=r"layout must be one of .* got 'tiles'"):
+        make("bin").prepare_graph(graph, N, layout="tiles")
 
 
 def test_a_compact_graph_of_another_size(graph, features):

@@ -11,13 +11,18 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.inference.program import Runner, Step
-from bitgnn.inference.steps.layouts import LAYOUTS, Pattern, reads, words_of
+from bitgnn.inference.steps.layouts import (
+    LAYOUTS,
+    Pattern,
+    bind_bits_aggregation,
+    reads,
+    words_of,
+)
 
 __all__ = ["bind_joint_product"]
 
 _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_add = torch.ops.bitgnn.bmm_add.default
-_bspmm_bbf_blocked = torch.ops.bitgnn.bspmm_bbf_blocked.default
 _bspmm_bmm = torch.ops.bitgnn.bspmm_bmm.default
 _bspmm_bmm_sliced = torch.ops.bitgnn.bspmm_bmm_sliced.default
 
@@ -66,6 +71,7 @@ def _join(
     hidden_size, size = sums.attributes["size"], root.attributes["size"]
     sum_bias, weight, words = sum_tensors.get("bias"), tensors["weight"], words_of(hidden_size)
     rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
+    sums_to_floats = bind_bits_aggregation(False, hidden_size, sum_bias)
 
     def join(neighbours: Tensor, a: Pattern, x: Tensor, scale: Tensor | None) -> Tensor:
         layout = a.planned_layout(words)
@@ -79,9 +85,7 @@ def _join(
                 neighbours, *a.sliced().arguments, x, weight, size, a.row, sum_bias, scale, *rest
             )
         else:
-            addend = _bspmm_bbf_blocked(
-                neighbours, hidden_size, *a.blocked().arguments, a.row, sum_bias
-            )
+            addend = sums_to_floats(neighbours, a)
             result = _bmm_add(x, weight, addend, size, scale, *rest, None, None, False, True)
         return result
 

@@ -25,7 +25,7 @@ __all__ = [
 Pattern = BitAdjacency | BlockedAdjacency
 """What steps find as the graph where it holds a pattern."""
 
-LAYOUTS = ("csr", "sliced", "blocked")
+LAYOUTS = ("csr", "sliced", "blocked", "frdc")
 """Layouts in which a graph can be prepared."""
 
 WORD_BITS = 32
@@ -35,11 +35,13 @@ _TO_BITS = {
     "csr": torch.ops.bitgnn.bspmm_bbb.default,
     "sliced": torch.ops.bitgnn.bspmm_bbb_sliced.default,
     "blocked": torch.ops.bitgnn.bspmm_bbb_blocked.default,
+    "frdc": torch.ops.bitgnn.bspmm_bbb_frdc.default,
 }
 _TO_FLOATS = {
     "csr": torch.ops.bitgnn.bspmm_bbf.default,
     "sliced": torch.ops.bitgnn.bspmm_bbf_sliced.default,
     "blocked": torch.ops.bitgnn.bspmm_bbf_blocked.default,
+    "frdc": torch.ops.bitgnn.bspmm_bbf_frdc.default,
 }
 
 AnyRunner = TypeVar("AnyRunner", bound=Runner)
@@ -49,7 +51,8 @@ def reads(*layouts: str) -> Callable[[AnyRunner], AnyRunner]:
     """Mark a bound step with the layouts of its graph that it reads; without a mark, CSR alone.
 
     Args:
-        layouts: of :data:`LAYOUTS`. ``"sliced"`` comes beside CSR, ``"blocked"`` in its place.
+        layouts: of :data:`LAYOUTS`. ``"sliced"`` and ``"frdc"`` come beside CSR,
+            ``"blocked"`` in its place.
     """
 
     def mark(run: AnyRunner) -> AnyRunner:
@@ -84,7 +87,7 @@ def bind_bits_aggregation(
         Takes words ``[N, W]`` and the pattern; gives words ``[M, W]`` or float32 ``[M, size]``.
     """
     operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_of(size)
-    csr, sliced, blocked = (operators[layout] for layout in LAYOUTS)
+    csr, sliced, blocked, frdc = (operators[layout] for layout in LAYOUTS)
 
     def aggregate(x: Tensor, a: Pattern) -> Tensor:
         layout = a.planned_layout(words)
@@ -93,6 +96,9 @@ def bind_bits_aggregation(
         elif layout == "sliced":
             assert isinstance(a, BitAdjacency), "no other adjacency has slices"
             result = sliced(x, size, *a.sliced().arguments, a.row, last)
+        elif layout == "frdc":
+            assert isinstance(a, BitAdjacency), "no other adjacency has tiles"
+            result = frdc(x, size, *a.frdc_arguments, a.row, last)
         else:
             result = blocked(x, size, *a.blocked().arguments, a.row, last)
         return result

@@ -1,0 +1,318 @@
+"""Plan: which letters, order, layout, method and executor a model is frozen with, as a document."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+import bitgnn.nn
+from bitgnn._files import write_atomically
+from bitgnn.convert.layers import SUPPORTED
+from bitgnn.inference import FeatureForm, RunDefaults
+from bitgnn.nn import LayerPrecision
+
+__all__ = ["LayerShape", "ModelShape", "Order", "Plan", "tunable_layers"]
+
+Order = Literal["transform_first", "aggregate_first"]
+"""Which of a layer's two float linear maps comes first: that of the features or of the graph."""
+
+FORMAT = 1
+YAML_SUFFIXES = (".yaml", ".yml")
+JSON_SUFFIX = ".json"
+
+
+def tunable_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Layers whose letters a plan may choose, by module name in the order of the module tree.
+
+    Graph layers of PyG and of ``bitgnn.nn`` that freezing knows, and ``bitgnn.nn.Linear``.
+    """
+    kinds = (*SUPPORTED, bitgnn.nn.Linear)
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One layer as plans know it.
+
+    Attributes:
+        name: module name.
+        type: class name, the same for PyG's layers and those of ``bitgnn.nn``.
+        in_channels: features it takes.
+        out_channels: features it gives.
+    """
+
+    name: str
+    type: str
+    in_channels: int
+    out_channels: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}({self.in_channels}, {self.out_channels})"
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What tells a model from others as far as a plan goes: classes and widths, not weights.
+
+    Attributes:
+        type: class name of the model.
+        layers: its tunable layers in order.
+    """
+
+    type: str
+    layers: tuple[LayerShape, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> ModelShape:
+        """The shape of a model."""
+        layers = tunable_layers(model).items()
+        return cls(type(model).__name__, tuple(_layer_shape(name, m) for name, m in layers))
+
+    def __str__(self) -> str:
+        return f"{self.type} of {', '.join(map(str, self.layers)) or 'no layers'}"
+
+    @classmethod
+    def from_dict(cls, content: Any) -> ModelShape:
+        """Read what ``dataclasses.asdict`` gave.
+
+        Raises:
+            ValueError: an entry is missing, left over or of the wrong type.
+        """
+        _expect_keys("plan: model", content, {"type", "layers"}, {"type", "layers"})
+        if not isinstance(content["type"], str) or not isinstance(content["layers"], list):
+            raise ValueError(f"plan: model must have a type and a list of layers, got {content}")
+        names = {entry.name for entry in fields(LayerShape)}
+        layers = []
+        for entry in content["layers"]:
+            _expect_keys("plan: a layer of model", entry, names, names)
+            widths = (entry["in_channels"], entry["out_channels"])
+            texts = (entry["name"], entry["type"])
+            if not all(type(w) is int for w in widths) or not all(type(t) is str for t in texts):
+                raise ValueError(f"plan: a layer of model is wrong: {entry}")
+            layers.append(LayerShape(**entry))
+        return cls(content["type"], tuple(layers))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to freeze and run a model, see :func:`bitgnn.freeze`.
+
+    Attributes:
+        letters: by layer name: ``"FBB+BBB"`` (BMM+BSpMM) of a graph layer, ``"FBB"`` of a linear
+            one; layers without an entry keep their own.
+        order: by name of layers where both orders compute the same up to the rounding of floats;
+            without an entry freezing takes the one with less work.
+        features: ``"packed"`` for a model that takes packed features alone.
+        layout: of patterns, see :meth:`bitgnn.inference.FrozenModel.prepare_graph`.
+        method: how 0/1 meets +-1 on FRDC tiles, ``"if_else"``, ``"and_andnot"`` or
+            ``"and_degree"``; None for the default.
+        executor: see :meth:`bitgnn.inference.FrozenModel.executor`.
+        model: which model the plan is for; None fits every model with layers of these names.
+        notes: accuracy, latency, memory, device, reasons and the like; information only.
+
+    Raises:
+        TypeError: an entry is of the wrong type.
+        ValueError: unknown letters, order, features, layout, method or executor.
+    """
+
+    letters: Mapping[str, str]
+    order: Mapping[str, Order] = field(default_factory=dict)
+    features: FeatureForm = "floats"
+    layout: str = "auto"
+    method: str | None = None
+    executor: str = "auto"
+    model: ModelShape | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("letters", "order", "notes"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(
+                    f"Plan: {name} must be a mapping, got {type(getattr(self, name)).__name__}"
+                )
+        for layer, letters in self.letters.items():
+            _check_letters(layer, letters)
+        for layer, order in self.order.items():
+            if order not in get_args(Order):
+                raise ValueError(
+                    f"Plan: order of {layer!r} must be one of {list(get_args(Order))}, "
+                    f"got {order!r}"
+                )
+        if self.features not in get_args(FeatureForm):
+            raise ValueError(
+                f"Plan: features must be one of {list(get_args(FeatureForm))}, "
+                f"got {self.features!r}"
+            )
+        if self.model is not None and not isinstance(self.model, ModelShape):
+            raise TypeError(f"Plan: model must be a ModelShape, got {type(self.model).__name__}")
+        self.defaults.check("Plan")
+
+    @property
+    def defaults(self) -> RunDefaults:
+        """What the frozen model takes where a call leaves layout, method or executor open."""
+        return RunDefaults(self.layout, self.method, self.executor)
+
+    def __hash__(self) -> int:
+        letters, order = frozenset(self.letters.items()), frozenset(self.order.items())
+        return hash((letters, order, self.features, self.defaults, self.model))
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model that this plan is not for.
+
+        Raises:
+            ValueError: the model has other classes or widths, or no layers of these names, or a
+                layer of another kind; the message says which.
+        """
+        found = ModelShape.of(model)
+        if self.model is not None and self.model != found:
+            raise ValueError(f"plan is for {self.model}; the model is {found}")
+        layers = tunable_layers(model)
+        unknown = sorted({*self.letters, *self.order} - layers.keys())
+        if unknown:
+            raise ValueError(f"plan is for layers {unknown}; the model is {found}")
+        for name, letters in self.letters.items():
+            is_graph = isinstance(layers[name], MessagePassing)
+            if is_graph != ("+" in letters):
+                wanted = "six, such as 'FBB+BBB'" if is_graph else "three, such as 'FBB'"
+                raise ValueError(
+                    f"plan: letters of {name!r}, a {type(layers[name]).__name__}, must be "
+                    f"{wanted}, got {letters!r}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_dict` reads."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "letters": dict(self.letters),
+            "order": dict(self.order),
+            "features": self.features,
+            "layout": self.layout,
+            "method": self.method,
+            "executor": self.executor,
+        }
+        if self.model is not None:
+            described = asdict(self.model)
+            content["model"] = {**described, "layers": list(described["layers"])}
+        if self.notes:
+            content["notes"] = dict(self.notes)
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Plan:
+        """Read plain values, nothing taken for granted.
+
+        Raises:
+            ValueError: an entry is missing, unknown or wrong; the message names it.
+        """
+        known = {entry.name for entry in fields(cls)}
+        _expect_keys("plan", content, known | {"format"}, {"letters"})
+        if content.get("format", FORMAT) != FORMAT:
+            raise ValueError(
+                f"plan: format {content['format']!r} is unknown; this version reads {FORMAT}"
+            )
+        values = {name: value for name, value in content.items() if name in known}
+        if values.get("model") is not None:
+            values["model"] = ModelShape.from_dict(values["model"])
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the plan as YAML or JSON, whole or not at all.
+
+        Args:
+            path: file with the suffix ``.yaml``, ``.yml`` or ``.json``; its folder exists.
+
+        Returns:
+            The file.
+
+        Raises:
+            ValueError: another suffix.
+            OSError: the file cannot be written.
+        """
+        file = Path(path)
+        if _is_yaml(file):
+            text = yaml.safe_dump(self.to_dict(), sort_keys=False)
+        else:
+            text = json.dumps(self.to_dict(), indent=2) + "\n"
+        write_atomically(file, text.encode(), durable=True)
+        return file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan that :meth:`save` or a person wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: another suffix, or the file is no plan; the message names file and entry.
+        """
+        file = Path(path)
+        is_yaml = _is_yaml(file)
+        try:
+            text = file.read_text()
+            content = yaml.safe_load(text) if is_yaml else json.loads(text)
+        except (yaml.YAMLError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            kind = "YAML" if is_yaml else "JSON"
+            raise ValueError(f"{file}: not readable as {kind}, {error}") from None
+        try:
+            return cls.from_dict(content)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+
+    def describe(self) -> str:
+        """The plan in one line."""
+        parts = [f"{name} {letters}" for name, letters in self.letters.items()]
+        parts += [f"{name} {order.replace('_', ' ')}" for name, order in self.order.items()]
+        method = "" if self.method is None else f" ({self.method})"
+        parts += [f"{self.features} in", f"layout {self.layout}{method}"]
+        return ", ".join([*parts, f"executor {self.executor}"])
+
+
+def _layer_shape(name: str, layer: Any) -> LayerShape:
+    """Sources and destinations of one width: a frozen model has one set of nodes."""
+    width = layer.in_channels
+    width = width[0] if isinstance(width, tuple) else width
+    return LayerShape(name, type(layer).__name__, int(width), int(layer.out_channels))
+
+
+def _check_letters(layer: Any, letters: Any) -> None:
+    if not isinstance(layer, str) or not isinstance(letters, str):
+        raise TypeError(f"Plan: letters must map names to strings, got {layer!r}: {letters!r}")
+    parse = LayerPrecision.parse if "+" in letters else LayerPrecision.parse_linear
+    try:
+        parse(letters)
+    except ValueError as error:
+        raise ValueError(f"Plan: letters of {layer!r}: {error}") from None
+    if not set(letters) <= set("FB+"):
+        raise ValueError(f"Plan: letters of {layer!r} must be spelled out, got {letters!r}")
+
+
+def _expect_keys(what: str, content: Any, known: set[str], needed: set[str]) -> None:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{what} must be a mapping, got {type(content).__name__}")
+    unknown = sorted(set(map(str, content)) - known)
+    if unknown:
+        raise ValueError(f"{what} has unknown entries {unknown}, known are {sorted(known)}")
+    missing = sorted(needed - content.keys())
+    if missing:
+        raise ValueError(f"{what} lacks the entries {missing}")
+
+
+def _is_yaml(file: Path) -> bool:
+    if file.suffix in YAML_SUFFIXES:
+        return True
+    if file.suffix != JSON_SUFFIX:
+        raise ValueError(
+            f"{file}: a plan's suffix must be one of {[*YAML_SUFFIXES, JSON_SUFFIX]}, "
+            f"got {file.suffix!r}"
+        )
+    return False

@@ -1,0 +1,118 @@
+"""Frozen models over FRDC tiles with each method: the same bits, the same operators, refusals."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bitgnn import load, save
+from bitgnn.bits.layouts import FRDC_METHODS
+from bitgnn.convert import freeze
+from bitgnn.inference import EagerExecutor, RunDefaults, frozen_memory
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
+
+N, FEATURES, CLASSES = 120, 75, 5
+MODELS = {
+    "bits": (GCN, "FBB+BBB, BBB+BBB, BBB+BBF", {"num_layers": 3}),
+    "bin": (GCN, "bin", {}),
+    "exact": (GCN, "FBB+BBF, FBB+BFF", {}),
+    "sage": (GraphSAGE, "bin", {}),
+    "saint": (GraphSAINT, "bin", {}),
+}
+
+
+class Methods(TorchDispatchMode):
+    """Numbers of the methods with which operators on tiles are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "frdc" in func.__name__:
+            self.numbers.append(args[6])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def edges(graph):
+    """Every edge once."""
+    return graph.unique(dim=1)
+
+
+def make(name):
+    torch.manual_seed(0)
+    model, precision, options = MODELS[name]
+    return freeze(model(FEATURES, 150, CLASSES, precision=precision, **options).eval())
+
+
+@pytest.mark.parametrize("method", [None, *FRDC_METHODS])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_method_gives_the_same(name, method, edges, features, device):
+    frozen = make(name).to(device)
+    x, edges = features.to(device), edges.to(device)
+    plain = frozen.prepare_graph(edges, N, layout="csr")
+    tiled = frozen.prepare_graph(edges, N, layout="frdc", method=method)
+    expected = frozen(x, plain)
+    with Methods() as called:
+        found = frozen(x, tiled)
+    assert found.equal(expected)
+    assert set(called.numbers) == {FRDC_METHODS.index(method or "and_degree")}
+    assert EagerExecutor(frozen)(x, tiled).equal(expected)
+    assert frozen(frozen.pack_features(x, layout="dense"), tiled).equal(expected)
+
+
+def test_captured_over_tiles(edges, features, device):
+    if device.type != "cuda":
+        pytest.skip("CUDA graphs need a GPU")
+    frozen = make("sage").to(device)
+    x, edges = features.to(device), edges.to(device)
+    expected = frozen(x, frozen.prepare_graph(edges, N, layout="csr"))
+    tiled = frozen.prepare_graph(edges, N, layout="frdc")
+    assert frozen.executor("cuda_graph")(x, tiled).equal(expected)
+    assert frozen.executor("auto")(x, tiled).equal(expected)
+
+
+def test_tiles_count_in_memory(edges, features):
+    frozen = make("bits")
+    plain = frozen.prepare_graph(edges, N, layout="csr")
+    tiled = frozen.prepare_graph(edges, N, layout="frdc")
+    bare, found = (frozen_memory(frozen, features, graph) for graph in (plain, tiled))
+    assert found.adjacency == bare.adjacency + tiled.frdc().nbytes
+
+
+def test_duplicate_edges_take_csr_with_a_warning(graph, features):
+    frozen = make("bin")
+    with pytest.warns(UserWarning, match="'frdc' cannot hold duplicate edges; layout 'csr'"):
+        adjacency = frozen.prepare_graph(graph, N, layout="frdc")
+    plain = frozen.prepare_graph(graph, N, layout="csr")
+    with Methods() as called:
+        assert frozen(features, adjacency).equal(frozen(features, plain))
+    assert called.numbers == []
+
+
+def test_defaults_fill_in_what_a_call_leaves_open(edges, features, tmp_path):
+    frozen = make("bits")
+    frozen.defaults = RunDefaults("frdc", "if_else", "eager")
+    for model in (frozen, load(save(frozen, tmp_path / "model"))):
+        assert model.defaults == frozen.defaults
+        assert type(model.executor()) is EagerExecutor
+        assert type(model.executor("auto")) is not EagerExecutor
+        found = {}
+        for layout, method in ((None, None), (None, "and_degree"), ("csr", None)):
+            with Methods() as called:
+                model(features, model.prepare_graph(edges, N, None, layout, method))
+            found[layout, method] = set(called.numbers)
+        assert found == {(None, None): {0}, (None, "and_degree"): {2}, ("csr", None): set()}
+
+
+@pytest.mark.parametrize(
+    ("layout", "method", "message"),
+    [
+        ("frdc", "carry_save", r"method must be None or one of .* got 'carry_save'"),
+        ("csr", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'csr'"),
+        (None, "if_else", "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
+    ],
+)
+def test_methods_of_another_layout(layout, method, message, edges):
+    with pytest.raises(ValueError, match=message):
+        make("bin").prepare_graph(edges, N, layout=layout, method=method)
