@@ -8,7 +8,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 
 if TYPE_CHECKING:
     from bitgnn import models, nn
-    from bitgnn.convert import BinarizeConfig, binarize, freeze, summary
+    from bitgnn.convert import BinarizeConfig, Plan, binarize, freeze, summary
     from bitgnn.inference import load, memory_report, save
 
 __version__ = "0.1.0"
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _LAZY = {
     "BinarizeConfig": "bitgnn.convert",
+    "Plan": "bitgnn.convert",
     "binarize": "bitgnn.convert",
     "freeze": "bitgnn.convert",
     "load": "bitgnn.inference",
@@ -32,6 +33,7 @@ __all__ = [
     "BitTensor",
     "BlockedLayout",
     "FrdcLayout",
+    "Plan",
     "__version__",
     "binarize",
     "freeze",

@@ -2,6 +2,7 @@
 
 from bitgnn.convert.freezing import freeze
 from bitgnn.convert.layer_summary import summary
+from bitgnn.convert.plan import ModelShape, Plan
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.swapping import (
     BinarizeConfig,
@@ -14,6 +15,8 @@ __all__ = [
     "BinarizeConfig",
     "BinarizeReport",
     "LayerSummary",
+    "ModelShape",
+    "Plan",
     "Summary",
     "binarize",
     "freeze",

@@ -11,6 +11,7 @@ the same but for the rounding of floats, so nothing in front of a sign is touche
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -20,7 +21,7 @@ from bitgnn.convert.demands import ordered
 from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value, canonical, is_unit
 
-__all__ = ["binarised", "fold_linear_maps"]
+__all__ = ["become", "binarised", "fold_linear_maps", "readers_of"]
 
 MEAN_DEGREE = 8
 """Neighbours of a node where costs are weighed: a low guess, so that aggregations count little."""
@@ -30,11 +31,12 @@ OPERATIONS_OF_BYTE = 14
 """Float products and sums that take as long as moving a byte, on current GPUs."""
 
 
-def fold_linear_maps(network: Network) -> dict[str, str]:
+def fold_linear_maps(network: Network, fixed: Collection[str] = ()) -> dict[str, str]:
     """Compose linear maps in a network where that saves work.
 
     Args:
         network: as lowered; its values change in place.
+        fixed: layers whose maps stay where they are.
 
     Returns:
         For each layer whose map moved, what it was composed with.
@@ -43,7 +45,7 @@ def fold_linear_maps(network: Network) -> dict[str, str]:
     assert scores is not None
     folded: dict[str, str] = {}
     for value in reversed(ordered(scores)):
-        if value in binarised(scores):
+        if value in binarised(scores) or value.layer in fixed:
             continue
         if value.kind == "linear":
             met = _fold(scores, value)
@@ -66,13 +68,14 @@ def binarised(scores: Value) -> set[Value]:
     return found
 
 
-def _readers(scores: Value) -> Counter[Value]:
+def readers_of(scores: Value) -> Counter[Value]:
+    """How often each value that the scores depend on is read."""
     return Counter(source for value in ordered(scores) for source in value.inputs)
 
 
 def _fold(scores: Value, linear: Value) -> list[str] | None:
     """Move one linear map forwards; the layers it met, or None where that would save nothing."""
-    readers = _readers(scores)
+    readers = readers_of(scores)
     (source,) = linear.inputs
     if source.size is None or not _is_finite(linear):
         return None
@@ -87,7 +90,7 @@ def _fold(scores: Value, linear: Value) -> list[str] | None:
 def _aggregate_first(scores: Value, aggregate: Value) -> bool:
     """Aggregate what a linear map reads, where that has fewer columns than its results."""
     (linear,) = aggregate.inputs
-    if linear.kind != "linear" or "bias" in linear.tensors or _readers(scores)[linear] > 1:
+    if linear.kind != "linear" or "bias" in linear.tensors or readers_of(scores)[linear] > 1:
         return False
     (source,) = linear.inputs
     if source.size is None or is_unit(source):
@@ -102,14 +105,15 @@ def _replace(scores: Value, target: Value, value: Value) -> bool:
     """Let ``target``, which others read, compute what ``value`` does, if that is less work."""
     before = _total_bytes(scores)
     kept = replace(target)
-    _become(target, value)
+    become(target, value)
     if _total_bytes(scores) < before:
         return True
-    _become(target, kept)
+    become(target, kept)
     return False
 
 
-def _become(target: Value, value: Value) -> None:
+def become(target: Value, value: Value) -> None:
+    """Let a value that others read be computed as another one."""
     for entry in fields(Value):
         if entry.name != "layer":
             setattr(target, entry.name, getattr(value, entry.name))

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.nn import MessagePassing
 
-import bitgnn.nn
-from bitgnn.convert.fold_linear import fold_linear_maps
 from bitgnn.convert.heads import Output, set_output
+from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
+from bitgnn.convert.orders import settle_orders
+from bitgnn.convert.plan import Plan, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
 from bitgnn.inference import FeatureForm, FrozenModel
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["Plan", "freeze"]
+__all__ = ["freeze"]
 
 _log = logging.getLogger(__name__)
 
 Precision = str | LayerPrecision
-Plan = Precision | Sequence[Precision] | Mapping[str, Precision]
+Letters = Precision | Sequence[Precision] | Mapping[str, Precision]
 
 
 @torch.no_grad()
 def freeze(
     model: nn.Module,
-    plan: Plan | None = None,
+    plan: Plan | Letters | os.PathLike[str] | None = None,
     *,
     output: Output | None = None,
-    features: FeatureForm = "floats",
+    features: FeatureForm | None = None,
     fold: bool = True,
 ) -> FrozenModel:
     """Pack a trained binary model for inference.
@@ -54,13 +53,17 @@ def freeze(
             forward takes features, an edge index where there are graph layers, and edge weights.
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
-            trained with (others change its results).
+            trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
+            order of float maps, the form of the features, and what ``prepare_graph`` and
+            ``executor`` take where a call leaves it open; it may name floats alone. A path is
+            that of a file with one.
         output: what the model hands out: ``"log_softmax"`` or ``"softmax"`` over the features of
             its scores, in place of either of the two where the forward ends in one; ``"classes"``,
             int64 ``[N]``, the index of the largest score (the first of equal ones, as
             ``torch.argmax``), found without a softmax in front; None for what the forward returns.
         features: ``"packed"`` for a model that takes its features as deployment stores them,
-            from :meth:`~bitgnn.inference.FrozenModel.pack_features`, and refuses floats.
+            from :meth:`~bitgnn.inference.FrozenModel.pack_features`, and refuses floats; None is
+            what the plan says, else ``"floats"``.
         fold: compose linear maps that follow each other in floats where that is less work; scores
             then differ by the rounding of floats. ``frozen.report.folded`` names them.
 
@@ -69,26 +72,34 @@ def freeze(
 
     Raises:
         TypeError: ``model`` is not a module.
+        FileNotFoundError: there is no such plan.
         ValueError: the model cannot be traced, has no binary layer, spans devices, the plan does
-            not fit (the message names the layer), there is no such output, or not every part of
-            the model looks at the same bits of the features, so that packed ones cannot do.
+            not fit or is for another model (the message says which), there is no such output, or
+            not every part of the model looks at the same bits of the features, so that packed
+            ones cannot do.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
     _check_devices(model)
-    if isinstance(plan, str) and isinstance(model, HasPrecision):
+    if isinstance(plan, os.PathLike):
+        plan = Plan.load(plan)
+    document = plan if isinstance(plan, Plan) else None
+    if isinstance(plan, Plan):
+        plan.check_model(model)
+        model, plan = planned_form(model, plan.letters)
+    elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
-    precisions = _planned(model, plan)
-    network = lower_trace(trace_model(model), precisions)
-    if not network.letters:
+    network = lower_trace(trace_model(model), _planned(model, plan))
+    if not network.letters and document is None:
         raise ValueError(
             f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
         )
     set_output(network, output)
-    if fold:
-        network.folded = fold_linear_maps(network)
+    settle_orders(network, {} if document is None else document.order, fold)
     frozen = select_steps(network)
-    frozen.set_features(features)
+    if document is not None:
+        frozen.defaults, features = document.defaults, features or document.features
+    frozen.set_features(features or "floats")
     _log.info("freeze:\n%s", frozen.report)
     unasked = {
         name: why
@@ -115,39 +126,24 @@ def _check_devices(model: nn.Module) -> None:
         raise ValueError(f"freeze: the model must be on one device, got {places}")
 
 
-def _planned(model: nn.Module, plan: Plan | None) -> dict[int, LayerPrecision]:
+def _planned(model: nn.Module, plan: Letters | None) -> dict[int, LayerPrecision]:
     """Precisions that replace the layers' own, by ``id``; options of the layers stay."""
     if plan is None:
         return {}
-    layers: dict[str, Any] = {
-        name: layer for name, layer in model.named_modules() if isinstance(layer, SUPPORTED)
-    }
+    known = tunable_layers(model)
+    layers = {name: layer for name, layer in known.items() if isinstance(layer, SUPPORTED)}
+    letters: Mapping[str, Precision]
     if isinstance(plan, Mapping):
-        linear = {n: m for n, m in model.named_modules() if isinstance(m, bitgnn.nn.Linear)}
-        known = {**layers, **linear}
         unknown = sorted(plan.keys() - known.keys())
         if unknown:
             raise ValueError(
                 f"freeze: plan names {unknown}, the model has the layers {sorted(known)}"
             )
-        letters = dict(plan)
-        layers = known
+        letters = plan
     elif isinstance(plan, str | LayerPrecision):
         letters = dict(zip(layers, model_letters(plan, len(layers)), strict=True))
     else:
         if len(plan) != len(layers):
             raise ValueError(f"freeze: {len(plan)} precisions for {len(layers)} layers")
         letters = dict(zip(layers, plan, strict=True))
-    return {id(layers[name]): _with_options(layers[name], p) for name, p in letters.items()}
-
-
-def _with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
-    """Letters of a plan with the options the layer has, since its norms exist or not."""
-    parse = LayerPrecision.parse
-    if not isinstance(layer, MessagePassing):
-        parse = LayerPrecision.parse_linear
-    planned = parse(precision)
-    own = getattr(layer, "letters", None)
-    if not isinstance(own, LayerPrecision) or planned.is_float:
-        return planned
-    return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)
+    return {id(known[name]): with_options(known[name], p) for name, p in letters.items()}

@@ -44,6 +44,7 @@ class Network:
         letters: operator letters of each binary layer, by module name.
         calls: why parts run as the user's own code, by name.
         folded: layers whose linear maps were composed with others, and with which.
+        orders: what comes first in layers whose float maps may change places.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class Network:
         self.letters: dict[str, str] = {}
         self.calls: dict[str, str] = {}
         self.folded: dict[str, str] = {}
+        self.orders: dict[str, str] = {}
 
 
 def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:

@@ -35,7 +35,11 @@ class _Selection(Products):
         if features.size is None:
             raise ValueError("freeze: no layer tells the number of features")
         report = FreezeReport(
-            self.network.letters, self._boundaries(), self.reasons, self.network.folded
+            self.network.letters,
+            self._boundaries(),
+            self.reasons,
+            self.network.folded,
+            self.network.orders,
         )
         return self.out.finish(features.size, self.floats[scores], report)
 

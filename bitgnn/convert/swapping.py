@@ -24,7 +24,7 @@ from bitgnn.convert.sign_inputs import (
 )
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of"]
+__all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped_layer"]
 
 _log = logging.getLogger(__name__)
 _REPORT = "bitgnn_report"
@@ -211,6 +211,26 @@ def _precisions(
             activation = "B" if config.precision == "bin" else letters.bmm[0]
             found[name] = LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F")
     return found
+
+
+def swapped_layer(
+    model: nn.Module, name: str, precision: LayerPrecision, dropout: float
+) -> nn.Module:
+    """Put a layer of another precision with the same weights in the place of one.
+
+    Args:
+        model: changed in place.
+        name: module name of the layer, which may be the model itself.
+        precision: of the new layer.
+        dropout: of the new layer.
+
+    Returns:
+        The model, or the layer in its place.
+
+    Raises:
+        ValueError: the layer has other tensors than PyG's.
+    """
+    return _replace(model, name, _binary_layer(model.get_submodule(name), precision, dropout))
 
 
 def _binary_layer(layer: Any, precision: LayerPrecision, dropout: float) -> nn.Module:

@@ -20,12 +20,15 @@ class FreezeReport:
             layer, stayed in full precision.
         folded: by module, with which other layers its float linear map was composed, or how it
             changed places with an aggregation; those layers have no float results of their own.
+        orders: what comes first, ``"transform_first"`` or ``"aggregate_first"``, in each layer
+            whose float maps of features and graph may change places.
     """
 
     letters: Mapping[str, str] = field(default_factory=dict)
     boundaries: Mapping[str, str] = field(default_factory=dict)
     floats: Mapping[str, str] = field(default_factory=dict)
     folded: Mapping[str, str] = field(default_factory=dict)
+    orders: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -48,8 +51,9 @@ class FreezeReport:
             ValueError: an entry is missing or no mapping of strings.
         """
         names = {"letters", "boundaries", "floats"}
-        # Reports of earlier versions know of nothing folded.
-        if not isinstance(description, dict) or description.keys() - {"folded"} != names:
+        # Reports of earlier versions know of nothing folded or ordered.
+        later = {"folded", "orders"}
+        if not isinstance(description, dict) or description.keys() - later != names:
             raise ValueError(f"a report must have the entries {sorted(names)}")
         for part in description.values():
             if not isinstance(part, dict) or not all(
