@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from torch.utils import _pytree as pytree
 from bitgnn.bits import BitTensor, select_rows
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.frozen_model import FrozenModel, Graph
-from bitgnn.inference.graph import FloatAdjacency, PreparedGraph
 
 __all__ = ["Prediction", "predict", "stream"]
 
@@ -186,9 +185,10 @@ class _Feed:
             self.reader = None
 
     def close(self) -> None:
-        """The same for everything that was loaded, with copies under way or not."""
+        """The same for everything that was loaded, copied and computed or not."""
         self.release()
         if self.copies is not None:
+            self.copies.wait_stream(self._current)
             self._current.wait_stream(self.copies)
 
     def _wait_for(self, batch: Any) -> None:
@@ -280,21 +280,7 @@ def _mapped(held: Any, move: Callable[[Tensor], Any]) -> Any:
             moved[id(tensor)] = move(tensor)
         return moved[id(tensor)]
 
-    def walk(part: Any) -> Any:
-        if isinstance(part, PreparedGraph):
-            return replace(
-                part,
-                adjacencies=tuple(map(walk, part.adjacencies)),
-                edge_index=walk(part.edge_index),
-                edge_weight=walk(part.edge_weight),
-            )
-        if isinstance(part, FloatAdjacency):
-            return FloatAdjacency(
-                once(part.rowptr), once(part.indices), once(part.values), part.num_cols
-            )
-        return pytree.tree_map_only(Tensor, once, part)
-
-    return walk(held)
+    return pytree.tree_map_only(Tensor, once, held)
 
 
 def _shown(batches: Iterable[Any]) -> Iterable[Any]:
