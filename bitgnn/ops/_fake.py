@@ -95,11 +95,40 @@ def bmm_bspmm(
     return (_words if out_bits else _floats)(x, rowptr.size(0) - 1, w.size(0))
 
 
+def _scores(like: Tensor, rows: int, size: int, head: int) -> Tensor:
+    """Scores, or what a head makes of them."""
+    return like.new_empty((rows,), dtype=torch.int64) if head == 3 else _floats(like, rows, size)
+
+
 @_fake
 def bmm_bspmm_narrow(
-    x: Tensor, w: Tensor, size: int, rowptr: Tensor, indices: Tensor, *_: Any, **__: Any
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    *_: Any,
+    head: int = 0,
+    **__: Any,
 ) -> Tensor:
-    return _floats(x, rowptr.size(0) - 1, w.size(0))
+    head = _[8] if len(_) > 8 else head
+    return _scores(x, rowptr.size(0) - 1, w.size(0), head)
+
+
+@_fake
+def bmm_bspmm_narrow_blocked(
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    block_rowptr: Tensor,
+    local_indices: Tensor,
+    block_size: int,
+    *_: Any,
+    head: int = 0,
+    **__: Any,
+) -> Tensor:
+    head = _[8] if len(_) > 8 else head
+    return _scores(x, _blocked_rows(x, block_rowptr, block_size), w.size(0), head)
 
 
 @_fake

@@ -3,6 +3,7 @@
 
 #include "bitgnn/cooperative.h"
 #include "bitgnn/cpu/kernel_table.h"
+#include "bitgnn/narrow_call.h"
 #include "cpu/buffer_cache.h"
 #include "ops/operands.h"
 
@@ -20,8 +21,8 @@ class Backend {
                     " must be on the CPU like the other arguments, got another device");
   }
 
-  // Elements of 4 bytes. The shim call costs a tenth of a trip through the dispatcher; large
-  // tensors come from the buffer cache.
+  // Elements of 4 bytes, or int64. The shim call costs a tenth of a trip through the dispatcher;
+  // large tensors come from the buffer cache.
   template <size_t N>
   Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
     int64_t strides[N];
@@ -30,7 +31,9 @@ class Backend {
       strides[i] = stride;
       stride *= sizes[i] > 0 ? sizes[i] : 1;
     }
-    const size_t bytes = static_cast<size_t>(stride) * sizeof(int32_t);
+    const bool is_long = dtype == ScalarType::Long;
+    const size_t bytes =
+        static_cast<size_t>(stride) * (is_long ? sizeof(int64_t) : sizeof(int32_t));
     if (is_cached(bytes)) {
       void* data = take_buffer(bytes);
       STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
@@ -38,8 +41,9 @@ class Backend {
                                       torch::stable::Device(torch::headeronly::DeviceType::CPU),
                                       dtype, return_buffer);
     }
-    const int32_t code =
-        dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
+    const int32_t code = is_long                      ? aoti_torch_dtype_int64()
+                         : dtype == ScalarType::Float ? aoti_torch_dtype_float32()
+                                                      : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(N, sizes, strides, code,
                                                     aoti_torch_device_type_cpu(), 0, &handle));
@@ -61,7 +65,12 @@ class Backend {
   void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
   void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  void aggregate_narrow(const NarrowArgs& a) const;
+  bool stays_narrow(const NarrowCall&) const { return true; }
+  // Torch's softmax is as good behind the kernels; its argmax takes many times as long.
+  bool holds_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
+  void aggregate_narrow(const NarrowCall& a) const;
+  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
+                     int32_t* indices) const;
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;

@@ -1,10 +1,7 @@
 // BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates.
-#include "bitgnn/cuda/aggregate_narrow.cuh"
-
-#include <algorithm>
-
-#include "bitgnn/cuda/narrow_forms.cuh"
+#include "bitgnn/cuda/narrow_launch.h"
 #include "bitgnn/cuda/narrow_product.h"
+#include "bitgnn/cuda/narrow_sums_launch.cuh"
 
 namespace bitgnn::cuda {
 namespace {
@@ -14,53 +11,31 @@ namespace {
 constexpr int64_t kMostColumns = 48;
 constexpr int64_t kWideUses = 16;
 constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
-constexpr int64_t kLongFactor = 8;             // long rows have so many times the mean degree,
-constexpr int64_t kLeastLong = 2 * kSumPiece;  // but two pieces at least
-constexpr int64_t kManyEdges = 1 << 23;        // from here on long rows must start early,
-constexpr unsigned kLongBlocks = 2;            // in so many blocks a multiprocessor
 
-template <class Row>
-cudaError_t launch_sums(NarrowLaunch d, const Context& context) {
-  // Single lanes hold little enough for more loads in flight.
-  using Share = NarrowShare<Row, Row::kLanes == 1 ? 8 : 4>;
-  const AggregateArgs& a = d.a;
-  d.chunk_stride = a.cols * Row::kPitchBytes;
-  d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
-  d.long_blocks =
-      a.edges < kManyEdges ? 0 : kLongBlocks * static_cast<unsigned>(context.device.sm_count);
-  const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, Share::kGroups)),
-                  grid_size(ceil_div(a.features, Row::kFeatures)));
-  const auto launch = [&](auto sum) {
-    return launch_dependent(aggregate_narrow_kernel<Share, decltype(sum)::value>, grid,
-                            kNarrowThreads, 0, context, d);
-  };
-  if constexpr (Row::kFactor == FactorPlace::kNone)
-    return launch(std::integral_constant<NarrowSum, NarrowSum::kPlain>());
-  else if (d.odd)
-    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactorsOdd>());
-  else
-    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactors>());
-}
-
-cudaError_t aggregate_columns(const NarrowArgs& args, const NarrowFactors& factors,
+cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& factors,
                               const Context& context) {
-  BmmArgs product = args.product;
+  BmmArgs product = call.product;
   NarrowLaunch d{};
-  d.a = args.sums;
+  d.a = call.sums;
+  d.blocks = call.blocks;
+  d.head = {call.head, d.a.out_float, call.classes, d.a.features};
   d.out_scale = product.out_scale;
   product.out_scale = nullptr;
   d.odd = product.size % 2 != 0;
-  const auto launch = [&](auto form) {
+  const auto table_bytes = [&](auto form) {
     using Row = typename decltype(form)::Row;
-    const int64_t bytes =
-        ceil_div(product.out_features, Row::kFeatures) * product.rows * Row::kPitchBytes;
-    auto* table = static_cast<char*>(context.workspace.take(static_cast<size_t>(bytes)));
-    d.table = table;
-    const cudaError_t error = narrow_product(product, factors, table, context);
-    return error != cudaSuccess ? error : launch_sums<Row>(d, context);
+    return ceil_div(product.out_features, Row::kFeatures) * product.rows * Row::kPitchBytes;
   };
-  return factors.exist() ? with_factored_form(product.size, product.out_features, launch)
-                         : with_plain_form(product.size, product.out_features, launch);
+  const int64_t bytes = with_form(product.size, product.out_features, factors.exist(), table_bytes);
+  auto* table = static_cast<char*>(context.workspace.take(static_cast<size_t>(bytes)));
+  d.table = table;
+  const cudaError_t error = narrow_product(product, factors, table, context);
+  if (error != cudaSuccess) return error;
+  if (call.blocks.local_indices != nullptr)
+    return launch_blocked_sums(d, product.size, factors.exist(), context);
+  if (call.head != Head::kNone)
+    return launch_headed_sums(d, product.size, factors.exist(), context);
+  return launch_narrow_sums<CsrPattern, false>(d, product.size, factors.exist(), context);
 }
 
 // The same with float rows in between, strictly in edge order.
@@ -77,19 +52,31 @@ cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
   return aggregate_dense(sums, context);
 }
 
+bool has_factors(const NarrowArgs& args) {
+  const BmmArgs& product = args.product;
+  return product.row_scale != nullptr || product.packed_scale || args.sums.col_scale != nullptr;
+}
+
+}  // namespace
+
 bool stays_narrow(const NarrowArgs& args) {
   if (args.product.out_features <= kMostColumns) return true;
   return args.sums.edges >= kWideUses * args.sums.cols && args.product.size <= kMostWideFeatures;
 }
 
-}  // namespace
+bool holds_whole_rows(const NarrowArgs& args) {
+  const int64_t features = args.product.out_features;
+  return stays_narrow(args) &&
+         with_form(args.product.size, features, has_factors(args),
+                   [&](auto form) { return features <= decltype(form)::Row::kFeatures; });
+}
 
-cudaError_t aggregate_narrow(const NarrowArgs& given, const Context& context) {
-  NarrowArgs args = given;
-  BmmArgs& product = args.product;
-  if (args.sums.rows == 0 || args.sums.features == 0) return cudaSuccess;
-  if (!stays_narrow(args)) return aggregate_floats(args, context);
-  NarrowFactors factors{product.row_scale, args.sums.col_scale};
+cudaError_t aggregate_narrow(const NarrowCall& given, const Context& context) {
+  NarrowCall call = given;
+  BmmArgs& product = call.product;
+  if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
+  if (!stays_narrow(call)) return aggregate_floats(call, context);
+  NarrowFactors factors{product.row_scale, call.sums.col_scale};
   if (product.pack != nullptr) {
     PackArgs pack = *product.pack;
     pack.words = static_cast<int32_t*>(context.workspace.take(
@@ -105,7 +92,7 @@ cudaError_t aggregate_narrow(const NarrowArgs& given, const Context& context) {
   }
   product.row_scale = nullptr;
   product.packed_scale = false;
-  return aggregate_columns(args, factors, context);
+  return aggregate_columns(call, factors, context);
 }
 
 }  // namespace bitgnn::cuda

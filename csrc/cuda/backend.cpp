@@ -111,8 +111,13 @@ void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
                   " on this device, got ", a.slice_size);
 }
 
-void Backend::aggregate_narrow(const NarrowArgs& a) const {
+void Backend::aggregate_narrow(const NarrowCall& a) const {
   run([&](const Context& c) { return cuda::aggregate_narrow(a, c); });
+}
+
+void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,
+                            int64_t* rowptr, int32_t* indices) const {
+  run([&](const Context& c) { return cuda::csr_of_blocks(pattern, blocks, rowptr, indices, c); });
 }
 
 void Backend::aggregate_sliced(const SlicedArgs& a) const {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bitgnn/cuda/cooperative_launch.h"
-#include "bitgnn/cuda/launch.h"
+#include "bitgnn/cuda/narrow_launch.h"
 #include "ops/operands.h"
 
 namespace bitgnn::cuda {
@@ -47,7 +47,7 @@ class Backend {
                     " like the first operand, got cuda:", t.get_device_index());
   }
 
-  // Elements of 4 bytes.
+  // Elements of 4 bytes, or int64.
   template <size_t N>
   Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
     int64_t strides[N];
@@ -56,12 +56,15 @@ class Backend {
       strides[i] = stride;
       stride *= sizes[i] > 0 ? sizes[i] : 1;
     }
-    const int32_t code =
-        dtype == ScalarType::Float ? aoti_torch_dtype_float32() : aoti_torch_dtype_int32();
+    const bool is_long = dtype == ScalarType::Long;
+    const int32_t code = is_long                      ? aoti_torch_dtype_int64()
+                         : dtype == ScalarType::Float ? aoti_torch_dtype_float32()
+                                                      : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
     const AOTITorchError status = aoti_torch_empty_strided(
         N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle);
-    check_memory(status, stride * static_cast<int64_t>(sizeof(int32_t)), index_);
+    const size_t bytes = is_long ? sizeof(int64_t) : sizeof(int32_t);
+    check_memory(status, stride * static_cast<int64_t>(bytes), index_);
     return Tensor(handle);
   }
 
@@ -78,7 +81,11 @@ class Backend {
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_blocked(const BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  void aggregate_narrow(const NarrowArgs& a) const;
+  bool stays_narrow(const NarrowCall& a) const { return cuda::stays_narrow(a); }
+  bool holds_head(const NarrowCall& a, Head) const { return holds_whole_rows(a); }
+  void aggregate_narrow(const NarrowCall& a) const;
+  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
+                     int32_t* indices) const;
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;

@@ -58,11 +58,9 @@ cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors,
                            const Context& context) {
   if (product.rows == 0) return cudaSuccess;
   const NarrowTarget target{table, factors.x_scale, factors.col_scale};
-  const auto launch = [&](auto form) {
+  return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
     return launch_form<typename decltype(form)::Row>(product, target, context);
-  };
-  return factors.exist() ? with_factored_form(product.size, product.out_features, launch)
-                         : with_plain_form(product.size, product.out_features, launch);
+  });
 }
 
 }  // namespace bitgnn::cuda

@@ -113,15 +113,21 @@ struct BspmmProblems {
     return integer ? Output::kInt : Output::kFloat;
   }
 
-  // Vectors of the epilogue and the output; every other argument is set before.
-  static Tensor finish(Problem& p, Output output, const OptionalTensor& row,
-                       const OptionalTensor& bias, const OptionalTensor& threshold) {
+  // Vectors of the epilogue; every other argument is set before.
+  static void set_epilogue(Problem& p, const OptionalTensor& row, const OptionalTensor& bias,
+                           const OptionalTensor& threshold) {
     p.row = FloatVector(p.backend, row, p.csr.rows, p.op, "row");
     p.bias = FloatVector(p.backend, bias, p.csr.features, p.op, "bias");
     p.threshold = FloatVector(p.backend, threshold, p.csr.features, p.op, "threshold");
     p.csr.row_scale = p.row.get();
     p.csr.bias = p.bias.get();
     p.csr.threshold = p.threshold.get();
+  }
+
+  // The same, and the output.
+  static Tensor finish(Problem& p, Output output, const OptionalTensor& row,
+                       const OptionalTensor& bias, const OptionalTensor& threshold) {
+    set_epilogue(p, row, bias, threshold);
     return new_output(p.backend, p.csr, p.csr.rows, p.csr.features, output);
   }
 };

@@ -1,10 +1,16 @@
 // BMM + BSpMM with the product held as narrow integers in between, for any backend.
 #pragma once
 
+#include <algorithm>
+
 #include "bitgnn/narrow_sums.h"
 #include "ops/fused_operators.h"
+#include "ops/heads.h"
 
 namespace bitgnn::ops {
+
+// Columns that a local index of 16 bits can tell apart.
+constexpr int64_t kMostBlockColumns = 65536;
 
 template <class Backend>
 struct NarrowOperators {
@@ -12,59 +18,155 @@ struct NarrowOperators {
   using Problem = typename Problems::Problem;
   using Fused = FusedOperators<Backend>;
 
-  static Tensor bmm_bspmm_narrow(const Tensor& x_in, const Tensor& w_in, int64_t size,
+  // What both forms of the operator take beside the pattern.
+  struct Request {
+    const char* op;
+    const Tensor& x;
+    const Tensor& w;
+    int64_t size;
+    const OptionalTensor& x_scale;
+    const OptionalTensor& w_scale;
+    const OptionalTensor& x_threshold;
+    const OptionalTensor& x_gain;
+    bool scale;
+    const OptionalTensor& row;
+    const OptionalTensor& col;
+    const OptionalTensor& bias;
+    int64_t head;
+  };
+
+  // The product, and the factors of its aggregation; the pattern is set before.
+  struct Call {
+    PackArgs pack{};
+    Tensor w;
+    FloatVector threshold, gain, x_factor, w_factor;
+    NarrowCall args{};
+
+    Call(Problem& p, const Request& q) : w(bit_rows(p.backend, q.w, q.size, q.op, "w")) {
+      BmmArgs& product = args.product;
+      if (q.x.scalar_type() == ScalarType::Int) {
+        STD_TORCH_CHECK(!q.x_threshold.has_value() && !q.x_gain.has_value() && !q.scale, q.op,
+                        ": x_threshold, x_gain and scale must be left out with packed x");
+        p.x = bit_rows(p.backend, q.x, q.size, q.op, "x");
+        product.x = p.x.template const_data_ptr<int32_t>();
+      } else {
+        p.x = packable_rows(p.backend, q.x, q.op, "x");
+        check_size(p.x.size(1), q.size, q.op, "features of x");
+        threshold = FloatVector(p.backend, q.x_threshold, q.size, q.op, "x_threshold");
+        gain = FloatVector(p.backend, q.x_gain, q.size, q.op, "x_gain");
+        pack = pack_args(p.x, threshold, gain, q.op);
+        product.pack = &pack;
+        product.packed_scale = q.scale;
+      }
+      x_factor = FloatVector(p.backend, q.x_scale, p.x.size(0), q.op, "x_scale");
+      w_factor = FloatVector(p.backend, q.w_scale, w.size(0), q.op, "w_scale");
+      product.w = w.template const_data_ptr<int32_t>();
+      product.rows = p.x.size(0);
+      product.size = q.size;
+      product.out_features = w.size(0);
+      product.row_scale = x_factor.get();
+      product.out_scale = w_factor.get();
+      p.csr.cols = p.x.size(0);
+      p.csr.features = w.size(0);
+      p.col = FloatVector(p.backend, q.col, p.csr.cols, q.op, "col");
+      p.csr.col_scale = p.col.get();
+      Problems::set_epilogue(p, q.row, q.bias, {});
+      args.sums = p.csr;
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+  };
+
+  // Runs the kernels, with the head among them where they hold whole rows.
+  static Tensor run(Problem& p, NarrowCall& args, Head head) {
+    args.head = p.backend.holds_head(args, head) ? head : Head::kNone;
+    if (args.head == Head::kClasses) {
+      Tensor out = p.backend.empty({p.csr.rows}, ScalarType::Long);
+      args.classes = out.template mutable_data_ptr<int64_t>();
+      p.backend.aggregate_narrow(args);
+      return out;
+    }
+    Tensor out = new_output(p.backend, args.sums, p.csr.rows, p.csr.features, Output::kFloat);
+    p.backend.aggregate_narrow(args);
+    return args.head == head ? out : torch_head(out, head);
+  }
+
+  static Tensor over_csr(const Request& q, const Tensor& rowptr, const Tensor& indices) {
+    Fused::check_x_scale(q.x, q.x_scale, q.op);
+    const Head head = checked_head(q.head, q.w.size(0), q.op);
+    if (q.size > kMostShortFeatures)
+      return torch_head(
+          Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
+                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false),
+          head);
+    Problem p(q.x, q.op);
+    Problems::set_csr(p, rowptr, indices);
+    Call call(p, q);
+    return run(p, call.args, head);
+  }
+
+  static Tensor over_blocks(const Request& q, const Tensor& block_rowptr,
+                            const Tensor& local_indices, int64_t block_size) {
+    Fused::check_x_scale(q.x, q.x_scale, q.op);
+    const Head head = checked_head(q.head, q.w.size(0), q.op);
+    STD_TORCH_CHECK(block_size >= 1 && block_size <= kMostBlockColumns, q.op,
+                    ": block_size must be from 1 to ", kMostBlockColumns, ", got ", block_size);
+    Problem p(q.x, q.op);
+    check_dim(q.x, 2, q.op, "x");
+    p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
+    Problems::set_rowptr(p, block_rowptr, local_indices.size(0), "block_rowptr");
+    ColumnBlocks blocks{};
+    blocks.local_indices =
+        reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
+    blocks.size = block_size;
+    blocks.count = std::max<int64_t>(1, (q.x.size(0) + block_size - 1) / block_size);
+    STD_TORCH_CHECK(p.csr.rows % blocks.count == 0, q.op, ": block_rowptr must have a multiple of ",
+                    blocks.count, " entries and one, got ", p.csr.rows + 1);
+    p.csr.rows /= blocks.count;
+    const bool is_narrow = q.size <= kMostShortFeatures;
+    if (is_narrow) {
+      Call call(p, q);
+      call.args.blocks = blocks;
+      if (p.backend.stays_narrow(call.args)) return run(p, call.args, head);
+    }
+    // Rows of floats are gathered over CSR, which then is less than they are.
+    Tensor rowptr = p.backend.empty({p.csr.rows + 1}, ScalarType::Long);
+    Tensor indices = p.backend.empty({p.csr.edges}, ScalarType::Int);
+    p.backend.csr_of_blocks(p.csr, blocks, rowptr.template mutable_data_ptr<int64_t>(),
+                            indices.template mutable_data_ptr<int32_t>());
+    return over_csr(q, rowptr, indices);
+  }
+
+  static Tensor bmm_bspmm_narrow(const Tensor& x, const Tensor& w, int64_t size,
                                  const Tensor& rowptr, const Tensor& indices,
                                  const OptionalTensor& x_scale, const OptionalTensor& w_scale,
                                  const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
                                  bool scale, const OptionalTensor& row, const OptionalTensor& col,
-                                 const OptionalTensor& bias) {
-    const char* op = "bmm_bspmm_narrow";
-    Fused::check_x_scale(x_in, x_scale, op);
-    if (size > kMostShortFeatures)
-      return Fused::bmm_bspmm(x_in, w_in, size, rowptr, indices, x_scale, w_scale, x_threshold,
-                              x_gain, scale, row, col, bias, {}, false, false);
-    Problem p(x_in, op);
-    NarrowArgs args{};
-    PackArgs pack{};
-    const Tensor w = bit_rows(p.backend, w_in, size, op, "w");
-    FloatVector threshold, gain;
-    if (x_in.scalar_type() == ScalarType::Int) {
-      STD_TORCH_CHECK(!x_threshold.has_value() && !x_gain.has_value() && !scale, op,
-                      ": x_threshold, x_gain and scale must be left out with packed x");
-      p.x = bit_rows(p.backend, x_in, size, op, "x");
-      args.product.x = p.x.template const_data_ptr<int32_t>();
-    } else {
-      p.x = packable_rows(p.backend, x_in, op, "x");
-      check_size(p.x.size(1), size, op, "features of x");
-      threshold = FloatVector(p.backend, x_threshold, size, op, "x_threshold");
-      gain = FloatVector(p.backend, x_gain, size, op, "x_gain");
-      pack = pack_args(p.x, threshold, gain, op);
-      args.product.pack = &pack;
-      args.product.packed_scale = scale;
-    }
-    const FloatVector x_factor(p.backend, x_scale, p.x.size(0), op, "x_scale");
-    const FloatVector w_factor(p.backend, w_scale, w.size(0), op, "w_scale");
-    args.product.w = w.template const_data_ptr<int32_t>();
-    args.product.rows = p.x.size(0);
-    args.product.size = size;
-    args.product.out_features = w.size(0);
-    args.product.row_scale = x_factor.get();
-    args.product.out_scale = w_factor.get();
-    Problems::set_csr(p, rowptr, indices);
-    p.csr.cols = p.x.size(0);
-    p.csr.features = w.size(0);
-    p.col = FloatVector(p.backend, col, p.csr.cols, op, "col");
-    p.csr.col_scale = p.col.get();
-    Tensor out = Problems::finish(p, Output::kFloat, row, bias, {});
-    args.sums = p.csr;
-    p.backend.aggregate_narrow(args);
-    return out;
+                                 const OptionalTensor& bias, int64_t head) {
+    return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
+                     row, col, bias, head},
+                    rowptr, indices);
+  }
+
+  static Tensor bmm_bspmm_narrow_blocked(const Tensor& x, const Tensor& w, int64_t size,
+                                         const Tensor& block_rowptr, const Tensor& local_indices,
+                                         int64_t block_size, const OptionalTensor& x_scale,
+                                         const OptionalTensor& w_scale,
+                                         const OptionalTensor& x_threshold,
+                                         const OptionalTensor& x_gain, bool scale,
+                                         const OptionalTensor& row, const OptionalTensor& col,
+                                         const OptionalTensor& bias, int64_t head) {
+    return over_blocks({"bmm_bspmm_narrow_blocked", x, w, size, x_scale, w_scale, x_threshold,
+                        x_gain, scale, row, col, bias, head},
+                       block_rowptr, local_indices, block_size);
   }
 };
 
 template <class Backend, class Library>
 void register_narrow(Library& m) {
-  m.impl("bmm_bspmm_narrow", TORCH_BOX(&NarrowOperators<Backend>::bmm_bspmm_narrow));
+  using Operators = NarrowOperators<Backend>;
+  m.impl("bmm_bspmm_narrow", TORCH_BOX(&Operators::bmm_bspmm_narrow));
+  m.impl("bmm_bspmm_narrow_blocked", TORCH_BOX(&Operators::bmm_bspmm_narrow_blocked));
 }
 
 }  // namespace bitgnn::ops

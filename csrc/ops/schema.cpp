@@ -110,11 +110,16 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None, Tensor? threshold=None, bool hidden_bits=True, "
       "bool out_bits=False) -> Tensor");
-  m.def(
-      "bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, "
+  const std::string narrow =
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
-      "Tensor? bias=None) -> Tensor");
+      "Tensor? bias=None, int head=0) -> Tensor";
+  m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow)
+            .c_str());
+  m.def(("bmm_bspmm_narrow_blocked(Tensor x, Tensor w, int size, Tensor block_rowptr, "
+         "Tensor local_indices, int block_size, " +
+         narrow)
+            .c_str());
 
   m.def(
       "bits_linear(Tensor x, Tensor digits, Tensor step, int size, Tensor? x_scale=None, "

@@ -16,6 +16,7 @@ from bitgnn.ops.reference.pack import to_words
 
 # Half of the drawn numbers lie on this grid, so that ties and exact thresholds occur.
 GRID = 0.5
+NARROW = ("bmm_bspmm_narrow", "bmm_bspmm_narrow_blocked")
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Sampler:
         For products n, k, m are rows of x, features and rows of w; for aggregations sources,
         features and destinations; for CONCAT rows and both feature counts.
         """
-        if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
+        if name in ("bmm_add", "bmm_bspmm", *NARROW):
             return self._fused_arguments(name, n, k, m, optional)
         if name == "bspmm_slots":
             return self._slot_arguments(n, k, m, optional)
@@ -149,7 +150,7 @@ class Sampler:
         packed = bool(self.integer(2))
         x = self.bits(n, k) if packed else self.matrix(n, k)
         given: dict[str, Any] = {"x": x, "w": self.bits(m, k), "size": k}
-        given["out_bits"] = name != "bmm_bspmm_narrow" and bool(self.integer(2))
+        given["out_bits"] = name not in NARROW and bool(self.integer(2))
         hidden_bits = name == "bmm_bspmm" and bool(self.integer(2))
         if not packed:
             given["x_threshold"] = maybe(self.floats(k))
@@ -167,14 +168,21 @@ class Sampler:
                 given["flip"] = maybe(torch.rand(m, generator=self.generator) < 0.5)
             return given
         adjacency = self.adjacency(n + 3, n, coalesce=False)
-        given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
+        if name == "bmm_bspmm_narrow_blocked":
+            blocks = adjacency.blocked(max(1, n // (1 + self.integer(3))))
+            names = ("block_rowptr", "local_indices", "block_size")
+            given |= dict(zip(names, blocks.arguments, strict=True))
+        else:
+            given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
         given |= {"row": maybe(self.floats(n + 3)), "hidden_bits": hidden_bits}
         if not hidden_bits:
             given["col"] = maybe(self.floats(n))
         if not given["out_bits"]:
             given["bias"] = maybe(self.floats(m))
-        if name == "bmm_bspmm_narrow":
+        if name in NARROW:
             del given["out_bits"], given["hidden_bits"]
+            # Wider rows have sums in another order on a GPU, which may change their classes.
+            given["head"] = self.integer(4) if 0 < m <= 48 else 0
         return given
 
     def _slot_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from bitgnn.ops.reference.bspmm import (
 )
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
-from bitgnn.ops.reference.narrow import bmm_bspmm_narrow
+from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
 from bitgnn.ops.reference.pack import pack, pack_scaled, pack_standardized, unpack
 from bitgnn.ops.reference.slots import bspmm_slots
 
@@ -60,6 +60,7 @@ __all__ = [
     "bmm_bff",
     "bmm_bspmm",
     "bmm_bspmm_narrow",
+    "bmm_bspmm_narrow_blocked",
     "bmm_fbb",
     "bmm_fbf",
     "bmm_ffb",

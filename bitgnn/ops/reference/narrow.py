@@ -10,9 +10,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import row_sums
+from bitgnn.ops.reference._sums import block_edges, row_sums
 from bitgnn.ops.reference.bmm import _binary, _dot
 from bitgnn.ops.reference.fused import bmm_bspmm
+from bitgnn.ops.reference.heads import finished
 from bitgnn.ops.reference.pack import row_scale, signs
 
 MAX_NARROW_SIZE = 65535
@@ -68,13 +69,18 @@ def bmm_bspmm_narrow(
     row: Tensor | None = None,
     col: Tensor | None = None,
     bias: Tensor | None = None,
+    head: int = 0,
 ) -> Tensor:
-    """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``."""
+    """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
+
+    ``head`` says what becomes of the scores: :func:`~bitgnn.ops.reference.heads.finished`.
+    """
     if size > MAX_NARROW_SIZE:
-        return bmm_bspmm(
+        scores = bmm_bspmm(
             x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col,
             bias, hidden_bits=False,
         )  # fmt: skip
+        return finished(scores, head)
     packed = x.dtype == torch.int32
     dot = _dot(signs(x, size) if packed else _binary(x, x_threshold), signs(w, size))
     if not packed and scale:
@@ -91,7 +97,32 @@ def bmm_bspmm_narrow(
         value = row.unsqueeze(1) * value
     elif w_scale is not None:
         value = w_scale * value
-    return value if bias is None else value + bias
+    return finished(value if bias is None else value + bias, head)
+
+
+def bmm_bspmm_narrow_blocked(
+    x: Tensor,
+    w: Tensor,
+    size: int,
+    block_rowptr: Tensor,
+    local_indices: Tensor,
+    block_size: int,
+    x_scale: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    x_threshold: Tensor | None = None,
+    x_gain: Tensor | None = None,
+    scale: bool = False,
+    row: Tensor | None = None,
+    col: Tensor | None = None,
+    bias: Tensor | None = None,
+    head: int = 0,
+) -> Tensor:
+    """The same over column blocks, whose edges keep the order that CSR has."""
+    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
+    return bmm_bspmm_narrow(
+        x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col, bias,
+        head,
+    )  # fmt: skip
 
 
 def _weighted(dot: Tensor, size: int, rowptr: Tensor, indices: Tensor, factor: Tensor) -> Tensor:

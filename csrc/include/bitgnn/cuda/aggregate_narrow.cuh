@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bitgnn/cuda/dependent_launch.cuh"
+#include "bitgnn/cuda/narrow_heads.cuh"
 #include "bitgnn/cuda/narrow_walk.cuh"
 
 namespace bitgnn::cuda {
@@ -10,6 +11,8 @@ namespace bitgnn::cuda {
 // Row j of chunk c of the table lies at c * chunk_stride + j * Row::kPitchBytes.
 struct NarrowLaunch {
   AggregateArgs a;
+  ColumnBlocks blocks;
+  HeadTarget head;  // other than none where one chunk holds a row
   const char* table;
   int64_t chunk_stride;
   int64_t long_degree;   // rows of more edges are taken by whole blocks,
@@ -18,15 +21,10 @@ struct NarrowLaunch {
   bool odd;  // dot = 2 * half + 1
 };
 
-__device__ __forceinline__ int64_t narrow_edge(const AggregateArgs& a, int64_t row) {
-  return a.rowptr64 ? __ldg(static_cast<const long long*>(a.rowptr) + row)
-                    : __ldg(static_cast<const int*>(a.rowptr) + row);
-}
-
-// Writes a feature of a row from its sum of halves; `ones` is the sum of the factors.
+// A feature of a row from its sum of halves; `ones` is the sum of the factors.
 template <NarrowSum kSum>
-__device__ __forceinline__ void store_narrow_sum(const NarrowLaunch& d, int64_t row, int64_t degree,
-                                                 int64_t feature, float sum, float ones) {
+__device__ __forceinline__ float narrow_value(const NarrowLaunch& d, int64_t row, int64_t degree,
+                                              int64_t feature, float sum, float ones) {
   float v = __fmul_rn(2.0f, sum);
   if constexpr (kSum == NarrowSum::kFactorsOdd) v = __fadd_rn(v, ones);
   // The sum holds an integer of any size as it is.
@@ -36,8 +34,7 @@ __device__ __forceinline__ void store_narrow_sum(const NarrowLaunch& d, int64_t 
   const float left = d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f;
   const float right = d.out_scale != nullptr ? __ldg(d.out_scale + feature) : 1.0f;
   const float bias = d.a.bias != nullptr ? __ldg(d.a.bias + feature) : -0.0f;
-  d.a.out_float[row * d.a.features + feature] =
-      __fadd_rn(__fmul_rn(__fmul_rn(left, right), v), bias);
+  return __fadd_rn(__fmul_rn(__fmul_rn(left, right), v), bias);
 }
 
 // Adds up pieces: floats, or integers that plain pieces hold exactly as floats.
@@ -57,7 +54,7 @@ __device__ __forceinline__ int features_of_chunk(const NarrowLaunch& d, int64_t 
 constexpr int kManyGroups = 16;
 
 // A block a row: its groups take runs of pieces, a thread then adds up the pieces of a feature.
-template <class Share, NarrowSum kSum>
+template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_t row) {
   using Row = typename Share::Row;
   constexpr int kTotal = Row::kLanes * Row::kUsed;
@@ -71,16 +68,19 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_
   const int group = static_cast<int>(threadIdx.x) / Share::kGroup;
   const int feature = static_cast<int>(threadIdx.x);
   const int features = features_of_chunk<Row>(d, chunk);
-  const int64_t begin = narrow_edge(a, row);
-  const int64_t degree = narrow_edge(a, row + 1) - begin;
-  NarrowWalk<Share, kSum> walk(d.table + chunk * d.chunk_stride);
+  const typename Pattern::Row extent = Pattern::row(a, d.blocks, row);
+  const int64_t degree = extent.degree;
+  using Walk = NarrowWalk<Share, kSum>;
+  Walk walk(d.table + chunk * d.chunk_stride);
+  typename Pattern::template Edges<typename Walk::Lane> edges(a, d.blocks, extent,
+                                                              walk.place_in_group());
   const int first = walk.first_element();
   float total = 0.0f;
   float ones = 0.0f;
   for (int64_t base = 0; base < degree; base += Share::kGroups * kRun) {
     const int64_t own = base + group * kRun;
     int place = group * kRunPieces;
-    walk.add(a.indices + begin + own, static_cast<int>(max(min(degree - own, kRun), int64_t{0})),
+    walk.add(edges, own, static_cast<int>(max(min(degree - own, kRun), int64_t{0})),
              [&](const NarrowSums<Share>& piece) {
 #pragma unroll
                for (int i = 0; i < Share::kKept; ++i) part[place][first + i] = piece.sum[i];
@@ -98,8 +98,25 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_
     }
     __syncthreads();
   }
-  if (feature < features)
-    store_narrow_sum<kSum>(d, row, degree, chunk * Row::kFeatures + feature, total, ones);
+  const auto value = [&] {
+    return narrow_value<kSum>(d, row, degree, chunk * Row::kFeatures + feature, total, ones);
+  };
+  if (!kHead || d.head.head == Head::kNone) {
+    if (feature < features)
+      a.out_float[row * a.features + chunk * Row::kFeatures + feature] = value();
+    return;
+  }
+  float* scores = part[0];
+  if (feature < features) scores[feature] = value();
+  __syncthreads();
+  if (threadIdx.x < kWarp) {
+    constexpr int kEach = (kTotal + kWarp - 1) / kWarp;
+    float own[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) own[i] = scores[min(kEach * feature + i, features - 1)];
+    finish_scores<kEach, kWarp>(d.head, row, kFullWarp, feature == 0, true, kEach * feature, own);
+  }
+  __syncthreads();
 }
 
 // Rows that a block found to be long.
@@ -109,7 +126,7 @@ struct LongRows {
 };
 
 // All threads of the block take part; each may have found one.
-template <class Share, NarrowSum kSum>
+template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows& found,
                                                 bool is_long, int64_t row) {
   if (!__syncthreads_or(is_long)) return;
@@ -117,30 +134,31 @@ __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows&
   __syncthreads();
   if (is_long) found.rows[atomicAdd(&found.count, 1)] = row;
   __syncthreads();
-  for (int i = 0; i < found.count; ++i) aggregate_long_row<Share, kSum>(d, found.rows[i]);
+  for (int i = 0; i < found.count; ++i)
+    aggregate_long_row<Pattern, kHead, Share, kSum>(d, found.rows[i]);
   __syncthreads();
 }
 
 // A group a row; where no blocks do so before, the block then takes the long rows that it met.
-template <class Share, NarrowSum kSum>
+template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, LongRows& found) {
   using Row = typename Share::Row;
   const AggregateArgs& a = d.a;
   const int64_t chunk = blockIdx.y;
   const int64_t row = static_cast<int64_t>(blockIdx.x - d.long_blocks) * Share::kGroups +
                       static_cast<int>(threadIdx.x) / Share::kGroup;
-  int64_t begin = 0;
-  int64_t degree = 0;
-  if (row < a.rows) {
-    begin = narrow_edge(a, row);
-    degree = narrow_edge(a, row + 1) - begin;
-  }
+  typename Pattern::Row extent{};
+  if (row < a.rows) extent = Pattern::row(a, d.blocks, row);
+  const int64_t degree = extent.degree;
   wait_for_previous();
   const bool is_long = degree > d.long_degree;
   if (!is_long && row < a.rows) {
-    NarrowWalk<Share, kSum> walk(d.table + chunk * d.chunk_stride);
+    using Walk = NarrowWalk<Share, kSum>;
+    Walk walk(d.table + chunk * d.chunk_stride);
     NarrowSums<Share> total{};
-    walk.add(a.indices + begin, static_cast<int>(degree), [&](const NarrowSums<Share>& piece) {
+    typename Pattern::template Edges<typename Walk::Lane> edges(a, d.blocks, extent,
+                                                                walk.place_in_group());
+    walk.add(edges, 0, static_cast<int>(degree), [&](const NarrowSums<Share>& piece) {
 #pragma unroll
       for (int i = 0; i < Share::kKept; ++i)
         total.sum[i] = add_piece<kSum>(total.sum[i], piece.sum[i]);
@@ -148,40 +166,51 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
     });
     const int features = features_of_chunk<Row>(d, chunk);
     const int first = walk.first_element();
+    const auto value = [&](int i) {
+      return narrow_value<kSum>(d, row, degree, chunk * Row::kFeatures + first + i, total.sum[i],
+                                total.ones);
+    };
+    if (kHead && d.head.head != Head::kNone) {
+      float score[Share::kKept];
 #pragma unroll
-    for (int i = 0; i < Share::kKept; ++i)
-      if (first + i < features)
-        store_narrow_sum<kSum>(d, row, degree, chunk * Row::kFeatures + first + i, total.sum[i],
-                               total.ones);
+      for (int i = 0; i < Share::kKept; ++i) score[i] = first + i < features ? value(i) : 0.0f;
+      finish_scores<Share::kKept, Share::kGroup>(
+          d.head, row, walk.mask, walk.lane % Share::kGroup == 0, walk.counts(), first, score);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Share::kKept; ++i)
+        if (first + i < features)
+          a.out_float[row * a.features + chunk * Row::kFeatures + first + i] = value(i);
+    }
   }
   if (d.long_blocks == 0)
-    aggregate_found<Share, kSum>(d, found, is_long && threadIdx.x % Share::kGroup == 0, row);
+    aggregate_found<Pattern, kHead, Share, kSum>(d, found,
+                                                 is_long && threadIdx.x % Share::kGroup == 0, row);
 }
 
 // Long rows, which start first: each block looks for them among every long_blocks-th row.
-template <class Share, NarrowSum kSum>
+template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongRows& found) {
   const AggregateArgs& a = d.a;
   const int64_t step = static_cast<int64_t>(d.long_blocks) * kNarrowThreads;
   wait_for_previous();
   for (int64_t base = blockIdx.x; base < a.rows; base += step) {
     const int64_t row = base + static_cast<int64_t>(threadIdx.x) * d.long_blocks;
-    aggregate_found<Share, kSum>(
-        d, found, row < a.rows && narrow_edge(a, row + 1) - narrow_edge(a, row) > d.long_degree,
-        row);
+    aggregate_found<Pattern, kHead, Share, kSum>(
+        d, found, row < a.rows && Pattern::row(a, d.blocks, row).degree > d.long_degree, row);
   }
 }
 
-// blockIdx.y is the chunk of features.
-template <class Share, NarrowSum kSum>
+// blockIdx.y is the chunk of features. Without kHead there is no head.
+template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __global__ void __launch_bounds__(kNarrowThreads)
     aggregate_narrow_kernel(const __grid_constant__ NarrowLaunch d) {
   __shared__ LongRows found;
   let_next_start();
   if (blockIdx.x < d.long_blocks)
-    aggregate_long_rows<Share, kSum>(d, found);
+    aggregate_long_rows<Pattern, kHead, Share, kSum>(d, found);
   else
-    aggregate_short_rows<Share, kSum>(d, found);
+    aggregate_short_rows<Pattern, kHead, Share, kSum>(d, found);
 }
 
 }  // namespace bitgnn::cuda

@@ -2,20 +2,12 @@
 // gives the sums of the row's pieces in the order of bitgnn/narrow_sums.h.
 #pragma once
 
+#include "bitgnn/cuda/narrow_edges.cuh"
 #include "bitgnn/cuda/narrow_table.cuh"
 
 namespace bitgnn::cuda {
 
 constexpr int kNarrowThreads = 128;
-
-// Loads where count > place, leaving the result undefined elsewhere.
-__device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
-  int32_t v;
-  asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.s32 %0, [%1];}"
-      : "=r"(v)
-      : "l"(p), "r"(count), "r"(place));
-  return v;
-}
 
 // What the sums are made of: the elements alone, or times the rows' factors, whose own sum is
 // needed too where the products are odd.
@@ -90,6 +82,13 @@ struct NarrowWalk {
     asm volatile("" : "+l"(x));
   }
 
+  using Lane = GroupLane<kLoads, Row::kLanes>;
+
+  __device__ Lane place_in_group() const { return {slot, lane % kGroup, mask}; }
+
+  // Whether no earlier lane keeps the same elements.
+  __device__ bool counts() const { return (lane & shared_lanes<Row::kUsed, kGroup / 2>()) == 0; }
+
   // First of the lane's elements in a row of kLanes * kUsed.
   __device__ int first_element() const {
     int first = part * Row::kUsed;
@@ -97,33 +96,28 @@ struct NarrowWalk {
     return first;
   }
 
-  // Calls emit(sums) for each piece of `count` edges whose column indices start at `indices`, in
-  // order. Lanes of the same group go the same way, others may not.
-  template <class Index, class Emit>
-  __device__ __forceinline__ void add(const Index* indices, int count, const Emit& emit) {
+  // Calls emit(sums) for each piece of `count` edges of a row from `place` on, in order. Lanes of
+  // the same group go the same way, others may not.
+  template <class Edges, class Emit>
+  __device__ __forceinline__ void add(Edges& edges, int64_t place, int count, const Emit& emit) {
     clear();
-    const Index* own = indices + slot;
+    edges.seek(place);
     int left = count - slot;  // edges from the slot's next one on
-    int32_t next[kLoads];
-    const auto prefetch = [&] {
-#pragma unroll
-      for (int l = 0; l < kLoads; ++l)
-        next[l] = load_index(own + l * kSumSlots, l * kSumSlots, left);
-    };
+    typename Edges::Step next;
     const auto at = [&](int32_t row) {
       return reinterpret_cast<const Fragment*>(
           x + static_cast<uint64_t>(static_cast<uint32_t>(row)) * Row::kPitchBytes);
     };
-    prefetch();
+    edges.load(next, left);
     int to_end = kSumPiece / kStep;  // steps of the piece
     int rest = count;
     for (; rest >= kStep; rest -= kStep) {
       Fragment f[kLoads];
 #pragma unroll
-      for (int l = 0; l < kLoads; ++l) f[l] = __ldg(at(next[l]));
-      own += kStep;
+      for (int l = 0; l < kLoads; ++l) f[l] = __ldg(at(edges.column(next, l)));
+      edges.skip(kStep);
       left -= kStep;
-      prefetch();
+      edges.load(next, left);
 #pragma unroll
       for (int l = 0; l < kLoads; ++l) add_row(f[l], true);
       if (--to_end == 0) {
@@ -136,8 +130,9 @@ struct NarrowWalk {
       Fragment f[kLoads];
 #pragma unroll
       for (int l = 0; l < kLoads; ++l) {
+        const int32_t column = edges.column(next, l);
         f[l] = Fragment{};
-        if (left > l * kSumSlots) f[l] = __ldg(at(next[l]));
+        if (left > l * kSumSlots) f[l] = __ldg(at(column));
       }
 #pragma unroll
       for (int l = 0; l < kLoads; ++l) {
@@ -149,6 +144,17 @@ struct NarrowWalk {
   }
 
  private:
+  // Steps between lanes of which fold_lanes leaves both the same elements.
+  template <int kCount, int kLanes>
+  __device__ static constexpr int shared_lanes() {
+    if constexpr (kLanes < Row::kLanes) {
+      return 0;
+    } else {
+      constexpr bool kHalves = kCount % 2 == 0;
+      return (kHalves ? 0 : kLanes) + shared_lanes<kHalves ? kCount / 2 : kCount, kLanes / 2>();
+    }
+  }
+
   template <int kCount, int kLanes>
   __device__ void skip_lanes(int& first) const {
     if constexpr (kLanes >= Row::kLanes) {

@@ -1,0 +1,164 @@
+// The edges of a row as walks over narrow rows read them: from CSR or from column blocks.
+#pragma once
+
+#include "bitgnn/cuda/common.cuh"
+#include "bitgnn/narrow_call.h"
+#include "bitgnn/narrow_sums.h"
+
+namespace bitgnn::cuda {
+
+__device__ __forceinline__ int64_t pointed_edge(const AggregateArgs& a, int64_t entry) {
+  return a.rowptr64 ? __ldg(static_cast<const long long*>(a.rowptr) + entry)
+                    : __ldg(static_cast<const int*>(a.rowptr) + entry);
+}
+
+// Loads where count > place, leaving the result undefined elsewhere.
+__device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
+  int32_t v;
+  asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.s32 %0, [%1];}"
+      : "=r"(v)
+      : "l"(p), "r"(count), "r"(place));
+  return v;
+}
+__device__ __forceinline__ int32_t load_index(const uint16_t* p, int place, int count) {
+  int32_t v;
+  asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.u16 %0, [%1];}"
+      : "=r"(v)
+      : "l"(p), "r"(count), "r"(place));
+  return v;
+}
+
+// A group of kLanes * kSumSlots lanes, those of `mask`, of which a slot's read every kSumSlots-th
+// edge, kLoads of them in a step.
+template <int kLoads_, int kLanes_>
+struct GroupLane {
+  static constexpr int kLoads = kLoads_;
+  static constexpr int kLanes = kLanes_;
+  static constexpr int kGroup = kLanes * kSumSlots;
+
+  int slot, in_group;
+  unsigned mask;
+};
+
+// A pattern gives rows of some degree, and their edges step by step.
+struct CsrPattern {
+  struct Row {
+    int64_t begin;
+    int64_t degree;
+  };
+
+  __device__ static Row row(const AggregateArgs& a, const ColumnBlocks&, int64_t row) {
+    const int64_t begin = pointed_edge(a, row);
+    return {begin, pointed_edge(a, row + 1) - begin};
+  }
+
+  template <class Lane>
+  class Edges {
+   public:
+    // Columns of a step's edges, on their way from memory.
+    struct Step {
+      int32_t column[Lane::kLoads];
+    };
+
+    __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
+        : row_(a.indices + row.begin + lane.slot), next_(row_) {}
+
+    // Goes to the edge at `place` of the row, never back.
+    __device__ void seek(int64_t place) { next_ = row_ + place; }
+    __device__ void skip(int edges) { next_ += edges; }
+    // `left` edges are left from the slot's next one on.
+    __device__ __forceinline__ void load(Step& step, int left) const {
+#pragma unroll
+      for (int l = 0; l < Lane::kLoads; ++l)
+        step.column[l] = load_index(next_ + l * kSumSlots, l * kSumSlots, left);
+    }
+    // Column of the slot's edge number `load`; all lanes of the group ask for it.
+    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
+      return step.column[load];
+    }
+
+   private:
+    const int32_t* row_;
+    const int32_t* next_;
+  };
+};
+
+// Rows lie in a segment for each block; in their order edges have the places that CSR gives them.
+struct BlockedPattern {
+  struct Row {
+    int64_t row;
+    int64_t degree;
+  };
+
+  __device__ static Row row(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t row) {
+    int64_t degree = 0;
+    for (int64_t b = 0; b < blocks.count; ++b)
+      degree += pointed_edge(a, b * a.rows + row + 1) - pointed_edge(a, b * a.rows + row);
+    return {row, degree};
+  }
+
+  // Each lane of a group looks other edges up, which the group then shares.
+  template <class Lane>
+  class Edges {
+   public:
+    static constexpr int kOwn = Lane::kLoads / Lane::kLanes;
+    static_assert(Lane::kLoads % Lane::kLanes == 0, "a step's edges fill the group");
+
+    // The column is their sum, which waits for the load and is left to whoever uses it.
+    struct Step {
+      int32_t first[kOwn];
+      int32_t local[kOwn];
+    };
+
+    __device__ Edges(const AggregateArgs& a, const ColumnBlocks& blocks, const Row& row,
+                     const Lane& lane)
+        : a_(a),
+          blocks_(blocks),
+          lane_(lane),
+          row_(row.row),
+          block_(-1),
+          place_(0),
+          end_(0),
+          segment_(blocks.local_indices) {}
+
+    __device__ void seek(int64_t place) { place_ = static_cast<int32_t>(place) + lane_.in_group; }
+    __device__ void skip(int edges) { place_ += edges; }
+    __device__ __forceinline__ void load(Step& step, int left) {
+      const int own_left = left + lane_.slot - lane_.in_group;
+#pragma unroll
+      for (int o = 0; o < kOwn; ++o) {
+        const int32_t place = place_ + o * Lane::kGroup;
+        if (own_left > o * Lane::kGroup)
+          while (place >= end_) enter_next();
+        step.first[o] = block_;
+        step.local[o] = load_index(segment_ + place, o * Lane::kGroup, own_left);
+      }
+    }
+    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
+      const int own = load / Lane::kLanes;
+      const int32_t held = step.first[own] * static_cast<int32_t>(blocks_.size) + step.local[own];
+      if constexpr (Lane::kLanes == 1) return held;
+      return __shfl_sync(lane_.mask, held, load % Lane::kLanes * kSumSlots + lane_.slot,
+                         Lane::kGroup);
+    }
+
+   private:
+    __device__ __forceinline__ void enter_next() {
+      ++block_;
+      const int64_t entry = block_ * a_.rows + row_;
+      const int64_t begin = pointed_edge(a_, entry);
+      segment_ = blocks_.local_indices + begin - end_;
+      end_ += static_cast<int32_t>(pointed_edge(a_, entry + 1) - begin);
+    }
+
+    const AggregateArgs& a_;
+    const ColumnBlocks& blocks_;
+    const Lane lane_;
+    int64_t row_;
+    int32_t block_;
+    int32_t place_, end_;      // of the lane's next edge, and behind the block's last one
+    const uint16_t* segment_;  // where the row's edges would begin if all lay in the block
+  };
+};
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,31 @@
+// What a product and its aggregation over narrow integers may be asked for beside their arguments.
+#pragma once
+
+#include "bitgnn/arguments.h"
+
+namespace bitgnn {
+
+// Column blocks in place of column indices: rowptr entry b * rows + i starts row i of block b,
+// whose column is b * size + local index.
+struct ColumnBlocks {
+  const uint16_t* local_indices;  // [edges], or null with CSR
+  int64_t count;                  // blocks, at least one
+  int64_t size;                   // columns of a block
+};
+
+// What becomes of a row v of scores, m the largest of them; schemas have the numbers.
+enum class Head : int {
+  kNone = 0,
+  kLogSoftmax = 1,  // v - m - log(sum of exp(v - m))
+  kSoftmax = 2,     // exp(v - m) / sum of exp(v - m)
+  kClasses = 3,     // index of the largest score, the first of equal ones; the first NaN
+};
+
+// With column blocks, `sums.rows` counts rows and `sums.indices` is null.
+struct NarrowCall : NarrowArgs {
+  ColumnBlocks blocks;
+  Head head;
+  int64_t* classes;  // [rows] with kClasses, which leaves out_float alone; else null
+};
+
+}  // namespace bitgnn
