@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.inference.program import Runner, Step, StepKind
+from bitgnn.inference.steps.heads import HEADS
 from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
 from bitgnn.inference.steps.linear_pair import bind_linear_pair
@@ -25,8 +26,10 @@ from bitgnn.inference.steps.sources import sources_of
 
 __all__ = ["Executable", "compile_steps"]
 
-MAX_GROUP = 3
-"""Steps that one call does at most: packing, product and aggregation, or the latter and a sum."""
+MAX_GROUP = 4
+"""Steps that one call does at most: packing, product, aggregation and a head."""
+
+PACKING = ("pack", "pack_scaled")
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ def _units(
     units: list[_Unit] = []
     position = 0
     while position < len(steps):
-        for length in (MAX_GROUP, 2):
+        for length in range(MAX_GROUP, 1, -1):
             group = steps[position : position + length]
             if len(group) == length and _is_private(group, readers):
                 binds = _binder(group, [_own(step, tensors) for step in group])
@@ -186,13 +189,15 @@ Own = Sequence[Mapping[str, Tensor]]
 def _binder(group: Sequence[Step], own: Own) -> Callable[[Sequence[Step], Own], Runner] | None:
     """How to bind a group of steps as one call; None where no operator does it."""
     kinds = [step.kind for step in group]
-    packs = kinds[0] in ("pack", "pack_scaled")
-    candidate: Callable[[Sequence[Step], Own], Any] | None
-    if len(group) == MAX_GROUP:
+    packs, length = kinds[0] in PACKING, len(kinds)
+    candidate: Callable[[Sequence[Step], Own], Any] | None = None
+    if kinds[-1] in HEADS:
+        candidate = _bind_headed if length == 3 + packs else None
+    elif length == 3:
         candidate = _bind_packed_aggregated if packs else _bind_joint
-    elif packs:
+    elif length == 2 and packs:
         candidate = _bind_packed if kinds[1] in PRODUCTS else None
-    else:
+    elif length == 2:
         candidate = _bind_aggregated if kinds[0] in PRODUCTS else _bind_joint
     return None if candidate is None or candidate(group, own) is None else candidate
 
@@ -209,6 +214,12 @@ def _bind_aggregated(group: Sequence[Step], own: Own) -> Any:
 def _bind_packed_aggregated(group: Sequence[Step], own: Own) -> Any:
     parts = (group[1], group[2], own[1], own[2], group[0], own[0])
     return bind_narrow_product(*parts) or bind_aggregated_product(*parts)
+
+
+def _bind_headed(group: Sequence[Step], own: Own) -> Any:
+    product, aggregation, head = group[-3:]
+    packing, pack_tensors = (group[0], own[0]) if len(group) == MAX_GROUP else (None, None)
+    return bind_narrow_product(product, aggregation, own[-3], own[-2], packing, pack_tensors, head)
 
 
 def _bind_joint(group: Sequence[Step], own: Own) -> Any:
@@ -237,8 +248,7 @@ def _unit(
         inputs,
         group[-1].outputs,
         # The operators pack row by row; what products hand to aggregations they hold whole.
-        frozenset(() if group[0].kind in ("pack", "pack_scaled") else inner)
-        | frozenset(group[1].outputs if len(group) == MAX_GROUP else ()),
+        frozenset(r for step in group[:-1] if step.kind not in PACKING for r in step.outputs),
         next((step.graph for step in group if step.graph is not None), None),
         lambda slots: bind([_placed(step, slots) for step in group], own),
     )

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference.program import Step
+from bitgnn.inference.steps.heads import HEADS
 
-__all__ = ["is_narrow", "narrow_bytes"]
+__all__ = ["csr_bytes", "is_narrow", "narrow_bytes", "unheld_by_narrow", "without_head"]
 
-WORD_BITS, WORD_BYTES, FLOAT_BYTES = 32, 4, 4
+WORD_BITS, WORD_BYTES, FLOAT_BYTES, INDEX_BYTES, POINTER_BYTES = 32, 4, 4, 4, 8
 
 # As in csrc/include/bitgnn/narrow_sums.h.
 MOST_BYTE_FEATURES, MOST_TEN_BIT_FEATURES, MOST_SHORT_FEATURES = 255, 1023, 65535
@@ -49,6 +51,11 @@ MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 MOST_NARROW_COLUMNS, WIDE_USES = 48, 16
 
 
+def without_head(group: Sequence[Step]) -> Sequence[Step]:
+    """The steps of a call but for a head at its end."""
+    return group[:-1] if len(group) > 1 and group[-1].kind in HEADS else group
+
+
 def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device) -> bool:
     """Whether a call ends in a product whose rows are narrow integers until they are summed.
 
@@ -57,9 +64,9 @@ def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device
         graphs: adjacencies by number.
         device: where it runs.
     """
-    if [step.kind for step in group[-2:]] != ["bmm_bbf", "bspmm_fbf"]:
+    if not _is_pair(group):
         return False
-    product, aggregation = group[-2:]
+    product, aggregation = without_head(group)[-2:]
     size, columns = product.attributes["size"], product.attributes["out"]
     if "bias" in product.tensors or size > MOST_SHORT_FEATURES:
         return False
@@ -69,6 +76,50 @@ def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device
     adjacency = graphs[aggregation.graph]
     is_read_often: bool = adjacency.nnz >= WIDE_USES * adjacency.num_cols
     return is_read_often and size <= MOST_TEN_BIT_FEATURES
+
+
+def _is_pair(group: Sequence[Step]) -> bool:
+    kinds = [step.kind for step in without_head(group)[-2:]]
+    return kinds == ["bmm_bbf", "bspmm_fbf"]
+
+
+def csr_bytes(group: Sequence[Step], graphs: Sequence[Any]) -> int:
+    """Bytes of the CSR that such a call makes of column blocks where floats are gathered."""
+    if not _is_pair(group):
+        return 0
+    graph = without_head(group)[-1].graph
+    assert graph is not None, "Program.check requires it"
+    adjacency = graphs[graph]
+    if not isinstance(adjacency, BlockedAdjacency):
+        return 0
+    return (adjacency.shape[0] + 1) * POINTER_BYTES + adjacency.nnz * INDEX_BYTES
+
+
+def unheld_by_narrow(
+    group: Sequence[Step], graphs: Sequence[Any], device: torch.device
+) -> frozenset[int]:
+    """Registers that a call never holds, for which :func:`is_narrow` is true.
+
+    The product, and its sums too where the kernels have the head that follows.
+
+    Args:
+        group: the steps that the call does.
+        graphs: adjacencies by number.
+        device: where it runs.
+    """
+    body = without_head(group)
+    product, aggregation = body[-2:]
+    if len(body) == len(group):
+        return frozenset(product.outputs)
+    if device.type == "cuda":
+        assert aggregation.graph is not None, "Program.check requires it"
+        columns = product.attributes["out"]
+        has_factors = product.attributes["scaled"] or graphs[aggregation.graph].col is not None
+        _, held = _form(columns, product.attributes["size"], has_factors)
+        has_head = columns <= held
+    else:
+        has_head = group[-1].kind == "classes"
+    return frozenset(product.outputs) | frozenset(aggregation.outputs if has_head else ())
 
 
 def narrow_bytes(
@@ -82,7 +133,7 @@ def narrow_bytes(
         num_nodes: rows of the product.
         device: where it runs.
     """
-    product = group[-2]
+    product = without_head(group)[-2]
     size, columns, scaled = (product.attributes[name] for name in ("size", "out", "scaled"))
     has_factors = scaled or adjacency.col is not None
     if device.type != "cuda":
@@ -107,13 +158,18 @@ def _cpu_row_bytes(columns: int, size: int, has_factors: bool) -> int:
     return stride
 
 
-def _table_bytes(nodes: int, columns: int, size: int, has_factors: bool) -> int:
+def _form(columns: int, size: int, has_factors: bool) -> tuple[int, int]:
+    """Bytes of a row, and the columns of it, in the form that holds a product."""
     forms = FACTORED_FORMS if has_factors else PLAIN_FORMS
-    _, pitch, held = next(
-        (most, pitch, held)
+    return next(
+        (pitch, held)
         for most, pitch, held in forms
         if size <= most and (columns <= held or pitch == WIDEST_PITCH)
     )
+
+
+def _table_bytes(nodes: int, columns: int, size: int, has_factors: bool) -> int:
+    pitch, held = _form(columns, size, has_factors)
     words = -(-size // WORD_BITS)
     is_direct = (
         words <= MOST_DIRECT_WORDS

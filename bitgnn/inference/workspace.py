@@ -9,7 +9,13 @@ import torch
 
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.bits.sliced import shared_bytes
-from bitgnn.inference.narrow_workspace import is_narrow, narrow_bytes
+from bitgnn.inference.narrow_workspace import (
+    csr_bytes,
+    is_narrow,
+    narrow_bytes,
+    unheld_by_narrow,
+    without_head,
+)
 from bitgnn.inference.program import Register, Step
 from bitgnn.inference.steps.linear_pair import FRAGMENT, MOST_NEIGHBOURS
 
@@ -70,13 +76,14 @@ def workspace_bytes(
         device: where it runs; most kernels of the CPU use the threads' own small buffers.
     """
     if is_narrow(group, graphs, device):
-        assert group[-1].graph is not None, "Program.check requires it"
-        return narrow_bytes(group, graphs[group[-1].graph], num_nodes, device)
+        graph = without_head(group)[-1].graph
+        assert graph is not None, "Program.check requires it"
+        return narrow_bytes(group, graphs[graph], num_nodes, device)
     if _is_linear_pair(group, graphs):
         width = -(-group[0].attributes["out"] // FRAGMENT) * FRAGMENT
         return num_nodes * 2 * width * FLOAT_BYTES
     if device.type != "cuda":
-        return 0
+        return csr_bytes(group, graphs)
     needed = [0]
     for step in group:
         if step.kind.startswith("bspmm_") and step.graph is not None:
@@ -85,7 +92,7 @@ def workspace_bytes(
         elif step.kind.startswith("bmm_") and step is group[0]:
             needed.append(_product(step, num_nodes, device))
     # One after the other: what the first took is back before the second one asks.
-    return max(needed)
+    return max(needed) + csr_bytes(group, graphs)
 
 
 def unheld_registers(
@@ -102,7 +109,7 @@ def unheld_registers(
         device: where it runs.
     """
     if is_narrow(group, graphs, device):
-        return frozenset(group[-2].outputs)
+        return unheld_by_narrow(group, graphs, device)
     if _is_linear_pair(group, graphs):
         return frozenset(register for step in group[:-1] for register in step.outputs)
     kinds = [step.kind for step in group]

@@ -1,4 +1,4 @@
-"""The step that turns the scores of each node into its class."""
+"""What ends a model: the step that turns scores into classes, and what operators do of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from torch import Tensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors
 
-__all__ = ["KINDS"]
+__all__ = ["HEADS", "KINDS"]
+
+HEADS = {"log_softmax": 1, "softmax": 2, "classes": 3}
+"""Steps that operators do with the scores they make, by their number in schemas."""
 
 
 def _check(
