@@ -12,6 +12,12 @@ from bitgnn.tune.timings import CallTime, TimingCache
 CALL = {"steps": ["bmm_bbb"], "nodes": 3}
 
 
+def _add(path):
+    cache = TimingCache(path, "cpu")
+    cache.put(CALL, CallTime(2.0, 2.0))
+    cache.save()
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "folder" / "times.json"
@@ -101,9 +107,7 @@ def test_our_own_files_with_other_content_begin_anew(path, change):
     cache.save()
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.warns(UserWarning, match="begun anew") as caught:
-        cache = TimingCache(path, "cpu")
-        cache.put(CALL, CallTime(2.0, 2.0))
-        cache.save()
+        _add(path)
     assert len(caught) == 1
     assert TimingCache(path, "cpu").get(CALL) == CallTime(2.0, 2.0)
 

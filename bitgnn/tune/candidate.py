@@ -1,0 +1,130 @@
+"""Candidates: plans made ready to run on a workload, sharing frozen models and prepared graphs."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from bitgnn.convert import freeze
+from bitgnn.convert.plan import Plan
+from bitgnn.inference import FrozenModel
+from bitgnn.inference.frozen_model import Features, Graph
+from bitgnn.inference.memory import MemoryUse, frozen_memory
+
+if TYPE_CHECKING:
+    from bitgnn.tune.workload import Workload
+
+__all__ = ["Candidate", "Candidates"]
+
+MOST_GRAPHS = 24
+MOST_MODELS = 256
+"""Prepared graphs and frozen models that are kept; those used longest ago go first."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with everything a forward needs.
+
+    Attributes:
+        plan: the plan.
+        frozen: the model frozen with it.
+        x: features in the form the plan asks for.
+        graph: the graph in its layout.
+    """
+
+    plan: Plan
+    frozen: FrozenModel
+    x: Features
+    graph: Graph | None
+
+    @property
+    def executor(self) -> str:
+        """Name of its executor; on a CPU there is one alone."""
+        return self.plan.executor if self.x.device.type == "cuda" else "eager"
+
+    @cached_property
+    def run(self) -> Callable[[], Tensor]:
+        """One forward with the plan's executor.
+
+        Raises:
+            ValueError: the model or the graph is not for this executor.
+        """
+        execute = self.frozen.executor(self.executor)
+        return lambda: execute(self.x, self.graph)
+
+    @property
+    def memory(self) -> MemoryUse:
+        """Bytes of a forward by purpose."""
+        return frozen_memory(self.frozen, self.x, self.graph)
+
+
+class Candidates:
+    """Makes candidates of plans.
+
+    Args:
+        workload: model and data.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self._models: OrderedDict[Any, tuple[FrozenModel, Features]] = OrderedDict()
+        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+
+    def make(self, plan: Plan) -> Candidate:
+        """A plan ready to run.
+
+        Raises:
+            ValueError: the plan does not fit the model, or the model's layers cannot read the
+                graph in the plan's layout.
+        """
+        frozen, x = self._model(plan)
+        return Candidate(plan, frozen, x, self._graph(frozen, plan))
+
+    def _model(self, plan: Plan) -> tuple[FrozenModel, Features]:
+        key = (tuple(plan.letters.items()), tuple(plan.order.items()), plan.features)
+
+        def make() -> tuple[FrozenModel, Features]:
+            with warnings.catch_warnings():
+                # What stays in full precision is what the letters of most plans ask for.
+                warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
+                frozen = freeze(self.workload.model, plan)
+            x = self.workload.x
+            return frozen, frozen.pack_features(x) if plan.features == "packed" else x
+
+        return _kept(self._models, key, make, MOST_MODELS)
+
+    def _graph(self, frozen: FrozenModel, plan: Plan) -> Graph | None:
+        if not frozen.takes_graph:
+            return None
+        workload = self.workload
+        num_nodes = workload.num_nodes
+        weight = workload.edge_weight if frozen.takes_edge_weight else None
+        widths = tuple(tuple(frozen._packed_widths(n)) for n in range(len(frozen.graphs)))
+        own = None if frozen.calls is None else id(frozen)  # its graph holds the edges themselves
+        key = (frozen.graphs, widths, weight is None, plan.layout, plan.method, own)
+
+        def make() -> Graph:
+            layout: Any = plan.layout
+            edges = workload.edge_index
+            return frozen.prepare_graph(edges, num_nodes, weight, layout, plan.method)
+
+        # A layout that this model cannot read is refused, although another one's is at hand.
+        if plan.layout == "blocked":
+            frozen._check_blocked(range(len(frozen.graphs)), "Candidates: layout")
+        return _kept(self._graphs, key, make, MOST_GRAPHS)
+
+
+def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
+    """What is stored under a key, made where it is not."""
+    if key not in store:
+        store[key] = make()
+    store.move_to_end(key)
+    while len(store) > most:
+        store.popitem(last=False)
+    return store[key]

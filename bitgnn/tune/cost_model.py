@@ -1,0 +1,201 @@
+"""CostModel: latency of a plan as the sum of its calls' times, without running it as a whole."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bitgnn.inference.program import Step
+from bitgnn.tune.calls import call_signature, most_neighbours, time_calls
+from bitgnn.tune.candidate import Candidate
+from bitgnn.tune.measure import latency
+from bitgnn.tune.timings import CallTime, TimingCache, canonical
+
+__all__ = ["CostModel", "Estimate", "Part"]
+
+PASSES = 3
+"""Visits of each forward; a call's time is the median of them."""
+OBSERVATIONS = 3
+"""Whole forwards of an executor from which on they correct its estimates."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one call adds to a forward.
+
+    Attributes:
+        name: layers and steps of the call.
+        seconds: time on the device.
+    """
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Expected latency of a candidate.
+
+    Attributes:
+        seconds: from the call of its executor until the result is there.
+        parts: what each operator call takes of that, launches left out.
+    """
+
+    seconds: float
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{part.name} {part.seconds * 1e6:.0f} µs" for part in self.parts)
+        return f"{self.seconds * 1e6:.0f} µs ({parts})"
+
+
+class CostModel:
+    """Adds up times of operator calls, each distinct one measured once on the graph it is for.
+
+    On the CPU a forward takes as long as its calls. On CUDA the eager executor is host and device
+    in a pipeline: a kernel begins when it has been queued and the one before it is done. The others
+    launch once and then take as long as all kernels; what an executor costs by itself is measured
+    on one forward.
+
+    Once whole forwards have been observed (:meth:`observe`), estimates are corrected by what these
+    took beside their own estimates.
+
+    Args:
+        cache: times known already, and where new ones go.
+        device: the device that is timed.
+    """
+
+    def __init__(self, cache: TimingCache, device: torch.device | str) -> None:
+        self.cache = cache
+        self.device = torch.device(device)
+        self.num_timed = 0
+        self._neighbours: dict[int, tuple[Any, int]] = {}
+        self._observed: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def prepare(
+        self, candidates: Sequence[Candidate], progress: Callable[[], Any] = lambda: None
+    ) -> None:
+        """Time every call of these candidates that is not known, each distinct one once.
+
+        Forwards that hold unknown calls are visited several times in turns, so that a machine that
+        changes its pace meets all calls alike.
+
+        Args:
+            candidates: whose estimates will be asked for.
+            progress: called after each visit.
+        """
+        taken: dict[str, list[CallTime]] = {}
+        signatures: dict[str, dict[str, Any]] = {}
+        visits: list[tuple[Candidate, list[str]]] = []
+        for candidate in candidates:
+            found = [(canonical(call), call) for call in self._calls(candidate)]
+            unknown = {k: c for k, c in found if k not in taken and self.cache.get(c) is None}
+            if unknown:
+                signatures.update(unknown)
+                taken.update({key: [] for key in unknown})
+                visits.append((candidate, [key if key in unknown else "" for key, _ in found]))
+        for _ in range(PASSES):
+            for candidate, keys in visits:
+                calls = candidate.frozen.repeatable_calls(candidate.x, candidate.graph)
+                times = time_calls([call for _, call in calls], list(map(bool, keys)), self.device)
+                for key, taken_time in zip(keys, times, strict=True):
+                    if taken_time is not None:
+                        taken[key].append(taken_time)
+                progress()
+        for key, times_of_call in taken.items():
+            seconds = statistics.median(t.seconds for t in times_of_call)
+            host = statistics.median(t.host for t in times_of_call)
+            self.cache.put(signatures[key], CallTime(seconds, host))
+        self.num_timed += len(taken)
+        self.cache.save()
+        for candidate in candidates:
+            if self.device.type == "cuda" and not self._observed[candidate.executor]:
+                self._observe_first(candidate)
+
+    def estimate(self, candidate: Candidate) -> Estimate:
+        """Expected latency of a candidate; calls that are not known yet are timed first."""
+        times = self._times(candidate)
+        if times is None:
+            self.prepare([candidate])
+            times = self._times(candidate)
+            assert times is not None
+        names = [_name(group) for group, _ in candidate.frozen.groups(candidate.x)]
+        parts = tuple(Part(n, t.seconds) for n, t in zip(names, times, strict=True))
+        base = self._base(candidate.executor, times)
+        return Estimate(self._corrected(candidate.executor, base), parts)
+
+    def observe(self, candidate: Candidate, seconds: float) -> None:
+        """Learn from the measured latency of a candidate.
+
+        Args:
+            candidate: what was measured; its calls are known.
+            seconds: its latency.
+        """
+        times = self._times(candidate)
+        if times is not None:
+            base = self._base(candidate.executor, times)
+            self._observed[candidate.executor].append((base, seconds))
+
+    def _observe_first(self, candidate: Candidate) -> None:
+        """What an executor costs by itself shows in one forward with it."""
+        try:
+            seconds = latency(candidate.run, self.device)
+        except (RuntimeError, ValueError):
+            return  # it takes no such model or graph
+        self.observe(candidate, seconds)
+
+    def _base(self, executor: str, times: Sequence[CallTime]) -> float:
+        """Time of the calls as the executor runs them, without what it costs by itself."""
+        if self.device.type == "cuda" and executor == "eager":
+            return _pipelined(times)
+        return sum(call.seconds for call in times)
+
+    def _corrected(self, executor: str, base: float) -> float:
+        observed = self._observed[executor]
+        if not observed:
+            return base
+        if self.device.type == "cuda":  # the host's share, which is the same for all plans
+            return max(base, base + statistics.median(took - own for own, took in observed))
+        if len(observed) < OBSERVATIONS:
+            return base
+        return base * statistics.median(took / own for own, took in observed)
+
+    def _times(self, candidate: Candidate) -> list[CallTime] | None:
+        found = [self.cache.get(call) for call in self._calls(candidate)]
+        known = [time for time in found if time is not None]
+        return known if len(known) == len(found) else None
+
+    def _calls(self, candidate: Candidate) -> list[dict[str, Any]]:
+        frozen, x, graph = candidate.frozen, candidate.x, candidate.graph
+        neighbours = self._most_neighbours(graph)
+        return [
+            call_signature(frozen, group, x, graph, candidate.plan.method, neighbours)
+            for group, _ in frozen.groups(x)
+        ]
+
+    def _most_neighbours(self, graph: Any) -> int:
+        """Found once for each graph, which is held so that its identity stays its own."""
+        if graph is None:
+            return 0
+        if id(graph) not in self._neighbours:
+            self._neighbours[id(graph)] = (graph, most_neighbours(graph))
+        return self._neighbours[id(graph)][1]
+
+
+def _pipelined(times: Sequence[CallTime]) -> float:
+    """End of the last kernel where each begins once it is queued and the one before is done."""
+    queued = end = 0.0
+    for call in times:
+        queued += call.host
+        end = max(queued, end) + call.seconds
+    return end
+
+
+def _name(group: Sequence[Step]) -> str:
+    layers = dict.fromkeys(step.layer for step in group)
+    return f"{'+'.join(layers)} {'>'.join(step.kind for step in group)}"
