@@ -25,8 +25,8 @@ class BlockedAdjacency:
     """``A[i, j] = row[i] * pattern[i, j] * col[j]`` with 16-bit column indices and no CSR.
 
     Half of what :class:`BitAdjacency` takes, for graphs whose edges are most of the memory. Packed
-    rows are aggregated from it directly; other aggregations take :meth:`row_parts`, which costs
-    time.
+    rows and integers are aggregated from it directly; sums of floats take :meth:`row_parts`, which
+    costs time.
 
     Args:
         blocks: the pattern, as :meth:`BitAdjacency.blocked` gives it.

@@ -87,7 +87,7 @@ def csr_bytes(group: Sequence[Step], graphs: Sequence[Any]) -> int:
     """Bytes of the CSR that such a call makes of column blocks where floats are gathered."""
     if not _is_pair(group):
         return 0
-    graph = without_head(group)[-1].graph
+    graph = group[-1].graph
     assert graph is not None, "Program.check requires it"
     adjacency = graphs[graph]
     if not isinstance(adjacency, BlockedAdjacency):
@@ -128,12 +128,12 @@ def narrow_bytes(
     """Bytes that such a call holds beside its input and its result.
 
     Args:
-        group: the steps that the call does, for which :func:`is_narrow` is true.
+        group: the steps that the call does but for a head, for which :func:`is_narrow` is true.
         adjacency: the pattern, with its factors.
         num_nodes: rows of the product.
         device: where it runs.
     """
-    product = without_head(group)[-2]
+    product = group[-2]
     size, columns, scaled = (product.attributes[name] for name in ("size", "out", "scaled"))
     has_factors = scaled or adjacency.col is not None
     if device.type != "cuda":

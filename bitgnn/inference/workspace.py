@@ -22,7 +22,7 @@ from bitgnn.inference.steps.linear_pair import FRAGMENT, MOST_NEIGHBOURS
 __all__ = ["unheld_registers", "workspace_bytes"]
 
 WORD_BITS, WORD_BYTES = 32, 4
-FLOAT_BYTES = 4
+FLOAT_BYTES, CLASS_BYTES = 4, 8
 
 # As in csrc/include/bitgnn/cuda/aggregate_bits.cuh: rows of odd lengths, copied to whole accesses.
 ACCESS_WORDS = 4
@@ -75,8 +75,26 @@ def workspace_bytes(
         num_nodes: rows of the features.
         device: where it runs; most kernels of the CPU use the threads' own small buffers.
     """
+    body = without_head(group)
+    needed = _workspace(body, registers, graphs, num_nodes, device)
+    if body is group or body[-1].outputs[0] in unheld_registers(group, graphs, device):
+        return needed
+    # Torch makes the head once the kernels have given back what they took.
+    made = registers[group[-1].outputs[0]]
+    row_bytes = CLASS_BYTES if made.form == "classes" else FLOAT_BYTES * (made.size or 0)
+    return max(0, needed - num_nodes * row_bytes)
+
+
+def _workspace(
+    group: Sequence[Step],
+    registers: Mapping[int, Register],
+    graphs: Sequence[Any],
+    num_nodes: int,
+    device: torch.device,
+) -> int:
+    """The same for a call without a head."""
     if is_narrow(group, graphs, device):
-        graph = without_head(group)[-1].graph
+        graph = group[-1].graph
         assert graph is not None, "Program.check requires it"
         return narrow_bytes(group, graphs[graph], num_nodes, device)
     if _is_linear_pair(group, graphs):

@@ -111,17 +111,40 @@ def test_a_sliced_graph_moves_to_csr(graph, features):
     assert make("bits")(features, blocked).equal(make("bits")(features, graph))
 
 
-@pytest.mark.parametrize("parts", [1, 5, 1000])
-@pytest.mark.parametrize("name", ["bits", "bin"])
-def test_small_blocks_and_parts_of_odd_graphs(name, parts, features, monkeypatch):
-    monkeypatch.setattr(compact, "PARTS", parts)
-    monkeypatch.setattr(compact, "LEAST_PART_EDGES", 1)
-    frozen = make(name)
+@pytest.mark.parametrize("name", ["bits", "bin", "full", "sage"])
+def test_small_blocks_of_odd_graphs(name, features, device):
+    frozen = make(name).to(device)
+    x = features.to(device)
     for edges in (odd_graph(N, 300, seed=5), torch.zeros(2, 0, dtype=torch.int64)):
-        plain = frozen.prepare_graph(edges, N, layout="csr")
+        plain = frozen.prepare_graph(edges.to(device), N, layout="csr")
         for size in (1, 31, 64, N):
             adjacency = BlockedAdjacency.from_adjacency(plain, size)
-            assert frozen(features, adjacency).equal(frozen(features, plain))
+            assert frozen(x, adjacency).equal(frozen(x, plain))
+
+
+@pytest.mark.parametrize("parts", [1, 5, 1000])
+def test_floats_alone_are_summed_by_parts(parts, graph, features, monkeypatch):
+    monkeypatch.setattr(compact, "PARTS", parts)
+    monkeypatch.setattr(compact, "LEAST_PART_EDGES", 1)
+    frozen = make("bin")
+    plain = frozen.prepare_graph(graph, N, layout="csr")
+    blocked = BlockedAdjacency.from_adjacency(plain, 37)
+    for (_, _, found), (_, _, expected) in zip(
+        frozen.steps(features, blocked), frozen.steps(features, plain), strict=True
+    ):
+        assert getattr(found, "words", found).equal(getattr(expected, "words", expected))
+
+
+def test_no_csr_is_made_of_blocks(graph, features):
+    for name in ("bin", "full"):
+        frozen = make(name)
+        adjacency = frozen.prepare_graph(graph, N, layout="blocked")
+        with Called() as calls:
+            frozen(features, adjacency)
+        assert calls.names[-1] == "bmm_bspmm_narrow_blocked"
+        assert not [
+            called for called in calls.names if "spmm" in called and "blocked" not in called
+        ]
 
 
 @pytest.mark.parametrize("name", ["bits", "bin"])

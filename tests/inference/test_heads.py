@@ -10,6 +10,7 @@ from bitgnn.convert import freeze, summary
 from bitgnn.inference import FreezeReport, FrozenModel, load, save
 from bitgnn.inference.costs import step_cost
 from bitgnn.inference.program import Program, Step
+from bitgnn.models import GCN
 
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
 OUTPUTS = {
@@ -131,6 +132,42 @@ def test_other_uses_run_as_their_own_code(last, x, edges):
     with pytest.warns(UserWarning, match="full precision"):
         frozen = freeze(model)
     assert torch.equal(frozen(x, edges), last(freeze(model.chain)(x, edges)))
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("layout", ["csr", "blocked"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_last_aggregation_hands_out_the_head(wide, layout, output, x, edges, device):
+    torch.manual_seed(0)
+    model = GCN(x.size(1), 40, 70 if wide else CLASSES, precision="bin").eval()
+    frozen = freeze(model, output=output).to(device)
+    scores = freeze(model).to(device)
+    x, edges = x.to(device), edges.to(device)
+    graph = frozen.prepare_graph(edges, N, layout=layout)
+    for given in (x, frozen.pack_features(x, layout="dense")):
+        kinds = [[step.kind for step in group] for group, _ in frozen.groups(given)]
+        assert kinds[-1][-3:] == ["bmm_bbf", "bspmm_fbf", output]
+        found, expected = frozen(given, graph), scores(given, graph)
+        if output == "classes":
+            assert torch.equal(found, expected.argmax(-1))
+        else:
+            torch.testing.assert_close(found, OUTPUTS[output](expected), rtol=1e-5, atol=1e-5)
+        # Alone, the steps hand their scores to torch.
+        *_, (_, _, last) = frozen.steps(given, graph)
+        torch.testing.assert_close(found, last, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("executor", ["cuda_graph", "auto"])
+def test_heads_in_every_executor(executor, output, x, edges, device):
+    frozen = freeze(shake(Chain("gcn", BIN), x, edges), output=output).to(device)
+    x, edges = x.to(device), edges.to(device)
+    if device.type == "cpu" and executor == "cuda_graph":
+        pytest.skip("a CUDA graph needs a CUDA device")
+    run = frozen.executor(executor)
+    graph = frozen.prepare_graph(edges, N)
+    for given in (x, x.flip(0)):
+        assert torch.equal(run(given, graph), frozen(given, graph))
 
 
 def _head_alone(size):
