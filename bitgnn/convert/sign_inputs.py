@@ -81,12 +81,13 @@ def _feeders(model: nn.Module) -> list[tuple[str, str]] | None:
     for value in ordered(network.scores):
         if value.kind == "product":
             source = canonical(value.inputs[0])
-            if _is_never_negative(source):
+            if is_never_negative(source):
                 found.append((source.layer, value.layer))
     return found
 
 
-def _is_never_negative(value: Value) -> bool:
+def is_never_negative(value: Value) -> bool:
+    """Whether no entry is below 0, so that a sign would make every one of them +1."""
     if value.kind != "function":
         return False
     if value.name == "hardtanh":

@@ -118,6 +118,22 @@ class GraphProgram(BoundProgram):
             return made[0]
         return PreparedGraph(tuple(made), edge_index, edge_weight, num_nodes)
 
+    def useful_layouts(self) -> tuple[GraphLayout, ...]:
+        """Layouts that make a difference to this model and that all its layers can read.
+
+        CSR in any case, slices and tiles where packed rows are aggregated, column blocks where
+        there is a pattern and every layer reads them.
+        """
+        found: list[GraphLayout] = ["csr"]
+        numbers = range(len(self.graphs))
+        if any(self._packed_widths(number) for number in numbers):
+            found += ["sliced", "frdc"]
+        patterns = [number for number in numbers if not self.graphs[number].exact]
+        read = self.layouts
+        if patterns and all("blocked" in read.get(number, ("blocked",)) for number in patterns):
+            found.append("blocked")
+        return tuple(found)
+
     def _layout(self, layout: Any, method: Any) -> tuple[GraphLayout, str | None]:
         """Layout and method of a call, what it leaves open filled in."""
         chosen: Any = self.defaults.layout if layout is None else layout

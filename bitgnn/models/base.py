@@ -29,6 +29,7 @@ class NodeModel(nn.Module):
     Attributes:
         precision: name or letters of the precision, as one string.
         precisions: letters and options of each layer.
+        gives_scores: the last layer's output are the class scores.
         convs: the graph layers.
 
     Raises:
@@ -62,6 +63,7 @@ class NodeModel(nn.Module):
         self.out_channels: int = arguments["out_channels"]
         self.dropout: float = arguments["dropout"]
         self.num_layers = num_layers
+        self.gives_scores = gives_scores
         self._arguments = {**arguments, **layer_options}
 
     def with_precision(self: Model, precision: Precision) -> Model:

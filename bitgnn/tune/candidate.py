@@ -86,6 +86,14 @@ class Candidates:
         frozen, x = self._model(plan)
         return Candidate(plan, frozen, x, self._graph(frozen, plan))
 
+    def frozen(self, plan: Plan) -> FrozenModel:
+        """The model frozen with a plan; plans that differ in how it is run share one.
+
+        Raises:
+            ValueError: the plan does not fit the model.
+        """
+        return self._model(plan)[0]
+
     def _model(self, plan: Plan) -> tuple[FrozenModel, Features]:
         key = (tuple(plan.letters.items()), tuple(plan.order.items()), plan.features)
 

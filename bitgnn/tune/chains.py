@@ -1,0 +1,258 @@
+"""Which letters the layers of a model may have together: what one hands over, the next takes.
+
+The last letter of a layer is the first one of its readers, through what stands between them: a
+dropout or a join of columns hands bits on as they are; a sum of layers may be read as floats or by
+its signs; a function such as a norm takes floats, and a reader behind it may take the signs of what
+it gives, unless none is below 0. Class scores are floats.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from torch import nn
+from torch_geometric.nn import MessagePassing
+
+from bitgnn.convert.demands import ordered
+from bitgnn.convert.letters import HasPrecision
+from bitgnn.convert.lower import Network, lower_trace
+from bitgnn.convert.plan import tunable_layers
+from bitgnn.convert.sign_inputs import is_never_negative
+from bitgnn.convert.trace import trace_model
+from bitgnn.convert.values import Value
+
+__all__ = ["Chains", "LayerRule", "layer_rules", "matches"]
+
+Between = Literal["floats", "nothing", "sum", "signed", "positive"]
+"""What stands in front of a layer: floats of no tunable layer, or what such layers hand on, behind
+nothing, a sum, or functions that give both signs or none below 0."""
+
+LETTERS = "FB"
+_RANK: tuple[Between, ...] = ("nothing", "sum", "signed", "positive")
+_FLOATS = ("signed", "positive")
+"""Functions that take floats: behind a sign they would see two values only."""
+
+
+@dataclass(frozen=True)
+class LayerRule:
+    """What the letters of a layer depend on.
+
+    Attributes:
+        name: module name.
+        is_graph: whether it aggregates: six letters, else three.
+        sources: layers whose results it reads.
+        between: what stands between these and the layer.
+        outputs: last letters it may have.
+    """
+
+    name: str
+    is_graph: bool
+    sources: tuple[str, ...]
+    between: Between
+    outputs: str
+
+    def activations(self, handed_over: Mapping[str, str]) -> str:
+        """First letters that fit the last letters of the sources."""
+        if self.between in ("floats", "positive"):
+            return "F"
+        if self.between in ("sum", "signed"):
+            return LETTERS
+        return "B" if all(handed_over[name] == "B" for name in self.sources) else "F"
+
+
+def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
+    """The tunable layers of a model in the order in which data pass them.
+
+    Raises:
+        ValueError: the model cannot be traced, or no layer's letters can be chosen.
+    """
+    if isinstance(model, HasPrecision):
+        rules = _model_rules(model, getattr(model, "gives_scores", True))
+    else:
+        rules = _traced_rules(model, lower_trace(trace_model(model), {}))
+    if not rules:
+        raise ValueError(
+            f"tune: nothing to tune, no layer of {type(model).__name__} that its scores depend "
+            "on has letters to choose"
+        )
+    return rules
+
+
+def _model_rules(model: nn.Module, gives_scores: bool) -> tuple[LayerRule, ...]:
+    """A model that makes what stands between its layers fit their letters."""
+    names = [name for name, m in tunable_layers(model).items() if isinstance(m, MessagePassing)]
+    rules = []
+    for place, name in enumerate(names):
+        is_last = place == len(names) - 1
+        between: Between = "nothing" if place else "floats"
+        outputs = "F" if is_last and gives_scores else LETTERS
+        rules.append(
+            LayerRule(name, True, tuple(names[max(place - 1, 0) : place]), between, outputs)
+        )
+    return tuple(rules)
+
+
+def _traced_rules(model: nn.Module, network: Network) -> tuple[LayerRule, ...]:
+    known = tunable_layers(model)
+    layers = {
+        value: name
+        for name, value in network.outputs.items()
+        if name in known and name not in network.calls
+    }
+    assert network.scores is not None
+    sources = {
+        name: _sources(_entry(value, name, layers), layers) for value, name in layers.items()
+    }
+    in_floats = set(_sources([network.scores], layers)[0])
+    in_floats.update(
+        name for names, between in sources.values() if between in _FLOATS for name in names
+    )
+    for value in ordered(network.scores):
+        if value.kind in ("linear", "call", "classes") and value.layer not in sources:
+            names, between = _sources(list(value.inputs), layers)
+            # Maps take +1 and -1 as they are; what the user's own code does is not known.
+            in_floats.update(names if between in _FLOATS or value.kind != "linear" else ())
+    return tuple(
+        LayerRule(
+            name,
+            isinstance(known[name], MessagePassing),
+            *sources[name],
+            "F" if name in in_floats else LETTERS,
+        )
+        for name in layers.values()
+    )
+
+
+def _entry(output: Value, name: str, layers: Mapping[Value, str]) -> list[Value]:
+    """What a layer reads of others."""
+    read: list[Value] = []
+    stack, seen = [output], {output}
+    while stack:
+        for value in stack.pop().inputs:
+            if value in seen:
+                continue
+            seen.add(value)
+            is_own = value.layer == name or value.layer.startswith(f"{name}.")
+            if is_own and value not in layers and value.kind != "input":
+                stack.append(value)
+            else:
+                read.append(value)
+    return read
+
+
+def _sources(values: list[Value], layers: Mapping[Value, str]) -> tuple[tuple[str, ...], Between]:
+    """The tunable layers behind some values, and the least permissive thing on the way there."""
+    names: dict[str, None] = {}
+    worst: Between = "nothing"
+    reads_floats = False
+    stack = [(value, worst) for value in values]
+    seen: set[Value] = set()
+    while stack:
+        value, way = stack.pop()
+        worst = max(worst, way, key=_RANK.index)
+        if value in layers:
+            names[layers[value]] = None
+        elif value.kind in ("input", "linear", "aggregate", "product", "call"):
+            reads_floats = True
+        elif value not in seen:
+            seen.add(value)
+            way = max(way, _kind_of_way(value), key=_RANK.index)
+            stack += [(part, way) for part in value.inputs]
+    if not names:
+        return (), "floats"
+    # Floats beside the layers' results: what is read is floats.
+    return tuple(names), max(worst, "sum", key=_RANK.index) if reads_floats else worst
+
+
+def _kind_of_way(value: Value) -> Between:
+    if value.kind == "cat" or value.name in ("hardtanh", "sign"):
+        return "nothing"
+    if value.kind in ("add", "mul", "maximum"):
+        return "sum"
+    return "positive" if is_never_negative(value) else "signed"
+
+
+class Chains:
+    """Every choice of letters that fits together, in a fixed order.
+
+    Args:
+        rules: of the layers, in the order in which data pass them.
+        patterns: by layer name, letters with ``*`` for any.
+    """
+
+    def __init__(self, rules: tuple[LayerRule, ...], patterns: Mapping[str, str]) -> None:
+        self.rules = rules
+        self.patterns = dict(patterns)
+
+    def options(self, layer: int, chosen: Mapping[str, str]) -> tuple[str, ...]:
+        """Letters that a layer may have behind those chosen for the layers in front of it."""
+        rule = self.rules[layer]
+        handed_over = {name: letters[-1] for name, letters in chosen.items()}
+        return _spelled(rule, rule.activations(handed_over), self.patterns.get(rule.name))
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        return self._from(0, {})
+
+    def _from(self, layer: int, chosen: dict[str, str]) -> Iterator[dict[str, str]]:
+        if layer == len(self.rules):
+            yield dict(chosen)
+            return
+        name = self.rules[layer].name
+        for letters in self.options(layer, chosen):
+            yield from self._from(layer + 1, {**chosen, name: letters})
+
+    def __len__(self) -> int:
+        """Number of choices, counted without making them."""
+        last_reader = {
+            name: place for place, rule in enumerate(self.rules) for name in rule.sources
+        }
+
+        @cache
+        def count(layer: int, live: tuple[tuple[str, str], ...]) -> int:
+            if layer == len(self.rules):
+                return 1
+            rule = self.rules[layer]
+            rest = {name: o for name, o in live if last_reader.get(name, -1) > layer}
+            total = 0
+            for letters in self.options(layer, dict(live)):
+                following = dict(rest)
+                if last_reader.get(rule.name, -1) > layer:
+                    following[rule.name] = letters[-1]
+                total += count(layer + 1, tuple(sorted(following.items())))
+            return total
+
+        return count(0, ())
+
+    def __contains__(self, letters: object) -> bool:
+        if not isinstance(letters, Mapping) or set(letters) != {rule.name for rule in self.rules}:
+            return False
+        return all(
+            letters[rule.name] in self.options(place, letters)
+            for place, rule in enumerate(self.rules)
+        )
+
+
+@cache
+def _spelled(rule: LayerRule, firsts: str, pattern: str | None) -> tuple[str, ...]:
+    """Letters of a layer with one of these first letters that fit a pattern."""
+    found = []
+    for first, weight, last in itertools.product(firsts, LETTERS, rule.outputs):
+        if rule.is_graph:
+            found += [
+                f"{first}{weight}{hidden}+{hidden}{adjacency}{last}"
+                for hidden, adjacency in itertools.product(LETTERS, repeat=2)
+            ]
+        else:
+            found.append(first + weight + last)
+    return tuple(letters for letters in found if pattern is None or matches(letters, pattern))
+
+
+def matches(letters: str, pattern: str) -> bool:
+    """Whether letters fit a pattern in which ``*`` is any of them."""
+    return len(letters) == len(pattern) and all(
+        wanted in ("*", found) for found, wanted in zip(letters, pattern, strict=True)
+    )

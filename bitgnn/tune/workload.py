@@ -1,0 +1,194 @@
+"""Workload: the model and the data that a tuner works on, checked before any work."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn.convert import Plan, freeze
+from bitgnn.convert.in_letters import own_letters
+from bitgnn.train.metrics import CountRight, Metric, RocAuc
+
+__all__ = ["MetricName", "Workload"]
+
+MetricName = Literal["accuracy", "roc_auc"]
+"""Score of the validation nodes: share of right classes, or area under the ROC curve."""
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A model with the graph it runs on, everything on one device.
+
+    Made by :meth:`of`, which checks what is given.
+
+    Attributes:
+        model: the trained model; never changed.
+        x: ``[N, F]`` float features.
+        edge_index: the graph: an edge index ``[2, E]`` or a transposed sparse adjacency.
+        y: int64 ``[N]`` labels.
+        val_mask: bool ``[N]``, nodes that scores are of.
+        train_mask: bool ``[N]``, nodes to fine-tune on; None where there are none.
+        test_mask: bool ``[N]``; None where there are none.
+        edge_weight: ``[E]`` float weights; None without.
+        metric: the score.
+    """
+
+    model: nn.Module
+    x: Tensor
+    edge_index: Any
+    y: Tensor
+    val_mask: Tensor
+    train_mask: Tensor | None = None
+    test_mask: Tensor | None = None
+    edge_weight: Tensor | None = None
+    metric: MetricName = "accuracy"
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        data: Any,
+        *,
+        metric: MetricName = "accuracy",
+        device: torch.device | str | None = None,
+    ) -> Workload:
+        """Check a model and its data and bring both to one device.
+
+        Args:
+            model: a trained model with layers whose letters can be chosen; a copy is moved where
+                it lives on another device.
+            data: PyG ``Data`` with ``x``, ``edge_index`` (or ``adj_t``), ``y`` and ``val_mask``;
+                ``train_mask`` serves fine-tuning, ``edge_weight`` goes to models that take it.
+            metric: the score.
+            device: where to measure; None for the model's own device.
+
+        Raises:
+            TypeError: ``model`` is not a module.
+            ValueError: there is nothing to tune, no validation mask, or something in the data is
+                missing or wrong; the message names it.
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"tune: model must be a torch.nn.Module, got {type(model).__name__}")
+        if metric not in get_args(MetricName):
+            raise ValueError(
+                f"tune: metric must be one of {list(get_args(MetricName))}, got {metric!r}"
+            )
+        if not own_letters(model):
+            raise ValueError(
+                f"tune: nothing to tune, {type(model).__name__} has no GCNConv, SAGEConv, "
+                "GraphConv or bitgnn.nn.Linear"
+            )
+        _check(data, metric)
+        tensors = [*model.parameters(), *model.buffers()]
+        home = tensors[0].device if tensors else torch.device("cpu")
+        place = home if device is None else torch.device(device)
+        if any(tensor.device != place for tensor in tensors):
+            model = copy.deepcopy(model).to(place)
+        masks = {name: getattr(data, name, None) for name in MASKS}
+        moved = {name: None if m is None else m.to(place) for name, m in masks.items()}
+        weight = getattr(data, "edge_weight", None)
+        workload = cls(
+            model,
+            data.x.to(place),
+            _graph(data).to(place),
+            data.y.to(place),
+            **moved,  # type: ignore[arg-type]
+            edge_weight=None if weight is None else weight.to(place),
+            metric=metric,
+        )
+        workload._check_model()
+        return workload
+
+    @property
+    def device(self) -> torch.device:
+        """Where model and data are."""
+        return self.x.device
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.x.size(0)
+
+    def metric_of(self, *masks: Tensor) -> Metric:
+        """The score of logits on some parts of the nodes."""
+        make = RocAuc if self.metric == "roc_auc" else CountRight
+        return make(self.y, masks)
+
+    def score(self, logits: Tensor) -> float:
+        """Score of ``[N, C]`` logits on the validation nodes."""
+        return float(self.metric_of(self.val_mask)(logits)[0])
+
+    def _check_model(self) -> None:
+        """Whether the model can be frozen and fits the data."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
+            frozen = freeze(self.model, Plan(own_letters(self.model)))
+        if frozen.in_channels != self.x.size(1):
+            raise ValueError(
+                f"tune: data.x must have {frozen.in_channels} features as the model takes them, "
+                f"got {self.x.size(1)}"
+            )
+        classes, largest = frozen.out_channels, int(self.y.max())
+        if classes is not None and largest >= classes:
+            raise ValueError(
+                f"tune: data.y must be below the {classes} classes of the model, got {largest}"
+            )
+        if self.metric == "roc_auc" and classes not in (None, 2):
+            raise ValueError(f"tune: roc_auc needs a model of 2 classes, got {classes}")
+
+
+def _graph(data: Any) -> Any:
+    edges = getattr(data, "edge_index", None)
+    return getattr(data, "adj_t", None) if edges is None else edges
+
+
+def _check(data: Any, metric: MetricName) -> None:
+    """Whether the data are whole.
+
+    Raises:
+        ValueError: naming what is missing or wrong.
+    """
+    missing = [name for name in ("x", "y") if not isinstance(getattr(data, name, None), Tensor)]
+    missing += ["edge_index"] if _graph(data) is None else []
+    if missing:
+        raise ValueError(f"tune: data must have {', '.join(missing)}, found none")
+    x, y = data.x, data.y
+    if x.dim() != 2 or not x.is_floating_point() or x.size(0) == 0:
+        raise ValueError(
+            f"tune: data.x must be a float matrix [N, F] with a node at least, "
+            f"got {x.dtype} {list(x.shape)}"
+        )
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("tune: data.x must be finite, found NaN or infinity")
+    nodes = x.size(0)
+    if y.shape != (nodes,) or y.dtype != torch.int64:
+        raise ValueError(f"tune: data.y must be int64 [{nodes}], got {y.dtype} {list(y.shape)}")
+    if getattr(data, "val_mask", None) is None:
+        raise ValueError(
+            "tune: data has no validation mask (val_mask), on which accuracy is measured; "
+            "split the nodes first, for example with torch_geometric.transforms.RandomNodeSplit"
+        )
+    for name in MASKS:
+        mask = getattr(data, name, None)
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.shape != (nodes,) or mask.dtype != torch.bool:
+            got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+            raise ValueError(
+                f"tune: data.{name} must be bool [{nodes}], got {got}; of several splits choose one"
+            )
+        if not bool(mask.any()):
+            if name == "val_mask":
+                raise ValueError("tune: data.val_mask is empty, accuracy needs validation nodes")
+            continue
+        if int(y[mask].min()) < 0:
+            raise ValueError(f"tune: data.{name} holds nodes without a label (y < 0)")
+    if metric == "roc_auc" and y[data.val_mask].unique().numel() < 2:
+        raise ValueError("tune: data.val_mask holds a single class, roc_auc needs both")
