@@ -119,15 +119,15 @@ class CostModel:
 
     def estimate(self, candidate: Candidate) -> Estimate:
         """Expected latency of a candidate; calls that are not known yet are timed first."""
-        times = self._times(candidate)
-        if times is None:
-            self.prepare([candidate])
-            times = self._times(candidate)
-            assert times is not None
+        times = self._known(candidate)
         names = [_name(group) for group, _ in candidate.frozen.groups(candidate.x)]
         parts = tuple(Part(n, t.seconds) for n, t in zip(names, times, strict=True))
         base = self._base(candidate.executor, times)
         return Estimate(self._corrected(candidate.executor, base), parts)
+
+    def base(self, candidate: Candidate) -> float:
+        """The sum of a candidate's calls as its executor runs them, nothing corrected."""
+        return self._base(candidate.executor, self._known(candidate))
 
     def observe(self, candidate: Candidate, seconds: float) -> None:
         """Learn from the measured latency of a candidate.
@@ -164,6 +164,15 @@ class CostModel:
         if len(observed) < OBSERVATIONS:
             return base
         return base * statistics.median(took / own for own, took in observed)
+
+    def _known(self, candidate: Candidate) -> list[CallTime]:
+        """Times of the candidate's calls, measured first where they are not there."""
+        times = self._times(candidate)
+        if times is None:
+            self.prepare([candidate])
+            times = self._times(candidate)
+            assert times is not None
+        return times
 
     def _times(self, candidate: Candidate) -> list[CallTime] | None:
         found = [self.cache.get(call) for call in self._calls(candidate)]

@@ -132,6 +132,7 @@ class TestCostModel:
         assert cost_model._pipelined(made) == end
 
     @pytest.mark.cuda
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
     @pytest.mark.parametrize("executor", ["eager", "cuda_graph"])
     def test_on_cuda_the_executors_own_cost_is_learned_from_one_forward(self, data, executor):
         from bitgnn.models import GCN

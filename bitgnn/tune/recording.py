@@ -1,0 +1,211 @@
+"""Records the latency of every plan of a workload, or of a fair sample, to learn from and judge by.
+
+A recording is the truth that estimates, the predictor and the tuner's choice are held against. One
+JSON file holds several graphs; each is written when it is done, and none is measured twice.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bitgnn._files import write_atomically
+from bitgnn.bench.environment import environment
+from bitgnn.convert.plan import Plan
+from bitgnn.inference.graph import PreparedGraph
+from bitgnn.inference.predictor import describe_forward, describe_graph
+from bitgnn.tune.candidate import Candidate, Candidates
+from bitgnn.tune.cost_model import CostModel
+from bitgnn.tune.measure import measure_in_turns, noise
+from bitgnn.tune.timings import TimingCache
+from bitgnn.tune.workload import Workload
+
+__all__ = ["Recording", "Size", "fair_sample", "record"]
+
+BENCHMARK = "bitgnn tune"
+FORMAT = 1
+ROUNDS = 7
+REASON_LENGTH = 200
+
+
+def fair_sample(plans: Iterable[Plan], most: int, seed: int = 0) -> list[Plan]:
+    """Some of the plans: letters drawn at random, each with every way to run it.
+
+    Args:
+        plans: all of them.
+        most: plans to take; the last letters drawn may go a little beyond.
+        seed: of the draw.
+    """
+    groups: dict[Any, list[Plan]] = {}
+    for plan in plans:
+        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
+        groups.setdefault(key, []).append(plan)
+    chosen: list[Plan] = []
+    order = list(groups.values())
+    random.Random(seed).shuffle(order)
+    for group in order:
+        if len(chosen) >= most:
+            break
+        chosen += group
+    return chosen
+
+
+class Recording:
+    """A file of recordings.
+
+    Args:
+        path: the JSON file; begun anew where there is none.
+
+    Raises:
+        ValueError: the file is something else, or of another format.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.graphs: dict[str, dict[str, Any]] = {}
+        if self.path.exists():
+            content = json.loads(self.path.read_text())
+            if (
+                not isinstance(content, dict)
+                or content.get("benchmark") != BENCHMARK
+                or content.get("format") != FORMAT
+            ):
+                raise ValueError(f"{self.path} is no recording of this version")
+            self.graphs = content["graphs"]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.graphs
+
+    def add(self, key: str, content: dict[str, Any]) -> None:
+        """Add a graph and write the file, whole or not at all."""
+        self.graphs[key] = content
+        document = {"benchmark": BENCHMARK, "format": FORMAT, "graphs": self.graphs}
+        write_atomically(self.path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much to measure.
+
+    Attributes:
+        seconds: about how long whole forwards are measured; the first round is always done.
+        rounds: repeats of each plan at most.
+    """
+
+    seconds: float = 60.0
+    rounds: int = ROUNDS
+
+
+def record(
+    recording: Recording,
+    key: str,
+    name: str,
+    workload: Workload,
+    plans: Sequence[Plan],
+    size: Size,
+    *,
+    space: int | None = None,
+    progress: Callable[[str], Any] = lambda text: None,
+) -> dict[str, Any]:
+    """Measure plans on one workload and add the result to a recording, unless it is there.
+
+    Args:
+        recording: where it goes.
+        key: of the graph in the recording.
+        name: what the graph is called; says so where it is made up.
+        workload: model and data.
+        plans: what to measure; those that cannot run are recorded with the reason.
+        size: how much.
+        space: number of plans there are, where ``plans`` is a sample.
+        progress: gets a line now and then.
+
+    Returns:
+        What the recording holds: the machine, the graph, and for each plan every repeat, its
+        operator calls with their own times, and the estimate that these add up to.
+    """
+    if key in recording:
+        progress(f"{name}: recorded already")
+        return recording.graphs[key]
+    begin = time.perf_counter()
+    maker = Candidates(workload)
+    candidates, failed = _ready(maker, plans)
+    progress(f"{name}: {len(candidates)} of {len(plans)} plans run, timing their calls")
+    costs = CostModel(TimingCache(None, workload.device), workload.device)
+    costs.prepare(candidates)
+    estimates = [costs.estimate(candidate) for candidate in candidates]
+    progress(f"{name}: {costs.num_timed} calls timed, measuring whole forwards")
+    runs = [candidate.run for candidate in candidates]
+    timings = measure_in_turns(runs, workload.device, rounds=size.rounds, seconds=size.seconds)
+    describe = _Statistics(maker)
+    measured = [
+        {
+            "plan": candidate.plan.to_dict(),
+            "statistics": describe(candidate),
+            "timing": timing.to_dict(),
+            "calls": [[part.name, part.seconds] for part in estimate.parts],
+            "estimate": estimate.seconds,
+            "base": costs.base(candidate),
+            "memory": candidate.memory.to_dict(),
+        }
+        for candidate, timing, estimate in zip(candidates, timings, estimates, strict=True)
+    ]
+    content = {
+        "name": name,
+        "environment": environment(),
+        "model": type(workload.model).__name__,
+        "nodes": workload.num_nodes,
+        "features": workload.x.size(1),
+        "plans_in_space": len(plans) if space is None else space,
+        "noise": noise(timings),
+        "seconds": time.perf_counter() - begin,
+        "plans": measured,
+        "failed": failed,
+    }
+    recording.add(key, content)
+    progress(f"{name}: done in {content['seconds']:.0f} s")
+    del candidates, runs
+    gc.collect()
+    return content
+
+
+def _ready(
+    maker: Candidates, plans: Sequence[Plan]
+) -> tuple[list[Candidate], list[dict[str, Any]]]:
+    """Plans that run, and the others with the reason."""
+    found, failed = [], []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="prepare_graph: layout 'frdc'")
+        for plan in plans:
+            try:
+                candidate = maker.make(plan)
+                candidate.run()
+            except (RuntimeError, ValueError) as error:
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"[:REASON_LENGTH]
+                failed.append({"plan": plan.to_dict(), "reason": reason})
+            else:
+                found.append(candidate)
+    return found, failed
+
+
+class _Statistics:
+    """What the predictor would know of a candidate."""
+
+    def __init__(self, maker: Candidates) -> None:
+        self.maker = maker
+        self._found: dict[int, tuple[Any, dict[str, float]]] = {}
+
+    def __call__(self, candidate: Candidate) -> dict[str, float]:
+        plan = replace(candidate.plan, layout="csr", method=None)
+        graph: Any = self.maker.make(plan).graph
+        graphs: Any = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
+        if id(graph) not in self._found:
+            self._found[id(graph)] = (graph, describe_graph(graphs[0].rowptr, graphs[0].indices))
+        packed = plan.features == "packed"
+        return describe_forward(candidate.frozen, packed, self._found[id(graph)][1], graphs)

@@ -1,0 +1,76 @@
+"""Recordings hold every plan with its repeats, go on where they stopped, and refuse other files."""
+
+import json
+
+import pytest
+
+from bitgnn.convert.plan import Plan
+from bitgnn.tune.recording import Recording, Size, fair_sample, record
+
+LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+FLOATS = {"convs.0": "FBF+FBB", "convs.1": "BFF+FFF"}
+SIZE = Size(seconds=0.0, rounds=2)
+
+
+@pytest.fixture
+def plans():
+    return [
+        Plan(letters, features=features, layout=layout, executor="eager")
+        for letters in (LETTERS, FLOATS)
+        for features in ("floats", "packed")
+        for layout in ("csr", "blocked")
+    ]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tune_cpu.json"
+
+
+def test_holds_every_plan_or_why_not(path, workload, plans):
+    content = record(Recording(path), "tiny", "made up", workload, plans, SIZE)
+    assert len(content["plans"]) == 6
+    assert len(content["failed"]) == 2  # floats cannot be aggregated exactly from column blocks
+    assert all("blocked" in entry["reason"] for entry in content["failed"])
+    for entry in content["plans"]:
+        assert Plan.from_dict(entry["plan"]) in plans
+        assert entry["timing"]["seconds"]
+        assert entry["base"] == pytest.approx(sum(seconds for _, seconds in entry["calls"]))
+        assert entry["statistics"]["nodes"] == workload.num_nodes
+        assert entry["memory"]["peak"] > 0
+    assert {"cpu", "versions", "commit", "threads"} <= content["environment"].keys()
+
+
+def test_statistics_do_not_depend_on_the_layout(path, workload, plans):
+    content = record(Recording(path), "tiny", "made up", workload, plans[:2], SIZE)
+    one, two = content["plans"]
+    assert one["plan"]["layout"] != two["plan"]["layout"]
+    assert one["statistics"] == two["statistics"]
+
+
+def test_graphs_that_are_there_are_not_measured_again(path, workload, plans):
+    first = record(Recording(path), "tiny", "made up", workload, plans[:1], SIZE)
+    said = []
+    again = Recording(path)
+    assert record(again, "tiny", "made up", workload, plans, SIZE, progress=said.append) == (
+        json.loads(json.dumps(first))
+    )
+    assert "recorded already" in said[0]
+    record(again, "other", "made up", workload, plans[:1], SIZE)
+    assert Recording(path).graphs.keys() == {"tiny", "other"}
+
+
+@pytest.mark.parametrize("content", ["[]", '{"benchmark": "models"}', '{"benchmark": 3}', "{"])
+def test_other_files_are_refused(path, content):
+    path.write_text(content)
+    with pytest.raises(ValueError):
+        Recording(path)
+    assert path.read_text() == content
+
+
+def test_a_sample_takes_letters_with_every_way_to_run_them(plans):
+    sample = fair_sample(plans, 3)
+    assert len(sample) == 4
+    assert len({plan.letters["convs.0"] for plan in sample}) == 1
+    assert fair_sample(plans, 3) == sample
+    assert len(fair_sample(plans, 100)) == len(plans)
