@@ -85,6 +85,7 @@ def train_model(
     teachers: Sequence[Tensor] = (),
     keeping: Keeping | None = None,
     on_epochs: Callable[[int], None] = lambda count: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainedModel:
     """Train on the training nodes of one graph, choose by the validation nodes.
 
@@ -100,6 +101,8 @@ def train_model(
         teachers: ``[N, C]`` logits to distill from where ``recipe.distill`` is not 0.
         keeping: checkpoints and logs; None for neither.
         on_epochs: called with the number of epochs done since the last call.
+        should_stop: asked in front of every epoch but the first; true ends the training as if its
+            epochs were over.
 
     Returns:
         The model's state at the best epoch and its scores there.
@@ -119,7 +122,7 @@ def train_model(
         teacher = propagated(teacher, task.evaluation_graph, recipe.teacher_propagation)
     if keeping is not None and session.resume(keeping.checkpoint):
         on_epochs(session.epoch)
-    _run(session, task, batches, teacher, keeping, on_epochs)
+    _run(session, task, batches, teacher, keeping, on_epochs, should_stop)
     return _result(session)
 
 
@@ -130,6 +133,7 @@ def _run(
     teacher: Tensor | None,
     keeping: Keeping | None,
     on_epochs: Callable[[int], None],
+    should_stop: Callable[[], bool],
 ) -> None:
     log = None if keeping is None else keeping.log
     if log is not None:
@@ -139,6 +143,8 @@ def _run(
     last = begin = time.perf_counter()
     pause = 0.0 if keeping is None or keeping.seconds is None else keeping.seconds
     while session.epoch < session.recipe.epochs and not _is_stopped(session, check):
+        if session.epoch > 0 and should_stop():
+            break
         train_epoch(session, task, batches, teacher)
         now = time.perf_counter()
         session.history[session.epoch, COLUMNS.index("seconds")] = now - begin

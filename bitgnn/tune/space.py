@@ -167,7 +167,7 @@ class Space:
         return [
             Execution(
                 layout, method, executor, features, dict(zip(facts.orders, order, strict=True))
-            )  # type: ignore[arg-type]
+            )
             for order in itertools.product(*choices)
             for features in facts.features
             for layout, method, executor in facts.runs

@@ -1,0 +1,88 @@
+"""Accuracy of letters on validation nodes, without training, measured once for equal results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bitgnn.convert import Plan
+from bitgnn.convert.in_letters import own_letters
+from bitgnn.tune.candidate import Candidates
+from bitgnn.tune.space import Space
+from bitgnn.tune.workload import Workload
+
+__all__ = ["Accuracy", "Score", "score_logits"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores of a model as shares or areas under the curve.
+
+    Attributes:
+        validation: of the validation nodes, by which plans are chosen.
+        test: of the test nodes, to be reported only; None without a test mask.
+    """
+
+    validation: float
+    test: float | None = None
+
+
+def score_logits(workload: Workload, logits: Tensor) -> Score:
+    """Scores of ``[N, C]`` logits."""
+    masks = [mask for mask in (workload.val_mask, workload.test_mask) if _has_nodes(mask)]
+    scores = workload.metric_of(*masks)(logits).tolist()  # type: ignore[arg-type]
+    return Score(*scores)
+
+
+class Accuracy:
+    """Scores plans with the weights the model has.
+
+    Each plan is frozen and run once in plain CSR: how it is run later changes no bit, so that plans
+    with equal :meth:`Space.values_key` share a score.
+
+    Args:
+        space: of the plans.
+        candidates: where frozen models and graphs are kept; None for those of the space.
+    """
+
+    def __init__(self, space: Space, candidates: Candidates | None = None) -> None:
+        self.space = space
+        self.candidates = candidates or space.candidates
+        self._known: dict[str, Score] = {}
+        self._own: Score | None = None
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """What was measured so far, by values key."""
+        return dict(self._known)
+
+    def is_known(self, plan: Plan) -> bool:
+        """Whether the score of a plan needs no more work."""
+        return self.space.values_key(plan.letters, plan.order) in self._known
+
+    def of(self, plan: Plan) -> Score:
+        """The score of a plan.
+
+        Raises:
+            ValueError: the plan does not fit the model.
+        """
+        key = self.space.values_key(plan.letters, plan.order)
+        if key not in self._known:
+            plain = Plan(plan.letters, plan.order, layout="csr", executor="eager")
+            with torch.inference_mode():
+                logits = self.candidates.make(plain).run()
+            self._known[key] = score_logits(self.space.workload, logits)
+        return self._known[key]
+
+    @property
+    def own(self) -> Score:
+        """The score of the model as it was given, with the letters it was trained in."""
+        if self._own is None:
+            self._own = self.of(Plan(own_letters(self.space.workload.model)))
+        return self._own
+
+
+def _has_nodes(mask: Tensor | None) -> bool:
+    return mask is not None and bool(mask.any())

@@ -1,0 +1,142 @@
+"""Short fine-tuning of a model in the letters of a plan, before its accuracy counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch_geometric import seed_everything
+from torch_geometric.utils import to_torch_csr_tensor
+
+from bitgnn.convert.in_letters import in_letters
+from bitgnn.convert.trace import evaluating
+from bitgnn.train.loop import TrainingError, train_model
+from bitgnn.train.randomness import random_state, set_random_state
+from bitgnn.train.recipe import Loader, Recipe
+from bitgnn.train.task import NodeTask
+from bitgnn.tune.accuracy import Score, score_logits
+from bitgnn.tune.workload import Workload
+
+__all__ = ["SHORT", "FineTuned", "fine_tune"]
+
+SHORT = Recipe(epochs=60, learning_rate=0.01, schedule="cosine", choose_by="score", distill=1.0)
+"""Enough for a model of Cora's size to adapt, in seconds."""
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """Result of a fine-tuning.
+
+    Attributes:
+        model: the copy in the plan's letters, to be frozen with the plan; in evaluation.
+        score: its scores.
+        before: scores in front of the first epoch; the better state of the two is kept.
+        epochs: epochs trained.
+    """
+
+    model: nn.Module
+    score: Score
+    before: Score
+    epochs: int
+
+
+def fine_tune(
+    workload: Workload,
+    letters: Mapping[str, str],
+    *,
+    recipe: Recipe = SHORT,
+    seed: int = 0,
+    loader: Loader | None = None,
+    on_epochs: Callable[[int], None] = lambda count: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> FineTuned:
+    """Train a copy of a workload's model in other letters.
+
+    The model as it was given is the teacher where ``recipe.distill`` is not 0. The same seed gives
+    the same result on a CPU. Random generators are left as they were.
+
+    Args:
+        workload: model and data with a training mask.
+        letters: by layer name.
+        recipe: epochs, learning rate and the like; its options of layers do not matter, the model
+            has its own.
+        seed: of torch, numpy and Python.
+        loader: what a step sees; None is the whole graph.
+        on_epochs: called with the number of epochs done since the last call.
+        should_stop: asked in front of every epoch; true ends with the best state so far.
+
+    Returns:
+        The model at its best validation score.
+
+    Raises:
+        ValueError: there is no training mask, or the model cannot have these letters.
+        LoaderError: a loader's library is missing.
+    """
+    if workload.train_mask is None or not bool(workload.train_mask.any()):
+        raise ValueError(
+            "tune: data has no training mask (train_mask), which fine-tuning needs; "
+            "tune without it or split the nodes first"
+        )
+    generators = random_state(workload.device)
+    try:
+        seed_everything(seed)
+        return _fine_tuned(workload, letters, recipe, loader, on_epochs, should_stop)
+    finally:
+        set_random_state(*generators, workload.device)
+
+
+def _fine_tuned(
+    workload: Workload,
+    letters: Mapping[str, str],
+    recipe: Recipe,
+    loader: Loader | None,
+    on_epochs: Callable[[int], None],
+    should_stop: Callable[[], bool],
+) -> FineTuned:
+    task = _task(workload)
+    model = in_letters(workload.model, letters)
+    before = score_logits(workload, _logits(model, task))
+    if should_stop():
+        return FineTuned(model.eval(), before, before, 0)
+    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    teachers = [_logits(workload.model, task)] if recipe.distill > 0 else []
+    try:
+        trained = train_model(
+            model,
+            task,
+            recipe,
+            loader=loader,
+            teachers=teachers,
+            on_epochs=on_epochs,
+            should_stop=should_stop,
+        )
+        epochs = trained.epochs
+        score = score_logits(workload, _logits(model, task))
+    except TrainingError:  # diverged: what there was before is still there
+        epochs, score = recipe.epochs, before
+    if not score.validation > before.validation:
+        model.load_state_dict(initial)
+        score = before
+    return FineTuned(model.eval(), score, before, epochs)
+
+
+def _task(workload: Workload) -> NodeTask:
+    assert workload.train_mask is not None, "fine_tune checked it"
+    test = workload.val_mask if workload.test_mask is None else workload.test_mask
+    masks = (workload.train_mask, workload.val_mask, test)
+    train, val = (mask.nonzero().flatten() for mask in masks[:2])
+    graph = workload.edge_index
+    if workload.edge_weight is not None:
+        # Rows are destinations; layers read the values as weights.
+        size = (workload.num_nodes, workload.num_nodes)
+        graph = to_torch_csr_tensor(graph.flip(0), workload.edge_weight, size)
+    return NodeTask(workload.x, graph, workload.y, train, val, workload.metric_of(*masks), graph)
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, task: NodeTask) -> Tensor:
+    with evaluating(model):
+        logits: Tensor = model(task.x, task.evaluation_graph)
+    return logits
