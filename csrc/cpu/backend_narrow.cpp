@@ -1,6 +1,8 @@
 // BMM + BSpMM with narrow integers in between on the CPU.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <vector>
 
 #include "bitgnn/narrow_sums.h"
@@ -67,11 +69,26 @@ void read_columns(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t be
   }
 }
 
-// As torch.argmax: the first NaN, else the first of the largest.
+// An integer in the order that torch.argmax has: equal zeros, and NaN above all.
+int32_t order_of(float score) {
+  if (std::isnan(score)) return std::numeric_limits<int32_t>::max();
+  score += 0.0f;
+  int32_t bits;
+  std::memcpy(&bits, &score, sizeof(bits));
+  return bits < 0 ? bits ^ std::numeric_limits<int32_t>::max() : bits;
+}
+
+// Index of the largest score, the first of equal ones. Written without branches: which score is
+// larger than all before it cannot be foretold.
 int64_t class_of(const float* scores, int64_t count) {
   int64_t best = 0;
-  for (int64_t k = 1; k < count && !std::isnan(scores[best]); ++k)
-    if (scores[k] > scores[best] || std::isnan(scores[k])) best = k;
+  int32_t largest = order_of(scores[0]);
+  for (int64_t k = 1; k < count; ++k) {
+    const int32_t own = order_of(scores[k]);
+    const bool exceeds = own > largest;
+    largest = exceeds ? own : largest;
+    best = exceeds ? k : best;
+  }
   return best;
 }
 
