@@ -69,6 +69,25 @@ def test_widths_with_and_without_copies(hidden, device, data):
         assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
+# Products of more than 48 columns are narrow integers on a GPU where they have 1023 features at
+# most and the graph 16 edges a node, one of them the node's own loop.
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("classes", "hidden", "edges"),
+    [(48, 64, 0), (49, 64, 15 * N - 1), (49, 64, 15 * N), (49, 1023, 15 * N), (49, 1024, 15 * N)],
+)
+def test_limits_of_narrow_products(classes, hidden, edges, device):
+    generator = torch.Generator().manual_seed(0)
+    sources = torch.randint(N, (edges,), generator=generator)
+    destinations = (sources + torch.randint(1, N, (edges,), generator=generator)) % N
+    x = torch.randn(N, FEATURES, generator=generator)
+    data = Data(x=x, edge_index=torch.stack([sources, destinations])).to(device)
+    model = models.GCN(FEATURES, hidden, classes, precision="bin").to(device).eval()
+    report = memory_report(freeze(model), data)
+    forward = report.predicted.activations + report.predicted.workspace
+    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+
+
 def test_packed_features_and_classes_take_less(data):
     floats = memory_report(_frozen("GCN", "bin", "cpu"), data)
     packed = memory_report(_frozen("GCN", "bin", "cpu"), data, features="packed")
