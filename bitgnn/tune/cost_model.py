@@ -18,8 +18,8 @@ from bitgnn.tune.timings import CallTime, TimingCache, canonical
 
 __all__ = ["CostModel", "Estimate", "Part"]
 
-PASSES = 3
-"""Visits of each forward; a call's time is the median of them."""
+PASSES = {"cpu": 3, "cuda": 1}
+"""Visits of each forward, whose median is a call's time; others share a CPU, not a GPU."""
 OBSERVATIONS = 3
 """Whole forwards of an executor from which on they correct its estimates."""
 
@@ -99,7 +99,7 @@ class CostModel:
                 signatures.update(unknown)
                 taken.update({key: [] for key in unknown})
                 visits.append((candidate, [key if key in unknown else "" for key, _ in found]))
-        for _ in range(PASSES):
+        for _ in range(PASSES[self.device.type]):
             for candidate, keys in visits:
                 calls = candidate.frozen.repeatable_calls(candidate.x, candidate.graph)
                 times = time_calls([call for _, call in calls], list(map(bool, keys)), self.device)

@@ -21,6 +21,7 @@ __all__ = ["CallTime", "TimingCache", "environment_of"]
 
 KIND = "bitgnn operator timings"
 FORMAT = 1
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
 HEAD = ("kind", "format", "environments")
 
 
@@ -61,7 +62,7 @@ def environment_of(device: torch.device) -> dict[str, Any]:
             "device": torch.cuda.get_device_name(device),
             "capability": list(torch.cuda.get_device_capability(device)),
             "cuda": torch.version.cuda,
-            "driver": torch._C._cuda_getDriverVersion(),  # type: ignore[attr-defined]
+            "driver": _driver(),
             **versions,
         }
     return {
@@ -70,6 +71,14 @@ def environment_of(device: torch.device) -> dict[str, Any]:
         "capability": _library.library_info().cpu_capability,
         **versions,
     }
+
+
+def _driver() -> str | None:
+    """Version of NVIDIA's kernel module, None where the system does not tell."""
+    try:
+        return DRIVER_FILE.read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return None
 
 
 def canonical(values: Mapping[str, Any]) -> str:
