@@ -178,10 +178,22 @@ void gather(int threads, int64_t times, const int32_t* indices, int64_t count,
   });
 }
 
+// The gathers of 64 features.
+extern "C" void gather_pairs(int threads, int64_t times, const int32_t* indices, int64_t count,
+                             const int32_t* table) {
+  gather<2>(threads, times, indices, count, table);
+}
+
 // The gathers of 128 features.
 extern "C" void gather_rows(int threads, int64_t times, const int32_t* indices, int64_t count,
                             const int32_t* table) {
   gather<4>(threads, times, indices, count, table);
+}
+
+// The gathers of 256 features.
+extern "C" void gather_half_lines(int threads, int64_t times, const int32_t* indices,
+                                  int64_t count, const int32_t* table) {
+  gather<8>(threads, times, indices, count, table);
 }
 
 // The gathers of a cache line, such as the narrow products of 41 classes behind their factor.

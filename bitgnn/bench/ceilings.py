@@ -27,6 +27,9 @@ OPERATIONS = {
     "parity_popcount_add": ACCUMULATORS * 512 * 2,
     "fused_multiply_adds": ACCUMULATORS * 16 * 2,
 }
+GATHERS = {2: "gather_pairs", 4: "gather_rows", 8: "gather_half_lines", 16: "gather_lines"}
+GATHERED_WORDS = tuple(GATHERS)
+"""Words of the rows that can be gathered."""
 
 
 class CeilingsError(RuntimeError):
@@ -92,6 +95,11 @@ class Ceilings:
         arguments = (ctypes.c_int(threads), ctypes.c_int64(rounds * TIMES))
         return Repeated(self._function(name), arguments, TIMES)
 
+    @staticmethod
+    def rounds(name: str, operations: float) -> int:
+        """Rounds of a function that take so many operations, at least one."""
+        return max(1, round(operations / OPERATIONS[name]))
+
     def write(self, threads: int, out: Tensor, *, stream: bool) -> Repeated:
         """Fill float32 ``out``, whole cache lines, through the caches or past them.
 
@@ -110,9 +118,10 @@ class Ceilings:
     def gather(self, threads: int, indices: Tensor, table: Tensor) -> Repeated:
         """Read the row of int32 ``table`` that each of int32 ``indices`` names.
 
-        Rows hold 4 words, or 16: a cache line where ``table`` begins with one.
+        Rows hold as many words as one of :data:`GATHERED_WORDS` says; 16 are a cache line where
+        ``table`` begins with one.
         """
-        name = {4: "gather_rows", 16: "gather_lines"}[table.size(1)]
+        name = GATHERS[table.size(1)]
         return self._on_memory(name, threads, indices.numel() // 8 * 8, indices, table)
 
     def _on_memory(self, name: str, threads: int, count: int, *tensors: Tensor) -> Repeated:

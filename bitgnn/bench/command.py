@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, operators, profile
+from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, operators, profile, profile_models
 from bitgnn.bench.cases import run_cases
 from bitgnn.bench.ceilings import Ceilings, CeilingsError
 from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.environment import environment
 from bitgnn.bench.graphs import Graph, load_flickr, power_law_graph
-from bitgnn.bench.models_tasks import NodeTask, load_task, planetoid_tasks, synthetic_task
+from bitgnn.bench.models_tasks import QUICK_GRAPH, NodeTask, load_task
 from bitgnn.bench.report import bar_chart, fraction_chart, write_json
 from bitgnn.bench.tables import cuda_operators_table, operators_table, profile_table
 from bitgnn.bench.timing import MIN_REPEATS
+from bitgnn.data import DataError
 
 RESULTS = Path("scripts") / "results"
 
@@ -167,7 +167,7 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
 
 
 def profile_main(argv: Sequence[str] | None = None) -> int:
-    """Sets three CPU figures against the machine's own rates; the exit status."""
+    """Sets CPU figures against the machine's own rates; the exit status."""
     arguments = parse("Profiles the CPU operators against the machine.", "profile_cpu", argv)
     threads, options = arguments.threads, {"repeats": arguments.repeats}
     try:
@@ -182,10 +182,11 @@ def profile_main(argv: Sequence[str] | None = None) -> int:
         profile.bmm_profile(ceilings, shape, threads, **options)
         for shape in ((tall, narrow, wide), (tall, wide, narrow))
     ]
-    graphs, tasks, skipped = _profile_data(arguments.quick, arguments.data_root)
-    figures += [profile.bspmm_profile(ceilings, graph, threads, **options) for graph in graphs]
-    figures += [profile.gcn_profile(task, threads, **options) for task in tasks]
-    figures.append(_dense_graph_profile(ceilings, arguments.quick, threads, options))
+    skipped: list[dict[str, str]] = []
+    for graph in _profile_graphs(arguments.quick, arguments.data_root, skipped):
+        figures.append(profile.bspmm_profile(ceilings, graph, threads, **options))
+    for key, task in _profile_tasks(arguments.quick, arguments.data_root, skipped):
+        figures += profile_models.model_profiles(ceilings, key, task, threads, **options)
     rates = profile.rates(ceilings, threads, **options)
     found = record("profile_cpu", arguments, rates=rates, figures=figures, skipped=skipped)
     table = profile_table(found)
@@ -194,28 +195,27 @@ def profile_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _dense_graph_profile(
-    ceilings: Ceilings, quick: bool, threads: int, options: dict[str, Any]
-) -> dict[str, Any]:
-    """An eighth of Reddit, or a small graph of the same width."""
-    task = synthetic_task() if quick else load_task("reddit_eighth", "cpu", None)
-    task = replace(task, hidden=profile.GRAPH_FEATURES)
-    return profile.dense_graph_profile(ceilings, task, threads, **options)
-
-
-def _profile_data(
-    quick: bool, data_root: Path | None
-) -> tuple[list[Graph], list[NodeTask], list[dict[str, str]]]:
-    """Flickr and Cora where they are, and the reasons for those that are not."""
+def _profile_graphs(
+    quick: bool, data_root: Path | None, skipped: list[dict[str, str]]
+) -> list[Graph]:
+    """Flickr's structure where it is, else its reason among the ``skipped``."""
     if quick:
-        return [power_law_graph(1000, 20_000, exponent=2.5, seed=0)], [synthetic_task()], []
-    graphs, skipped = [], []
+        return [power_law_graph(1000, 20_000, exponent=2.5, seed=0)]
     try:
         if data_root is None:
             raise FileNotFoundError("no data folder given")
-        graphs.append(load_flickr(data_root))
+        return [load_flickr(data_root)]
     except FileNotFoundError as error:
         skipped.append({"name": "Flickr", "reason": str(error)})
-    tasks, missing = planetoid_tasks(data_root, (profile.GRAPH,))
-    skipped += [{"name": entry.name, "reason": entry.reason} for entry in missing]
-    return graphs, tasks, skipped
+        return []
+
+
+def _profile_tasks(
+    quick: bool, data_root: Path | None, skipped: list[dict[str, str]]
+) -> Iterator[tuple[str, NodeTask]]:
+    """The graphs of whole models by key, one at a time; the ``skipped`` are not there."""
+    for key in (QUICK_GRAPH,) if quick else profile_models.GRAPHS:
+        try:
+            yield key, load_task(key, "cpu", data_root)
+        except (DataError, FileNotFoundError) as error:
+            skipped.append({"name": key, "reason": str(error)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,21 +12,14 @@ import torch
 
 from bitgnn.bench.ceilings import OPERATIONS, Ceilings, Repeated
 from bitgnn.bench.graphs import Graph
-from bitgnn.bench.models_ours import freeze_network
-from bitgnn.bench.models_peers import fp32_forwards
-from bitgnn.bench.models_tasks import NodeTask
 from bitgnn.bench.operators import edge_values, signs, symmetric_adjacency, torch_csr
 from bitgnn.bench.timing import Timing, compare
-from bitgnn.bits import BitAdjacency
-from bitgnn.inference import FrozenModel
-from bitgnn.inference.program import Runner
 from bitgnn.ops import bmm, bspmm
 
 Functions = Mapping[str, Callable[[], Any]]
 Record = dict[str, Any]
 
 ROUNDS = 300_000
-GRAPH = "Cora"
 GRAPH_FEATURES = 128  # gathers of ceilings.cpp read four words
 
 
@@ -108,7 +101,7 @@ def bmm_profile(
         products = ["xor_popcount_add", "parity_popcount_add", "fused_multiply_adds"]
         for name in products:
             # The whole product's operations, so that times compare directly.
-            rounds = max(1, 2 * n * m * k // (OPERATIONS[name] * threads))
+            rounds = ceilings.rounds(name, 2 * n * m * k / threads)
             functions[name] = ceilings.operations(name, threads, rounds)
     times, record = timings(functions, **options)
     floor = {name: times[name].median for name in [*products, "write"]}
@@ -172,120 +165,4 @@ def bspmm_profile(ceilings: Ceilings, graph: Graph, threads: int, **options: Any
             for name in ("ours", "torch", "torch, result reused", "fresh zeros")
         },
         "times": record,
-    }
-
-
-@torch.inference_mode()
-def calls_alone(model: FrozenModel, x: Any, graph: Any) -> dict[str, Callable[[], None]]:
-    """The calls of a forward on features in this form, each on what it finds there."""
-    executable, values = model._start(x)
-    calls: dict[str, Callable[[], None]] = {}
-    for number, run in enumerate(executable.runners, 1):
-        calls[f"call {number}"] = partial(_run_on_copy, run, list(values), (graph,))
-        run(values, (graph,))
-    return calls
-
-
-def _run_on_copy(run: Runner, values: Sequence[Any], graphs: Sequence[Any]) -> None:
-    """On a copy, since a result may take the place of an operand."""
-    run(list(values), graphs)
-
-
-def dense_graph_profile(ceilings: Ceilings, task: NodeTask, threads: int, **options: Any) -> Record:
-    """The "bin" GCN with one hidden width of 128 on a graph whose neighbours dominate everything.
-
-    Returns:
-        ``times``, and the ``floor`` in seconds: the products on their own, and the gathers that
-        the two aggregations cannot do without, rows of bits and cache lines of narrow products.
-    """
-    network = freeze_network("GCN", "bin", task)
-    x, graph = network.inputs["packed"]
-    assert isinstance(graph, BitAdjacency)  # all layers of a GCN share it
-    nodes, width = task.num_nodes, task.hidden_channels("GCN")
-    _, hidden = signs(nodes, width)
-    _, first = signs(width, task.x.size(1))
-    _, last = signs(task.num_classes, width)
-    lines = torch.zeros(nodes, 16, dtype=torch.int32)
-    functions: dict[str, Callable[[], Any]] = {
-        "forward": partial(network.model, x, graph),
-        **calls_alone(network.model, x, graph),
-        "first product": lambda: bmm.bbb(x, first),
-        "last product": lambda: bmm.bbf(hidden, last),
-        "gather of bits": ceilings.gather(threads, graph.indices, hidden.words),
-        "gather of lines": ceilings.gather(threads, graph.indices, lines),
-    }
-    times, record = timings(functions, **options)
-    baseline = compare(fp32_forwards("GCN", task), **options)
-    best = min(timing.median for timing in baseline.values())
-    parts = ("first product", "last product", "gather of bits", "gather of lines")
-    floor = {name: times[name].median for name in parts}
-    return {
-        "name": f"GCN {task.name}, bin, packed features",
-        "nodes": nodes,
-        "edges": task.num_edges,
-        "ratio": best / times["forward"].median,
-        "floor": floor,
-        "highest_ratio": best / sum(floor.values()),
-        "bound": "gathers from the caches",
-        "times": record,
-        "baselines": {name: timing.to_dict() for name, timing in baseline.items()},
-    }
-
-
-def gcn_profile(task: NodeTask, threads: int, **options: Any) -> Record:
-    """The "bin" GCN on packed features: every call alone, in sequence, and its mere calls.
-
-    Returns:
-        ``times`` by number of threads, and the ``floor`` in seconds: every call alone with the
-        better number of threads, and what a forward over no nodes takes beyond its operators'
-        calls. A forward that lost nothing between calls would take their sum.
-    """
-    network = freeze_network("GCN", "bin", task)
-    model = network.model
-    x, graph = network.inputs["packed"]
-    nothing = NodeTask("none", task.x[:0], task.edge_index[:, :0], task.num_classes)
-    no_graph = model.prepare_graph(nothing.edge_index, 0)
-    assert isinstance(no_graph, BitAdjacency)  # all layers of a GCN share it
-    no_x = model.pack_features(nothing.x, layout="sparse")
-    operators = calls_alone(model, x, graph)
-    # The operators run without inference mode's entry, as they do inside a forward.
-    with torch.inference_mode():
-        empty = torch.empty(0, 1, dtype=torch.int32)
-        call = partial(
-            torch.ops.bitgnn.bspmm_bbb.default,
-            empty,
-            1,
-            no_graph.rowptr,
-            no_graph.indices,
-            None,
-            None,
-        )
-        functions: dict[str, Callable[[], Any]] = {
-            **operators,
-            "sequence": partial(model, x, graph),
-            "sequence over no nodes": partial(model, no_x, no_graph),
-            "empty operator": call,
-        }
-        times: dict[int, dict[str, Timing]] = {}
-        for count in sorted({1, threads}):
-            torch.set_num_threads(count)
-            times[count] = compare(functions, **options)
-        torch.set_num_threads(threads)
-        baseline = compare(fp32_forwards("GCN", task), **options)
-    best = min(timing.median for timing in baseline.values())
-    fastest = {name: min(times[count][name].median for count in times) for name in functions}
-    calls = len(operators) * fastest["empty operator"]
-    floor = {name: fastest[name] for name in operators}
-    floor["around the operators"] = max(0.0, fastest["sequence over no nodes"] - calls)
-    return {
-        "name": f"GCN {task.name}, bin, packed features",
-        "ratio": best / times[threads]["sequence"].median,
-        "floor": floor,
-        "highest_ratio": best / sum(floor.values()),
-        "bound": "calls alone",
-        "times": {
-            str(count): {name: timing.to_dict() for name, timing in found.items()}
-            for count, found in times.items()
-        },
-        "baselines": {name: timing.to_dict() for name, timing in baseline.items()},
     }

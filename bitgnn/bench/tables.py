@@ -136,18 +136,19 @@ def profile_table(record: Record) -> str:
     """Markdown of a record of ``scripts/profile_cpu.py``: figures, their ceilings, their parts."""
     rows, parts = [], []
     for figure in record["figures"]:
-        highest = figure["highest_ratio"]
+        highest, goal = figure["highest_ratio"], figure.get("goal")
         rows.append(
             [
                 figure["name"],
                 format_ratio(figure["ratio"]),
                 "" if highest is None else format_ratio(highest),
+                "" if goal is None else format_ratio(goal),
                 figure["bound"] or "not known here",
             ]
         )
-        for part, timing in _profile_times(record, figure):
+        for part, timing in _profile_times(figure):
             parts.append([f"{figure['name']}: {part}", format_seconds(timing["median"])])
-    figures = markdown_table(["figure", "ratio", "highest ratio", "bound by"], rows)
+    figures = markdown_table(["figure", "ratio", "highest ratio", "goal", "bound by"], rows)
     times = markdown_table(["part", "time"], parts)
     return (
         f"{environment_line(record)} {_rates_line(record['rates']['per_second'])}\n\n"
@@ -155,15 +156,28 @@ def profile_table(record: Record) -> str:
     )
 
 
-def _profile_times(record: Record, figure: Record) -> Iterator[tuple[str, Record]]:
-    """Name and times of every part; figures taken at several thread counts name the count."""
+def _profile_times(figure: Record) -> Iterator[tuple[str, Record]]:
+    """Name and times of every part: of stages with their share, of bounds with the rate reached."""
+    stages, bounds = figure.get("stages", {}), figure.get("bounds", {})
     for part, timing in figure["times"].items():
-        if "median" in timing:
-            yield part, timing
+        if part in stages:
+            yield f"{part} ({stages[part]['share']:.0%})", timing
+        elif part in bounds:
+            yield f"{part} at {_rate(bounds[part])}", timing
         else:
-            for name, inner in timing.items():
-                yield f"{name}, {part} thread{'s' if part != '1' else ''}", inner
+            yield part, timing
+    for part, stage in stages.items():
+        if part not in figure["times"]:
+            yield f"{part} ({stage['share']:.0%})", {"median": stage["seconds"]}
     yield from figure.get("baselines", {}).items()
+
+
+def _rate(bound: Record) -> str:
+    """What a bound moves or computes in a second, such as ``38.1 GB/s``."""
+    size, unit = {"bytes": (1e9, "GB/s"), "rows": (1e9, "G rows/s"), "operations": (1e12, "TOPS")}[
+        bound["unit"]
+    ]
+    return f"{bound['per_second'] / size:.3g} {unit}"
 
 
 def _rates_line(per_second: Record) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bitgnn.bench import ceilings as ceilings_module
-from bitgnn.bench.ceilings import OPERATIONS, Ceilings, CeilingsError, compiler
+from bitgnn.bench.ceilings import GATHERED_WORDS, OPERATIONS, Ceilings, CeilingsError, compiler
 from bitgnn.bench.command import profile_main
 from bitgnn.bench.profile import faults_per_call, timings
 from bitgnn.bench.tables import profile_table
@@ -38,11 +38,11 @@ def test_writes_fill_whole_cache_lines(ceilings, threads, stream):
 def test_every_function_runs(ceilings):
     names = OPERATIONS if ceilings.vector_bits else ["dependent_adds"]
     indices = torch.randint(0, 50, (200,), dtype=torch.int32)
-    table = torch.zeros(50, 4, dtype=torch.int32)
     functions = {name: ceilings.operations(name, 2, 10) for name in names}
     functions["read"] = ceilings.read(2, indices)
-    functions["gather"] = ceilings.gather(2, indices, table)
-    functions["gather of lines"] = ceilings.gather(2, indices, torch.zeros(50, 16).int())
+    for words in GATHERED_WORDS:
+        table = torch.zeros(50, words, dtype=torch.int32)
+        functions[f"gather of {words} words"] = ceilings.gather(2, indices, table)
     times, record = timings(functions, repeats=7, warmup=1)
     assert set(record) == set(functions)
     calls = times["read"].calls
@@ -74,7 +74,17 @@ def test_quick_run_leaves_a_record_that_the_table_shows(tmp_path):
     table = profile_table(record)
     assert all(figure["name"] in table for figure in record["figures"])
     assert "GHz" in table
-    assert "call 1, 2 threads" in table
+    assert "call 1: pack, " in table
+    floats, packed = record["figures"][-2:]
+    assert floats["bounds"]["read of features"]["amount"] == 300 * 100 * 4
+    assert packed["bounds"]["read of features"]["amount"] == 300 * 4 * 4
+    # Every edge and the loop of every node, in both layers.
+    for layer in (1, 2):
+        bound = floats["bounds"][f"gathers of layer {layer}"]
+        assert bound["amount"] == floats["edges"] + floats["nodes"]
+    for figure in (floats, packed):
+        assert sum(stage["share"] for stage in figure["stages"].values()) >= 1 - 1e-9
+        assert figure["bound"] in figure["floor"]
 
 
 def test_a_missing_compiler_is_named(monkeypatch, tmp_path, capsys):
