@@ -7,6 +7,7 @@ it has not seen: each is left out in turn, and the ridge that does best there is
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from collections import defaultdict
@@ -18,10 +19,22 @@ from typing import Any
 import numpy as np
 
 from bitgnn._files import write_atomically
-from bitgnn.inference.predictor import STATISTICS, Predictor, Way, logarithms
+from bitgnn.inference.predictor import FILE, STATISTICS, Predictor, Way, logarithms
+from bitgnn.tune.recording import Recording
 
-__all__ = ["Forward", "Regret", "forwards_of", "held_out", "train", "write_predictor"]
+__all__ = [
+    "Forward",
+    "Regret",
+    "best_ridge",
+    "choices",
+    "forwards_of",
+    "held_out",
+    "train",
+    "train_predictor_main",
+    "write_predictor",
+]
 
+RESULTS = Path("scripts") / "results"
 RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 USUAL = {"cpu": Way("csr", None, "eager"), "cuda": Way("csr", None, "cuda_graph")}
 
@@ -163,7 +176,7 @@ def write_predictor(
 
     Args:
         path: of the JSON file.
-        recordings: recorded graphs by kind of device.
+        recordings: recorded graphs by kind of device; what the file says of others stays.
 
     Returns:
         How each does on graphs left out of its training.
@@ -171,7 +184,8 @@ def write_predictor(
     Raises:
         ValueError: a recording holds fewer than two graphs.
     """
-    devices, regrets = {}, {}
+    devices = json.loads(path.read_text())["devices"] if path.exists() else {}
+    regrets = {}
     for device, recorded in recordings.items():
         forwards, usual = forwards_of(recorded), USUAL[device]
         ridge, regret = best_ridge(forwards, usual)
@@ -186,3 +200,27 @@ def write_predictor(
     document = {"inputs": ["constant", *STATISTICS], "devices": devices}
     write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
     return regrets
+
+
+def train_predictor_main(argv: Sequence[str] | None = None) -> int:
+    """The command behind ``scripts/train_predictor.py``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of tune_*.json")
+    parser.add_argument("--output", type=Path, default=FILE, help="the predictor's file")
+    arguments = parser.parse_args(argv)
+    recordings = {}
+    for device in USUAL:
+        path = arguments.results / f"tune_{device}.json"
+        if path.exists():
+            recordings[device] = Recording(path).graphs
+        else:
+            print(f"{path}: not there, {device} is left out")
+    if not recordings:
+        print(f"nothing to train on in {arguments.results}")
+        return 1
+    for device, regret in write_predictor(arguments.output, recordings).items():
+        print(f"{device}, graphs left out of training: {regret.mean:.3f} times the best latency")
+        print(f"  on average, {regret.worst:.2f} times at worst")
+        for graph, mean in regret.by_graph.items():
+            print(f"  {graph}: {mean:.3f}")
+    return 0
