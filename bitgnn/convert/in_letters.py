@@ -26,7 +26,11 @@ def own_letters(model: nn.Module) -> dict[str, str]:
     return {name: _spelled(layer, _own(layer)) for name, layer in tunable_layers(model).items()}
 
 
-def in_letters(model: nn.Module, letters: Mapping[str, str]) -> nn.Module:
+def in_letters(
+    model: nn.Module,
+    letters: Mapping[str, str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> nn.Module:
     """A copy of a model with other letters, to be trained or to compare a frozen model with.
 
     Weights, biases and statistics are kept. Models of ``bitgnn.models`` change form as
@@ -36,20 +40,30 @@ def in_letters(model: nn.Module, letters: Mapping[str, str]) -> nn.Module:
     Args:
         model: unchanged.
         letters: by layer name, spelled out; the other layers keep their own.
+        options: further fields of :class:`~bitgnn.nn.LayerPrecision` by layer name, such as norms,
+            which start afresh.
 
     Raises:
-        ValueError: the model cannot have these letters.
+        ValueError: the model cannot have these letters or options.
     """
+    own, added = own_letters(model), options or {}
+    letters = {**own, **letters}
+    changed = [name for name in letters if letters[name] != own[name] or added.get(name)]
+    if not changed:
+        return copy.deepcopy(model)
+    layers = tunable_layers(model)
     if isinstance(model, HasPrecision):
-        changed, rest = planned_form(model, letters)
-        return copy.deepcopy(model) if changed is model and not rest else changed
+        return model.with_precision(
+            [
+                replace(_trained(layer, letters[name]), **added.get(name, {}))
+                for name, layer in layers.items()
+                if isinstance(layer, MessagePassing)
+            ]
+        )
     result = copy.deepcopy(model)
-    own = own_letters(model)
-    for name, text in letters.items():
-        if text == own[name]:
-            continue
-        layer = result.get_submodule(name)
-        precision = with_options(layer, text)
+    for name in changed:
+        layer = layers[name]
+        precision = replace(with_options(layer, letters[name]), **added.get(name, {}))
         result = swapped_layer(result, name, precision, getattr(layer, "dropout", 0.0))
     return result
 

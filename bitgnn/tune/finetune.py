@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,12 @@ from bitgnn.train.randomness import random_state, set_random_state
 from bitgnn.train.recipe import Loader, Recipe
 from bitgnn.train.task import NodeTask
 from bitgnn.tune.accuracy import Score, score_logits
+from bitgnn.tune.chains import layer_rules
 from bitgnn.tune.workload import Workload
 
 __all__ = ["SHORT", "FineTuned", "fine_tune"]
 
-SHORT = Recipe(epochs=60, learning_rate=0.01, schedule="cosine", choose_by="score", distill=1.0)
+SHORT = Recipe(epochs=100, learning_rate=0.005, schedule="cosine", choose_by="score", distill=1.0)
 """Enough for a model of Cora's size to adapt, in seconds."""
 
 
@@ -96,7 +98,7 @@ def _fine_tuned(
     should_stop: Callable[[], bool],
 ) -> FineTuned:
     task = _task(workload)
-    model = in_letters(workload.model, letters)
+    model = in_letters(workload.model, letters, _norms(workload.model, letters))
     before = score_logits(workload, _logits(model, task))
     if should_stop():
         return FineTuned(model.eval(), before, before, 0)
@@ -120,6 +122,26 @@ def _fine_tuned(
         model.load_state_dict(initial)
         score = before
     return FineTuned(model.eval(), score, before, epochs)
+
+
+def _norms(model: nn.Module, letters: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Batch norms in front of the signs between products, which frozen models have for nothing."""
+    rules = layer_rules(model)
+    signed = {
+        source
+        for rule in rules
+        if rule.between == "nothing" and letters[rule.name][:3] != "FFF"
+        for source in rule.sources
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for rule in rules:
+        text, norms = letters[rule.name], {}
+        if rule.is_graph and text[2] == "B":
+            norms["hidden_norm"] = "batch"
+        if text[:3] != "FFF" and (text[-1] == "B" or rule.name in signed):
+            norms["output_norm"] = "batch"
+        found[rule.name] = norms
+    return found
 
 
 def _task(workload: Workload) -> NodeTask:

@@ -1,0 +1,160 @@
+"""Plans as documents: what they hold, how they are read, and which models they are for."""
+
+import json
+
+import pytest
+import torch_geometric.nn
+import yaml
+from torch import nn
+
+import bitgnn
+from bitgnn import BinarizeConfig, Plan
+from bitgnn.convert import ModelShape
+from bitgnn.inference import RunDefaults
+from bitgnn.models import GCN
+from bitgnn.nn import Linear
+
+LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+
+
+@pytest.fixture
+def model():
+    return GCN(75, 16, 5, precision="bin")
+
+
+@pytest.fixture
+def plan(model):
+    return Plan(
+        LETTERS,
+        features="packed",
+        layout="frdc",
+        method="if_else",
+        executor="eager",
+        model=ModelShape.of(model),
+        notes={"accuracy": 0.8, "reasons": ["fast"]},
+    )
+
+
+@pytest.mark.parametrize("name", ["plan.yaml", "plan.yml", "plan.json"])
+def test_round_trip(plan, name, tmp_path):
+    file = plan.save(tmp_path / name)
+    assert Plan.load(file) == plan
+    assert Plan.load(file).notes == plan.notes
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+def test_a_short_document_is_enough(tmp_path):
+    file = tmp_path / "plan.yaml"
+    file.write_text("letters: {conv1: FBB+BBB, lin: FBF}\n")
+    plan = Plan.load(file)
+    assert plan == Plan({"conv1": "FBB+BBB", "lin": "FBF"})
+    assert plan.defaults == RunDefaults()
+    assert plan.model is None
+
+
+def test_equal_plans_share_a_hash(plan, model):
+    same = Plan.from_dict({**plan.to_dict(), "notes": {"accuracy": 0.1}})
+    assert same == plan
+    assert len({plan, same, Plan(LETTERS), Plan(dict(reversed(LETTERS.items())))}) == 2
+
+
+def test_in_one_line(plan):
+    ordered = Plan(plan.letters, {"convs.1": "aggregate_first"}, layout="frdc", method="if_else")
+    assert ordered.describe() == (
+        "convs.0 FBB+BBB, convs.1 BBF+FBF, convs.1 aggregate first, floats in, "
+        "layout frdc (if_else), executor auto"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"letters": {"a": "FBX+XBB"}}, r"letters of 'a': .* got 'FBX\+XBB'"),
+        ({"letters": {"a": "FBF+BBB"}}, r"letters of 'a': .*must be the activation of BSpMM"),
+        ({"letters": {"a": "full"}}, "letters of 'a' must be spelled out, got 'full'"),
+        ({"letters": {"a": 3}}, "letters must map names to strings, got 'a': 3"),
+        ({"letters": ["FBB"]}, "letters must be a mapping, got list"),
+        ({"letters": LETTERS, "order": {"a": "first"}}, r"order of 'a' must be one of"),
+        ({"letters": LETTERS, "features": "bits"}, "features must be one of .* got 'bits'"),
+        ({"letters": LETTERS, "layout": "coo"}, "layout must be one of .* got 'coo'"),
+        ({"letters": LETTERS, "layout": "frdc", "method": "x"}, "method must be None or one of"),
+        ({"letters": LETTERS, "method": "if_else"}, "is one of layout 'frdc', got layout 'auto'"),
+        ({"letters": LETTERS, "executor": "fast"}, "executor must be one of .* got 'fast'"),
+        ({"letters": LETTERS, "exec": "eager"}, r"unknown entries \['exec'\]"),
+        ({"layout": "csr"}, r"lacks the entries \['letters'\]"),
+        ({"letters": LETTERS, "format": 2}, "format 2 is unknown"),
+        ({"letters": LETTERS, "model": {"type": "GCN"}}, r"model lacks the entries \['layers'\]"),
+        ({"letters": LETTERS, "model": {"type": "GCN", "layers": {}}}, "a list of layers"),
+        ({"letters": LETTERS, "model": {"type": "GCN", "layers": [3]}}, "must be a mapping"),
+        (
+            {
+                "letters": LETTERS,
+                "model": {
+                    "type": "GCN",
+                    "layers": [{"name": "a", "type": "b", "in_channels": "1", "out_channels": 2}],
+                },
+            },
+            "a layer of model is wrong",
+        ),
+        ([1], "plan must be a mapping, got list"),
+    ],
+)
+def test_wrong_documents(entries, message, tmp_path):
+    file = tmp_path / "plan.yaml"
+    file.write_text(yaml.safe_dump(entries))
+    with pytest.raises(ValueError, match=message) as caught:
+        Plan.load(file)
+    assert str(caught.value).startswith(str(file))
+
+
+def test_unreadable_files(plan, tmp_path):
+    for name, text in (("a.yaml", "letters: ["), ("a.json", "{"), ("b.yaml", "!!python/object:x")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=f"{name}: not readable as"):
+            Plan.load(tmp_path / name)
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="not readable as JSON"):
+        Plan.load(tmp_path / "c.json")
+    with pytest.raises(FileNotFoundError):
+        Plan.load(tmp_path / "none.yaml")
+    for use in (plan.save, Plan.load):
+        with pytest.raises(ValueError, match=r"suffix must be one of .* got '\.txt'"):
+            use(tmp_path / "plan.txt")
+
+
+def test_a_failed_write_leaves_the_old_plan(plan, tmp_path, monkeypatch):
+    file = Plan(LETTERS).save(tmp_path / "plan.yaml")
+
+    def full(handle):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("bitgnn._files.os.fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        plan.save(file)
+    assert Plan.load(file) == Plan(LETTERS)
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.yaml"]
+
+
+def test_plans_for_another_model(plan, model):
+    plan.check_model(model)
+    for other in (GCN(75, 32, 5), GCN(75, 16, 5, num_layers=3), bitgnn.models.GraphSAGE(75, 16, 5)):
+        with pytest.raises(ValueError, match=r"plan is for GCN of .*the model is"):
+            plan.check_model(other)
+    with pytest.raises(ValueError, match=r"plan is for layers \['conv1'\]; the model is GCN of"):
+        Plan({"conv1": "FBB+BBB"}).check_model(model)
+    with pytest.raises(ValueError, match=r"plan is for layers \['conv1'\]"):
+        Plan({}, {"conv1": "aggregate_first"}).check_model(model)
+    with pytest.raises(ValueError, match=r"letters of 'convs.0', a GCNConv, must be six"):
+        Plan({"convs.0": "FBB"}).check_model(model)
+    wrapped = nn.ModuleDict({"lin": Linear(3, 2, precision="FBF")})
+    with pytest.raises(ValueError, match=r"letters of 'lin', a Linear, must be three"):
+        Plan({"lin": "FBF+FBF"}).check_model(wrapped)
+
+
+def test_shapes_do_not_tell_layers_of_pyg_from_binary_ones():
+    plain = torch_geometric.nn.GCN(75, 16, 2, 5)
+    assert ModelShape.of(plain) == ModelShape.of(
+        bitgnn.binarize(plain, BinarizeConfig("full", activation="drop"))
+    )
+    assert str(ModelShape.of(plain)) == ("GCN of convs.0 GCNConv(75, 16), convs.1 GCNConv(16, 5)")
