@@ -11,23 +11,24 @@ import json
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bitgnn._files import write_atomically
 from bitgnn.bench.environment import environment
-from bitgnn.convert.plan import Plan
+from bitgnn.convert.plan import ModelShape, Plan
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.predictor import describe_forward, describe_graph
+from bitgnn.inference.predictor import describe_forward
 from bitgnn.tune.candidate import Candidate, Candidates
 from bitgnn.tune.cost_model import CostModel
 from bitgnn.tune.measure import measure_in_turns, noise
+from bitgnn.tune.space import Space
 from bitgnn.tune.timings import TimingCache
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Recording", "Size", "fair_sample", "record"]
+__all__ = ["Recording", "Size", "record", "space_sample"]
 
 BENCHMARK = "bitgnn tune"
 FORMAT = 1
@@ -35,25 +36,21 @@ ROUNDS = 7
 REASON_LENGTH = 200
 
 
-def fair_sample(plans: Iterable[Plan], most: int, seed: int = 0) -> list[Plan]:
-    """Some of the plans: letters drawn at random, each with every way to run it.
+def space_sample(space: Space, most: int, seed: int = 0) -> list[Plan]:
+    """Plans of some letter chains, each with every way to run it.
 
     Args:
-        plans: all of them.
-        most: plans to take; the last letters drawn may go a little beyond.
-        seed: of the draw.
+        space: what to choose from; nothing but the chains taken is frozen.
+        most: plans to take, the last chain's perhaps beyond; all where there are fewer.
+        seed: of the order in which chains are drawn.
     """
-    groups: dict[Any, list[Plan]] = {}
-    for plan in plans:
-        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
-        groups.setdefault(key, []).append(plan)
+    chains = list(space.chains)
+    random.Random(seed).shuffle(chains)
     chosen: list[Plan] = []
-    order = list(groups.values())
-    random.Random(seed).shuffle(order)
-    for group in order:
+    for letters in chains:
         if len(chosen) >= most:
             break
-        chosen += group
+        chosen += space.plans(letters)
     return chosen
 
 
@@ -87,7 +84,7 @@ class Recording:
         """Add a graph and write the file, whole or not at all."""
         self.graphs[key] = content
         document = {"benchmark": BENCHMARK, "format": FORMAT, "graphs": self.graphs}
-        write_atomically(self.path, (json.dumps(document, indent=1) + "\n").encode())
+        write_atomically(self.path, (json.dumps(document) + "\n").encode())
 
 
 @dataclass(frozen=True)
@@ -143,11 +140,10 @@ def record(
     progress(f"{name}: {costs.num_timed} calls timed, measuring whole forwards")
     runs = [candidate.run for candidate in candidates]
     timings = measure_in_turns(runs, workload.device, rounds=size.rounds, seconds=size.seconds)
-    describe = _Statistics(maker)
     measured = [
         {
-            "plan": candidate.plan.to_dict(),
-            "statistics": describe(candidate),
+            "plan": _described(candidate.plan),
+            "statistics": _statistics(candidate),
             "timing": timing.to_dict(),
             "calls": [[part.name, part.seconds] for part in estimate.parts],
             "estimate": estimate.seconds,
@@ -159,7 +155,7 @@ def record(
     content = {
         "name": name,
         "environment": environment(),
-        "model": type(workload.model).__name__,
+        "model": str(ModelShape.of(workload.model)),
         "nodes": workload.num_nodes,
         "features": workload.x.size(1),
         "plans_in_space": len(plans) if space is None else space,
@@ -188,24 +184,20 @@ def _ready(
                 candidate.run()
             except (RuntimeError, ValueError) as error:
                 reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"[:REASON_LENGTH]
-                failed.append({"plan": plan.to_dict(), "reason": reason})
+                failed.append({"plan": _described(plan), "reason": reason})
             else:
                 found.append(candidate)
     return found, failed
 
 
-class _Statistics:
-    """What the predictor would know of a candidate."""
+def _statistics(candidate: Candidate) -> dict[str, float]:
+    """What the predictor goes by."""
+    graph: Any = candidate.graph
+    graphs: Any = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
+    packed = candidate.plan.features == "packed"
+    return describe_forward(candidate.frozen, packed, candidate.x.shape[0], graphs)
 
-    def __init__(self, maker: Candidates) -> None:
-        self.maker = maker
-        self._found: dict[int, tuple[Any, dict[str, float]]] = {}
 
-    def __call__(self, candidate: Candidate) -> dict[str, float]:
-        plan = replace(candidate.plan, layout="csr", method=None)
-        graph: Any = self.maker.make(plan).graph
-        graphs: Any = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
-        if id(graph) not in self._found:
-            self._found[id(graph)] = (graph, describe_graph(graphs[0].rowptr, graphs[0].indices))
-        packed = plan.features == "packed"
-        return describe_forward(candidate.frozen, packed, self._found[id(graph)][1], graphs)
+def _described(plan: Plan) -> dict[str, Any]:
+    """The plan without the shape of the model, which all plans of a recording share."""
+    return replace(plan, model=None).to_dict()

@@ -1,8 +1,9 @@
 """Trains the predictor on recordings, and tells how far its choices are from the best ways.
 
-For each way to run a forward, a ridge regression of the logarithm of its latency beside that of the
-usual way on logarithms of statistics. Graphs are few, so what counts is how it does on a graph that
-it has not seen: each is left out in turn, and the ridge that does best there is taken.
+One least squares fit of all latencies, each error counted relative to its latency, with weights of
+at least 0: what does not depend on the way a forward is run shares weights between ways, so that it
+does not blur what does. Graphs are few, so that the fit is judged on graphs it has not seen: each
+is left out in turn.
 """
 
 from __future__ import annotations
@@ -17,15 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from bitgnn._files import write_atomically
-from bitgnn.inference.predictor import FILE, STATISTICS, Predictor, Way, logarithms
-from bitgnn.tune.recording import Recording
+from bitgnn.data import DataError
+from bitgnn.inference.predictor import FILE, OWN, SHARED, Predictor, Way
+from bitgnn.tune.benchmark_graphs import (
+    GRAPHS,
+    HIDDEN,
+    SMALL_HIDDEN,
+    load_graph,
+    untrained_workload,
+)
+from bitgnn.tune.recording import Recording, Size, record, space_sample
+from bitgnn.tune.space import Space
 
 __all__ = [
     "Forward",
     "Regret",
-    "best_ridge",
     "choices",
     "forwards_of",
     "held_out",
@@ -35,8 +45,11 @@ __all__ = [
 ]
 
 RESULTS = Path("scripts") / "results"
-RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
-USUAL = {"cpu": Way("csr", None, "eager"), "cuda": Way("csr", None, "cuda_graph")}
+DEVICES = ("cpu", "cuda")
+TOO_LARGE: Mapping[str, tuple[str, ...]] = {"cpu": ("reddit",), "cuda": ()}
+"""Graphs that are not recorded on a kind of device unless they are named."""
+MODEL = "GCN"
+PLANS, SECONDS = 200, 60.0
 
 
 @dataclass(frozen=True)
@@ -103,49 +116,47 @@ def forwards_of(recorded: Mapping[str, Mapping[str, Any]]) -> list[Forward]:
     return found
 
 
-def train(forwards: Sequence[Forward], usual: Way, ridge: float) -> Predictor:
+def train(forwards: Sequence[Forward]) -> Predictor:
     """Fit every way that was recorded.
 
     Args:
-        forwards: what to learn from; those without the usual way are left out.
-        usual: the way that others are compared with.
-        ridge: weight of squared weights, the constant's aside, in standard deviations of inputs.
+        forwards: what to learn from.
 
     Raises:
-        ValueError: none has the usual way.
+        ValueError: there are none.
     """
-    used = [forward for forward in forwards if usual in forward.seconds]
-    if not used:
-        raise ValueError(f"train_predictor: no forward was recorded with {usual}")
-    inputs = np.array([logarithms(forward.statistics) for forward in used])
-    scale = inputs.std(0)
-    scale[scale < 1e-9] = np.inf  # what never changes says nothing
-    center = inputs.mean(0)
-    ways = dict.fromkeys(way for forward in used for way in forward.seconds if way != usual)
-    weights = {}
-    for way in ways:
-        rows = [n for n, forward in enumerate(used) if way in forward.seconds]
-        target = np.array([np.log(used[n].seconds[way] / used[n].seconds[usual]) for n in rows])
-        standard = (inputs[rows] - center) / scale
-        mean = target.mean()
-        gram = standard.T @ standard + ridge * np.eye(standard.shape[1])
-        slopes = np.linalg.solve(gram, standard.T @ (target - mean)) / scale
-        slopes[0] += mean - float(slopes @ center)
-        weights[way] = tuple(float(value) for value in slopes)
-    low, high = (tuple(map(float, bound)) for bound in (inputs.min(0), inputs.max(0)))
-    return Predictor(usual, weights, low, high)
+    if not forwards:
+        raise ValueError("train_predictor: no forwards to learn from")
+    ways = list(dict.fromkeys(way for forward in forwards for way in forward.seconds))
+    place = {way: len(SHARED) + n * len(OWN) for n, way in enumerate(ways)}
+    rows = []
+    for forward in forwards:
+        shared, own = ([forward.statistics[name] for name in part] for part in (SHARED, OWN))
+        for way, seconds in forward.seconds.items():
+            row = np.zeros(len(SHARED) + len(ways) * len(OWN))
+            row[: len(SHARED)] = shared
+            row[place[way] : place[way] + len(OWN)] = own
+            rows.append(row / seconds)
+    matrix = np.array(rows)
+    scale = matrix.max(0)  # columns differ by many orders of magnitude
+    scale[scale == 0] = 1.0
+    weights = nnls(matrix / scale, np.ones(len(rows)))[0] / scale
+    own_weights = {
+        way: tuple(map(float, weights[start : start + len(OWN)])) for way, start in place.items()
+    }
+    return Predictor(tuple(map(float, weights[: len(SHARED)])), own_weights)
 
 
 def choices(predictor: Predictor, forwards: Iterable[Forward]) -> list[tuple[str, float]]:
     """Graph and multiple of the best latency for what the predictor chooses."""
     found = []
     for forward in forwards:
-        way = predictor.best(forward.statistics, forward.seconds)
+        way = predictor.order(forward.statistics, forward.seconds)[0]
         found.append((forward.graph, forward.seconds[way] / min(forward.seconds.values())))
     return found
 
 
-def held_out(forwards: Sequence[Forward], usual: Way, ridge: float) -> Regret:
+def held_out(forwards: Sequence[Forward]) -> Regret:
     """How the predictor does on graphs it has not seen: each is left out of training in turn.
 
     Raises:
@@ -158,15 +169,8 @@ def held_out(forwards: Sequence[Forward], usual: Way, ridge: float) -> Regret:
     for graph in graphs:
         seen = [forward for forward in forwards if forward.graph != graph]
         unseen = [forward for forward in forwards if forward.graph == graph]
-        ratios += choices(train(seen, usual, ridge), unseen)
+        ratios += choices(train(seen), unseen)
     return Regret.of(ratios)
-
-
-def best_ridge(forwards: Sequence[Forward], usual: Way) -> tuple[float, Regret]:
-    """The ridge that does best on graphs left out, and how it does there."""
-    found = {ridge: held_out(forwards, usual, ridge) for ridge in RIDGES}
-    ridge = min(found, key=lambda value: found[value].mean)
-    return ridge, found[ridge]
 
 
 def write_predictor(
@@ -187,19 +191,46 @@ def write_predictor(
     devices = json.loads(path.read_text())["devices"] if path.exists() else {}
     regrets = {}
     for device, recorded in recordings.items():
-        forwards, usual = forwards_of(recorded), USUAL[device]
-        ridge, regret = best_ridge(forwards, usual)
+        forwards = forwards_of(recorded)
+        regret = held_out(forwards)
         devices[device] = {
-            **train(forwards, usual, ridge).description(),
-            "ridge": ridge,
+            **train(forwards).description(),
             "graphs": [content["name"] for content in recorded.values()],
             "forwards": len(forwards),
             "held_out": {"mean": regret.mean, "worst": regret.worst},
         }
         regrets[device] = regret
-    document = {"inputs": ["constant", *STATISTICS], "devices": devices}
+    document = {"shared": SHARED, "own": OWN, "devices": devices}
     write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
     return regrets
+
+
+def record_graphs(
+    path: Path, device: str, graphs: Iterable[str], most: int, size: Size, root: Path | None
+) -> None:
+    """Record benchmark graphs that a recording lacks; those that cannot be read are named.
+
+    Args:
+        path: of the recording.
+        device: ``"cpu"`` or ``"cuda"``.
+        graphs: keys of :data:`~bitgnn.tune.benchmark_graphs.GRAPHS`.
+        most: plans of a graph, about.
+        size: how long to measure.
+        root: data folder.
+    """
+    recording = Recording(path)
+    for key in graphs:
+        if key in recording:
+            continue
+        try:
+            data = load_graph(key, root)
+        except DataError as error:
+            print(f"{key}: left out, {error}")
+            continue
+        workload = untrained_workload(data, MODEL, HIDDEN.get(key, SMALL_HIDDEN), device)
+        space = Space.from_workload(workload)
+        plans = space_sample(space, most)
+        record(recording, key, data.name, workload, plans, size, progress=print)
 
 
 def train_predictor_main(argv: Sequence[str] | None = None) -> int:
@@ -207,9 +238,24 @@ def train_predictor_main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of tune_*.json")
     parser.add_argument("--output", type=Path, default=FILE, help="the predictor's file")
+    parser.add_argument("--record", choices=DEVICES, help="record graphs that are missing first")
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), help="which; all by default")
+    parser.add_argument("--plans", type=int, default=PLANS, help="plans of a graph, about")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for a graph's forwards")
+    parser.add_argument("--data-root", type=Path, help="folder of the data sets")
     arguments = parser.parse_args(argv)
+    if arguments.record:
+        graphs = arguments.graphs or [g for g in GRAPHS if g not in TOO_LARGE[arguments.record]]
+        record_graphs(
+            arguments.results / f"tune_{arguments.record}.json",
+            arguments.record,
+            graphs,
+            arguments.plans,
+            Size(arguments.seconds),
+            arguments.data_root,
+        )
     recordings = {}
-    for device in USUAL:
+    for device in DEVICES:
         path = arguments.results / f"tune_{device}.json"
         if path.exists():
             recordings[device] = Recording(path).graphs

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from bitgnn.convert.plan import Plan
-from bitgnn.tune.recording import Recording, Size, fair_sample, record
+from bitgnn.tune.recording import Recording, Size, record, space_sample
+from bitgnn.tune.space import Space
 
 LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
 FLOATS = {"convs.0": "FBF+FBB", "convs.1": "BFF+FFF"}
@@ -68,9 +69,11 @@ def test_other_files_are_refused(path, content):
     assert path.read_text() == content
 
 
-def test_a_sample_takes_letters_with_every_way_to_run_them(plans):
-    sample = fair_sample(plans, 3)
-    assert len(sample) == 4
-    assert len({plan.letters["convs.0"] for plan in sample}) == 1
-    assert fair_sample(plans, 3) == sample
-    assert len(fair_sample(plans, 100)) == len(plans)
+def test_a_sample_takes_letters_with_every_way_to_run_them(workload):
+    space = Space.from_workload(workload)
+    sample = space_sample(space, 5)
+    letters = sample[0].letters
+    assert [plan for plan in sample if plan.letters == letters] == space.plans(letters)
+    assert len(sample) >= 5
+    assert space_sample(space, 5) == sample
+    assert space_sample(space, 5, seed=1) != sample
