@@ -121,14 +121,13 @@ class GraphProgram(BoundProgram):
     def useful_layouts(self) -> tuple[GraphLayout, ...]:
         """Layouts that make a difference to this model and that all its layers can read.
 
-        CSR in any case, slices and tiles where packed rows are aggregated, column blocks where
-        there is a pattern and every layer reads them.
+        CSR in any case, slices and tiles where packed rows are aggregated over a pattern, column
+        blocks where there is a pattern and every layer reads them.
         """
         found: list[GraphLayout] = ["csr"]
-        numbers = range(len(self.graphs))
-        if any(self._packed_widths(number) for number in numbers):
+        patterns = [number for number, spec in enumerate(self.graphs) if not spec.exact]
+        if any(self._packed_widths(number) for number in patterns):
             found += ["sliced", "frdc"]
-        patterns = [number for number in numbers if not self.graphs[number].exact]
         read = self.layouts
         if patterns and all("blocked" in read.get(number, ("blocked",)) for number in patterns):
             found.append("blocked")

@@ -146,7 +146,7 @@ def _entry(output: Value, name: str, layers: Mapping[Value, str]) -> list[Value]
 
 def _sources(values: list[Value], layers: Mapping[Value, str]) -> tuple[tuple[str, ...], Between]:
     """The tunable layers behind some values, and the least permissive thing on the way there."""
-    names: dict[str, None] = {}
+    found: set[str] = set()
     worst: Between = "nothing"
     reads_floats = False
     stack = [(value, worst) for value in values]
@@ -155,17 +155,18 @@ def _sources(values: list[Value], layers: Mapping[Value, str]) -> tuple[tuple[st
         value, way = stack.pop()
         worst = max(worst, way, key=_RANK.index)
         if value in layers:
-            names[layers[value]] = None
+            found.add(layers[value])
         elif value.kind in ("input", "linear", "aggregate", "product", "call"):
             reads_floats = True
         elif value not in seen:
             seen.add(value)
             way = max(way, _kind_of_way(value), key=_RANK.index)
             stack += [(part, way) for part in value.inputs]
-    if not names:
+    if not found:
         return (), "floats"
+    names = tuple(name for name in layers.values() if name in found)
     # Floats beside the layers' results: what is read is floats.
-    return tuple(names), max(worst, "sum", key=_RANK.index) if reads_floats else worst
+    return names, max(worst, "sum", key=_RANK.index) if reads_floats else worst
 
 
 def _kind_of_way(value: Value) -> Between:

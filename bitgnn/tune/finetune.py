@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,9 @@ def _task(workload: Workload) -> NodeTask:
     if workload.edge_weight is not None:
         # Rows are destinations; layers read the values as weights.
         size = (workload.num_nodes, workload.num_nodes)
-        graph = to_torch_csr_tensor(graph.flip(0), workload.edge_weight, size)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
+            graph = to_torch_csr_tensor(graph.flip(0), workload.edge_weight, size)
     return NodeTask(workload.x, graph, workload.y, train, val, workload.metric_of(*masks), graph)
 
 

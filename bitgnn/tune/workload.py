@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -36,7 +36,7 @@ class Workload:
         val_mask: bool ``[N]``, nodes that scores are of.
         train_mask: bool ``[N]``, nodes to fine-tune on; None where there are none.
         test_mask: bool ``[N]``; None where there are none.
-        edge_weight: ``[E]`` float weights; None without.
+        edge_weight: ``[E]`` float weights; None without, or where the model takes none.
         metric: the score.
     """
 
@@ -103,8 +103,7 @@ class Workload:
             edge_weight=None if weight is None else weight.to(place),
             metric=metric,
         )
-        workload._check_model()
-        return workload
+        return workload._checked()
 
     @property
     def device(self) -> torch.device:
@@ -125,8 +124,8 @@ class Workload:
         """Score of ``[N, C]`` logits on the validation nodes."""
         return float(self.metric_of(self.val_mask)(logits)[0])
 
-    def _check_model(self) -> None:
-        """Whether the model can be frozen and fits the data."""
+    def _checked(self) -> Workload:
+        """Itself, if the model can be frozen and fits the data, with the weights it takes."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
             frozen = freeze(self.model, Plan(own_letters(self.model)))
@@ -142,6 +141,7 @@ class Workload:
             )
         if self.metric == "roc_auc" and classes not in (None, 2):
             raise ValueError(f"tune: roc_auc needs a model of 2 classes, got {classes}")
+        return self if frozen.takes_edge_weight else replace(self, edge_weight=None)
 
 
 def _graph(data: Any) -> Any:

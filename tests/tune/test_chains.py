@@ -1,0 +1,186 @@
+"""Which letters layers may have together, by what stands between them; pins."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+
+import bitgnn
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
+from bitgnn.nn import GCNConv, LayerPrecision, Linear
+from bitgnn.tune.chains import Chains, layer_rules
+from bitgnn.tune.pins import pin_patterns
+
+F, C = 70, 4
+
+
+class Net(nn.Module):
+    """Two GCNConv with something between, and what else a test gives."""
+
+    def __init__(self, between, scores=None):
+        super().__init__()
+        self.one, self.two = GCNConv(F, 16), GCNConv(16, C)
+        self.between, self.scores = between, scores
+
+    def forward(self, x, edge_index):
+        h = self.two(self.between(self.one(x, edge_index)), edge_index)
+        return h if self.scores is None else self.scores(h)
+
+
+def pairs(model):
+    """Last letter of the first layer and first letter of the second one, and that of the scores."""
+    chains = list(Chains(layer_rules(model), {}))
+    first, second = layer_rules(model)[:2]
+    return {(c[first.name][-1], c[second.name][0], c[second.name][-1]) for c in chains}
+
+
+PASSED_ON = {("F", "F", "F"), ("B", "B", "F")}
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        (nn.Identity(), PASSED_ON),
+        (nn.Dropout(0.3), PASSED_ON),
+        (nn.Hardtanh(), PASSED_ON),
+        (nn.BatchNorm1d(16), {("F", "F", "F"), ("F", "B", "F")}),
+        (nn.Tanh(), {("F", "F", "F"), ("F", "B", "F")}),
+        (nn.ReLU(), {("F", "F", "F")}),
+        (nn.Sequential(nn.BatchNorm1d(16), nn.ReLU()), {("F", "F", "F")}),
+        (nn.Linear(16, 16), {("F", "F", "F"), ("B", "F", "F")}),
+        (nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), {("F", "F", "F")}),
+    ],
+)
+def test_what_stands_between(between, expected):
+    assert pairs(Net(between)) == expected
+
+
+def test_class_scores_are_floats():
+    assert pairs(Net(nn.Identity(), nn.LogSoftmax(dim=-1))) == PASSED_ON
+    free = pairs(Net(nn.Identity(), nn.Linear(C, C)))
+    assert free == {(a, b, c) for a, b, _ in PASSED_ON for c in "FB"}
+
+
+class Residual(nn.Module):
+    def __init__(self, join):
+        super().__init__()
+        self.one, self.two = GCNConv(F, 16), GCNConv(16, 16)
+        self.last, self.join = GCNConv(32 if join == "cat" else 16, C), join
+
+    def forward(self, x, edge_index):
+        a = self.one(x, edge_index)
+        b = self.two(a, edge_index)
+        both = torch.cat([a, b], dim=1) if self.join == "cat" else a + b
+        return self.last(both, edge_index)
+
+
+def test_sums_are_read_either_way_and_joins_as_they_are():
+    for join in ("cat", "add"):
+        rules = layer_rules(Residual(join))
+        found = {(c["one"][-1], c["two"][-1], c["last"][0]) for c in Chains(rules, {})}
+        assert {rule.name: rule.sources for rule in rules} == {
+            "one": (), "two": ("one",), "last": ("one", "two"),
+        }  # fmt: skip
+        outs = [(a, b) for a in "FB" for b in "FB"]
+        if join == "cat":
+            assert found == {(a, b, "B" if a == b == "B" else "F") for a, b in outs}
+        else:
+            assert found == {(a, b, c) for a, b in outs for c in "FB"}
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (GCN(F, 16, C), 128),
+        (GCN(F, 16, C, precision="bin"), 128),
+        (GCN(F, 16, C, inductive=True), 128),
+        (GraphSAGE(F, 16, C, num_layers=3), 2048),
+        (GraphSAINT(F, 16, C), 256),
+        (pyg.GCN(F, 16, 2, C), 64),
+        (bitgnn.binarize(pyg.GCN(F, 16, 2, C), bitgnn.BinarizeConfig(activation="drop")), 128),
+        (Net(Linear(16, 16)), 16 * 4 * 8),
+    ],
+)
+def test_numbers(model, count):
+    chains = Chains(layer_rules(model), {})
+    made = list(chains)
+    assert len(chains) == len(made) == count
+    assert len({tuple(c.items()) for c in made}) == count
+    assert made == list(chains)
+    assert all(letters in chains for letters in made)
+    for letters in made:
+        for text in letters.values():
+            (LayerPrecision.parse if "+" in text else LayerPrecision.parse_linear)(text)
+
+
+def test_deep_models_are_counted_without_making_them():
+    assert len(Chains(layer_rules(GCN(F, 16, C, num_layers=12)), {})) == 8 * 16**11
+
+
+def test_what_is_no_chain():
+    chains = Chains(layer_rules(GCN(F, 16, C)), {"convs.0": "F**+***"})
+    good = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    assert good in chains
+    for bad in (
+        {**good, "convs.1": "FBF+FBF"},
+        {"convs.0": "FBB+BBB"},
+        "FBB",
+        {**good, "x": "FBB"},
+    ):
+        assert bad not in chains
+    assert {**good, "convs.1": "BBF+FBB"} not in chains
+
+
+@pytest.mark.parametrize(
+    ("pins", "expected"),
+    [
+        ({"convs.0": "FBB+BBB"}, {"convs.0": "FBB+BBB"}),
+        ({0: "F**+***", -1: "full"}, {"convs.0": "F**+***", "convs.1": "FBF+FBF"}),
+        ({"0": "F", "1": "fp32"}, {"convs.0": "FF*+*F*", "convs.1": "FFF+FFF"}),
+        (["first layer stays F"], {"convs.0": "FF*+*F*"}),
+        (["the last layer stays full"], {"convs.1": "FBF+FBF"}),
+        (["convs.1=BBF+FBF", "layer 0 stays F**+***"],
+         {"convs.1": "BBF+FBF", "convs.0": "F**+***"}),
+        (None, {}),
+    ],
+)  # fmt: skip
+def test_pins(pins, expected):
+    rules = layer_rules(GCN(F, 16, C))
+    assert pin_patterns(pins, rules) == expected
+    free = list(Chains(rules, {}))
+    pinned = list(Chains(rules, pin_patterns(pins, rules)))
+
+    def fits(text, pattern):
+        return all(p in ("*", c) for c, p in zip(text, pattern, strict=True))
+
+    assert pinned == [c for c in free if all(fits(c[n], p) for n, p in expected.items())]
+    assert pinned
+
+
+@pytest.mark.parametrize(
+    ("pins", "message"),
+    [
+        ({"conv9": "F"}, r"pins name the layer 'conv9', the model has \['convs.0', 'convs.1'\]"),
+        ({5: "F"}, "pins name the layer 5"),
+        ({"convs.0": "FBX+XXX"}, r"pin of 'convs.0' must read like .* got 'FBX\+XXX'"),
+        ({"convs.0": "FBB"}, "pin of 'convs.0' must read like .* got 'FBB'"),
+        ({0: "F", "convs.0": "F"}, "two pins for layer 'convs.0'"),
+        (["everything fast"], "a pin must read like .* got 'everything fast'"),
+    ],
+)
+def test_wrong_pins(pins, message):
+    with pytest.raises(ValueError, match=message):
+        pin_patterns(pins, layer_rules(GCN(F, 16, C)))
+
+
+def test_layers_that_run_as_their_own_code_have_no_letters():
+    class Largest(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.last = pyg.SAGEConv(F, 16, aggr="max"), GCNConv(16, C)
+
+        def forward(self, x, edge_index):
+            return self.last(self.conv(x, edge_index), edge_index)
+
+    (rule,) = layer_rules(Largest())
+    assert (rule.name, rule.sources, rule.between) == ("last", (), "floats")

@@ -1,0 +1,224 @@
+"""The space of plans: all of them freeze, run, and give the same bits as long as keys are equal."""
+
+import time
+import warnings
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from graphs import odd_graph
+from torch import nn
+
+import bitgnn
+from bitgnn import Plan
+from bitgnn.convert import ModelShape
+from bitgnn.convert.in_letters import in_letters
+from bitgnn.models import GCN, GraphSAGE, GraphSAINT
+from bitgnn.tune.space import Execution, Space
+from bitgnn.tune.workload import Workload
+
+NODES, FEATURES, CLASSES = 90, 70, 4
+
+
+class Mixed(nn.Module):
+    """Norms, a join and PyG's layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = pyg.GCNConv(FEATURES, 24)
+        self.norm = nn.BatchNorm1d(24)
+        self.two = pyg.SAGEConv(24, 24)
+        self.last = pyg.GraphConv(48, CLASSES)
+
+    def forward(self, x, edge_index):
+        h = self.norm(self.one(x, edge_index))
+        joined = torch.cat([h, self.two(h, edge_index)], dim=1)
+        return self.last(joined, edge_index).log_softmax(-1)
+
+
+MODELS = {
+    "gcn": (lambda: GCN(FEATURES, 40, CLASSES, precision="bin", hidden_norm="batch"), 128, 1),
+    "inductive": (lambda: GCN(FEATURES, 40, CLASSES, inductive=True), 128, 5),
+    "sage": (lambda: GraphSAGE(FEATURES, 40, CLASSES, precision="full"), 128, 5),
+    "saint": (lambda: GraphSAINT(FEATURES, 40, CLASSES), 256, 7),
+    "three layers": (lambda: GCN(FEATURES, 40, CLASSES, num_layers=3), 2048, 101),
+    "mixed": (Mixed, 2048, 101),
+    "binarized": (
+        lambda: bitgnn.binarize(
+            pyg.GraphSAGE(FEATURES, 24, 2, CLASSES), bitgnn.BinarizeConfig(activation="hardtanh")
+        ),
+        128,
+        9,
+    ),
+}
+
+
+def trained(model, data):
+    torch.manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(5):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(data.x, data.edge_index), data.y).backward()
+        optimizer.step()
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_plan_runs_and_gives_what_the_model_gives(name, data):
+    """Some of the chains of larger models: each with every execution."""
+    make, count, every = MODELS[name]
+    torch.manual_seed(0)
+    space = Space.from_workload(Workload.of(trained(make(), data), data))
+    assert space.num_chains == count
+    for letters in list(space.chains)[::every]:
+        model = in_letters(space.workload.model, letters).eval()
+        with torch.no_grad():
+            expected = model(data.x, data.edge_index)
+        plans = space.plans(letters)
+        assert len({*plans}) == len(plans) > 0
+        found = {}
+        for plan in plans:
+            scores = space.candidates.make(plan).run()
+            key = space.values_key(plan.letters, plan.order)
+            assert found.setdefault(key, scores.clone()).equal(scores), plan.describe()
+        for scores in found.values():
+            torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def space(workload):
+    return Space.from_workload(workload)
+
+
+def test_chains_cost_nothing(workload, monkeypatch):
+    def fail(*args):
+        raise AssertionError("a model was frozen")
+
+    monkeypatch.setattr("bitgnn.tune.candidate.Candidates.frozen", fail)
+    begin = time.perf_counter()
+    space = Space.from_workload(workload)
+    assert len(list(space.chains)) == space.num_chains == 128
+    assert time.perf_counter() - begin < 1.0
+
+
+def test_the_same_plans_in_the_same_order(workload, space):
+    plans = list(space)
+    assert len(plans) == len(space) == len(set(plans))
+    assert plans == list(Space.from_workload(workload))
+    assert all(plan.model == ModelShape.of(workload.model) for plan in plans)
+    assert plans[3] in space
+    assert Plan(plans[3].letters, layout="csr", executor="cooperative") not in space
+    assert "plan" not in space
+
+
+def test_executions_of_letters(space):
+    bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    runs = [("csr", None), ("frdc", "if_else"), ("frdc", "and_andnot"), ("frdc", "and_degree")]
+    runs.append(("blocked", None))
+    assert space.executions(bits) == [
+        Execution(layout, method, "eager", features)
+        for features in ("floats", "packed")
+        for layout, method in runs
+    ]
+    floats = {"convs.0": "FFF+FBF", "convs.1": "FFF+FFF"}
+    orders = {tuple(found.order.items()) for found in space.executions(floats)}
+    assert len(orders) == 4
+    assert {(found.layout, found.features) for found in space.executions(floats)} == {
+        ("csr", "floats")
+    }
+    assert space.plan(bits, space.executions(bits)[1]) == Plan(
+        bits, {}, "floats", "frdc", "if_else", "eager", space.shape
+    )
+    with pytest.raises(ValueError, match="are no chain of this space"):
+        space.executions({"convs.0": "FBB+BBB", "convs.1": "FBF+FBF"})
+
+
+def test_values_key(space):
+    bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    floats = {"convs.0": "FFF+FFF", "convs.1": "FFF+FFF"}
+    keys = {space.values_key(letters) for letters in space.chains}
+    assert len(keys) == 128
+    assert space.values_key(bits, {}) == space.values_key(dict(reversed(bits.items())))
+    chosen = space.candidates.frozen(Plan(floats)).report.orders
+    assert space.values_key(floats) == space.values_key(floats, chosen)
+    turned = {"transform_first": "aggregate_first", "aggregate_first": "transform_first"}
+    other = {**chosen, "convs.0": turned[chosen["convs.0"]]}
+    assert space.values_key(floats, other) != space.values_key(floats)
+
+
+def test_options_layer_by_layer(space):
+    assert space.layers == ("convs.0", "convs.1")
+    first = space.options("convs.0", {})
+    assert len(first) == 16
+    made = [
+        {"convs.0": a, "convs.1": b}
+        for a in first
+        for b in space.options("convs.1", {"convs.0": a})
+    ]
+    assert made == list(space.chains)
+
+
+def test_duplicate_edges_leave_tiles_out(data):
+    data.edge_index = odd_graph(NODES, 200, seed=0)
+    space = Space.from_workload(
+        Workload.of(GCN(FEATURES, 40, CLASSES, precision="bin").eval(), data)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layouts = {run.layout for letters in space.chains for run in space.executions(letters)}
+    assert layouts == {"csr", "blocked"}
+
+
+def test_allow_and_pins(workload):
+    space = Space.from_workload(
+        workload,
+        ["first layer stays FBB+BBB"],
+        {"layout": ["csr", "frdc"], "method": ["and_degree"], "features": ["packed"]},
+    )
+    assert space.num_chains == 8
+    assert {letters["convs.0"] for letters in space.chains} == {"FBB+BBB"}
+    for plan in space:
+        assert plan.features == "packed"
+        assert (plan.layout, plan.method) in {("csr", None), ("frdc", "and_degree")}
+    ordered = Space.from_workload(workload, {0: "fp32", 1: "fp32"}, {"order": ["transform_first"]})
+    assert [plan.order for plan in ordered] == [
+        {"convs.0": "transform_first", "convs.1": "transform_first"}
+    ]
+
+
+def test_wrong_requests(workload):
+    with pytest.raises(ValueError, match="no letters that fit together are left by the pins"):
+        Space.from_workload(workload, {0: "FBB+BBB", 1: "F**+***"})
+    for allow in ({"layout": ["coo"]}, {"layouts": ["csr"]}, {"executor": []}):
+        with pytest.raises(ValueError, match="allow must name some of"):
+            Space.from_workload(workload, allow=allow)
+
+
+def test_in_words(workload):
+    text = Space.from_workload(workload, {0: "FBB+BBB"}, {"layout": ["csr"]}).describe()
+    assert text.splitlines() == [
+        "GCN of convs.0 GCNConv(70, 40), convs.1 GCNConv(40, 4) on cpu",
+        "convs.0: letters pinned to FBB+BBB, reads floats",
+        "convs.1: letters free, reads convs.0",
+        "8 letter chains",
+        "layout: only csr",
+    ]
+
+
+@pytest.mark.cuda
+def test_on_a_gpu(data):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    model = trained(GCN(FEATURES, 40, CLASSES, precision="bin"), data)
+    space = Space.from_workload(Workload.of(model, data, device="cuda"))
+    bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    runs = {(run.layout, run.executor) for run in space.executions(bits)}
+    assert {("csr", "cooperative"), ("sliced", "cuda_graph"), ("frdc", "eager")} <= runs
+    for letters in list(space.chains)[::9]:
+        found = {}
+        for plan in space.plans(letters):
+            if plan.executor == "cooperative" and plan.features == "packed":
+                continue  # it takes words, not patterns
+            scores = space.candidates.make(plan).run()
+            key = space.values_key(plan.letters, plan.order)
+            assert found.setdefault(key, scores.clone()).equal(scores), plan.describe()
