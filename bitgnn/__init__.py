@@ -7,7 +7,7 @@ from bitgnn import ops
 from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 
 if TYPE_CHECKING:
-    from bitgnn import models, nn
+    from bitgnn import models, nn, tune
     from bitgnn.convert import BinarizeConfig, Plan, binarize, freeze, summary
     from bitgnn.inference import load, memory_report, save
 
@@ -25,6 +25,7 @@ _LAZY = {
     "nn": "",
     "save": "bitgnn.inference",
     "summary": "bitgnn.convert",
+    "tune": "",
 }
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "ops",
     "save",
     "summary",
+    "tune",
 ]
 
 

@@ -1,1 +1,39 @@
-"""The tuner: precision, layout and executor for a model and a graph."""
+"""The tuner: precision, layout and executor for a model and a graph.
+
+The package itself is the function: ``bitgnn.tune(model, data, ...)`` is
+:func:`bitgnn.tune.tune.tune`.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+# Imported on first use: a plan is read and frozen without what searching for one needs.
+_HOMES = {
+    "Accuracy": "accuracy",
+    "Execution": "space",
+    "FineTuned": "finetune",
+    "Space": "space",
+    "Workload": "workload",
+    "fine_tune": "finetune",
+}
+
+__all__ = ["Accuracy", "Execution", "FineTuned", "Space", "Workload", "fine_tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bitgnn.tune' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"bitgnn.tune.{_HOMES[name]}"), name)
+
+
+class _Tuner(ModuleType):
+    """A module to be called: a function of the same name would hide the package or be hidden."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Tune a model; arguments, result and errors of :func:`bitgnn.tune.tune.tune`."""
+        return importlib.import_module("bitgnn.tune.tune").tune(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Tuner

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from bitgnn.convert import Plan
@@ -70,18 +69,20 @@ class Accuracy:
         """
         key = self.space.values_key(plan.letters, plan.order)
         if key not in self._known:
-            plain = Plan(plan.letters, plan.order, layout="csr", executor="eager")
-            with torch.inference_mode():
-                logits = self.candidates.make(plain).run()
-            self._known[key] = score_logits(self.space.workload, logits)
+            self._known[key] = self._measure(Plan(plan.letters, plan.order))
         return self._known[key]
 
     @property
     def own(self) -> Score:
         """The score of the model as it was given, with the letters it was trained in."""
         if self._own is None:
-            self._own = self.of(Plan(own_letters(self.space.workload.model)))
+            # Pins may leave these letters out of the space.
+            self._own = self._measure(Plan(own_letters(self.space.workload.model)))
         return self._own
+
+    def _measure(self, plan: Plan) -> Score:
+        plain = replace(plan, layout="csr", executor="eager")
+        return score_logits(self.space.workload, self.candidates.make(plain).run())
 
 
 def _has_nodes(mask: Tensor | None) -> bool:

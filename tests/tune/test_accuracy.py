@@ -65,6 +65,12 @@ def test_test_nodes_are_reported_beside(data, workload):
     assert score_logits(Workload.of(workload.model, data), logits).test is None
 
 
+def test_the_model_as_given_need_not_be_in_the_space(workload):
+    pinned = Space.from_workload(workload, {0: "FBF+FBF"})
+    assert BITS not in pinned.chains
+    assert Accuracy(pinned).own == Accuracy(Space.from_workload(workload)).of(Plan(BITS))
+
+
 def test_a_plan_for_another_model(space):
     with pytest.raises(ValueError, match="are no chain of this space"):
         Accuracy(space).of(Plan({"conv1": "FBB+BBB"}))
