@@ -108,14 +108,14 @@ class AutoExecutor:
         if name is None:
             if len(self._chosen) >= self.max_shapes:
                 return "eager"
-            name = self._measure(x, adjacency)
+            name = self._pick(x, adjacency)
             self._chosen[key] = name
             # Those that serve no shape give their memory back.
             used = {"eager", *self._chosen.values()}
             self._made = {held: run for held, run in self._made.items() if held in used}
         return name
 
-    def _measure(self, x: Any, adjacency: Any) -> str:
+    def _pick(self, x: Any, adjacency: Any) -> str:
         """Name of the fastest; what the model itself refuses is raised."""
         self.eager(x, adjacency)
         ready: dict[str, Callable[[], Tensor]] = {}
@@ -145,13 +145,16 @@ def make_executor(model: FrozenModel, name: str = "auto", **options: Any) -> Exe
 
     Args:
         model: the frozen model.
-        name: ``"eager"``, ``"cuda_graph"``, ``"cooperative"`` or ``"auto"``.
+        name: ``"eager"``, ``"cuda_graph"``, ``"cooperative"``, ``"auto"`` or ``"predicted"``.
         options: arguments of that executor.
 
     Raises:
         ValueError: there is no such executor.
     """
-    makers = {**EXECUTORS, "auto": AutoExecutor}
+    # It builds on this file.
+    from bitgnn.inference.predicted_executor import PredictedExecutor
+
+    makers = {**EXECUTORS, "auto": AutoExecutor, "predicted": PredictedExecutor}
     if name not in makers:
         raise ValueError(f"executor: name must be one of {list(makers)}, got {name!r}")
     return makers[name](model, **options)

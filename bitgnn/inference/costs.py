@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.bound_program import BoundProgram
 from bitgnn.inference.program import Register, Step
 from bitgnn.inference.steps.products import PATTERN_PRODUCT
 
@@ -56,7 +56,7 @@ def row_bytes(register: Register) -> int:
     return FLOAT_BYTES * (-(-size // WORD_BITS) if register.form == "bits" else size)
 
 
-def step_cost(model: FrozenModel, step: Step, num_nodes: int, graphs: Sequence[Any]) -> StepCost:
+def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[Any]) -> StepCost:
     """Work of one step.
 
     Args:

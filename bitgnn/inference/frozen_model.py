@@ -112,7 +112,7 @@ class FrozenModel(GraphProgram):
             check_finite: raise where ``x`` holds NaN or infinity.
             layout: ``"dense"`` for packed words; ``"sparse"`` for the pattern of set bits, which
                 only models whose first product returns bits can use; ``"auto"`` for the smaller
-                of those the model can use, which is also the faster.
+                of those the model and the executor of its plan can use, which is also the faster.
 
         Returns:
             The bits, with the row scale if the model uses one, or their pattern.
@@ -142,7 +142,8 @@ class FrozenModel(GraphProgram):
             self._run_alone(step, values, ())
         packed, *scale = (values[register] for register in self._entry_step.outputs)
         bits = BitTensor(packed, self._entry_step.attributes["size"], scale[0] if scale else None)
-        if layout == "dense" or "sparse" not in layouts:
+        takes_words = layout == "auto" and self.defaults.executor == "cooperative"
+        if layout == "dense" or takes_words or "sparse" not in layouts:
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
@@ -156,7 +157,8 @@ class FrozenModel(GraphProgram):
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
                 launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, the
                 fastest of them for each shape of inputs, measured on the first call with it;
-                None, as :attr:`defaults` say.
+                ``"predicted"``, the one expected to be; None, as :attr:`defaults` say, which is
+                ``"predicted"`` without a plan.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:

@@ -13,6 +13,7 @@ from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.layout import GraphLayout, laid_out
+from bitgnn.inference.predicted_layout import predicted_layout
 from bitgnn.inference.program import Program
 from bitgnn.inference.run_defaults import RunDefaults, check_layout
 from bitgnn.inference.steps.calls import FloatCall
@@ -86,8 +87,8 @@ class GraphProgram(BoundProgram):
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
                 ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"frdc"``, 4 x 4
                 bit tiles beside the CSR, where no edge occurs twice (else CSR alone, with a
-                warning); ``"auto"``, CSR, and on a GPU slices for those widths where they are
-                expected to be faster; None, as :attr:`defaults` say.
+                warning); ``"auto"``, what the predictor expects to be fastest, CSR unless
+                another one saves a good share; None, as :attr:`defaults` say.
             method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
                 ``"and_degree"``; None, as :attr:`defaults` say where they name the same layout,
                 else the last of them. All give the same bits.
@@ -108,12 +109,16 @@ class GraphProgram(BoundProgram):
                 "was given edge weights"
             )
         layout, method = self._layout(layout, method)
-        made = []
+        is_open = layout == "auto"
+        made: list[Any] = []
         # Tensors made in inference mode would not tell when they are written to.
         with torch.inference_mode(False), torch.no_grad():
-            for number, spec in enumerate(self.graphs):
-                adjacency = spec.build(edge_index, num_nodes, edge_weight)
-                made.append(laid_out(adjacency, layout, self._packed_widths(number), method))
+            built = [spec.build(edge_index, num_nodes, edge_weight) for spec in self.graphs]
+            if is_open:
+                layout, method = predicted_layout(self, built) or (layout, method)
+            for number, adjacency in enumerate(built):
+                widths = self._packed_widths(number)
+                made.append(laid_out(adjacency, layout, widths, method, must=not is_open))
         if len(made) == 1 and not self._needs_edges:
             return made[0]
         return PreparedGraph(tuple(made), edge_index, edge_weight, num_nodes)

@@ -20,7 +20,11 @@ it; column blocks alone; CSR with 4 x 4 bit tiles beside it."""
 
 
 def laid_out(
-    adjacency: Adjacency, layout: GraphLayout, widths: Iterable[int], method: str | None = None
+    adjacency: Adjacency,
+    layout: GraphLayout,
+    widths: Iterable[int],
+    method: str | None = None,
+    must: bool = True,
 ) -> Adjacency:
     """The adjacency in a layout; one with float values is left as it is.
 
@@ -29,6 +33,7 @@ def laid_out(
         layout: what to hold.
         widths: words of the packed rows that are aggregated with it.
         method: of FRDC tiles; None for the default.
+        must: whether a lack of memory for slices is an error; else the graph stays in CSR.
     """
     if not isinstance(adjacency, BitAdjacency) or layout == "csr":
         return adjacency
@@ -43,7 +48,7 @@ def laid_out(
         try:
             adjacency.plan_layout(words, chosen)
         except torch.OutOfMemoryError:
-            if layout != "auto":
+            if must:
                 raise
             warnings.warn(
                 "prepare_graph: no memory to build the sliced layout, which would be faster; the "

@@ -19,12 +19,23 @@ from typing import TYPE_CHECKING, Any
 from bitgnn.inference.costs import StepCost, step_cost
 
 if TYPE_CHECKING:
-    from bitgnn.inference.frozen_model import FrozenModel
+    from bitgnn.inference.graph_program import GraphProgram
 
-__all__ = ["OWN", "SHARED", "Predictor", "Way", "describe_forward", "predictor_for"]
+__all__ = [
+    "OWN",
+    "SHARED",
+    "Predictor",
+    "Way",
+    "describe_forward",
+    "graphs_of",
+    "predictor_for",
+]
 
 FILE = Path(__file__).with_suffix(".json")
 WORD_BITS = 32
+
+SAVING = 0.05
+"""Share of the latency that another layout must save: it takes memory, and time to build."""
 
 SHARED = ("bytes", "product_bits", "product_floats", "aggregated_floats")
 """Statistics whose weights are the same for every way to run a forward."""
@@ -48,7 +59,7 @@ class Way:
 
 
 def describe_forward(
-    frozen: FrozenModel, packed: bool, num_nodes: int, graphs: Sequence[Any]
+    frozen: GraphProgram, packed: bool, num_nodes: int, graphs: Sequence[Any]
 ) -> dict[str, float]:
     """What the latency of a forward depends on.
 
@@ -118,6 +129,24 @@ class Predictor:
         """The ways, those expected to be fastest first; equal ones keep their order."""
         return sorted(ways, key=lambda way: self.seconds(statistics, way))
 
+    def choose(self, statistics: Mapping[str, float], ways: Iterable[Way]) -> Way:
+        """The way to take: plain CSR unless another layout is expected to save a good share.
+
+        Args:
+            statistics: of :func:`describe_forward`.
+            ways: those there are.
+
+        Raises:
+            ValueError: there are none.
+        """
+        ordered = self.order(statistics, ways)
+        if not ordered:
+            raise ValueError("Predictor.choose: ways must hold one at least, got none")
+        best = ordered[0]
+        plain = next((way for way in ordered if way.layout == "csr"), best)
+        least = self.seconds(statistics, best)
+        return best if least < (1.0 - SAVING) * self.seconds(statistics, plain) else plain
+
     def description(self) -> dict[str, Any]:
         """Plain values that :meth:`from_description` reads."""
         return {
@@ -142,3 +171,11 @@ def predictor_for(device_type: str) -> Predictor | None:
         return None
     found = json.loads(FILE.read_text())["devices"].get(device_type)
     return None if found is None else Predictor.from_description(found)
+
+
+def graphs_of(adjacency: Any) -> tuple[Any, ...]:
+    """The adjacencies of a prepared graph in order; none where there is no graph."""
+    if adjacency is None:
+        return ()
+    held: tuple[Any, ...] = getattr(adjacency, "adjacencies", (adjacency,))
+    return held

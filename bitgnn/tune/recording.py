@@ -19,8 +19,7 @@ from typing import Any
 from bitgnn._files import write_atomically
 from bitgnn.bench.environment import environment
 from bitgnn.convert.plan import ModelShape, Plan
-from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.predictor import describe_forward
+from bitgnn.inference.predictor import describe_forward, graphs_of
 from bitgnn.tune.candidate import Candidate, Candidates
 from bitgnn.tune.cost_model import CostModel
 from bitgnn.tune.measure import measure_in_turns, noise
@@ -192,9 +191,8 @@ def _ready(
 
 def _statistics(candidate: Candidate) -> dict[str, float]:
     """What the predictor goes by."""
-    graph: Any = candidate.graph
-    graphs: Any = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
     packed = candidate.plan.features == "packed"
+    graphs = graphs_of(candidate.graph)
     return describe_forward(candidate.frozen, packed, candidate.x.shape[0], graphs)
 
 

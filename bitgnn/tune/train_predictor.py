@@ -151,7 +151,7 @@ def choices(predictor: Predictor, forwards: Iterable[Forward]) -> list[tuple[str
     """Graph and multiple of the best latency for what the predictor chooses."""
     found = []
     for forward in forwards:
-        way = predictor.order(forward.statistics, forward.seconds)[0]
+        way = predictor.choose(forward.statistics, forward.seconds)
         found.append((forward.graph, forward.seconds[way] / min(forward.seconds.values())))
     return found
 

@@ -11,6 +11,7 @@ from bitgnn.inference import (
     EagerExecutor,
     choice,
 )
+from bitgnn.inference.predicted_executor import PredictedExecutor
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "saint": GraphSAINT}
@@ -28,7 +29,8 @@ def inputs(frozen, features, graph, device):
 
 def test_names(frozen, device):
     assert type(frozen.executor("eager")) is EagerExecutor
-    assert type(frozen.executor()) is AutoExecutor
+    assert type(frozen.executor()) is PredictedExecutor
+    assert type(frozen.executor("auto")) is AutoExecutor
     if device.type == "cuda":
         run = frozen.executor("cuda_graph", max_graphs=3)
         assert type(run) is CudaGraphExecutor
