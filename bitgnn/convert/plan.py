@@ -126,9 +126,9 @@ class Plan:
     letters: Mapping[str, str]
     order: Mapping[str, Order] = field(default_factory=dict)
     features: FeatureForm = "floats"
-    layout: str = "auto"
+    layout: str = RunDefaults.layout
     method: str | None = None
-    executor: str = "auto"
+    executor: str = RunDefaults.executor
     model: ModelShape | None = None
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 

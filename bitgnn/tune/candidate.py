@@ -95,15 +95,19 @@ class Candidates:
         return self._model(plan)[0]
 
     def _model(self, plan: Plan) -> tuple[FrozenModel, Features]:
-        key = (tuple(plan.letters.items()), tuple(plan.order.items()), plan.features)
+        # The cooperative executor takes features in words, others the smaller form.
+        is_dense = plan.features == "packed" and plan.executor == "cooperative"
+        layout = "dense" if is_dense else "auto"
+        key = (tuple(plan.letters.items()), tuple(plan.order.items()), plan.features, layout)
 
         def make() -> tuple[FrozenModel, Features]:
             with warnings.catch_warnings():
                 # What stays in full precision is what the letters of most plans ask for.
                 warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
                 frozen = freeze(self.workload.model, plan)
-            x = self.workload.x
-            return frozen, frozen.pack_features(x) if plan.features == "packed" else x
+            if plan.features == "packed":
+                return frozen, frozen.pack_features(self.workload.x, layout=layout)
+            return frozen, self.workload.x
 
         return _kept(self._models, key, make, MOST_MODELS)
 

@@ -60,10 +60,16 @@ def test_equal_plans_share_a_hash(plan, model):
 
 
 def test_in_one_line(plan):
-    ordered = Plan(plan.letters, {"convs.1": "aggregate_first"}, layout="frdc", method="if_else")
+    ordered = Plan(
+        plan.letters,
+        {"convs.1": "aggregate_first"},
+        layout="frdc",
+        method="if_else",
+        executor="eager",
+    )
     assert ordered.describe() == (
         "convs.0 FBB+BBB, convs.1 BBF+FBF, convs.1 aggregate first, floats in, "
-        "layout frdc (if_else), executor auto"
+        "layout frdc (if_else), executor eager"
     )
 
 
