@@ -1,0 +1,230 @@
+"""Explorer: goes through letters, scores them, and estimates every way to run them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bitgnn.convert import Plan
+from bitgnn.tune.accuracy import Accuracy
+from bitgnn.tune.budget import Budget
+from bitgnn.tune.cost_model import CostModel
+from bitgnn.tune.objective import Constraint, Measures
+from bitgnn.tune.space import Space
+from bitgnn.tune.study import Trial, TrialStore, best_of, letters_key, values_of
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.samplers import TPESampler
+
+__all__ = ["MOST_CHAINS", "Explorer"]
+
+MOST_CHAINS = 512
+"""Up to so many letter chains every one is scored; beyond, a sampler proposes as many."""
+CHAINS_AT_ONCE = 8
+"""Chains whose calls are timed in the same turns."""
+EXPLORED = 0.6
+"""Part of the budget that exploring and what ran before it may use up."""
+PROPOSALS = 4
+"""Proposals of the sampler per chain wanted: it may come back to letters that are known."""
+
+
+def _ignore(stage: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Explorer:
+    """What is known of the plans of one workload.
+
+    Attributes:
+        space: of the plans.
+        accuracy: scores letters.
+        costs: estimates latencies.
+        store: where finished trials go.
+        constraints: what it must keep.
+        budget: time there is.
+        seed: of the sampler.
+        progress: called with a stage's name, what is done of it, and all of it.
+        chains: trials by letters.
+        failed: plans that cannot run, with the reason.
+    """
+
+    space: Space
+    accuracy: Accuracy
+    costs: CostModel
+    store: TrialStore
+    constraints: Sequence[Constraint] = ()
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    progress: Callable[[str, int, int], Any] = _ignore
+    chains: dict[str, list[Trial]] = field(default_factory=dict)
+    failed: dict[Plan, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.device = self.space.workload.device
+        self._refresh()
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Every trial so far."""
+        return [trial for plans in self.chains.values() for trial in plans]
+
+    @property
+    def measured(self) -> list[Trial]:
+        """Trials whose whole forwards were measured."""
+        return [trial for trial in self.trials if trial.timing is not None]
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Whether every chain of letters is scored."""
+        return self.space.num_chains <= MOST_CHAINS
+
+    @property
+    def num_plans(self) -> int:
+        """Plans in the space, extrapolated where not every chain was looked at."""
+        if not self.chains:
+            return 0
+        return round(len(self.trials) * self.space.num_chains / len(self.chains))
+
+    @property
+    def reference(self) -> float:
+        """Validation score that the loss of accuracy is counted from."""
+        return self.accuracy.own.validation
+
+    def meets(self, measures: Measures) -> bool:
+        """Whether every limit is kept."""
+        return all(limit.is_met(measures, self.reference) for limit in self.constraints)
+
+    def explore(self) -> bool:
+        """Score letters and estimate their plans, until all are known or the time is up.
+
+        Returns:
+            Whether nothing was left out for lack of time.
+        """
+        wanted = min(self.space.num_chains, MOST_CHAINS)
+        batches = self._all_chains() if self.is_exhaustive else self._proposed(wanted)
+        for batch in batches:
+            self.progress("letters", min(len(self.chains), wanted), wanted)
+            if self.chains and not self.budget.fits("letters", EXPLORED):
+                return False
+            before = self.budget.spent
+            if batch:
+                self._explore(batch)
+                self.budget.did("letters", self.budget.spent - before)
+        self.progress("letters", wanted, wanted)
+        return True
+
+    def _refresh(self) -> None:
+        """Take what is in the store, of this and other processes."""
+        chains, measured = self.store.news()
+        for key, plans in chains.items():
+            self.chains.setdefault(key, plans)
+        for trial in measured:
+            self._put(trial)
+
+    def _put(self, trial: Trial) -> None:
+        plans = self.chains.get(letters_key(trial.plan.letters), [])
+        for place, other in enumerate(plans):
+            if other.plan == trial.plan:
+                plans[place] = replace(other, timing=trial.timing)
+
+    def _all_chains(self) -> Iterator[list[tuple[dict[str, str], Any]]]:
+        """Every chain that is not known, from another beginning in each process of a file."""
+        chains = list(self.space.chains)
+        begin = os.getpid() * CHAINS_AT_ONCE % len(chains) if self.store.path else 0
+        waiting = chains[begin:] + chains[:begin]
+        while waiting:
+            self._refresh()
+            waiting = [letters for letters in waiting if letters_key(letters) not in self.chains]
+            yield [(letters, None) for letters in waiting[:CHAINS_AT_ONCE]]
+            waiting = waiting[CHAINS_AT_ONCE:]
+
+    def _proposed(self, wanted: int) -> Iterator[list[tuple[dict[str, str], Any]]]:
+        """What a sampler proposes; the same for the same trials before it."""
+        for _ in range(PROPOSALS * wanted):
+            if len(self.chains) >= wanted:
+                return
+            batch: list[tuple[dict[str, str], Any]] = []
+            for _ in range(CHAINS_AT_ONCE):
+                trial = self.store.study.ask()
+                self.store.study.sampler = self._sampler(trial.number)
+                letters = self._letters(trial)
+                known = self.chains.get(letters_key(letters))
+                if known is not None:
+                    self._tell(trial, known)
+                elif all(letters != other for other, _ in batch):
+                    batch.append((letters, trial))
+                else:
+                    self.store.drop(trial)
+            yield batch
+            self._refresh()
+
+    def _sampler(self, number: int) -> TPESampler:
+        from optuna.exceptions import ExperimentalWarning
+        from optuna.samplers import TPESampler
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=ExperimentalWarning)
+            return TPESampler(
+                seed=self.seed + number,
+                multivariate=False,
+                constraints_func=lambda trial: trial.user_attrs.get("excess", (0.0,)),
+            )
+
+    def _letters(self, trial: optuna.Trial) -> dict[str, str]:
+        chosen: dict[str, str] = {}
+        for layer in self.space.layers:
+            options = self.space.options(layer, chosen)
+            firsts = "".join(sorted({letters[0] for letters in options}))
+            chosen[layer] = trial.suggest_categorical(f"{layer} after {firsts}", options)
+        return chosen
+
+    def _tell(self, trial: optuna.Trial, plans: Sequence[Trial]) -> None:
+        best = best_of(plans)
+        excess = [
+            limit.value(best.measures, self.reference) - limit.limit for limit in self.constraints
+        ]
+        trial.set_user_attr("excess", excess or [0.0])
+        trial.set_user_attr("kind", "letters")
+        trial.set_user_attr("plans", [plan.to_dict() for plan in plans])
+        self.store.study.tell(trial, values_of(best))
+
+    def _explore(self, batch: Sequence[tuple[dict[str, str], Any]]) -> None:
+        """Score and estimate all plans of some letters, and keep them."""
+        candidates, found = self.space.candidates, []
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="prepare_graph: layout 'frdc'")
+            for letters, asked in batch:
+                ready = []
+                for plan in self.space.plans(letters):
+                    try:
+                        score = self.accuracy.of(plan)
+                        candidate = candidates.make(plan)
+                        ready.append((candidate, score, float(candidate.memory.peak)))
+                    except (RuntimeError, ValueError) as error:
+                        self.failed[plan] = first_line(error)
+                found.append((letters, asked, ready))
+            self.costs.prepare([candidate for _, _, ready in found for candidate, _, _ in ready])
+        for letters, asked, ready in found:
+            plans = [
+                Trial(candidate.plan, score, memory, self.costs.estimate(candidate).seconds)
+                for candidate, score, memory in ready
+            ]
+            if not plans:
+                if asked is not None:
+                    self.store.drop(asked)
+                continue
+            self.chains[letters_key(letters)] = plans
+            if asked is None:
+                self.store.add_letters(plans)
+            else:
+                self._tell(asked, plans)
+
+
+def first_line(error: Exception) -> str:
+    """Kind and beginning of an error."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

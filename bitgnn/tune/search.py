@@ -1,0 +1,181 @@
+"""Search: measures whole forwards of the plans that could be best, and of few others."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bitgnn.bench.timing import Timing
+from bitgnn.convert import Plan
+from bitgnn.tune.explore import Explorer, first_line
+from bitgnn.tune.measure import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns, noise
+from bitgnn.tune.objective import Measures, Objective, pareto_front
+from bitgnn.tune.study import Trial, letters_key, merged
+
+__all__ = ["MEASURED_SHARE", "Search"]
+
+MEASURED_SHARE = 0.2
+"""Part of the space that may be measured as a whole."""
+PLANS_AT_ONCE = 12
+"""Plans measured in the same turns."""
+UNSEEN, LEAST = 0.35, 0.05
+"""Logarithm by which an estimate may be too high: for ways to run never measured, and at least."""
+FRONT_PLANS = 16
+"""Plans measured for the Pareto front alone."""
+FINALISTS, FINAL_ROUNDS = 4, 15
+"""Plans measured once more in the end, beside the baselines, and repeats of each."""
+MEASURED_BY = 0.85
+"""Part of the budget that measuring and what ran before it may use up."""
+
+
+@dataclass
+class Search(Explorer):
+    """The search of one workload: :meth:`explore`, then :meth:`measure`, then :meth:`final`.
+
+    Attributes:
+        objective: what the best plan is best at.
+        noise: what to say of a machine that was not quiet.
+    """
+
+    objective: Objective = "latency"
+    noise: str | None = None
+
+    def measure(self) -> bool:
+        """Measure whole forwards: best estimated and most uncertain first.
+
+        A plan is measured as long as its estimate, less what estimates of its kind were wrong by,
+        is better than the best plan measured; then the Pareto front of the estimates.
+
+        Returns:
+            Whether nothing was left out for lack of time.
+        """
+        self._correct()
+        most = max(1, int(MEASURED_SHARE * self.num_plans))
+        front = 0
+        while len(self.measured) < most:
+            batch = self._contenders()[:PLANS_AT_ONCE]
+            if not batch and front < FRONT_PLANS:
+                batch = self._front()[: min(PLANS_AT_ONCE, FRONT_PLANS - front)]
+                front += len(batch)
+            if not batch:
+                break
+            batch = self._affordable(batch[: most - len(self.measured)])
+            if not batch:
+                return False
+            self._measure(batch, ROUNDS)
+            self._correct()
+            self.progress("measure", len(self.measured), most)
+        self.progress("measure", most, most)
+        return True
+
+    def final(self, others: Sequence[Callable[[], Any]]) -> list[Timing]:
+        """Measure the best plans again in turns with other forwards, such as baselines.
+
+        Returns:
+            Timings of the others.
+        """
+        best = [t for t in self.measured if t.plan not in self.failed and self.meets(t.measures)]
+        best.sort(key=lambda trial: trial.measures.rank(self.objective))
+        return self._measure(best[:FINALISTS], FINAL_ROUNDS, others)
+
+    def finalists(self) -> list[Trial]:
+        """The best measured plan of each of some letters, whatever their accuracy, best first."""
+        limits = [limit for limit in self.constraints if limit.what != "accuracy drop"]
+        found: dict[str, Trial] = {}
+        for trial in sorted(self.measured, key=lambda t: t.measures.rank(self.objective)):
+            if all(limit.is_met(trial.measures, self.reference) for limit in limits):
+                found.setdefault(letters_key(trial.plan.letters), trial)
+        return list(found.values())[:FINALISTS]
+
+    def _correct(self) -> None:
+        """How far estimates were off, by way to run: median and spread of logarithms."""
+        ratios = defaultdict(list)
+        for trial in self.measured:
+            ratios[_way(trial.plan)].append(math.log(trial.latency / trial.estimate))
+        everything = [ratio for found in ratios.values() for ratio in found]
+        self._usual = statistics.median(everything) if everything else 0.0
+        self._errors = {
+            way: (statistics.median(found), max(LEAST, statistics.pstdev(found)))
+            for way, found in ratios.items()
+        }
+
+    def _optimistic(self, trial: Trial) -> Measures:
+        """What a plan may measure at best."""
+        if trial.timing is not None:
+            return trial.measures
+        shift, spread = self._errors.get(_way(trial.plan), (self._usual, UNSEEN))
+        return replace(trial.measures, latency=trial.estimate * math.exp(shift - spread))
+
+    def _contenders(self) -> list[Trial]:
+        """Plans not measured that may be better than the best one measured, best first."""
+        kept = [t.measures for t in self.measured if self.meets(t.measures)]
+        best = min((m.rank(self.objective) for m in kept), default=(math.inf,))
+        ranked = [(self._optimistic(trial), trial) for trial in self._open()]
+        ranked = [
+            (found, trial)
+            for found, trial in ranked
+            if self.meets(found) and found.rank(self.objective) < best
+        ]
+        ranked.sort(key=lambda entry: entry[0].rank(self.objective))
+        return [trial for _, trial in ranked]
+
+    def _front(self) -> list[Trial]:
+        """Plans not measured that would be on the Pareto front, spread over it."""
+        trials = [t for t in self.trials if t.plan not in self.failed]
+        front = [trials[place] for place in pareto_front([self._optimistic(t) for t in trials])]
+        return [trial for trial in front if trial.timing is None]
+
+    def _open(self) -> list[Trial]:
+        return [t for t in self.trials if t.timing is None and t.plan not in self.failed]
+
+    def _affordable(self, batch: list[Trial]) -> list[Trial]:
+        """As many as fit in the time; the first one of all does in any case."""
+        left = self.budget.seconds * MEASURED_BY - self.budget.spent
+        kept: list[Trial] = []
+        for trial in batch:
+            left -= self._seconds(trial)
+            if left < 0 and (kept or self.measured):
+                break
+            kept.append(trial)
+        return kept
+
+    def _seconds(self, trial: Trial) -> float:
+        """How long measuring a plan takes."""
+        once = max(trial.estimate, REPEAT_SECONDS[self.device.type])
+        return WARM_UPS * trial.estimate + (ROUNDS + 1) * once
+
+    def _measure(
+        self, batch: Sequence[Trial], rounds: int, others: Sequence[Callable[[], Any]] = ()
+    ) -> list[Timing]:
+        """Measure plans, and other forwards in turns with them, whose timings are given back."""
+        ready, runs = [], []
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="prepare_graph: layout 'frdc'")
+            for trial in batch:
+                try:
+                    candidate = self.space.candidates.make(trial.plan)
+                    candidate.run()
+                except (RuntimeError, ValueError) as error:
+                    self.failed[trial.plan] = first_line(error)
+                else:
+                    ready.append(trial)
+                    runs.append(candidate.run)
+        if not runs and not others:
+            return []
+        seconds = max(0.0, self.budget.left) if math.isfinite(self.budget.seconds) else None
+        timings = measure_in_turns([*runs, *others], self.device, rounds=rounds, seconds=seconds)
+        self.noise = noise(timings) or self.noise
+        done = [merged(t, timing) for t, timing in zip(ready, timings, strict=False)]
+        for trial in done:
+            self._put(trial)
+        self.store.add_measured(done)
+        return timings[len(ready) :]
+
+
+def _way(plan: Plan) -> tuple[str, str | None, str]:
+    return plan.layout, plan.method, plan.executor
