@@ -21,11 +21,12 @@ from bitgnn.tune.timings import CallTime
 
 __all__ = ["call_signature", "most_neighbours", "time_calls"]
 
-LEAST_ROUNDS, MOST_ROUNDS = 4, 100
+LEAST_ROUNDS, MOST_ROUNDS = 2, 100
 ROUND_SECONDS = 0.15
 """Rounds go on for about so long, between the least and the most of them."""
 QUANTILE = 0.25
 """Of the rounds: others' work on the machine makes some of them slower, none of them faster."""
+CUDA_ROUNDS = 5
 HOST_CALLS = 20
 """Calls queued one after the other to see how long the host is busy with one."""
 SIGNIFICANT = 2
@@ -128,7 +129,8 @@ def time_calls(
     CUDA each is captured alone, so that launches are no part of its time.
 
     Args:
-        calls: of :meth:`~bitgnn.inference.FrozenModel.repeatable_calls`, in order.
+        calls: of :meth:`~bitgnn.inference.FrozenModel.repeatable_calls`, in order; each has run
+            once.
         wanted: which of them to time.
         device: where they run.
 
@@ -146,8 +148,6 @@ def _time_in_turns(
     calls: Sequence[Callable[[], None]], wanted: Sequence[bool]
 ) -> list[CallTime | None]:
     seconds: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
     begin = time.perf_counter()
     while len(seconds[0]) < MOST_ROUNDS:
         if len(seconds[0]) >= LEAST_ROUNDS and time.perf_counter() - begin > ROUND_SECONDS:
@@ -178,7 +178,7 @@ def _time_on_cuda(
             ready[name] = prepare(Call(call, captured=True), clock)
         except CaptureError:
             ready[name] = prepare(Call(call), clock)
-    times, failed = rounds(ready, clock, LEAST_ROUNDS)
+    times, failed = rounds(ready, clock, CUDA_ROUNDS)
     for error in failed.values():
         raise error
     hosts = {name: _host_seconds(calls[int(name)]) for name in names}
