@@ -1,4 +1,4 @@
-"""The command `bitgnn`: demo, train and doctor."""
+"""The command `bitgnn`: demo, train, tune and doctor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = ["app", "main"]
 INTERRUPTED = 130
 DEMO_FOLDER = Path("bitgnn-demo")
 TRAIN_FOLDER = Path("bitgnn-train")
+TUNE_FOLDER = Path("bitgnn-tune")
 
 app = typer.Typer(
     name="bitgnn",
@@ -93,6 +94,77 @@ def train(
         options = RunOptions(device, checkpoint_every, tensorboard, deterministic)
         folder = output or TRAIN_FOLDER / experiment.name
         _run_experiment(experiment, folder, data_root, options, workers)
+
+    _guard(job, threads)
+
+
+@app.command()
+def tune(
+    model: Annotated[str, typer.Option(help="gcn, graphsage or graphsaint.")] = "gcn",
+    dataset: Annotated[str, typer.Option(help="Name of the graph, such as Cora.")] = "Cora",
+    objective: Annotated[
+        str, typer.Option(help="What the plan is best at: latency, memory or accuracy.")
+    ] = "latency",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Limit such as 'latency <= 2 ms', 'memory <= 10 MB' or 'accuracy drop <= 1%'; "
+            "may be repeated (default: accuracy drop <= 1%)."
+        ),
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="Letters of a layer, such as 'convs.0=FBB+BBB'; may be repeated."),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for everything, training included, such as 60s.")
+    ] = None,
+    finetune: Annotated[
+        int, typer.Option(min=0, help="Epochs of fine-tuning for each finalist.")
+    ] = 0,
+    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda or auto.")] = "cpu",
+    output: Output = None,
+    storage: Annotated[
+        Path | None, typer.Option(help="SQLite file of all trials (default: in the output folder).")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="JSON file of operator timings (default: in the output folder)."),
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the packed model with the plan found.")
+    ] = False,
+    data_root: Annotated[
+        str | None,
+        typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
+    ] = None,
+    hidden: Annotated[int, typer.Option(min=1, help="Width of hidden layers.")] = 64,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs of each training (default: few).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything drawn.")] = 0,
+    threads: Threads = None,
+) -> None:
+    """Train a model in a short form and find the letters, layout and executor that suit it best.
+
+    Finished trials stay in the storage; the same command goes on where it was stopped or killed.
+    """
+
+    def job() -> None:
+        from bitgnn.tune.command import TuneCommand, run_tune
+        from bitgnn.tune.tune import TuneInterrupted
+
+        folder = output or TUNE_FOLDER / f"{model}-{dataset.lower()}"
+        limits = TuneCommand.constraints if constraint is None else constraint
+        command = TuneCommand(
+            model, dataset, objective, tuple(limits), tuple(pin or ()), budget, finetune, device,
+            folder, storage, cache, apply, data_root, seed, hidden, epochs,
+        )  # fmt: skip
+        try:
+            run_tune(command, Console())
+        except TuneInterrupted as stopped:
+            typer.echo(f"bitgnn: {stopped}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
     _guard(job, threads)
 

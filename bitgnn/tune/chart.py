@@ -41,7 +41,6 @@ def draw_points(result: TuneResult) -> bytes:
     for point, size in zip(result.points, sizes, strict=True):
         _draw(axes, point, size, point is result.recommended)
     _draw_front(axes, result)
-    lowest = min(100 * p.score.validation for p in result.points)
     for limit in result.constraints:
         if limit.what == "accuracy drop":
             height = 100 * (result.reference - limit.limit)
@@ -50,7 +49,6 @@ def draw_points(result: TuneResult) -> bytes:
                 str(limit), (1, height), (-4, 3), xycoords=("axes fraction", "data"),
                 textcoords="offset points", ha="right", fontsize=8, color="#555555",
             )  # fmt: skip
-            lowest = min(lowest, height)
         elif limit.what == "latency":
             axes.axvline(limit.limit, color=LIMIT, linestyle=":", linewidth=1)
     axes.set_xscale("log")

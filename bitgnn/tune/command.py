@@ -1,0 +1,146 @@
+"""The command `bitgnn tune`: train a model in a short form, tune it, write what was found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bitgnn.data import DataError, load
+from bitgnn.inference import save
+from bitgnn.train.experiment import make_progress
+from bitgnn.train.store import RunStore
+from bitgnn.train.task import check_data
+from bitgnn.train.unit import RunOptions
+from bitgnn.tune.budget import Budget, parse_seconds
+from bitgnn.tune.objective import Constraint, check_objective
+from bitgnn.tune.result import TuneResult
+from bitgnn.tune.training import short_experiment, train_short
+from bitgnn.tune.tune import tune
+
+__all__ = ["TuneCommand", "run_tune"]
+
+APPLIED = "model"
+"""Folder of the packed model in the output folder."""
+FLICKR = "flickr"
+
+
+@dataclass(frozen=True)
+class TuneCommand:
+    """What the command line says; see :func:`bitgnn.tune.tune.tune` for what has no text here.
+
+    Attributes:
+        model: ``gcn``, ``graphsage`` or ``graphsaint``.
+        dataset: name of the graph.
+        objective: what the plan is best at.
+        constraints: limits as text.
+        pins: sentences such as ``conv1=FBB+BBB``.
+        budget: time for everything, training included; None for no limit.
+        finetune: epochs for each finalist.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        output: folder for all files.
+        storage: SQLite file of trials.
+        cache: JSON file of operator timings.
+        apply: whether to write the packed model.
+        data_root: folder of the data sets.
+        seed: of everything drawn.
+        hidden: width of hidden layers.
+        epochs: of each training; None for the short form's own.
+    """
+
+    model: str
+    dataset: str
+    objective: Any = "latency"
+    constraints: Sequence[str] = ("accuracy drop <= 1%",)
+    pins: Sequence[str] = field(default_factory=tuple)
+    budget: str | None = None
+    finetune: int = 0
+    device: str = "cpu"
+    output: Path = Path("bitgnn-tune")
+    storage: Path | None = None
+    cache: Path | None = None
+    apply: bool = False
+    data_root: str | None = None
+    seed: int = 0
+    hidden: int = 64
+    epochs: int | None = None
+
+
+def run_tune(command: TuneCommand, console: Console) -> TuneResult:
+    """Train, tune, print and write.
+
+    Args:
+        command: what to do.
+        console: where results are printed.
+
+    Raises:
+        DataError: the graph cannot be had.
+        OutputError: the output folder cannot be written, or holds another training.
+        TuneInterrupted: stopped by Ctrl-C while tuning.
+        ValueError: see :func:`bitgnn.tune.tune.tune`.
+    """
+    budget = Budget(None if command.budget is None else parse_seconds(command.budget))
+    check_objective(command.objective)
+    limits = [Constraint.parse(text) for text in command.constraints]
+    config = short_experiment(command.model, command.dataset, command.hidden, command.epochs)
+    device = RunOptions(command.device).torch_device()
+    data = _load(command)
+    check_data(data, config.metric, data.name)
+    store = RunStore(command.output, config)
+    console.print(
+        f"{data.name}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
+        f"{data.x.size(1)} features"
+    )
+    total = sum(recipe.epochs for _, recipe in config.ordered_forms())
+    with make_progress(Console(stderr=True)) as bars:
+        task = bars.add_task(f"training {', '.join(config.forms)}", total=total)
+        trained = train_short(
+            config, data, store, device, command.seed, budget,
+            lambda count: bars.advance(task, count),
+        )  # fmt: skip
+    result = tune(
+        trained.model,
+        data,
+        command.objective,
+        limits,
+        pins=command.pins or None,
+        budget=budget,
+        finetune=command.finetune,
+        device=device,
+        seed=command.seed,
+        storage=command.storage,
+        cache=command.cache,
+        output=command.output,
+        trained=trained.baselines,
+    )
+    _show(result, command, console)
+    return result
+
+
+def _load(command: TuneCommand) -> Any:
+    """The graph; Flickr with made-up features where its own are not at hand."""
+    try:
+        return load(command.dataset, command.data_root, seed=command.seed)
+    except DataError:
+        if command.dataset.lower() != FLICKR:
+            raise
+        return load(command.dataset, command.data_root, seed=command.seed, features="synthetic")
+
+
+def _show(result: TuneResult, command: TuneCommand, console: Console) -> None:
+    console.print(result.table())
+    for reason in result.reasons:
+        console.print(reason, soft_wrap=True, highlight=False)
+    names = ("plan.yaml", "tune.csv", "tune.json", "tune.png")
+    written = [command.output / name for name in names]
+    if command.apply:
+        folder = command.output / APPLIED
+        if folder.exists():
+            shutil.rmtree(folder)
+        save(result.freeze(), folder)
+        written.append(folder)
+    console.print("Written: " + ", ".join(map(str, written)), soft_wrap=True)
