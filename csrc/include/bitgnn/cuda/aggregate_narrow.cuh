@@ -21,9 +21,14 @@ struct NarrowLaunch {
   bool odd;  // dot = 2 * half + 1
 };
 
-// A feature of a row from its sum of halves; `ones` is the sum of the factors.
+// The factor of a row, to be fetched long before it is needed.
+__device__ __forceinline__ float narrow_row_factor(const NarrowLaunch& d, int64_t row) {
+  return d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f;
+}
+
+// A feature of a row with factor `left` from its sum of halves; `ones` is the sum of the factors.
 template <NarrowSum kSum>
-__device__ __forceinline__ float narrow_value(const NarrowLaunch& d, int64_t row, int64_t degree,
+__device__ __forceinline__ float narrow_value(const NarrowLaunch& d, float left, int64_t degree,
                                               int64_t feature, float sum, float ones) {
   float v = __fmul_rn(2.0f, sum);
   if constexpr (kSum == NarrowSum::kFactorsOdd) v = __fadd_rn(v, ones);
@@ -31,7 +36,6 @@ __device__ __forceinline__ float narrow_value(const NarrowLaunch& d, int64_t row
   if constexpr (kSum == NarrowSum::kPlain)
     v = __int2float_rn(2 * __float_as_int(sum) + (d.odd ? static_cast<int32_t>(degree) : 0));
   // Factors of 1 and a bias of -0 change nothing.
-  const float left = d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f;
   const float right = d.out_scale != nullptr ? __ldg(d.out_scale + feature) : 1.0f;
   const float bias = d.a.bias != nullptr ? __ldg(d.a.bias + feature) : -0.0f;
   return __fadd_rn(__fmul_rn(__fmul_rn(left, right), v), bias);
@@ -99,7 +103,8 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_
     __syncthreads();
   }
   const auto value = [&] {
-    return narrow_value<kSum>(d, row, degree, chunk * Row::kFeatures + feature, total, ones);
+    return narrow_value<kSum>(d, narrow_row_factor(d, row), degree,
+                              chunk * Row::kFeatures + feature, total, ones);
   };
   if (!kHead || d.head.head == Head::kNone) {
     if (feature < features)
@@ -114,7 +119,8 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_
     float own[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) own[i] = scores[min(kEach * feature + i, features - 1)];
-    finish_scores<kEach, kWarp>(d.head, row, kFullWarp, feature == 0, true, kEach * feature, own);
+    finish_scores<kEach, kWarp, 0>(d.head, row, kFullWarp, feature == 0, true, kEach * feature,
+                                   own);
   }
   __syncthreads();
 }
@@ -148,7 +154,11 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
   const int64_t row = static_cast<int64_t>(blockIdx.x - d.long_blocks) * Share::kGroups +
                       static_cast<int>(threadIdx.x) / Share::kGroup;
   typename Pattern::Row extent{};
-  if (row < a.rows) extent = Pattern::row(a, d.blocks, row);
+  float left = 1.0f;
+  if (row < a.rows) {
+    extent = Pattern::row(a, d.blocks, row);
+    left = narrow_row_factor(d, row);
+  }
   const int64_t degree = extent.degree;
   wait_for_previous();
   const bool is_long = degree > d.long_degree;
@@ -167,14 +177,14 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
     const int features = features_of_chunk<Row>(d, chunk);
     const int first = walk.first_element();
     const auto value = [&](int i) {
-      return narrow_value<kSum>(d, row, degree, chunk * Row::kFeatures + first + i, total.sum[i],
+      return narrow_value<kSum>(d, left, degree, chunk * Row::kFeatures + first + i, total.sum[i],
                                 total.ones);
     };
     if (kHead && d.head.head != Head::kNone) {
       float score[Share::kKept];
 #pragma unroll
       for (int i = 0; i < Share::kKept; ++i) score[i] = first + i < features ? value(i) : 0.0f;
-      finish_scores<Share::kKept, Share::kGroup>(
+      finish_scores<Share::kKept, Share::kGroup, Walk::kSharedLanes>(
           d.head, row, walk.mask, walk.lane % Share::kGroup == 0, walk.counts(), first, score);
     } else {
 #pragma unroll
@@ -201,9 +211,13 @@ __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongR
   }
 }
 
+// Blocks that a multiprocessor should hold where rows have several lanes. Single lanes hold more
+// loads in flight, whose registers leave room for fewer.
+constexpr int kSharedBlocks = 8;
+
 // blockIdx.y is the chunk of features. Without kHead there is no head.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
-__global__ void __launch_bounds__(kNarrowThreads)
+__global__ void __launch_bounds__(kNarrowThreads, (Share::Row::kLanes > 1) ? kSharedBlocks : 0)
     aggregate_narrow_kernel(const __grid_constant__ NarrowLaunch d) {
   __shared__ LongRows found;
   let_next_start();

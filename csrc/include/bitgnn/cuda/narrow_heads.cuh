@@ -15,62 +15,82 @@ struct HeadTarget {
   int64_t features;
 };
 
-// Whether score v of feature f is that of the class rather than w of g, as torch.argmax has it.
-__device__ __forceinline__ bool precedes(float v, int f, float w, int g) {
-  const bool v_is_nan = isnan(v);
-  if (v_is_nan != isnan(w)) return v_is_nan;
-  return v == w || v_is_nan ? f < g : v > w;
+// An integer in the order that torch.argmax has: equal zeros, and NaN above all.
+__device__ __forceinline__ int order_of(float score) {
+  const int bits = __float_as_int(__fadd_rn(score, 0.0f));
+  return isnan(score) ? INT_MAX : bits < 0 ? bits ^ INT_MAX : bits;
+}
+__device__ __forceinline__ float score_of(int order) {
+  return __int_as_float(order < 0 ? order ^ INT_MAX : order);
+}
+
+// Folds the values of a group of lanes, those of `mask`; lanes that differ in `kShared` alone have
+// the same ones.
+template <int kGroup, int kShared, class Value, class Fold>
+__device__ __forceinline__ Value fold_group(unsigned mask, Value value, const Fold& fold) {
+#pragma unroll
+  for (int step = kGroup / 2; step > 0; step /= 2)
+    if ((step & kShared) == 0) value = fold(value, __shfl_xor_sync(mask, value, step));
+  return value;
+}
+
+// The largest or, with kLeast, the smallest of them.
+template <int kGroup, int kShared, bool kLeast>
+__device__ __forceinline__ int group_bound(unsigned mask, int value) {
+  if constexpr (kGroup == kWarp) {
+    return kLeast ? __reduce_min_sync(mask, value) : __reduce_max_sync(mask, value);
+  } else {
+    return fold_group<kGroup, kShared>(mask, value,
+                                       [](int a, int b) { return kLeast ? min(a, b) : max(a, b); });
+  }
 }
 
 // Lanes [0, kGroup) of an aligned group, those of `mask`, hold the scores of a row: features
-// [first, first + kKept) below `features`. Where several lanes hold the same, one of them `counts`.
-template <int kKept, int kGroup>
+// [first, first + kKept) below `features`, the same in lanes that differ in `kShared` alone. Of
+// these one `counts`. The exponentials are to seven digits in the sum.
+template <int kKept, int kGroup, int kShared>
 __device__ __forceinline__ void finish_scores(const HeadTarget& t, int64_t row, unsigned mask,
                                               bool leads, bool counts, int first,
                                               const float (&score)[kKept]) {
   const int features = static_cast<int>(t.features);
-  float largest = -INFINITY;
+  int order[kKept];
+  int most = INT_MIN;
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    order[i] = first + i < features ? order_of(score[i]) : INT_MIN;
+    most = max(most, order[i]);
+  }
+  most = group_bound<kGroup, kShared, false>(mask, most);
   if (t.head == Head::kClasses) {
     int place = INT_MAX;
 #pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      if (first + i < features && precedes(score[i], first + i, largest, place)) {
-        largest = score[i];
-        place = first + i;
-      }
-    }
-#pragma unroll
-    for (int step = kGroup / 2; step > 0; step /= 2) {
-      const float other = __shfl_xor_sync(mask, largest, step);
-      const int other_place = __shfl_xor_sync(mask, place, step);
-      if (precedes(other, other_place, largest, place)) {
-        largest = other;
-        place = other_place;
-      }
-    }
+    for (int i = kKept - 1; i >= 0; --i)
+      if (order[i] == most) place = first + i;
+    place = group_bound<kGroup, kShared, true>(mask, place);
     if (leads) t.classes[row] = place;
     return;
   }
-#pragma unroll
-  for (int i = 0; i < kKept; ++i)
-    if (first + i < features) largest = fmaxf(largest, score[i]);
-#pragma unroll
-  for (int step = kGroup / 2; step > 0; step /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(mask, largest, step));
+  const float largest = score_of(most);
+  float exponential[kKept];
   float sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kKept; ++i)
-    if (counts && first + i < features) sum = __fadd_rn(sum, expf(score[i] - largest));
-#pragma unroll
-  for (int step = kGroup / 2; step > 0; step /= 2)
-    sum = __fadd_rn(sum, __shfl_xor_sync(mask, sum, step));
-  const float logarithm = logf(sum);
-#pragma unroll
   for (int i = 0; i < kKept; ++i) {
-    const float below = score[i] - largest;
-    if (counts && first + i < features)
-      t.scores[row * t.features + first + i] =
-          t.head == Head::kSoftmax ? expf(below) / sum : below - logarithm;
+    exponential[i] = first + i < features ? __expf(__fsub_rn(score[i], largest)) : 0.0f;
+    sum = __fadd_rn(sum, exponential[i]);
+  }
+  sum = fold_group<kGroup, kShared>(mask, sum, [](float a, float b) { return __fadd_rn(a, b); });
+  if (!counts) return;
+  float* out = t.scores + row * t.features + first;
+  if (t.head == Head::kSoftmax) {
+    const float part = __fdividef(1.0f, sum);  // of a sum from 1 to the number of features
+#pragma unroll
+    for (int i = 0; i < kKept; ++i)
+      if (first + i < features) out[i] = __fmul_rn(exponential[i], part);
+  } else {
+    const float logarithm = __logf(sum);
+#pragma unroll
+    for (int i = 0; i < kKept; ++i)
+      if (first + i < features) out[i] = __fsub_rn(__fsub_rn(score[i], largest), logarithm);
   }
 }
 

@@ -37,6 +37,13 @@ constexpr int folded(int count, int slots) {
   return slots == 1 ? count : folded(count % 2 == 0 ? count / 2 : count, slots / 2);
 }
 
+// Steps between lanes of which fold_lanes leaves both the same elements.
+constexpr int shared_lanes(int count, int step, int lanes) {
+  if (step < lanes) return 0;
+  const bool halves = count % 2 == 0;
+  return (halves ? 0 : step) + shared_lanes(halves ? count / 2 : count, step / 2, lanes);
+}
+
 // How a row is shared: each slot is the lanes of a fragment each, which have kLoads in flight.
 template <class Row_, int kLoads_>
 struct NarrowShare {
@@ -82,12 +89,13 @@ struct NarrowWalk {
     asm volatile("" : "+l"(x));
   }
 
+  // Lanes that differ in these bits alone keep the same elements; one of them counts.
+  static constexpr int kSharedLanes = shared_lanes(Row::kUsed, kGroup / 2, Row::kLanes);
+  __device__ bool counts() const { return (lane & kSharedLanes) == 0; }
+
   using Lane = GroupLane<kLoads, Row::kLanes>;
 
   __device__ Lane place_in_group() const { return {slot, lane % kGroup, mask}; }
-
-  // Whether no earlier lane keeps the same elements.
-  __device__ bool counts() const { return (lane & shared_lanes<Row::kUsed, kGroup / 2>()) == 0; }
 
   // First of the lane's elements in a row of kLanes * kUsed.
   __device__ int first_element() const {
@@ -144,17 +152,6 @@ struct NarrowWalk {
   }
 
  private:
-  // Steps between lanes of which fold_lanes leaves both the same elements.
-  template <int kCount, int kLanes>
-  __device__ static constexpr int shared_lanes() {
-    if constexpr (kLanes < Row::kLanes) {
-      return 0;
-    } else {
-      constexpr bool kHalves = kCount % 2 == 0;
-      return (kHalves ? 0 : kLanes) + shared_lanes<kHalves ? kCount / 2 : kCount, kLanes / 2>();
-    }
-  }
-
   template <int kCount, int kLanes>
   __device__ void skip_lanes(int& first) const {
     if constexpr (kLanes >= Row::kLanes) {
