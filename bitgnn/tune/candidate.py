@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from bitgnn.convert import freeze
@@ -75,6 +76,7 @@ class Candidates:
         self.workload = workload
         self._models: OrderedDict[Any, tuple[FrozenModel, Features]] = OrderedDict()
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._features: list[tuple[Any, list[Tensor], Features]] = []
 
     def make(self, plan: Plan) -> Candidate:
         """A plan ready to run.
@@ -106,10 +108,23 @@ class Candidates:
                 warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
                 frozen = freeze(self.workload.model, plan)
             if plan.features == "packed":
-                return frozen, frozen.pack_features(self.workload.x, layout=layout)
+                return frozen, self._packed(frozen, layout)
             return frozen, self.workload.x
 
         return _kept(self._models, key, make, MOST_MODELS)
+
+    def _packed(self, frozen: FrozenModel, layout: str) -> Features:
+        """Packed features; models that pack them alike share them."""
+        steps = frozen.program.steps[: frozen.program.entry]
+        tensors = [frozen.get_buffer(name) for step in steps for name in step.tensors.values()]
+        form = [(step.kind, dict(step.attributes), sorted(step.tensors)) for step in steps]
+        key = (layout, frozen._takes_pattern, form)
+        for known, read, packed in self._features:
+            if known == key and all(map(torch.equal, read, tensors)):
+                return packed
+        packed = frozen.pack_features(self.workload.x, layout=layout)
+        self._features.append((key, tensors, packed))
+        return packed
 
     def _graph(self, frozen: FrozenModel, plan: Plan) -> Graph | None:
         if not frozen.takes_graph:

@@ -44,6 +44,17 @@ class TestCandidates:
         assert packed.x.shape == first.x.shape
         assert not isinstance(packed.x, torch.Tensor)
 
+    def test_models_that_pack_alike_share_packed_features(self, candidates):
+        bits, floats = ({**LETTERS, "convs.1": last} for last in ("BBF+FBF", "BBF+FFF"))
+        one, two = (candidates.make(Plan(found, features="packed")) for found in (bits, floats))
+        assert one.frozen is not two.frozen
+        assert one.x is two.x
+        scaled = candidates.make(Plan(FLOATS, features="packed"))
+        assert scaled.x is not one.x
+        assert scaled.run().equal(
+            scaled.frozen(scaled.frozen.pack_features(candidates.workload.x), scaled.graph)
+        )
+
     def test_what_a_model_cannot_read_is_refused_although_another_can(self, candidates):
         candidates.make(Plan(LETTERS, layout="blocked"))
         floats = {"convs.0": "FBF+FBB", "convs.1": "BFF+FFF"}
