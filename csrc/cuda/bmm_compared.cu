@@ -2,6 +2,7 @@
 #include "bitgnn/cuda/bmm_compared.cuh"
 
 #include "bitgnn/cuda/bmm_compared.h"
+#include "bitgnn/cuda/bmm_compared_short.cuh"
 #include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
@@ -10,6 +11,7 @@ namespace {
 constexpr int64_t kLeastRows = 1 << 15;  // fewer do not pay for both copies of the weights
 constexpr int64_t kMostRows = 1 << 28;   // passes over slabs are counted in 32 bits
 constexpr int64_t kMostColumns = 256;
+constexpr int kLeastShortWords = 4;  // of rows whose reading is not all that binds
 constexpr int64_t kMostFeatures = 1 << 13;
 
 }  // namespace
@@ -25,6 +27,12 @@ bool suits_compared(const BmmArgs& args, const Context& context) {
 cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
   const ComparedPlan plan = compared_plan(args);
   const bool same = args.bias == nullptr && args.threshold == nullptr;
+  if (plan.words >= kLeastShortWords && plan.steps == 1)
+    return same ? launch_compared_short<true, 1>(args, context)
+                : launch_compared_short<false, 1>(args, context);
+  if (plan.steps == kShortMostSteps)
+    return same ? launch_compared_short<true, kShortMostSteps>(args, context)
+                : launch_compared_short<false, kShortMostSteps>(args, context);
   const auto kernel = same ? bmm_compared_kernel<true> : bmm_compared_kernel<false>;
   int warps = kComparedMostWarps;
   while (warps > 1 && plan.bytes(warps) > context.device.shared_bytes) --warps;

@@ -74,6 +74,7 @@ cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
 
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
+  if (suits_bulk(args, context)) return bmm_packing_bulk(args, context);
   const bool resident = fits(args, context);
   if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
     return bmm_packing_ring(args, context);

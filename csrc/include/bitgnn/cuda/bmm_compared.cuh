@@ -1,24 +1,23 @@
-// Bits of products of packed rows in which nothing of the row takes part but the dot product: the
-// number of features that agree, popc(x & w) + popc(~x & ~w), starts at minus the least that gives
-// a set bit, so that its sign is the bit. Weights and complements stay in shared memory and every
-// warp streams slabs of 32 rows; bound by reading rows or by the tensor cores.
+// Bits of products of long packed rows as signs of agreements: weights and their complements stay
+// in shared memory, and every warp streams slabs of 32 rows. Bound by reading rows or by the tensor
+// cores.
 #pragma once
 
 #include <algorithm>
 
-#include "bitgnn/cuda/bmm_packing_epilogue.cuh"
+#include "bitgnn/cuda/bmm_agreements.cuh"
 #include "bitgnn/cuda/bmm_slab.cuh"
 #include "bitgnn/cuda/dependent_launch.cuh"
 
 namespace bitgnn::cuda {
 
 constexpr int kComparedRows = 2 * kMmaRows;  // of a slab
-constexpr int kComparedColumns = 64;         // multiplied at a time
+constexpr int kComparedColumns = kAgreementColumns;
 constexpr int kComparedStages = 3;
 constexpr int kComparedMostWarps = 8;
 
-// How a block's shared memory is laid out: starts of the sums, inversions and masks of the columns,
-// weights, their complements, then the stages of each warp. Sizes in words.
+// How a block's shared memory is laid out: the columns' table, weights, their complements, then the
+// stages of each warp. Sizes in words.
 struct ComparedPlan {
   int words;  // of a row
   int steps;  // of 256 bits
@@ -35,7 +34,7 @@ struct ComparedPlan {
   __host__ __device__ int stage_words() const { return kComparedRows * slab_pitch; }
   __host__ __device__ int64_t bytes(int warps) const {
     // Fragments reach past a slab's end, where weights of zeros hide what they find.
-    return (int64_t{columns()} * (2 + 2 * pitch) + 2 * columns() / kWarp +
+    return (AgreementTable::words(columns()) + int64_t{columns()} * 2 * pitch +
             int64_t{warps} * kComparedStages * stage_words() + kMmaWords) *
            4;
   }
@@ -157,28 +156,6 @@ __device__ __forceinline__ void multiply_compared(ComparedSums& sum, const Compa
   }
 }
 
-// Where agreements, (size + dot) / 2 of them, start so that their sign tells of dot >= least.
-__device__ __forceinline__ int32_t agreement_start(const BmmArgs& a, int32_t least) {
-  return -((least + static_cast<int32_t>(a.size) + 1) >> 1);
-}
-
-// The signs of 16 rows: byte 2 h + v for row g + 8 h and word v, its bit 2 j + e for column
-// 8 j + 2 q + e.
-__device__ __forceinline__ uint32_t
-collect_signs(const int32_t (&sum)[kComparedColumns / kMmaColumns][4]) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int half = 1; half >= 0; --half) {
-#pragma unroll
-    for (int j = kComparedColumns / kMmaColumns - 1; j >= 0; --j) {
-#pragma unroll
-      for (int e = 1; e >= 0; --e)
-        bits = __funnelshift_l(static_cast<uint32_t>(sum[j][half * 2 + e]), bits, 1);
-    }
-  }
-  return bits;
-}
-
 template <bool kSame>
 __global__ void __launch_bounds__(kComparedMostWarps* kWarp, 2)
     bmm_compared_kernel(const BmmArgs a, const ComparedPlan plan) {
@@ -187,12 +164,11 @@ __global__ void __launch_bounds__(kComparedMostWarps* kWarp, 2)
   const int lane = threadIdx.x % kWarp;
   const int warps = blockDim.x / kWarp;
   const int columns = plan.columns();
-  auto* starts = reinterpret_cast<int2*>(memory);  // of columns 2 i and 2 i + 1, twice
-  auto* weights = memory + 2 * columns;
+  const AgreementTable table = agreement_table(memory, columns);
+  uint32_t* weights = memory + AgreementTable::words(columns);
   uint32_t* complements = weights + columns * plan.pitch;
-  uint32_t* flips = complements + columns * plan.pitch;
-  uint32_t* masks = flips + columns / kWarp;
-  uint32_t* stages = masks + columns / kWarp + warp * kComparedStages * plan.stage_words();
+  uint32_t* stages =
+      complements + columns * plan.pitch + warp * kComparedStages * plan.stage_words();
 
   let_next_start();
   wait_for_previous();
@@ -205,28 +181,16 @@ __global__ void __launch_bounds__(kComparedMostWarps* kWarp, 2)
     load_compared_slab(stages + s * plan.stage_words(), a, plan, plan.slab_of(unit + s * stride),
                        lane);
   load_both_weights(weights, complements, a, plan);
-  for (int c = threadIdx.x; c < columns; c += blockDim.x) {
-    const bool exists = c < a.out_features;
-    bool inverted = false;
-    const int32_t start = agreement_start(a, least_dot(a, column_terms(a, c, 0), inverted));
-    const int32_t next = __shfl_xor_sync(kFullWarp, start, 1);
-    starts[c] = c % 2 == 0 ? make_int2(start, next) : make_int2(next, start);
-    if (exists && a.flip != nullptr) inverted ^= a.flip[c];
-    const uint32_t flip = __ballot_sync(kFullWarp, !inverted);  // a negative sum is no set bit
-    const uint32_t mask = __ballot_sync(kFullWarp, exists);
-    if (lane == 0) {
-      flips[c / kWarp] = flip;
-      masks[c / kWarp] = mask;
-    }
-  }
+  // Complements end with the features.
+  const auto width = static_cast<int>(a.size);
+  set_agreements(table, a, columns, width, static_cast<int>(blockDim.x), lane);
   __syncthreads();
 
   const uint32_t w = column_fragments_address(weights, plan.pitch, lane);
   const auto complement_bytes = static_cast<uint32_t>(columns * plan.pitch) * 4;
   const auto pass_bytes = static_cast<uint32_t>(kComparedColumns * plan.pitch) * 4;
-  const int out_words = static_cast<int>(output_words(a));
   const int quad = fragment_quad(lane);
-  const int32_t same_start = agreement_start(a, 0);
+  const int32_t same_start = agreement_start(a, 0, width);
   for (int stage = 0; unit < units; unit += stride) {
     const int last = (stage + kComparedStages - 1) % kComparedStages;
     load_compared_slab(stages + last * plan.stage_words(), a, plan,
@@ -237,22 +201,11 @@ __global__ void __launch_bounds__(kComparedMostWarps* kWarp, 2)
     const int pass = static_cast<int>(unit - slab * plan.passes);
     ComparedSums sum;
     multiply_compared<kSame>(sum, plan, stages + stage * plan.stage_words(), same_start,
-                             reinterpret_cast<const int4*>(starts + pass * kComparedColumns),
+                             reinterpret_cast<const int4*>(table.starts + pass * kComparedColumns),
                              w + pass * pass_bytes, complement_bytes, lane);
     const uint2 words = gather_words(collect_signs(sum[0]), collect_signs(sum[1]), quad);
-    const int word = pass * 2;
-    const auto x = static_cast<int32_t>((words.x ^ flips[word]) & masks[word]);
-    const auto y = static_cast<int32_t>((words.y ^ flips[word + 1]) & masks[word + 1]);
     const int64_t row = slab * kComparedRows + fragment_group(lane) + quad * 8;
-    if (row < a.rows) {
-      int32_t* out = a.out_bits + row * out_words + word;
-      if (out_words % 2 == 0) {
-        *reinterpret_cast<int2*>(out) = make_int2(x, y);
-      } else {
-        out[0] = x;
-        if (word + 1 < out_words) out[1] = y;
-      }
-    }
+    if (row < a.rows) store_agreements(a, table, words, row, pass);
     __syncwarp();
     stage = (stage + 1) % kComparedStages;
   }

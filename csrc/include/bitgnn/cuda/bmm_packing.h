@@ -11,6 +11,10 @@ cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
 // The same for any shape and device: every warp reads the weights that it needs.
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context);
 
+// The same for bits of contiguous float32 rows on Hopper; suits_bulk() says where.
+bool suits_bulk(const BmmArgs& args, const Context& context);
+cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
+
 // The same for many rows on Hopper; suits_ring() says where.
 bool suits_ring(const BmmArgs& args, const Context& context);
 cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context);

@@ -1,0 +1,49 @@
+// Chooses where the copy engine brings the float rows of a product, and launches that.
+#include "bitgnn/cuda/bmm_packing_bulk.cuh"
+
+#include "bitgnn/cuda/bmm_packing.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+constexpr int64_t kLeastRows = 5000;     // fewer do not pay for the start of large blocks
+constexpr int64_t kManyRows = 1 << 15;   // pay for few warps, too
+constexpr int64_t kMostRows = 1 << 30;   // keeps what is counted in rows in 32 bits
+constexpr int64_t kLeastFeatures = 32;   // shorter rows are bound by their number
+constexpr int64_t kMostFeatures = 1536;  // longer ones leave room for too few warps
+constexpr int64_t kMostColumns = 256;
+constexpr int kLeastWarps = 4;
+constexpr int kWarpsForFewRows = 8;
+
+template <bool kSame, bool kShift>
+cudaError_t launch(const BmmArgs& args, const BulkPlan& plan, const Context& context) {
+  if (plan.cols % 4 == 0) return launch_bmm_packing_bulk<kSame, kShift, 4>(args, plan, context);
+  if (plan.cols % 2 == 0) return launch_bmm_packing_bulk<kSame, kShift, 2>(args, plan, context);
+  return launch_bmm_packing_bulk<kSame, kShift, 1>(args, plan, context);
+}
+
+}  // namespace
+
+bool suits_bulk(const BmmArgs& args, const Context& context) {
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  const bool suits = context.device.capability == 90 && args.pack->type == FloatType::kFloat32 &&
+                     packing_mode(args) == PackingMode::kCompared &&
+                     args.pack->row_stride == args.size && args.size >= kLeastFeatures &&
+                     args.size <= kMostFeatures && args.out_features <= kMostColumns &&
+                     args.rows >= kLeastRows && args.rows < kMostRows && is_aligned(args.pack->x) &&
+                     is_aligned(args.out_bits);
+  return suits &&
+         bulk_plan(args, context).warps >= (args.rows < kManyRows ? kWarpsForFewRows : kLeastWarps);
+}
+
+cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context) {
+  const BulkPlan plan = bulk_plan(args, context);
+  const bool same = args.bias == nullptr && args.threshold == nullptr;
+  if (plan.shifted)
+    return same ? launch<true, true>(args, plan, context)
+                : launch<false, true>(args, plan, context);
+  return same ? launch<true, false>(args, plan, context)
+              : launch<false, false>(args, plan, context);
+}
+
+}  // namespace bitgnn::cuda
