@@ -61,6 +61,8 @@ PRODUCTS = [
     (33001, 500, 256),
     (40000, 602, 130),
     (33333, 128, 33),
+    # Float rows that the copy engine brings, the last of them less than its unit.
+    (5003, 301, 65),
 ]
 
 
@@ -87,6 +89,37 @@ def test_float_products_take_every_type(n, k, m, dtype, sampler):
         arguments = sampler(seed=k, dtype=dtype).arguments(name, n, k, m, optional=None)
         operator = getattr(torch.ops.bitgnn, name)
         equal(operator(**moved(arguments, CUDA)), operator(**arguments))
+
+
+# Rows whose features lanes take one, two and four at a time, short ones many to a copy.
+@pytest.mark.parametrize(
+    ("n", "k", "m"),
+    [(5001, 45, 256), (5003, 602, 33), (5017, 500, 64), (6001, 64, 200), (33003, 1433, 64)],
+)
+@pytest.mark.parametrize("shifted", [False, True])
+def test_many_float_rows_with_special_values(n, k, m, shifted):
+    generator = torch.Generator().manual_seed(k)
+    special = [float("nan"), -float("nan"), float("inf"), -float("inf"), 0.0, -0.0]
+    special += [1e-45, -1e-45, 3.4e38, -3.4e38]
+    x = torch.randn(n, k, generator=generator)
+    places = torch.randint(x.numel(), (x.numel() // 5,), generator=generator)
+    x.view(-1)[places] = torch.tensor(special).repeat(len(places) // len(special) + 1)[
+        : len(places)
+    ]
+    arguments = {
+        "x": x,
+        "w": torch.ops.bitgnn.pack(torch.randn(m, k, generator=generator)),
+        "scale": False,
+    }
+    if shifted:
+        limits = torch.randn(k, generator=generator)
+        limits[::7] = float("inf")
+        limits[1::7] = -0.0
+        arguments["x_threshold"] = limits
+        arguments["threshold"] = torch.randn(m, generator=generator) * k**0.5
+        arguments["flip"] = torch.rand(m, generator=generator) < 0.5
+    expected = torch.ops.bitgnn.bmm_fbb(**arguments)
+    assert torch.equal(torch.ops.bitgnn.bmm_fbb(**moved(arguments, CUDA)).cpu(), expected)
 
 
 @pytest.mark.parametrize("dtype", FLOAT_TYPES)
