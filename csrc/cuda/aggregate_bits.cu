@@ -1,5 +1,5 @@
 // Launches the aggregation of packed rows over a pattern in CSR.
-#include "bitgnn/cuda/aggregate_bits.cuh"
+#include "bitgnn/cuda/aggregate_spread.cuh"
 
 #include <type_traits>
 
@@ -13,9 +13,11 @@ using FewEach = ShortRows<16, 5, 4, kOneWave ? 128 : 256, kOneWave ? 8 : 4>;
 template <bool kOneWave>
 using ManyEach = ShortRows<63, 6, 4, kOneWave ? 128 : 256, kOneWave ? 6 : 3>;
 
-constexpr int kLaneShare = 8;        // neighbours that occupy a lane well
-constexpr int kManySplits = 16;      // lanes a row from which on rows count as long
-constexpr int64_t kWaveLanes = 768;  // lanes a multiprocessor takes before others wait
+constexpr int kLaneShare = 8;           // neighbours that occupy a lane well
+constexpr int kManySplits = 16;         // lanes a row from which on rows count as long
+constexpr int kShortLanes = 2;          // lanes of a row where most are short
+constexpr int64_t kFewNeighbours = 16;  // mean degree up to which they are
+constexpr int64_t kWaveLanes = 768;     // lanes a multiprocessor takes before others wait
 
 // Lanes to share a row's neighbours: enough for its mean degree, and more where the rows alone
 // leave the device idle and latency decides.
@@ -47,8 +49,21 @@ cudaError_t launch_splits(const AggregateArgs& args, int splits, const Context& 
   return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
 }
 
+// Many rows of few neighbours, two lanes each.
+template <int kColumns>
+cudaError_t launch_short(const AggregateArgs& args, const Context& context) {
+  constexpr int kSplits = kShortLanes / kColumns;
+  using Short =
+      std::conditional_t<kSplits == 1, ShortRows<31, 5, 4, 256, 4>, ShortRows<15, 4, 4, 256, 4>>;
+  return launch_spread<Short, kAccessWords, kSplits, kColumns>(args, context);
+}
+
 template <int kWords, int kColumns>
 cudaError_t launch(const AggregateArgs& args, const Context& context) {
+  if constexpr (kWords == kAccessWords && kColumns <= kShortLanes) {
+    if (args.rows >= kSpreadRows && args.edges <= kFewNeighbours * args.rows)
+      return launch_short<kColumns>(args, context);
+  }
   return launch_splits<kWords, kColumns>(args, splits_for(args, kColumns, context.device), context);
 }
 

@@ -17,21 +17,23 @@ struct CsrRows {
     return {begin, degree, degree};
   }
 
+  // The planes are clear before.
   template <int kBatch, int kWords, int kPlanes>
   __device__ __forceinline__ void count(CountPlanes<kWords, kPlanes>& planes,
                                         const RowExtent& extent, int first, int end, int stride,
                                         int64_t first_word) const {
+    if (first >= end) return;
     const int32_t* indices = a.indices + extent.begin;
-    const uint32_t* table = static_cast<const uint32_t*>(a.x) + first_word;
     int32_t index[kBatch];
+    WordVector<kWords> x[kBatch];
     load_indices(index, indices, first, end, stride);
+    load_rows(x, index, first_word);
+    // The next indices arrive while the rows do.
+    first += kBatch * stride;
+    load_indices(index, indices, first, end, stride);
+    planes.set(x);
     while (first < end) {
-      WordVector<kWords> x[kBatch];
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k)
-        x[k] = index[k] >= 0 ? load_words<kWords>(table + index[k] * a.x_stride)
-                             : WordVector<kWords>{};
-      // The next indices arrive while the rows do.
+      load_rows(x, index, first_word);
       first += kBatch * stride;
       load_indices(index, indices, first, end, stride);
       planes.add(x);
@@ -47,6 +49,21 @@ struct CsrRows {
     for (int k = 0; k < kBatch; ++k) {
       const int edge = first + k * stride;
       index[k] = edge < end ? __ldg(indices + edge) : -1;
+    }
+  }
+
+  template <int kBatch, int kWords>
+  __device__ __forceinline__ void load_rows(WordVector<kWords> (&x)[kBatch],
+                                            const int32_t (&index)[kBatch],
+                                            int64_t first_word) const {
+    const char* table = static_cast<const char*>(a.x) + first_word * sizeof(uint32_t);
+    // One multiplication of 32 bits an address.
+    const auto row_bytes = static_cast<uint32_t>(a.x_stride * sizeof(uint32_t));
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const uint64_t place = static_cast<uint64_t>(static_cast<uint32_t>(index[k])) * row_bytes;
+      x[k] = index[k] >= 0 ? load_words<kWords>(reinterpret_cast<const uint32_t*>(table + place))
+                           : WordVector<kWords>{};
     }
   }
 };

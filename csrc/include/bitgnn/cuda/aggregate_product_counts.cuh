@@ -26,7 +26,7 @@ struct JoinShape {
                       : most_of(kShortPlanes, kCountedLong + log2_of(kWarp / kColumns));
   static constexpr int kPitch = (kPlanes * kRowWords + 7) / 8 * 8 + 4;
   static constexpr int kShortUnits = Short::kUnits * kSplits;
-  static constexpr int kHubUnits = kLongUnits / 2 * (kWarp / kColumns);
+  static constexpr int kHubUnits = hub_units(kColumns);
   static constexpr int kMaxShort = kShortUnits * ((1 << Source::kUnitPlanes) - 1);
   static_assert(kPlanes <= 16 && kMaxShort < 1 << kPlanes, "the planes hold the counts");
   static_assert(kTallRows % Lanes::kRows == 0, "whole passes");

@@ -16,6 +16,9 @@ namespace bitgnn::cuda {
 constexpr int kLongUnits = 32;  // units of one lane of a long row or a hub
 constexpr int kLongPlanes = 6;  // planes that count them
 
+// Units of a row beyond which it is a hub: half of what a warp counts at once.
+constexpr int hub_units(int columns) { return kLongUnits / 2 * (kWarp / columns); }
+
 __device__ __forceinline__ int64_t row_pointer(const AggregateArgs& a, int64_t i) {
   return a.rowptr64 ? static_cast<const int64_t*>(a.rowptr)[i]
                     : static_cast<const int32_t*>(a.rowptr)[i];
@@ -112,7 +115,7 @@ template <class Source, class Short, int kWords, int kSplits, int kColumns>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     aggregate_rows(const __grid_constant__ Source source, const __grid_constant__ AggregateArgs a) {
   using Lanes = RowLanes<kWords, kSplits, kColumns>;
-  constexpr int kHubUnits = kLongUnits / 2 * (kWarp / kColumns);
+  constexpr int kHubUnits = hub_units(kColumns);
   constexpr int kRowWarps = Short::kThreads / kWarp;
   constexpr int kListed = kRowWarps * Lanes::kRows;
   __shared__ LongRow list[kListed];

@@ -20,6 +20,12 @@ __device__ __forceinline__ uint32_t full_add(uint32_t& sum, uint32_t x, uint32_t
   return carry;
 }
 
+// x + y, and its carry, of twice the weight.
+__device__ __forceinline__ uint32_t half_add(uint32_t x, uint32_t y, uint32_t& carry) {
+  carry = x & y;
+  return x ^ y;
+}
+
 // Consecutive words of a packed row, read in one access.
 template <int kWords>
 struct WordVector {
@@ -62,6 +68,31 @@ struct CountPlanes {
     for (int p = 0; p < kPlanes; ++p)
 #pragma unroll
       for (int w = 0; w < kWords; ++w) plane[p][w] = 0;
+  }
+
+  // Counts of a batch of four or eight rows alone.
+  template <int kBatch>
+  __device__ __forceinline__ void set(const WordVector<kWords> (&x)[kBatch]) {
+    static_assert(kBatch == 4 || kBatch == 8, "a batch is four or eight rows");
+    static_assert(kPlanes >= (kBatch == 8 ? 4 : 3), "the planes hold a batch");
+    clear();
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      uint32_t ones = x[0].word[w];
+      const uint32_t first = full_add(ones, x[1].word[w], x[2].word[w]);
+      if constexpr (kBatch == 4) {
+        plane[0][w] = half_add(ones, x[3].word[w], plane[1][w]);
+        plane[1][w] = half_add(first, plane[1][w], plane[2][w]);
+      } else {
+        const uint32_t second = full_add(ones, x[3].word[w], x[4].word[w]);
+        const uint32_t third = full_add(ones, x[5].word[w], x[6].word[w]);
+        uint32_t last, twos = first;
+        plane[0][w] = half_add(ones, x[7].word[w], last);
+        const uint32_t fours = full_add(twos, second, third);
+        plane[1][w] = half_add(twos, last, plane[2][w]);
+        plane[2][w] = half_add(fours, plane[2][w], plane[3][w]);
+      }
+    }
   }
 
   // Adds a batch of four or eight rows.
