@@ -58,6 +58,10 @@ class BoundProgram(nn.Module):
         self.calls: nn.ModuleList | None = nn.ModuleList(calls) if calls else None
         self.registers: dict[int, Register] = program.check(self._own_kinds(), tensors, holds)
         self.in_channels = program.in_channels
+        # Packed behind a float map, features have as many bits as that has outputs.
+        self.packed_channels: int = program.in_channels
+        if program.entry is not None:
+            self.packed_channels = self._entry_step.attributes["size"]
         self.out_channels = self.registers[program.output].size
         self.set_features(features)
         self._bind()

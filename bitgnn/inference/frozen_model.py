@@ -84,8 +84,9 @@ class FrozenModel(GraphProgram):
                 features lack the row scale this model needs, or are needed in place of floats.
         """
         num_nodes, size = x.shape
-        if size != self.in_channels:
-            raise ValueError(f"FrozenModel: x must have {self.in_channels} features, got {size}")
+        expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
+        if size != expected:
+            raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
         with torch.inference_mode():
             if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
                 graphs: Sequence[Any] = (adjacency,)

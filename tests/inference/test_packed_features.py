@@ -10,6 +10,7 @@ from torch import nn
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import RunDefaults, load, save
+from bitgnn.nn import GCNConv
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])
@@ -80,3 +81,23 @@ def test_a_plan_for_the_cooperative_executor_packs_words(make_model, features):
     frozen.defaults = RunDefaults(executor="cooperative")
     assert isinstance(frozen.pack_features(sparse), BitTensor)
     assert isinstance(frozen.pack_features(sparse, layout="sparse"), BitAdjacency)
+
+
+def test_features_packed_behind_a_float_map(graph, features):
+    class Mapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map, self.conv = nn.Linear(features.size(1), 40), GCNConv(40, 5, precision="full")
+
+        def forward(self, x, edge_index):
+            return self.conv(self.map(x), edge_index)
+
+    torch.manual_seed(0)
+    frozen = freeze(Mapped().eval())
+    packed = frozen.pack_features(features)
+    assert packed.size == 40
+    assert frozen(packed, graph).equal(frozen(features, graph))
+    with pytest.raises(ValueError, match="x must have 40 features, got 75"):
+        frozen(BitTensor.from_float(features), graph)
+    with pytest.raises(ValueError, match="x must have 75 features, got 40"):
+        frozen(features[:, :40], graph)

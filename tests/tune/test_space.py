@@ -14,6 +14,7 @@ from bitgnn import Plan
 from bitgnn.convert import ModelShape
 from bitgnn.convert.in_letters import in_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
+from bitgnn.nn import GraphConv, Linear
 from bitgnn.tune.space import Execution, Space
 from bitgnn.tune.workload import Workload
 
@@ -36,6 +37,19 @@ class Mixed(nn.Module):
         return self.last(joined, edge_index).log_softmax(-1)
 
 
+class Perceptrons(nn.Module):
+    """Linear layers of this package in front of a graph layer and behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.into = Linear(FEATURES, 24, precision="FBF", dropout=0.1)
+        self.conv = GraphConv(24, 24, precision="full")
+        self.out = Linear(24, CLASSES)
+
+    def forward(self, x, edge_index):
+        return self.out(self.conv(self.into(x), edge_index))
+
+
 MODELS = {
     "gcn": (lambda: GCN(FEATURES, 40, CLASSES, precision="bin", hidden_norm="batch"), 128, 1),
     "inductive": (lambda: GCN(FEATURES, 40, CLASSES, inductive=True), 128, 5),
@@ -43,6 +57,7 @@ MODELS = {
     "saint": (lambda: GraphSAINT(FEATURES, 40, CLASSES), 256, 7),
     "three layers": (lambda: GCN(FEATURES, 40, CLASSES, num_layers=3), 2048, 101),
     "mixed": (Mixed, 2048, 101),
+    "perceptrons": (Perceptrons, 4 * 16 * 2, 3),
     "binarized": (
         lambda: bitgnn.binarize(
             pyg.GraphSAGE(FEATURES, 24, 2, CLASSES), bitgnn.BinarizeConfig(activation="hardtanh")
