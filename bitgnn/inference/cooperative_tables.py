@@ -16,7 +16,7 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.cooperative_stages import OUTPUTS, SOURCES, Stage
 from bitgnn.ops.reference.pack import words_for
 
-__all__ = ["GraphShares", "StageTables", "read_often", "share_graph", "state_words", "tables_of"]
+__all__ = ["GraphShares", "StageTables", "share_graph", "state_words", "tables_of"]
 
 NOTHING = -1
 UNIT = 4
@@ -30,8 +30,6 @@ STATE_HEAD = 4
 MAX_BYTE_FEATURES = 255
 """Features up to which the half of a product fits a byte."""
 NEVER = 2**31 - 1
-# As in csrc/cuda/aggregate_narrow.cu.
-MOST_NARROW_COLUMNS, MOST_OFTEN_FEATURES, OFTEN = 48, 1023, 16
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class StageTables:
 
     Attributes:
         image: int32 constants.
-        numbers: sizes and offsets, 15 for each stage.
+        numbers: sizes and offsets, 14 for each stage.
     """
 
     image: Tensor
@@ -51,13 +49,12 @@ def round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def tables_of(stages: Sequence[Stage], device: torch.device, often: bool = False) -> StageTables:
+def tables_of(stages: Sequence[Stage], device: torch.device) -> StageTables:
     """Lay the stages' constants out.
 
     Args:
         stages: as :func:`~bitgnn.inference.cooperative_stages.find_stages` gives them.
         device: where the constants go.
-        often: whether the graph's rows are read often, see :func:`is_wide`.
 
     Returns:
         The tables.
@@ -95,11 +92,25 @@ def tables_of(stages: Sequence[Stage], device: torch.device, often: bool = False
         numbers += [SOURCES.index(stage.source), OUTPUTS.index(stage.output)]
         numbers += [stage.size, stage.out, int(stage.scaled)]
         numbers += [place(part) for part in (weights, terms, inversions)]
-        numbers += [place(own.get(name)) for name in ("threshold", "gain", "scale", "bias")]
+        numbers += [place(part) for part in _pack_terms(stage)]
+        numbers += [place(own.get(name)) for name in ("scale", "bias")]
         compared = ("product_scale", "product_threshold") if stage.scaled else ()
         numbers += [place(own.get(name)) for name in compared] or [NOTHING, NOTHING]
-        numbers.append(int(is_wide(stage, often)))
     return StageTables(torch.cat(parts), numbers)
+
+
+def _pack_terms(stage: Stage) -> tuple[Tensor | None, Tensor | None]:
+    """Threshold and gain of what is binarised: both or none of them where a scale is measured."""
+    threshold, gain = stage.tensors.get("threshold"), stage.tensors.get("gain")
+    given = threshold if gain is None else gain
+    if given is None or not (
+        stage.source == "integers" or (stage.source == "floats" and stage.scaled)
+    ):
+        return threshold, None
+    return (
+        torch.zeros_like(given) if threshold is None else threshold,
+        torch.ones_like(given) if gain is None else gain,
+    )
 
 
 def _weights(weight: Tensor, size: int) -> Tensor:
@@ -153,23 +164,7 @@ def _inversions(inverted: Tensor) -> Tensor:
     return BitTensor.from_float(padded.unsqueeze(0)).words.flatten()
 
 
-def is_wide(stage: Stage, often: bool) -> bool:
-    """Whether a product's rows are summed as floats in edge order.
-
-    csrc/cuda/aggregate_narrow.cu does so where they are wide, unless they are read often and made
-    of few features.
-    """
-    if stage.output != "integers" or stage.out <= MOST_NARROW_COLUMNS:
-        return False
-    return not often or stage.size > MOST_OFTEN_FEATURES
-
-
-def read_often(adjacency: BitAdjacency) -> bool:
-    """Whether rows are read often on the average, by the measure of that file."""
-    return adjacency.nnz >= OFTEN * adjacency.num_cols
-
-
-def state_words(stages: Sequence[Stage], rows: int, often: bool = False) -> int:
+def state_words(stages: Sequence[Stage], rows: int) -> int:
     """Words that blocks hand to each other, and those that number the calls."""
     words = STATE_HEAD
     for stage in stages:
@@ -177,7 +172,7 @@ def state_words(stages: Sequence[Stage], rows: int, often: bool = False) -> int:
             row = words_for(stage.out)
         elif stage.output == "integers":
             per_word = 4 if stage.size <= MAX_BYTE_FEATURES else 2
-            row = -(-stage.out // per_word) + 1 + is_wide(stage, often)
+            row = -(-stage.out // per_word) + 1
         else:
             continue
         words += rows * UNIT * -(-row // PIECE_WORDS)

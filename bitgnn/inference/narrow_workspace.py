@@ -50,6 +50,11 @@ MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 # As in csrc/cuda/aggregate_narrow.cu: wider rows are narrow where many edges read them.
 MOST_NARROW_COLUMNS, WIDE_USES = 48, 16
 
+# As in csrc/include/bitgnn/cuda/wide_rows.cuh and csrc/cuda/aggregate_wide.cu: rows that are not
+# narrow have parts of 64 columns, one, two or fours of them, of 128 bytes each.
+PART_COLUMNS, PART_BYTES, CHUNK_PARTS = 64, 128, 4
+MOST_WIDE_WEIGHT_BYTES = 100 << 10
+
 
 def without_head(group: Sequence[Step]) -> Sequence[Step]:
     """The steps of a call but for a head at its end."""
@@ -57,7 +62,7 @@ def without_head(group: Sequence[Step]) -> Sequence[Step]:
 
 
 def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device) -> bool:
-    """Whether a call ends in a product whose rows are narrow integers until they are summed.
+    """Whether a call ends in a product whose rows are integers until they are summed.
 
     Args:
         group: the steps that the call does.
@@ -74,8 +79,14 @@ def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device
         return True
     assert aggregation.graph is not None, "Program.check requires it"
     adjacency = graphs[aggregation.graph]
-    is_read_often: bool = adjacency.nnz >= WIDE_USES * adjacency.num_cols
-    return is_read_often and size <= MOST_TEN_BIT_FEATURES
+    has_factors: bool = product.attributes["scaled"] or adjacency.col is not None
+    return has_factors or not _is_wide(columns, size, adjacency)
+
+
+def _is_wide(columns: int, size: int, adjacency: Any) -> bool:
+    """Whether rows on CUDA are too wide for the narrow forms."""
+    is_read_often = adjacency.nnz >= WIDE_USES * adjacency.num_cols
+    return columns > MOST_NARROW_COLUMNS and not (is_read_often and size <= MOST_TEN_BIT_FEATURES)
 
 
 def _is_pair(group: Sequence[Step]) -> bool:
@@ -142,7 +153,19 @@ def narrow_bytes(
     packed = 0
     if group[0] is not product:  # it packs as well
         packed = num_nodes * (words * WORD_BYTES + (FLOAT_BYTES if scaled else 0))
+    if _is_wide(columns, size, adjacency):
+        return packed + _wide_bytes(num_nodes, columns, words)
     return packed + _table_bytes(num_nodes, columns, size, has_factors)
+
+
+def _wide_bytes(nodes: int, columns: int, words: int) -> int:
+    parts = -(-columns // PART_COLUMNS)
+    if parts > CHUNK_PARTS // 2:
+        parts = -(-parts // CHUNK_PARTS) * CHUNK_PARTS
+    # Weights in shared memory: rows of an odd number of 16-byte units, and a count each.
+    pitch = (-(-words // 8) * 2 | 1) * 4
+    is_direct = parts * PART_COLUMNS * (pitch + 1) * WORD_BYTES <= MOST_WIDE_WEIGHT_BYTES
+    return nodes * (parts * PART_BYTES + FLOAT_BYTES + (0 if is_direct else columns * WORD_BYTES))
 
 
 def _cpu_row_bytes(columns: int, size: int, has_factors: bool) -> int:

@@ -1,4 +1,5 @@
 // BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates.
+#include "bitgnn/cuda/aggregate_wide.h"
 #include "bitgnn/cuda/narrow_launch.h"
 #include "bitgnn/cuda/narrow_product.h"
 #include "bitgnn/cuda/narrow_sums_launch.cuh"
@@ -75,7 +76,8 @@ cudaError_t aggregate_narrow(const NarrowCall& given, const Context& context) {
   NarrowCall call = given;
   BmmArgs& product = call.product;
   if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
-  if (!stays_narrow(call)) return aggregate_floats(call, context);
+  const bool narrow = stays_narrow(call);
+  if (!narrow && !has_factors(call)) return aggregate_floats(call, context);
   NarrowFactors factors{product.row_scale, call.sums.col_scale};
   if (product.pack != nullptr) {
     PackArgs pack = *product.pack;
@@ -92,6 +94,7 @@ cudaError_t aggregate_narrow(const NarrowCall& given, const Context& context) {
   }
   product.row_scale = nullptr;
   product.packed_scale = false;
+  if (!narrow) return aggregate_wide(call, factors, context);
   return aggregate_columns(call, factors, context);
 }
 

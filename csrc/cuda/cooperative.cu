@@ -12,6 +12,8 @@ namespace {
 constexpr int kMostSlots = 8;  // parts of features that a warp has on their way
 constexpr int kTurnWords = 8;  // words that take as long as the other work for a part
 constexpr int kSlotUnit = 128;
+constexpr int kLongRowWords = 64;  // from here on rows are long
+constexpr int kFewColumns = 48;    // that eight lanes sum faster than a thread each
 constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 512;  // and some room
 constexpr int kSlackWords = 8;  // that are read behind the last gathered row
 
@@ -41,14 +43,14 @@ void plan_stages(CooperativePlan* plan) {
     p.gathered_pieces = before.pieces;
     p.gathered_bytes = before.byte_integers;
     p.gathered_odd = before.stage.size % 2;
-    p.gathered_wide = before.stage.wide;
+    p.gathered_wide = before.stage.out > kFewColumns;
     p.by_gathered_pieces = Divider::by(before.pieces);
   }
 }
 
 // Parts of rows so that the warps have equal shares. Scales are measured by one warp for a row.
 void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePlan* plan) {
-  const int rows = plan->share + (plan->more > 0 ? 1 : 0);
+  const int rows = plan->share + (plan->more > 0 ? 1 : 0), warps = plan->threads / kWarp;
   const int words = round_up(plan->stages[0].words, kPackedWords);
   plan->element_bytes = static_cast<int>(element_bytes(a.type));
   plan->row_bytes = static_cast<uint32_t>(a.row_stride * plan->element_bytes);
@@ -57,11 +59,10 @@ void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePl
     const int parts = (words + part_words - 1) / part_words;
     const int slot_bytes =
         round_up(part_words * kWarp * plan->element_bytes + kPieceBytes, kSlotUnit);
-    const int64_t slots = most_bytes / (int64_t{slot_bytes} * kStageWarps);
+    const int64_t slots = most_bytes / (int64_t{slot_bytes} * warps);
     if (slots == 0) continue;
-    const int64_t turns = a.stages[0].scaled
-                              ? int64_t{(rows + kStageWarps - 1) / kStageWarps} * parts
-                              : (int64_t{rows} * parts + kStageWarps - 1) / kStageWarps;
+    const int64_t turns = a.stages[0].scaled ? int64_t{(rows + warps - 1) / warps} * parts
+                                             : (int64_t{rows} * parts + warps - 1) / warps;
     // One slot has nothing on its way while it is packed.
     const int64_t stalls = slots == 1 && turns > 1 ? turns * part_words : 0;
     const int64_t cost = turns * (part_words + kTurnWords) + stalls;
@@ -78,6 +79,8 @@ void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePl
 // Plans a launch; false if a block's share does not fit its shared memory.
 bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan) {
   plan->args = a;
+  const bool long_rows = stage_words(a.stages[0].size) > kLongRowWords;
+  plan->threads = long_rows ? kFewStageThreads : kMostStageThreads;
   plan->share = a.rows / a.blocks;
   plan->more = a.rows % a.blocks;
   plan->slice_words = slice_words(a.row_capacity, a.edge_capacity);
@@ -106,7 +109,7 @@ bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan
   plan->floats = take(int64_t{a.row_capacity} * floats);
   plan->scales = take(a.row_capacity);
   plan->rows = take(handed);
-  plan->barriers = take(2 + 2 * kMostSlots * kStageWarps);
+  plan->barriers = take(2 + 2 * kMostSlots * plan->threads / kWarp);
   plan->staged = take(0);
   const int64_t left = shared_bytes - kStaticBytes - (at + kSlackWords) * 4;
   const int64_t wanted = int64_t{a.edge_capacity} * pieces * kPieceBytes;
@@ -120,7 +123,7 @@ bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan
     if (int64_t{a.row_capacity} * a.row_stride * element_bytes(a.type) > UINT32_MAX) return false;
     divide_features(a, left, plan);
     if (plan->slots == 0) return false;
-    used = std::max(used, int64_t{plan->slots} * plan->slot_bytes * kStageWarps);
+    used = std::max(used, int64_t{plan->slots} * plan->slot_bytes * plan->threads / kWarp);
   }
   plan->words = static_cast<int>(at + used / 4) + kSlackWords;
   return left >= 0;
@@ -172,7 +175,7 @@ cudaError_t run_stages(const CooperativeArgs& args, const Context& context) {
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(args.blocks));
-  config.blockDim = dim3(kStageThreads);
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
   config.dynamicSmemBytes = bytes;
   config.stream = context.stream;
   config.attrs = &attribute;

@@ -9,7 +9,7 @@
 namespace bitgnn::ops {
 
 // Integers that describe a stage, in the order of Stage's members.
-constexpr int kStageNumbers = 15;
+constexpr int kStageNumbers = 14;
 
 template <class Backend>
 struct CooperativeOperators {
@@ -43,7 +43,6 @@ struct CooperativeOperators {
     s.size = static_cast<int>(n[2]);
     s.out = static_cast<int>(n[3]);
     s.scaled = n[4] != 0;
-    s.wide = n[14] != 0;
     const int64_t columns = stage_columns(s.out);
     const auto part = [&](int64_t offset, int64_t words, bool required, const char* what) {
       return image_part(offset, words, image_words, required, number, what);
@@ -53,6 +52,11 @@ struct CooperativeOperators {
     s.inversions = part(n[7], words_for(columns), s.output == StageOutput::kBits, "inversions");
     s.threshold = part(n[8], s.size, false, "thresholds");
     s.gain = part(n[9], s.size, false, "gains");
+    const bool measured =
+        s.source == StageSource::kIntegers || (s.source == StageSource::kFloats && s.scaled);
+    STD_TORCH_CHECK(!measured || (s.threshold == kNoOffset) == (s.gain == kNoOffset), kName,
+                    ": stages must place thresholds and gains of stage ", number,
+                    " together where a scale is measured, got ", n[8], " and ", n[9]);
     s.scale = part(n[10], s.size, false, "scales");
     s.bias = part(n[11], s.size, false, "biases");
     const bool compared = s.scaled && s.output == StageOutput::kBits;

@@ -38,7 +38,6 @@ struct Stage {
   StageOutput output;
   int size;     // features that the source gives
   int out;      // features that the product gives
-  bool wide;    // kIntegers whose sums are strictly in edge order, of floats: see row_words()
   bool scaled;  // rows have a scale, measured or given: part of their factor, or of kBits' sums
   int weights, terms, inversions, threshold, gain, scale, bias, product_scale, product_threshold;
 };
@@ -74,11 +73,10 @@ constexpr int kStateHead = 4;
 
 constexpr int integer_bytes(int size) { return size <= kMostByteFeatures ? 1 : 2; }
 // Words of a row of a stage's output: bits, or halves of products and then the factor of the row in
-// the next sums, its scale times its column factor. Wide rows have these two apart.
+// the next sums, its scale times its column factor.
 constexpr int row_words(const Stage& s) {
-  return s.output == StageOutput::kBits
-             ? (s.out + 31) / 32
-             : (s.out * integer_bytes(s.size) + 3) / 4 + (s.wide ? 2 : 1);
+  return s.output == StageOutput::kBits ? (s.out + 31) / 32
+                                        : (s.out * integer_bytes(s.size) + 3) / 4 + 1;
 }
 constexpr int row_pieces(const Stage& s) { return (row_words(s) + kPieceWords - 1) / kPieceWords; }
 constexpr int row_capacity(int rows, int blocks) {

@@ -11,18 +11,17 @@
 #include "bitgnn/cuda/cooperative_pack.cuh"
 #include "bitgnn/cuda/cooperative_product.cuh"
 #include "bitgnn/cuda/cooperative_sums.cuh"
+#include "bitgnn/cuda/cooperative_wide_sums.cuh"
 
 namespace bitgnn::cuda {
 
 // The factors of the block's rows in the sums of the next stage.
 __device__ __forceinline__ void set_factors(const StagePlan& plan, const Block& block,
                                             const float* scales, uint32_t* rows) {
-  for (int row = threadIdx.x; row < block.rows; row += kStageThreads) {
-    uint32_t* last = rows + row * plan.pieces * kPieceWords + plan.row_words - 1;
+  for (int row = threadIdx.x; row < block.rows; row += stage_threads()) {
     const float own = block.col_factor[row];
-    const float scale = plan.stage.scaled ? scales[row] : 1.0f;
-    last[0] = __float_as_uint(plan.stage.wide ? own : __fmul_rn(scale, own));
-    if (plan.stage.wide) last[-1] = __float_as_uint(scale);
+    rows[row * plan.pieces * kPieceWords + plan.row_words - 1] =
+        __float_as_uint(plan.stage.scaled ? __fmul_rn(scales[row], own) : own);
   }
 }
 
@@ -32,12 +31,12 @@ __device__ __forceinline__ void load_words(const CooperativePlan& plan, const Bl
   const StagePlan& stage = plan.stages[0];
   const auto* x =
       static_cast<const uint32_t*>(plan.args.x) + static_cast<int64_t>(block.first) * stage.words;
-  for (int i = threadIdx.x; i < block.rows * stage.words; i += kStageThreads) {
+  for (int i = threadIdx.x; i < block.rows * stage.words; i += stage_threads()) {
     const int row = stage.by_words.quotient(i);
     shared[plan.bits + row * stage.pitch + i - row * stage.words] = __ldg(x + i);
   }
   if (plan.args.x_scale != nullptr)
-    for (int row = threadIdx.x; row < block.rows; row += kStageThreads)
+    for (int row = threadIdx.x; row < block.rows; row += stage_threads())
       reinterpret_cast<float*>(shared + plan.scales)[row] =
           __ldg(plan.args.x_scale + block.first + row);
 }
@@ -45,7 +44,7 @@ __device__ __forceinline__ void load_words(const CooperativePlan& plan, const Bl
 __device__ __forceinline__ void copy_stages(const CooperativePlan& plan, StagePlan* stages) {
   static_assert(sizeof(StagePlan) % sizeof(uint32_t) == 0);
   const int words = plan.args.num_stages * static_cast<int>(sizeof(StagePlan) / sizeof(uint32_t));
-  for (int i = threadIdx.x; i < words; i += kStageThreads)
+  for (int i = threadIdx.x; i < words; i += stage_threads())
     reinterpret_cast<uint32_t*>(stages)[i] = reinterpret_cast<const uint32_t*>(plan.stages)[i];
 }
 
@@ -86,7 +85,7 @@ __device__ __forceinline__ void add_neighbours(const CooperativePlan& plan, cons
       const auto add = [&](auto bytes, auto odd) {
         constexpr bool kBytes = decltype(bytes)::value, kOdd = decltype(odd)::value;
         if (stage.gathered_wide)
-          sum_wide_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch);
+          sum_wide_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch, warp, lane);
         else
           sum_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch, warp, lane);
       };
@@ -103,7 +102,7 @@ __device__ __forceinline__ void add_neighbours(const CooperativePlan& plan, cons
 
 // T is the features' type, void for packed ones; kScale: their scale is measured.
 template <class T, bool kScale>
-__global__ void __launch_bounds__(kStageThreads, 1)
+__global__ void __launch_bounds__(kMostStageThreads, 1)
     cooperative_kernel(const __grid_constant__ CooperativePlan plan) {
   extern __shared__ __align__(128) uint32_t shared[];
   __shared__ unsigned shared_tag;
@@ -139,9 +138,9 @@ __global__ void __launch_bounds__(kStageThreads, 1)
     barrier_wait(constants, 0);
   }
 #else
-  for (int i = threadIdx.x; i < a.image_words; i += kStageThreads)
+  for (int i = threadIdx.x; i < a.image_words; i += stage_threads())
     shared[plan.image + i] = static_cast<uint32_t>(__ldg(a.image + i));
-  for (int i = threadIdx.x; i < plan.slice_words; i += kStageThreads)
+  for (int i = threadIdx.x; i < plan.slice_words; i += stage_threads())
     slice[i] = static_cast<uint32_t>(__ldg(own_slice + i));
   if (threadIdx.x == 0) tag = *reinterpret_cast<const volatile unsigned*>(a.state) + 1;
   copy_stages(plan, stages);

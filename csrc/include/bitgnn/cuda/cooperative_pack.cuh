@@ -10,7 +10,8 @@ namespace bitgnn::cuda {
 
 constexpr int kPackedWords = 4;  // that a warp packs at once: parts of rows are multiples of them
 
-// What binarising needs beside the row: null where there is none.
+// What binarising needs beside the row: null where there is none. A measured scale has either both
+// or none of them.
 struct PackTerms {
   const float* threshold;
   const float* gain;
@@ -39,38 +40,59 @@ struct BoundedFeatures {
   __device__ __forceinline__ void advance(int words) { x += words * kWarp, left -= words * kWarp; }
 };
 
+// What a lane's features of kPackedWords words become: bits, and their share of the scale. kWhole:
+// all of them exist.
+template <bool kScale, bool kShift, bool kWhole>
+__device__ __forceinline__ void pack_group(const float (&x)[kPackedWords], const PackTerms& terms,
+                                           int column, int left, uint32_t* to, float& sum,
+                                           int lane) {
+  float threshold[kPackedWords] = {}, gain[kPackedWords];
+  if constexpr (kShift) {
+#pragma unroll
+    for (int k = 0; k < kPackedWords; ++k) {
+      const bool exists = kWhole || column + k * kWarp < left;
+      threshold[k] = exists ? terms.threshold[column + k * kWarp] : 0.0f;
+      if constexpr (kScale) gain[k] = exists ? terms.gain[column + k * kWarp] : 0.0f;
+    }
+  }
+  uint32_t bits[kPackedWords];
+#pragma unroll
+  for (int k = 0; k < kPackedWords; ++k) {
+    if constexpr (kScale) {
+      float distance = x[k];
+      if constexpr (kShift) distance = __fmul_rn(__fsub_rn(distance, threshold[k]), gain[k]);
+      if (kWhole || column + k * kWarp < left) sum = __fadd_rn(sum, fabsf(distance));
+    }
+    bits[k] = __ballot_sync(kFullWarp, x[k] >= threshold[k]);
+  }
+  if (lane == 0) *reinterpret_cast<uint4*>(to) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+}
+
 // Packs `words` words of a row by one warp; `left` features of it exist. Up to the next multiple of
 // kPackedWords words are written; bits past the features are arbitrary, since the products mask
-// them. Adds the lane's |(x - threshold) * gain|, in the canonical order.
+// them. Adds the lane's |(x - threshold) * gain|, in the canonical order. kShift: there are a
+// threshold and, if the scale is measured, a gain.
 template <bool kScale, bool kShift, class Features>
 __device__ __forceinline__ void pack_shifted(Features features, int words, int left,
                                              const PackTerms& terms, uint32_t* to, float& sum,
                                              int lane) {
-#pragma unroll 1
-  for (int first = 0; first < words; first += kPackedWords) {
-    float x[kPackedWords];
+  const auto load = [&](float (&x)[kPackedWords]) {
 #pragma unroll
     for (int k = 0; k < kPackedWords; ++k) x[k] = features.at(k);
     features.advance(kPackedWords);
-    uint32_t bits[kPackedWords];
-#pragma unroll
-    for (int k = 0; k < kPackedWords; ++k) {
-      float threshold = 0.0f;
-      if constexpr (kScale || kShift) {
-        const int column = (first + k) * kWarp + lane;
-        const bool exists = column < left;
-        float distance = x[k];
-        if constexpr (kShift) {
-          if (terms.threshold != nullptr && exists) threshold = terms.threshold[column];
-          distance = __fmul_rn(__fsub_rn(distance, threshold),
-                               terms.gain != nullptr && exists ? terms.gain[column] : 1.0f);
-        }
-        if (kScale && exists) sum = __fadd_rn(sum, fabsf(distance));
-      }
-      bits[k] = __ballot_sync(kFullWarp, x[k] >= threshold);
-    }
-    if (lane == 0)
-      *reinterpret_cast<uint4*>(to + first) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+  };
+  const int whole = min(words, left / kWarp) / kPackedWords * kPackedWords;
+#pragma unroll 2
+  for (int first = 0; first < whole; first += kPackedWords) {
+    float x[kPackedWords];
+    load(x);
+    pack_group<kScale, kShift, true>(x, terms, first * kWarp + lane, left, to + first, sum, lane);
+  }
+#pragma unroll 1
+  for (int first = whole; first < words; first += kPackedWords) {
+    float x[kPackedWords];
+    load(x);
+    pack_group<kScale, kShift, false>(x, terms, first * kWarp + lane, left, to + first, sum, lane);
   }
 }
 
@@ -78,7 +100,7 @@ template <bool kScale, class Features>
 __device__ __forceinline__ void pack_part(const Features& features, int words, int left,
                                           const PackTerms& terms, uint32_t* to, float& sum,
                                           int lane) {
-  if (terms.threshold == nullptr && terms.gain == nullptr)
+  if (terms.threshold == nullptr)
     pack_shifted<kScale, false>(features, words, left, terms, to, sum, lane);
   else
     pack_shifted<kScale, true>(features, words, left, terms, to, sum, lane);
@@ -110,16 +132,16 @@ struct FeaturePart {
   template <bool kScale>
   __device__ __forceinline__ static int turns(const CooperativePlan& plan, const FeatureRows& rows,
                                               int warp) {
-    const int own = ((kScale ? rows.rows : rows.parts) - warp + kStageWarps - 1) / kStageWarps;
+    const int own = ((kScale ? rows.rows : rows.parts) - warp + stage_warps() - 1) / stage_warps();
     return kScale ? own * plan.parts : own;
   }
   template <bool kScale>
   __device__ __forceinline__ static FeaturePart at(const CooperativePlan& plan, int warp,
                                                    int turn) {
-    const int number = kScale ? turn : warp + turn * kStageWarps;
+    const int number = kScale ? turn : warp + turn * stage_warps();
     const int row = plan.by_parts.quotient(number);
     const int word = (number - row * plan.parts) * plan.part_words;
-    const int in_block = kScale ? warp + row * kStageWarps : row;
+    const int in_block = kScale ? warp + row * stage_warps() : row;
     return {in_block, word, in_block * plan.row_bytes + word * (kWarp * plan.element_bytes)};
   }
   __device__ __forceinline__ int words(const CooperativePlan& plan) const {
@@ -253,7 +275,7 @@ __device__ __forceinline__ void pack_sums(const CooperativePlan& plan, const Sta
   const float* floats = reinterpret_cast<const float*>(shared + plan.floats);
   const int size = stage.stage.size;
 #pragma unroll 1
-  for (int row = warp; row < block.rows; row += kStageWarps) {
+  for (int row = warp; row < block.rows; row += stage_warps()) {
     float sum = 0.0f;
     pack_part<true>(LaneFeatures<float>{floats + row * plan.float_pitch + lane}, stage.words, size,
                     terms, shared + plan.bits + row * stage.pitch, sum, lane);

@@ -7,6 +7,11 @@
 
 namespace bitgnn::cuda {
 
+// Threads of a block: few where a row of features is so long that more warps would each have little
+// of theirs on its way.
+constexpr int kMostStageThreads = 768;
+constexpr int kFewStageThreads = 512;
+
 // n / divisor for n * divisor < 2^32, by one product.
 struct Divider {
   uint32_t divisor, factor;
@@ -40,6 +45,7 @@ struct StagePlan {
 struct CooperativePlan {
   CooperativeArgs args;
   StagePlan stages[kMaxStages];
+  int threads;      // of a block
   int share, more;  // rows of a block, and blocks with one more
   int slice_words;
   int image, slice, bits, floats, scales, rows, staged, barriers;  // offsets

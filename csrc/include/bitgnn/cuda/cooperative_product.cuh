@@ -36,7 +36,7 @@ __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint3
   const uint32_t* valid = weights + groups * kGroupColumns * pitch;
   const int jobs = (num_rows + kMmaRows - 1) / kMmaRows * groups;
 #pragma unroll 1
-  for (int job = warp; job < jobs; job += kStageWarps) {
+  for (int job = warp; job < jobs; job += stage_warps()) {
     const int tile = plan.by_groups.quotient(job), first = (job - tile * groups) * kGroupColumns;
     const uint32_t* left = bits + tile * kMmaRows * pitch;
     const uint32_t* right = weights + (first + group) * pitch;

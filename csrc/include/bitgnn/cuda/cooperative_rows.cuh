@@ -6,8 +6,9 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kStageThreads = 512;
-constexpr int kStageWarps = kStageThreads / kWarp;
+__device__ __forceinline__ int stage_threads() { return static_cast<int>(blockDim.x); }
+__device__ __forceinline__ int stage_warps() { return stage_threads() / kWarp; }
+
 constexpr int kInFlight = 2;  // gathered pieces that a thread waits for at a time
 
 // What a block works on.
@@ -50,7 +51,7 @@ __device__ __forceinline__ void store_piece(int4* to, const uint4& piece) {
 __device__ __forceinline__ void publish_rows(int4* table, const uint32_t* rows, int pieces,
                                              const Block& block) {
   int4* own = table + static_cast<int64_t>(block.first) * pieces;
-  for (int i = threadIdx.x; i < block.rows * pieces; i += kStageThreads) {
+  for (int i = threadIdx.x; i < block.rows * pieces; i += stage_threads()) {
     const uint32_t* words = rows + i * kPieceWords;
     store_piece(own + i, make_uint4(words[0], words[1], words[2], block.tag));
   }
@@ -67,18 +68,18 @@ __device__ __forceinline__ void gather_rows(const int4* table, const StagePlan& 
     const int64_t row = block.indices[first + edge];
     return table + (row * pieces + (i - edge * pieces));
   };
-  for (int i = threadIdx.x; i < count; i += kInFlight * kStageThreads) {
+  for (int i = threadIdx.x; i < count; i += kInFlight * stage_threads()) {
     const int4* from[kInFlight];
     uint4 piece[kInFlight];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      from[k] = place(i + k * kStageThreads < count ? i + k * kStageThreads : i);
+      from[k] = place(i + k * stage_threads() < count ? i + k * stage_threads() : i);
       piece[k] = load_piece(from[k]);
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       while (piece[k].w != block.tag) piece[k] = load_piece(from[k]);
-      if (i + k * kStageThreads < count) staged[i + k * kStageThreads] = piece[k];
+      if (i + k * stage_threads() < count) staged[i + k * stage_threads()] = piece[k];
     }
   }
 }
@@ -101,7 +102,7 @@ __device__ __forceinline__ void for_long_rows(const Block& block, int first, int
     for (; found != 0; found &= found - 1) {
 #pragma unroll 1
       for (int part = 0; part < parts; ++part)
-        if (place++ % kStageWarps == warp) visit(base + __ffs(static_cast<int>(found)) - 1, part);
+        if (place++ % stage_warps() == warp) visit(base + __ffs(static_cast<int>(found)) - 1, part);
     }
   }
 }

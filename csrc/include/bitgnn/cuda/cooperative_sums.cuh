@@ -119,7 +119,7 @@ __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& blo
   const int count = (rows.last - rows.first) * words;
   const int slot = lane % kRowLanes;
 #pragma unroll 1
-  for (int base = warp * kItems; base < count; base += kStageWarps * kItems) {
+  for (int base = warp * kItems; base < count; base += stage_warps() * kItems) {
     const int item = min(base + lane / kRowLanes, count - 1);
     const int in_rows = plan.by_words.quotient(item);
     const int row = rows.first + in_rows, word = item - in_rows * words;
@@ -211,41 +211,6 @@ __device__ __forceinline__ float sum_value(const SumTerms& terms, float row_fact
   return terms.bias != nullptr ? __fadd_rn(value, terms.bias[feature]) : value;
 }
 
-// Values of sums over wide rows, strictly in the order of the edges, of products in floats:
-// row * sum(col * ((scale * column's scale) * product)) + bias. A thread a feature.
-template <bool kBytes, bool kOdd>
-__device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const Block& block,
-                                                  const GatheredRows& rows, const SumTerms& terms,
-                                                  float* out, int pitch) {
-  constexpr int kPerWord = kBytes ? 4 : 2;
-  const int features = plan.stage.size, piece_words = plan.gathered_pieces * 4;
-  const int factor_place = word_place(plan.gathered_words - 1);
-  const int scale_place = word_place(plan.gathered_words - 2);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < (rows.last - rows.first) * features; i += kStageThreads) {
-    const int in_rows = plan.by_size.quotient(i);
-    const int row = rows.first + in_rows, feature = i - in_rows * features;
-    const int2 edges = rows.edges(block, row);
-    const uint32_t* neighbour = rows.staged + edges.x * piece_words;
-    const int place = word_place(feature / kPerWord);
-    const int shift = feature % kPerWord * (kBytes ? 8 : 16);
-    const float column_scale = terms.scale != nullptr ? terms.scale[feature] : 1.0f;
-    float sum = 0.0f;
-#pragma unroll 4
-    for (int edge = 0; edge < edges.y; ++edge) {
-      const uint32_t word = neighbour[place] >> shift;
-      const int half = kBytes ? static_cast<int8_t>(word) : static_cast<int16_t>(word);
-      const float scale = __fmul_rn(__uint_as_float(neighbour[scale_place]), column_scale);
-      const float value = __fmul_rn(scale, __int2float_rn(2 * half + (kOdd ? 1 : 0)));
-      sum = __fadd_rn(sum, __fmul_rn(__uint_as_float(neighbour[factor_place]), value));
-      neighbour += piece_words;
-    }
-    const float value = __fmul_rn(block.row_factor[row], sum);
-    out[row * pitch + feature] =
-        terms.bias != nullptr ? __fadd_rn(value, terms.bias[feature]) : value;
-  }
-}
-
 // Values of sums over products, [row, feature] at `out`, `pitch` apart; the order of narrow_sums.h.
 // Eight lanes share a row, a slot each, and take eight features at a time.
 template <bool kBytes, bool kOdd>
@@ -257,7 +222,7 @@ __device__ __forceinline__ void sum_integers(const StagePlan& plan, const Block&
   const int factor_place = word_place(plan.gathered_words - 1);
   const int slot = lane % kSumSlots;
 #pragma unroll 1
-  for (int first = rows.first + warp * kRows; first < rows.last; first += kStageWarps * kRows) {
+  for (int first = rows.first + warp * kRows; first < rows.last; first += stage_warps() * kRows) {
     const int row = min(first + lane / kSumSlots, rows.last - 1);
     const int2 edges = rows.edges(block, row);
     const int longest = __reduce_max_sync(kFullWarp, edges.y);

@@ -6,8 +6,8 @@
 
 namespace bitgnn::cuda {
 
-// Whether the product is held as integers. Rows of more than 48 features that few edges read have
-// floats in between, added up strictly in edge order: from CSR, without a head.
+// Whether the product is held as narrow integers. Rows of more than 48 features that few edges read
+// are wide ones, or without factors floats: from CSR, without a head.
 bool stays_narrow(const NarrowArgs& args);
 
 // Whether the lanes that add up a row hold all of its features, as a head needs.

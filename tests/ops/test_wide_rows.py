@@ -1,0 +1,119 @@
+"""BMM + BSpMM whose rows are wide, on CUDA: 16 bits a feature, sums in the order of their own."""
+
+import pytest
+import torch
+
+from bitgnn import BitTensor
+from bitgnn.ops.reference.bmm import _dot
+from bitgnn.ops.reference.pack import signs
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+CUDA = torch.device("cuda")
+PIECE = 16
+"""Edges of a piece, as csrc/include/bitgnn/narrow_sums.h has it."""
+
+
+def operands(size, columns, degrees, nodes, rowptr_type=torch.int64):
+    """Arguments of the operator, with every factor and a bias."""
+    generator = torch.Generator().manual_seed(size + columns)
+    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(degrees).cumsum(0)])
+    edges = int(rowptr[-1])
+    x = BitTensor.from_float(torch.randn(nodes, size, generator=generator), scale="mean")
+    w = BitTensor.from_float(torch.randn(columns, size, generator=generator), scale="mean")
+    return {
+        "x": x.words, "w": w.words, "size": size, "rowptr": rowptr.to(rowptr_type),
+        "indices": torch.randint(max(nodes, 1), (edges,), generator=generator).int(),
+        "x_scale": x.scale, "w_scale": w.scale,
+        "row": torch.rand(len(degrees), generator=generator) - 0.3,
+        "col": torch.rand(nodes, generator=generator) ** 4,
+        "bias": torch.randn(columns, generator=generator),
+    }  # fmt: skip
+
+
+def run(given):
+    moved = {k: v.to(CUDA) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+    return torch.ops.bitgnn.bmm_bspmm_narrow(**moved)
+
+
+def in_order(given):
+    """The sums by pieces, each in edge order with one rounding an edge."""
+    size, rowptr, indices = given["size"], given["rowptr"].long(), given["indices"].long()
+    halves = _dot(signs(given["x"], size), signs(given["w"], size)) >> 1
+    factor = given["x_scale"] * given["col"]
+    values = torch.cat([halves, torch.ones(len(halves), 1, dtype=halves.dtype)], 1).double()
+    degree = rowptr.diff()
+    total = torch.zeros(len(degree), values.size(1))
+    for begin in range(0, int(degree.max()), PIECE):
+        piece = torch.zeros_like(total)
+        for position in range(begin, min(begin + PIECE, int(degree.max()))):
+            rows = (degree > position).nonzero().flatten()
+            source = indices[rowptr[rows] + position]
+            term = factor[source].double().unsqueeze(1) * values[source]
+            piece[rows] = (piece[rows].double() + term).float()
+        total += piece
+    sums = 2 * total[:, :-1]
+    if size % 2:
+        sums = sums + total[:, -1:]
+    return (given["row"].unsqueeze(1) * given["w_scale"]) * sums + given["bias"]
+
+
+# Around batches and pieces, hubs of several turns of a block, rows of no edge.
+DEGREES = [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 128, 511, 512, 513, 0, 5426, 3, 0, 1030]
+
+
+@pytest.mark.parametrize("columns", [49, 64, 65, 100, 128, 129, 200, 256, 257, 300])
+@pytest.mark.parametrize("size", [1, 33, 500, 1433])
+def test_bits_of_the_documented_order(columns, size):
+    given = operands(size, columns, DEGREES * 3, 2000)
+    assert torch.equal(run(given).cpu(), in_order(given))
+
+
+# The last size that floats of 16 bits hold and the first beyond; weights beyond shared memory.
+@pytest.mark.parametrize("size", [4095, 4096, 4097, 9000])
+@pytest.mark.parametrize("columns", [64, 300])
+def test_large_products(columns, size):
+    given = operands(size, columns, [3, 0, 70, 20], 300)
+    # All signs equal or opposite: the largest halves there are.
+    given["x"][:2] = torch.stack([given["w"][1], ~given["w"][1]])
+    given["x"][1, -1] &= 2 ** (size % 32) - 1 if size % 32 else -1
+    assert torch.equal(run(given).cpu(), in_order(given))
+
+
+@pytest.mark.parametrize("rowptr_type", [torch.int32, torch.int64])
+@pytest.mark.parametrize("rows", [1, 3, 31, 33, 257])
+def test_few_rows(rows, rowptr_type):
+    given = operands(70, 64, [row % 4 for row in range(rows)], 5, rowptr_type)
+    assert torch.equal(run(given).cpu(), in_order(given))
+
+
+def test_nothing_to_add_up():
+    for columns in (64, 256):
+        given = operands(40, columns, [0] * 50, 0)
+        assert torch.equal(run(given).cpu(), given["bias"].expand(50, columns))
+
+
+def test_factors_may_be_left_out():
+    given = operands(75, 96, DEGREES, 400)
+    for name in ("x_scale", "col"):
+        whole = {**given, name: torch.ones_like(given[name])}
+        assert torch.equal(run({**given, name: None}), run(whole))
+    plain = {**given, "row": None, "w_scale": None, "bias": None}
+    whole = {**given, "row": given["row"] * 0 + 1, "w_scale": given["w_scale"] * 0 + 1}
+    whole["bias"] = given["bias"] * 0
+    assert torch.equal(run(plain), run(whole))
+
+
+def test_values_that_are_not_finite():
+    given = operands(64, 64, [4, 0, 2, 30], 40)
+    given["x_scale"][given["indices"][5].long()] = float("nan")
+    given["col"][given["indices"][0].long()] = float("inf")
+    torch.testing.assert_close(run(given).cpu(), in_order(given), rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_same_bits_again():
+    given = operands(501, 256, DEGREES * 20, 3000)
+    first = run(given)
+    assert all(torch.equal(run(given), first) for _ in range(100))
