@@ -87,8 +87,9 @@ class GraphProgram(BoundProgram):
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
                 ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"frdc"``, 4 x 4
                 bit tiles beside the CSR, where no edge occurs twice (else CSR alone, with a
-                warning); ``"auto"``, what the predictor expects to be fastest, CSR unless
-                another one saves a good share; None, as :attr:`defaults` say.
+                warning); ``"auto"``, what is expected to be fastest, CSR unless another
+                one saves a good share (on a GPU slices, for each width by itself); None, as
+                :attr:`defaults` say.
             method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
                 ``"and_degree"``; None, as :attr:`defaults` say where they name the same layout,
                 else the last of them. All give the same bits.

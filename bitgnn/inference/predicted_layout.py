@@ -15,30 +15,28 @@ if TYPE_CHECKING:
 __all__ = ["USUAL_EXECUTOR", "predicted_layout"]
 
 USUAL_EXECUTOR = {"cpu": "eager", "cuda": "cuda_graph"}
-"""Whose latencies tell layouts apart."""
-LAYOUTS = {"cpu": ("csr", "frdc", "blocked"), "cuda": ("csr", "sliced", "frdc", "blocked")}
-"""Layouts to choose from; slices are made for a GPU."""
+LAYOUTS = ("csr", "frdc", "blocked")
+"""Layouts to choose from on a CPU."""
 
 
 def predicted_layout(frozen: GraphProgram, graphs: Sequence[Any]) -> tuple[Any, str | None] | None:
-    """Layout and method in which forwards are expected to be fastest.
+    """Layout and method in which forwards on a CPU are expected to be fastest.
 
     Args:
         frozen: the frozen model.
         graphs: its adjacencies in CSR, in order.
 
     Returns:
-        The two; None where nothing was learned about the device.
+        The two; None where operators choose for each width, as on a GPU, or nothing was learned.
     """
     device = graphs[0].device.type if graphs else "cpu"
     predictor = predictor_for(device)
-    if predictor is None:
+    if predictor is None or device != "cpu":
         return None
-    executor = USUAL_EXECUTOR[device]
-    layouts = [layout for layout in frozen.useful_layouts() if layout in LAYOUTS[device]]
     ways = [
-        Way(layout, method, executor)
-        for layout in layouts
+        Way(layout, method, USUAL_EXECUTOR[device])
+        for layout in frozen.useful_layouts()
+        if layout in LAYOUTS
         for method in (FRDC_METHODS if layout == "frdc" else (None,))
     ]
     packed = frozen.features == "packed"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitgnn.inference.costs import StepCost, step_cost
+from bitgnn.ops._adjacency import default_layout
 
 if TYPE_CHECKING:
     from bitgnn.inference.graph_program import GraphProgram
@@ -71,10 +72,10 @@ def describe_forward(
 
     Returns:
         Numbers of ``nodes``, ``edges`` (of all aggregations) and ``steps``; words and floats that
-        aggregations gather; operations of the other steps in bits and in floats, and the bytes
-        these touch; and the ``constant`` 1.
+        aggregations gather, and those words that slices are for on this device; operations of the
+        other steps in bits and in floats, and the bytes these touch; and the ``constant`` 1.
     """
-    words = floats = edges = 0
+    words = sliced = floats = edges = 0
     others = StepCost()
     steps = frozen.program.steps[(frozen.program.entry or 0) if packed else 0 :]
     for step in steps:
@@ -82,8 +83,11 @@ def describe_forward(
             gathered, held = graphs[step.graph].nnz, frozen.registers[step.inputs[0]]
             size = held.size or 0
             edges += gathered
-            if held.form == "bits":
-                words += gathered * -(-size // WORD_BITS)
+            if held.form == "bits" and step.kind[7] == "b":  # the letter of the adjacency
+                row_words = -(-size // WORD_BITS)
+                words += gathered * row_words
+                if default_layout(row_words, graphs[step.graph]) == "sliced":
+                    sliced += gathered * row_words
             else:
                 floats += gathered * size
         else:
@@ -94,6 +98,7 @@ def describe_forward(
         "edges": float(edges),
         "steps": float(len(steps)),
         "aggregated_words": float(words),
+        "sliced_words": float(sliced),
         "aggregated_floats": float(floats),
         "product_bits": float(others.bit_operations),
         "product_floats": float(others.float_operations),
@@ -132,6 +137,9 @@ class Predictor:
     def choose(self, statistics: Mapping[str, float], ways: Iterable[Way]) -> Way:
         """The way to take: plain CSR unless another layout is expected to save a good share.
 
+        On devices with slices it is these or CSR, as operators choose for each width: that rule
+        was fitted to more graphs and widths than whole forwards are recorded of.
+
         Args:
             statistics: of :func:`describe_forward`.
             ways: those there are.
@@ -142,6 +150,10 @@ class Predictor:
         ordered = self.order(statistics, ways)
         if not ordered:
             raise ValueError("Predictor.choose: ways must hold one at least, got none")
+        if any(way.layout == "sliced" for way in self.own):
+            layout = "sliced" if has_slices(statistics) else "csr"
+            ordered = [way for way in ordered if way.layout == layout] or ordered
+            return ordered[0]
         best = ordered[0]
         plain = next((way for way in ordered if way.layout == "csr"), best)
         least = self.seconds(statistics, best)
@@ -171,6 +183,11 @@ def predictor_for(device_type: str) -> Predictor | None:
         return None
     found = json.loads(FILE.read_text())["devices"].get(device_type)
     return None if found is None else Predictor.from_description(found)
+
+
+def has_slices(statistics: Mapping[str, float]) -> bool:
+    """Whether most words are gathered from slices where the layout is left open."""
+    return 2.0 * statistics["sliced_words"] > statistics["aggregated_words"]
 
 
 def graphs_of(adjacency: Any) -> tuple[Any, ...]:

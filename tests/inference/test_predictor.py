@@ -57,7 +57,7 @@ class TestStatistics:
     def test_count_what_a_forward_does(self, frozen, plain):
         adjacency = frozen.prepare_graph(plain, N, layout="csr")
         found = describe_forward(frozen, False, N, [adjacency])
-        assert found.keys() == {*SHARED, *OWN, "edges"}
+        assert found.keys() == {*SHARED, *OWN, "edges", "sliced_words"}
         assert found["nodes"] == N
         # Two aggregations of 40 features as bits, one of 5 features as floats.
         assert found["aggregated_words"] == 2 * adjacency.nnz * WORDS
@@ -94,6 +94,13 @@ class TestPredictor:
             made = Predictor(NOTHING, own)
             assert made.order(self.STATISTICS, WAYS.values())[0] == WAYS["frdc"]
             assert made.choose(self.STATISTICS, WAYS.values()) == WAYS[taken]
+
+    @pytest.mark.parametrize(("sliced", "taken"), [(0.0, "csr"), (1.0, "sliced")])
+    def test_where_there_are_slices_operators_choose_them(self, sliced, taken):
+        ways = {layout: Way(layout, None, "eager") for layout in ("csr", "sliced", "blocked")}
+        own = {way: (float(n + 1), 0.0, 0.0, 0.0) for n, way in enumerate(ways.values())}
+        found = {**self.STATISTICS, "aggregated_words": 1.0, "sliced_words": sliced}
+        assert Predictor(NOTHING, own).choose(found, ways.values()) == ways[taken]
 
     def test_nothing_to_choose_from(self):
         with pytest.raises(ValueError, match="must hold one at least"):

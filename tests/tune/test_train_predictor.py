@@ -21,7 +21,7 @@ CSR, TILES = Way("csr", None, "eager"), Way("frdc", "if_else", "eager")
 
 
 def statistics(words, steps=3.0):
-    found = {**dict.fromkeys((*SHARED, *OWN), 0.0), "constant": 1.0, "steps": steps}
+    found = {**dict.fromkeys((*SHARED, *OWN, "sliced_words"), 0.0), "constant": 1.0, "steps": steps}
     return {**found, "nodes": 100.0, "bytes": 5000.0, "aggregated_words": words}
 
 
