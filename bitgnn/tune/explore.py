@@ -164,16 +164,10 @@ class Explorer:
             self._refresh()
 
     def _sampler(self, number: int) -> TPESampler:
-        from optuna.exceptions import ExperimentalWarning
+        """What it draws depends on the seed, the trial's number and the trials before it."""
         from optuna.samplers import TPESampler
 
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=ExperimentalWarning)
-            return TPESampler(
-                seed=self.seed + number,
-                multivariate=False,
-                constraints_func=lambda trial: trial.user_attrs.get("excess", (0.0,)),
-            )
+        return TPESampler(seed=self.seed + number, multivariate=False)
 
     def _letters(self, trial: optuna.Trial) -> dict[str, str]:
         chosen: dict[str, str] = {}
@@ -185,10 +179,9 @@ class Explorer:
 
     def _tell(self, trial: optuna.Trial, plans: Sequence[Trial]) -> None:
         best = best_of(plans)
-        excess = [
-            limit.value(best.measures, self.reference) - limit.limit for limit in self.constraints
-        ]
-        trial.set_user_attr("excess", excess or [0.0])
+        for limit in self.constraints:
+            excess = limit.value(best.measures, self.reference) - limit.limit
+            trial.set_constraint(str(limit), excess)
         trial.set_user_attr("kind", "letters")
         trial.set_user_attr("plans", [plan.to_dict() for plan in plans])
         self.store.study.tell(trial, values_of(best))

@@ -25,7 +25,7 @@ __all__ = ["SHORT_FORMS", "Trained", "short_experiment", "train_short"]
 EPOCHS = 60
 _BINARY = Recipe(
     epochs=EPOCHS,
-    learning_rate=0.015,
+    learning_rate=0.005,
     schedule="cosine",
     dropout=0.4,
     output_norm="batch",
@@ -37,7 +37,7 @@ SHORT_FORMS = {
     "fp32": Recipe(
         epochs=EPOCHS, learning_rate=0.01, weight_decay=5e-4, dropout=0.5, input_norm=False
     ),
-    "full": _BINARY,
+    "full": _BINARY.model_copy(update={"learning_rate": 0.01}),
     "bin": _BINARY.model_copy(update={"hidden_norm": "batch"}),
 }
 """Enough to tell plans apart on a citation graph within seconds; all take features as they are."""
