@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["USUAL_EXECUTOR", "predicted_layout"]
 
 USUAL_EXECUTOR = {"cpu": "eager", "cuda": "cuda_graph"}
-LAYOUTS = ("csr", "frdc", "blocked")
+LAYOUTS = ("csr", "frdc")
 """Layouts to choose from on a CPU."""
 
 

@@ -138,7 +138,8 @@ class Predictor:
         """The way to take: plain CSR unless another layout is expected to save a good share.
 
         On devices with slices it is these or CSR, as operators choose for each width: that rule
-        was fitted to more graphs and widths than whole forwards are recorded of.
+        was fitted to more graphs and widths than whole forwards are recorded of. Column blocks,
+        which no compiled program reads, are only taken where there is nothing else.
 
         Args:
             statistics: of :func:`describe_forward`.
@@ -154,7 +155,7 @@ class Predictor:
             layout = "sliced" if has_slices(statistics) else "csr"
             ordered = [way for way in ordered if way.layout == layout] or ordered
             return ordered[0]
-        best = ordered[0]
+        best = next((way for way in ordered if way.layout != "blocked"), ordered[0])
         plain = next((way for way in ordered if way.layout == "csr"), best)
         least = self.seconds(statistics, best)
         return best if least < (1.0 - SAVING) * self.seconds(statistics, plain) else plain

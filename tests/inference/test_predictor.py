@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bitgnn import freeze, load, save
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits import BitAdjacency
 from bitgnn.inference import predicted_executor, predicted_layout, predictor
 from bitgnn.inference.predicted_executor import PredictedExecutor
 from bitgnn.inference.predictor import (
@@ -102,6 +102,11 @@ class TestPredictor:
         found = {**self.STATISTICS, "aggregated_words": 1.0, "sliced_words": sliced}
         assert Predictor(NOTHING, own).choose(found, ways.values()) == ways[taken]
 
+    def test_column_blocks_are_the_last_resort(self):
+        made = favouring("blocked")
+        assert made.choose(self.STATISTICS, WAYS.values()).layout != "blocked"
+        assert made.choose(self.STATISTICS, [WAYS["blocked"]]) == WAYS["blocked"]
+
     def test_nothing_to_choose_from(self):
         with pytest.raises(ValueError, match="must hold one at least"):
             favouring("csr").choose(self.STATISTICS, [])
@@ -122,13 +127,12 @@ class TestPredictor:
 
 
 class TestLayout:
-    @pytest.mark.parametrize("layout", WAYS)
+    @pytest.mark.parametrize("layout", ["csr", "frdc"])
     def test_is_the_favoured_one(self, frozen, features, plain, favour, layout):
         expected = frozen(features, frozen.prepare_graph(plain, N, layout="csr"))
         favour(favouring(layout))
         adjacency = frozen.prepare_graph(plain, N)
         assert adjacency.planned_layout(WORDS) == layout
-        assert type(adjacency) is (BlockedAdjacency if layout == "blocked" else BitAdjacency)
         assert frozen(features, adjacency).equal(expected)
 
     def test_tiles_are_not_taken_for_duplicate_edges(self, frozen, graph, favour):
@@ -136,10 +140,14 @@ class TestLayout:
         doubled = torch.cat([graph, graph], dim=1)
         assert frozen.prepare_graph(doubled, N).planned_layout(WORDS) == "csr"
 
-    def test_what_the_model_cannot_read_is_not_taken(self, make_model, plain, favour):
+    def test_column_blocks_are_not_taken_unasked(self, frozen, plain, favour):
         favour(favouring("blocked"))
-        frozen = freeze(make_model(["FBF+FBB", "BFF+FFF"]))
-        frozen.prepare_graph(plain, N)
+        assert type(frozen.prepare_graph(plain, N)) is BitAdjacency
+
+    def test_tiles_are_not_taken_where_no_bits_are_aggregated(self, make_model, plain, favour):
+        favour(favouring("frdc"))
+        graph = freeze(make_model("full")).prepare_graph(plain, N)
+        assert graph.derived_nbytes == 0
 
     def test_a_named_layout_is_taken(self, frozen, plain, favour):
         favour(favouring("frdc"))
