@@ -100,7 +100,10 @@ def csr_bytes(group: Sequence[Step], graphs: Sequence[Any]) -> int:
         return 0
     graph = group[-1].graph
     assert graph is not None, "Program.check requires it"
-    adjacency = graphs[graph]
+    return _csr_bytes(graphs[graph])
+
+
+def _csr_bytes(adjacency: Any) -> int:
     if not isinstance(adjacency, BlockedAdjacency):
         return 0
     return (adjacency.shape[0] + 1) * POINTER_BYTES + adjacency.nnz * INDEX_BYTES
@@ -154,7 +157,7 @@ def narrow_bytes(
     if group[0] is not product:  # it packs as well
         packed = num_nodes * (words * WORD_BYTES + (FLOAT_BYTES if scaled else 0))
     if _is_wide(columns, size, adjacency):
-        return packed + _wide_bytes(num_nodes, columns, words)
+        return packed + _csr_bytes(adjacency) + _wide_bytes(num_nodes, columns, words)
     return packed + _table_bytes(num_nodes, columns, size, has_factors)
 
 
