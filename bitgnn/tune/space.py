@@ -30,6 +30,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """What ``allow`` may restrict, and every value there is."""
 
+MOST_ORDERED = 4
+"""Up to so many layers every combination of their orders is in the space."""
+
 GPU_LAYOUTS = ("sliced",)
 """Made for a GPU's shared memory; a CPU reads them too, but gains nothing."""
 
@@ -67,7 +70,7 @@ class _Facts:
         runs: layout, method and executor that go together.
     """
 
-    orders: Mapping[str, str]
+    orders: Mapping[str, Order]
     features: tuple[str, ...]
     runs: tuple[tuple[str, str | None, str], ...]
 
@@ -162,13 +165,9 @@ class Space:
             ValueError: the letters are no chain of this space.
         """
         facts = self._known(letters)
-        orders = self._allowed("order")
-        choices = [[order for order in ORDERS if order in orders] for _ in facts.orders]
         return [
-            Execution(
-                layout, method, executor, features, dict(zip(facts.orders, order, strict=True))
-            )
-            for order in itertools.product(*choices)
+            Execution(layout, method, executor, features, order)
+            for order in self._orders(facts.orders)
             for features in facts.features
             for layout, method, executor in facts.runs
         ]
@@ -229,6 +228,17 @@ class Space:
         lines += [f"{name}: only {', '.join(values)}" for name, values in self.allow.items()]
         return "\n".join(lines)
 
+    def _orders(self, native: Mapping[str, Order]) -> list[dict[str, Order]]:
+        """Orders to choose from; of many layers freezing's own choice, and with one changed."""
+        allowed: list[Order] = [order for order in ORDERS if order in self._allowed("order")]
+        if len(native) <= MOST_ORDERED:
+            combined = itertools.product(allowed, repeat=len(native))
+            return [dict(zip(native, order, strict=True)) for order in combined]
+        known = [{**native, name: order} for name in native for order in allowed]
+        known = [dict(native), *known, *(dict.fromkeys(native, order) for order in allowed)]
+        fitting = [order for order in known if set(order.values()) <= set(allowed)]
+        return [order for place, order in enumerate(fitting) if order not in fitting[:place]]
+
     def _allowed(self, name: str) -> tuple[str, ...]:
         return self.allow.get(name, CHOICES[name])
 
@@ -250,7 +260,8 @@ class Space:
             for executor in executors
             if executor != "cooperative" or layout == "csr"
         ]
-        return _Facts(dict(frozen.report.orders), features, tuple(runs))
+        orders: Mapping[str, Any] = frozen.report.orders
+        return _Facts(dict(orders), features, tuple(runs))
 
     def _layouts(self, frozen: FrozenModel) -> list[tuple[str, str | None]]:
         found: list[tuple[str, str | None]] = []

@@ -148,6 +148,30 @@ def test_executions_of_letters(space):
         space.executions({"convs.0": "FBB+BBB", "convs.1": "FBF+FBF"})
 
 
+def test_orders_of_many_layers(data):
+    model = GCN(FEATURES, 40, CLASSES, num_layers=6)
+    model(data.x, data.edge_index)
+    workload = Workload.of(model.eval(), data)
+    floats = {f"convs.{i}": "FFF+FFF" for i in range(6)}
+    space = Space.from_workload(workload)
+    native = space.candidates.frozen(Plan(floats)).report.orders
+    orders = [run.order for run in space.executions(floats)]
+    assert orders[0] == native
+    assert len(native) == 6
+    changed = [sum(order[name] != native[name] for name in native) for order in orders]
+    assert changed.count(1) == 6
+    assert {"transform_first"} in [set(order.values()) for order in orders]
+    assert len({tuple(order.items()) for order in orders}) == len(orders) <= 9
+    one = Space.from_workload(workload, allow={"order": ["aggregate_first"]})
+    assert [run.order for run in one.executions(floats)] == [
+        dict.fromkeys(floats, "aggregate_first")
+    ]
+    expected = model(data.x, data.edge_index)
+    for run in space.executions(floats):
+        scores = space.candidates.make(space.plan(floats, run)).run()
+        torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_values_key(space):
     bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
     floats = {"convs.0": "FFF+FFF", "convs.1": "FFF+FFF"}
