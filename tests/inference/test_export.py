@@ -80,6 +80,20 @@ def test_graphs_in_every_layout_are_exported(layout, graph, features):
         assert program.module()(features, held).equal(frozen(features, held))
 
 
+@pytest.mark.parametrize("layout", ["csr", "blocked"])
+def test_classes_over_any_layout_are_exported(layout, graph, features):
+    torch.manual_seed(0)
+    model = GCN(features.size(1), 40, 5, precision="bin").eval()
+    frozen = freeze(model, output="classes")
+    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
+    program = torch.export.export(frozen, (features, adjacency))
+    suffix = "_blocked" if layout == "blocked" else ""
+    assert operators(program)[-1] == f"bitgnn.bmm_bspmm_narrow{suffix}.default"
+    other = frozen.prepare_graph(graph.flip(0), len(features), layout=layout)
+    for held in (adjacency, other):
+        assert program.module()(features, held).equal(frozen(features, held))
+
+
 def test_a_program_exported_for_one_layout_refuses_another(graph, features):
     frozen = frozen_on_bits(features)
     csr, blocked = (
