@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class CostModel:
         self.cache = cache
         self.device = torch.device(device)
         self.num_timed = 0
-        self._neighbours: dict[int, tuple[Any, int]] = {}
+        self._neighbours: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._observed: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
     def prepare(
@@ -188,12 +189,14 @@ class CostModel:
         ]
 
     def _most_neighbours(self, graph: Any) -> int:
-        """Found once for each graph, which is held so that its identity stays its own."""
+        """Found once for each graph, which is not kept for it."""
         if graph is None:
             return 0
-        if id(graph) not in self._neighbours:
-            self._neighbours[id(graph)] = (graph, most_neighbours(graph))
-        return self._neighbours[id(graph)][1]
+        known, most = self._neighbours.get(id(graph), (None, 0))
+        if known is None or known() is not graph:
+            most = most_neighbours(graph)
+            self._neighbours[id(graph)] = (weakref.ref(graph), most)
+        return most
 
 
 def _pipelined(times: Sequence[CallTime]) -> float:

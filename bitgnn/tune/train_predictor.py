@@ -257,10 +257,11 @@ def train_predictor_main(argv: Sequence[str] | None = None) -> int:
     recordings = {}
     for device in DEVICES:
         path = arguments.results / f"tune_{device}.json"
-        if path.exists():
-            recordings[device] = Recording(path).graphs
+        graphs = Recording(path).graphs
+        if len(graphs) > 1:
+            recordings[device] = graphs
         else:
-            print(f"{path}: not there, {device} is left out")
+            print(f"{path}: {len(graphs)} graphs are too few, {device} is left out")
     if not recordings:
         print(f"nothing to train on in {arguments.results}")
         return 1
