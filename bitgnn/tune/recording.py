@@ -107,7 +107,7 @@ def record(
     plans: Sequence[Plan],
     size: Size,
     *,
-    space: int | None = None,
+    space: Space | None = None,
     progress: Callable[[str], Any] = lambda text: None,
 ) -> dict[str, Any]:
     """Measure plans on one workload and add the result to a recording, unless it is there.
@@ -119,7 +119,7 @@ def record(
         workload: model and data.
         plans: what to measure; those that cannot run are recorded with the reason.
         size: how much.
-        space: number of plans there are, where ``plans`` is a sample.
+        space: what ``plans`` are a sample of; None where they are all there are.
         progress: gets a line now and then.
 
     Returns:
@@ -157,7 +157,7 @@ def record(
         "model": str(ModelShape.of(workload.model)),
         "nodes": workload.num_nodes,
         "features": workload.x.size(1),
-        "plans_in_space": len(plans) if space is None else space,
+        "plans_in_space": len(plans) if space is None else _extrapolated(plans, space),
         "noise": noise(timings),
         "seconds": time.perf_counter() - begin,
         "plans": measured,
@@ -194,6 +194,12 @@ def _statistics(candidate: Candidate) -> dict[str, float]:
     packed = candidate.plan.features == "packed"
     graphs = graphs_of(candidate.graph)
     return describe_forward(candidate.frozen, packed, candidate.x.shape[0], graphs)
+
+
+def _extrapolated(plans: Sequence[Plan], space: Space) -> int:
+    """About how many plans there are: every chain counts as those that were taken."""
+    chains = len({tuple(sorted(plan.letters.items())) for plan in plans})
+    return round(space.num_chains * len(plans) / chains) if chains else 0
 
 
 def _described(plan: Plan) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def record_graphs(
         workload = untrained_workload(data, MODEL, HIDDEN.get(key, SMALL_HIDDEN), device)
         space = Space.from_workload(workload)
         plans = space_sample(space, most)
-        record(recording, key, data.name, workload, plans, size, progress=print)
+        record(recording, key, data.name, workload, plans, size, space=space, progress=print)
 
 
 def train_predictor_main(argv: Sequence[str] | None = None) -> int:

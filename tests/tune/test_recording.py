@@ -77,3 +77,12 @@ def test_a_sample_takes_letters_with_every_way_to_run_them(workload):
     assert len(sample) >= 5
     assert space_sample(space, 5) == sample
     assert space_sample(space, 5, seed=1) != sample
+
+
+def test_the_size_of_the_space_is_extrapolated_from_a_sample(path, workload):
+    space = Space.from_workload(workload, allow={"layout": ("csr",), "features": ("floats",)})
+    plans = space_sample(space, 2)
+    content = record(Recording(path), "tiny", "made up", workload, plans, SIZE, space=space)
+    assert content["plans_in_space"] >= space.num_chains
+    whole = record(Recording(path), "whole", "made up", workload, plans, SIZE)
+    assert whole["plans_in_space"] == len(plans)
