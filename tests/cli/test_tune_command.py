@@ -42,7 +42,8 @@ def test_writes_result_and_packed_model(folder):
     result = _tune(folder, "--apply", "--constraint", "accuracy drop <= 50%")
     assert result.exit_code == 0, result.output
     plan = Plan.load(folder / "plan.yaml")
-    assert load(folder / "model").plan.letters == plan.letters
+    assert load(folder / "model").defaults == plan.defaults
+    assert plan.letters["convs.0"] == "FBB+BBB"
     assert {"tune.csv", "tune.json", "tune.png", "tune.db", "timings.json"} <= {
         path.name for path in folder.iterdir()
     }

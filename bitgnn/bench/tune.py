@@ -1,0 +1,170 @@
+"""The tuner's benchmark: its choices held against recordings of every plan."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from bitgnn.bench.command import RESULTS, parse, record
+from bitgnn.bench.report import write_json
+from bitgnn.bench.timing import Timing
+from bitgnn.bench.tune_chart import estimates_chart
+from bitgnn.bench.tune_tables import tuner_table
+from bitgnn.convert import Plan
+from bitgnn.tune.accuracy import Score
+from bitgnn.tune.recording import Recording
+from bitgnn.tune.search import FINAL_ROUNDS, Search
+from bitgnn.tune.study import Trial, letters_key
+from bitgnn.tune.train_predictor import Regret, choices, forwards_of, train
+
+__all__ = ["judge", "replay", "tune_bench_main"]
+
+NAME = "tuner"
+
+
+class _Replay(Search):
+    """A search whose measurements are read from a recording.
+
+    It sees every other repeat alone, so that a plan that was lucky in these is not the best by
+    definition; of the finalists, which the tuner measures once more, it sees all.
+
+    Args:
+        entries: recorded plans.
+        device: kind of the device.
+    """
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], device: str) -> None:
+        nothing: Any = SimpleNamespace(workload=SimpleNamespace(device=torch.device(device)))
+        nothing.news = lambda: ({}, [])
+        super().__init__(nothing, nothing, nothing, nothing)
+        self.repeats: dict[Plan, tuple[float, ...]] = {}
+        for entry in entries:
+            plan = Plan.from_dict(entry["plan"])
+            self.repeats[plan] = tuple(entry["timing"]["seconds"])
+            trial = Trial(plan, Score(0.0), entry["memory"]["peak"], entry["estimate"])
+            self.chains.setdefault(letters_key(plan.letters), []).append(trial)
+
+    @property
+    def num_plans(self) -> int:
+        """Plans recorded."""
+        return len(self.repeats)
+
+    @property
+    def reference(self) -> float:
+        """All recorded plans count as equally accurate: their weights are random."""
+        return 0.0
+
+    def _measure(
+        self, batch: Sequence[Trial], rounds: int, others: Sequence[Callable[[], Any]] = ()
+    ) -> list[Timing]:
+        step = 1 if rounds == FINAL_ROUNDS else 2
+        for trial in batch:
+            self._put(replace(trial, timing=Timing(self.repeats[trial.plan][::step])))
+        return []
+
+
+def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int]:
+    """What a search for the least latency chooses, measuring a fifth of the plans at most.
+
+    Args:
+        entries: recorded plans.
+        device: kind of the device.
+
+    Returns:
+        The plan, and how many were measured.
+    """
+    search = _Replay(entries, device)
+    search.measure()
+    search.final([])
+    best = min(search.measured, key=lambda trial: trial.latency)
+    return best.plan, len(search.measured)
+
+
+def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> dict[str, Any]:
+    """Figures of one recorded graph.
+
+    Args:
+        key: of the graph.
+        recorded: all graphs; the predictor is trained on the others.
+        device: kind of the device.
+
+    Returns:
+        Latency of the best plan and of the one chosen, the share measured, the median error of
+        estimates, the share of pairs in the right order, and what the predictor's choices take
+        beside the best ways.
+    """
+    content = recorded[key]
+    entries = content["plans"]
+    latency = {Plan.from_dict(e["plan"]): e["timing"]["median"] for e in entries}
+    chosen, measured = replay(entries, device)
+    best = min(latency.values())
+    errors = [abs(e["estimate"] / e["timing"]["median"] - 1) for e in entries]
+    result = {
+        "name": content["name"],
+        "plans": len(entries),
+        "space": content["plans_in_space"],
+        "measured": measured,
+        "share": measured / len(entries),
+        "best": best,
+        "chosen": latency[chosen],
+        "ratio": latency[chosen] / best,
+        "plan": chosen.to_dict(),
+        "error": statistics.median(errors),
+        "order": _in_order([(e["estimate"], e["timing"]["median"]) for e in entries]),
+        "noise": content["noise"],
+        "environment": content["environment"],
+        "predictor": None,
+    }
+    others = {name: graph for name, graph in recorded.items() if name != key}
+    if others:
+        regret = Regret.of(choices(train(forwards_of(others)), forwards_of({key: content})))
+        result["predictor"] = {"mean": regret.mean, "worst": regret.worst}
+    return result
+
+
+def _in_order(pairs: Sequence[tuple[float, float]]) -> float:
+    """Share of pairs of plans whose estimates have the order of their measurements."""
+    right = total = 0
+    for (one, first), (other, second) in itertools.combinations(pairs, 2):
+        if first != second:
+            total += 1
+            right += (one < other) == (first < second)
+    return right / total if total else 1.0
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--recordings", type=Path, default=RESULTS, help="folder of tune_*.json")
+
+
+def tune_bench_main(argv: Sequence[str] | None = None) -> int:
+    """Judges the tuner on recordings; the exit status is 1 where there are none."""
+    arguments = parse(
+        "Holds the tuner's choices against recordings of every plan.",
+        NAME,
+        argv,
+        extend=_options,
+    )
+    found = 0
+    for device in ("cpu", "cuda"):
+        path = arguments.recordings / f"tune_{device}.json"
+        if not path.exists():
+            print(f"{path}: not there; scripts/train_predictor.py --record {device} makes it")
+            continue
+        graphs = Recording(path).graphs
+        results = [judge(key, graphs, device) for key in graphs]
+        content = record(NAME, arguments, device=device, results=results)
+        output = arguments.output.with_name(f"{arguments.output.stem}_{device}.json")
+        write_json(output, content)
+        estimates_chart(output.with_suffix(".png"), list(graphs.values()), results)
+        print(f"{tuner_table([json.loads(output.read_text())])}\nwritten: {output} and its .png")
+        found += 1
+    return 0 if found else 1

@@ -1,0 +1,111 @@
+"""Judging the tuner on recordings: what a replayed search sees, chooses, and is compared with."""
+
+import json
+
+import pytest
+import torch
+from graphs import odd_graph
+from torch_geometric.data import Data
+
+from bitgnn.bench.tune import judge, replay, tune_bench_main
+from bitgnn.bench.tune_tables import tuner_table
+from bitgnn.convert import Plan
+from bitgnn.tune.benchmark_graphs import untrained_workload
+from bitgnn.tune.recording import Recording, Size, record
+
+LETTERS = [
+    {"convs.0": f"FB{h}+{h}{a}B", "convs.1": f"BBF+F{b}F"} for h in "FB" for a in "FB" for b in "FB"
+]
+
+
+def _entries(latency, estimate):
+    """A recorded plan for each pair of numbers."""
+    plans = [
+        Plan(letters, layout=layout, executor="eager")
+        for letters in LETTERS
+        for layout in ("csr", "blocked", "sliced")
+    ]
+    return [
+        {
+            "plan": plan.to_dict(),
+            "timing": {"median": latency(n), "seconds": [latency(n)] * 7},
+            "estimate": estimate(n),
+            "memory": {"peak": 100},
+        }
+        for n, plan in enumerate(plans)
+    ]
+
+
+def test_right_estimates_find_the_best_plan_in_few_measurements():
+    entries = _entries(lambda n: 1e-3 * (1 + (n * 7) % 24), lambda n: 1e-3 * (1 + (n * 7) % 24))
+    plan, measured = replay(entries, "cpu")
+    assert plan.to_dict() == entries[0]["plan"]
+    assert measured <= 0.2 * len(entries)
+
+
+def test_estimates_that_are_all_wrong_measure_no_more_than_allowed():
+    entries = _entries(lambda n: 1e-3 * (1 + n), lambda n: 1e-3 * (100 - n))
+    plan, measured = replay(entries, "cpu")
+    assert measured == int(0.2 * len(entries))
+    assert plan.to_dict() != entries[0]["plan"]
+
+
+@pytest.fixture
+def workload():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(60, 40, generator=generator)
+    y = torch.randint(3, (60,), generator=generator)
+    edges = odd_graph(60, 150, seed=2).unique(dim=1)
+    data = Data(x=x, edge_index=edges, y=y, val_mask=torch.ones(60, dtype=torch.bool))
+    return untrained_workload(data, "GCN", 16, "cpu")
+
+
+@pytest.fixture
+def recording(tmp_path, workload):
+    path = tmp_path / "tune_cpu.json"
+    plans = [
+        Plan(letters, layout="csr", executor="eager", features=features)
+        for letters in LETTERS
+        for features in ("floats", "packed")
+    ]
+    found = Recording(path)
+    for key in ("one", "two"):
+        record(found, key, f"graph {key}", workload, plans, Size(0.0, 2))
+    return path
+
+
+def test_figures_of_a_recording(recording):
+    graphs = Recording(recording).graphs
+    result = judge("one", graphs, "cpu")
+    entries = graphs["one"]["plans"]
+    assert result["best"] == min(entry["timing"]["median"] for entry in entries)
+    assert result["ratio"] == pytest.approx(result["chosen"] / result["best"])
+    assert result["share"] <= 0.2
+    assert 0 <= result["order"] <= 1
+    assert result["predictor"]["mean"] >= 1.0
+    assert judge("one", {"one": graphs["one"]}, "cpu")["predictor"] is None
+
+
+def test_order_and_error_of_estimates():
+    exact = {"name": "made up", "plans_in_space": 24, "noise": None, "environment": {}}
+    right = _entries(lambda n: 1e-3 * (1 + n), lambda n: 1.1e-3 * (1 + n))
+    result = judge("a", {"a": {**exact, "plans": right}}, "cpu")
+    assert result["order"] == 1.0
+    assert result["error"] == pytest.approx(0.1)
+    wrong = _entries(lambda n: 1e-3 * (1 + n), lambda n: 1e-3 * (30 - n))
+    assert judge("a", {"a": {**exact, "plans": wrong}}, "cpu")["order"] == 0.0
+
+
+def test_command_writes_record_chart_and_table(recording, tmp_path, capsys):
+    output = tmp_path / "tuner.json"
+    arguments = ["--recordings", str(recording.parent), "--output", str(output), "--threads", "1"]
+    assert tune_bench_main(arguments) == 0
+    found = json.loads((tmp_path / "tuner_cpu.json").read_text())
+    assert [result["name"] for result in found["results"]] == ["graph one", "graph two"]
+    assert (tmp_path / "tuner_cpu.png").stat().st_size > 0
+    assert tuner_table([found]) in capsys.readouterr().out
+
+
+def test_command_without_recordings_fails(tmp_path, capsys):
+    assert tune_bench_main(["--recordings", str(tmp_path)]) == 1
+    assert "tune_cpu.json: not there" in capsys.readouterr().out
