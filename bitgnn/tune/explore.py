@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,8 @@ CHAINS_AT_ONCE = 8
 """Chains whose calls are timed in the same turns."""
 EXPLORED = 0.6
 """Part of the budget that exploring and what ran before it may use up."""
+BATCH_SHARE = 0.03
+"""Part of a budget that such a batch may take; the first one is a single chain then."""
 PROPOSALS = 4
 """Proposals of the sampler per chain wanted: it may come back to letters that are known."""
 
@@ -66,6 +69,7 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self.device = self.space.workload.device
+        self._chain_seconds = math.inf
         self._refresh()
 
     @property
@@ -115,6 +119,7 @@ class Explorer:
             if batch:
                 self._explore(batch)
                 self.budget.did("letters", self.budget.spent - before)
+                self._chain_seconds = (self.budget.spent - before) / len(batch)
         self.progress("letters", wanted, wanted)
         return True
 
@@ -140,8 +145,9 @@ class Explorer:
         while waiting:
             self._refresh()
             waiting = [letters for letters in waiting if letters_key(letters) not in self.chains]
-            yield [(letters, None) for letters in waiting[:CHAINS_AT_ONCE]]
-            waiting = waiting[CHAINS_AT_ONCE:]
+            count = self._at_once()
+            yield [(letters, None) for letters in waiting[:count]]
+            waiting = waiting[count:]
 
     def _proposed(self, wanted: int) -> Iterator[list[tuple[dict[str, str], Any]]]:
         """What a sampler proposes; the same for the same trials before it."""
@@ -149,7 +155,7 @@ class Explorer:
             if len(self.chains) >= wanted:
                 return
             batch: list[tuple[dict[str, str], Any]] = []
-            for _ in range(CHAINS_AT_ONCE):
+            for _ in range(self._at_once()):
                 trial = self.store.study.ask()
                 self.store.study.sampler = self._sampler(trial.number)
                 letters = self._letters(trial)
@@ -162,6 +168,13 @@ class Explorer:
                     self.store.drop(trial)
             yield batch
             self._refresh()
+
+    def _at_once(self) -> int:
+        """Chains of the next batch: few where the time is limited and they take long."""
+        if math.isinf(self.budget.seconds):
+            return CHAINS_AT_ONCE
+        allowed = BATCH_SHARE * self.budget.seconds / self._chain_seconds
+        return max(1, min(CHAINS_AT_ONCE, int(allowed)))
 
     def _sampler(self, number: int) -> TPESampler:
         """What it draws depends on the seed, the trial's number and the trials before it."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +32,8 @@ DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize
 SQLITE_HEAD = b"SQLite format 3\0"
 WAIT_SECONDS = 60
 """How long a process waits for another one that writes the file."""
+ATTEMPTS, PAUSE_SECONDS = 5, 0.4
+"""Of opening the file, which another process may be making."""
 
 
 class StorageError(ValueError):
@@ -152,7 +155,7 @@ class TrialStore:
         """Optuna's study, made on first use.
 
         Raises:
-            StorageError: Optuna is not installed.
+            StorageError: Optuna is not installed, or the file cannot be used.
         """
         try:
             import optuna
@@ -162,15 +165,25 @@ class TrialStore:
                 "pip install 'bitgnn[tune]'"
             ) from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        storage = None
-        if self.path is not None:
-            storage = optuna.storages.RDBStorage(
-                f"sqlite:///{self.path}",
-                engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}},
-            )
-        return optuna.create_study(
-            storage=storage, study_name=STUDY, directions=DIRECTIONS, load_if_exists=True
-        )
+        if self.path is None:
+            return optuna.create_study(directions=DIRECTIONS)
+        from sqlalchemy.exc import DatabaseError
+
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                storage = optuna.storages.RDBStorage(
+                    f"sqlite:///{self.path}",
+                    engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}},
+                )
+                return optuna.create_study(
+                    storage=storage, study_name=STUDY, directions=DIRECTIONS, load_if_exists=True
+                )
+            except DatabaseError as error:  # also where another process makes the file just now
+                if attempt == ATTEMPTS:
+                    raise StorageError(f"{self.path}: cannot be used ({error.orig})") from None
+                time.sleep(PAUSE_SECONDS)
 
     def news(self) -> tuple[dict[str, list[Trial]], list[Trial]]:
         """Trials finished since the last call: plans by letters, and those that were measured.

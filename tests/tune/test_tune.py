@@ -10,7 +10,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.convert import Plan, freeze
-from bitgnn.tune import explore, search
+from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
@@ -202,6 +202,12 @@ def test_foreign_files_are_no_storage_and_stay(model, data, tmp_path):
             bitgnn.tune(model, data, storage=path, **SMALL)
     assert text.read_text() == "mine"
     assert foreign.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_opened_is_one_error(model, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "PAUSE_SECONDS", 0.0)
+    with pytest.raises(StorageError, match="cannot be used"):
+        bitgnn.tune(model, data, storage=tmp_path / "missing" / "trials.db", **SMALL)
 
 
 def test_a_foreign_cache_is_left_alone_with_a_warning(model, data, tmp_path):
