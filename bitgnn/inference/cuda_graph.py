@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -180,7 +181,8 @@ class CudaGraphExecutor:
         return held
 
     def _capture(self, x: Features, adjacency: Graph | None) -> _Captured:
-        with _capturing, torch.cuda.device(self.device), self._reporting_memory():
+        device = torch.cuda.device(self.device)
+        with _capturing, _collector_paused(), device, self._reporting_memory():
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -220,6 +222,18 @@ def _current_stream_kept() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_stream(current)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Destroy no other graph meanwhile: that would break the capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _out_of_memory(error: BaseException) -> BaseException | None:

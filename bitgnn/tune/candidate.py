@@ -6,7 +6,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,8 +56,8 @@ class Candidate:
         Raises:
             ValueError: the model or the graph is not for this executor.
         """
-        execute = self.frozen.executor(self.executor)
-        return lambda: execute(self.x, self.graph)
+        # Without the candidate itself in the call, its memory is given back with its last user.
+        return partial(self.frozen.executor(self.executor), self.x, self.graph)
 
     @property
     def memory(self) -> MemoryUse:

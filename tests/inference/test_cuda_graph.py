@@ -1,5 +1,6 @@
 """CUDA graphs of frozen models: the eager results, new values, new tensors, new sizes."""
 
+import gc
 import threading
 
 import pytest
@@ -328,3 +329,21 @@ def test_packed_rows_with_another_scale(make_model, graph, x):
     other = BitTensor(packed.words.clone(), packed.size, 2 * packed.scale)
     assert run(other, adjacency).equal(frozen(other, adjacency))
     assert run.num_graphs == 1
+
+
+@cuda
+def test_graphs_that_wait_for_the_collector(frozen, x, adjacency):
+    """Executors in cycles of references are destroyed by Python whenever it likes."""
+    expected = frozen(x, adjacency)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(5):
+            run = CudaGraphExecutor(frozen)
+            assert run(x, adjacency).equal(expected)
+            cycle = [run]
+            cycle.append(cycle)
+            del run, cycle
+            assert gc.isenabled()
+    finally:
+        gc.set_threshold(*thresholds)

@@ -256,6 +256,10 @@ def test_on_a_gpu(data):
     for letters in list(space.chains)[::9]:
         found = {}
         for plan in space.plans(letters):
-            scores = space.candidates.make(plan).run()
+            try:
+                scores = space.candidates.make(plan).run()
+            except (RuntimeError, ValueError) as error:
+                what = f"{plan.executor} {plan.layout} {plan.features} {[*plan.letters.values()]}"
+                pytest.fail(f"{what}: {error!r} behind {error.__context__!r}")
             key = space.values_key(plan.letters, plan.order)
             assert found.setdefault(key, scores.clone()).equal(scores), plan.describe()
