@@ -52,7 +52,10 @@ class Explorer:
         budget: time there is.
         seed: of the sampler.
         progress: called with a stage's name, what is done of it, and all of it.
+        thorough: whether to estimate every way to run letters that miss the accuracy limit too;
+            else their first layout and order stand for them.
         chains: trials by letters.
+        sizes: plans by letters, estimated or not.
         failed: plans that cannot run, with the reason.
     """
 
@@ -64,7 +67,9 @@ class Explorer:
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     progress: Callable[[str, int, int], Any] = _ignore
+    thorough: bool = False
     chains: dict[str, list[Trial]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     failed: dict[Plan, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,7 +97,7 @@ class Explorer:
         """Plans in the space, extrapolated where not every chain was looked at."""
         if not self.chains:
             return 0
-        return round(len(self.trials) * self.space.num_chains / len(self.chains))
+        return round(sum(self.sizes.values()) * self.space.num_chains / len(self.sizes))
 
     @property
     def reference(self) -> float:
@@ -126,8 +131,9 @@ class Explorer:
     def _refresh(self) -> None:
         """Take what is in the store, of this and other processes."""
         chains, measured = self.store.news()
-        for key, plans in chains.items():
+        for key, (plans, size) in chains.items():
             self.chains.setdefault(key, plans)
+            self.sizes[key] = size
         for trial in measured:
             self._put(trial)
 
@@ -196,8 +202,26 @@ class Explorer:
             excess = limit.value(best.measures, self.reference) - limit.limit
             trial.set_constraint(str(limit), excess)
         trial.set_user_attr("kind", "letters")
+        trial.set_user_attr("size", self.sizes[letters_key(best.plan.letters)])
         trial.set_user_attr("plans", [plan.to_dict() for plan in plans])
         self.store.study.tell(trial, values_of(best))
+
+    def _worthwhile(self, plans: list[Plan]) -> list[Plan]:
+        """Plans of some letters that are estimated."""
+        first = plans[0]
+        try:
+            score = self.accuracy.of(first).validation
+        except (RuntimeError, ValueError):
+            return plans
+        accurate = Measures(score, 0.0, 0.0)
+        limits = [limit for limit in self.constraints if limit.what == "accuracy drop"]
+        if self.thorough or all(limit.is_met(accurate, self.reference) for limit in limits):
+            return plans
+        return [
+            plan
+            for plan in plans
+            if (plan.layout, plan.method, plan.order) == (first.layout, first.method, first.order)
+        ]
 
     def _explore(self, batch: Sequence[tuple[dict[str, str], Any]]) -> None:
         """Score and estimate all plans of some letters, and keep them."""
@@ -206,7 +230,9 @@ class Explorer:
             warnings.filterwarnings("ignore", message="prepare_graph: layout 'frdc'")
             for letters, asked in batch:
                 ready = []
-                for plan in self.space.plans(letters):
+                every = self.space.plans(letters)
+                self.sizes[letters_key(letters)] = len(every)
+                for plan in self._worthwhile(every):
                     try:
                         score = self.accuracy.of(plan)
                         candidate = candidates.make(plan)
@@ -226,7 +252,7 @@ class Explorer:
                 continue
             self.chains[letters_key(letters)] = plans
             if asked is None:
-                self.store.add_letters(plans)
+                self.store.add_letters(plans, self.sizes[letters_key(letters)])
             else:
                 self._tell(asked, plans)
 

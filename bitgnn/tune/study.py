@@ -185,13 +185,16 @@ class TrialStore:
                     raise StorageError(f"{self.path}: cannot be used ({error.orig})") from None
                 time.sleep(PAUSE_SECONDS)
 
-    def news(self) -> tuple[dict[str, list[Trial]], list[Trial]]:
-        """Trials finished since the last call: plans by letters, and those that were measured.
+    def news(self) -> tuple[dict[str, tuple[list[Trial], int]], list[Trial]]:
+        """Trials finished since the last call.
+
+        Returns:
+            By letters, the plans that were estimated and how many there are; and those measured.
 
         Raises:
             StorageError: a trial cannot be read.
         """
-        chains: dict[str, list[Trial]] = {}
+        chains: dict[str, tuple[list[Trial], int]] = {}
         measured: list[Trial] = []
         if self.path is None:
             return chains, measured
@@ -205,21 +208,22 @@ class TrialStore:
                 self._read.add(found.number)
                 plans = [Trial.from_dict(entry) for entry in found.user_attrs["plans"]]
                 if found.user_attrs["kind"] == "letters":
-                    chains[letters_key(plans[0].plan.letters)] = plans
+                    size = int(found.user_attrs["size"])
+                    chains[letters_key(plans[0].plan.letters)] = plans, size
                 else:
                     measured += plans
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StorageError(f"{self.path}: a trial cannot be read ({error})") from None
         return chains, measured
 
-    def add_letters(self, plans: Sequence[Trial]) -> None:
-        """Keep the plans of a letter choice that no sampler proposed."""
-        self._add("letters", best_of(plans), plans)
+    def add_letters(self, plans: Sequence[Trial], size: int) -> None:
+        """Keep the plans of a letter choice that no sampler proposed, and how many there are."""
+        self._add("letters", best_of(plans), plans, size)
 
     def add_measured(self, trials: Sequence[Trial]) -> None:
         """Keep plans that were measured as a whole."""
         for trial in trials:
-            self._add("measured", trial, [trial])
+            self._add("measured", trial, [trial], 1)
 
     def drop(self, asked: optuna.Trial) -> None:
         """Close a trial that came to nothing."""
@@ -227,7 +231,7 @@ class TrialStore:
 
         self.study.tell(asked, state=TrialState.FAIL)
 
-    def _add(self, kind: str, best: Trial, plans: Sequence[Trial]) -> None:
+    def _add(self, kind: str, best: Trial, plans: Sequence[Trial], size: int) -> None:
         if self.path is None:
             return
         from optuna.trial import create_trial
@@ -235,7 +239,11 @@ class TrialStore:
         self.study.add_trial(
             create_trial(
                 values=values_of(best),
-                user_attrs={"kind": kind, "plans": [trial.to_dict() for trial in plans]},
+                user_attrs={
+                    "kind": kind,
+                    "size": size,
+                    "plans": [trial.to_dict() for trial in plans],
+                },
             )
         )
 

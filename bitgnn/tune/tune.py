@@ -147,6 +147,7 @@ def tune(
             budget,
             seed,
             show,
+            thorough=finetune > 0,
             objective=objective,
         )
         try:
