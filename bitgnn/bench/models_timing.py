@@ -12,6 +12,7 @@ import torch
 
 from bitgnn.bench.timing import MIN_REPEAT_SECONDS as CPU_REPEAT_SECONDS
 from bitgnn.bench.timing import Timing, cache_evictor
+from bitgnn.inference.cuda_graph import collector_paused
 
 __all__ = ["Call", "CaptureError", "Clock", "Ready", "prepare", "rounds"]
 
@@ -143,7 +144,7 @@ def prepare(call: Call, clock: Clock) -> Ready:
 def _capture(fn: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with collector_paused(), torch.cuda.graph(graph):
             for _ in range(calls):
                 fn()
     except RuntimeError as error:

@@ -18,7 +18,7 @@ from bitgnn.bits.watch import Watch
 from bitgnn.inference.frozen_model import Features, FrozenModel
 from bitgnn.inference.graph_program import Graph
 
-__all__ = ["CudaGraphExecutor"]
+__all__ = ["CudaGraphExecutor", "collector_paused"]
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
@@ -182,7 +182,7 @@ class CudaGraphExecutor:
 
     def _capture(self, x: Features, adjacency: Graph | None) -> _Captured:
         device = torch.cuda.device(self.device)
-        with _capturing, _collector_paused(), device, self._reporting_memory():
+        with _capturing, collector_paused(), device, self._reporting_memory():
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -225,7 +225,7 @@ def _current_stream_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Destroy no other graph meanwhile: that would break the capture."""
     was_enabled = gc.isenabled()
     gc.disable()
