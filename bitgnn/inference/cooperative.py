@@ -16,6 +16,7 @@ from bitgnn.inference.cooperative_stages import StagedProgram, find_stages
 from bitgnn.inference.cooperative_tables import (
     GraphShares,
     StageTables,
+    read_often,
     share_graph,
     state_words,
     tables_of,
@@ -40,6 +41,7 @@ class _Prepared:
         adjacency: the graph as it was given; holding it keeps its identity.
         watch: tells whether it is still what it was.
         shares: what blocks copy of it.
+        often: whether its rows are read often.
         states: what blocks hand to each other, by the form of the features.
         stream: of the last call.
     """
@@ -47,6 +49,7 @@ class _Prepared:
     adjacency: Graph
     watch: Watch
     shares: GraphShares
+    often: bool
     states: dict[bool, Tensor] = field(default_factory=dict)
     stream: torch.cuda.Stream | None = None
 
@@ -87,7 +90,7 @@ class CooperativeExecutor:
         self.max_graphs = max_graphs
         self._prepared: OrderedDict[int, _Prepared] = OrderedDict()
         self._staged: dict[bool, StagedProgram] = {}
-        self._tables: dict[bool, StageTables] = {}
+        self._tables: dict[tuple[bool, bool], StageTables] = {}
         self._follow_model()
 
     @property
@@ -127,7 +130,7 @@ class CooperativeExecutor:
         with torch.cuda.device(self.device):
             held = self._prepare(adjacency, packed, x.shape[0])
             self._order(held)
-            tables = self._tables[packed]
+            tables = self._tables[packed, held.often]
             words, scale = (x.words, x.scale) if isinstance(x, BitTensor) else (x, None)
             if not self._staged[packed].stages[0].scaled:
                 scale = None
@@ -224,9 +227,10 @@ class CooperativeExecutor:
             count = torch.cuda.get_device_properties(self.device).multi_processor_count
             shares = share_graph(pattern, max(1, min(count, num_nodes)))
             self._check_exact(pattern, shares)
-            held = _Prepared(adjacency, Watch(adjacency.tensors), shares)
-        if packed not in self._tables:
-            self._tables[packed] = tables_of(staged.stages, self.device)
+            held = _Prepared(adjacency, Watch(adjacency.tensors), shares, read_often(pattern))
+        if (packed, held.often) not in self._tables:
+            tables = tables_of(staged.stages, self.device, held.often)
+            self._tables[packed, held.often] = tables
         if packed not in held.states:
             held.states[packed] = torch.zeros(
                 state_words(staged.stages, num_nodes),

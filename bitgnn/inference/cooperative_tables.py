@@ -16,7 +16,7 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.cooperative_stages import OUTPUTS, SOURCES, Stage
 from bitgnn.ops.reference.pack import words_for
 
-__all__ = ["GraphShares", "StageTables", "share_graph", "state_words", "tables_of"]
+__all__ = ["GraphShares", "StageTables", "read_often", "share_graph", "state_words", "tables_of"]
 
 NOTHING = -1
 UNIT = 4
@@ -30,6 +30,8 @@ STATE_HEAD = 4
 MAX_BYTE_FEATURES = 255
 """Features up to which the half of a product fits a byte."""
 NEVER = 2**31 - 1
+# As in csrc/cuda/aggregate_narrow.cu.
+MOST_NARROW_COLUMNS, MOST_OFTEN_FEATURES, OFTEN = 48, 1023, 16
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class StageTables:
 
     Attributes:
         image: int32 constants.
-        numbers: sizes and offsets, 14 for each stage.
+        numbers: sizes and offsets, 15 for each stage.
     """
 
     image: Tensor
@@ -49,12 +51,13 @@ def round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def tables_of(stages: Sequence[Stage], device: torch.device) -> StageTables:
+def tables_of(stages: Sequence[Stage], device: torch.device, often: bool = False) -> StageTables:
     """Lay the stages' constants out.
 
     Args:
         stages: as :func:`~bitgnn.inference.cooperative_stages.find_stages` gives them.
         device: where the constants go.
+        often: whether the graph's rows are read often, see :func:`is_wide`.
 
     Returns:
         The tables.
@@ -96,6 +99,7 @@ def tables_of(stages: Sequence[Stage], device: torch.device) -> StageTables:
         numbers += [place(own.get(name)) for name in ("scale", "bias")]
         compared = ("product_scale", "product_threshold") if stage.scaled else ()
         numbers += [place(own.get(name)) for name in compared] or [NOTHING, NOTHING]
+        numbers.append(int(is_wide(stage, often)))
     return StageTables(torch.cat(parts), numbers)
 
 
@@ -162,6 +166,22 @@ def _inversions(inverted: Tensor) -> Tensor:
     """Bits of the columns in words, 16 a half word."""
     padded = functional.pad(inverted.float() * 2 - 1, (0, -len(inverted) % 32), value=-1.0)
     return BitTensor.from_float(padded.unsqueeze(0)).words.flatten()
+
+
+def is_wide(stage: Stage, often: bool) -> bool:
+    """Whether a product's rows are summed in the order of wide ones.
+
+    csrc/cuda/aggregate_narrow.cu does so where they have many columns, unless they are read often
+    and made of few features.
+    """
+    if stage.output != "integers" or stage.out <= MOST_NARROW_COLUMNS:
+        return False
+    return not often or stage.size > MOST_OFTEN_FEATURES
+
+
+def read_often(adjacency: BitAdjacency) -> bool:
+    """Whether rows are read often on the average, by the measure of that file."""
+    return adjacency.nnz >= OFTEN * adjacency.num_cols
 
 
 def state_words(stages: Sequence[Stage], rows: int) -> int:

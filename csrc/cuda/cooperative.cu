@@ -12,8 +12,7 @@ namespace {
 constexpr int kMostSlots = 8;  // parts of features that a warp has on their way
 constexpr int kTurnWords = 8;  // words that take as long as the other work for a part
 constexpr int kSlotUnit = 128;
-constexpr int kLongRowWords = 64;  // from here on rows are long
-constexpr int kFewColumns = 48;    // that eight lanes sum faster than a thread each
+constexpr int kLongRowWords = 64;                                   // from here on rows are long
 constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 512;  // and some room
 constexpr int kSlackWords = 8;  // that are read behind the last gathered row
 
@@ -43,7 +42,7 @@ void plan_stages(CooperativePlan* plan) {
     p.gathered_pieces = before.pieces;
     p.gathered_bytes = before.byte_integers;
     p.gathered_odd = before.stage.size % 2;
-    p.gathered_wide = before.stage.out > kFewColumns;
+    p.gathered_wide = before.stage.wide;
     p.by_gathered_pieces = Divider::by(before.pieces);
   }
 }

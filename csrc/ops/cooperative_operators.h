@@ -9,7 +9,7 @@
 namespace bitgnn::ops {
 
 // Integers that describe a stage, in the order of Stage's members.
-constexpr int kStageNumbers = 14;
+constexpr int kStageNumbers = 15;
 
 template <class Backend>
 struct CooperativeOperators {
@@ -43,6 +43,7 @@ struct CooperativeOperators {
     s.size = static_cast<int>(n[2]);
     s.out = static_cast<int>(n[3]);
     s.scaled = n[4] != 0;
+    s.wide = n[14] != 0;
     const int64_t columns = stage_columns(s.out);
     const auto part = [&](int64_t offset, int64_t words, bool required, const char* what) {
       return image_part(offset, words, image_words, required, number, what);

@@ -7,7 +7,7 @@ from bitgnn.inference.cooperative_stages import OUTPUTS, SOURCES
 from bitgnn.ops.reference.narrow import canonical_sums
 from bitgnn.ops.reference.pack import binarise, row_scale
 
-NUMBERS = 14
+NUMBERS = 15
 COLUMNS = 16
 
 
@@ -17,7 +17,7 @@ class Tables:
     def __init__(self, tables, number):
         self.image = tables.image
         numbers = tables.numbers[number * NUMBERS : (number + 1) * NUMBERS]
-        source, output, self.size, self.out, self.scaled, *offsets = numbers
+        source, output, self.size, self.out, self.scaled, *offsets, self.wide = numbers
         self.source, self.output = SOURCES[source], OUTPUTS[output]
         names = ("weights", "terms", "inversions", "threshold", "gain", "scale", "bias")
         names += ("product_scale", "product_threshold")

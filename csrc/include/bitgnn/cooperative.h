@@ -38,6 +38,7 @@ struct Stage {
   StageOutput output;
   int size;     // features that the source gives
   int out;      // features that the product gives
+  bool wide;    // kIntegers whose sums have the order of wide rows: see narrow_sums.h
   bool scaled;  // rows have a scale, measured or given: part of their factor, or of kBits' sums
   int weights, terms, inversions, threshold, gain, scale, bias, product_scale, product_threshold;
 };

@@ -27,6 +27,9 @@ __device__ __forceinline__ float sum_wide_piece(const uint32_t* neighbour, int f
   return sum;
 }
 
+// Edges up to which a thread takes a feature of a row alone.
+constexpr int kAloneEdges = 2 * kWidePiece;
+
 // Values of sums over wide rows of products, in the order of narrow_sums.h for these: a thread a
 // feature, of longer rows a thread a feature of a piece.
 template <bool kBytes, bool kOdd>
@@ -45,13 +48,20 @@ __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const B
     const int in_rows = plan.by_size.quotient(i);
     const int row = rows.first + in_rows, feature = i - in_rows * features;
     const int2 edges = rows.edges(block, row);
-    if (edges.y > kWidePiece) continue;
-    float ones;
-    const float sum = sum_wide_piece<kBytes, kOdd>(rows.staged + edges.x * piece_words, feature,
-                                                   edges.y, piece_words, factor_place, ones);
-    store(row, feature, sum, ones);
+    if (edges.y > kAloneEdges) continue;
+    float total = 0.0f, total_ones = 0.0f;
+#pragma unroll 1
+    for (int first = 0; first < edges.y; first += kWidePiece) {
+      float ones;
+      const float sum = sum_wide_piece<kBytes, kOdd>(rows.staged + (edges.x + first) * piece_words,
+                                                     feature, min(edges.y - first, kWidePiece),
+                                                     piece_words, factor_place, ones);
+      total = __fadd_rn(total, sum);
+      if constexpr (kOdd) total_ones = __fadd_rn(total_ones, ones);
+    }
+    store(row, feature, total, total_ones);
   }
-  for_long_rows(block, rows.first, rows.last, kWidePiece, (features + kColumns - 1) / kColumns,
+  for_long_rows(block, rows.first, rows.last, kAloneEdges, (features + kColumns - 1) / kColumns,
                 warp, lane, [&](int row, int part) {
                   const int2 edges = rows.edges(block, row);
                   const int feature = min(part * kColumns + lane % kColumns, features - 1);
