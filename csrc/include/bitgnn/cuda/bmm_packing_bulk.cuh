@@ -43,6 +43,7 @@ struct BulkPlan {
   int warps;
   int64_t tiles;  // of 16 rows
   bool shifted;
+  bool passes_by;  // more rows than the second-level cache holds: they are not to displace others
 
   __host__ __device__ int columns() const { return passes * kAgreementColumns; }
   __host__ __device__ int slot_bytes() const { return slot_rows * cols * 4; }
@@ -143,6 +144,18 @@ __device__ __forceinline__ void pack_bulk(const float* x, int cols, const float 
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
+// As copy_bytes(), through lines of the second-level cache that are given up first.
+__device__ __forceinline__ void copy_passing_bytes(uint32_t to, const void* from, uint32_t bytes,
+                                                   uint32_t barrier) {
+  asm volatile(
+      "{\n.reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], policy;\n}\n" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Starts to bring up to slot_rows rows to a slot, if there are any; what the copy engine does not
 // take, less than its unit, the thread copies.
 __device__ __forceinline__ void start_bulk(const PackArgs& pack, const BulkPlan& plan, int64_t rows,
@@ -155,7 +168,11 @@ __device__ __forceinline__ void start_bulk(const PackArgs& pack, const BulkPlan&
   const int whole = elements * 4 / kUnit * kUnit;
   for (int i = whole / 4; i < elements; ++i) slot[i] = from[i];
   barrier_expect(full, whole);
-  if (whole > 0) copy_bytes(shared_address(slot), from, static_cast<uint32_t>(whole), full);
+  if (whole == 0) return;
+  if (plan.passes_by)
+    copy_passing_bytes(shared_address(slot), from, static_cast<uint32_t>(whole), full);
+  else
+    copy_bytes(shared_address(slot), from, static_cast<uint32_t>(whole), full);
 }
 
 #endif
@@ -278,6 +295,7 @@ inline BulkPlan bulk_plan(const BmmArgs& args, const Context& context) {
   plan.slot_rows = kBulkRows;
   while (plan.slot_rows < kMmaRows && 2 * plan.slot_bytes() <= kBulkBytes) plan.slot_rows *= 2;
   plan.tiles = ceil_div(args.rows, kMmaRows);
+  plan.passes_by = args.rows * args.size * 4 > context.device.cache_bytes;
   const int64_t fitting = (context.device.shared_bytes - plan.shared_bytes()) / plan.warp_bytes();
   plan.warps = static_cast<int>(std::clamp<int64_t>(fitting, 0, kBulkMostWarps));
   return plan;
