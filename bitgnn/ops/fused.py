@@ -104,7 +104,7 @@ def bmm_bspmm(
             values as with ``"F"`` from a table of a quarter or half of the bytes. Their sums are
             exact where no scale of ``x`` and no ``col`` act (while K times a row's degree stays
             below 2**31), else added up in an order of its own that depends on a row's degree
-            alone. A GPU keeps floats for more than 48 columns that few edges read.
+            alone; a GPU has another such order for more than 48 columns that few edges read.
         scale: whether scales act; they cannot with ``hidden="B"``.
         bias: float32 ``[M]``, added after aggregation.
         x_threshold: float32 ``[K]``, for float ``x``.
