@@ -18,18 +18,40 @@ inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typenam
   return B::load(mask, tail);
 }
 
-// Where the result is bits, the rows of a tile are sorted by their edges: those of few take a path
-// of their own, without branches that no processor could foresee. Floats are bound by their stores,
-// which hide the mispredicted branches.
+// Rows of few edges take a path of their own where the result is bits; where they are most, the
+// rows of a tile are sorted by their edges, so that no branch depends on what no processor could
+// foresee. Floats are bound by their stores, which hide the mispredicted branches.
 struct CsrCounter {
   template <class B>
   static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    const bool sorts =
+        a.out_bits != nullptr && a.row_begin(end) - a.row_begin(begin) < kMostOfFew * (end - begin);
+    sorts ? sorted<B>(a, first_word, words, begin, end)
+          : in_order<B>(a, first_word, words, begin, end);
+  }
+
+ private:
+  static constexpr int64_t kTileRows = 256;
+  static constexpr int64_t kFewEdges = 3, kMoreEdges = 7;  // what two and three planes count
+  static constexpr int64_t kMostOfFew = 8;  // edges a row: above, sorting costs more than it saves
+
+  template <class B>
+  static void in_order(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                       int64_t end) {
     const Rows<B> rows(a, first_word, words, end);
     CountBounds<B> bounds;
-    if (a.out_bits == nullptr) {
-      for (int64_t row = begin; row < end; ++row) rows.many(row, bounds);
-      return;
+    const int64_t few = a.out_bits != nullptr ? kMoreEdges : 0;
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t degree = a.row_begin(row + 1) - a.row_begin(row);
+      degree > 0 && degree <= few ? rows.template few<3>(row, bounds) : rows.many(row, bounds);
     }
+  }
+
+  template <class B>
+  static void sorted(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                     int64_t end) {
+    const Rows<B> rows(a, first_word, words, end);
+    CountBounds<B> bounds;
     int64_t few[kTileRows], more[kTileRows], many[kTileRows];
     for (int64_t tile = begin; tile < end; tile += kTileRows) {
       const int64_t tile_end = end - tile < kTileRows ? end : tile + kTileRows;
@@ -38,9 +60,9 @@ struct CsrCounter {
       for (int64_t row = tile; row < tile_end; ++row) {
         const int64_t next = a.row_begin(row + 1), degree = next - e;
         few[few_count] = more[more_count] = many[many_count] = row;
-        few_count += (degree > 0) & (degree < 4);
-        more_count += (degree >= 4) & (degree < 8);
-        many_count += (degree == 0) | (degree >= 8);
+        few_count += (degree > 0) & (degree <= kFewEdges);
+        more_count += (degree > kFewEdges) & (degree <= kMoreEdges);
+        many_count += (degree == 0) | (degree > kMoreEdges);
         e = next;
       }
       for (int64_t i = 0; i < few_count; ++i) rows.template few<2>(few[i], bounds);
@@ -48,9 +70,6 @@ struct CsrCounter {
       for (int64_t i = 0; i < many_count; ++i) rows.many(many[i], bounds);
     }
   }
-
- private:
-  static constexpr int64_t kTileRows = 256;
 
   template <class B>
   struct Rows {
