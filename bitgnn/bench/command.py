@@ -186,6 +186,7 @@ def profile_main(argv: Sequence[str] | None = None) -> int:
     for graph in _profile_graphs(arguments.quick, arguments.data_root, skipped):
         figures.append(profile.bspmm_profile(ceilings, graph, threads, **options))
     for key, task in _profile_tasks(arguments.quick, arguments.data_root, skipped):
+        print(f"{task.name} ...", file=sys.stderr, flush=True)
         figures += profile_models.model_profiles(ceilings, key, task, threads, **options)
     rates = profile.rates(ceilings, threads, **options)
     found = record("profile_cpu", arguments, rates=rates, figures=figures, skipped=skipped)
