@@ -46,7 +46,7 @@ def draw_points(result: TuneResult) -> bytes:
             height = 100 * (result.reference - limit.limit)
             axes.axhline(height, color=LIMIT, linestyle=":", linewidth=1)
             axes.annotate(
-                str(limit), (1, height), (-4, 3), xycoords=("axes fraction", "data"),
+                str(limit), (1, height), (-4, -11), xycoords=("axes fraction", "data"),
                 textcoords="offset points", ha="right", fontsize=8, color="#555555",
             )  # fmt: skip
         elif limit.what == "latency":
