@@ -191,7 +191,12 @@ class CudaGraphExecutor:
             torch.cuda.current_stream().wait_stream(stream)
             watch = Watch(() if adjacency is None else adjacency.tensors)
             graph = torch.cuda.CUDAGraph()
-            with _current_stream_kept(), torch.cuda.graph(graph, capture_error_mode=ERROR_MODE):
+            capture = torch.cuda.graph(
+                graph,
+                stream=torch.cuda.Stream(priority=CAPTURE_PRIORITY),
+                capture_error_mode=ERROR_MODE,
+            )
+            with _current_stream_kept(), capture:
                 output = self.model(x, adjacency)
         return _Captured(graph, x, _places(x), adjacency, watch, output)
 
@@ -212,6 +217,9 @@ class CudaGraphExecutor:
 
 ERROR_MODE = "thread_local"
 """Other threads, such as those of data loaders, may allocate while a graph is captured."""
+CAPTURE_PRIORITY = -1
+"""Streams of each priority come in turn from a small pool, so that one of the usual priority may be
+the very stream that another thread works on: what it launches would be captured as well."""
 
 
 @contextmanager
