@@ -1,6 +1,5 @@
 // pack, unpack and the product of packed rows on the CPU.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "cpu/backend.h"
@@ -10,7 +9,6 @@ namespace {
 
 constexpr int64_t kMultiplyGrain = 1 << 20;  // word products a thread, some 25 us
 constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, in word products
-constexpr int64_t kExactFloats = 1 << 24;    // below it every integer is a float32
 constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 // Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
 constexpr int64_t kRowsToPackInside = 96;
@@ -59,19 +57,6 @@ std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
                                                                   << (o % kWordBits));
   }
   return words;
-}
-
-// Thresholds of products of `size` signs as the integers that reach them, one beyond every product
-// where none does, a NaN above all.
-std::vector<int32_t> integer_bounds(const float* threshold, int64_t out_features, int64_t size) {
-  std::vector<int32_t> bounds(static_cast<size_t>(words_for(out_features) * kWordBits));
-  const float highest = static_cast<float>(size);
-  for (int64_t o = 0; o < out_features; ++o) {
-    const float value = threshold != nullptr ? threshold[o] : 0.0f;
-    const float bound = value <= highest ? std::ceil(std::max(value, -highest)) : highest + 1.0f;
-    bounds[static_cast<size_t>(o)] = static_cast<int32_t>(bound);
-  }
-  return bounds;
 }
 
 void run(const BmmArgs& args, int64_t rows) {
@@ -165,12 +150,6 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
   args.addend = a.addend;
   args.threshold = a.threshold;
   args.flip = a.flip != nullptr ? flip.data() : nullptr;
-  std::vector<int32_t> bounds;
-  if (a.out_bits != nullptr && a.row_scale == nullptr && !a.packed_scale &&
-      a.out_scale == nullptr && a.bias == nullptr && a.addend == nullptr && a.size < kExactFloats) {
-    bounds = integer_bounds(a.threshold, a.out_features, a.size);
-    args.bounds = bounds.data();
-  }
   args.out_float = a.out_float;
   args.out_int = a.out_int;
   args.out_bits = a.out_bits;

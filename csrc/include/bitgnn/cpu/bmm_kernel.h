@@ -82,28 +82,9 @@ struct Epilogue {
   }
 };
 
-// The same where a bit is all there is to say and nothing changes the integers before.
-struct SignEpilogue {
-  int32_t* out;
-  int64_t stride;
-  uint32_t valid, flip;
-  IntLanes bounds;
-
-  SignEpilogue(const BmmArgs& a, int64_t panel)
-      : out(a.out_bits + panel),
-        stride(words_for(a.out_features)),
-        valid(panel + 1 == stride ? last_word_mask(a.out_features) : 0xffffffffu),
-        flip(a.flip != nullptr ? static_cast<uint32_t>(a.flip[panel]) : 0u),
-        bounds(load_ints(a.bounds + panel * kWordBits)) {}
-
-  void operator()(int64_t row, const float*, const IntLanes& dot) const {
-    out[row * stride] = static_cast<int32_t>((ge_mask(dot, bounds) ^ flip) & valid);
-  }
-};
-
-template <bool kParities, class E, int R, int P>
+template <bool kParities, int R, int P>
 void multiply_tile(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t panel,
-                   const float* row_scale, const E* epilogues) {
+                   const float* row_scale, const Epilogue* epilogues) {
   const int32_t* panels = a.panels + panel * words * kWordBits;
   const auto emit = [&](int r, int p, const IntLanes& dot) {
     epilogues[p](row + r, row_scale != nullptr ? row_scale + r : nullptr, dot);
@@ -115,22 +96,21 @@ void multiply_tile(const BmmArgs& a, const int32_t* x, int64_t words, int64_t ro
   }
 }
 
-template <bool kParities, class E, int P>
+template <bool kParities, int P>
 void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
                    int64_t panel, const float* row_scale) {
-  const E epilogues[2] = {E(a, panel), E(a, panel + P - 1)};
+  const Epilogue epilogues[2] = {Epilogue(a, panel), Epilogue(a, panel + P - 1)};
   const auto scale_at = [&](int64_t r) { return row_scale != nullptr ? row_scale + r : nullptr; };
   int64_t r = 0;
   for (; r + kTileRows <= rows; r += kTileRows)
-    multiply_tile<kParities, E, kTileRows, P>(a, x + r * words, words, row + r, panel, scale_at(r),
-                                              epilogues);
+    multiply_tile<kParities, kTileRows, P>(a, x + r * words, words, row + r, panel, scale_at(r),
+                                           epilogues);
   for (; r < rows; ++r)
-    multiply_tile<kParities, E, 1, P>(a, x + r * words, words, row + r, panel, scale_at(r),
-                                      epilogues);
+    multiply_tile<kParities, 1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
 }
 
 // Up to kRowBlock packed rows; `parities` has room for them.
-template <bool kParities, class E>
+template <bool kParities>
 void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
                     const float* row_scale, int64_t panel_begin, int64_t panel_end,
                     ListedProducts& listed, int32_t* parities) {
@@ -139,7 +119,7 @@ void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t r
   if constexpr (kParities) {
     if (listed.pays(x, rows)) {
       return listed.multiply(x, rows, [&](int64_t r, int64_t panel, const IntLanes& dots) {
-        E(a, panel)(row + r, row_scale != nullptr ? row_scale + r : nullptr, dots);
+        Epilogue(a, panel)(row + r, row_scale != nullptr ? row_scale + r : nullptr, dots);
       });
     }
     for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, parities + r * words);
@@ -147,8 +127,8 @@ void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t r
   }
   int64_t panel = panel_begin;
   for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
-    multiply_rows<kParities, E, kTilePanels>(a, x, words, row, rows, panel, row_scale);
-  if (panel < panel_end) multiply_rows<kParities, E, 1>(a, x, words, row, rows, panel, row_scale);
+    multiply_rows<kParities, kTilePanels>(a, x, words, row, rows, panel, row_scale);
+  if (panel < panel_end) multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale);
 }
 
 // Rows packed at a time: many, since reading pauses while they are multiplied, but few enough to
@@ -158,7 +138,7 @@ inline int64_t pack_block_rows(int64_t words) {
   return fitting < kRowBlock ? kRowBlock : fitting < kMostPackRows ? fitting : kMostPackRows;
 }
 
-template <bool kParities, class E>
+template <bool kParities>
 void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
               int64_t panel_end) {
   const int64_t words = words_for(a.size);
@@ -186,20 +166,15 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
       const int32_t* x = a.pack != nullptr ? packed + (row - first) * words : a.x + row * words;
       const float* row_scale = a.row_scale != nullptr ? a.row_scale + row : nullptr;
       if (a.pack != nullptr) row_scale = a.packed_scale ? packed_scale + (row - first) : nullptr;
-      multiply_block<kParities, E>(a, x, words, row, rows, row_scale, panel_begin, panel_end,
-                                   listed, parities);
+      multiply_block<kParities>(a, x, words, row, rows, row_scale, panel_begin, panel_end, listed,
+                                parities);
     }
   }
 }
 
 void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
-  if (a.bounds != nullptr) {
-    a.parities ? multiply<true, SignEpilogue>(a, begin, end, panel_begin, panel_end)
-               : multiply<false, SignEpilogue>(a, begin, end, panel_begin, panel_end);
-  } else {
-    a.parities ? multiply<true, Epilogue>(a, begin, end, panel_begin, panel_end)
-               : multiply<false, Epilogue>(a, begin, end, panel_begin, panel_end);
-  }
+  a.parities ? multiply<true>(a, begin, end, panel_begin, panel_end)
+             : multiply<false>(a, begin, end, panel_begin, panel_end);
 }
 
 }  // namespace

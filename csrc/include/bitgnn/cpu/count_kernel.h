@@ -33,28 +33,25 @@ struct Neighbours {
   }
 };
 
-// The same as count_bits for 1 to 2^kPlanes - 1 edges, two or three planes, without a branch that
-// depends on how many: the rows of many graphs have few neighbours in no order that a processor
-// could foresee.
-template <int kPlanes, class B, class Index>
+constexpr int64_t kFewEdges = 7;  // what three planes count
+constexpr int kFewPlanes = 3;
+
+// The same as count_bits for 1 to 7 edges, without a branch that depends on how many: the rows of
+// many graphs have few neighbours in no order that a processor could foresee.
+template <class B, class Index>
 inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
                            int64_t degree, B* planes) {
-  static_assert(kPlanes == 2 || kPlanes == 3);
   static const int32_t kZeros[16] = {};
   const auto x = [&](int k) {
     const int32_t* p = n.row(begin + (k < degree ? k : 0));
     return B::load(k < degree ? p : kZeros, tail);
   };
   B a = B::load(n.row(begin), tail), b = x(1);
-  if constexpr (kPlanes == 2) {
-    planes[1] = full_add(a, b, x(2));
-  } else {
-    const B carry_a = full_add(a, x(2), x(3));
-    const B carry_b = full_add(b, x(4), x(5));
-    planes[1] = full_add(a, b, x(6));
-    planes[2] = full_add(planes[1], carry_a, carry_b);
-  }
+  const B carry_a = full_add(a, x(2), x(3));
+  const B carry_b = full_add(b, x(4), x(5));
+  planes[1] = full_add(a, b, x(6));
   planes[0] = a;
+  planes[2] = full_add(planes[1], carry_a, carry_b);
 }
 
 // Leaves bit p of every count in planes[p] and returns the number of planes, the bit length of

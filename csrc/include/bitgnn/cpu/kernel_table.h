@@ -41,7 +41,6 @@ struct BmmArgs {
   const float* addend;     // [rows, out] or null
   const float* threshold;  // [out] or null (0)
   const int32_t* flip;     // bits [words_for(out)] or null
-  const int32_t* bounds;   // [32 words_for(out)]: a bit is dot >= bound, or null
   float* out_float;        // exactly one of the four outputs is given
   int32_t* out_int;
   int32_t* out_bits;

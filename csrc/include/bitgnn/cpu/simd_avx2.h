@@ -115,14 +115,6 @@ inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
             << (8 * i);
   return bits;
 }
-inline uint32_t ge_mask(const IntLanes& a, const IntLanes& b) {
-  uint32_t less = 0;
-  for (int i = 0; i < 4; ++i) {
-    const __m256 mask = _mm256_castsi256_ps(_mm256_cmpgt_epi32(b.v[i], a.v[i]));
-    less |= static_cast<uint32_t>(_mm256_movemask_ps(mask)) << (8 * i);
-  }
-  return ~less;
-}
 
 inline Lanes signed_lanes(uint32_t bits, float value) {
   const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);

@@ -80,11 +80,6 @@ inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   const uint32_t hi = _mm512_cmp_ps_mask(a.hi, b.hi, _CMP_GE_OQ);
   return lo | (hi << 16);
 }
-inline uint32_t ge_mask(const IntLanes& a, const IntLanes& b) {
-  const uint32_t lo = _mm512_cmpge_epi32_mask(a.lo, b.lo);
-  const uint32_t hi = _mm512_cmpge_epi32_mask(a.hi, b.hi);
-  return lo | (hi << 16);
-}
 
 inline Lanes signed_lanes(uint32_t bits, float value) {
   const __m512 plus = _mm512_set1_ps(value), minus = _mm512_set1_ps(-value);

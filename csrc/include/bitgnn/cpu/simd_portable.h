@@ -99,11 +99,6 @@ inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   for (int i = 0; i < kWordBits; ++i) bits |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
   return bits;
 }
-inline uint32_t ge_mask(const IntLanes& a, const IntLanes& b) {
-  uint32_t bits = 0;
-  for (int i = 0; i < kWordBits; ++i) bits |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
-  return bits;
-}
 
 inline uint32_t popcount(uint32_t x) {
   x -= (x >> 1) & 0x55555555u;
