@@ -65,10 +65,6 @@ cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
 cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,
                                      const Context& context);
 
-// See NarrowArgs. Rows of more than 48 features that few edges read have 16 bits a feature, or are
-// floats where they have no factors.
-cudaError_t aggregate_narrow(const NarrowArgs& args, const Context& context);
-
 // See BitsLinearArgs.
 cudaError_t bits_linear(const BitsLinearArgs& args, const Context& context);
 
