@@ -22,7 +22,7 @@ from bitgnn.tune.timings import CallTime
 __all__ = ["call_signature", "most_neighbours", "time_calls"]
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 100
-ROUND_SECONDS = 0.15
+ROUND_SECONDS = 0.1
 """Rounds go on for about so long, between the least and the most of them."""
 QUANTILE = 0.25
 """Of the rounds: others' work on the machine makes some of them slower, none of them faster."""

@@ -19,8 +19,8 @@ from bitgnn.tune.timings import CallTime, TimingCache, canonical
 
 __all__ = ["CostModel", "Estimate", "Part"]
 
-PASSES = {"cpu": 3, "cuda": 1}
-"""Visits of each forward, whose median is a call's time; others share a CPU, not a GPU."""
+PASSES = {"cpu": 2, "cuda": 1}
+"""Visits of each forward, whose mean is a call's time; others share a CPU, not a GPU."""
 OBSERVATIONS = 3
 """Whole forwards of an executor from which on they correct its estimates."""
 
