@@ -191,8 +191,8 @@ extern "C" void gather_rows(int threads, int64_t times, const int32_t* indices, 
 }
 
 // The gathers of 256 features.
-extern "C" void gather_half_lines(int threads, int64_t times, const int32_t* indices,
-                                  int64_t count, const int32_t* table) {
+extern "C" void gather_half_lines(int threads, int64_t times, const int32_t* indices, int64_t count,
+                                  const int32_t* table) {
   gather<8>(threads, times, indices, count, table);
 }
 

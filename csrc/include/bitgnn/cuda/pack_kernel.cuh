@@ -81,8 +81,7 @@ cudaError_t launch_pack(const Source& source, const PackArgs& args, int64_t rows
   // Rows that are packed together share the loads of thresholds and the folding of sums.
   const bool shifted = args.threshold != nullptr || args.gain != nullptr;
   if (words < 8) return launch_pack_tile<4, 5>(source, args, rows, context);
-  if (shifted && args.scale != nullptr)
-    return launch_pack_tile<4, 8>(source, args, rows, context);
+  if (shifted && args.scale != nullptr) return launch_pack_tile<4, 8>(source, args, rows, context);
   return launch_pack_tile<2, 8>(source, args, rows, context);
 }
 
