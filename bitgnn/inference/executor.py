@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.inference.program import Runner, Step, StepKind
-from bitgnn.inference.steps.heads import HEADS
 from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
 from bitgnn.inference.steps.linear_pair import bind_linear_pair
@@ -23,6 +22,7 @@ from bitgnn.inference.steps.products import (
     bind_float_product,
 )
 from bitgnn.inference.steps.sources import sources_of
+from bitgnn.ops.reference.heads import HEADS
 
 __all__ = ["Executable", "compile_steps"]
 

@@ -9,7 +9,7 @@ import torch
 
 from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference.program import Step
-from bitgnn.inference.steps.heads import HEADS
+from bitgnn.ops.reference.heads import HEADS
 
 __all__ = ["csr_bytes", "is_narrow", "narrow_bytes", "unheld_by_narrow", "without_head"]
 

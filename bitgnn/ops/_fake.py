@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn.ops.reference.heads import HEADS
 from bitgnn.ops.reference.pack import words_for
 
 FAKES: dict[str, Callable[..., Any]] = {}
@@ -95,9 +96,15 @@ def bmm_bspmm(
     return (_words if out_bits else _floats)(x, rowptr.size(0) - 1, w.size(0))
 
 
+HEAD_OPTION = 8
+"""Place of the head among the options of the narrow pairs, where it is given by its place."""
+
+
 def _scores(like: Tensor, rows: int, size: int, head: int) -> Tensor:
     """Scores, or what a head makes of them."""
-    return like.new_empty((rows,), dtype=torch.int64) if head == 3 else _floats(like, rows, size)
+    if head == HEADS["classes"]:
+        return like.new_empty((rows,), dtype=torch.int64)
+    return _floats(like, rows, size)
 
 
 @_fake
@@ -107,11 +114,11 @@ def bmm_bspmm_narrow(
     size: int,
     rowptr: Tensor,
     indices: Tensor,
-    *_: Any,
+    *options: Any,
     head: int = 0,
-    **__: Any,
+    **_: Any,
 ) -> Tensor:
-    head = _[8] if len(_) > 8 else head
+    head = options[HEAD_OPTION] if len(options) > HEAD_OPTION else head
     return _scores(x, rowptr.size(0) - 1, w.size(0), head)
 
 
@@ -123,11 +130,11 @@ def bmm_bspmm_narrow_blocked(
     block_rowptr: Tensor,
     local_indices: Tensor,
     block_size: int,
-    *_: Any,
+    *options: Any,
     head: int = 0,
-    **__: Any,
+    **_: Any,
 ) -> Tensor:
-    head = _[8] if len(_) > 8 else head
+    head = options[HEAD_OPTION] if len(options) > HEAD_OPTION else head
     return _scores(x, _blocked_rows(x, block_rowptr, block_size), w.size(0), head)
 
 

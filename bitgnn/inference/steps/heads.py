@@ -11,10 +11,7 @@ from torch import Tensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors
 
-__all__ = ["HEADS", "KINDS"]
-
-HEADS = {"log_softmax": 1, "softmax": 2, "classes": 3}
-"""Steps that operators do with the scores they make, by their number in schemas."""
+__all__ = ["KINDS"]
 
 
 def _check(

@@ -11,9 +11,9 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference.program import Runner, Step
-from bitgnn.inference.steps.heads import HEADS
 from bitgnn.inference.steps.layouts import reads
 from bitgnn.inference.steps.pairs import FloatPair
+from bitgnn.ops.reference.heads import HEADS
 
 __all__ = ["bind_narrow_product"]
 
