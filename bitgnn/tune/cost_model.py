@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +20,6 @@ __all__ = ["CostModel", "Estimate", "Part"]
 
 PASSES = {"cpu": 2, "cuda": 1}
 """Visits of each forward, whose mean is a call's time; others share a CPU, not a GPU."""
-OBSERVATIONS = 3
-"""Whole forwards of an executor from which on they correct its estimates."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,8 @@ class CostModel:
     launch once and then take as long as all kernels; what an executor costs by itself is measured
     on one forward.
 
-    Once whole forwards have been observed (:meth:`observe`), estimates are corrected by what these
-    took beside their own estimates.
+    The whole forwards that a search measures do not correct estimates: these are of its fastest
+    plans alone, whose errors are not those of the others.
 
     Args:
         cache: times known already, and where new ones go.
@@ -76,7 +73,7 @@ class CostModel:
         self.device = torch.device(device)
         self.num_timed = 0
         self._neighbours: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._observed: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._own_costs: dict[str, float] = {}
 
     def prepare(
         self, candidates: Sequence[Candidate], progress: Callable[[], Any] = lambda: None
@@ -115,56 +112,34 @@ class CostModel:
         self.num_timed += len(taken)
         self.cache.save()
         for candidate in candidates:
-            if self.device.type == "cuda" and not self._observed[candidate.executor]:
-                self._observe_first(candidate)
+            if self.device.type == "cuda" and candidate.executor not in self._own_costs:
+                self._learn_own_cost(candidate)
 
     def estimate(self, candidate: Candidate) -> Estimate:
         """Expected latency of a candidate; calls that are not known yet are timed first."""
         times = self._known(candidate)
         names = [_name(group) for group, _ in candidate.frozen.groups(candidate.x)]
         parts = tuple(Part(n, t.seconds) for n, t in zip(names, times, strict=True))
-        base = self._base(candidate.executor, times)
-        return Estimate(self._corrected(candidate.executor, base), parts)
+        own = self._own_costs.get(candidate.executor, 0.0)
+        return Estimate(self._base(candidate.executor, times) + own, parts)
 
     def base(self, candidate: Candidate) -> float:
-        """The sum of a candidate's calls as its executor runs them, nothing corrected."""
+        """The sum of a candidate's calls as its executor runs them, its own cost left out."""
         return self._base(candidate.executor, self._known(candidate))
 
-    def observe(self, candidate: Candidate, seconds: float) -> None:
-        """Learn from the measured latency of a candidate.
-
-        Args:
-            candidate: what was measured; its calls are known.
-            seconds: its latency.
-        """
-        times = self._times(candidate)
-        if times is not None:
-            base = self._base(candidate.executor, times)
-            self._observed[candidate.executor].append((base, seconds))
-
-    def _observe_first(self, candidate: Candidate) -> None:
+    def _learn_own_cost(self, candidate: Candidate) -> None:
         """What an executor costs by itself shows in one forward with it."""
         try:
             seconds = latency(candidate.run, self.device)
         except (RuntimeError, ValueError):
             return  # it takes no such model or graph
-        self.observe(candidate, seconds)
+        self._own_costs[candidate.executor] = max(0.0, seconds - self.base(candidate))
 
     def _base(self, executor: str, times: Sequence[CallTime]) -> float:
         """Time of the calls as the executor runs them, without what it costs by itself."""
         if self.device.type == "cuda" and executor == "eager":
             return _pipelined(times)
         return sum(call.seconds for call in times)
-
-    def _corrected(self, executor: str, base: float) -> float:
-        observed = self._observed[executor]
-        if not observed:
-            return base
-        if self.device.type == "cuda":  # the host's share, which is the same for all plans
-            return max(base, base + statistics.median(took - own for own, took in observed))
-        if len(observed) < OBSERVATIONS:
-            return base
-        return base * statistics.median(took / own for own, took in observed)
 
     def _known(self, candidate: Candidate) -> list[CallTime]:
         """Times of the candidate's calls, measured first where they are not there."""

@@ -117,19 +117,6 @@ class TestCostModel:
         again.estimate(made)
         assert again.num_timed == 0
 
-    def test_whole_forwards_correct_the_estimates_of_others(self, candidates, model):
-        made = [candidates.make(Plan(letters, layout="csr")) for letters in (LETTERS, FLOATS)]
-        before = [model.estimate(candidate).seconds for candidate in made]
-        for _ in range(cost_model.OBSERVATIONS):
-            model.observe(made[0], 3 * before[0])
-        assert model.estimate(made[1]).seconds == pytest.approx(3 * before[1])
-
-    def test_few_forwards_correct_nothing_on_a_cpu(self, candidates, model):
-        made = candidates.make(Plan(LETTERS, layout="csr"))
-        before = model.estimate(made).seconds
-        model.observe(made, 3 * before)
-        assert model.estimate(made).seconds == before
-
     @pytest.mark.parametrize(
         ("times", "end"),
         [
