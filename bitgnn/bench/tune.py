@@ -21,7 +21,7 @@ from bitgnn.bench.tune_chart import estimates_chart
 from bitgnn.bench.tune_tables import tuner_table
 from bitgnn.convert import Plan
 from bitgnn.tune.accuracy import Score
-from bitgnn.tune.recording import Recording
+from bitgnn.tune.recording import Recording, graph_of
 from bitgnn.tune.search import FINAL_ROUNDS, Search
 from bitgnn.tune.study import Trial, letters_key
 from bitgnn.tune.train_predictor import Regret, choices, forwards_of, train
@@ -93,8 +93,8 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
     """Figures of one recorded graph.
 
     Args:
-        key: of the graph.
-        recorded: all graphs; the predictor is trained on the others.
+        key: of the graph and the model.
+        recorded: all graphs and models; the predictor is trained on those of other graphs.
         device: kind of the device.
 
     Returns:
@@ -124,7 +124,7 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         "environment": content["environment"],
         "predictor": None,
     }
-    others = {name: graph for name, graph in recorded.items() if name != key}
+    others = {name: held for name, held in recorded.items() if graph_of(name) != graph_of(key)}
     if others:
         regret = Regret.of(choices(train(forwards_of(others)), forwards_of({key: content})))
         result["predictor"] = {"mean": regret.mean, "worst": regret.worst}
@@ -157,7 +157,7 @@ def tune_bench_main(argv: Sequence[str] | None = None) -> int:
     for device in ("cpu", "cuda"):
         path = arguments.recordings / f"tune_{device}.json"
         if not path.exists():
-            print(f"{path}: not there; scripts/train_predictor.py --record {device} makes it")
+            print(f"{path}: not there; scripts/train_predictor.py record {device} makes it")
             continue
         graphs = Recording(path).graphs
         results = [judge(key, graphs, device) for key in graphs]

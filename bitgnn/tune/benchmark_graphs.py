@@ -1,91 +1,93 @@
-"""The graphs that the tuner is judged on, as data to train on and as workloads to time."""
+"""The graphs that the tuner is judged on, and untrained models to time on them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
+from torch import nn
+from torch_geometric.data import Data
 
 from bitgnn import models
-from bitgnn.data import DataError, load, synthetic
+from bitgnn.bench.models_tasks import NodeTask, load_task
+from bitgnn.data import load
+from bitgnn.data.files import data_root
+from bitgnn.tune.structures import read_structure
 from bitgnn.tune.workload import Workload
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-__all__ = ["GRAPHS", "HIDDEN", "load_graph", "untrained_workload"]
+__all__ = ["GRAPHS", "load_graph", "untrained_model", "untrained_workload"]
 
 SEED = 0
-HIDDEN = {"flickr": 256, "reddit_eighth": 128, "reddit": 128}
-"""Hidden widths of models; 64 for the other graphs."""
-SMALL_HIDDEN = 64
-EIGHTH_EDGES, EIGHTH_HOMOPHILY = 14_326_986, 0.25
-"""An eighth of Reddit's edges; classes of that size could not hold Reddit's share of them."""
-
-Root = str | os.PathLike[str] | None
+NAMES = {"photo": "Photo", "cs": "CS", "cornell5": "Cornell5"}
+"""Graphs that the whole-model benchmark has not; the others are its own."""
+GRAPHS = ("cora", "pubmed", *NAMES, "flickr", "reddit_eighth", "reddit")
+VALIDATION = 10
+"""One node of so many is a validation node: scores do not matter, but there must be some."""
 
 
-def _real(name: str) -> Callable[[Root], Data]:
-    return lambda root: load(name, root)
-
-
-def _flickr(root: Root) -> Data:
-    """Real where its features are at hand, else its structure with features made up."""
-    try:
-        return load("Flickr", root)
-    except (DataError, OSError):
-        return load("Flickr", root, features="synthetic")
-
-
-GRAPHS: Mapping[str, Callable[[Root], Data]] = {
-    "cora": _real("Cora"),
-    "pubmed": _real("PubMed"),
-    "photo": _real("Photo"),
-    "cs": _real("CS"),
-    "cornell5": _real("Cornell5"),
-    "flickr": _flickr,
-    "reddit_eighth": lambda root: synthetic(
-        "reddit", EIGHTH_EDGES, homophily=EIGHTH_HOMOPHILY, scale=1 / 8, seed=SEED
-    ),
-    "reddit": lambda root: synthetic("reddit", seed=SEED),
-}
-"""Loaders by key; each takes the data folder."""
-
-
-def load_graph(key: str, root: Root = None) -> Data:
-    """The graph of this key; its ``name`` says what is made up.
+def load_graph(
+    key: str,
+    device: str = "cpu",
+    root: str | Path | None = None,
+    structures: Path | None = None,
+) -> NodeTask:
+    """The graph of this key; its name says what is made up.
 
     Args:
         key: one of :data:`GRAPHS`.
+        device: ``"cpu"`` or ``"cuda"``; synthetic graphs differ between the two.
         root: data folder, see :func:`bitgnn.data.load`.
+        structures: file of :func:`~bitgnn.tune.structures.write_structures`, from which graphs that
+            it holds are taken.
 
     Raises:
         DataError: its files cannot be had.
-        ValueError: unknown key.
+        OSError: ``structures`` or Flickr's structure cannot be read.
+        ValueError: unknown key, or ``structures`` is something else.
     """
     if key not in GRAPHS:
         raise ValueError(f"load_graph: key must be one of {list(GRAPHS)}, got {key!r}")
-    return GRAPHS[key](root)
+    found = None if structures is None else read_structure(structures, key, device)
+    if found is not None:
+        return found
+    if key not in NAMES:
+        return load_task(key, device, data_root(root))
+    data = load(NAMES[key], root)
+    classes = int(data.y.max()) + 1
+    return NodeTask(data.name, data.x.to(device), data.edge_index.to(device), classes)
 
 
-def untrained_workload(data: Data, kind: str, hidden: int, device: torch.device | str) -> Workload:
-    """A binary model with random weights and the features' own statistics, fast as a trained one.
+def untrained_model(task: NodeTask, kind: str, precision: str) -> nn.Module:
+    """A model with random weights and the features' own statistics, fast as a trained one.
 
     Args:
-        data: the graph.
+        task: the graph.
         kind: name of a model of :mod:`bitgnn.models`.
-        hidden: hidden width.
-        device: where to measure.
+        precision: preset of its layers.
     """
     torch.manual_seed(SEED)
-    classes = int(data.y.max()) + 1
-    model = getattr(models, kind)(data.x.size(1), hidden, classes, precision="bin")
+    hidden = task.hidden_channels(kind)
+    model = getattr(models, kind)(task.x.size(1), hidden, task.num_classes, precision=precision)
+    model = model.to(task.x.device)
     norm = getattr(model, "norm", None)
     if norm is not None:
         # One pass with a cumulative average makes the running statistics those of the data.
         norm.momentum = None
         with torch.no_grad():
-            norm(data.x)
-    return Workload.of(model.eval(), data, device=device)
+            norm(task.x)
+    made: nn.Module = model.eval()
+    return made
+
+
+def untrained_workload(task: NodeTask, kind: str) -> Workload:
+    """A binary model that was never trained, where the graph is; labels are random.
+
+    Args:
+        task: the graph.
+        kind: name of a model of :mod:`bitgnn.models`.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+    labels = torch.randint(task.num_classes, (task.num_nodes,), generator=generator)
+    is_validation = torch.arange(task.num_nodes) % VALIDATION == 0
+    data = Data(x=task.x, edge_index=task.edge_index, y=labels, val_mask=is_validation)
+    return Workload.of(untrained_model(task, kind, "bin"), data)

@@ -1,7 +1,8 @@
 """Records the latency of every plan of a workload, or of a fair sample, to learn from and judge by.
 
 A recording is the truth that estimates, the predictor and the tuner's choice are held against. One
-JSON file holds several graphs; each is written when it is done, and none is measured twice.
+JSON file holds several graphs, each with one or more models; each is written when it is done, and
+none is measured twice.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import random
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from bitgnn.tune.space import Space
 from bitgnn.tune.timings import TimingCache
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Recording", "Size", "record", "space_sample"]
+__all__ = ["Recording", "Size", "graph_of", "key_of", "record", "space_sample"]
 
 BENCHMARK = "bitgnn tune"
 FORMAT = 1
@@ -35,16 +36,34 @@ ROUNDS = 7
 REASON_LENGTH = 200
 
 
-def space_sample(space: Space, most: int, seed: int = 0) -> list[Plan]:
+def key_of(graph: str, model: str) -> str:
+    """Key of a graph with a model in a recording."""
+    return f"{graph}/{model}"
+
+
+def graph_of(key: str) -> str:
+    """The graph that a key of :func:`key_of` is of."""
+    return key.partition("/")[0]
+
+
+def space_sample(
+    space: Space, most: int, seed: int = 0, first: Iterable[Mapping[str, str]] = ()
+) -> list[Plan]:
     """Plans of some letter chains, each with every way to run it.
 
     Args:
         space: what to choose from; nothing but the chains taken is frozen.
         most: plans to take, the last chain's perhaps beyond; all where there are fewer.
         seed: of the order in which chains are drawn.
+        first: letters to begin with, in front of those that are drawn.
+
+    Raises:
+        ValueError: the space lacks one of ``first``.
     """
-    chains = list(space.chains)
+    begin = [dict(letters) for letters in first]
+    chains = [letters for letters in space.chains if letters not in begin]
     random.Random(seed).shuffle(chains)
+    chains = [*begin, *chains]
     chosen: list[Plan] = []
     for letters in chains:
         if len(chosen) >= most:
@@ -54,7 +73,7 @@ def space_sample(space: Space, most: int, seed: int = 0) -> list[Plan]:
 
 
 class Recording:
-    """A file of recordings.
+    """A file of recordings, by :func:`key_of` a graph and a model.
 
     Args:
         path: the JSON file; begun anew where there is none.
@@ -76,14 +95,47 @@ class Recording:
                 raise ValueError(f"{self.path} is no recording of this version")
             self.graphs = content["graphs"]
 
+    @property
+    def graph_keys(self) -> list[str]:
+        """Keys of the graphs, each once."""
+        return sorted({graph_of(key) for key in self.graphs})
+
     def __contains__(self, key: str) -> bool:
         return key in self.graphs
 
     def add(self, key: str, content: dict[str, Any]) -> None:
-        """Add a graph and write the file, whole or not at all."""
+        """Add a graph with a model and write the file, whole or not at all."""
         self.graphs[key] = content
+        self._write()
+
+    def merge(self, others: Iterable[Recording]) -> None:
+        """Take what other recordings hold, in place of what is here, and write the file.
+
+        Recordings of several processes of one machine become one; those of different machines
+        must not, as nothing tells their latencies apart.
+
+        Args:
+            others: such as were made on other cores at the same time.
+
+        Raises:
+            ValueError: they are of another machine, or of another number of threads.
+        """
+        found = {key: content for other in others for key, content in other.graphs.items()}
+        together = {**self.graphs, **found}
+        machines = {_machine(content): key for key, content in together.items()}
+        if len(machines) > 1:
+            raise ValueError(f"{self.path}: recordings are of several machines: {machines}")
+        self.graphs = together
+        self._write()
+
+    def _write(self) -> None:
         document = {"benchmark": BENCHMARK, "format": FORMAT, "graphs": self.graphs}
         write_atomically(self.path, (json.dumps(document) + "\n").encode())
+
+
+def _machine(content: Mapping[str, Any]) -> tuple[Any, ...]:
+    environment = content["environment"]
+    return environment["cpu"], environment["threads"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +166,7 @@ def record(
 
     Args:
         recording: where it goes.
-        key: of the graph in the recording.
+        key: of the graph and the model in the recording, see :func:`key_of`.
         name: what the graph is called; says so where it is made up.
         workload: model and data.
         plans: what to measure; those that cannot run are recorded with the reason.

@@ -3,12 +3,11 @@
 One least squares fit of all latencies, each error counted relative to its latency, with weights of
 at least 0: what does not depend on the way a forward is run shares weights between ways, so that it
 does not blur what does. Graphs are few, so that the fit is judged on graphs it has not seen: each
-is left out in turn.
+is left out in turn, with every model that was recorded on it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections import defaultdict
@@ -21,17 +20,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bitgnn._files import write_atomically
-from bitgnn.data import DataError
-from bitgnn.inference.predictor import FILE, OWN, SHARED, Predictor, Way
-from bitgnn.tune.benchmark_graphs import (
-    GRAPHS,
-    HIDDEN,
-    SMALL_HIDDEN,
-    load_graph,
-    untrained_workload,
-)
-from bitgnn.tune.recording import Recording, Size, record, space_sample
-from bitgnn.tune.space import Space
+from bitgnn.inference.predictor import OWN, SHARED, Predictor, Way
+from bitgnn.tune.recording import graph_of
 
 __all__ = [
     "Forward",
@@ -40,16 +30,8 @@ __all__ = [
     "forwards_of",
     "held_out",
     "train",
-    "train_predictor_main",
     "write_predictor",
 ]
-
-RESULTS = Path("scripts") / "results"
-DEVICES = ("cpu", "cuda")
-TOO_LARGE: Mapping[str, tuple[str, ...]] = {"cpu": ("reddit",), "cuda": ()}
-"""Graphs that are not recorded on a kind of device unless they are named."""
-MODEL = "GCN"
-PLANS, SECONDS = 200, 60.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +94,7 @@ def forwards_of(recorded: Mapping[str, Mapping[str, Any]]) -> list[Forward]:
                 )
                 for e in entries
             }
-            found.append(Forward(key, entries[0]["statistics"], seconds))
+            found.append(Forward(graph_of(key), entries[0]["statistics"], seconds))
     return found
 
 
@@ -203,71 +185,3 @@ def write_predictor(
     document = {"shared": SHARED, "own": OWN, "devices": devices}
     write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
     return regrets
-
-
-def record_graphs(
-    path: Path, device: str, graphs: Iterable[str], most: int, size: Size, root: Path | None
-) -> None:
-    """Record benchmark graphs that a recording lacks; those that cannot be read are named.
-
-    Args:
-        path: of the recording.
-        device: ``"cpu"`` or ``"cuda"``.
-        graphs: keys of :data:`~bitgnn.tune.benchmark_graphs.GRAPHS`.
-        most: plans of a graph, about.
-        size: how long to measure.
-        root: data folder.
-    """
-    recording = Recording(path)
-    for key in graphs:
-        if key in recording:
-            continue
-        try:
-            data = load_graph(key, root)
-        except DataError as error:
-            print(f"{key}: left out, {error}")
-            continue
-        workload = untrained_workload(data, MODEL, HIDDEN.get(key, SMALL_HIDDEN), device)
-        space = Space.from_workload(workload)
-        plans = space_sample(space, most)
-        record(recording, key, data.name, workload, plans, size, space=space, progress=print)
-
-
-def train_predictor_main(argv: Sequence[str] | None = None) -> int:
-    """The command behind ``scripts/train_predictor.py``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of tune_*.json")
-    parser.add_argument("--output", type=Path, default=FILE, help="the predictor's file")
-    parser.add_argument("--record", choices=DEVICES, help="record graphs that are missing first")
-    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), help="which; all by default")
-    parser.add_argument("--plans", type=int, default=PLANS, help="plans of a graph, about")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for a graph's forwards")
-    parser.add_argument("--data-root", type=Path, help="folder of the data sets")
-    arguments = parser.parse_args(argv)
-    if arguments.record:
-        graphs = arguments.graphs or [g for g in GRAPHS if g not in TOO_LARGE[arguments.record]]
-        record_graphs(
-            arguments.results / f"tune_{arguments.record}.json",
-            arguments.record,
-            graphs,
-            arguments.plans,
-            Size(arguments.seconds),
-            arguments.data_root,
-        )
-    recordings = {}
-    for device in DEVICES:
-        path = arguments.results / f"tune_{device}.json"
-        graphs = Recording(path).graphs
-        if len(graphs) > 1:
-            recordings[device] = graphs
-        else:
-            print(f"{path}: {len(graphs)} graphs are too few, {device} is left out")
-    if not recordings:
-        print(f"nothing to train on in {arguments.results}")
-        return 1
-    for device, regret in write_predictor(arguments.output, recordings).items():
-        print(f"{device}, graphs left out of training: {regret.mean:.3f} times the best latency")
-        print(f"  on average, {regret.worst:.2f} times at worst")
-        for graph, mean in regret.by_graph.items():
-            print(f"  {graph}: {mean:.3f}")
-    return 0

@@ -3,10 +3,8 @@
 import json
 
 import pytest
-import torch
-from graphs import odd_graph
-from torch_geometric.data import Data
 
+from bitgnn.bench.models_tasks import synthetic_task
 from bitgnn.bench.tune import judge, replay, tune_bench_main
 from bitgnn.bench.tune_tables import tuner_table
 from bitgnn.convert import Plan
@@ -52,12 +50,7 @@ def test_estimates_that_are_all_wrong_measure_no_more_than_allowed():
 
 @pytest.fixture
 def workload():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(60, 40, generator=generator)
-    y = torch.randint(3, (60,), generator=generator)
-    edges = odd_graph(60, 150, seed=2).unique(dim=1)
-    data = Data(x=x, edge_index=edges, y=y, val_mask=torch.ones(60, dtype=torch.bool))
-    return untrained_workload(data, "GCN", 16, "cpu")
+    return untrained_workload(synthetic_task(60, 150, 40), "GCN")
 
 
 @pytest.fixture
@@ -84,6 +77,13 @@ def test_figures_of_a_recording(recording):
     assert 0 <= result["order"] <= 1
     assert result["predictor"]["mean"] >= 1.0
     assert judge("one", {"one": graphs["one"]}, "cpu")["predictor"] is None
+
+
+def test_the_predictor_is_judged_without_any_model_of_the_graph(recording):
+    one, two = Recording(recording).graphs.values()
+    alone = judge("one/GCN", {"one/GCN": one, "one/GraphSAGE": two}, "cpu")
+    assert alone["predictor"] is None
+    assert judge("one/GCN", {"one/GCN": one, "two/GraphSAGE": two}, "cpu")["predictor"] is not None
 
 
 def test_order_and_error_of_estimates():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bitgnn.convert.plan import Plan
-from bitgnn.tune.recording import Recording, Size, record, space_sample
+from bitgnn.tune.recording import Recording, Size, graph_of, key_of, record, space_sample
 from bitgnn.tune.space import Space
 
 LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
@@ -67,6 +67,43 @@ def test_other_files_are_refused(path, content):
     with pytest.raises(ValueError):
         Recording(path)
     assert path.read_text() == content
+
+
+def test_keys_are_of_a_graph_and_a_model(path):
+    assert graph_of(key_of("cora", "GraphSAGE")) == "cora"
+    held = Recording(path)
+    held.graphs = {key_of("cora", "GCN"): {}, key_of("cora", "GraphSAGE"): {}, "photo": {}}
+    assert held.graph_keys == ["cora", "photo"]
+
+
+def test_recordings_of_one_machine_become_one(path, workload, plans):
+    other = path.with_name("other.json")
+    for place, key in ((path, "a/GCN"), (path, "b/GCN"), (other, "b/GCN"), (other, "c/GCN")):
+        record(Recording(place), key, f"{key} of {place.name}", workload, plans[:1], SIZE)
+    Recording(path).merge([Recording(other)])
+    merged = Recording(path).graphs
+    assert {key: content["name"] for key, content in merged.items()} == {
+        "a/GCN": "a/GCN of tune_cpu.json",
+        "b/GCN": "b/GCN of other.json",
+        "c/GCN": "c/GCN of other.json",
+    }
+    foreign = Recording(other)
+    foreign.graphs["c/GCN"]["environment"]["cpu"] = "another one"
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"of several machines: .*another one"):
+        Recording(path).merge([foreign])
+    assert path.read_bytes() == before
+
+
+def test_a_sample_begins_with_letters_that_are_given(workload):
+    space = Space.from_workload(workload)
+    sample = space_sample(space, 1, first=[LETTERS])
+    assert sample == space.plans(LETTERS)
+    more = space_sample(space, 40, first=[LETTERS])
+    assert more[: len(sample)] == sample
+    assert len(more) == len({plan.describe() for plan in more})
+    with pytest.raises(ValueError, match="no chain of this space"):
+        space_sample(space, 1, first=[{"convs.0": "FBB+BBB", "convs.1": "FFF+FFF"}])
 
 
 def test_a_sample_takes_letters_with_every_way_to_run_them(workload):

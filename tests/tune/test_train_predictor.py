@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bitgnn.inference.predictor import OWN, SHARED, Predictor, Way
+from bitgnn.tune.predictor_command import train_predictor_main
 from bitgnn.tune.recording import BENCHMARK, FORMAT
 from bitgnn.tune.train_predictor import (
     Forward,
@@ -13,7 +14,6 @@ from bitgnn.tune.train_predictor import (
     forwards_of,
     held_out,
     train,
-    train_predictor_main,
     write_predictor,
 )
 
@@ -104,6 +104,17 @@ def test_forwards_are_plans_that_differ_in_how_they_run():
     assert forwards_of(recorded(FORWARDS)) == FORWARDS
 
 
+def test_a_graph_is_left_out_with_every_model():
+    graphs = recorded(FORWARDS)
+    graphs["graph 0/GraphSAGE"] = {**graphs["graph 0"], "name": "graph 0, GraphSAGE"}
+    found = forwards_of(graphs)
+    assert sum(forward.graph == "graph 0" for forward in found) == 4
+    assert held_out(found).by_graph.keys() == {f"graph {n}" for n in range(8)}
+    both = {"graph 0/GCN": graphs["graph 0"], "graph 0/GraphSAGE": graphs["graph 0"]}
+    with pytest.raises(ValueError, match="two graphs at least"):
+        held_out(forwards_of(both))
+
+
 def test_the_file_keeps_what_other_devices_learned(tmp_path):
     path = tmp_path / "predictor.json"
     write_predictor(path, {"cpu": recorded(FORWARDS)})
@@ -116,7 +127,7 @@ def test_the_file_keeps_what_other_devices_learned(tmp_path):
 
 def test_command(tmp_path, capsys):
     output = tmp_path / "predictor.json"
-    arguments = ["--results", str(tmp_path), "--output", str(output)]
+    arguments = ["train", "--results", str(tmp_path), "--output", str(output)]
     assert train_predictor_main(arguments) == 1
     document = {"benchmark": BENCHMARK, "format": FORMAT, "graphs": recorded(FORWARDS)}
     (tmp_path / "tune_cpu.json").write_text(json.dumps(document))
