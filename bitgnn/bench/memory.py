@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,9 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 MEMORY_EVENT = "[memory]"
+LEVEL_VARIABLE, SILENT = "KINETO_LOG_LEVEL", "6"
+"""Below this level the profiler's library tells stderr when it starts and stops; it reads the level
+once, when it is first used."""
 
 
 def peak_allocation(fn: Callable[[], Any]) -> int:
@@ -19,7 +24,10 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
     Counted from zero at the call, so it is what the call needs beyond what exists already; its
     result is included. Memory that kernels take elsewhere (small C++ vectors) is not seen.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with (
+        _silent_profiler(),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded,
+    ):
         fn()
     events = [
         (event.start_ns(), event.nbytes())
@@ -31,6 +39,19 @@ def peak_allocation(fn: Callable[[], Any]) -> int:
         current += change
         peak = max(peak, current)
     return peak
+
+
+@contextlib.contextmanager
+def _silent_profiler() -> Iterator[None]:
+    """Nothing is told unless the user wants it."""
+    if LEVEL_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[LEVEL_VARIABLE] = SILENT
+    try:
+        yield
+    finally:
+        del os.environ[LEVEL_VARIABLE]
 
 
 def cuda_peak_allocation(fn: Callable[[], Any]) -> int:
