@@ -15,15 +15,21 @@ from bitgnn.train.unit import RunOptions, train_unit
 __all__ = ["make_progress", "train_all"]
 
 
-def make_progress(console: Console) -> Progress:
-    """The progress bar of trainings."""
+def make_progress(console: Console, *, in_thread: bool = True) -> Progress:
+    """The progress bar of trainings.
+
+    Args:
+        console: where it is drawn.
+        in_thread: whether a thread draws it now and then; otherwise it is drawn where an update
+            asks for it, so that nothing else runs in between, such as while something is timed.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=console)
+    return Progress(*columns, console=console, auto_refresh=in_thread)
 
 
 def train_all(

@@ -278,17 +278,17 @@ def _description(workload: Workload) -> dict[str, Any]:
 
 @contextmanager
 def _bars(progress: bool) -> Iterator[Callable[[str, int, int], Any]]:
-    """Draws a bar for each stage."""
+    """Draws a bar for each stage, never while something is timed."""
     if not progress:
         yield lambda stage, done, total: None
         return
-    bars: Progress = make_progress(Console(stderr=True))
+    bars: Progress = make_progress(Console(stderr=True), in_thread=False)
     tasks: dict[str, Any] = {}
 
     def show(stage: str, done: int, total: int) -> None:
         if stage not in tasks:
             tasks[stage] = bars.add_task(TITLES[stage], total=total)
-        bars.update(tasks[stage], completed=done, total=total)
+        bars.update(tasks[stage], completed=done, total=total, refresh=True)
 
     with bars:
         yield show
