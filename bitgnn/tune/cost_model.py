@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from bitgnn.tune.timings import CallTime, TimingCache, canonical
 
 __all__ = ["CostModel", "Estimate", "Part"]
 
+OWN_COSTS = 3
+"""Forwards from which an executor's own cost is taken."""
 PASSES = {"cpu": 2, "cuda": 1}
 """Visits of each forward, whose mean is a call's time; others share a CPU, not a GPU."""
 
@@ -58,7 +61,7 @@ class CostModel:
     On the CPU a forward takes as long as its calls. On CUDA the eager executor is host and device
     in a pipeline: a kernel begins when it has been queued and the one before it is done. The others
     launch once and then take as long as all kernels; what an executor costs by itself is measured
-    on one forward.
+    on a few forwards.
 
     The whole forwards that a search measures do not correct estimates: these are of its fastest
     plans alone, whose errors are not those of the others.
@@ -73,7 +76,7 @@ class CostModel:
         self.device = torch.device(device)
         self.num_timed = 0
         self._neighbours: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._own_costs: dict[str, float] = {}
+        self._own_costs: dict[str, list[float]] = defaultdict(list)
 
     def prepare(
         self, candidates: Sequence[Candidate], progress: Callable[[], Any] = lambda: None
@@ -112,7 +115,8 @@ class CostModel:
         self.num_timed += len(taken)
         self.cache.save()
         for candidate in candidates:
-            if self.device.type == "cuda" and candidate.executor not in self._own_costs:
+            known = self._own_costs[candidate.executor]
+            if self.device.type == "cuda" and len(known) < OWN_COSTS:
                 self._learn_own_cost(candidate)
 
     def estimate(self, candidate: Candidate) -> Estimate:
@@ -120,20 +124,21 @@ class CostModel:
         times = self._known(candidate)
         names = [_name(group) for group, _ in candidate.frozen.groups(candidate.x)]
         parts = tuple(Part(n, t.seconds) for n, t in zip(names, times, strict=True))
-        own = self._own_costs.get(candidate.executor, 0.0)
-        return Estimate(self._base(candidate.executor, times) + own, parts)
+        own = self._own_costs[candidate.executor] or [0.0]
+        base = self._base(candidate.executor, times)
+        return Estimate(max(base, base + statistics.median(own)), parts)
 
     def base(self, candidate: Candidate) -> float:
         """The sum of a candidate's calls as its executor runs them, its own cost left out."""
         return self._base(candidate.executor, self._known(candidate))
 
     def _learn_own_cost(self, candidate: Candidate) -> None:
-        """What an executor costs by itself shows in one forward with it."""
+        """What an executor costs by itself shows in a forward with it."""
         try:
             seconds = latency(candidate.run, self.device)
         except (RuntimeError, ValueError):
             return  # it takes no such model or graph
-        self._own_costs[candidate.executor] = max(0.0, seconds - self.base(candidate))
+        self._own_costs[candidate.executor].append(seconds - self.base(candidate))
 
     def _base(self, executor: str, times: Sequence[CallTime]) -> float:
         """Time of the calls as the executor runs them, without what it costs by itself."""

@@ -31,6 +31,8 @@ EXPLORED = 0.6
 """Part of the budget that exploring and what ran before it may use up."""
 BATCH_SHARE = 0.03
 """Part of a budget that such a batch may take; the first one is a single chain then."""
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, modulo 1, lie far apart for any numbers that are near each other."""
 PROPOSALS = 4
 """Proposals of the sampler per chain wanted: it may come back to letters that are known."""
 
@@ -146,7 +148,7 @@ class Explorer:
     def _all_chains(self) -> Iterator[list[tuple[dict[str, str], Any]]]:
         """Every chain that is not known, from another beginning in each process of a file."""
         chains = list(self.space.chains)
-        begin = os.getpid() * CHAINS_AT_ONCE % len(chains) if self.store.path else 0
+        begin = int(os.getpid() * GOLDEN % 1 * len(chains)) if self.store.path else 0
         waiting = chains[begin:] + chains[:begin]
         while waiting:
             self._refresh()

@@ -1,0 +1,118 @@
+"""`bitgnn tune` as processes: a killed one loses nothing it had finished; two share a file."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("optuna")
+
+COMMAND = [
+    sys.executable, "-m", "bitgnn.cli", "tune", "--dataset", "digits", "--hidden", "8",
+    "--epochs", "1", "--threads", "1", "--pin", "convs.0=F*B+BBB", "--pin", "convs.1=*BF+F*F",
+    "--budget", "1h",
+]  # fmt: skip
+CHAINS = 4
+PATIENCE = 300
+"""Seconds until a process counts as stuck, which none comes near."""
+
+
+def _start(folder, *more):
+    return subprocess.Popen(
+        [*COMMAND, "--output", str(folder), *more],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finish(process):
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+
+
+def _trials(path):
+    """Finished trials by number: kind, and plans as they were stored."""
+    if not path.exists():
+        return {}
+    with closing(sqlite3.connect(path, timeout=60)) as connection:
+        try:
+            rows = connection.execute(
+                "select number, key, value_json from trials join trial_user_attributes "
+                "using (trial_id) where state = 'COMPLETE' and key in ('kind', 'plans')"
+            ).fetchall()
+        except sqlite3.OperationalError:  # the tables are being made
+            return {}
+    found = {}
+    for number, key, value in rows:
+        found.setdefault(number, {})[key] = json.loads(value)
+    return found
+
+
+def _letters(trials):
+    """Letters of the trials that estimated all their plans, one entry a trial."""
+    return [
+        json.dumps(trial["plans"][0]["plan"]["letters"])
+        for trial in trials.values()
+        if trial["kind"] == "letters"
+    ]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Folder of a process that was killed while it looked at letters, and its trials."""
+    folder = tmp_path_factory.mktemp("killed") / "out"
+    process = _start(folder)
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and not _letters(_trials(folder / "tune.db")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL, errors
+    return folder, _trials(folder / "tune.db")
+
+
+def test_what_a_killed_process_had_finished_is_not_done_again(killed, tmp_path):
+    place, before = killed
+    assert 1 <= len(_letters(before)) < CHAINS
+    folder = shutil.copytree(place, tmp_path / "out")
+    trained = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.*")}
+    assert trained
+    _finish(_start(folder))
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained
+    after = _trials(folder / "tune.db")
+    assert {number: after[number] for number in before} == before
+    assert len(_letters(after)) == len(set(_letters(after))) == CHAINS
+    result = json.loads((folder / "tune.json").read_text())
+    assert len({json.dumps(t["plan"]["letters"]) for t in result["trials"]}) == CHAINS
+    estimates = {
+        json.dumps(plan["plan"], sort_keys=True): plan["estimate"]
+        for trial in before.values()
+        for plan in trial["plans"]
+    }
+    again = {json.dumps(t["plan"], sort_keys=True): t["estimate"] for t in result["trials"]}
+    assert {plan: again[plan] for plan in estimates} == estimates
+
+
+def test_two_processes_share_a_file(killed, tmp_path):
+    place, _ = killed
+    storage = tmp_path / "shared.db"
+    folders = [shutil.copytree(place, tmp_path / name) for name in ("one", "two")]
+    for process in [_start(folder, "--storage", str(storage)) for folder in folders]:
+        _finish(process)
+    found = _letters(_trials(storage))
+    assert len(set(found)) == CHAINS
+    # Both may be at the same letters at one time, but neither goes through all of them by itself.
+    assert len(found) < 2 * CHAINS
+    for folder in folders:
+        result = json.loads((folder / "tune.json").read_text())
+        assert len({json.dumps(t["plan"]["letters"]) for t in result["trials"]}) == CHAINS

@@ -1,0 +1,65 @@
+"""tune() as a whole on a GPU: every executor is looked at, and what is recommended is as scored."""
+
+import pytest
+import torch
+
+import bitgnn
+from bitgnn.convert import Plan, freeze
+from bitgnn.tune import explore
+from bitgnn.tune.baselines import BI_GCN, PYG
+from bitgnn.tune.search import MEASURED_SHARE
+from bitgnn.tune.study import StorageError
+from bitgnn.tune.workload import Workload
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+OPTIONS = {
+    "pins": {"convs.0": "FBB+BBB", "convs.1": "BBF+F*F"},
+    "allow": {"layout": ["csr", "sliced", "frdc"]},
+    "device": "cuda",
+    "progress": False,
+}
+
+
+@pytest.fixture
+def model(workload):
+    return workload.model
+
+
+def test_recommends_a_plan_that_runs_and_scores_as_said(model, data, tmp_path):
+    result = bitgnn.tune(model, data, output=tmp_path, **OPTIONS)
+    assert not result.failed
+    assert result.workload["kind"] == "cuda"
+    executors = {trial.plan.executor for trial in result.trials}
+    assert executors == {"eager", "cuda_graph", "cooperative"}
+    assert 1 <= result.measured <= MEASURED_SHARE * result.space
+    assert all(trial.estimate > 0 for trial in result.trials)
+    names = [point.name.split(" (")[0] for point in result.points if point.plan is None]
+    assert names == [PYG, BI_GCN]
+    assert all(point.memory > 0 for point in result.points)
+
+    plan = Plan.load(tmp_path / "plan.yaml")
+    assert plan == result.recommended.plan
+    frozen = freeze(model, plan).cuda()
+    x = frozen.pack_features(data.x.cuda()) if plan.features == "packed" else data.x.cuda()
+    graph = frozen.prepare_graph(data.edge_index.cuda(), data.num_nodes)
+    logits = frozen.executor()(x, graph)
+    assert torch.equal(logits, frozen(x, graph))
+    score = Workload.of(model, data, device="cuda").score(logits)
+    assert score == result.recommended.score.validation
+
+
+def test_goes_on_from_its_own_file_and_refuses_that_of_a_cpu(model, data, tmp_path, monkeypatch):
+    storage = tmp_path / "trials.db"
+    first = bitgnn.tune(model, data, storage=storage, **OPTIONS)
+
+    def again(self, batch):
+        raise AssertionError("letters are looked at again")
+
+    monkeypatch.setattr(explore.Explorer, "_explore", again)
+    second = bitgnn.tune(model, data, storage=storage, **OPTIONS)
+    assert {t.plan for t in second.trials} == {t.plan for t in first.trials}
+    with pytest.raises(StorageError, match="another model, graph or machine"):
+        bitgnn.tune(model, data, storage=storage, **{**OPTIONS, "device": "cpu"})
