@@ -12,14 +12,17 @@ from rich.console import Console
 
 from bitgnn.data import DataError, load
 from bitgnn.inference import save
+from bitgnn.train.build import build_model
 from bitgnn.train.experiment import make_progress
 from bitgnn.train.store import RunStore
 from bitgnn.train.task import check_data
 from bitgnn.train.unit import RunOptions
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.objective import Constraint, check_objective
+from bitgnn.tune.pins import pinned_chains
 from bitgnn.tune.result import TuneResult
-from bitgnn.tune.training import short_experiment, train_short
+from bitgnn.tune.study import check_file
+from bitgnn.tune.training import TUNED, short_experiment, train_short
 from bitgnn.tune.tune import tune
 
 __all__ = ["TuneCommand", "run_tune"]
@@ -90,6 +93,10 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
     device = RunOptions(command.device).torch_device()
     data = _load(command)
     check_data(data, config.metric, data.name)
+    # What is mistyped is said before anything is trained.
+    pinned_chains(build_model(config, TUNED, data), command.pins)
+    if command.storage is not None:
+        check_file(command.storage)
     store = RunStore(command.output, config)
     console.print(
         f"{data.name}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from bitgnn.nn.precision import PRESETS
-from bitgnn.tune.chains import LayerRule
+from torch import nn
 
-__all__ = ["Pins", "pin_patterns"]
+from bitgnn.nn.precision import PRESETS
+from bitgnn.tune.chains import Chains, LayerRule, layer_rules
+
+__all__ = ["Pins", "pin_patterns", "pinned_chains"]
 
 Pins = Mapping[str | int, str] | Sequence[str]
 """Patterns by layer name or place, or sentences such as ``"first layer stays F"``."""
@@ -19,6 +21,29 @@ _SENTENCE = re.compile(
 )
 _PATTERN = re.compile(r"[FB*]{3}(\+[FB*]{3})?")
 FLOAT_LETTER = "F"
+
+
+def pinned_chains(model: nn.Module, pins: Pins | None) -> Chains:
+    """Every chain of letters that a model's layers and the pins allow.
+
+    Args:
+        model: with tunable layers.
+        pins: see :func:`pin_patterns`.
+
+    Raises:
+        ValueError: there is nothing to tune, a pin is wrong, or the pins leave nothing that fits
+            together.
+    """
+    rules = layer_rules(model)
+    patterns = pin_patterns(pins, rules)
+    chains = Chains(rules, patterns)
+    if len(chains) == 0:
+        raise ValueError(
+            f"tune: no letters that fit together are left by the pins {patterns}; what a layer "
+            "hands over (its last letter) is what the next one takes (its first), and class "
+            "scores are floats"
+        )
+    return chains
 
 
 def pin_patterns(pins: Pins | None, rules: Sequence[LayerRule]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from bitgnn.convert import ModelShape, Plan
 from bitgnn.convert.plan import Order
 from bitgnn.inference import FrozenModel, PreparedGraph
 from bitgnn.tune.candidate import Candidates
-from bitgnn.tune.chains import Chains, layer_rules
-from bitgnn.tune.pins import Pins, pin_patterns
+from bitgnn.tune.chains import Chains
+from bitgnn.tune.pins import Pins, pinned_chains
 from bitgnn.tune.workload import Workload
 
 __all__ = ["Execution", "Space"]
@@ -124,15 +124,7 @@ class Space:
             ValueError: there is nothing to tune, a pin or an allowed value does not exist, or the
                 pins leave nothing that fits together.
         """
-        rules = layer_rules(workload.model)
-        patterns = pin_patterns(pins, rules)
-        chains = Chains(rules, patterns)
-        if len(chains) == 0:
-            raise ValueError(
-                f"tune: no letters that fit together are left by the pins {patterns}; what a layer "
-                "hands over (its last letter) is what the next one takes (its first), and class "
-                "scores are floats"
-            )
+        chains = pinned_chains(workload.model, pins)
         for name, values in (allow or {}).items():
             unknown = sorted(set(values) - set(CHOICES.get(name, ())))
             if name not in CHOICES or unknown or not values:

@@ -25,7 +25,7 @@ from bitgnn.tune.workload import Workload
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["StorageError", "Trial", "TrialStore", "signature_of"]
+__all__ = ["StorageError", "Trial", "TrialStore", "check_file", "signature_of"]
 
 STUDY = "bitgnn tune"
 DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
@@ -140,7 +140,7 @@ class TrialStore:
         self._read: set[int] = set()
         if self.path is None:
             return
-        _check_file(self.path)
+        check_file(self.path)
         known = self.study.user_attrs.get("signature")
         if known is None:
             self.study.set_user_attr("signature", signature)
@@ -270,8 +270,15 @@ def merged(trial: Trial, timing: Timing) -> Trial:
     return replace(trial, timing=Timing(trial.timing.seconds + timing.seconds, timing.calls))
 
 
-def _check_file(path: Path) -> None:
-    """Refuse a file that something else wrote, before anything is added to it."""
+def check_file(path: Path) -> None:
+    """Refuse what cannot be a file of trials, before anything is added to it.
+
+    Raises:
+        StorageError: it is a folder, or something else wrote it.
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        raise StorageError(f"{path}: is a folder; name a file for the trials")
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:

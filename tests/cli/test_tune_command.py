@@ -73,6 +73,10 @@ def test_interrupt_says_how_to_go_on(folder, monkeypatch):
         (["--budget", "soon"], "budget must be a time"),
         (["--model", "mlp"], "model"),
         (["--dataset", "digitz"], "name must be one of"),
+        (["--pin", "convs.9=FBB"], "pins name the layer 'convs.9'"),
+        (["--pin", "convs.0=FBB+BBB", "--pin", "convs.1=FFF+FFF"], "no letters that fit together"),
+        (["--storage", "."], "is a folder"),
+        (["--storage", __file__], "is no file of trials"),
     ],
 )
 def test_mistyped_options_are_one_line_and_touch_nothing(tmp_path, more, said):
