@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "bitgnn/cpu/bmm_kernel.h"
+#include "bitgnn/cpu/byte_counts_kernel.h"
 #include "bitgnn/cpu/count_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
@@ -160,6 +161,12 @@ inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typenam
 struct CsrCounter {
   template <class B>
   static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    if constexpr (HasByteCounts<B>::value) {
+      if (sums_decide(a, begin, end))
+        return count_bytes<typename B::Counts>(a, first_word, words, begin, end, [&](int64_t row) {
+          rows<B, true>(a, first_word, words, row, row + 1);
+        });
+    }
     a.out_bits != nullptr ? rows<B, true>(a, first_word, words, begin, end)
                           : rows<B, false>(a, first_word, words, begin, end);
   }

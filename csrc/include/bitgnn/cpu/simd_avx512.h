@@ -89,9 +89,28 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 
 inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
+// Counts of up to 64 features in bytes: a set bit becomes a byte of -1, which is taken away.
+struct ByteCounts {
+  static constexpr int64_t kBytes = 64;
+  __m512i v;
+
+  static ByteCounts zero() { return {_mm512_setzero_si512()}; }
+  static ByteCounts load(const int8_t* p) { return {_mm512_loadu_si512(p)}; }
+  static ByteCounts add(ByteCounts a, uint64_t bits) {
+    return {_mm512_sub_epi8(a.v, _mm512_movm_epi8(_cvtu64_mask64(bits)))};
+  }
+  // Bits where 2 count - degree exceeds the bound; all of them fit signed bytes.
+  static uint64_t exceed(ByteCounts a, int64_t degree, ByteCounts bounds) {
+    const __m512i sums =
+        _mm512_sub_epi8(_mm512_add_epi8(a.v, a.v), _mm512_set1_epi8(static_cast<char>(degree)));
+    return _cvtmask64_u64(_mm512_cmpgt_epi8_mask(sums, bounds.v));
+  }
+};
+
 struct Bits2 {
   static constexpr int64_t kWords = 2;
   using Tail = bool;  // both words valid
+  using Counts = ByteCounts;
   __m128i v;
 
   static Tail tail(int64_t words) { return words >= kWords; }
