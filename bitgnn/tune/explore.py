@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     import optuna
     from optuna.samplers import TPESampler
 
-__all__ = ["MOST_CHAINS", "Explorer"]
+__all__ = ["EXPLORED_LATER", "MOST_CHAINS", "Explorer"]
 
 MOST_CHAINS = 512
 """Up to so many letter chains every one is scored; beyond, a sampler proposes as many."""
 CHAINS_AT_ONCE = 8
 """Chains whose calls are timed in the same turns."""
-EXPLORED = 0.6
-"""Part of the budget that exploring and what ran before it may use up."""
+EXPLORED, EXPLORED_LATER = 0.6, 0.75
+"""Part of the budget that exploring and what ran before it may use up, and where measuring left
+time."""
 BATCH_SHARE = 0.03
 """Part of a budget that such a batch may take; the first one is a single chain then."""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -110,8 +111,11 @@ class Explorer:
         """Whether every limit is kept."""
         return all(limit.is_met(measures, self.reference) for limit in self.constraints)
 
-    def explore(self) -> bool:
+    def explore(self, share: float = EXPLORED) -> bool:
         """Score letters and estimate their plans, until all are known or the time is up.
+
+        Args:
+            share: of the budget that this and what ran before it may use up.
 
         Returns:
             Whether nothing was left out for lack of time.
@@ -120,7 +124,7 @@ class Explorer:
         batches = self._all_chains() if self.is_exhaustive else self._proposed(wanted)
         for batch in batches:
             self.progress("letters", min(len(self.chains), wanted), wanted)
-            if self.chains and not self.budget.fits("letters", EXPLORED):
+            if self.chains and not self.budget.fits("letters", share):
                 return False
             before = self.budget.spent
             if batch:

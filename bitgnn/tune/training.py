@@ -22,10 +22,10 @@ from bitgnn.tune.budget import Budget
 
 __all__ = ["SHORT_FORMS", "Trained", "short_experiment", "train_short"]
 
-EPOCHS = 60
+EPOCHS, BINARY_EPOCHS = 60, 100
 _BINARY = Recipe(
-    epochs=EPOCHS,
-    learning_rate=0.005,
+    epochs=BINARY_EPOCHS,
+    learning_rate=0.02,
     schedule="cosine",
     dropout=0.4,
     output_norm="batch",
@@ -37,7 +37,7 @@ SHORT_FORMS = {
     "fp32": Recipe(
         epochs=EPOCHS, learning_rate=0.01, weight_decay=5e-4, dropout=0.5, input_norm=False
     ),
-    "full": _BINARY.model_copy(update={"learning_rate": 0.01}),
+    "full": _BINARY,
     "bin": _BINARY.model_copy(update={"hidden_norm": "batch"}),
 }
 """Enough to tell plans apart on a citation graph within seconds; all take features as they are."""

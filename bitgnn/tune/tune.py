@@ -20,6 +20,7 @@ from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import baselines
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.cost_model import CostModel
+from bitgnn.tune.explore import EXPLORED_LATER
 from bitgnn.tune.finetune import SHORT, FineTuned, fine_tune
 from bitgnn.tune.objective import (
     Constraint,
@@ -172,7 +173,10 @@ class _Tuning:
         search = self.search
         others = baselines(self.workload, trained)
         complete = search.explore()
-        complete = search.measure() and complete
+        measured = search.measure()
+        if not complete:
+            complete = search.explore(EXPLORED_LATER)
+            measured = search.measure() and measured
         timings = search.final([baseline.run for baseline in others])
         tuned = self._fine_tune() if self.epochs else []
         points = [
@@ -197,7 +201,7 @@ class _Tuning:
             _description(self.workload),
             search.budget.spent,
             search.seed,
-            complete,
+            complete and measured,
             search.noise,
             search.failed,
         )
