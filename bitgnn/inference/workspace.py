@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
-from bitgnn.bits.sliced import shared_bytes
+from bitgnn.inference.joint_workspace import is_joined, staged_bytes
 from bitgnn.inference.narrow_workspace import (
     csr_bytes,
     is_narrow,
@@ -50,13 +50,6 @@ ROW_SPAN_BYTES = 16
 WGMMA_CAPABILITY = (9, 0)
 WGMMA_FEATURES, WGMMA_OUTPUTS, WGMMA_TILES = 1024, 256, 64
 WGMMA_TILE_ROWS, WGMMA_TILE_COLUMNS = 128, 256
-
-# As in csrc/cuda/aggregate_product.cu: sums and products joined in one kernel on tensor cores.
-JOIN_CAPABILITIES = ((8, 0), (10, 0))
-JOIN_LEAST_ROWS, JOIN_MOST_NEIGHBOURS = 1 << 15, 64
-JOIN_FEATURES, JOIN_ROWS = 256, 8 * 16
-JOIN_ROW_BYTES = 444  # of a row's planes and factors, beside its packed bits
-JOIN_STATIC_BYTES, MMA_WORDS, PITCH_SPARE = (6 << 10) + 5184, 8, 4
 
 
 def workspace_bytes(
@@ -109,6 +102,8 @@ def _workspace(
             needed.append(_aggregation(step, read, graphs[step.graph], num_nodes))
         elif step.kind.startswith("bmm_") and step is group[0]:
             needed.append(_product(step, num_nodes, device))
+    if is_joined(group, graphs, device):
+        needed.append(staged_bytes(group, graphs))
     # One after the other: what the first took is back before the second one asks.
     return max(needed) + csr_bytes(group, graphs)
 
@@ -130,25 +125,7 @@ def unheld_registers(
         return unheld_by_narrow(group, graphs, device)
     if _is_linear_pair(group, graphs):
         return frozenset(register for step in group[:-1] for register in step.outputs)
-    kinds = [step.kind for step in group]
-    if device.type != "cuda" or kinds[-2:] != ["bspmm_bbf", "bmm_add_bits"]:
-        return frozenset()
-    sums, root = group[-2:]
-    assert sums.graph is not None, "Program.check requires it"
-    words, adjacency = -(-sums.attributes["size"] // WORD_BITS), graphs[sums.graph]
-    layout, rows = adjacency.planned_layout(words), adjacency.shape[0]
-    access = UNPADDED_WORDS if words <= UNPADDED_WORDS else ACCESS_WORDS
-    least, beyond = JOIN_CAPABILITIES
-    if (
-        not least <= torch.cuda.get_device_capability(device) < beyond
-        or layout in ("blocked", "frdc")
-        or rows < JOIN_LEAST_ROWS
-        or (layout == "csr" and words % access != 0)
-        or (layout == "csr" and adjacency.nnz > JOIN_MOST_NEIGHBOURS * rows)
-        or _join_bytes(-(-root.attributes["size"] // WORD_BITS)) > shared_bytes(device)
-    ):
-        return frozenset()
-    return frozenset(sums.outputs)
+    return frozenset(group[-2].outputs) if is_joined(group, graphs, device) else frozenset()
 
 
 def _is_linear_pair(group: Sequence[Step], graphs: Sequence[Any]) -> bool:
@@ -158,13 +135,6 @@ def _is_linear_pair(group: Sequence[Step], graphs: Sequence[Any]) -> bool:
     assert group[1].graph is not None, "Program.check requires it"
     adjacency = graphs[group[1].graph]
     return adjacency.col is None and adjacency.nnz <= MOST_NEIGHBOURS * adjacency.shape[0]
-
-
-def _join_bytes(words: int) -> int:
-    """Shared memory of the kernel: weights, packed rows, planes, and what does not grow."""
-    pitch = -(-words // MMA_WORDS) * MMA_WORDS + PITCH_SPARE
-    weights, rows = JOIN_FEATURES * pitch * WORD_BYTES, JOIN_ROWS * words * WORD_BYTES
-    return weights + rows + JOIN_ROWS * JOIN_ROW_BYTES + JOIN_STATIC_BYTES
 
 
 def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> int:

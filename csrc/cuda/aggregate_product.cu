@@ -1,13 +1,24 @@
-// Launches sums of packed neighbours plus a product of packed rows: in one kernel where the weights
-// fit shared memory, else one after the other.
+// Launches sums of packed neighbours plus a product of packed rows: in two kernels with counts of a
+// byte between them where rows are short, in one where the weights fit shared memory, else with
+// float sums between the two.
 #include "bitgnn/cuda/aggregate_product.cuh"
 
+#include <type_traits>
+
 #include "bitgnn/cuda/aggregate_sliced.cuh"
+#include "bitgnn/cuda/aggregate_staged.cuh"
+#include "bitgnn/cuda/bmm_staged.cuh"
 
 namespace bitgnn::cuda {
 namespace {
 
 using FewEach = ShortRows<16, 5, 4, 256, 3>;
+// How rows are counted that two lanes share, each with half of the neighbours or of the words.
+using StagedHalves = ShortRows<15, 4, 4, 256, 3>;
+using StagedWhole = ShortRows<31, 5, 4, 256, 3>;
+constexpr int kStagedLanes = 2;
+constexpr int64_t kStagedMostRows = 1 << 28;  // tiles of rows are counted in 32 bits
+constexpr int64_t kStagedMostFeatures = kStagedMostSteps * kMmaWords * kWordBits;
 
 constexpr int64_t kLeastRows = 1 << 15;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
@@ -52,10 +63,40 @@ cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const 
   return bmm(p, context);
 }
 
+// Whether counts of a byte between two kernels do it: most rows are short, and packed ones are
+// whole accesses.
+bool suits_staged(const AggregateArgs& a, const BmmArgs& p) {
+  return a.edges <= kFewNeighbours * a.rows && p.rows < kStagedMostRows &&
+         p.size <= kStagedMostFeatures && words_for(p.size) % kShortGroup == 0 && aligned(p.w, 16);
+}
+
+template <int kSteps>
+cudaError_t launch_staged_product(const StagedProduct& d, const Context& context) {
+  return d.product.bias != nullptr ? launch_bmm_staged<kSteps, true>(d, context)
+                                   : launch_bmm_staged<kSteps, false>(d, context);
+}
+
+template <int kWords, int kColumns>
+cudaError_t launch_staged(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
+  using Lanes = RowLanes<kWords, kStagedLanes / kColumns, kColumns>;
+  using Short = std::conditional_t<kColumns == 1, StagedHalves, StagedWhole>;
+  const size_t counts_bytes = StagedCounts::counts_bytes(a.rows, words_for(a.features));
+  const StagedCounts staged{
+      static_cast<uint4*>(context.workspace.take(counts_bytes)),
+      static_cast<StagedRow*>(context.workspace.take(StagedCounts::rows_bytes(a.rows)))};
+  const cudaError_t status =
+      launch_aggregate_staged<Short, Lanes>(StagedSums{a, p, staged, 0}, context);
+  if (status != cudaSuccess) return status;
+  const StagedProduct d = staged_product(p, a.bias, staged);
+  return p.size <= kMmaWords * kWordBits ? launch_staged_product<1>(d, context)
+                                         : launch_staged_product<2>(d, context);
+}
+
 template <int kWords, int kColumns>
 cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
   // Counts of short rows take a byte; there longer ones are hubs.
   constexpr int kByte = 8;
+  if (suits_staged(a, p)) return launch_staged<kWords, kColumns>(a, p, context);
   const CsrRows source{a};
   if (a.edges <= kFewNeighbours * a.rows)
     return launch_join<JoinShape<CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(

@@ -61,6 +61,11 @@ PRODUCTS = [
     (33001, 500, 256),
     (40000, 602, 130),
     (33333, 128, 33),
+    # Rows of one and two steps of the kernels that keep weights in registers, of odd many words.
+    (32769, 100, 7),
+    (33011, 200, 65),
+    (40001, 265, 70),
+    (40001, 512, 300),
     # Float rows that the copy engine brings, the last of them less than its unit.
     (5003, 301, 65),
 ]
@@ -91,10 +96,21 @@ def test_float_products_take_every_type(n, k, m, dtype, sampler):
         equal(operator(**moved(arguments, CUDA)), operator(**arguments))
 
 
-# Rows whose features lanes take one, two and four at a time, short ones many to a copy.
+# Rows whose features lanes take one, two and four at a time, short ones many to a copy, long ones
+# shared by warps: a tile of them a copy, half of one, a quarter.
 @pytest.mark.parametrize(
     ("n", "k", "m"),
-    [(5001, 45, 256), (5003, 602, 33), (5017, 500, 64), (6001, 64, 200), (33003, 1433, 64)],
+    [
+        (5001, 45, 256),
+        (5003, 602, 33),
+        (5017, 500, 64),
+        (6001, 64, 200),
+        (5005, 301, 200),
+        (5009, 500, 256),
+        (5011, 602, 130),
+        (33001, 1000, 96),
+        (33003, 1433, 64),
+    ],
 )
 @pytest.mark.parametrize("shifted", [False, True])
 def test_many_float_rows_with_special_values(n, k, m, shifted):

@@ -50,7 +50,7 @@ def test_bits_of_the_sum(nodes, size, outputs, scale, device):
     assert torch.equal(plain.to_float().cpu() > 0, total >= 0)
 
 
-# Few, some and many neighbours a row; hubs around what a byte, a warp or a block counts.
+# Few, some and many neighbours a row; hubs around what a byte, a lane, a warp or a block counts.
 PATTERNS = [
     *(
         (hub, outputs, 150_000)
@@ -58,15 +58,20 @@ PATTERNS = [
         for outputs in (64, 300)
     ),
     *((hub, outputs, 700_000) for hub in (0, 5425) for outputs in (100, 128, 256)),
+    # Rows of outputs longer than a block does at once.
+    (300, 384, 150_000),
     (700, 256, 3_000_000),
 ]
 
 
+# Rows of the nodes' own: of one or two steps of the kernels, of odd many words, and too long for
+# some.
+@pytest.mark.parametrize("size", [100, 200, 500, 601])
 @pytest.mark.parametrize(("hub_edges", "outputs", "edges"), PATTERNS)
 @pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
-def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, mark):
+def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, size, mark):
     adjacency = star(40000, hub_edges, edges)
-    x, w, h, (sum_bias, bias, threshold) = operands(40000, 200, outputs)
+    x, w, h, (sum_bias, bias, threshold) = operands(40000, size, outputs)
     vectors = {"sum_bias": sum_bias, "bias": bias, "threshold": threshold}
     expected = bspmm_bmm_bits(h, adjacency, x, w, **vectors)
     moved = {name: vector.to(CUDA) for name, vector in vectors.items()}
@@ -74,11 +79,42 @@ def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, mark):
     found = bspmm_bmm_bits(h.to(CUDA), on_gpu, x.to(CUDA), w.to(CUDA), **moved)
     assert found.to(torch.device("cpu")).equal(expected)
     sliced = torch.ops.bitgnn.bspmm_bmm_sliced(
-        h.words.to(CUDA), *on_gpu.sliced().arguments, x.words.to(CUDA), w.words.to(CUDA), 200,
+        h.words.to(CUDA), *on_gpu.sliced().arguments, x.words.to(CUDA), w.words.to(CUDA), size,
         on_gpu.row, moved["sum_bias"], x.scale.to(CUDA), w.scale.to(CUDA), moved["bias"],
         moved["threshold"],
     )  # fmt: skip
     assert torch.equal(sliced.cpu(), expected.words)
+
+
+@pytest.mark.parametrize(("nodes", "outputs", "size"), [(32769, 256, 512), (32783, 100, 256)])
+@pytest.mark.parametrize("mark", [pytest.param(None, marks=cuda)])
+def test_values_without_order_on_a_gpu(nodes, outputs, size, mark):
+    """NaN and infinities in every factor, rows of every degree up to what a byte counts and on."""
+    generator = torch.Generator().manual_seed(nodes)
+    degrees = torch.zeros(nodes, dtype=torch.int64)
+    degrees[:600] = torch.arange(600)
+    destinations = torch.repeat_interleave(torch.arange(nodes), degrees)
+    sources = torch.randint(nodes, destinations.shape, generator=generator)
+    sources[:5000] = 3  # the same neighbour again and again
+    rowptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+    x, w, h, vectors = operands(nodes, size, outputs)
+    row = torch.rand(nodes, generator=generator)
+    x_scale, w_scale = x.scale.clone(), w.scale.clone()
+    for values in (row, x_scale, w_scale, *vectors):
+        values[1:5] = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.5])
+    sum_bias, bias, threshold = vectors
+    flip = torch.rand(outputs, generator=generator) > 0.5
+    for given in (
+        (row, sum_bias, x_scale, w_scale, bias, threshold, flip),
+        (row, sum_bias, x_scale, w_scale, None, threshold, None),
+        (None,) * 7,
+    ):
+        arguments = (h.words, rowptr, sources.int(), x.words, w.words, size, *given)
+        moved = [a.to(CUDA) if isinstance(a, torch.Tensor) else a for a in arguments]
+        found = torch.ops.bitgnn.bspmm_bmm(*moved)
+        assert torch.equal(found.cpu(), torch.ops.bitgnn.bspmm_bmm(*arguments))
+        moved[1] = moved[1].int()
+        assert torch.equal(torch.ops.bitgnn.bspmm_bmm(*moved), found)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 7, 8, 9, 16, 30, 41, 64, 100])

@@ -6,17 +6,17 @@
 namespace bitgnn::cuda {
 
 // A hub's bits by the whole block; the weights come from memory.
-template <class Shape, class Short, class Source>
+template <class Lanes, class Short, class Source>
 __device__ __forceinline__ void join_hub(const Source& source, const AggregateArgs& a,
                                          const BmmArgs& p, int64_t row, int64_t chunk) {
-  using Lanes = typename Shape::Lanes;
-  __shared__ int counts[Shape::kFeatures];
+  constexpr int kFeatures = Lanes::kRowWords * static_cast<int>(kWordBits);
+  __shared__ int counts[kFeatures];
   const RowExtent extent = source.extent(row);
   count_hub<Short::kBatch, Lanes::kWords, Lanes::kColumns, Short::kThreads>(source, a, extent,
                                                                             counts, chunk);
   const int64_t words = words_for(p.size);
   const int32_t* x = p.x + row * words;
-  for (int o = static_cast<int>(threadIdx.x); o < Shape::kFeatures; o += Short::kThreads) {
+  for (int o = static_cast<int>(threadIdx.x); o < kFeatures; o += Short::kThreads) {
     const int64_t output = chunk * kWordBits + o;
     bool bit = false;
     if (output < p.out_features) {
@@ -55,7 +55,8 @@ __device__ __forceinline__ void join_hubs(const Source& source, const AggregateA
     __syncthreads();
     if (hub) found[atomicAdd(&count, 1)] = row;
     __syncthreads();
-    for (int i = 0; i < count; ++i) join_hub<Shape, Short>(source, a, p, found[i], chunk);
+    for (int i = 0; i < count; ++i)
+      join_hub<typename Shape::Lanes, Short>(source, a, p, found[i], chunk);
     __syncthreads();
   }
 }

@@ -9,6 +9,7 @@
 #include "bitgnn/cuda/bmm_slab.cuh"
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/shared_memory.h"
+#include "bitgnn/cuda/short_rows.cuh"
 
 namespace bitgnn::cuda {
 
@@ -16,7 +17,6 @@ constexpr int kShortTiles = 2;  // of 16 rows in a slab
 constexpr int kShortRows = kShortTiles * kMmaRows;
 constexpr int kShortThreads = 256;
 constexpr int kShortMostSteps = 2;  // of 256 bits
-constexpr int kShortGroup = 4;      // words that a lane loads at once
 
 // How a block's shared memory is laid out: the columns' table, then the weights.
 struct ShortPlan {
@@ -36,44 +36,18 @@ struct ShortPlan {
   }
 };
 
-// The lane's words of four rows, g + 8 i, two a step: words 4 q .. 4 q + 3 of each 16, which are
-// two steps; of a last single step words 2 q and 2 q + 1. The weights are in the same order.
+// The lane's words of four rows, g + 8 i. The weights are in the same order.
 template <int kSteps>
-using ShortWords = uint32_t[2 * kShortTiles][2 * kSteps];
+using ShortWords = ShortRow<kSteps>[2 * kShortTiles];
 
 template <int kSteps>
 __device__ __forceinline__ void load_short_slab(ShortWords<kSteps>& x, const BmmArgs& a,
                                                 const ShortPlan& plan, int64_t slab, int lane) {
-  const int quad = fragment_quad(lane);
   const int64_t row = slab * kShortRows + fragment_group(lane);
 #pragma unroll
-  for (int i = 0; i < 2 * kShortTiles; ++i) {
-    const int32_t* from = a.x + min(row + i * (kMmaRows / 2), a.rows - 1) * plan.words;
-#pragma unroll
-    for (int s = 0; s < kSteps; s += 2) {
-      const bool pair = s + 1 < kSteps;
-      const int count = pair ? kShortGroup : kShortGroup / 2;
-      const int first = s * kMmaWords + quad * count;
-      if (plan.vectors && pair) {
-        const int4 v = first < plan.words ? __ldg(reinterpret_cast<const int4*>(from + first))
-                                          : make_int4(0, 0, 0, 0);
-        x[i][2 * s] = v.x;
-        x[i][2 * s + 1] = v.y;
-        x[i][(2 * s + 2) % (2 * kSteps)] = v.z;
-        x[i][(2 * s + 3) % (2 * kSteps)] = v.w;
-      } else if (plan.vectors) {
-        const int2 v = first < plan.words ? __ldg(reinterpret_cast<const int2*>(from + first))
-                                          : make_int2(0, 0);
-        x[i][2 * s] = v.x;
-        x[i][2 * s + 1] = v.y;
-      } else {
-#pragma unroll
-        for (int k = 0; k < kShortGroup; ++k) {
-          if (k < count) x[i][2 * s + k] = first + k < plan.words ? __ldg(from + first + k) : 0;
-        }
-      }
-    }
-  }
+  for (int i = 0; i < 2 * kShortTiles; ++i)
+    load_short_row<kSteps>(x[i], a.x + min(row + i * (kMmaRows / 2), a.rows - 1) * plan.words,
+                           plan.words, plan.vectors, fragment_quad(lane));
 }
 
 // Copies the weights, zeros behind each row and in missing rows, in the order of the rows' words: a
