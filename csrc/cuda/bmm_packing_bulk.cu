@@ -2,6 +2,7 @@
 #include "bitgnn/cuda/bmm_packing_bulk.cuh"
 
 #include "bitgnn/cuda/bmm_packing.h"
+#include "bitgnn/cuda/bmm_packing_teams.cuh"
 
 namespace bitgnn::cuda {
 namespace {
@@ -12,14 +13,33 @@ constexpr int64_t kMostRows = 1 << 30;   // keeps what is counted in rows in 32 
 constexpr int64_t kLeastFeatures = 32;   // shorter rows are bound by their number
 constexpr int64_t kMostFeatures = 1536;  // longer ones leave room for too few warps
 constexpr int64_t kMostColumns = 256;
+constexpr int64_t kTeamFeatures = 256;  // of rows from which on teams share them
 constexpr int kLeastWarps = 4;
 constexpr int kWarpsForFewRows = 8;
+constexpr int kManyWarps = 12;
+
+// Whether warps should share long rows. With few columns a warp gains nothing by it where it has
+// but one tile, or where many of them find room.
+bool suits_teams(const BulkPlan& plan, const Context& context) {
+  const bool few = plan.tiles <= int64_t{context.device.sm_count} * plan.warps;
+  const bool alone = plan.passes == 1 && (few || plan.warps >= kManyWarps);
+  return plan.cols >= kTeamFeatures && !alone;
+}
+
+template <bool kSame, bool kShift, int kVector>
+cudaError_t launch_vectors(const BmmArgs& args, const Context& context) {
+  const BulkPlan plan = bulk_plan(args, context);
+  if (!suits_teams(plan, context))
+    return launch_bmm_packing_bulk<kSame, kShift, kVector>(args, plan, context);
+  const TeamPlan teams = team_plan(args, context);
+  return launch_bmm_packing_teams<kSame, kShift, kVector>(args, teams, context);
+}
 
 template <bool kSame, bool kShift>
-cudaError_t launch(const BmmArgs& args, const BulkPlan& plan, const Context& context) {
-  if (plan.cols % 4 == 0) return launch_bmm_packing_bulk<kSame, kShift, 4>(args, plan, context);
-  if (plan.cols % 2 == 0) return launch_bmm_packing_bulk<kSame, kShift, 2>(args, plan, context);
-  return launch_bmm_packing_bulk<kSame, kShift, 1>(args, plan, context);
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  if (args.size % 4 == 0) return launch_vectors<kSame, kShift, 4>(args, context);
+  if (args.size % 2 == 0) return launch_vectors<kSame, kShift, 2>(args, context);
+  return launch_vectors<kSame, kShift, 1>(args, context);
 }
 
 }  // namespace
@@ -37,13 +57,10 @@ bool suits_bulk(const BmmArgs& args, const Context& context) {
 }
 
 cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context) {
-  const BulkPlan plan = bulk_plan(args, context);
   const bool same = args.bias == nullptr && args.threshold == nullptr;
-  if (plan.shifted)
-    return same ? launch<true, true>(args, plan, context)
-                : launch<false, true>(args, plan, context);
-  return same ? launch<true, false>(args, plan, context)
-              : launch<false, false>(args, plan, context);
+  if (args.pack->threshold != nullptr)
+    return same ? launch<true, true>(args, context) : launch<false, true>(args, context);
+  return same ? launch<true, false>(args, context) : launch<false, false>(args, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -34,24 +34,34 @@ __device__ __forceinline__ int32_t agreement_start(const BmmArgs& a, int32_t lea
   return -((least + size + 1) >> 1) - (width - size);
 }
 
-// Fills the table; every warp of the block takes part.
-__device__ __forceinline__ void set_agreements(const AgreementTable& table, const BmmArgs& a,
-                                               int columns, int width, int threads, int lane) {
-  for (int c = threadIdx.x; c < columns; c += threads) {
-    const bool exists = c < a.out_features;
-    bool inverted = false;
-    const int32_t least = least_dot(a, column_terms(a, c, 0), inverted);
-    const int32_t start = agreement_start(a, least, width);
-    const int32_t next = __shfl_xor_sync(kFullWarp, start, 1);
-    table.starts[c] = c % 2 == 0 ? make_int2(start, next) : make_int2(next, start);
-    if (exists && a.flip != nullptr) inverted ^= a.flip[c];
-    const uint32_t flip = __ballot_sync(kFullWarp, !inverted);
-    const uint32_t mask = __ballot_sync(kFullWarp, exists);
-    if (lane == 0) {
-      table.flips[c / kWarp] = flip;
-      table.masks[c / kWarp] = mask;
-    }
+// Fills in a column of the table; all lanes of a warp take part, with neighbouring columns.
+__device__ __forceinline__ void set_agreement(const AgreementTable& table, const BmmArgs& a,
+                                              int column, const ColumnTerms& terms, bool flips,
+                                              int width, int lane) {
+  bool inverted = false;
+  const int32_t start = agreement_start(a, least_dot(a, terms, inverted), width);
+  const int32_t next = __shfl_xor_sync(kFullWarp, start, 1);
+  table.starts[column] = column % 2 == 0 ? make_int2(start, next) : make_int2(next, start);
+  inverted ^= flips;
+  const uint32_t flip = __ballot_sync(kFullWarp, !inverted);
+  const uint32_t mask = __ballot_sync(kFullWarp, column < a.out_features);
+  if (lane == 0) {
+    table.flips[column / kWarp] = flip;
+    table.masks[column / kWarp] = mask;
   }
+}
+
+// Whether the bits of a column are turned round.
+__device__ __forceinline__ bool flips_column(const BmmArgs& a, int column) {
+  return a.flip != nullptr && column < a.out_features && a.flip[column];
+}
+
+// Fills the table from column `first` on; every warp of the block takes part.
+__device__ __forceinline__ void set_agreements(const AgreementTable& table, const BmmArgs& a,
+                                               int columns, int width, int threads, int lane,
+                                               int first = 0) {
+  for (int c = first + static_cast<int>(threadIdx.x); c < columns; c += threads)
+    set_agreement(table, a, c, column_terms(a, c, 0), flips_column(a, c), width, lane);
 }
 
 // Agreements of 16 kTiles rows with the columns of a pass.
