@@ -7,6 +7,7 @@
 #include "bitgnn/cuda/aggregate_wide.h"
 #include "bitgnn/cuda/shared_memory.h"
 #include "bitgnn/cuda/wide_product.cuh"
+#include "bitgnn/cuda/wide_split.cuh"
 
 namespace bitgnn::cuda {
 namespace {
@@ -17,11 +18,18 @@ constexpr int64_t kLeastLongAlone = 256;         // where a warp takes one row a
 constexpr int64_t kLongFactor = 8;               // and so many times the mean
 constexpr int64_t kMostWeightBytes = 100 << 10;  // in shared memory, of two blocks at least
 constexpr int64_t kProductBlocks = 4;            // a multiprocessor
+constexpr int64_t kSplitBlocks = 2;              // a multiprocessor: more rows share weights
 
 template <class Elements>
 cudaError_t launch_product(const BmmArgs& product, const WideWeights& layout,
                            const WideTable& table, const NarrowFactors& factors,
                            const Context& context) {
+  // Few long rows leave most multiprocessors without a block of eight warps that share weights.
+  const int64_t slabs = ceil_div(product.rows, kMmaRows);
+  if (layout.steps >= kSplitWarps && slabs * layout.parts <= kSplitBlocks * context.device.sm_count)
+    return launch_dependent(wide_split_kernel<Elements>,
+                            dim3(grid_size(slabs), grid_size(layout.parts)), kSplitThreads, 0,
+                            context, product, layout.words, layout.steps, table, factors);
   const auto kernel = wide_product_kernel<Elements>;
   const cudaError_t error = grant_shared_memory(kernel, layout.bytes());
   if (error != cudaSuccess) return error;

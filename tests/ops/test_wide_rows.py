@@ -84,8 +84,9 @@ def test_large_products(columns, size):
 
 @pytest.mark.parametrize("rowptr_type", [torch.int32, torch.int64])
 @pytest.mark.parametrize("rows", [1, 3, 31, 33, 257])
-def test_few_rows(rows, rowptr_type):
-    given = operands(70, 64, [row % 4 for row in range(rows)], rows + 4, rowptr_type)
+@pytest.mark.parametrize("size", [70, 897, 1024])
+def test_few_rows(rows, size, rowptr_type):
+    given = operands(size, 64, [row % 4 for row in range(rows)], rows + 4, rowptr_type)
     assert torch.equal(run(given).cpu(), in_order(given))
 
 
