@@ -2,6 +2,7 @@
 #include "bitgnn/cuda/bmm_compared.cuh"
 
 #include "bitgnn/cuda/bmm_compared.h"
+#include "bitgnn/cuda/bmm_compared_direct.cuh"
 #include "bitgnn/cuda/bmm_compared_short.cuh"
 #include "bitgnn/cuda/shared_memory.h"
 
@@ -14,10 +15,26 @@ constexpr int64_t kMostColumns = 256;
 constexpr int kLeastShortWords = 4;  // of rows whose reading is not all that binds
 constexpr int64_t kMostFeatures = 1 << 13;
 
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+// Whether the second-level cache holds rows and results, with as much beside them: beyond, copies
+// of weights in shared memory and larger tiles wait less for rows.
+bool stays_cached(const BmmArgs& args, const Context& context) {
+  const int64_t words = words_for(args.size) + words_for(args.out_features);
+  return 2 * args.rows * words * static_cast<int64_t>(sizeof(int32_t)) <=
+         context.device.cache_bytes;
+}
+
+template <int kSteps>
+cudaError_t launch_direct(const BmmArgs& args, const Context& context) {
+  return words_for(args.size) % kShortGroup == 0 && is_aligned(args.w)
+             ? launch_compared_direct<kSteps, true>(args, context)
+             : launch_compared_direct<kSteps, false>(args, context);
+}
+
 }  // namespace
 
 bool suits_compared(const BmmArgs& args, const Context& context) {
-  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   return args.rows >= kLeastRows && args.rows < kMostRows && args.out_bits != nullptr &&
          args.addend == nullptr && args.row_scale == nullptr && args.size > 0 &&
          args.size <= kMostFeatures && args.out_features <= kMostColumns && is_aligned(args.x) &&
@@ -26,6 +43,9 @@ bool suits_compared(const BmmArgs& args, const Context& context) {
 
 cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
   const ComparedPlan plan = compared_plan(args);
+  if (plan.words >= kLeastShortWords && plan.steps <= kStationaryMostSteps &&
+      stays_cached(args, context))
+    return plan.steps == 1 ? launch_direct<1>(args, context) : launch_direct<2>(args, context);
   const bool same = args.bias == nullptr && args.threshold == nullptr;
   if (plan.words >= kLeastShortWords && plan.steps == 1)
     return same ? launch_compared_short<true, 1>(args, context)
