@@ -1,8 +1,8 @@
 """Picks layout, method and executor from statistics of the graph and the model, without measuring.
 
 The latency of a forward is taken to be a sum: what its products and aggregations of floats cost,
-however it is run, and what the way it is run costs for each step, node and gathered word. All
-weights are at least 0 and were fitted together to recorded latencies, see
+however it is run, and what the way it is run costs by itself, for each step and for each gathered
+word. All weights are at least 0 and were fitted together to recorded latencies, see
 ``scripts/train_predictor.py``; they lie in ``predictor.json``.
 """
 
@@ -38,9 +38,12 @@ WORD_BITS = 32
 SAVING = 0.05
 """Share of the latency that another layout must save: it takes memory, and time to build."""
 
-SHARED = ("bytes", "product_bits", "product_floats", "aggregated_floats")
-"""Statistics whose weights are the same for every way to run a forward."""
-OWN = ("constant", "steps", "nodes", "aggregated_words")
+SHARED = ("bytes", "product_bits", "product_floats", "aggregated_floats", "nodes")
+"""Statistics whose weights are the same for every way to run a forward.
+
+Few graphs do not tell what each way costs for a node from what a node costs in any way.
+"""
+OWN = ("constant", "steps", "aggregated_words")
 """Statistics of which every way has weights of its own."""
 
 

@@ -60,11 +60,11 @@ class CostModel:
 
     On the CPU a forward takes as long as its calls. On CUDA the eager executor is host and device
     in a pipeline: a kernel begins when it has been queued and the one before it is done. The others
-    launch once and then take as long as all kernels; what an executor costs by itself is measured
-    on a few forwards.
+    launch once and then take as long as all kernels. What an executor costs by itself is measured
+    on a few forwards, the fastest ones, of which it is most.
 
-    The whole forwards that a search measures do not correct estimates: these are of its fastest
-    plans alone, whose errors are not those of the others.
+    The whole forwards that a search measures do not scale estimates: these are of its fastest plans
+    alone, whose relative errors are not those of the others.
 
     Args:
         cache: times known already, and where new ones go.
@@ -114,10 +114,12 @@ class CostModel:
             self.cache.put(signatures[key], CallTime(seconds, host))
         self.num_timed += len(taken)
         self.cache.save()
-        for candidate in candidates:
-            known = self._own_costs[candidate.executor]
-            if self.device.type == "cuda" and len(known) < OWN_COSTS:
-                self._learn_own_cost(candidate)
+        for executor in dict.fromkeys(candidate.executor for candidate in candidates):
+            missing = OWN_COSTS - len(self._own_costs[executor])
+            if missing > 0:
+                own = [candidate for candidate in candidates if candidate.executor == executor]
+                for candidate in sorted(own, key=self.base)[:missing]:
+                    self._learn_own_cost(candidate)
 
     def estimate(self, candidate: Candidate) -> Estimate:
         """Expected latency of a candidate; calls that are not known yet are timed first."""

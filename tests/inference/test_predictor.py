@@ -29,8 +29,8 @@ WAYS = {
 
 
 def favouring(layout):
-    own = dict.fromkeys(WAYS.values(), (2.0, 0.0, 0.0, 0.0))
-    return Predictor(NOTHING, {**own, WAYS[layout]: (1.0, 0.0, 0.0, 0.0)})
+    own = dict.fromkeys(WAYS.values(), (2.0, 0.0, 0.0))
+    return Predictor(NOTHING, {**own, WAYS[layout]: (1.0, 0.0, 0.0)})
 
 
 @pytest.fixture
@@ -84,13 +84,13 @@ class TestPredictor:
     STATISTICS = {**dict.fromkeys((*SHARED, *OWN), 1.0), "steps": 3.0}  # noqa: RUF012
 
     def test_seconds_are_a_weighted_sum(self):
-        made = Predictor((1.0, 2.0, 3.0, 4.0), {WAYS["csr"]: (5.0, 6.0, 7.0, 8.0)})
-        assert made.seconds(self.STATISTICS, WAYS["csr"]) == 10 + 5 + 3 * 6 + 7 + 8
+        made = Predictor((1.0, 2.0, 3.0, 4.0, 9.0), {WAYS["csr"]: (5.0, 6.0, 7.0)})
+        assert made.seconds(self.STATISTICS, WAYS["csr"]) == 19 + 5 + 3 * 6 + 7
         assert made.seconds(self.STATISTICS, WAYS["frdc"]) == float("inf")
 
     def test_another_layout_must_save_a_good_share(self):
         for saved, taken in ((0.9, "frdc"), (0.97, "csr")):
-            own = {WAYS["csr"]: (1.0, 0.0, 0.0, 0.0), WAYS["frdc"]: (saved, 0.0, 0.0, 0.0)}
+            own = {WAYS["csr"]: (1.0, 0.0, 0.0), WAYS["frdc"]: (saved, 0.0, 0.0)}
             made = Predictor(NOTHING, own)
             assert made.order(self.STATISTICS, WAYS.values())[0] == WAYS["frdc"]
             assert made.choose(self.STATISTICS, WAYS.values()) == WAYS[taken]
@@ -98,7 +98,7 @@ class TestPredictor:
     @pytest.mark.parametrize(("sliced", "taken"), [(0.0, "csr"), (1.0, "sliced")])
     def test_where_there_are_slices_operators_choose_them(self, sliced, taken):
         ways = {layout: Way(layout, None, "eager") for layout in ("csr", "sliced", "blocked")}
-        own = {way: (float(n + 1), 0.0, 0.0, 0.0) for n, way in enumerate(ways.values())}
+        own = {way: (float(n + 1), 0.0, 0.0) for n, way in enumerate(ways.values())}
         found = {**self.STATISTICS, "aggregated_words": 1.0, "sliced_words": sliced}
         assert Predictor(NOTHING, own).choose(found, ways.values()) == ways[taken]
 
@@ -173,8 +173,8 @@ class TestExecutor:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
     @pytest.mark.parametrize("name", ["eager", "cuda_graph", "cooperative"])
     def test_on_cuda_it_is_the_favoured_one(self, frozen, features, plain, favour, name):
-        own = {Way("csr", None, n): (2.0, 0.0, 0.0, 0.0) for n in ("eager", "cuda_graph")}
-        favour(Predictor(NOTHING, {**own, Way("csr", None, name): (1.0, 0.0, 0.0, 0.0)}))
+        own = {Way("csr", None, n): (2.0, 0.0, 0.0) for n in ("eager", "cuda_graph")}
+        favour(Predictor(NOTHING, {**own, Way("csr", None, name): (1.0, 0.0, 0.0)}))
         frozen, x = frozen.to("cuda"), features.to("cuda")
         adjacency = frozen.prepare_graph(plain.to("cuda"), N)
         run = frozen.executor()
@@ -185,7 +185,7 @@ class TestExecutor:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
     def test_the_next_one_serves_where_the_first_cannot(self, frozen, features, plain, favour):
         own = {Way("blocked", None, "cooperative"): 1.0, Way("blocked", None, "cuda_graph"): 2.0}
-        favour(Predictor(NOTHING, {way: (s, 0.0, 0.0, 0.0) for way, s in own.items()}))
+        favour(Predictor(NOTHING, {way: (s, 0.0, 0.0) for way, s in own.items()}))
         frozen, x = frozen.to("cuda"), features.to("cuda")
         adjacency = frozen.prepare_graph(plain.to("cuda"), N, layout="blocked")
         run = frozen.executor()

@@ -97,9 +97,34 @@ class TestSignatures:
 
 
 class TestCostModel:
-    def test_an_estimate_is_the_sum_of_its_calls(self, candidates, model):
+    @pytest.mark.parametrize(("beside", "added"), [(1e-3, 1e-3), (-1e-6, 0.0)])
+    def test_an_estimate_is_the_sum_of_its_calls_and_what_the_fastest_forwards_take_beside(
+        self, candidates, model, monkeypatch, beside, added
+    ):
+        asked = []
+
+        def latency(run, device):
+            asked.append(run)
+            return model.base(next(c for c in made if c.run is run)) + beside
+
+        monkeypatch.setattr(cost_model, "latency", latency)
+        made = [
+            candidates.make(Plan(letters, layout=layout))
+            for letters in (LETTERS, FLOATS)
+            for layout in ("csr", "blocked")
+        ]
+        model.prepare(made)
+        assert len(asked) == cost_model.OWN_COSTS
+        slowest = max(made, key=model.base)
+        assert slowest.run not in asked
+        estimate = model.estimate(slowest)
+        calls = sum(part.seconds for part in estimate.parts)
+        assert estimate.seconds == pytest.approx(calls + added)
+        model.prepare(made)
+        assert len(asked) == cost_model.OWN_COSTS
+
+    def test_parts_are_named_by_layers_and_steps(self, candidates, model):
         estimate = model.estimate(candidates.make(Plan(LETTERS, layout="csr")))
-        assert estimate.seconds == pytest.approx(sum(part.seconds for part in estimate.parts))
         assert [part.name.split()[0] for part in estimate.parts] == ["norm+convs.0", "convs.1"]
 
     def test_each_distinct_call_is_timed_once(self, candidates, model):
