@@ -8,8 +8,10 @@
 // a popcount and an add: popcount(a ^ b) = 2 sum popcount(carries) + popcount(p[last]).
 // Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
 
+#include <algorithm>
 #include <memory>
 
+#include "bitgnn/cpu/byte_counts_kernel.h"
 #include "bitgnn/cpu/kernel_table.h"
 #include "bitgnn/cpu/listed_words_kernel.h"
 #include "bitgnn/cpu/narrow_rows_kernel.h"
@@ -25,6 +27,8 @@ struct alignas(64) CacheLine {
 constexpr int64_t kRowBlock = 32;  // rows whose words stay in L1 beside a weight panel
 constexpr int64_t kMostPackRows = 512;
 constexpr int64_t kPackBlockWords = 1 << 16;
+constexpr int64_t kFarBytes = int64_t{12} << 20;  // more than a core's share of the caches
+constexpr int64_t kFarOutputs = 64;
 
 inline Lanes load_some(const float* p, int64_t count) {
   return count >= kWordBits ? load_lanes(p) : load_lanes(p, count);
@@ -96,15 +100,41 @@ void multiply_tile(const BmmArgs& a, const int32_t* x, int64_t words, int64_t ro
   }
 }
 
+// Memory that arrives while something else is computed: some lines a step.
+class Ahead {
+ public:
+  Ahead() = default;
+  Ahead(const void* begin, const void* end)
+      : next_(static_cast<const char*>(begin)), end_(static_cast<const char*>(end)) {}
+
+  // Spreads what is left over so many steps.
+  void spread(int64_t steps) {
+    const int64_t lines = (end_ - next_ + kLineBytes - 1) / kLineBytes;
+    lines_ = steps > 0 ? (lines + steps - 1) / steps : 0;
+  }
+  void step() {
+    for (int64_t i = 0; i < lines_ && next_ < end_; ++i, next_ += kLineBytes) prefetch(next_);
+  }
+
+ private:
+  static constexpr int64_t kLineBytes = sizeof(CacheLine);
+
+  const char* next_ = nullptr;
+  const char* end_ = nullptr;
+  int64_t lines_ = 0;
+};
+
 template <bool kParities, int P>
 void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
-                   int64_t panel, const float* row_scale) {
+                   int64_t panel, const float* row_scale, Ahead& ahead) {
   const Epilogue epilogues[2] = {Epilogue(a, panel), Epilogue(a, panel + P - 1)};
   const auto scale_at = [&](int64_t r) { return row_scale != nullptr ? row_scale + r : nullptr; };
   int64_t r = 0;
-  for (; r + kTileRows <= rows; r += kTileRows)
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    ahead.step();
     multiply_tile<kParities, kTileRows, P>(a, x + r * words, words, row + r, panel, scale_at(r),
                                            epilogues);
+  }
   for (; r < rows; ++r)
     multiply_tile<kParities, 1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
 }
@@ -113,7 +143,7 @@ void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t ro
 template <bool kParities>
 void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
                     const float* row_scale, int64_t panel_begin, int64_t panel_end,
-                    ListedProducts& listed, int32_t* parities) {
+                    ListedProducts& listed, int32_t* parities, Ahead& ahead) {
   if (a.few_panel != nullptr) return multiply_few(a, x, words, row, rows, row_scale);
   if (a.out_narrow != nullptr && panel_begin == 0) put_factors(a, row, rows, row_scale);
   if constexpr (kParities) {
@@ -125,14 +155,24 @@ void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t r
     for (int64_t r = 0; r < rows; ++r) running_parities(x + r * words, words, parities + r * words);
     x = parities;
   }
+  ahead.spread(rows / kTileRows * ((panel_end - panel_begin) / kTilePanels));
   int64_t panel = panel_begin;
   for (; panel + kTilePanels <= panel_end; panel += kTilePanels)
-    multiply_rows<kParities, kTilePanels>(a, x, words, row, rows, panel, row_scale);
-  if (panel < panel_end) multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale);
+    multiply_rows<kParities, kTilePanels>(a, x, words, row, rows, panel, row_scale, ahead);
+  if (panel < panel_end)
+    multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale, ahead);
 }
 
-// Rows packed at a time: many, since reading pauses while they are multiplied, but few enough to
-// stay in a core's own cache.
+// Whether rows lie one after the other in more memory than a core's caches hold, and are multiplied
+// for long enough: each block's then arrive during the products of the block before.
+inline bool are_far(const BmmArgs& a, int64_t rows) {
+  return a.pack != nullptr && a.few_panel == nullptr && a.out_features >= kFarOutputs &&
+         a.pack->row_stride == a.pack->cols &&
+         rows * a.pack->cols * element_bytes(a.pack->type) >= kFarBytes;
+}
+
+// Other rows packed at a time: many, since reading pauses while they are multiplied, but few enough
+// to stay in a core's own cache.
 inline int64_t pack_block_rows(int64_t words) {
   const int64_t fitting = kPackBlockWords / (words > 0 ? words : 1) / kRowBlock * kRowBlock;
   return fitting < kRowBlock ? kRowBlock : fitting < kMostPackRows ? fitting : kMostPackRows;
@@ -142,18 +182,19 @@ template <bool kParities>
 void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
               int64_t panel_end) {
   const int64_t words = words_for(a.size);
-  const int64_t pack_rows = a.pack != nullptr ? pack_block_rows(words) : end - begin;
+  bool far = are_far(a, end - begin);
+  const int64_t most_rows = a.pack != nullptr ? pack_block_rows(words) : end - begin;
   const auto new_rows = [words](bool wanted, int64_t rows) {
     return wanted ? new CacheLine[static_cast<size_t>(rows * words) / 16 + 1] : nullptr;
   };
-  const std::unique_ptr<CacheLine[]> packed_lines(new_rows(a.pack != nullptr, pack_rows));
+  const std::unique_ptr<CacheLine[]> packed_lines(new_rows(a.pack != nullptr, most_rows));
   const std::unique_ptr<CacheLine[]> parity_lines(new_rows(kParities, kRowBlock));
   int32_t* const packed = reinterpret_cast<int32_t*>(packed_lines.get());
   int32_t* const parities = reinterpret_cast<int32_t*>(parity_lines.get());
   float packed_scale[kMostPackRows];
   ListedProducts listed(a, words, panel_begin, panel_end);
-  for (int64_t first = begin; first < end; first += pack_rows) {
-    const int64_t last = end - first < pack_rows ? end : first + pack_rows;
+  for (int64_t first = begin, last = begin; first < end; first = last) {
+    last = std::min(end, first + (far ? kRowBlock : most_rows));
     if (a.pack != nullptr) {
       PackArgs pack_block = *a.pack;
       pack_block.words = packed;
@@ -166,9 +207,12 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
       const int32_t* x = a.pack != nullptr ? packed + (row - first) * words : a.x + row * words;
       const float* row_scale = a.row_scale != nullptr ? a.row_scale + row : nullptr;
       if (a.pack != nullptr) row_scale = a.packed_scale ? packed_scale + (row - first) : nullptr;
+      Ahead ahead;
+      if (far) ahead = Ahead(advance(*a.pack, last), advance(*a.pack, std::min(last + rows, end)));
       multiply_block<kParities>(a, x, words, row, rows, row_scale, panel_begin, panel_end, listed,
-                                parities);
+                                parities, ahead);
     }
+    far &= !listed.began();  // products of few words leave no time to fetch
   }
 }
 
