@@ -7,7 +7,7 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kMultiplyGrain = 1 << 20;  // word products a thread, some 25 us
+constexpr int64_t kMultiplyGrain = 1 << 18;  // word products a thread, some 6 us
 constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, in word products
 constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 // Below this many rows, packing rows again for each thread's outputs would cost more than a pass.

@@ -8,9 +8,9 @@
 
 namespace bitgnn::cpu {
 
-// Neighbours a thread, some 50 us: below that, moving the operands between cores costs more than
+// Neighbours a thread, some 10 us: below that, moving the operands between cores costs more than
 // a second core brings.
-constexpr int64_t kEdgeGrain = 1 << 15;
+constexpr int64_t kEdgeGrain = 1 << 13;
 constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables from here on are fetched ahead
 constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
 
