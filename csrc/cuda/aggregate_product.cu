@@ -18,7 +18,7 @@ using StagedHalves = ShortRows<15, 4, 4, 256, 3>;
 using StagedWhole = ShortRows<31, 5, 4, 256, 3>;
 constexpr int kStagedLanes = 2;
 constexpr int64_t kStagedMostRows = 1 << 28;  // tiles of rows are counted in 32 bits
-constexpr int64_t kStagedMostFeatures = kStagedMostSteps * kMmaWords * kWordBits;
+constexpr int64_t kStagedMostFeatures = kStationaryMostSteps * kMmaWords * kWordBits;
 
 constexpr int64_t kLeastRows = 1 << 15;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row

@@ -6,16 +6,14 @@
 #include <algorithm>
 
 #include "bitgnn/cuda/dependent_launch.cuh"
-#include "bitgnn/cuda/short_rows.cuh"
 #include "bitgnn/cuda/staged_counts.cuh"
+#include "bitgnn/cuda/stationary_weights.cuh"
 
 namespace bitgnn::cuda {
 
 constexpr int kStagedThreads = 256;
 constexpr int kStagedWarps = kStagedThreads / kWarp;
 constexpr int kStagedBlocks = 2;  // on a multiprocessor
-constexpr int kStagedFragments = static_cast<int>(kWordBits) / kMmaColumns;
-constexpr int kStagedMostSteps = 2;  // of 256 bits of a row
 
 struct StagedProduct {
   BmmArgs product;
@@ -25,14 +23,8 @@ struct StagedProduct {
   int out_words;   // of a row of outputs
   int word_warps;  // warps of a block that share a tile's words of outputs
   int tiles;
-  uint32_t count_start;  // kCountStart, where the compiler does not see it
+  uint32_t count_start;  // kCountStart; read from here, it stays in a register
 };
-
-// A sum taken for a float is 2^-149 times as much. Twice of it and a column's term are found in
-// units of kTermUnit, where neither they nor what joins them outgrow 24 bits.
-constexpr float kTwiceSum = 0x1p127f;
-constexpr float kTermUnit = 0x1p-23f;
-constexpr float kTwiceTerm = 0x1p24f;  // back in ones
 
 // Counts are bytes 1 of floats that start at 2^23, where a step is 256.
 constexpr uint32_t kCountStart = 0x4b000000u;
@@ -41,14 +33,10 @@ constexpr int kCountBase = 1 << 16;
 
 // What a lane's two columns of each fragment contribute.
 struct StagedColumns {
-  float2 term[kStagedFragments];  // the set bits of the weights, in units of kTermUnit
-  float2 scale[kStagedFragments], bias[kStagedFragments], sum_bias[kStagedFragments],
-      threshold[kStagedFragments];
+  float2 term[kWordFragments];  // twice the set bits of the weights, in units of kTermUnit
+  float2 scale[kWordFragments], bias[kWordFragments], sum_bias[kWordFragments],
+      threshold[kWordFragments];
 };
-
-__device__ __forceinline__ float of_column(const float2& values, int e) {
-  return e == 0 ? values.x : values.y;
-}
 
 // Values of two columns; what lies past the last one does not count.
 __device__ __forceinline__ float2 column_pair(const float* values, int64_t at, int64_t last,
@@ -57,19 +45,15 @@ __device__ __forceinline__ float2 column_pair(const float* values, int64_t at, i
   return make_float2(__ldg(values + min(at, last)), __ldg(values + min(at + 1, last)));
 }
 
-// Weights as fragments of 8 columns; those past the last one repeat it.
 template <int kSteps>
-using StagedWeights = uint32_t[kSteps][kStagedFragments][2];
-
-template <int kSteps>
-__device__ __forceinline__ void load_staged_columns(StagedWeights<kSteps>& w,
+__device__ __forceinline__ void load_staged_columns(StationaryWeights<kSteps>& w,
                                                     StagedColumns& columns, const StagedProduct& d,
                                                     int64_t first, int lane) {
   const BmmArgs& p = d.product;
   const int64_t last = p.out_features - 1;
   const uint32_t ones[4] = {~0u, ~0u, ~0u, ~0u};
 #pragma unroll
-  for (int j = 0; j < kStagedFragments; ++j) {
+  for (int j = 0; j < kWordFragments; ++j) {
     const int64_t column = min(first + j * kMmaColumns + fragment_group(lane), last);
     ShortRow<kSteps> words;
     load_short_row<kSteps>(words, p.w + column * d.words, d.words, true, fragment_quad(lane));
@@ -85,12 +69,12 @@ __device__ __forceinline__ void load_staged_columns(StagedWeights<kSteps>& w,
     columns.threshold[j] = column_pair(p.threshold, at, last, 0.0f);
   }
 #pragma unroll
-  for (int j = 0; j < kStagedFragments; ++j) {
+  for (int j = 0; j < kWordFragments; ++j) {
     int32_t counts[4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) mma_and_popc(counts, ones, w[step][j]);
-    columns.term[j] =
-        make_float2(__int2float_rn(counts[0]) * kTermUnit, __int2float_rn(counts[1]) * kTermUnit);
+    columns.term[j] = make_float2(__int2float_rn(counts[0]) * (2.0f * kTermUnit),
+                                  __int2float_rn(counts[1]) * (2.0f * kTermUnit));
   }
 }
 
@@ -146,45 +130,32 @@ struct StagedPlaces {
 // Bits of the lane's columns of rows g and g + 8, at their places but for 2 q.
 template <int kSteps, bool kBias>
 __device__ __forceinline__ void join_tile(uint32_t (&bits)[2], const StagedTile<kSteps>& tile,
-                                          const StagedWeights<kSteps>& w,
+                                          const StationaryWeights<kSteps>& w,
                                           const StagedColumns& columns, const StagedProduct& d) {
-  constexpr int kWidth = kSteps * kMmaWords * static_cast<int>(kWordBits);
-  const uint32_t ones[2] = {~0u, ~0u};
-  // Of the rows' clear bits, those behind the features too.
-  int32_t sum[kStagedFragments][4] = {}, row_counts[4] = {};
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    uint32_t x[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) x[k] = ~tile.x[k % 2][2 * step + k / 2];
-    mma_and_popc(row_counts, x, ones);
-#pragma unroll
-    for (int j = 0; j < kStagedFragments; ++j) mma_and_popc(sum[j], x, w[step][j]);
-  }
+  TileSums sum;
+  int32_t row_terms[2];
+  multiply_tile<kSteps>(sum, row_terms, tile.x, w, d.product.size);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     bits[half] = 0;
     const StagedRow& row = tile.row[half];
-    // dot = size - 2 |x| + 2 (|w| - 2 popc(~x & w)).
-    const float row_term = __int2float_rn(static_cast<int32_t>(d.product.size) - 2 * kWidth +
-                                          2 * row_counts[half * 2]);
+    const float row_term = __int2float_rn(row_terms[half]);
     const float base = __int2float_rn(-(kCountBase + row.degree));
 #pragma unroll
-    for (int j = 0; j < kStagedFragments; ++j) {
+    for (int j = 0; j < kWordFragments; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         // Exact, both the product and the sum: multiples of a power of two below 2^24 times it.
-        const float term = __fmaf_rn(__int_as_float(sum[j][half * 2 + e]), -kTwiceSum,
-                                     of_column(columns.term[j], e));
-        const float dot = __fmaf_rn(term, kTwiceTerm, row_term);
+        const float part = column_part(sum[j][half * 2 + e], of_pair(columns.term[j], e));
+        const float dot = __fmaf_rn(part, kTermScale, row_term);
         const uint32_t piece = e == 0 ? tile.counts[half].x : tile.counts[half].y;
         const float count = __uint_as_float(__byte_perm(piece, d.count_start, 0x7604 | j << 4));
         const float total = __fmaf_rn(count, kCountStep, base);
-        float product = __fmul_rn(__fmul_rn(row.scale, of_column(columns.scale[j], e)), dot);
-        if constexpr (kBias) product = __fadd_rn(product, of_column(columns.bias[j], e));
+        float product = __fmul_rn(__fmul_rn(row.scale, of_pair(columns.scale[j], e)), dot);
+        if constexpr (kBias) product = __fadd_rn(product, of_pair(columns.bias[j], e));
         const float addend =
-            __fadd_rn(__fmul_rn(row.sum_scale, total), of_column(columns.sum_bias[j], e));
-        if (__fadd_rn(product, addend) >= of_column(columns.threshold[j], e))
+            __fadd_rn(__fmul_rn(row.sum_scale, total), of_pair(columns.sum_bias[j], e));
+        if (__fadd_rn(product, addend) >= of_pair(columns.threshold[j], e))
           bits[half] |= 1u << (j * kMmaColumns + e);
       }
     }
@@ -204,13 +175,10 @@ __global__ void __launch_bounds__(kStagedThreads, kStagedBlocks)
   if (word >= d.out_words) return;
   const int64_t first_column = static_cast<int64_t>(word) * kWordBits;
   // Weights were there before the launch in front of this one, which waited for them.
-  StagedWeights<kSteps> w;
+  StationaryWeights<kSteps> w;
   StagedColumns columns;
   load_staged_columns<kSteps>(w, columns, d, first_column, lane);
-  const int64_t own = first_column + lane;
-  const bool flips = own < p.out_features && p.flip != nullptr && p.flip[own];
-  const uint32_t flip = __ballot_sync(kFullWarp, flips);
-  const uint32_t exists = __ballot_sync(kFullWarp, own < p.out_features);
+  const WordFlips flips(p, first_column, false, lane);
   const StagedPlaces places(d, word, lane);
   // Lanes 0 and 1 of a quad write a row each.
   const int own_row = fragment_group(lane) + (quad & 1) * (kMmaRows / 2);
@@ -229,18 +197,13 @@ __global__ void __launch_bounds__(kStagedThreads, kStagedBlocks)
     places.load(next, d, min(index + stride, d.tiles - 1), lane);
     uint32_t bits[2];
     join_tile<kSteps, kBias>(bits, tile, w, columns, d);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      bits[half] <<= 2 * quad;
-      bits[half] |= __shfl_xor_sync(kFullWarp, bits[half], 1);
-      bits[half] |= __shfl_xor_sync(kFullWarp, bits[half], 2);
-    }
+    share_tile_bits(bits, quad);
     const int row = index * kMmaRows + own_row;
     const int degree = quad == 0 ? tile.row[0].degree : tile.row[1].degree;
     if (quad < 2 && row <= places.last_row && degree <= kStagedMost)
       *reinterpret_cast<uint32_t*>(out +
                                    static_cast<uint64_t>(static_cast<uint32_t>(row)) * out_bytes) =
-          ((quad == 0 ? bits[0] : bits[1]) ^ flip) & exists;
+          flips.apply(quad == 0 ? bits[0] : bits[1]);
     index += stride;
   };
 #pragma unroll 1
@@ -269,12 +232,9 @@ cudaError_t launch_bmm_staged(const StagedProduct& d, const Context& context) {
 
 inline StagedProduct staged_product(const BmmArgs& product, const float* sum_bias,
                                     const StagedCounts& staged) {
-  StagedProduct d{product, sum_bias, staged, 0, 0, 1, 0, kCountStart};
-  d.words = static_cast<int>(words_for(product.size));
-  d.out_words = static_cast<int>(words_for(product.out_features));
-  while (d.word_warps < std::min(d.out_words, kStagedWarps)) d.word_warps *= 2;
-  d.tiles = static_cast<int>(StagedCounts::tiles(product.rows));
-  return d;
+  const StationaryPlan plan = stationary_plan(product, kStagedWarps);
+  return {product,        sum_bias,        staged,     plan.words,
+          plan.out_words, plan.word_warps, plan.tiles, kCountStart};
 }
 
 }  // namespace bitgnn::cuda
