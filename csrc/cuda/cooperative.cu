@@ -14,6 +14,8 @@ constexpr int kTurnWords = 8;  // words that take as long as the other work for 
 constexpr int kSlotUnit = 128;
 constexpr int kLongRowWords = 64;                                   // from here on rows are long
 constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 512;  // and some room
+constexpr int kFewColumns = 16, kFewWords = 4;  // of a product that takes no tensor cores
+static_assert(kFewWords * 32 <= kMostByteFeatures, "its halves fit bytes");
 constexpr int kSlackWords = 8;  // that are read behind the last gathered row
 
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
@@ -31,9 +33,10 @@ void plan_stages(CooperativePlan* plan) {
     p.byte_integers = integer_bytes(p.stage.size) == 1;
     p.row_words = row_words(p.stage);
     p.pieces = row_pieces(p.stage);
+    p.few_columns = p.stage.out <= kFewColumns && p.words <= kFewWords;
     p.by_groups = Divider::by(std::max(p.groups, 1));
+    p.by_out = Divider::by(std::max(p.stage.out, 1));
     p.by_words = Divider::by(p.words);
-    p.by_size = Divider::by(p.stage.size);
     p.table = table;
     table += int64_t{a.rows} * p.pieces;
     if (i == 0) continue;
@@ -57,7 +60,7 @@ void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePl
   for (int part_words = words; part_words > 0; part_words -= kPackedWords) {
     const int parts = (words + part_words - 1) / part_words;
     const int slot_bytes =
-        round_up(part_words * kWarp * plan->element_bytes + kPieceBytes, kSlotUnit);
+        round_up(part_words * kWarp * plan->element_bytes + 2 * kCopyUnit, kSlotUnit);
     const int64_t slots = most_bytes / (int64_t{slot_bytes} * warps);
     if (slots == 0) continue;
     const int64_t turns = a.stages[0].scaled ? int64_t{(rows + warps - 1) / warps} * parts
@@ -73,16 +76,24 @@ void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePl
     plan->slots = static_cast<int>(std::min({turns, slots, int64_t{kMostSlots}}));
   }
   plan->by_parts = Divider::by(plan->parts);
+  const char* x = static_cast<const char*>(a.x);
+  const char* end = x + static_cast<int64_t>(a.rows - 1) * plan->row_bytes +
+                    static_cast<int64_t>(plan->features) * plan->element_bytes;
+  plan->copied_end = end - reinterpret_cast<uintptr_t>(end) % kPieceBytes;
 }
 
 // Plans a launch; false if a block's share does not fit its shared memory.
 bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan) {
   plan->args = a;
-  const bool long_rows = stage_words(a.stages[0].size) > kLongRowWords;
-  plan->threads = long_rows ? kFewStageThreads : kMostStageThreads;
+  const bool few =
+      a.stages[0].source == StageSource::kWords || stage_words(a.stages[0].size) > kLongRowWords;
+  plan->threads = few ? kFewStageThreads : kMostStageThreads;
   plan->share = a.rows / a.blocks;
   plan->more = a.rows % a.blocks;
   plan->slice_words = slice_words(a.row_capacity, a.edge_capacity);
+  plan->features = a.stages[0].size;
+  plan->feature_words = stage_words(plan->features);
+  plan->by_words = Divider::by(plan->feature_words);
   plan_stages(plan);
   int64_t bits = 0, handed = 0;
   int floats = 0, pieces = 1;

@@ -10,7 +10,6 @@
 
 #include "bitgnn/cuda/cooperative_pack.cuh"
 #include "bitgnn/cuda/cooperative_product.cuh"
-#include "bitgnn/cuda/cooperative_sums.cuh"
 #include "bitgnn/cuda/cooperative_wide_sums.cuh"
 
 namespace bitgnn::cuda {
@@ -25,20 +24,102 @@ __device__ __forceinline__ void set_factors(const StagePlan& plan, const Block& 
   }
 }
 
-// Copies the block's rows of packed features, and their scales.
-__device__ __forceinline__ void load_words(const CooperativePlan& plan, const Block& block,
-                                           uint32_t* shared) {
-  const StagePlan& stage = plan.stages[0];
-  const auto* x =
-      static_cast<const uint32_t*>(plan.args.x) + static_cast<int64_t>(block.first) * stage.words;
-  for (int i = threadIdx.x; i < block.rows * stage.words; i += stage_threads()) {
-    const int row = stage.by_words.quotient(i);
-    shared[plan.bits + row * stage.pitch + i - row * stage.words] = __ldg(x + i);
+// The block's rows of packed features, and their scales: on their way to a thread's registers, then
+// in shared memory.
+struct PackedRows {
+  static constexpr int kEarly = 4;  // words of a thread that are
+  const uint32_t* x;
+  const float* x_scale;
+  int count, rows;
+  uint32_t word[kEarly];
+  float scale;
+
+  __device__ __forceinline__ PackedRows(const CooperativePlan& plan, const Block& block)
+      : x(static_cast<const uint32_t*>(plan.args.x) +
+          static_cast<int64_t>(block.first) * plan.feature_words),
+        x_scale(plan.args.x_scale != nullptr ? plan.args.x_scale + block.first : nullptr),
+        count(block.rows * plan.feature_words),
+        rows(x_scale != nullptr ? block.rows : 0) {
+#pragma unroll
+    for (int k = 0; k < kEarly; ++k) {
+      const int i = threadIdx.x + k * stage_threads();
+      if (i < count) word[k] = __ldg(x + i);
+    }
+    if (static_cast<int>(threadIdx.x) < rows) scale = __ldg(x_scale + threadIdx.x);
   }
-  if (plan.args.x_scale != nullptr)
-    for (int row = threadIdx.x; row < block.rows; row += stage_threads())
-      reinterpret_cast<float*>(shared + plan.scales)[row] =
-          __ldg(plan.args.x_scale + block.first + row);
+
+  __device__ __forceinline__ void store(const CooperativePlan& plan, uint32_t* shared) const {
+    uint32_t* bits = shared + plan.bits;
+    const int pitch = plan.stages[0].pitch;
+    const auto place = [&](int i) {
+      const int row = plan.by_words.quotient(i);
+      return bits + row * pitch + i - row * plan.feature_words;
+    };
+#pragma unroll
+    for (int k = 0; k < kEarly; ++k) {
+      const int i = threadIdx.x + k * stage_threads();
+      if (i < count) *place(i) = word[k];
+    }
+    for (int i = threadIdx.x + kEarly * stage_threads(); i < count; i += stage_threads())
+      *place(i) = __ldg(x + i);
+    auto* scales = reinterpret_cast<float*>(shared + plan.scales);
+    if (static_cast<int>(threadIdx.x) < rows) scales[threadIdx.x] = scale;
+    for (int row = threadIdx.x + stage_threads(); row < rows; row += stage_threads())
+      scales[row] = __ldg(x_scale + row);
+  }
+};
+
+struct NoPackedRows {
+  __device__ NoPackedRows(const CooperativePlan&, const Block&) {}
+};
+
+// A block's copies of words, a multiple of four.
+__device__ __forceinline__ void copy_words(uint32_t* to, const int32_t* from, int words) {
+  for (int i = threadIdx.x; i < words / 4; i += stage_threads())
+    copy_async_16(to + i * 4, from + i * 4, 16);
+}
+
+// Asks for the stages' constants and the block's share of the graph: in front of float features by
+// bulk copies, since copies by threads make features that come in turns 1.5 us later on an H200;
+// else by all threads, which have no barrier to set up and to wait for.
+template <bool kFloats>
+__device__ __forceinline__ void request_constants(const CooperativePlan& plan,
+                                                  const int32_t* own_slice, uint32_t* shared) {
+  const CooperativeArgs& a = plan.args;
+  uint32_t* slice = shared + plan.slice;
+  uint32_t* image = shared + plan.image;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kFloats) {
+    if (threadIdx.x != 0) return;
+    const uint32_t barrier = shared_address(shared + plan.barriers);
+    barrier_init(barrier, 1);
+    barrier_init_fence();
+    barrier_expect(barrier, (a.image_words + plan.slice_words) * 4);
+    copy_bytes(shared_address(slice), own_slice, plan.slice_words * 4, barrier);
+    copy_bytes(shared_address(image), a.image, a.image_words * 4, barrier);
+  } else
+#endif
+  {
+    copy_words(image, a.image, a.image_words);
+    copy_words(slice, own_slice, plan.slice_words);
+    commit_copies();
+  }
+}
+
+// Waits for them, and for the block's other threads.
+template <bool kFloats>
+__device__ __forceinline__ void wait_for_constants(const CooperativePlan& plan,
+                                                   const uint32_t* shared) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kFloats) {
+    __syncthreads();
+    barrier_wait(shared_address(shared + plan.barriers), 0);
+  } else
+#endif
+  {
+    wait_copies<0>();
+    __syncthreads();
+  }
 }
 
 __device__ __forceinline__ void copy_stages(const CooperativePlan& plan, StagePlan* stages) {
@@ -85,9 +166,11 @@ __device__ __forceinline__ void add_neighbours(const CooperativePlan& plan, cons
       const auto add = [&](auto bytes, auto odd) {
         constexpr bool kBytes = decltype(bytes)::value, kOdd = decltype(odd)::value;
         if (stage.gathered_wide)
-          sum_wide_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch, warp, lane);
+          sum_wide_integers<kBytes, kOdd>(stage, block, rows, terms, plan.args.most_degree, sums,
+                                          pitch, warp, lane);
         else
-          sum_integers<kBytes, kOdd>(stage, block, rows, terms, sums, pitch, warp, lane);
+          sum_integers<kBytes, kOdd>(stage, block, rows, terms, plan.args.most_degree, sums, pitch,
+                                     warp, lane);
       };
       const std::true_type yes;
       const std::false_type no;
@@ -102,7 +185,7 @@ __device__ __forceinline__ void add_neighbours(const CooperativePlan& plan, cons
 
 // T is the features' type, void for packed ones; kScale: their scale is measured.
 template <class T, bool kScale>
-__global__ void __launch_bounds__(kMostStageThreads, 1)
+__global__ void __launch_bounds__(std::is_void_v<T> ? kFewStageThreads : kMostStageThreads, 1)
     cooperative_kernel(const __grid_constant__ CooperativePlan plan) {
   extern __shared__ __align__(128) uint32_t shared[];
   __shared__ unsigned shared_tag;
@@ -114,48 +197,28 @@ __global__ void __launch_bounds__(kMostStageThreads, 1)
   Block block{};
   block.first = index * plan.share + min(index, plan.more);
   block.rows = plan.share + (index < plan.more ? 1 : 0);
-  block.last = block.first + block.rows == a.rows;
   constexpr bool kFloats = !std::is_void_v<T>;
   uint32_t* slice = shared + plan.slice;
   const int32_t* own_slice = a.slices + static_cast<int64_t>(index) * plan.slice_words;
   unsigned tag = 0;
+  std::conditional_t<kFloats, NoPackedRows, PackedRows> packed(plan, block);
+  request_constants<kFloats>(plan, own_slice, shared);
+  if (threadIdx.x == 0) tag = *reinterpret_cast<const volatile unsigned*>(a.state) + 1;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const uint32_t constants = shared_address(shared + plan.barriers);
-  if (threadIdx.x == 0) {
-    barrier_init(constants, 1);
-    barrier_init_fence();
-    barrier_expect(constants, (a.image_words + plan.slice_words) * 4);
-    copy_bytes(shared_address(slice), own_slice, plan.slice_words * 4, constants);
-    copy_bytes(shared_address(shared + plan.image), a.image, a.image_words * 4, constants);
-    tag = *reinterpret_cast<const volatile unsigned*>(a.state) + 1;
-  }
   if constexpr (kFloats) request_features<kScale>(plan, block, shared, warp, lane);
+#endif
   copy_stages(plan, stages);
   // Most first stages need no constant before they multiply.
   const Stage& entry = plan.stages[0].stage;
-  if (entry.threshold != kNoOffset || entry.gain != kNoOffset) {
-    __syncthreads();
-    barrier_wait(constants, 0);
-  }
-#else
-  for (int i = threadIdx.x; i < a.image_words; i += stage_threads())
-    shared[plan.image + i] = static_cast<uint32_t>(__ldg(a.image + i));
-  for (int i = threadIdx.x; i < plan.slice_words; i += stage_threads())
-    slice[i] = static_cast<uint32_t>(__ldg(own_slice + i));
-  if (threadIdx.x == 0) tag = *reinterpret_cast<const volatile unsigned*>(a.state) + 1;
-  copy_stages(plan, stages);
-  __syncthreads();
-#endif
+  if (entry.threshold != kNoOffset || entry.gain != kNoOffset)
+    wait_for_constants<kFloats>(plan, shared);
   if constexpr (kFloats)
     pack_features<kScale, T>(plan, block, shared, terms_of(plan, plan.stages[0], shared), warp,
                              lane);
   else
-    load_words(plan, block, shared);
+    packed.store(plan, shared);
   if (threadIdx.x == 0) shared_tag = tag;
-  __syncthreads();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  barrier_wait(constants, 0);
-#endif
+  wait_for_constants<kFloats>(plan, shared);
   block.tag = shared_tag;
   block.rowptr = reinterpret_cast<const int32_t*>(slice);
   block.row_factor = reinterpret_cast<const float*>(slice + a.row_capacity + 4);
@@ -178,6 +241,8 @@ __global__ void __launch_bounds__(kMostStageThreads, 1)
     const auto* scales = reinterpret_cast<const float*>(shared + plan.scales);
     if (stage.stage.output == StageOutput::kBits)
       multiply_rows<true>(stage, image, shared + plan.bits, scales, rows, block.rows, warp, lane);
+    else if (stage.few_columns)
+      multiply_few_columns(stage, image, shared + plan.bits, rows, block.rows);
     else
       multiply_rows<false>(stage, image, shared + plan.bits, scales, rows, block.rows, warp, lane);
     if (stage.stage.output == StageOutput::kIntegers) set_factors(stage, block, scales, rows);

@@ -145,53 +145,48 @@ struct FeaturePart {
     return {in_block, word, in_block * plan.row_bytes + word * (kWarp * plan.element_bytes)};
   }
   __device__ __forceinline__ int words(const CooperativePlan& plan) const {
-    return min(plan.part_words, plan.stages[0].words - word);
+    return min(plan.part_words, plan.feature_words - word);
   }
   __device__ __forceinline__ bool ends_row(const CooperativePlan& plan) const {
-    return word + plan.part_words >= plan.stages[0].words;
+    return word + plan.part_words >= plan.feature_words;
   }
   // Behind its last feature.
   __device__ __forceinline__ uint32_t end(const CooperativePlan& plan) const {
-    const int features = min(plan.part_words * kWarp, plan.args.stages[0].size - word * kWarp);
+    const int features = min(plan.part_words * kWarp, plan.features - word * kWarp);
     return offset + features * plan.element_bytes;
   }
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-constexpr uint32_t kUnitMask = kPieceBytes - 1;
-
-// How far a part starts behind a multiple of 16 bytes.
+// How far a part starts behind a multiple of kCopyUnit.
 __device__ __forceinline__ uint32_t unit_offset(const FeatureRows& rows, const FeaturePart& part) {
-  return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(rows.x)) + part.offset) & kUnitMask;
+  return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(rows.x)) + part.offset) % kCopyUnit;
 }
 
-// Whether a part ends with the last feature of all.
-__device__ __forceinline__ bool is_last(const CooperativePlan& plan, const Block& block,
-                                        const FeaturePart& part) {
-  return block.last && part.row == block.rows - 1 && part.ends_row(plan);
+// Copies the units that hold a part, but for what lies behind the features: complete_part().
+__device__ __forceinline__ void request_part(const CooperativePlan& plan, const FeatureRows& rows,
+                                             const FeaturePart& part, uint32_t slot,
+                                             uint32_t barrier) {
+  const char* begin = rows.x + part.offset - unit_offset(rows, part);
+  const char* end = rows.x + part.end(plan);
+  end += -reinterpret_cast<uintptr_t>(end) % kCopyUnit;
+  const int64_t length = (end < plan.copied_end ? end : plan.copied_end) - begin;
+  barrier_expect(barrier, max(static_cast<int>(length), 0));
+  if (length > 0) copy_bytes(slot, begin, static_cast<uint32_t>(length), barrier);
 }
 
-// Copies the 16-byte units that hold a part. The unit in which the features end is left to
-// complete_part(): what lies behind them is not theirs.
-__device__ __forceinline__ void request_part(const CooperativePlan& plan, const Block& block,
-                                             const FeatureRows& rows, const FeaturePart& part,
-                                             uint32_t slot, uint32_t barrier) {
-  const uint32_t before = unit_offset(rows, part);
-  uint32_t length = part.end(plan) - part.offset + before;
-  length = is_last(plan, block, part) ? length & ~kUnitMask : (length + kUnitMask) & ~kUnitMask;
-  barrier_expect(barrier, static_cast<int>(length));
-  if (length > 0) copy_bytes(slot, rows.x + part.offset - before, length, barrier);
+__device__ __forceinline__ bool is_incomplete(const CooperativePlan& plan, const FeatureRows& rows,
+                                              const FeaturePart& part) {
+  return rows.x + part.end(plan) > plan.copied_end;
 }
 
 __device__ __forceinline__ void complete_part(const CooperativePlan& plan, const FeatureRows& rows,
                                               const FeaturePart& part, char* arrived, int lane) {
-  const uint32_t before = unit_offset(rows, part);
-  const uint32_t length = part.end(plan) - part.offset + before, copied = length & ~kUnitMask;
-  const uint32_t at = copied + lane;
-  // A part that starts in this unit has other features in front of it.
-  if (lane < kPieceBytes && at >= before && at < length)
-    arrived[at] = rows.x[part.offset - before + at];
+  const char* start = rows.x + part.offset;
+  const char* at = plan.copied_end + lane;
+  if (lane < kPieceBytes && at >= start && at < rows.x + part.end(plan))
+    arrived[at - start + unit_offset(rows, part)] = *at;
   __syncwarp();
 }
 
@@ -211,7 +206,7 @@ __device__ __forceinline__ void request_features(const CooperativePlan& plan, co
   barrier_init_fence();
   const FeatureRows rows(plan, block);
   if (lane < FeaturePart::turns<kScale>(plan, rows, warp))
-    request_part(plan, block, rows, FeaturePart::at<kScale>(plan, warp, lane),
+    request_part(plan, rows, FeaturePart::at<kScale>(plan, warp, lane),
                  shared_address(shared + plan.staged) + slot * plan.slot_bytes, barrier);
 }
 
@@ -222,7 +217,7 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
                                               uint32_t* shared, const PackTerms& terms, int warp,
                                               int lane) {
   uint32_t* bits = shared + plan.bits;
-  const int size = plan.args.stages[0].size, pitch = plan.stages[0].pitch;
+  const int size = plan.features, pitch = plan.stages[0].pitch;
   const FeatureRows rows(plan, block);
   const int turns = FeaturePart::turns<kScale>(plan, rows, warp);
   float sum = 0.0f;
@@ -241,7 +236,7 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
     char* arrived = first_slot + k * plan.slot_bytes;
     const uint32_t barrier = first_barrier + k * 8;
     barrier_wait(barrier, phase);
-    if (is_last(plan, block, part)) complete_part(plan, rows, part, arrived, lane);
+    if (is_incomplete(plan, rows, part)) complete_part(plan, rows, part, arrived, lane);
     const T* from = reinterpret_cast<const T*>(arrived + unit_offset(rows, part));
     pack_part<kScale>(LaneFeatures<T>{from + lane}, part.words(plan), left,
                       terms.from(part.word * kWarp), to, sum, lane);
@@ -249,7 +244,7 @@ __device__ __forceinline__ void pack_features(const CooperativePlan& plan, const
       __syncwarp();
       if (lane == 0) {
         asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-        request_part(plan, block, rows, FeaturePart::at<kScale>(plan, warp, turn + plan.slots),
+        request_part(plan, rows, FeaturePart::at<kScale>(plan, warp, turn + plan.slots),
                      shared_address(arrived), barrier);
       }
     }

@@ -8,9 +8,14 @@
 namespace bitgnn::cuda {
 
 // Threads of a block: few where a row of features is so long that more warps would each have little
-// of theirs on its way.
+// of theirs on its way, and where features are packed, when short phases are all there is and every
+// warp more lengthens them.
 constexpr int kMostStageThreads = 768;
 constexpr int kFewStageThreads = 512;
+
+// Features are copied in units of so many bytes, from and to where these begin: copies of the same
+// bytes from elsewhere take a fifth longer. No allocation begins inside of a unit.
+constexpr uint32_t kCopyUnit = 64;
 
 // n / divisor for n * divisor < 2^32, by one product.
 struct Divider {
@@ -32,30 +37,37 @@ struct StagePlan {
   Stage stage;
   int words, steps, pitch;  // of packed rows
   int groups;               // of sixteen columns
+  int few_columns;          // whether threads multiply them alone
   int byte_integers;        // whether the product's halves fit bytes
   int row_words, pieces;    // of a row handed on
   int gathered_words, gathered_pieces, gathered_bytes, gathered_odd, gathered_wide;
   int gathered_at_once;  // edges
-  Divider by_groups, by_words, by_size, by_gathered_pieces;
+  Divider by_groups, by_out, by_words, by_gathered_pieces;
   int4* table;  // rows handed on
 };
 
 // The whole launch. A block's shared memory is given in words; every part starts at a multiple of
 // 16 bytes.
+//
+// Every line of parameters takes a launch a while to see, so those that features are asked for with
+// stand together.
 struct CooperativePlan {
-  CooperativeArgs args;
-  StagePlan stages[kMaxStages];
-  int threads;      // of a block
-  int share, more;  // rows of a block, and blocks with one more
-  int slice_words;
-  int image, slice, bits, floats, scales, rows, staged, barriers;  // offsets
-  int float_pitch;        // words from one row of floats to the next
-  int parts, part_words;  // how features come in: parts of rows,
-  int slots, slot_bytes;  // so many of a warp at a time, where gathered rows go
-  Divider by_parts;
+  int share, more;              // rows of a block, and blocks with one more
+  int feature_words, features;  // of a row
+  int parts, part_words;        // how features come in: parts of rows,
+  int slots, slot_bytes;        // so many of a warp at a time, where gathered rows go
+  int staged, barriers;         // offsets
+  Divider by_parts, by_words;   // by_words: of packed features
   int element_bytes;
-  uint32_t row_bytes;  // from one row of features to the next
-  int words;           // of shared memory
+  uint32_t row_bytes;      // from one row of features to the next
+  const char* copied_end;  // behind the last 16-byte unit of nothing but features
+  CooperativeArgs args;
+  int threads;  // of a block
+  int slice_words;
+  int image, slice, bits, floats, scales, rows;  // offsets
+  int float_pitch;                               // words from one row of floats to the next
+  int words;                                     // of shared memory
+  StagePlan stages[kMaxStages];
 };
 
 }  // namespace bitgnn::cuda

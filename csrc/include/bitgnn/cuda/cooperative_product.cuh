@@ -41,7 +41,7 @@ __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint3
     const uint32_t* left = bits + tile * kMmaRows * pitch;
     const uint32_t* right = weights + (first + group) * pitch;
     int32_t both[kGroupFragments][4] = {}, count[4] = {};
-#pragma unroll 1
+#pragma unroll 2
     for (int word = 0; word < end; word += kMmaWords) {
       uint32_t x[4];
       load_row_fragment(x, left + word, pitch, lane);
@@ -107,6 +107,33 @@ __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint3
         reinterpret_cast<uint16_t*>(to + quad * 8 * row_bytes)[first / kGroupColumns] =
             static_cast<uint16_t>((signs >> quad * kGroupColumns) ^ inversion);
     }
+  }
+}
+
+// Halves of the products of few words and few columns, a byte each, by a thread each: tensor cores
+// would be idle but for a corner of their tiles.
+__device__ __forceinline__ void multiply_few_columns(const StagePlan& plan, const uint32_t* image,
+                                                     const uint32_t* bits, uint32_t* rows,
+                                                     int num_rows) {
+  const int out = plan.stage.out, words = plan.words, pitch = plan.pitch;
+  const uint32_t* weights = image + plan.stage.weights;
+  const uint32_t* valid = weights + plan.groups * kGroupColumns * pitch;
+  const auto* terms = reinterpret_cast<const int*>(image + plan.stage.terms);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < num_rows * out; i += stage_threads()) {
+    const int row = plan.by_out.quotient(i), column = i - row * out;
+    const uint32_t* x = bits + row * pitch;
+    const uint32_t* w = weights + column * pitch;
+    int both = 0, count = 0;
+#pragma unroll 2
+    for (int word = 0; word < words; ++word) {
+      const uint32_t own = x[word] & valid[word];
+      count += __popc(own);
+      both += __popc(own & w[word]);
+    }
+    const int half = (terms[column] - 2 * count + 4 * both) >> 1;
+    reinterpret_cast<int8_t*>(rows + row * plan.pieces * kPieceWords)[column] =
+        static_cast<int8_t>(half);
   }
 }
 

@@ -9,12 +9,11 @@ namespace bitgnn::cuda {
 __device__ __forceinline__ int stage_threads() { return static_cast<int>(blockDim.x); }
 __device__ __forceinline__ int stage_warps() { return stage_threads() / kWarp; }
 
-constexpr int kInFlight = 2;  // gathered pieces that a thread waits for at a time
+constexpr int kInFlight = 2;  // gathered pieces that a thread waits for at a time, if it has more
 
 // What a block works on.
 struct Block {
   int first, rows, edges;
-  bool last;              // whether it has the last nodes
   const int32_t* rowptr;  // starts at 0
   const float* row_factor;
   const float* col_factor;
@@ -57,6 +56,26 @@ __device__ __forceinline__ void publish_rows(int4* table, const uint32_t* rows, 
   }
 }
 
+// Waits for `count` pieces that lie at place(i), kPieces of a thread at a time.
+template <int kPieces, class Place>
+__device__ __forceinline__ void gather_pieces(int count, const Place& place, unsigned tag,
+                                              uint4* staged) {
+  for (int i = threadIdx.x; i < count; i += kPieces * stage_threads()) {
+    const int4* from[kPieces];
+    uint4 piece[kPieces];
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      from[k] = place(i + k * stage_threads() < count ? i + k * stage_threads() : i);
+      piece[k] = load_piece(from[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      while (piece[k].w != tag) piece[k] = load_piece(from[k]);
+      if (i + k * stage_threads() < count) staged[i + k * stage_threads()] = piece[k];
+    }
+  }
+}
+
 // Waits for the rows that edges [first, last) of the block name, and brings them together.
 __device__ __forceinline__ void gather_rows(const int4* table, const StagePlan& plan,
                                             const Block& block, int first, int last,
@@ -68,20 +87,10 @@ __device__ __forceinline__ void gather_rows(const int4* table, const StagePlan& 
     const int64_t row = block.indices[first + edge];
     return table + (row * pieces + (i - edge * pieces));
   };
-  for (int i = threadIdx.x; i < count; i += kInFlight * stage_threads()) {
-    const int4* from[kInFlight];
-    uint4 piece[kInFlight];
-#pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      from[k] = place(i + k * stage_threads() < count ? i + k * stage_threads() : i);
-      piece[k] = load_piece(from[k]);
-    }
-#pragma unroll
-    for (int k = 0; k < kInFlight; ++k) {
-      while (piece[k].w != block.tag) piece[k] = load_piece(from[k]);
-      if (i + k * stage_threads() < count) staged[i + k * stage_threads()] = piece[k];
-    }
-  }
+  if (count <= stage_threads())
+    gather_pieces<1>(count, place, block.tag, staged);
+  else
+    gather_pieces<kInFlight>(count, place, block.tag, staged);
 }
 
 // Word `word` of a gathered row, counted from its first piece.

@@ -1,89 +1,128 @@
 // Sums over neighbours in a cooperative kernel, of wide rows of products.
 #pragma once
 
-#include "bitgnn/cuda/cooperative_sums.cuh"
+#include "bitgnn/cuda/cooperative_integer_sums.cuh"
 
 namespace bitgnn::cuda {
 
-// The sum of a feature over edges [0, count) of at most a piece of a wide row, from its word in the
-// first neighbour on; `ones` is that of the factors.
+// Sums of two features over a piece of edges, and that of the factors where products are odd.
 template <bool kBytes, bool kOdd>
-__device__ __forceinline__ float sum_wide_piece(const uint32_t* neighbour, int feature, int count,
-                                                int piece_words, int factor_place, float& ones) {
-  constexpr int kPerWord = kBytes ? 4 : 2;
-  const int place = word_place(feature / kPerWord);
-  const int shift = feature % kPerWord * (kBytes ? 8 : 16);
-  float sum = 0.0f;
-  ones = 0.0f;
-#pragma unroll 4
-  for (int edge = 0; edge < count; ++edge) {
-    const uint32_t word = neighbour[place] >> shift;
-    const float factor = __uint_as_float(neighbour[factor_place]);
-    const int half = kBytes ? static_cast<int8_t>(word) : static_cast<int16_t>(word);
-    sum = __fmaf_rn(factor, __int2float_rn(half), sum);
+struct WideSums {
+  float sum[2] = {}, ones = 0.0f;
+
+  // Where a row has the features, and its factor.
+  struct Place {
+    int word, shift, factor;
+    __device__ Place(const StagePlan& plan, int feature)
+        : word(word_place(feature / (kBytes ? 4 : 2))),
+          shift(kBytes ? feature % 4 * 8 : 0),
+          factor(word_place(plan.gathered_words - 1)) {}
+  };
+
+  __device__ __forceinline__ void add_edge(const uint32_t* neighbour, const Place& place) {
+    const uint32_t word = neighbour[place.word] >> place.shift;
+    const float factor = __uint_as_float(neighbour[place.factor]);
+    sum[0] = __fmaf_rn(factor, half_of<kBytes>(word, 0), sum[0]);
+    sum[1] = __fmaf_rn(factor, half_of<kBytes>(word, 1), sum[1]);
     if constexpr (kOdd) ones = __fadd_rn(ones, factor);
-    neighbour += piece_words;
   }
-  return sum;
+  __device__ __forceinline__ void add(const WideSums& piece) {
+    sum[0] = __fadd_rn(sum[0], piece.sum[0]);
+    sum[1] = __fadd_rn(sum[1], piece.sum[1]);
+    if constexpr (kOdd) ones = __fadd_rn(ones, piece.ones);
+  }
+  __device__ __forceinline__ WideSums of_lane(int lane) const {
+    WideSums other;
+    other.sum[0] = __shfl_sync(kFullWarp, sum[0], lane);
+    other.sum[1] = __shfl_sync(kFullWarp, sum[1], lane);
+    if constexpr (kOdd) other.ones = __shfl_sync(kFullWarp, ones, lane);
+    return other;
+  }
+};
+
+// A part of a row of many edges by a warp: four lanes a piece, two features each. A piece's lanes
+// are an edge behind those of the one before, or all of them would read the same banks.
+constexpr int kPartLanes = 4, kPartPieces = kWarp / kPartLanes, kPartFeatures = 2 * kPartLanes;
+
+template <bool kBytes, bool kOdd>
+__device__ __forceinline__ WideSums<kBytes, kOdd> sum_wide_part(const StagePlan& plan,
+                                                                const uint32_t* neighbours,
+                                                                int degree, int feature, int lane) {
+  const int piece_words = plan.gathered_pieces * 4, number = lane / kPartLanes;
+  const typename WideSums<kBytes, kOdd>::Place place(plan, feature);
+  WideSums<kBytes, kOdd> total;
+#pragma unroll 1
+  for (int first = 0; first < degree; first += kPartPieces * kWidePiece) {
+    const int begin = first + number * kWidePiece, edges = min(degree - begin, kWidePiece);
+    const uint32_t* own = neighbours + (begin - number) * piece_words;
+    WideSums<kBytes, kOdd> piece;
+#pragma unroll 4
+    for (int step = 0; step < kWidePiece + kPartPieces; ++step) {
+      if (step >= number && step - number < edges) piece.add_edge(own, place);
+      own += piece_words;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < kPartPieces; ++k) {
+      const auto other = piece.of_lane(k * kPartLanes + lane % kPartLanes);
+      if (first + k * kWidePiece < degree) total.add(other);
+    }
+  }
+  return total;
 }
 
-// Edges up to which a thread takes a feature of a row alone.
+// Edges up to which a warp takes a row alone.
 constexpr int kAloneEdges = 2 * kWidePiece;
 
-// Values of sums over wide rows of products, in the order of narrow_sums.h for these: a thread a
-// feature, of longer rows a thread a feature of a piece.
+// Values of sums over wide rows of products, in the order of narrow_sums.h for these: a warp a row,
+// a lane two features; longer rows by parts.
 template <bool kBytes, bool kOdd>
 __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const Block& block,
                                                   const GatheredRows& rows, const SumTerms& terms,
-                                                  float* out, int pitch, int warp, int lane) {
-  constexpr int kColumns = 8, kPieces = kWarp / kColumns;  // of a warp
+                                                  int most_degree, float* out, int pitch, int warp,
+                                                  int lane) {
+  using Sums = WideSums<kBytes, kOdd>;
   const int features = plan.stage.size, piece_words = plan.gathered_pieces * 4;
-  const int factor_place = word_place(plan.gathered_words - 1);
-  const auto store = [&](int row, int feature, float total, float ones) {
-    out[row * pitch + feature] =
-        sum_value(terms, block.row_factor[row], feature, slots_sum<kOdd>(total, ones));
+  const auto store = [&](int row, int feature, const Sums& total) {
+    float* to = out + row * pitch + feature;
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      if (feature + k < features)
+        to[k] = sum_value(terms, block.row_factor[row], feature + k,
+                          slots_sum<kOdd>(total.sum[k], total.ones));
   };
+  if (most_degree > kAloneEdges)
+    for_long_rows(block, rows.first, rows.last, kAloneEdges,
+                  (features + kPartFeatures - 1) / kPartFeatures, stage_warps() - 1 - warp, lane,
+                  [&](int row, int part) {
+                    const int2 edges = rows.edges(block, row);
+                    const int feature = part * kPartFeatures + lane % kPartLanes * 2;
+                    const auto total = sum_wide_part<kBytes, kOdd>(
+                        plan, rows.staged + edges.x * piece_words, edges.y, feature, lane);
+                    if (lane < kPartLanes) store(row, feature, total);
+                  });
 #pragma unroll 1
-  for (int i = threadIdx.x; i < (rows.last - rows.first) * features; i += stage_threads()) {
-    const int in_rows = plan.by_size.quotient(i);
-    const int row = rows.first + in_rows, feature = i - in_rows * features;
+  for (int row = rows.first + warp; row < rows.last; row += stage_warps()) {
     const int2 edges = rows.edges(block, row);
     if (edges.y > kAloneEdges) continue;
-    float total = 0.0f, total_ones = 0.0f;
 #pragma unroll 1
-    for (int first = 0; first < edges.y; first += kWidePiece) {
-      float ones;
-      const float sum = sum_wide_piece<kBytes, kOdd>(rows.staged + (edges.x + first) * piece_words,
-                                                     feature, min(edges.y - first, kWidePiece),
-                                                     piece_words, factor_place, ones);
-      total = __fadd_rn(total, sum);
-      if constexpr (kOdd) total_ones = __fadd_rn(total_ones, ones);
+    for (int feature = 2 * lane; feature < features; feature += 2 * kWarp) {
+      const typename Sums::Place place(plan, feature);
+      const uint32_t* neighbour = rows.staged + edges.x * piece_words;
+      Sums total;
+#pragma unroll 1
+      for (int left = edges.y; left > 0; left -= kWidePiece) {
+        Sums piece;
+#pragma unroll 4
+        for (int edge = min(left, kWidePiece); edge > 0; --edge) {
+          piece.add_edge(neighbour, place);
+          neighbour += piece_words;
+        }
+        total.add(piece);
+      }
+      store(row, feature, total);
     }
-    store(row, feature, total, total_ones);
   }
-  for_long_rows(block, rows.first, rows.last, kAloneEdges, (features + kColumns - 1) / kColumns,
-                warp, lane, [&](int row, int part) {
-                  const int2 edges = rows.edges(block, row);
-                  const int feature = min(part * kColumns + lane % kColumns, features - 1);
-                  float total = 0.0f, total_ones = 0.0f;
-#pragma unroll 1
-                  for (int first = 0; first < edges.y; first += kPieces * kWidePiece) {
-                    const int begin = first + lane / kColumns * kWidePiece;
-                    float ones;
-                    const float sum = sum_wide_piece<kBytes, kOdd>(
-                        rows.staged + (edges.x + begin) * piece_words, feature,
-                        min(edges.y - begin, kWidePiece), piece_words, factor_place, ones);
-#pragma unroll
-                    for (int piece = 0; piece < kPieces; ++piece) {
-                      const int from = piece * kColumns + lane % kColumns;
-                      total = __fadd_rn(total, __shfl_sync(kFullWarp, sum, from));
-                      if constexpr (kOdd)
-                        total_ones = __fadd_rn(total_ones, __shfl_sync(kFullWarp, ones, from));
-                    }
-                  }
-                  if (lane < kColumns && part * kColumns + lane < features)
-                    store(row, feature, total, total_ones);
-                });
 }
 
 }  // namespace bitgnn::cuda
