@@ -27,7 +27,7 @@ FEATURES = ("floats", "packed")
 BASELINES = ("SparseTensor bf16", "torch CSR fp32")
 """Forms of PyG's model: the fastest one on every graph, and what there is without torch-sparse."""
 WORD_BYTES, WORD_BITS = 4, 32
-BETWEEN = "between the calls"
+BETWEEN, CALLING = "between the calls", "calls on one node"
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def model_profiles(
     Returns:
         A figure for each form of the features: ``stages`` (the calls of a forward, each repeated
         alone: its ``seconds`` and ``share`` of the forward; and what is lost between them),
+        ``calling`` (the same calls on one node without edges, where nothing is left to compute),
         ``bounds`` (work that no implementation can avoid: ``amount``, ``seconds`` at the machine's
         own rate and ``per_second``), ``floor`` (the features are read while products are
         computed, the gathers follow), ``highest_ratio`` (PyG's best over the sum of the floor),
@@ -108,6 +109,7 @@ def _figure(
     bounds = _bounds(ceilings, network, features, task, threads)
     functions: Functions = {
         "forward": partial(model, x, graph),
+        CALLING: partial(model, *_one_node(network, features, task)),
         **calls,
         **{bound.work: bound.run for bound in bounds},
     }
@@ -130,6 +132,7 @@ def _figure(
         "stages": {
             name: {"seconds": value, "share": value / forward} for name, value in seconds.items()
         },
+        "calling": {"seconds": times[CALLING].median, "share": times[CALLING].median / forward},
         "bounds": {
             bound.work: {
                 "amount": bound.amount,
@@ -141,6 +144,15 @@ def _figure(
         },
         "times": record,
     }
+
+
+def _one_node(network: Frozen, features: str, task: NodeTask) -> tuple[Any, Any]:
+    """What the model takes for one node, in the form that its features and graph have."""
+    graph = network.model.prepare_graph(task.edge_index[:, :0], 1)
+    if features == "floats":
+        return task.x[:1], graph
+    layout = "sparse" if isinstance(network.inputs[features][0], BitAdjacency) else "dense"
+    return network.model.pack_features(task.x[:1], layout=layout), graph
 
 
 def _bounds(
