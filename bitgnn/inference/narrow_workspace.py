@@ -9,6 +9,7 @@ import torch
 
 from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference.program import Step
+from bitgnn.inference.row_order import row_order_bytes
 from bitgnn.ops.reference.heads import HEADS
 
 __all__ = ["csr_bytes", "is_narrow", "narrow_bytes", "unheld_by_narrow", "without_head"]
@@ -48,7 +49,9 @@ WIDEST_PITCH = 64
 MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 
 # As in csrc/cuda/aggregate_narrow.cu: wider rows are narrow where many edges read them.
+# From so many edges, and so many a row, on rows are ordered by degree.
 MOST_NARROW_COLUMNS, WIDE_USES = 48, 16
+ORDERED_EDGES, ORDERED_DEGREE = 1 << 23, 32
 
 # As in csrc/include/bitgnn/cuda/wide_rows.cuh and csrc/cuda/aggregate_wide.cu: rows that are not
 # narrow have parts of 64 columns, one, two or fours of them, of 128 bytes each.
@@ -158,7 +161,14 @@ def narrow_bytes(
         packed = num_nodes * (words * WORD_BYTES + (FLOAT_BYTES if scaled else 0))
     if _is_wide(columns, size, adjacency):
         return packed + _csr_bytes(adjacency) + _wide_bytes(num_nodes, columns, words)
-    return packed + _table_bytes(num_nodes, columns, size, has_factors)
+    return packed + _order_bytes(adjacency) + _table_bytes(num_nodes, columns, size, has_factors)
+
+
+def _order_bytes(adjacency: Any) -> int:
+    rows, edges = adjacency.shape[0], adjacency.nnz
+    if isinstance(adjacency, BlockedAdjacency) or edges < max(ORDERED_EDGES, ORDERED_DEGREE * rows):
+        return 0
+    return row_order_bytes(edges, rows)
 
 
 def _wide_bytes(nodes: int, columns: int, words: int) -> int:

@@ -17,6 +17,7 @@ from bitgnn.inference.narrow_workspace import (
     without_head,
 )
 from bitgnn.inference.program import Register, Step
+from bitgnn.inference.row_order import row_order_bytes
 from bitgnn.inference.steps.linear_pair import FRAGMENT, MOST_NEIGHBOURS
 
 __all__ = ["unheld_registers", "workspace_bytes"]
@@ -39,12 +40,6 @@ FRAGMENT_BYTES = 16
 COPY_USES = 8
 REUSED_USES = 16
 FEW_LANES, SOME_LANES, MANY_LANES, MOST_LANES = 4, 8, 12, 16
-
-# As in csrc/cuda/aggregate_dense_order.cu: rows ordered by degree.
-ORDER_EDGES = 1 << 18
-ORDER_BLOCKS, ORDER_THREADS = 128, 1024
-DEGREE_CLASS_BYTES = 128 * 4
-ROW_SPAN_BYTES = 16
 
 # As in csrc/cuda/bmm.cu: products for the warpgroup kernel, which counts its operands' bits.
 WGMMA_CAPABILITY = (9, 0)
@@ -148,7 +143,7 @@ def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> 
             assert isinstance(adjacency, BitAdjacency), "no other adjacency has slices"
             return -(-words // SLICE_WORDS) * adjacency.sliced().places * PLACE_BYTES
         return _padded_words(words, adjacency.nnz, num_nodes)
-    order = _row_order(adjacency.nnz, num_nodes)
+    order = row_order_bytes(adjacency.nnz, num_nodes)
     if read.form == "bits":  # with float edge values, gathered where they lie
         return order
     has_values = not isinstance(adjacency, BitAdjacency | BlockedAdjacency)
@@ -186,13 +181,6 @@ def _copied_floats(size: int, edges: int, nodes: int, has_factors: bool, has_val
 
 def _used(edges: int, nodes: int, uses: int) -> bool:
     return edges > 0 and edges >= uses * nodes
-
-
-def _row_order(edges: int, nodes: int) -> int:
-    if edges < ORDER_EDGES:
-        return 0
-    blocks = min(-(-nodes // ORDER_THREADS), ORDER_BLOCKS)
-    return blocks * DEGREE_CLASS_BYTES + nodes * ROW_SPAN_BYTES
 
 
 def _product(step: Step, num_nodes: int, device: torch.device) -> int:

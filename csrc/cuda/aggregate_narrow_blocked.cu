@@ -18,12 +18,12 @@ __global__ void __launch_bounds__(kCopyThreads)
   if (row > a.rows) return;
   int64_t begin = 0;
   for (int64_t b = 0; b < blocks.count; ++b)
-    begin += pointed_edge(a, b * a.rows + row) - pointed_edge(a, b * a.rows);
+    begin += edge_begin(a, b * a.rows + row) - edge_begin(a, b * a.rows);
   if (lane == 0) rowptr[row] = begin;
   if (row == a.rows) return;
   for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t first = pointed_edge(a, b * a.rows + row);
-    const int64_t count = pointed_edge(a, b * a.rows + row + 1) - first;
+    const int64_t first = edge_begin(a, b * a.rows + row);
+    const int64_t count = edge_begin(a, b * a.rows + row + 1) - first;
     for (int64_t e = lane; e < count; e += kWarp)
       indices[begin + e] = static_cast<int32_t>(b * blocks.size + blocks.local_indices[first + e]);
     begin += count;

@@ -15,8 +15,9 @@ struct NarrowLaunch {
   HeadTarget head;  // other than none where one chunk holds a row
   const char* table;
   int64_t chunk_stride;
-  int64_t long_degree;   // rows of more edges are taken by whole blocks,
-  unsigned long_blocks;  // the first of a grid, or if it is 0 those that meet them
+  RowOrder order;        // of OrderedPattern: its heavy rows are taken by whole blocks;
+  int64_t long_degree;   // of the others rows of more edges are,
+  unsigned long_blocks;  // by the first of a grid, or if it is 0 by those that meet them
   const float* out_scale;
   bool odd;  // dot = 2 * half + 1
 };
@@ -59,7 +60,8 @@ constexpr int kManyGroups = 16;
 
 // A block a row: its groups take runs of pieces, a thread then adds up the pieces of a feature.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
-__device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_t row) {
+__device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d,
+                                                   const typename Pattern::Row& extent) {
   using Row = typename Share::Row;
   constexpr int kTotal = Row::kLanes * Row::kUsed;
   // Few groups take several pieces at a time, so that they wait for each other less often.
@@ -72,7 +74,7 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d, int64_
   const int group = static_cast<int>(threadIdx.x) / Share::kGroup;
   const int feature = static_cast<int>(threadIdx.x);
   const int features = features_of_chunk<Row>(d, chunk);
-  const typename Pattern::Row extent = Pattern::row(a, d.blocks, row);
+  const int64_t row = extent.row;
   const int64_t degree = extent.degree;
   using Walk = NarrowWalk<Share, kSum>;
   Walk walk(d.table + chunk * d.chunk_stride);
@@ -141,7 +143,7 @@ __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows&
   if (is_long) found.rows[atomicAdd(&found.count, 1)] = row;
   __syncthreads();
   for (int i = 0; i < found.count; ++i)
-    aggregate_long_row<Pattern, kHead, Share, kSum>(d, found.rows[i]);
+    aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::row(d.a, d.blocks, found.rows[i]));
   __syncthreads();
 }
 
@@ -151,18 +153,15 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
   using Row = typename Share::Row;
   const AggregateArgs& a = d.a;
   const int64_t chunk = blockIdx.y;
-  const int64_t row = static_cast<int64_t>(blockIdx.x - d.long_blocks) * Share::kGroups +
-                      static_cast<int>(threadIdx.x) / Share::kGroup;
-  typename Pattern::Row extent{};
-  float left = 1.0f;
-  if (row < a.rows) {
-    extent = Pattern::row(a, d.blocks, row);
-    left = narrow_row_factor(d, row);
-  }
+  const int64_t slot = static_cast<int64_t>(blockIdx.x - d.long_blocks) * Share::kGroups +
+                       static_cast<int>(threadIdx.x) / Share::kGroup;
+  const typename Pattern::Row extent = Pattern::light_row(a, d.blocks, d.order, slot);
+  const int64_t row = extent.row;
   const int64_t degree = extent.degree;
+  const float left = row >= 0 ? narrow_row_factor(d, row) : 1.0f;
   wait_for_previous();
   const bool is_long = degree > d.long_degree;
-  if (!is_long && row < a.rows) {
+  if (!is_long && row >= 0) {
     using Walk = NarrowWalk<Share, kSum>;
     Walk walk(d.table + chunk * d.chunk_stride);
     NarrowSums<Share> total{};
@@ -198,26 +197,31 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
                                                  is_long && threadIdx.x % Share::kGroup == 0, row);
 }
 
-// Long rows, which start first: each block looks for them among every long_blocks-th row.
+// Long rows, which start first: where there is no order each block looks for them among every
+// long_blocks-th row.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongRows& found) {
   const AggregateArgs& a = d.a;
-  const int64_t step = static_cast<int64_t>(d.long_blocks) * kNarrowThreads;
   wait_for_previous();
-  for (int64_t base = blockIdx.x; base < a.rows; base += step) {
-    const int64_t row = base + static_cast<int64_t>(threadIdx.x) * d.long_blocks;
-    aggregate_found<Pattern, kHead, Share, kSum>(
-        d, found, row < a.rows && Pattern::row(a, d.blocks, row).degree > d.long_degree, row);
+  if constexpr (Pattern::kOrdered) {
+    for_heavy_rows(a, d.order, blockIdx.x, [&](const RowSpan& span) {
+      aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::of(span));
+    });
+  } else {
+    const int64_t step = static_cast<int64_t>(d.long_blocks) * kNarrowThreads;
+    for (int64_t base = blockIdx.x; base < a.rows; base += step) {
+      const int64_t row = base + static_cast<int64_t>(threadIdx.x) * d.long_blocks;
+      aggregate_found<Pattern, kHead, Share, kSum>(
+          d, found, row < a.rows && Pattern::row(a, d.blocks, row).degree > d.long_degree, row);
+    }
   }
 }
 
-// Blocks that a multiprocessor should hold where rows have several lanes. Single lanes hold more
-// loads in flight, whose registers leave room for fewer.
-constexpr int kSharedBlocks = 8;
-
-// blockIdx.y is the chunk of features. Without kHead there is no head.
+// blockIdx.y is the chunk of features. Without kHead there is no head. Single lanes hold more loads
+// in flight, whose registers leave room for fewer blocks.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
-__global__ void __launch_bounds__(kNarrowThreads, (Share::Row::kLanes > 1) ? kSharedBlocks : 0)
+__global__ void __launch_bounds__(kNarrowThreads,
+                                  (Share::Row::kLanes > 1) ? Pattern::kSharedBlocks : 0)
     aggregate_narrow_kernel(const __grid_constant__ NarrowLaunch d) {
   __shared__ LongRows found;
   let_next_start();

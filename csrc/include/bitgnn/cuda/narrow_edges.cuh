@@ -1,16 +1,11 @@
 // The edges of a row as walks over narrow rows read them: from CSR or from column blocks.
 #pragma once
 
-#include "bitgnn/cuda/common.cuh"
+#include "bitgnn/cuda/aggregate_dense_order.cuh"
 #include "bitgnn/narrow_call.h"
 #include "bitgnn/narrow_sums.h"
 
 namespace bitgnn::cuda {
-
-__device__ __forceinline__ int64_t pointed_edge(const AggregateArgs& a, int64_t entry) {
-  return a.rowptr64 ? __ldg(static_cast<const long long*>(a.rowptr) + entry)
-                    : __ldg(static_cast<const int*>(a.rowptr) + entry);
-}
 
 // Loads where count > place, leaving the result undefined elsewhere.
 __device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
@@ -36,20 +31,35 @@ struct GroupLane {
   static constexpr int kLanes = kLanes_;
   static constexpr int kGroup = kLanes * kSumSlots;
 
-  int slot, in_group;
+  int slot, in_group;  // in_group: which of the next kGroup edges the lane reads for its slot
   unsigned mask;
+
+  // The column of the slot's edge number `load`, which one of its lanes has read.
+  __device__ __forceinline__ int32_t shared(int32_t held, int load) const {
+    if constexpr (kLanes == 1) return held;
+    return __shfl_sync(mask, held, load % kLanes, kLanes);
+  }
 };
 
-// A pattern gives rows of some degree, and their edges step by step.
+// A pattern gives rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
+// multiprocessor should hold where rows have several lanes.
 struct CsrPattern {
+  static constexpr bool kOrdered = false;
+  static constexpr int kSharedBlocks = 8;
+
   struct Row {
+    int64_t row;  // -1 for none
     int64_t begin;
     int64_t degree;
   };
 
   __device__ static Row row(const AggregateArgs& a, const ColumnBlocks&, int64_t row) {
-    const int64_t begin = pointed_edge(a, row);
-    return {begin, pointed_edge(a, row + 1) - begin};
+    const int64_t begin = edge_begin(a, row);
+    return {row, begin, edge_begin(a, row + 1) - begin};
+  }
+  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
+                                  const RowOrder&, int64_t slot) {
+    return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0, 0};
   }
 
   template <class Lane>
@@ -83,8 +93,56 @@ struct CsrPattern {
   };
 };
 
+// Rows in the order of their degrees, but for heavy ones. Each lane of a group reads other indices,
+// which the group then shares: fewer requests of the second-level cache, which bind where all warps
+// are busy; where they are not, the wait for the other lanes costs more than that.
+struct OrderedPattern : CsrPattern {
+  static constexpr bool kOrdered = true;
+  static constexpr int kSharedBlocks = 9;
+
+  __device__ static Row of(const RowSpan& span) { return {span.row, span.begin, span.degree}; }
+  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks&,
+                                  const RowOrder& order, int64_t slot) {
+    return of(light_row_at(a, order, slot));
+  }
+
+  template <class Lane>
+  class Edges {
+   public:
+    static constexpr int kOwn = Lane::kLoads / Lane::kLanes;
+    static_assert(Lane::kLoads % Lane::kLanes == 0, "a step's edges fill the group");
+
+    struct Step {
+      int32_t column[kOwn];
+    };
+
+    __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
+        : lane_(lane), row_(a.indices + row.begin + lane.in_group), next_(row_) {}
+
+    __device__ void seek(int64_t place) { next_ = row_ + place; }
+    __device__ void skip(int edges) { next_ += edges; }
+    __device__ __forceinline__ void load(Step& step, int left) const {
+      const int own_left = left + lane_.slot - lane_.in_group;
+#pragma unroll
+      for (int o = 0; o < kOwn; ++o)
+        step.column[o] = load_index(next_ + o * Lane::kGroup, o * Lane::kGroup, own_left);
+    }
+    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
+      return lane_.shared(step.column[load / Lane::kLanes], load);
+    }
+
+   private:
+    const Lane lane_;
+    const int32_t* row_;
+    const int32_t* next_;
+  };
+};
+
 // Rows lie in a segment for each block; in their order edges have the places that CSR gives them.
 struct BlockedPattern {
+  static constexpr bool kOrdered = false;
+  static constexpr int kSharedBlocks = 8;
+
   struct Row {
     int64_t row;
     int64_t degree;
@@ -93,8 +151,13 @@ struct BlockedPattern {
   __device__ static Row row(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t row) {
     int64_t degree = 0;
     for (int64_t b = 0; b < blocks.count; ++b)
-      degree += pointed_edge(a, b * a.rows + row + 1) - pointed_edge(a, b * a.rows + row);
+      degree += edge_begin(a, b * a.rows + row + 1) - edge_begin(a, b * a.rows + row);
     return {row, degree};
+  }
+
+  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
+                                  const RowOrder&, int64_t slot) {
+    return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0};
   }
 
   // Each lane of a group looks other edges up, which the group then shares.
@@ -137,18 +200,16 @@ struct BlockedPattern {
     __device__ __forceinline__ int32_t column(const Step& step, int load) const {
       const int own = load / Lane::kLanes;
       const int32_t held = step.first[own] * static_cast<int32_t>(blocks_.size) + step.local[own];
-      if constexpr (Lane::kLanes == 1) return held;
-      return __shfl_sync(lane_.mask, held, load % Lane::kLanes * kSumSlots + lane_.slot,
-                         Lane::kGroup);
+      return lane_.shared(held, load);
     }
 
    private:
     __device__ __forceinline__ void enter_next() {
       ++block_;
       const int64_t entry = block_ * a_.rows + row_;
-      const int64_t begin = pointed_edge(a_, entry);
+      const int64_t begin = edge_begin(a_, entry);
       segment_ = blocks_.local_indices + begin - end_;
-      end_ += static_cast<int32_t>(pointed_edge(a_, entry + 1) - begin);
+      end_ += static_cast<int32_t>(edge_begin(a_, entry + 1) - begin);
     }
 
     const AggregateArgs& a_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "bitgnn/cuda/aggregate_narrow.cuh"
@@ -13,16 +14,35 @@ constexpr int64_t kLongFactor = 8;             // long rows have so many times t
 constexpr int64_t kLeastLong = 2 * kSumPiece;  // but two pieces at least
 constexpr int64_t kManyEdges = 1 << 23;        // from here on long rows must start early,
 constexpr unsigned kLongBlocks = 2;            // in so many blocks a multiprocessor
+constexpr int64_t kManyRows = 1 << 15;         // so do they where rows are many and most are short:
+constexpr int64_t kShortDegree = 16;           // up to this mean degree,
+constexpr unsigned kSpreadBlocks = 4;          // in so many blocks a multiprocessor
 
-template <class Pattern, bool kHead, class Row>
-cudaError_t launch_sums(NarrowLaunch d, const Context& context) {
-  // Single lanes hold little enough for more loads in flight.
-  using Share = NarrowShare<Row, Row::kLanes == 1 ? 8 : 4>;
+// Loads that a lane has in flight.
+constexpr int kSharedLoads = 4;  // where rows have several lanes,
+constexpr int kSingleLoads = 8;  // which single lanes hold little enough for,
+constexpr int kSpreadLoads = 4;  // if their rows are not so short that registers are better spared
+
+// Whether the first blocks look for long rows so that short ones wait for no others.
+template <class Pattern, class Row>
+bool spreads(const AggregateArgs& a) {
+  return Row::kLanes == 1 && std::is_same_v<Pattern, CsrPattern> && a.rows >= kManyRows &&
+         a.edges <= kShortDegree * a.rows;
+}
+
+template <class Pattern, bool kHead, class Share>
+cudaError_t launch_share(NarrowLaunch d, const Context& context) {
+  using Row = typename Share::Row;
   const AggregateArgs& a = d.a;
   d.chunk_stride = a.cols * Row::kPitchBytes;
+  const auto multiprocessors = static_cast<unsigned>(context.device.sm_count);
   d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
-  d.long_blocks =
-      a.edges < kManyEdges ? 0 : kLongBlocks * static_cast<unsigned>(context.device.sm_count);
+  d.long_blocks = a.edges < kManyEdges ? 0 : kLongBlocks * multiprocessors;
+  if (spreads<Pattern, Row>(a)) d.long_blocks = kSpreadBlocks * multiprocessors;
+  if constexpr (Pattern::kOrdered) {
+    d.long_degree = std::numeric_limits<int64_t>::max();
+    d.order.heavy_blocks = d.long_blocks = kLongBlocks * multiprocessors;
+  }
   const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, Share::kGroups)),
                   grid_size(ceil_div(a.features, Row::kFeatures)));
   const auto launch = [&](auto sum) {
@@ -37,6 +57,19 @@ cudaError_t launch_sums(NarrowLaunch d, const Context& context) {
     return launch(std::integral_constant<NarrowSum, NarrowSum::kFactors>());
 }
 
+template <class Pattern, bool kHead, class Row>
+cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
+  if constexpr (Row::kLanes > 1) {
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads>>(d, context);
+  } else {
+    // Compiled for CSR alone.
+    if constexpr (std::is_same_v<Pattern, CsrPattern>)
+      if (spreads<Pattern, Row>(d.a))
+        return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads>>(d, context);
+  }
+}
+
 // Sums of the rows that narrow_product() wrote for a product of `size` features.
 template <class Pattern, bool kHead>
 cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
@@ -46,9 +79,12 @@ cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_fac
   });
 }
 
-// The same with a head, and over column blocks with or without one; compiled apart.
+// The same with a head; with or without one by the order of d, and over column blocks. Compiled
+// apart.
 cudaError_t launch_headed_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);
+cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                                const Context& context);
 cudaError_t launch_blocked_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context);
 

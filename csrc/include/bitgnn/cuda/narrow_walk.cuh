@@ -95,7 +95,7 @@ struct NarrowWalk {
 
   using Lane = GroupLane<kLoads, Row::kLanes>;
 
-  __device__ Lane place_in_group() const { return {slot, lane % kGroup, mask}; }
+  __device__ Lane place_in_group() const { return {slot, part * kSumSlots + slot, mask}; }
 
   // First of the lane's elements in a row of kLanes * kUsed.
   __device__ int first_element() const {
