@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bitgnn.convert import Plan
+from bitgnn.convert.in_letters import own_letters
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget
 from bitgnn.tune.cost_model import CostModel
@@ -150,10 +151,16 @@ class Explorer:
                 plans[place] = replace(other, timing=trial.timing)
 
     def _all_chains(self) -> Iterator[list[tuple[dict[str, str], Any]]]:
-        """Every chain that is not known, from another beginning in each process of a file."""
-        chains = list(self.space.chains)
+        """Every chain that is not known, from another beginning in each process of a file.
+
+        The model's own letters come first, which keep every limit of accuracy: there may be time
+        for no others.
+        """
+        own = own_letters(self.space.workload.model)
+        chains = [letters for letters in self.space.chains if letters != own]
         begin = int(os.getpid() * GOLDEN % 1 * len(chains)) if self.store.path else 0
-        waiting = chains[begin:] + chains[:begin]
+        first = [own] if own in self.space.chains else []
+        waiting = first + chains[begin:] + chains[:begin]
         while waiting:
             self._refresh()
             waiting = [letters for letters in waiting if letters_key(letters) not in self.chains]
@@ -162,7 +169,12 @@ class Explorer:
             waiting = waiting[count:]
 
     def _proposed(self, wanted: int) -> Iterator[list[tuple[dict[str, str], Any]]]:
-        """What a sampler proposes; the same for the same trials before it."""
+        """The model's own letters, then what a sampler proposes: the same for the same trials."""
+        own = own_letters(self.space.workload.model)
+        if own in self.space.chains and letters_key(own) not in self.chains:
+            self.store.study.enqueue_trial(
+                {self._parameter(layer, own)[0]: own[layer] for layer in self.space.layers}
+            )
         for _ in range(PROPOSALS * wanted):
             if len(self.chains) >= wanted:
                 return
@@ -197,10 +209,14 @@ class Explorer:
     def _letters(self, trial: optuna.Trial) -> dict[str, str]:
         chosen: dict[str, str] = {}
         for layer in self.space.layers:
-            options = self.space.options(layer, chosen)
-            firsts = "".join(sorted({letters[0] for letters in options}))
-            chosen[layer] = trial.suggest_categorical(f"{layer} after {firsts}", options)
+            chosen[layer] = trial.suggest_categorical(*self._parameter(layer, chosen))
         return chosen
+
+    def _parameter(self, layer: str, chosen: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+        """The sampler's name for the letters of a layer behind others, and what they may be."""
+        options = self.space.options(layer, chosen)
+        firsts = "".join(sorted({letters[0] for letters in options}))
+        return f"{layer} after {firsts}", options
 
     def _tell(self, trial: optuna.Trial, plans: Sequence[Trial]) -> None:
         best = best_of(plans)

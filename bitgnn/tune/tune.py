@@ -186,7 +186,9 @@ class _Tuning:
         kept = [p for p in points if p.plan is not None and search.meets(p.measures)]
         if not kept:
             found = [p.measures for p in points if p.plan is not None]
-            raise ObjectiveError(explain_unmet(found, search.constraints, search.reference))
+            unmet = explain_unmet(found, search.constraints, search.reference)
+            cut = "" if complete and measured else " in the time there was"
+            raise ObjectiveError(f"{unmet}{cut}")
         best = min(kept, key=lambda p: (p.measures.rank(search.objective), p.epochs))
         model = next((f.model for t, f in tuned if _is_of(best, t)), self.workload.model)
         return TuneResult(

@@ -10,6 +10,7 @@ from torch import nn
 
 import bitgnn
 from bitgnn.convert import Plan, freeze
+from bitgnn.convert.in_letters import own_letters
 from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
@@ -244,12 +245,21 @@ def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
     assert other.space > len(other.trials)
 
 
-def test_no_time_leaves_the_rest_out_and_says_so(model, data, monkeypatch):
+@pytest.mark.parametrize("most", [512, 2])
+def test_no_time_leaves_the_rest_out_and_says_so(model, data, tmp_path, monkeypatch, most):
     monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 2)
-    result = bitgnn.tune(model, data, constraints=[], budget=1e-3, **SMALL)
+    monkeypatch.setattr(explore, "MOST_CHAINS", most)  # of more, a sampler proposes some
+    storage = tmp_path / "trials.db"  # processes of one file begin at different letters
+    result = bitgnn.tune(model, data, budget=1e-3, storage=storage, **SMALL)
     assert not result.complete
     assert result.measured == 1
     assert "The time was up" in str(result)
+    # The model's own letters are looked at first: they lose no accuracy.
+    assert result.plan.letters == own_letters(model)
+    with pytest.raises(
+        ObjectiveError, match="latency <= 1 ns cannot be met.* in the time there was"
+    ):
+        bitgnn.tune(model, data, constraints=["latency <= 1 ns"], budget=1e-3, **SMALL)
 
 
 def test_fine_tuned_finalists_count_with_their_own_weights(model, data):
