@@ -14,7 +14,12 @@ import pytest
 
 pytest.importorskip("optuna")
 
-ONE_BY_ONE = "from bitgnn.cli import main; from bitgnn.tune import explore; explore.CHAINS_AT_ONCE = 1; main()"
+ONE_BY_ONE = """
+from bitgnn.cli import main
+from bitgnn.tune import explore
+explore.CHAINS_AT_ONCE = 1
+main()
+"""
 COMMAND = [
     sys.executable, "-c", ONE_BY_ONE, "tune", "--dataset", "digits", "--hidden", "8",
     "--epochs", "1", "--threads", "1", "--pin", "convs.0=F*B+BBB", "--pin", "convs.1=*BF+F*F",

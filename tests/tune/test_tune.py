@@ -256,9 +256,7 @@ def test_no_time_leaves_the_rest_out_and_says_so(model, data, tmp_path, monkeypa
     assert "The time was up" in str(result)
     # The model's own letters are looked at first: they lose no accuracy.
     assert result.plan.letters == own_letters(model)
-    with pytest.raises(
-        ObjectiveError, match="latency <= 1 ns cannot be met.* in the time there was"
-    ):
+    with pytest.raises(ObjectiveError, match=r"cannot be met: .* in the time there was"):
         bitgnn.tune(model, data, constraints=["latency <= 1 ns"], budget=1e-3, **SMALL)
 
 
