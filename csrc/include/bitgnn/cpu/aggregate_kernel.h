@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "bitgnn/cpu/bmm_kernel.h"
+#include "bitgnn/cpu/byte_counts_kernel.h"
 #include "bitgnn/cpu/count_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {

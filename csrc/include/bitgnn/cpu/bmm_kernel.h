@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "bitgnn/cpu/byte_counts_kernel.h"
 #include "bitgnn/cpu/kernel_table.h"
 #include "bitgnn/cpu/listed_words_kernel.h"
 #include "bitgnn/cpu/narrow_rows_kernel.h"

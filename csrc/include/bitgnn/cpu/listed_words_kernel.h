@@ -1,7 +1,7 @@
 // Products of rows most of whose words are zero, such as packed bags of words: the words that are
-// not are listed, and only they are multiplied, or the columns of their few bits counted in bytes.
-// dot = K - 2 |x| - 2 |w| + 4 |x & w|, and a word w of the weights is the difference of two running
-// parities. Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// not are listed, and only they are multiplied. dot = K - 2 |x| - 2 |w| + 4 |x & w|, and a word w
+// of the weights is the difference of two running parities. Included once a capability, with
+// BITGNN_ISA naming the namespace of its primitives.
 
 #include "bitgnn/cpu/kernel_table.h"
 
@@ -32,48 +32,14 @@ class ListedProducts {
       int32_t set = 0;
       for (int64_t k = 0; k < count; ++k)
         set += static_cast<int32_t>(popcount(static_cast<uint32_t>(x[places_[k]])));
-      if (multiply_bits<Bits2>(x, r, count, set, emit)) continue;
       for (int64_t p = panel_begin_; p < panel_end_; ++p)
         emit(r, p, listed_dots(x, places_.get(), count, panel(p), base(p), -2 * set));
     }
   }
 
  private:
-  static constexpr int32_t kMostBits = 255;  // that a byte counts
-  static constexpr int32_t kBitsOfWord = 2;  // below, bits take less time than their word
-
-  // One row by the columns of its `set` bits, two panels at a time; false where its words take less
-  // time, or there are no byte counts.
-  template <class B, class Emit>
-  bool multiply_bits(const int32_t* x, int64_t row, int64_t count, int32_t set, const Emit& emit) {
-    if constexpr (HasByteCounts<B>::value) {
-      using Counts = typename B::Counts;
-      if (set > kMostBits || set > kBitsOfWord * count) return false;
-      if (columns_ == nullptr) prepare_columns<Counts>();
-      for (int64_t p = panel_begin_; p < panel_end_; p += kColumnPanels) {
-        const uint64_t* const from = columns(p);
-        Counts counts = Counts::zero();
-        for (int64_t k = 0; k < count; ++k) {
-          const uint64_t* of_word = from + places_[k] * kWordBits;
-          auto bits = static_cast<uint32_t>(x[places_[k]]);
-          do {
-            counts = Counts::add(counts, of_word[__builtin_ctz(bits)]);
-            bits &= bits - 1;
-          } while (bits != 0);
-        }
-        for (int64_t half = 0; half < kColumnPanels && p + half < panel_end_; ++half)
-          emit(row, p + half, Counts::dots(counts, half, base(p + half), -2 * set));
-      }
-      return true;
-    }
-    return false;
-  }
-
   int32_t* panel(int64_t p) {
     return &panels_[static_cast<size_t>((p - panel_begin_) * words_ * kWordBits)];
-  }
-  uint64_t* columns(int64_t p) {
-    return &columns_[static_cast<size_t>((p - panel_begin_) / kColumnPanels * words_ * kWordBits)];
   }
   int32_t* base(int64_t p) { return &base_[static_cast<size_t>((p - panel_begin_) * kWordBits)]; }
 
@@ -99,23 +65,9 @@ class ListedProducts {
     }
   }
 
-  // The weights of each feature as bits of 64 outputs.
-  template <class Counts>
-  void prepare_columns() {
-    const int64_t groups = (panel_end_ - panel_begin_ + kColumnPanels - 1) / kColumnPanels;
-    columns_.reset(new uint64_t[static_cast<size_t>(groups * words_ * kWordBits)]);
-    for (int64_t p = panel_begin_; p < panel_end_; p += kColumnPanels)
-      for (int64_t k = 0; k < words_ * kWordBits; k += kWordBits)
-        Counts::transpose(panel(p) + k, p + 1 < panel_end_ ? panel(p + 1) + k : nullptr,
-                          columns(p) + k);
-  }
-
-  static constexpr int64_t kColumnPanels = 2;
-
   const BmmArgs& a_;
   int64_t words_, panel_begin_, panel_end_;
   std::unique_ptr<int32_t[]> places_, panels_, base_;
-  std::unique_ptr<uint64_t[]> columns_;
 };
 
 }  // namespace

@@ -99,32 +99,6 @@ struct ByteCounts {
   static ByteCounts add(ByteCounts a, uint64_t bits) {
     return {_mm512_sub_epi8(a.v, _mm512_movm_epi8(_cvtu64_mask64(bits)))};
   }
-  // Bit k of 64 words, the second 32 or none of them apart from the first, as word k of the result.
-  static void transpose(const int32_t* first, const int32_t* second, uint64_t* to) {
-    const __m512i zero = _mm512_setzero_si512();
-    __m512i v[4] = {_mm512_loadu_si512(first), _mm512_loadu_si512(first + 16),
-                    second != nullptr ? _mm512_loadu_si512(second) : zero,
-                    second != nullptr ? _mm512_loadu_si512(second + 16) : zero};
-    for (int64_t k = kWordBits - 1; k >= 0; --k) {
-      to[k] = 0;
-      for (int i = 0; i < 4; ++i) {
-        to[k] |= static_cast<uint64_t>(_mm512_movepi32_mask(v[i])) << (16 * i);
-        v[i] = _mm512_add_epi32(v[i], v[i]);
-      }
-    }
-  }
-  // base + add + 4 count of features [32 half, 32 half + 32).
-  static IntLanes dots(ByteCounts a, int64_t half, const int32_t* base, int32_t add) {
-    const __m256i bytes =
-        half == 0 ? _mm512_castsi512_si256(a.v) : _mm512_extracti64x4_epi64(a.v, 1);
-    const __m512i added = _mm512_set1_epi32(add);
-    const auto finish = [&](__m128i counts, const int32_t* from) {
-      return _mm512_add_epi32(_mm512_add_epi32(_mm512_loadu_si512(from), added),
-                              _mm512_slli_epi32(_mm512_cvtepu8_epi32(counts), 2));
-    };
-    return {finish(_mm256_castsi256_si128(bytes), base),
-            finish(_mm256_extracti128_si256(bytes, 1), base + 16)};
-  }
   // Bits where 2 count - degree exceeds the bound; all of them fit signed bytes.
   static uint64_t exceed(ByteCounts a, int64_t degree, ByteCounts bounds) {
     const __m512i sums =
