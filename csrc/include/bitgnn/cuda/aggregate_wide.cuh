@@ -263,8 +263,8 @@ __device__ __forceinline__ void aggregate_long_wide(const WideLaunch& d) {
 template <class Elements, bool kOdd, int kLanes>
 __global__ void __launch_bounds__(kWideThreads, wide_blocks(kLanes))
     aggregate_wide_kernel(const __grid_constant__ WideLaunch d) {
-  // The next kernel starts behind this one: its few blocks would pile up on the multiprocessors that
-  // are free first.
+  // The next kernel starts behind this one: its few blocks would pile up on the multiprocessors
+  // that are free first.
   if (blockIdx.x < d.long_blocks)
     aggregate_long_wide<Elements, kOdd, kLanes>(d);
   else
