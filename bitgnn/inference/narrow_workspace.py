@@ -83,7 +83,8 @@ def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device
     assert aggregation.graph is not None, "Program.check requires it"
     adjacency = graphs[aggregation.graph]
     has_factors: bool = product.attributes["scaled"] or adjacency.col is not None
-    return has_factors or not _is_wide(columns, size, adjacency)
+    is_scaled = has_factors or "weight_scale" in product.tensors
+    return is_scaled or not _is_wide(columns, size, adjacency)
 
 
 def _is_wide(columns: int, size: int, adjacency: Any) -> bool:

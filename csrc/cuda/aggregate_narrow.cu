@@ -58,7 +58,7 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   });
 }
 
-// The same with float rows in between, strictly in edge order.
+// The same with float rows in between, strictly in edge order: whole numbers, for want of scales.
 cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
   BmmArgs product = args.product;
   AggregateArgs sums = args.sums;
@@ -96,7 +96,8 @@ cudaError_t aggregate_narrow(const NarrowCall& given, const Context& context) {
   BmmArgs& product = call.product;
   if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
   const bool narrow = stays_narrow(call);
-  if (!narrow && !has_factors(call)) return aggregate_floats(call, context);
+  if (!narrow && !has_factors(call) && product.out_scale == nullptr)
+    return aggregate_floats(call, context);
   NarrowFactors factors{product.row_scale, call.sums.col_scale};
   if (product.pack != nullptr) {
     PackArgs pack = *product.pack;

@@ -3,8 +3,9 @@
 // p % kSumSlots by a fused multiply-add, slot = fma(factor, half, slot), in the order of the edges.
 // The slots are folded in halves: s[i] += s[i + 4], then s[i] += s[i + 2], then s[0] += s[1]; the
 // results of the pieces are added up from the first to the last. Only rows of more than 48 features
-// that few edges read have another order on a GPU: with factors, pieces of kWidePiece edges, each
-// in edge order by fused multiply-adds; without factors, floats strictly in edge order.
+// that few edges read have another order on a GPU: with factors or scales of outputs, pieces of
+// kWidePiece edges, each in edge order by fused multiply-adds; without either, whole numbers
+// strictly in edge order.
 #pragma once
 
 #include <cstdint>

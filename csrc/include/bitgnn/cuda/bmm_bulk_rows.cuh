@@ -37,7 +37,14 @@ struct BulkShape {
   bool passes_by;  // more rows than the second-level cache holds: they are not to displace others
 
   __host__ __device__ int columns() const { return passes * kAgreementColumns; }
-  __host__ __device__ int slot_bytes() const { return slot_rows * cols * 4; }
+  // Of a slot, with what the last step reads behind its last row: that must not be another slot's,
+  // which may be on its way.
+  __host__ __device__ int slot_floats() const {
+    constexpr int kUnitFloats = 4;
+    const int behind = steps * kBulkStep - cols;
+    return slot_rows * cols + (behind + kUnitFloats - 1) / kUnitFloats * kUnitFloats;
+  }
+  __host__ __device__ int slot_bytes() const { return slot_floats() * 4; }
   // Of weights, the columns' table and thresholds.
   __host__ __device__ int shared_bytes() const {
     return (columns() * pitch + AgreementTable::words(columns()) +

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
   uint32_t* packed = all_packed + warp * kMmaRows * plan.pitch;
   auto* barriers = reinterpret_cast<uint64_t*>(all_packed + plan.warps * kMmaRows * plan.pitch);
   const uint32_t full = shared_address(barriers + warp * kBulkSlots);
-  const int slot_floats = plan.slot_rows * plan.cols;
+  const int slot_floats = plan.slot_floats();
 
   let_next_start();
   // Blocks take turns, so that the last tiles are shared evenly.

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
   const int team = thread / kWarp / plan.team_warps;
   const int member = thread / kWarp % plan.team_warps;
   const int columns = plan.columns();
-  const int slot_floats = plan.slot_rows * plan.cols;
+  const int slot_floats = plan.slot_floats();
   float* slots = reinterpret_cast<float*>(memory) + team * plan.slots * slot_floats;
   auto* weights = reinterpret_cast<uint32_t*>(memory + plan.teams * plan.slots * plan.slot_bytes());
   const AgreementTable table = agreement_table(weights + columns * plan.pitch, columns);
