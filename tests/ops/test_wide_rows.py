@@ -98,9 +98,9 @@ def test_nothing_to_add_up():
 
 def test_factors_may_be_left_out():
     given = operands(75, 96, DEGREES, 400)
-    for name in ("x_scale", "col"):
-        whole = {**given, name: torch.ones_like(given[name])}
-        assert torch.equal(run({**given, name: None}), run(whole))
+    for names in (["x_scale"], ["col"], ["x_scale", "col"]):
+        whole = {**given, **{name: torch.ones_like(given[name]) for name in names}}
+        assert torch.equal(run({**given, **dict.fromkeys(names)}), run(whole))
     plain = {**given, "row": None, "w_scale": None, "bias": None}
     whole = {**given, "row": given["row"] * 0 + 1, "w_scale": given["w_scale"] * 0 + 1}
     whole["bias"] = given["bias"] * 0
