@@ -23,6 +23,15 @@ bool order_pays(const NarrowCall& call) {
          a.edges >= kOrderedDegree * a.rows;
 }
 
+// Whether the kernel of the sums adds the product of the nodes' own rows to them. It reads those
+// before the narrow product is done, so there must be one.
+bool joins_root(const NarrowCall& call, bool has_factors) {
+  return call.root != nullptr && call.blocks.local_indices == nullptr && !order_pays(call) &&
+         call.product.rows > 0 && suits_root(*call.root) &&
+         with_form(call.product.size, call.product.out_features, has_factors,
+                   [](auto form) { return decltype(form)::Row::kLanes == 1; });
+}
+
 cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& factors,
                               const Context& context) {
   BmmArgs product = call.product;
@@ -49,6 +58,10 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
     return launch_blocked_sums(d, product.size, factors.exist(), context);
   if (d.order.rows != nullptr)
     return launch_ordered_sums(d, product.size, factors.exist(), context);
+  if (joins_root(call, factors.exist())) {
+    d.root = *call.root;
+    return launch_rooted_sums(d, product.size, factors.exist(), context);
+  }
   // The kernel that knows heads is the faster one for rows of several lanes.
   return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
     using Row = typename decltype(form)::Row;
@@ -91,10 +104,12 @@ bool holds_whole_rows(const NarrowArgs& args) {
                    [&](auto form) { return features <= decltype(form)::Row::kFeatures; });
 }
 
-cudaError_t aggregate_narrow(const NarrowCall& given, const Context& context) {
+namespace {
+
+// But for a product of the nodes' own rows that the sums' kernel does not add.
+cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context) {
   NarrowCall call = given;
   BmmArgs& product = call.product;
-  if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
   const bool narrow = stays_narrow(call);
   if (!narrow && !has_factors(call) && product.out_scale == nullptr)
     return aggregate_floats(call, context);
@@ -116,6 +131,18 @@ cudaError_t aggregate_narrow(const NarrowCall& given, const Context& context) {
   product.packed_scale = false;
   if (!narrow) return aggregate_wide(call, factors, context);
   return aggregate_columns(call, factors, context);
+}
+
+}  // namespace
+
+cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context) {
+  if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
+  const cudaError_t error = aggregate_neighbours(call, context);
+  if (error != cudaSuccess || call.root == nullptr) return error;
+  if (stays_narrow(call) && joins_root(call, has_factors(call))) return error;
+  BmmArgs root = *call.root;
+  root.addend = root.out_float = call.sums.out_float;
+  return bmm(root, context);
 }
 
 }  // namespace bitgnn::cuda

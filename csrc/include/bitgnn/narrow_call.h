@@ -26,6 +26,9 @@ struct NarrowCall : NarrowArgs {
   ColumnBlocks blocks;
   Head head;
   int64_t* classes;  // [rows] with kClasses, which leaves out_float alone; else null
+  // A product of packed rows that is added to the scores, or null; its addend and outputs are null,
+  // and there is no head beside it.
+  const BmmArgs* root;
 };
 
 }  // namespace bitgnn

@@ -4,6 +4,7 @@
 
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/narrow_heads.cuh"
+#include "bitgnn/cuda/narrow_root.cuh"
 #include "bitgnn/cuda/narrow_walk.cuh"
 
 namespace bitgnn::cuda {
@@ -19,7 +20,8 @@ struct NarrowLaunch {
   int64_t long_degree;   // of the others rows of more edges are,
   unsigned long_blocks;  // by the first of a grid, or if it is 0 by those that meet them
   const float* out_scale;
-  bool odd;  // dot = 2 * half + 1
+  bool odd;      // dot = 2 * half + 1
+  BmmArgs root;  // of RootedPattern
 };
 
 // The factor of a row, to be fetched long before it is needed.
@@ -109,8 +111,11 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d,
                               chunk * Row::kFeatures + feature, total, ones);
   };
   if (!kHead || d.head.head == Head::kNone) {
-    if (feature < features)
-      a.out_float[row * a.features + chunk * Row::kFeatures + feature] = value();
+    if (feature < features) {
+      float v = value();
+      if constexpr (Pattern::kRooted) v = __fadd_rn(root_value(d.root, row, feature), v);
+      a.out_float[row * a.features + chunk * Row::kFeatures + feature] = v;
+    }
     return;
   }
   float* scores = part[0];
@@ -147,7 +152,9 @@ __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows&
   __syncthreads();
 }
 
-// A group a row; where no blocks do so before, the block then takes the long rows that it met.
+// A group a row; where no blocks do so before, the block then takes the long rows that it met. A
+// row's own product is read early: what it reads was there before the product that the sums wait
+// for.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, LongRows& found) {
   using Row = typename Share::Row;
@@ -159,6 +166,9 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
   const int64_t row = extent.row;
   const int64_t degree = extent.degree;
   const float left = row >= 0 ? narrow_row_factor(d, row) : 1.0f;
+  using Root = std::conditional_t<Pattern::kRooted, RootOutputs<Row::kFeatures, Share::kGroup>,
+                                  NoRootOutputs>;
+  const Root root(d.root, max(row, int64_t{0}), static_cast<int>(threadIdx.x) % Share::kGroup);
   wait_for_previous();
   const bool is_long = degree > d.long_degree;
   if (!is_long && row >= 0) {
@@ -187,9 +197,12 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
           d.head, row, walk.mask, walk.lane % Share::kGroup == 0, walk.counts(), first, score);
     } else {
 #pragma unroll
-      for (int i = 0; i < Share::kKept; ++i)
+      for (int i = 0; i < Share::kKept; ++i) {
+        const float added = root.at(walk.mask, first + i);
         if (first + i < features)
-          a.out_float[row * a.features + chunk * Row::kFeatures + first + i] = value(i);
+          a.out_float[row * a.features + chunk * Row::kFeatures + first + i] =
+              Pattern::kRooted ? __fadd_rn(added, value(i)) : value(i);
+      }
     }
   }
   if (d.long_blocks == 0)

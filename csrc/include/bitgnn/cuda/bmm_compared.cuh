@@ -31,11 +31,12 @@ struct ComparedPlan {
     return static_cast<uint32_t>(unit) / static_cast<uint32_t>(passes);
   }
   __host__ __device__ int columns() const { return passes * kComparedColumns; }
-  __host__ __device__ int stage_words() const { return kComparedRows * slab_pitch; }
+  // Fragments reach past a slab's end, where weights of zeros hide what they find: not into another
+  // stage, which may be on its way.
+  __host__ __device__ int stage_words() const { return kComparedRows * slab_pitch + kMmaWords; }
   __host__ __device__ int64_t bytes(int warps) const {
-    // Fragments reach past a slab's end, where weights of zeros hide what they find.
     return (AgreementTable::words(columns()) + int64_t{columns()} * 2 * pitch +
-            int64_t{warps} * kComparedStages * stage_words() + kMmaWords) *
+            int64_t{warps} * kComparedStages * stage_words()) *
            4;
   }
 };

@@ -42,9 +42,11 @@ struct GroupLane {
 };
 
 // A pattern gives rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
-// multiprocessor should hold where rows have several lanes.
+// multiprocessor should hold where rows have several lanes. kRooted: the sums end with a product of
+// the rows' own nodes, for single lanes alone.
 struct CsrPattern {
   static constexpr bool kOrdered = false;
+  static constexpr bool kRooted = false;
   static constexpr int kSharedBlocks = 8;
 
   struct Row {
@@ -91,6 +93,10 @@ struct CsrPattern {
     const int32_t* row_;
     const int32_t* next_;
   };
+};
+
+struct RootedPattern : CsrPattern {
+  static constexpr bool kRooted = true;
 };
 
 // Rows in the order of their degrees, but for heavy ones. Each lane of a group reads other indices,
@@ -141,6 +147,7 @@ struct OrderedPattern : CsrPattern {
 // Rows lie in a segment for each block; in their order edges have the places that CSR gives them.
 struct BlockedPattern {
   static constexpr bool kOrdered = false;
+  static constexpr bool kRooted = false;
   static constexpr int kSharedBlocks = 8;
 
   struct Row {

@@ -2,6 +2,8 @@
 // weights are small, else from a table of dot products.
 #pragma once
 
+#include <type_traits>
+
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/narrow_table.cuh"
 
@@ -65,30 +67,46 @@ __global__ void __launch_bounds__(kNarrowProductThreads)
                     [&](int64_t feature) { return dots[row * features + feature] >> 1; });
 }
 
+// The words of a row, in whole accesses where rows are made of them.
+template <int kWords>
+__device__ __forceinline__ void load_row(uint32_t (&x)[kWords], const int32_t* row, int words) {
+  constexpr int kAccess = kWords < 4 ? kWords : 4;
+  using Access = std::conditional_t<kAccess == 2, uint2, uint4>;
+  if (words % kAccess == 0 && reinterpret_cast<uintptr_t>(row) % sizeof(Access) == 0) {
+#pragma unroll
+    for (int w = 0; w < kWords; w += kAccess) {
+      if (w >= words) break;
+      const Access piece = *reinterpret_cast<const Access*>(row + w);
+      memcpy(x + w, &piece, sizeof(piece));
+    }
+  } else {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w)
+      if (w < words) x[w] = static_cast<uint32_t>(row[w]);
+  }
+}
+
 // half = (K >> 1) - popc(x ^ w), whether K is even or odd. Rows have `words` words, up to kWords; a
 // thread makes a fragment. Bound by the counts of bits.
 template <class Row, int kWords>
 __global__ void __launch_bounds__(kNarrowProductThreads)
     narrow_product_kernel(const __grid_constant__ BmmArgs a, int words, NarrowTarget target) {
-  extern __shared__ __align__(16) int32_t weights[];  // [features, kWords]
+  extern __shared__ __align__(16) uint32_t weights[];  // [features, kWords]
   wait_then_let_next_start();
   const auto features = static_cast<int>(a.out_features);
   for (int i = static_cast<int>(threadIdx.x); i < features * kWords; i += kNarrowProductThreads)
-    weights[i] = i % kWords < words ? a.w[i / kWords * words + i % kWords] : 0;
+    weights[i] =
+        i % kWords < words ? static_cast<uint32_t>(a.w[i / kWords * words + i % kWords]) : 0;
   const int64_t id = static_cast<int64_t>(blockIdx.x) * kNarrowProductThreads + threadIdx.x;
   const int64_t row = id / Row::kLanes;
-  int32_t x[kWords] = {};
-  if (row < a.rows) {
-#pragma unroll
-    for (int w = 0; w < kWords; ++w)
-      if (w < words) x[w] = a.x[row * words + w];
-  }
+  uint32_t x[kWords] = {};
+  if (row < a.rows) load_row<kWords>(x, a.x + row * words, words);
   __syncthreads();
   if (row >= a.rows) return;
   const auto middle = static_cast<int32_t>(a.size >> 1);
   store_narrow<Row>(target, a.rows, row, blockIdx.y, static_cast<int>(id % Row::kLanes), features,
                     [&](int64_t feature) {
-                      const int32_t* own = weights + feature * kWords;
+                      const uint32_t* own = weights + feature * kWords;
                       int32_t differing = 0;
 #pragma unroll
                       for (int w = 0; w < kWords; ++w) differing += __popc(x[w] ^ own[w]);

@@ -26,8 +26,8 @@ constexpr int kSpreadLoads = 4;  // if their rows are not so short that register
 // Whether the first blocks look for long rows so that short ones wait for no others.
 template <class Pattern, class Row>
 bool spreads(const AggregateArgs& a) {
-  return Row::kLanes == 1 && std::is_same_v<Pattern, CsrPattern> && a.rows >= kManyRows &&
-         a.edges <= kShortDegree * a.rows;
+  constexpr bool kCsr = std::is_same_v<Pattern, CsrPattern> || Pattern::kRooted;
+  return Row::kLanes == 1 && kCsr && a.rows >= kManyRows && a.edges <= kShortDegree * a.rows;
 }
 
 template <class Pattern, bool kHead, class Share>
@@ -62,6 +62,8 @@ cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
   if constexpr (Row::kLanes > 1) {
     return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads>>(d, context);
   } else {
+    if constexpr (Pattern::kRooted)
+      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
     // Compiled for CSR alone.
     if constexpr (std::is_same_v<Pattern, CsrPattern>)
       if (spreads<Pattern, Row>(d.a))
@@ -79,13 +81,15 @@ cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_fac
   });
 }
 
-// The same with a head; with or without one by the order of d, and over column blocks. Compiled
-// apart.
+// The same with a head; with or without one by the order of d, and over column blocks; with d.root
+// where rows have single lanes. Compiled apart.
 cudaError_t launch_headed_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context);
 cudaError_t launch_blocked_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context);
+cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                               const Context& context);
 
 }  // namespace bitgnn::cuda
