@@ -21,7 +21,7 @@ from bitgnn.tune.timings import CallTime
 
 __all__ = ["call_signature", "most_neighbours", "time_calls"]
 
-LEAST_ROUNDS, MOST_ROUNDS = 2, 100
+LEAST_ROUNDS, MOST_ROUNDS = 2, 50
 ROUND_SECONDS = 0.1
 """Rounds go on for about so long, between the least and the most of them."""
 QUANTILE = 0.25

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert import freeze
-from bitgnn.convert.plan import Plan
+from bitgnn.convert.plan import ModelShape, Plan
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.frozen_model import Features, Graph
 from bitgnn.inference.memory import MemoryUse, frozen_memory
@@ -74,7 +74,8 @@ class Candidates:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self._models: OrderedDict[Any, tuple[FrozenModel, Features]] = OrderedDict()
+        self._shape = ModelShape.of(workload.model)
+        self._models: OrderedDict[Any, FrozenModel] = OrderedDict()
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
         self._features: list[tuple[Any, list[Tensor], Features]] = []
 
@@ -94,24 +95,26 @@ class Candidates:
         Raises:
             ValueError: the plan does not fit the model.
         """
-        return self._model(plan)[0]
+        if plan.model is not None and plan.model != self._shape:
+            plan.check_model(self.workload.model)  # says what it is for
+        key = (tuple(plan.letters.items()), tuple(plan.order.items()))
 
-    def _model(self, plan: Plan) -> tuple[FrozenModel, Features]:
-        # The cooperative executor takes features in words, others the smaller form.
-        is_dense = plan.features == "packed" and plan.executor == "cooperative"
-        layout = "dense" if is_dense else "auto"
-        key = (tuple(plan.letters.items()), tuple(plan.order.items()), plan.features, layout)
-
-        def make() -> tuple[FrozenModel, Features]:
+        def make() -> FrozenModel:
             with warnings.catch_warnings():
                 # What stays in full precision is what the letters of most plans ask for.
                 warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
-                frozen = freeze(self.workload.model, plan)
-            if plan.features == "packed":
-                return frozen, self._packed(frozen, layout)
-            return frozen, self.workload.x
+                return freeze(self.workload.model, Plan(plan.letters, plan.order))
 
-        return _kept(self._models, key, make, MOST_MODELS)
+        made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
+        return made
+
+    def _model(self, plan: Plan) -> tuple[FrozenModel, Features]:
+        frozen = self.frozen(plan)
+        if plan.features == "floats":
+            return frozen, self.workload.x
+        # The cooperative executor takes features in words, others the smaller form.
+        layout = "dense" if plan.executor == "cooperative" else "auto"
+        return frozen, self._packed(frozen, layout)
 
     def _packed(self, frozen: FrozenModel, layout: str) -> Features:
         """Packed features; models that pack them alike share them."""

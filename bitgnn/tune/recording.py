@@ -32,7 +32,7 @@ __all__ = ["Recording", "Size", "graph_of", "key_of", "record", "space_sample"]
 
 BENCHMARK = "bitgnn tune"
 FORMAT = 1
-ROUNDS = 7
+ROUNDS = 10
 REASON_LENGTH = 200
 
 
