@@ -22,11 +22,11 @@ from bitgnn.bench.tune_tables import tuner_table
 from bitgnn.convert import Plan
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.recording import Recording, graph_of
-from bitgnn.tune.search import FINAL_ROUNDS, Search
+from bitgnn.tune.search import Search
 from bitgnn.tune.study import Trial, letters_key
 from bitgnn.tune.train_predictor import Regret, choices, forwards_of, train
 
-__all__ = ["judge", "replay", "tune_bench_main"]
+__all__ = ["halves", "judge", "replay", "tune_bench_main"]
 
 NAME = "tuner"
 
@@ -34,8 +34,9 @@ NAME = "tuner"
 class _Replay(Search):
     """A search whose measurements are read from a recording.
 
-    It sees every other repeat alone, so that a plan that was lucky in these is not the best by
-    definition; of the finalists, which the tuner measures once more, it sees all.
+    It sees one half of the repeats alone, see :func:`halves`, of its finalists too, so that what it
+    chooses is judged by repeats that it has not seen: a plan that was lucky in its own half is not
+    the best by definition.
 
     Args:
         entries: recorded plans.
@@ -49,7 +50,7 @@ class _Replay(Search):
         self.repeats: dict[Plan, tuple[float, ...]] = {}
         for entry in entries:
             plan = Plan.from_dict(entry["plan"])
-            self.repeats[plan] = tuple(entry["timing"]["seconds"])
+            self.repeats[plan] = halves(entry["timing"]["seconds"])[0]
             trial = Trial(plan, Score(0.0), entry["memory"]["peak"], entry["estimate"])
             self.chains.setdefault(letters_key(plan.letters), []).append(trial)
 
@@ -66,10 +67,14 @@ class _Replay(Search):
     def _measure(
         self, batch: Sequence[Trial], rounds: int, others: Sequence[Callable[[], Any]] = ()
     ) -> list[Timing]:
-        step = 1 if rounds == FINAL_ROUNDS else 2
         for trial in batch:
-            self._put(replace(trial, timing=Timing(self.repeats[trial.plan][::step])))
+            self._put(replace(trial, timing=Timing(self.repeats[trial.plan])))
         return []
+
+
+def halves(repeats: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Every other repeat for the search, the ones between for the truth; a single one for both."""
+    return tuple(repeats[::2]), tuple(repeats[1::2] or repeats)
 
 
 def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int]:
@@ -84,7 +89,6 @@ def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int
     """
     search = _Replay(entries, device)
     search.measure()
-    search.final([])
     best = min(search.measured, key=lambda trial: trial.latency)
     return best.plan, len(search.measured)
 
@@ -98,19 +102,25 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         device: kind of the device.
 
     Returns:
-        Latency of the best plan and of the one chosen, the share measured, the median error of
-        estimates, the share of pairs in the right order, and what the predictor's choices take
+        Latency of the best plan and of the one chosen in the half of the repeats that the search
+        has not seen, the fewest repeats there are of a plan, the share measured, the median error
+        of estimates, the share of pairs in the right order, and what the predictor's choices take
         beside the best ways.
     """
     content = recorded[key]
     entries = content["plans"]
-    latency = {Plan.from_dict(e["plan"]): e["timing"]["median"] for e in entries}
+    repeats = [e["timing"]["seconds"] for e in entries]
+    latency = {
+        Plan.from_dict(e["plan"]): statistics.median(halves(taken)[1])
+        for e, taken in zip(entries, repeats, strict=True)
+    }
     chosen, measured = replay(entries, device)
     best = min(latency.values())
     errors = [abs(e["estimate"] / e["timing"]["median"] - 1) for e in entries]
     result = {
         "name": content["name"],
         "plans": len(entries),
+        "repeats": min(map(len, repeats)),
         "space": content["plans_in_space"],
         "measured": measured,
         "share": measured / len(entries),

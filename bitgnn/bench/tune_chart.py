@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bitgnn.bench.tune_tables import GOALS
+from bitgnn.convert import Plan
 
 __all__ = ["estimates_chart"]
 
@@ -57,10 +58,10 @@ def _panel(axes: Axes, plans: Sequence[Mapping[str, Any]], result: Mapping[str, 
     for factor in (1 - GOALS["error"], 1 + GOALS["error"]):
         axes.plot(ends, [factor * end for end in ends], color="#8a8f98", linewidth=0.8, ls=":")
     axes.scatter(measured, estimated, s=7, color=PLAN, alpha=0.6)
-    chosen = next(
-        entry["estimate"] for entry in plans if entry["timing"]["median"] == result["chosen"]
-    )
-    axes.scatter([result["chosen"]], [chosen], s=45, color=BEST, edgecolor="black", zorder=3)
+    best = Plan.from_dict(result["plan"])
+    chosen = next(entry for entry in plans if Plan.from_dict(entry["plan"]) == best)
+    place = [chosen["timing"]["median"]], [chosen["estimate"]]
+    axes.scatter(*place, s=45, color=BEST, edgecolor="black", zorder=3)
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):

@@ -60,6 +60,13 @@ class Candidate:
         return partial(self.frozen.executor(self.executor), self.x, self.graph)
 
     @property
+    def kernels(self) -> Callable[[], Tensor]:
+        """One forward that a CUDA graph can hold: what runs on the device with its executor."""
+        if self.executor == "cooperative":
+            return self.run
+        return partial(self.frozen, self.x, self.graph)
+
+    @property
     def memory(self) -> MemoryUse:
         """Bytes of a forward by purpose."""
         return frozen_memory(self.frozen, self.x, self.graph)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from bitgnn.bench.environment import usable_cores
-from bitgnn.bench.models_timing import Clock
+from bitgnn.bench.models_timing import Call, CaptureError, Clock, prepare
+from bitgnn.bench.models_timing import rounds as in_rounds
 from bitgnn.bench.timing import Timing
 
-__all__ = ["latency", "measure_in_turns", "noise"]
+__all__ = ["gpu_seconds", "latency", "measure_in_turns", "noise"]
 
 WARM_UPS = 3
 ROUNDS = 7
@@ -33,6 +34,29 @@ LATENCY_ROUNDS = 5
 def latency(run: Callable[[], Any], device: torch.device) -> float:
     """Median seconds of one forward from its call until its result is there."""
     return measure_in_turns([run], device, rounds=LATENCY_ROUNDS)[0].median
+
+
+def gpu_seconds(run: Callable[[], Any], device: torch.device) -> float | None:
+    """Median seconds that a GPU works on one forward: inside of a CUDA graph, host left out.
+
+    Args:
+        run: does one forward, and may be captured.
+        device: where it runs.
+
+    Returns:
+        None on a CPU, and for what cannot be captured.
+    """
+    if device.type != "cuda":
+        return None
+    clock = Clock(device.type)
+    with torch.inference_mode(), torch.cuda.device(device):
+        run()
+        try:
+            ready = prepare(Call(run, captured=True), clock)
+        except CaptureError:
+            return None
+        times, failed = in_rounds({"": ready}, clock, ROUNDS)
+    return None if failed else times[""].median
 
 
 def measure_in_turns(

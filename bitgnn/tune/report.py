@@ -109,6 +109,7 @@ def result_record(result: TuneResult) -> dict[str, Any]:
                 "validation": point.score.validation,
                 "test": _finite(point.score.test),
                 "latency": point.timing.to_dict(),
+                "gpu_seconds": point.gpu_seconds,
                 "estimate": point.estimate,
                 "memory": point.memory,
                 "fine_tuned_epochs": point.epochs,

@@ -38,6 +38,8 @@ class Point:
         plan: the plan; None for a baseline.
         estimate: seconds that the cost model expected; None for a baseline.
         epochs: of fine-tuning behind the score; 0 for the weights as they were given.
+        gpu_seconds: what a GPU works in a forward, the host's launches and waiting left out; None
+            on a CPU, and where it was not measured.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Point:
     plan: Plan | None = None
     estimate: float | None = None
     epochs: int = 0
+    gpu_seconds: float | None = None
 
     @property
     def measures(self) -> Measures:
@@ -105,6 +108,7 @@ class TuneResult:
             "accuracy": found.score.validation,
             "test_accuracy": found.score.test,
             "latency_seconds": found.timing.median,
+            "gpu_seconds": found.gpu_seconds,
             "memory_bytes": int(found.memory),
             "device": str(self.workload["device"]),
             "graph": {key: self.workload[key] for key in ("nodes", "edges", "features")},
@@ -180,6 +184,12 @@ def reasons_for(result: TuneResult) -> tuple[str, ...]:
         f"{format_seconds(found.latency)} a forward, {format_bytes(found.memory)}, "
         f"{100 * found.accuracy:.2f}% on the validation nodes, {change} the model as given.",
     ]
+    if best.gpu_seconds is not None:
+        lines.append(
+            f"Of the {format_seconds(found.latency)} from a call until its result is there the GPU "
+            f"works {format_seconds(best.gpu_seconds)}; the rest is the host's, which launches and "
+            "waits."
+        )
     if best.epochs:
         lines.append(f"Its weights were fine-tuned for {best.epochs} epochs in these letters.")
     for point in result.points:

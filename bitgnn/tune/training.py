@@ -23,6 +23,9 @@ from bitgnn.tune.budget import Budget
 __all__ = ["SHORT_FORMS", "Trained", "short_experiment", "train_short"]
 
 EPOCHS, BINARY_EPOCHS = 60, 100
+PATIENCE = 10
+"""Epochs without a lower validation loss that end the training of floats, whose best ones may come
+early; binary forms are best where their learning rate has fallen to 0."""
 _BINARY = Recipe(
     epochs=BINARY_EPOCHS,
     learning_rate=0.02,
@@ -35,7 +38,12 @@ _BINARY = Recipe(
 )
 SHORT_FORMS = {
     "fp32": Recipe(
-        epochs=EPOCHS, learning_rate=0.01, weight_decay=5e-4, dropout=0.5, input_norm=False
+        epochs=EPOCHS,
+        learning_rate=0.01,
+        weight_decay=5e-4,
+        dropout=0.5,
+        input_norm=False,
+        patience=PATIENCE,
     ),
     "full": _BINARY,
     "bin": _BINARY.model_copy(update={"hidden_norm": "batch"}),

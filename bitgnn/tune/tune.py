@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.cost_model import CostModel
 from bitgnn.tune.explore import EXPLORED_LATER
 from bitgnn.tune.finetune import SHORT, FineTuned, fine_tune
+from bitgnn.tune.measure import gpu_seconds
 from bitgnn.tune.objective import (
     Constraint,
     Objective,
@@ -189,12 +190,14 @@ class _Tuning:
             unmet = explain_unmet(found, search.constraints, search.reference)
             cut = "" if complete and measured else " in the time there was"
             raise ObjectiveError(f"{unmet}{cut}")
-        best = min(kept, key=lambda p: (p.measures.rank(search.objective), p.epochs))
+        best = self._with_gpu_seconds(
+            min(kept, key=lambda p: (p.measures.rank(search.objective), p.epochs))
+        )
         model = next((f.model for t, f in tuned if _is_of(best, t)), self.workload.model)
         return TuneResult(
             best,
             model,
-            tuple(points),
+            tuple(best if point.name == best.name else point for point in points),
             tuple(search.trials),
             search.objective,
             tuple(search.constraints),
@@ -207,6 +210,13 @@ class _Tuning:
             search.noise,
             search.failed,
         )
+
+    def _with_gpu_seconds(self, point: Point) -> Point:
+        """The point with what a GPU works for it: calls of small models are mostly the host's."""
+        assert point.plan is not None
+        device = self.workload.device
+        kernels = self.search.space.candidates.make(point.plan).kernels
+        return replace(point, gpu_seconds=gpu_seconds(kernels, device))
 
     def _points(self, tuned: Sequence[tuple[Trial, FineTuned]]) -> Iterator[Point]:
         for number, trial in enumerate(self.search.measured, 1):

@@ -5,7 +5,7 @@ import torch
 
 from bitgnn.bench.timing import Timing
 from bitgnn.tune import measure
-from bitgnn.tune.measure import latency, measure_in_turns, noise
+from bitgnn.tune.measure import gpu_seconds, latency, measure_in_turns, noise
 
 CPU = torch.device("cpu")
 
@@ -50,6 +50,10 @@ def test_errors_of_a_run_are_raised():
 
 def test_latency_is_positive():
     assert latency(lambda: None, CPU) > 0
+
+
+def test_a_cpu_has_no_time_of_a_gpu():
+    assert gpu_seconds(lambda: None, CPU) is None
 
 
 STEADY, JUMPY = Timing((1.0, 1.0, 1.0)), Timing((1.0, 2.0, 3.0))

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from bitgnn.bench.timing import Timing
 from bitgnn.convert.plan import Plan
+from bitgnn.tune import recording
 from bitgnn.tune.recording import Recording, Size, graph_of, key_of, record, space_sample
 from bitgnn.tune.space import Space
 
@@ -40,6 +42,24 @@ def test_holds_every_plan_or_why_not(path, workload, plans):
         assert entry["statistics"]["nodes"] == workload.num_nodes
         assert entry["memory"]["peak"] > 0
     assert {"cpu", "versions", "commit", "threads"} <= content["environment"].keys()
+
+
+def test_the_fastest_plans_have_further_repeats(path, workload, plans, monkeypatch):
+    every, taken = [], {}
+
+    def measured(runs, device, *, rounds, seconds):
+        every.append(len(runs))
+        for run, found in zip(runs, [1.0, 1.2, 1.4, 3.0], strict=False):
+            taken.setdefault(run, found)
+        return [Timing((taken[run],) * rounds) for run in runs]
+
+    monkeypatch.setattr(recording, "measure_in_turns", measured)
+    floats = [plan for plan in plans if plan.layout == "csr"]
+    content = record(Recording(path), "tiny", "made up", workload, floats, SIZE)
+    repeats = [len(entry["timing"]["seconds"]) for entry in content["plans"]]
+    more = SIZE.rounds + recording.NEAR_ROUNDS
+    assert repeats == [more, more, SIZE.rounds, SIZE.rounds]
+    assert every == [4, 2]
 
 
 def test_statistics_do_not_depend_on_the_layout(path, workload, plans):

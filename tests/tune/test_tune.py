@@ -3,6 +3,7 @@
 import csv
 import json
 import sqlite3
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
+from bitgnn.tune.result import reasons_for
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted
 
@@ -102,6 +104,14 @@ def test_reasons_name_plan_limits_and_baselines(result):
     assert PYG in text
     assert BI_GCN in text
     assert result.table().row_count >= 3
+
+
+def test_the_hosts_share_of_a_call_on_a_gpu_is_said(result):
+    assert result.recommended.gpu_seconds is None
+    assert "the GPU works" not in str(result)
+    timed = replace(result.recommended, gpu_seconds=12e-6)
+    said = " ".join(reasons_for(replace(result, recommended=timed)))
+    assert "is there the GPU works 12.0 µs; the rest is the host's" in said
 
 
 def test_least_memory(model, data):

@@ -39,6 +39,9 @@ def test_recommends_a_plan_that_runs_and_scores_as_said(model, data, tmp_path):
     names = [point.name.split(" (")[0] for point in result.points if point.plan is None]
     assert names == [PYG, BI_GCN]
     assert all(point.memory > 0 for point in result.points)
+    assert result.recommended.gpu_seconds > 0
+    assert result.recommended in result.points
+    assert "the rest is the host's" in str(result)
 
     plan = Plan.load(tmp_path / "plan.yaml")
     assert plan == result.recommended.plan
