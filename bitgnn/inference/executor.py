@@ -15,7 +15,7 @@ from bitgnn.inference.program import Runner, Step, StepKind
 from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
 from bitgnn.inference.steps.linear_pair import bind_linear_pair
-from bitgnn.inference.steps.narrow import bind_narrow_product
+from bitgnn.inference.steps.narrow import bind_narrow_product, bind_rooted_product
 from bitgnn.inference.steps.products import (
     PRODUCTS,
     bind_aggregated_product,
@@ -27,7 +27,7 @@ from bitgnn.ops.reference.heads import HEADS
 __all__ = ["Executable", "compile_steps"]
 
 MAX_GROUP = 4
-"""Steps that one call does at most: packing, product, aggregation and a head."""
+"""Steps that one call does at most: packing, product, aggregation and a head or another product."""
 
 PACKING = ("pack", "pack_scaled")
 
@@ -193,6 +193,8 @@ def _binder(group: Sequence[Step], own: Own) -> Callable[[Sequence[Step], Own], 
     candidate: Callable[[Sequence[Step], Own], Any] | None = None
     if kinds[-1] in HEADS:
         candidate = _bind_headed if length == 3 + packs else None
+    elif kinds[-1] == "bmm_add" and length == 3 + packs:
+        candidate = _bind_rooted
     elif length == 3:
         candidate = _bind_packed_aggregated if packs else _bind_joint
     elif length == 2 and packs:
@@ -220,6 +222,14 @@ def _bind_headed(group: Sequence[Step], own: Own) -> Any:
     product, aggregation, head = group[-3:]
     packing, pack_tensors = (group[0], own[0]) if len(group) == MAX_GROUP else (None, None)
     return bind_narrow_product(product, aggregation, own[-3], own[-2], packing, pack_tensors, head)
+
+
+def _bind_rooted(group: Sequence[Step], own: Own) -> Any:
+    packing, pack_tensors = (group[0], own[0]) if len(group) == MAX_GROUP else (None, None)
+    product, aggregation, root = group[-3:]
+    return bind_rooted_product(
+        product, aggregation, root, own[-3], own[-2], own[-1], packing, pack_tensors
+    )
 
 
 def _bind_joint(group: Sequence[Step], own: Own) -> Any:

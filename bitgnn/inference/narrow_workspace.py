@@ -12,7 +12,7 @@ from bitgnn.inference.program import Step
 from bitgnn.inference.row_order import row_order_bytes
 from bitgnn.ops.reference.heads import HEADS
 
-__all__ = ["csr_bytes", "is_narrow", "narrow_bytes", "unheld_by_narrow", "without_head"]
+__all__ = ["csr_bytes", "is_narrow", "narrow_bytes", "pair_of", "unheld_by_narrow", "without_head"]
 
 WORD_BITS, WORD_BYTES, FLOAT_BYTES, INDEX_BYTES, POINTER_BYTES = 32, 4, 4, 4, 8
 
@@ -64,6 +64,12 @@ def without_head(group: Sequence[Step]) -> Sequence[Step]:
     return group[:-1] if len(group) > 1 and group[-1].kind in HEADS else group
 
 
+def pair_of(group: Sequence[Step]) -> Sequence[Step]:
+    """The last two steps of a call but for a head or a product that is added to their result."""
+    body = without_head(group)
+    return (body[:-1] if len(body) > 2 and body[-1].kind == "bmm_add" else body)[-2:]
+
+
 def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device) -> bool:
     """Whether a call ends in a product whose rows are integers until they are summed.
 
@@ -74,7 +80,7 @@ def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device
     """
     if not _is_pair(group):
         return False
-    product, aggregation = without_head(group)[-2:]
+    product, aggregation = pair_of(group)
     size, columns = product.attributes["size"], product.attributes["out"]
     if "bias" in product.tensors or size > MOST_SHORT_FEATURES:
         return False
@@ -94,17 +100,16 @@ def _is_wide(columns: int, size: int, adjacency: Any) -> bool:
 
 
 def _is_pair(group: Sequence[Step]) -> bool:
-    kinds = [step.kind for step in without_head(group)[-2:]]
-    return kinds == ["bmm_bbf", "bspmm_fbf"]
+    return [step.kind for step in pair_of(group)] == ["bmm_bbf", "bspmm_fbf"]
 
 
 def csr_bytes(group: Sequence[Step], graphs: Sequence[Any]) -> int:
     """Bytes of the CSR that such a call makes of column blocks where floats are gathered."""
     if not _is_pair(group):
         return 0
-    graph = group[-1].graph
-    assert graph is not None, "Program.check requires it"
-    return _csr_bytes(graphs[graph])
+    _, aggregation = pair_of(group)
+    assert aggregation.graph is not None, "Program.check requires it"
+    return _csr_bytes(graphs[aggregation.graph])
 
 
 def _csr_bytes(adjacency: Any) -> int:
@@ -118,7 +123,8 @@ def unheld_by_narrow(
 ) -> frozenset[int]:
     """Registers that a call never holds, for which :func:`is_narrow` is true.
 
-    The product, and its sums too where the kernels have the head that follows.
+    The product, and its sums too where the kernels have the head that follows or another product is
+    added to them where they lie.
 
     Args:
         group: the steps that the call does.
@@ -126,7 +132,9 @@ def unheld_by_narrow(
         device: where it runs.
     """
     body = without_head(group)
-    product, aggregation = body[-2:]
+    product, aggregation = pair_of(group)
+    if body[-1] is not aggregation:
+        return frozenset(product.outputs) | frozenset(aggregation.outputs)
     if len(body) == len(group):
         return frozenset(product.outputs)
     if device.type == "cuda":
@@ -151,7 +159,7 @@ def narrow_bytes(
         num_nodes: rows of the product.
         device: where it runs.
     """
-    product = group[-2]
+    product, _ = pair_of(group)
     size, columns, scaled = (product.attributes[name] for name in ("size", "out", "scaled"))
     has_factors = scaled or adjacency.col is not None
     if device.type != "cuda":

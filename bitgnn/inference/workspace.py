@@ -13,6 +13,7 @@ from bitgnn.inference.narrow_workspace import (
     csr_bytes,
     is_narrow,
     narrow_bytes,
+    pair_of,
     unheld_by_narrow,
     without_head,
 )
@@ -82,9 +83,9 @@ def _workspace(
 ) -> int:
     """The same for a call without a head."""
     if is_narrow(group, graphs, device):
-        graph = group[-1].graph
-        assert graph is not None, "Program.check requires it"
-        return narrow_bytes(group, graphs[graph], num_nodes, device)
+        _, aggregation = pair_of(group)
+        assert aggregation.graph is not None, "Program.check requires it"
+        return narrow_bytes(group, graphs[aggregation.graph], num_nodes, device)
     if _is_linear_pair(group, graphs):
         width = -(-group[0].attributes["out"] // FRAGMENT) * FRAGMENT
         return num_nodes * 2 * width * FLOAT_BYTES

@@ -183,6 +183,10 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   for_balanced_rows(a.csr, sums.rows, [&](int64_t begin, int64_t end) {
     whole ? kernel(a, begin, end) : NarrowTiles(given, a).run(begin, end);
   });
+  if (given.root == nullptr) return;
+  bitgnn::BmmArgs root = *given.root;
+  root.addend = root.out_float = sums.out_float;
+  multiply(root);
 }
 
 void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,

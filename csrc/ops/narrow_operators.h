@@ -18,6 +18,16 @@ struct NarrowOperators {
   using Problem = typename Problems::Problem;
   using Fused = FusedOperators<Backend>;
 
+  // A product of packed rows that is added to the scores, if its operands are given.
+  struct Root {
+    const OptionalTensor& x;
+    const OptionalTensor& w;
+    int64_t size;
+    const OptionalTensor& x_scale;
+    const OptionalTensor& w_scale;
+    const OptionalTensor& bias;
+  };
+
   // What both forms of the operator take beside the pattern.
   struct Request {
     const char* op;
@@ -33,6 +43,45 @@ struct NarrowOperators {
     const OptionalTensor& col;
     const OptionalTensor& bias;
     int64_t head;
+    const Root& root;
+  };
+
+  // The root's arguments, checked and kept alive.
+  struct RootProduct {
+    OptionalTensor x, w;
+    FloatVector x_scale, w_scale, bias;
+    BmmArgs args{};
+
+    RootProduct(const Backend& backend, const Request& q, int64_t rows) {
+      const Root& root = q.root;
+      STD_TORCH_CHECK(root.x.has_value() == root.w.has_value(), q.op,
+                      ": root and root_w must be given together");
+      if (!exists(q)) {
+        STD_TORCH_CHECK(
+            !root.x_scale.has_value() && !root.w_scale.has_value() && !root.bias.has_value(), q.op,
+            ": root_scale, root_w_scale and root_bias must be left out ", "without root");
+        return;
+      }
+      x = bit_rows(backend, *root.x, root.size, q.op, "root");
+      w = bit_rows(backend, *root.w, root.size, q.op, "root_w");
+      check_size(x->size(0), rows, q.op, "rows of root");
+      check_size(w->size(0), q.w.size(0), q.op, "rows of root_w");
+      x_scale = FloatVector(backend, root.x_scale, rows, q.op, "root_scale");
+      w_scale = FloatVector(backend, root.w_scale, w->size(0), q.op, "root_w_scale");
+      bias = FloatVector(backend, root.bias, w->size(0), q.op, "root_bias");
+      args.x = x->template const_data_ptr<int32_t>();
+      args.w = w->template const_data_ptr<int32_t>();
+      args.rows = rows;
+      args.size = root.size;
+      args.out_features = w->size(0);
+      args.row_scale = x_scale.get();
+      args.out_scale = w_scale.get();
+      args.bias = bias.get();
+    }
+    RootProduct(const RootProduct&) = delete;
+    RootProduct& operator=(const RootProduct&) = delete;
+
+    static bool exists(const Request& q) { return q.root.x.has_value(); }
   };
 
   // The product, and the factors of its aggregation; the pattern is set before.
@@ -78,8 +127,10 @@ struct NarrowOperators {
   };
 
   // Runs the kernels, with the head among them where they hold whole rows.
-  static Tensor run(Problem& p, NarrowCall& args, Head head) {
-    args.head = p.backend.holds_head(args, head) ? head : Head::kNone;
+  static Tensor run(Problem& p, const Request& q, NarrowCall& args, Head head) {
+    const RootProduct root(p.backend, q, p.csr.rows);
+    args.root = root.exists(q) ? &root.args : nullptr;
+    args.head = !root.exists(q) && p.backend.holds_head(args, head) ? head : Head::kNone;
     if (args.head == Head::kClasses) {
       Tensor out = p.backend.empty({p.csr.rows}, ScalarType::Long);
       args.classes = out.template mutable_data_ptr<int64_t>();
@@ -91,18 +142,30 @@ struct NarrowOperators {
     return args.head == head ? out : torch_head(out, head);
   }
 
+  // Scores from sums that are there already.
+  static Tensor with_root(const Request& q, const Tensor& sums) {
+    const Backend backend(q.x, q.op, "x");
+    RootProduct root(backend, q, sums.size(0));
+    if (!root.exists(q)) return sums;
+    root.args.addend = sums.template const_data_ptr<float>();
+    Tensor out = new_output(backend, root.args, sums.size(0), sums.size(1), Output::kFloat);
+    backend.multiply(root.args);
+    return out;
+  }
+
   static Tensor over_csr(const Request& q, const Tensor& rowptr, const Tensor& indices) {
     Fused::check_x_scale(q.x, q.x_scale, q.op);
     const Head head = checked_head(q.head, q.w.size(0), q.op);
-    if (q.size > kMostShortFeatures)
-      return torch_head(
+    if (q.size > kMostShortFeatures) {
+      const Tensor sums =
           Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
-                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false),
-          head);
+                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false);
+      return torch_head(with_root(q, sums), head);
+    }
     Problem p(q.x, q.op);
     Problems::set_csr(p, rowptr, indices);
     Call call(p, q);
-    return run(p, call.args, head);
+    return run(p, q, call.args, head);
   }
 
   static Tensor over_blocks(const Request& q, const Tensor& block_rowptr,
@@ -127,7 +190,7 @@ struct NarrowOperators {
     if (is_narrow) {
       Call call(p, q);
       call.args.blocks = blocks;
-      if (p.backend.stays_narrow(call.args)) return run(p, call.args, head);
+      if (p.backend.stays_narrow(call.args)) return run(p, q, call.args, head);
     }
     // Rows of floats are gathered over CSR, which then is less than they are.
     Tensor rowptr = p.backend.empty({p.csr.rows + 1}, ScalarType::Long);
@@ -142,22 +205,29 @@ struct NarrowOperators {
                                  const OptionalTensor& x_scale, const OptionalTensor& w_scale,
                                  const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
                                  bool scale, const OptionalTensor& row, const OptionalTensor& col,
-                                 const OptionalTensor& bias, int64_t head) {
+                                 const OptionalTensor& bias, int64_t head,
+                                 const OptionalTensor& root, const OptionalTensor& root_w,
+                                 int64_t root_size, const OptionalTensor& root_scale,
+                                 const OptionalTensor& root_w_scale,
+                                 const OptionalTensor& root_bias) {
+    const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
-                     row, col, bias, head},
+                     row, col, bias, head, added},
                     rowptr, indices);
   }
 
-  static Tensor bmm_bspmm_narrow_blocked(const Tensor& x, const Tensor& w, int64_t size,
-                                         const Tensor& block_rowptr, const Tensor& local_indices,
-                                         int64_t block_size, const OptionalTensor& x_scale,
-                                         const OptionalTensor& w_scale,
-                                         const OptionalTensor& x_threshold,
-                                         const OptionalTensor& x_gain, bool scale,
-                                         const OptionalTensor& row, const OptionalTensor& col,
-                                         const OptionalTensor& bias, int64_t head) {
+  static Tensor bmm_bspmm_narrow_blocked(
+      const Tensor& x, const Tensor& w, int64_t size, const Tensor& block_rowptr,
+      const Tensor& local_indices, int64_t block_size, const OptionalTensor& x_scale,
+      const OptionalTensor& w_scale, const OptionalTensor& x_threshold,
+      const OptionalTensor& x_gain, bool scale, const OptionalTensor& row,
+      const OptionalTensor& col, const OptionalTensor& bias, int64_t head,
+      const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
+      const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
+      const OptionalTensor& root_bias) {
+    const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_blocks({"bmm_bspmm_narrow_blocked", x, w, size, x_scale, w_scale, x_threshold,
-                        x_gain, scale, row, col, bias, head},
+                        x_gain, scale, row, col, bias, head, added},
                        block_rowptr, local_indices, block_size);
   }
 };

@@ -113,7 +113,8 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   const std::string narrow =
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
-      "Tensor? bias=None, int head=0) -> Tensor";
+      "Tensor? bias=None, int head=0, Tensor? root=None, Tensor? root_w=None, int root_size=0, "
+      "Tensor? root_scale=None, Tensor? root_w_scale=None, Tensor? root_bias=None) -> Tensor";
   m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow)
             .c_str());
   m.def(("bmm_bspmm_narrow_blocked(Tensor x, Tensor w, int size, Tensor block_rowptr, "

@@ -183,6 +183,11 @@ class Sampler:
             del given["out_bits"], given["hidden_bits"]
             # Wider rows have sums in another order on a GPU, which may change their classes.
             given["head"] = self.integer(4) if 0 < m <= 48 else 0
+            if bool(self.integer(2)) if optional is None else optional:
+                size = (k, 64, 256)[self.integer(3)]
+                given |= {"root": self.bits(n + 3, size), "root_w": self.bits(m, size)}
+                given |= {"root_size": size, "root_scale": maybe(self.floats(n + 3))}
+                given |= {"root_w_scale": maybe(self.floats(m)), "root_bias": maybe(self.floats(m))}
         return given
 
     def _slot_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +15,13 @@ from bitgnn.inference.steps.layouts import reads
 from bitgnn.inference.steps.pairs import FloatPair
 from bitgnn.ops.reference.heads import HEADS
 
-__all__ = ["bind_narrow_product"]
+__all__ = ["bind_narrow_product", "bind_rooted_product"]
 
 _bmm_bspmm_narrow = torch.ops.bitgnn.bmm_bspmm_narrow.default
 _bmm_bspmm_narrow_blocked = torch.ops.bitgnn.bmm_bspmm_narrow_blocked.default
+
+MOST_ROOTED_COLUMNS, MOST_ROOTED_FEATURES = 48, 65535
+"""Up to which the product is narrow integers on every device, whatever the graph."""
 
 
 def bind_narrow_product(
@@ -41,23 +44,95 @@ def bind_narrow_product(
         pack_tensors: its tensors.
         head: one of :data:`HEADS`, the only reader of the aggregation, where it is part of the
             call.
+
+    Returns:
+        The call, marked with the layouts that it reads.
     """
+    return _bind(step, aggregation, tensors, last_tensors, packing, pack_tensors, head, None, {})
+
+
+def bind_rooted_product(
+    step: Step,
+    aggregation: Step,
+    root: Step,
+    tensors: Mapping[str, Tensor],
+    last_tensors: Mapping[str, Tensor],
+    root_tensors: Mapping[str, Tensor],
+    packing: Step | None = None,
+    pack_tensors: Mapping[str, Tensor] | None = None,
+) -> Runner | None:
+    """The same with a product of the nodes' own bits added to the sums.
+
+    Args:
+        step: the product.
+        aggregation: the only reader of its result.
+        root: the product that the aggregation is added to, its only reader.
+        tensors: tensors of the product.
+        last_tensors: tensors of the aggregation.
+        root_tensors: tensors of the root's product.
+        packing: the packing step in front of the product, where it is part of the call.
+        pack_tensors: its tensors.
+
+    Returns:
+        The call, or None where the steps are others or their rows may be held as floats.
+    """
+    if step.kind != "bmm_bbf" or root.kind != "bmm_add":
+        return None
+    if root.inputs[-1] != aggregation.outputs[0]:
+        return None
+    size, columns = step.attributes["size"], root.attributes["out"]
+    if columns > MOST_ROOTED_COLUMNS or size > MOST_ROOTED_FEATURES:
+        return None
+    return _bind(
+        step, aggregation, tensors, last_tensors, packing, pack_tensors, None, root, root_tensors
+    )
+
+
+def _bind(
+    step: Step,
+    aggregation: Step,
+    tensors: Mapping[str, Tensor],
+    last_tensors: Mapping[str, Tensor],
+    packing: Step | None,
+    pack_tensors: Mapping[str, Tensor] | None,
+    head: Step | None,
+    root: Step | None,
+    root_tensors: Mapping[str, Tensor],
+) -> Runner | None:
     if step.kind != "bmm_bbf" or aggregation.kind != "bspmm_fbf" or "bias" in tensors:
         return None
     pair = FloatPair.of(step, aggregation, tensors, last_tensors, packing, pack_tensors)
     x, graph, scale = pair.x, pair.graph, pair.x_scale
     weight, size, w_scale, bias = pair.weight, pair.size, pair.w_scale, pair.bias
     packed, number = pair.packing, 0 if head is None else HEADS[head.kind]
-    out = pair.out if head is None else head.outputs[0]
+    last = next((part for part in (head, root) if part is not None), aggregation)
+    (out,) = last.outputs
+    added = _added(root, root_tensors)
 
     @reads("csr", "blocked")
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
         x_scale = None if scale is None else v[scale]
-        rest = (x_scale, w_scale, *packed, a.row, a.col, bias, number)
+        rest = (x_scale, w_scale, *packed, a.row, a.col, bias, number, *added(v))
         if isinstance(a, BlockedAdjacency):
             v[out] = _bmm_bspmm_narrow_blocked(v[x], weight, size, *a.blocked().arguments, *rest)
         else:
             v[out] = _bmm_bspmm_narrow(v[x], weight, size, a.rowptr, a.indices, *rest)
 
     return run
+
+
+def _added(
+    root: Step | None, tensors: Mapping[str, Tensor]
+) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Takes the slots; gives the operator's arguments for the root's product."""
+    if root is None:
+        return lambda v: ()
+    x, *scale, _ = root.inputs
+    weight, size = tensors["weight"], root.attributes["size"]
+    w_scale, bias = tensors.get("weight_scale"), tensors.get("bias")
+
+    def added(v: list[Any]) -> tuple[Any, ...]:
+        return v[x], weight, size, v[scale[0]] if scale else None, w_scale, bias
+
+    return added

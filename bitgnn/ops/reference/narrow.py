@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bitgnn.ops.reference._sums import block_edges, row_sums
 from bitgnn.ops.reference.bmm import _binary, _dot
-from bitgnn.ops.reference.fused import bmm_bspmm
+from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.heads import finished
 from bitgnn.ops.reference.pack import row_scale, signs
 
@@ -70,17 +70,26 @@ def bmm_bspmm_narrow(
     col: Tensor | None = None,
     bias: Tensor | None = None,
     head: int = 0,
+    root: Tensor | None = None,
+    root_w: Tensor | None = None,
+    root_size: int = 0,
+    root_scale: Tensor | None = None,
+    root_w_scale: Tensor | None = None,
+    root_bias: Tensor | None = None,
 ) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
 
-    ``head`` says what becomes of the scores: :func:`~bitgnn.ops.reference.heads.finished`.
+    To that comes ``(root_scale[i] * root_w_scale[o]) * dot(root, root_w)[i, o] + root_bias[o]``
+    where these packed rows are given, in the order of :func:`bmm_add`. ``head`` says what becomes
+    of the scores: :func:`~bitgnn.ops.reference.heads.finished`.
     """
+    own = (root, root_w, root_size, root_scale, root_w_scale, root_bias)
     if size > MAX_NARROW_SIZE:
         scores = bmm_bspmm(
             x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col,
             bias, hidden_bits=False,
         )  # fmt: skip
-        return finished(scores, head)
+        return finished(_with_root(scores, *own), head)
     packed = x.dtype == torch.int32
     dot = _dot(signs(x, size) if packed else _binary(x, x_threshold), signs(w, size))
     if not packed and scale:
@@ -97,7 +106,7 @@ def bmm_bspmm_narrow(
         value = row.unsqueeze(1) * value
     elif w_scale is not None:
         value = w_scale * value
-    return finished(value if bias is None else value + bias, head)
+    return finished(_with_root(value if bias is None else value + bias, *own), head)
 
 
 def bmm_bspmm_narrow_blocked(
@@ -116,13 +125,33 @@ def bmm_bspmm_narrow_blocked(
     col: Tensor | None = None,
     bias: Tensor | None = None,
     head: int = 0,
+    root: Tensor | None = None,
+    root_w: Tensor | None = None,
+    root_size: int = 0,
+    root_scale: Tensor | None = None,
+    root_w_scale: Tensor | None = None,
+    root_bias: Tensor | None = None,
 ) -> Tensor:
     """The same over column blocks, whose edges keep the order that CSR has."""
     rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
     return bmm_bspmm_narrow(
         x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col, bias,
-        head,
+        head, root, root_w, root_size, root_scale, root_w_scale, root_bias,
     )  # fmt: skip
+
+
+def _with_root(
+    sums: Tensor,
+    root: Tensor | None,
+    root_w: Tensor | None,
+    size: int,
+    scale: Tensor | None,
+    w_scale: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    if root is None or root_w is None:
+        return sums
+    return bmm_add(root, root_w, sums, size, scale, w_scale, bias)
 
 
 def _weighted(dot: Tensor, size: int, rowptr: Tensor, indices: Tensor, factor: Tensor) -> Tensor:

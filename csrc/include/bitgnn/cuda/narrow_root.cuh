@@ -1,0 +1,72 @@
+// The product of a node's own packed row with few weights, added to its sums where these end.
+#pragma once
+
+#include "bitgnn/cuda/bmm_terms.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kRootAccess = 2;          // words read at once
+constexpr int64_t kRootMostWords = 16;  // of a row; longer ones are left to tensor cores
+
+// Rows are whole accesses of up to kRootMostWords words.
+inline bool suits_root(const BmmArgs& root) {
+  const auto aligned = [](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % (kRootAccess * sizeof(int32_t)) == 0;
+  };
+  const int64_t words = words_for(root.size);
+  return words % kRootAccess == 0 && words <= kRootMostWords && aligned(root.x) && aligned(root.w);
+}
+
+// Output `feature` of row `row`, with the roundings of every product.
+__device__ __forceinline__ float root_value(const BmmArgs& root, int64_t row, int feature) {
+  const auto words = static_cast<int>(words_for(root.size));
+  const auto* x = reinterpret_cast<const uint2*>(root.x + row * words);
+  const auto* w = reinterpret_cast<const uint2*>(root.w + feature * words);
+  const float scale = root.row_scale != nullptr ? __ldg(root.row_scale + row) : 1.0f;
+  int differing = 0;
+#pragma unroll 4
+  for (int i = 0; i < words / kRootAccess; ++i) {
+    const uint2 own = __ldg(x + i), weight = __ldg(w + i);
+    differing += __popc(own.x ^ weight.x) + __popc(own.y ^ weight.y);
+  }
+  const float column = root.out_scale != nullptr ? __ldg(root.out_scale + feature) : 1.0f;
+  const float bias = root.bias != nullptr ? __ldg(root.bias + feature) : -0.0f;
+  return slab_value(scale, column, bias, static_cast<int32_t>(root.size) - 2 * differing);
+}
+
+// The outputs of a row, each by one lane of a group of kGroup.
+template <int kFeatures, int kGroup>
+struct RootOutputs {
+  static constexpr int kEach = (kFeatures + kGroup - 1) / kGroup;
+  float own[kEach];
+
+  // For lane `lane` of the group: every kGroup-th of the row's outputs.
+  __device__ __forceinline__ RootOutputs(const BmmArgs& root, int64_t row, int lane) {
+    const auto features = static_cast<int>(root.out_features);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      own[i] = 0.0f;
+      if (i * kGroup < features)
+        own[i] = root_value(root, row, min(i * kGroup + lane, features - 1));
+    }
+  }
+
+  // Output `feature`, whichever lane has it; all lanes of the group, those of `mask`, take part.
+  __device__ __forceinline__ float at(unsigned mask, int feature) const {
+    float value = __shfl_sync(mask, own[0], feature, kGroup);
+#pragma unroll
+    for (int i = 1; i < kEach; ++i) {
+      const float other = __shfl_sync(mask, own[i], feature, kGroup);
+      if (feature >= i * kGroup) value = other;
+    }
+    return value;
+  }
+};
+
+// Where nothing is added.
+struct NoRootOutputs {
+  __device__ NoRootOutputs(const BmmArgs&, int64_t, int) {}
+  __device__ float at(unsigned, int) const { return 0.0f; }
+};
+
+}  // namespace bitgnn::cuda
