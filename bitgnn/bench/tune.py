@@ -7,7 +7,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,21 +22,53 @@ from bitgnn.bench.tune_tables import tuner_table
 from bitgnn.convert import Plan
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.recording import Recording, graph_of
-from bitgnn.tune.search import Search
+from bitgnn.tune.search import FINAL_ROUNDS, Search
 from bitgnn.tune.study import Trial, letters_key
 from bitgnn.tune.train_predictor import Regret, choices, forwards_of, train
 
-__all__ = ["halves", "judge", "replay", "tune_bench_main"]
+__all__ = ["Repeats", "judge", "replay", "tune_bench_main"]
 
 NAME = "tuner"
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What a search sees of a recorded plan, and what it is judged by.
+
+    Attributes:
+        seen: what it sees of a plan that it measures.
+        final: what it sees beside these of finalists, which are measured once more.
+        truth: what it never sees; nothing of plans that cannot be the best.
+    """
+
+    seen: tuple[float, ...]
+    final: tuple[float, ...]
+    truth: tuple[float, ...]
+
+    @classmethod
+    def of(cls, entries: Sequence[Mapping[str, Any]]) -> list[Repeats]:
+        """Of each recorded plan.
+
+        Where the fastest plans were measured once more, every other repeat of that is the truth;
+        else every other repeat of all. A single one is seen and the truth.
+
+        Args:
+            entries: recorded plans.
+        """
+        first = [tuple(entry["timing"]["seconds"]) for entry in entries]
+        again = [tuple((entry.get("again") or {"seconds": ()})["seconds"]) for entry in entries]
+        if any(again):
+            halves = ((more[1::2], more[::2]) for more in again)
+            return [cls(f, *half) for f, half in zip(first, halves, strict=True)]
+        return [cls(taken[::2], (), taken[1::2] or taken) for taken in first]
 
 
 class _Replay(Search):
     """A search whose measurements are read from a recording.
 
-    It sees one half of the repeats alone, see :func:`halves`, of its finalists too, so that what it
-    chooses is judged by repeats that it has not seen: a plan that was lucky in its own half is not
-    the best by definition.
+    It sees a part of the repeats alone, see :class:`Repeats`, so that what it chooses is judged by
+    repeats that it has not seen: a plan that was lucky in those that it sees is not the best by
+    definition.
 
     Args:
         entries: recorded plans.
@@ -47,10 +79,10 @@ class _Replay(Search):
         nothing: Any = SimpleNamespace(workload=SimpleNamespace(device=torch.device(device)))
         nothing.news = lambda: ({}, [])
         super().__init__(nothing, nothing, nothing, nothing)
-        self.repeats: dict[Plan, tuple[float, ...]] = {}
-        for entry in entries:
+        self.repeats: dict[Plan, Repeats] = {}
+        for entry, repeats in zip(entries, Repeats.of(entries), strict=True):
             plan = Plan.from_dict(entry["plan"])
-            self.repeats[plan] = halves(entry["timing"]["seconds"])[0]
+            self.repeats[plan] = repeats
             trial = Trial(plan, Score(0.0), entry["memory"]["peak"], entry["estimate"])
             self.chains.setdefault(letters_key(plan.letters), []).append(trial)
 
@@ -68,13 +100,10 @@ class _Replay(Search):
         self, batch: Sequence[Trial], rounds: int, others: Sequence[Callable[[], Any]] = ()
     ) -> list[Timing]:
         for trial in batch:
-            self._put(replace(trial, timing=Timing(self.repeats[trial.plan])))
+            repeats = self.repeats[trial.plan]
+            seen = repeats.seen + repeats.final if rounds == FINAL_ROUNDS else repeats.seen
+            self._put(replace(trial, timing=Timing(seen)))
         return []
-
-
-def halves(repeats: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Every other repeat for the search, the ones between for the truth; a single one for both."""
-    return tuple(repeats[::2]), tuple(repeats[1::2] or repeats)
 
 
 def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int]:
@@ -89,7 +118,9 @@ def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int
     """
     search = _Replay(entries, device)
     search.measure()
-    best = min(search.measured, key=lambda trial: trial.latency)
+    search.final([])
+    # Plans without a second measurement were slower in the first one, perhaps in better times.
+    best = min(search.measured, key=lambda t: (not search.repeats[t.plan].final, t.latency))
     return best.plan, len(search.measured)
 
 
@@ -102,25 +133,27 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         device: kind of the device.
 
     Returns:
-        Latency of the best plan and of the one chosen in the half of the repeats that the search
-        has not seen, the fewest repeats there are of a plan, the share measured, the median error
-        of estimates, the share of pairs in the right order, and what the predictor's choices take
-        beside the best ways.
+        Latency of the best plan and of the one chosen in repeats that the search has not seen
+        (where the one chosen has none, it is as far from the best as in those that were seen), the
+        fewest of these that a plan has, the share measured, the median error of estimates, the
+        share of pairs in the right order, and what the predictor's choices take beside the best
+        ways.
     """
     content = recorded[key]
     entries = content["plans"]
-    repeats = [e["timing"]["seconds"] for e in entries]
-    latency = {
-        Plan.from_dict(e["plan"]): statistics.median(halves(taken)[1])
-        for e, taken in zip(entries, repeats, strict=True)
-    }
+    plans = [Plan.from_dict(entry["plan"]) for entry in entries]
+    repeats = dict(zip(plans, Repeats.of(entries), strict=True))
+    latency = {p: statistics.median(found.truth) for p, found in repeats.items() if found.truth}
     chosen, measured = replay(entries, device)
     best = min(latency.values())
+    if chosen not in latency:
+        seen = {plan: statistics.median(found.seen) for plan, found in repeats.items()}
+        latency[chosen] = best * seen[chosen] / min(seen.values())
     errors = [abs(e["estimate"] / e["timing"]["median"] - 1) for e in entries]
     result = {
         "name": content["name"],
         "plans": len(entries),
-        "repeats": min(map(len, repeats)),
+        "repeats": min(len(found.truth) for found in repeats.values() if found.truth),
         "space": content["plans_in_space"],
         "measured": measured,
         "share": measured / len(entries),

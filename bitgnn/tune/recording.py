@@ -36,9 +36,9 @@ __all__ = ["Recording", "Size", "graph_of", "key_of", "record", "space_sample"]
 BENCHMARK = "bitgnn tune"
 FORMAT = 1
 ROUNDS = 10
-NEAR, NEAR_ROUNDS, NEAR_SHARE = 1.3, 20, 0.25
-"""Plans of at most so many times the least latency are measured in further rounds, in such a share
-of the time: which of them is best must not be chance."""
+NEAR, LEAST_AGAIN, AGAIN_ROUNDS, AGAIN_SHARE = 1.3, 16, 20, 0.25
+"""Plans of at most so many times the least latency, and so many in any case, are measured once more
+in so many rounds and such a share of the time: which of them is best must not be chance."""
 REASON_LENGTH = 200
 
 
@@ -198,18 +198,21 @@ def record(
     progress(f"{name}: {costs.num_timed} calls timed, measuring whole forwards")
     runs = [candidate.run for candidate in candidates]
     timings = measure_in_turns(runs, workload.device, rounds=size.rounds, seconds=size.seconds)
-    _measure_again(runs, timings, workload.device, NEAR_SHARE * size.seconds)
+    again = _measure_again(runs, timings, workload.device, AGAIN_SHARE * size.seconds)
     measured = [
         {
             "plan": _described(candidate.plan),
             "statistics": _statistics(candidate),
             "timing": timing.to_dict(),
+            "again": None if more is None else more.to_dict(),
             "calls": [[part.name, part.seconds] for part in estimate.parts],
             "estimate": estimate.seconds,
             "base": costs.base(candidate),
             "memory": candidate.memory.to_dict(),
         }
-        for candidate, timing, estimate in zip(candidates, timings, estimates, strict=True)
+        for candidate, timing, more, estimate in zip(
+            candidates, timings, again, estimates, strict=True
+        )
     ]
     content = {
         "name": name,
@@ -231,16 +234,28 @@ def record(
 
 
 def _measure_again(
-    runs: Sequence[Callable[[], Any]], timings: list[Timing], device: torch.device, seconds: float
-) -> None:
-    """Further repeats of the runs that are nearly as fast as the fastest one."""
-    best = min((timing.median for timing in timings), default=0.0)
-    near = [place for place, timing in enumerate(timings) if timing.median <= NEAR * best]
+    runs: Sequence[Callable[[], Any]],
+    timings: Sequence[Timing],
+    device: torch.device,
+    seconds: float,
+) -> list[Timing | None]:
+    """Another timing of the runs that are nearly as fast as the fastest one, None of the others.
+
+    It stands beside the first one: the machine may have another pace by now.
+    """
+    medians = [timing.median for timing in timings]
+    fastest = sorted(range(len(runs)), key=medians.__getitem__)
+    near = [
+        place
+        for rank, place in enumerate(fastest)
+        if rank < LEAST_AGAIN or medians[place] <= NEAR * medians[fastest[0]]
+    ]
+    found: list[Timing | None] = [None] * len(runs)
     again = [runs[place] for place in near]
-    more = measure_in_turns(again, device, rounds=NEAR_ROUNDS, seconds=seconds)
+    more = measure_in_turns(again, device, rounds=AGAIN_ROUNDS, seconds=seconds)
     for place, timing in zip(near, more, strict=True):
-        first = timings[place]
-        timings[place] = Timing(first.seconds + timing.seconds, first.calls)
+        found[place] = timing
+    return found
 
 
 def _ready(

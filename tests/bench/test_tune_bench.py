@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from bitgnn.bench.models_tasks import synthetic_task
-from bitgnn.bench.tune import halves, judge, replay, tune_bench_main
+from bitgnn.bench.tune import Repeats, judge, replay, tune_bench_main
 from bitgnn.bench.tune_tables import tuner_table
 from bitgnn.convert import Plan
 from bitgnn.tune.benchmark_graphs import untrained_workload
@@ -61,9 +61,35 @@ def test_a_plan_that_was_lucky_in_what_the_search_saw_is_not_the_best_by_definit
     assert result["ratio"] == pytest.approx(5.0)
 
 
-def test_a_single_repeat_is_seen_and_the_truth():
-    assert halves([1.0]) == ((1.0,), (1.0,))
-    assert halves([1.0, 2.0, 3.0]) == ((1.0, 3.0), (2.0,))
+def test_what_a_search_sees_is_not_what_it_is_judged_by():
+    def entries(*again):
+        return [
+            {"timing": {"seconds": seconds}, "again": more}
+            for seconds, more in zip(([1.0, 2.0, 3.0], [4.0]), again, strict=True)
+        ]
+
+    assert Repeats.of(entries(None, None)) == [
+        Repeats((1.0, 3.0), (), (2.0,)),
+        Repeats((4.0,), (), (4.0,)),  # a single repeat is both
+    ]
+    assert Repeats.of(entries({"seconds": [5.0, 6.0, 7.0]}, None)) == [
+        Repeats((1.0, 2.0, 3.0), (6.0,), (5.0, 7.0)),
+        Repeats((4.0,), (), ()),
+    ]
+
+
+def test_a_choice_that_was_not_measured_once_more_is_judged_by_what_was_seen():
+    entries = _entries(lambda n: 1e-3 * (100 - n), lambda n: 1e-3 * (1 + n))
+    for entry in entries:
+        entry["again"] = None
+    entries[-1]["again"] = {"seconds": [1.0] * 4}
+    made_up = {"name": "made up", "plans_in_space": 24, "noise": None, "environment": {}}
+    result = judge("a", {"a": {**made_up, "plans": entries}}, "cpu")
+    assert result["best"] == 1.0
+    chosen = next(entry for entry in entries if entry["plan"] == result["plan"])
+    least = entries[-1]["timing"]["median"]
+    assert result["ratio"] == pytest.approx(chosen["timing"]["median"] / least)
+    assert result["ratio"] > 1
 
 
 @pytest.fixture
@@ -89,9 +115,9 @@ def test_figures_of_a_recording(recording):
     graphs = Recording(recording).graphs
     result = judge("one", graphs, "cpu")
     entries = graphs["one"]["plans"]
-    repeats = [entry["timing"]["seconds"] for entry in entries]
-    assert result["best"] == min(statistics.median(halves(taken)[1]) for taken in repeats)
-    assert result["repeats"] == min(map(len, repeats))
+    truth = [found.truth for found in Repeats.of(entries)]
+    assert result["best"] == min(statistics.median(taken) for taken in truth)
+    assert result["repeats"] == 1
     assert result["ratio"] == pytest.approx(result["chosen"] / result["best"])
     assert result["share"] <= 0.2
     assert 0 <= result["order"] <= 1

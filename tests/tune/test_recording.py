@@ -44,7 +44,8 @@ def test_holds_every_plan_or_why_not(path, workload, plans):
     assert {"cpu", "versions", "commit", "threads"} <= content["environment"].keys()
 
 
-def test_the_fastest_plans_have_further_repeats(path, workload, plans, monkeypatch):
+@pytest.mark.parametrize(("least", "count"), [(1, 2), (3, 3), (9, 4)])
+def test_the_fastest_plans_are_measured_once_more(path, workload, plans, monkeypatch, least, count):
     every, taken = [], {}
 
     def measured(runs, device, *, rounds, seconds):
@@ -54,12 +55,14 @@ def test_the_fastest_plans_have_further_repeats(path, workload, plans, monkeypat
         return [Timing((taken[run],) * rounds) for run in runs]
 
     monkeypatch.setattr(recording, "measure_in_turns", measured)
+    monkeypatch.setattr(recording, "LEAST_AGAIN", least)
     floats = [plan for plan in plans if plan.layout == "csr"]
     content = record(Recording(path), "tiny", "made up", workload, floats, SIZE)
-    repeats = [len(entry["timing"]["seconds"]) for entry in content["plans"]]
-    more = SIZE.rounds + recording.NEAR_ROUNDS
-    assert repeats == [more, more, SIZE.rounds, SIZE.rounds]
-    assert every == [4, 2]
+    assert {len(entry["timing"]["seconds"]) for entry in content["plans"]} == {SIZE.rounds}
+    again = [entry["again"] for entry in content["plans"]]
+    assert [timing is not None for timing in again] == [n < count for n in range(4)]
+    assert len(again[0]["seconds"]) == recording.AGAIN_ROUNDS
+    assert every == [4, count]
 
 
 def test_statistics_do_not_depend_on_the_layout(path, workload, plans):
