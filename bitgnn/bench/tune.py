@@ -135,9 +135,9 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
     Returns:
         Latency of the best plan and of the one chosen in repeats that the search has not seen
         (where the one chosen has none, it is as far from the best as in those that were seen), the
-        fewest of these that a plan has, the share measured, the median error of estimates, the
-        share of pairs in the right order, and what the predictor's choices take beside the best
-        ways.
+        fewest of these that a plan has, what a GPU works in the one chosen, the share measured, the
+        median error of estimates, the share of pairs in the right order, and what the predictor's
+        choices take beside the best ways.
     """
     content = recorded[key]
     entries = content["plans"]
@@ -150,7 +150,9 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         seen = {plan: statistics.median(found.seen) for plan, found in repeats.items()}
         latency[chosen] = best * seen[chosen] / min(seen.values())
     errors = [abs(e["estimate"] / e["timing"]["median"] - 1) for e in entries]
+    work = next(e["calls"] for e, plan in zip(entries, plans, strict=True) if plan == chosen)
     result = {
+        "key": key,
         "name": content["name"],
         "plans": len(entries),
         "repeats": min(len(found.truth) for found in repeats.values() if found.truth),
@@ -159,6 +161,7 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         "share": measured / len(entries),
         "best": best,
         "chosen": latency[chosen],
+        "gpu": sum(seconds for _, seconds in work) if device == "cuda" else None,
         "ratio": latency[chosen] / best,
         "plan": chosen.to_dict(),
         "error": statistics.median(errors),

@@ -30,6 +30,7 @@ def _entries(latency, estimate):
             "timing": {"median": latency(n), "seconds": [latency(n)] * 7},
             "estimate": estimate(n),
             "memory": {"peak": 100},
+            "calls": [],
         }
         for n, plan in enumerate(plans)
     ]
@@ -155,3 +156,22 @@ def test_command_writes_record_chart_and_table(recording, tmp_path, capsys):
 def test_command_without_recordings_fails(tmp_path, capsys):
     assert tune_bench_main(["--recordings", str(tmp_path)]) == 1
     assert "tune_cpu.json: not there" in capsys.readouterr().out
+
+
+def test_the_table_says_what_was_recorded_where_and_what_a_gpu_works(recording, tmp_path):
+    graphs = Recording(recording).graphs
+    environment = {"cpu": "A", "gpu": "B", "threads": 2, "commit": "0123456789abc"}
+    for content in graphs.values():
+        content["environment"] = environment
+    graphs = {"one/GCN": graphs["one"], "two/GraphSAGE": {**graphs["two"], "noise": "jumpy"}}
+    results = [judge(key, graphs, "cuda") for key in graphs]
+    assert results[0]["gpu"] > 0
+    lines = tuner_table([{"device": "cuda", "results": results}]).splitlines()
+    assert "µs (GPU " in lines[2]
+    where = "cuda: GCN, GraphSAGE on B, commit 0123456789"
+    assert lines[-1] == f"- {where}; noisy while recorded: graph two."
+    on_cpu = {**environment, "gpu": None}
+    results = [{**judge("one/GCN", graphs, "cpu"), "environment": on_cpu}]
+    lines = tuner_table([{"device": "cpu", "results": results}]).splitlines()
+    assert lines[-1] == "- cpu: GCN on A, 2 threads, commit 0123456789."
+    assert "(GPU" not in lines[2]
