@@ -136,8 +136,8 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         Latency of the best plan and of the one chosen in repeats that the search has not seen
         (where the one chosen has none, it is as far from the best as in those that were seen), the
         fewest of these that a plan has, what a GPU works in the one chosen, the share measured, the
-        median error of estimates, the share of pairs in the right order, and what the predictor's
-        choices take beside the best ways.
+        median error of estimates, the share of pairs in the right order, the share of timings that
+        spread by more than a quarter, and what the predictor's choices take beside the best ways.
     """
     content = recorded[key]
     entries = content["plans"]
@@ -166,7 +166,7 @@ def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> d
         "plan": chosen.to_dict(),
         "error": statistics.median(errors),
         "order": _in_order([(e["estimate"], e["timing"]["median"]) for e in entries]),
-        "noise": content["noise"],
+        "noisy": statistics.fmean(entry["timing"]["noisy"] for entry in entries),
         "environment": content["environment"],
         "predictor": None,
     }

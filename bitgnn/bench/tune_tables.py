@@ -13,6 +13,8 @@ GOALS = {"ratio": 1.05, "share": 0.2, "error": 0.15, "order": 0.9, "mean": 1.10,
 """Latency of the choice beside the best plan's, share of plans measured, median error of estimates,
 pairs of plans in the right order, and latency of the predictor's choices, on average and at
 worst."""
+NOISY_SHARE = 0.25
+"""Part of a recording's timings that may be noisy before it is named."""
 
 
 def tuner_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -60,9 +62,10 @@ def _recorded(found: Mapping[str, Any]) -> str:
     results = found["results"]
     models = dict.fromkeys(result["key"].partition("/")[2] for result in results)
     machines = dict.fromkeys(_machine(result["environment"]) for result in results)
-    noisy = [result["name"] for result in results if result["noise"]]
+    noisy = [f"{r['name']} ({r['noisy']:.0%})" for r in results if r["noisy"] > NOISY_SHARE]
     text = f"{found['device']}: {', '.join(models)} on {'; '.join(machines)}"
-    return f"{text}; noisy while recorded: {', '.join(noisy)}." if noisy else f"{text}."
+    spread = f"; timings that spread by more than a quarter: {', '.join(noisy)}" if noisy else ""
+    return f"{text}{spread}."
 
 
 def runs_table(record: Mapping[str, Any]) -> str:

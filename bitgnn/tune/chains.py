@@ -32,6 +32,7 @@ Between = Literal["floats", "nothing", "sum", "signed", "positive"]
 nothing, a sum, or functions that give both signs or none below 0."""
 
 LETTERS = "FB"
+"""Of operands; a third one has its place here and in :mod:`bitgnn.nn.precision`."""
 _RANK: tuple[Between, ...] = ("nothing", "sum", "signed", "positive")
 _FLOATS = ("signed", "positive")
 """Functions that take floats: behind a sign they would see two values only."""
@@ -61,7 +62,8 @@ class LayerRule:
             return "F"
         if self.between in ("sum", "signed"):
             return LETTERS
-        return "B" if all(handed_over[name] == "B" for name in self.sources) else "F"
+        found = {handed_over[name] for name in self.sources}
+        return found.pop() if len(found) == 1 else "F"
 
 
 def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:

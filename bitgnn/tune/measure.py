@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench.environment import usable_cores
 from bitgnn.bench.models_timing import Call, CaptureError, Clock, prepare
 from bitgnn.bench.models_timing import rounds as in_rounds
 from bitgnn.bench.timing import Timing
@@ -128,7 +127,7 @@ def noise(timings: Sequence[Timing]) -> str | None:
     reasons = []
     if noisy > NOISY_SHARE * len(timings):
         reasons.append(f"{noisy} of {len(timings)} timings spread by more than a quarter")
-    load, cores = _load(), usable_cores()
+    load, cores = _load(), os.cpu_count() or 1  # the load is the whole machine's
     if load is not None and load > BUSY * cores:
         reasons.append(f"its load is {load:.1f} on {cores} cores")
     if not reasons:

@@ -27,7 +27,7 @@ def _entries(latency, estimate):
     return [
         {
             "plan": plan.to_dict(),
-            "timing": {"median": latency(n), "seconds": [latency(n)] * 7},
+            "timing": {"median": latency(n), "seconds": [latency(n)] * 7, "noisy": False},
             "estimate": estimate(n),
             "memory": {"peak": 100},
             "calls": [],
@@ -163,13 +163,16 @@ def test_the_table_says_what_was_recorded_where_and_what_a_gpu_works(recording, 
     environment = {"cpu": "A", "gpu": "B", "threads": 2, "commit": "0123456789abc"}
     for content in graphs.values():
         content["environment"] = environment
-    graphs = {"one/GCN": graphs["one"], "two/GraphSAGE": {**graphs["two"], "noise": "jumpy"}}
+        for entry in content["plans"]:
+            entry["timing"]["noisy"] = content["name"] == "graph two"
+    graphs = {"one/GCN": graphs["one"], "two/GraphSAGE": graphs["two"]}
     results = [judge(key, graphs, "cuda") for key in graphs]
     assert results[0]["gpu"] > 0
     lines = tuner_table([{"device": "cuda", "results": results}]).splitlines()
     assert "µs (GPU " in lines[2]
     where = "cuda: GCN, GraphSAGE on B, commit 0123456789"
-    assert lines[-1] == f"- {where}; noisy while recorded: graph two."
+    spread = "timings that spread by more than a quarter: graph two (100%)"
+    assert lines[-1] == f"- {where}; {spread}."
     on_cpu = {**environment, "gpu": None}
     results = [{**judge("one/GCN", graphs, "cpu"), "environment": on_cpu}]
     lines = tuner_table([{"device": "cpu", "results": results}]).splitlines()

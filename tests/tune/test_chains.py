@@ -8,7 +8,7 @@ from torch import nn
 import bitgnn
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, LayerPrecision, Linear
-from bitgnn.tune.chains import Chains, layer_rules
+from bitgnn.tune.chains import Chains, LayerRule, layer_rules
 from bitgnn.tune.pins import pin_patterns
 
 F, C = 70, 4
@@ -53,6 +53,14 @@ PASSED_ON = {("F", "F", "F"), ("B", "B", "F")}
 )
 def test_what_stands_between(between, expected):
     assert pairs(Net(between)) == expected
+
+
+@pytest.mark.parametrize(
+    ("handed_over", "taken"), [("FF", "F"), ("BB", "B"), ("FB", "F"), ("TT", "T"), ("BT", "F")]
+)
+def test_what_all_sources_hand_over_alike_is_taken_as_it_is(handed_over, taken):
+    rule = LayerRule("last", True, ("one", "two"), "nothing", "F")
+    assert rule.activations(dict(zip(rule.sources, handed_over, strict=True))) == taken
 
 
 def test_class_scores_are_floats():

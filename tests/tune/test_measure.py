@@ -67,7 +67,7 @@ def test_spread_is_noise(monkeypatch):
 
 
 def test_load_is_noise(monkeypatch):
-    monkeypatch.setattr(measure, "usable_cores", lambda: 2)
+    monkeypatch.setattr(measure.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(measure, "_load", lambda: 4.1)
     assert "load is 4.1 on 2 cores" in noise([STEADY])
     monkeypatch.setattr(measure, "_load", lambda: None)
