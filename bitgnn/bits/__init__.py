@@ -2,12 +2,14 @@
 
 from bitgnn.bits.adjacency import BitAdjacency
 from bitgnn.bits.compact import BlockedAdjacency
+from bitgnn.bits.images import BitImages
 from bitgnn.bits.layouts import BlockedLayout, FrdcLayout
 from bitgnn.bits.sparse_bits import select_rows, set_bits
 from bitgnn.bits.tensor import BitTensor
 
 __all__ = [
     "BitAdjacency",
+    "BitImages",
     "BitTensor",
     "BlockedAdjacency",
     "BlockedLayout",

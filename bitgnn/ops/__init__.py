@@ -1,6 +1,6 @@
-"""Operators on bits: packing, BMM, BSpMM, ADD and CONCAT, pairs of them, and their reference."""
+"""Operators on bits: packing, BMM, BSpMM, convolution, ADD, CONCAT, pairs and their reference."""
 
-from bitgnn.ops import add, bmm, bspmm, concat, fused, joint, linear, pack, reference
+from bitgnn.ops import add, bmm, bspmm, concat, conv, fused, joint, linear, pack, reference
 from bitgnn.ops._register import register
 from bitgnn.ops.buffers import release_buffers
 
@@ -11,6 +11,7 @@ __all__ = [
     "bmm",
     "bspmm",
     "concat",
+    "conv",
     "fused",
     "joint",
     "linear",

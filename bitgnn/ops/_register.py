@@ -8,7 +8,7 @@ import torch
 
 from bitgnn import _library
 from bitgnn.ops._fake import FAKES
-from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference import CPU_OPERATORS, OPERATORS
 
 # The library object keeps the registrations alive.
 _LIBRARY = torch.library.Library("bitgnn", "FRAGMENT")
@@ -22,7 +22,8 @@ def register() -> None:
     require gradients.
     """
     cpu, _, problem = _library.load_libraries()
-    lacking = [name for name in OPERATORS if not torch._C._dispatch_has_kernel(f"bitgnn::{name}")]
+    operators = OPERATORS | CPU_OPERATORS
+    lacking = [name for name in operators if not torch._C._dispatch_has_kernel(f"bitgnn::{name}")]
     if cpu is not None and lacking:
         problem = f"{cpu} lacks {lacking}: it belongs to another version. Reinstall bitgnn."
     if lacking and not _library.library_info().disabled:
@@ -30,16 +31,19 @@ def register() -> None:
         warnings.warn(
             f"bitgnn runs its slow reference operators. {problem}", RuntimeWarning, stacklevel=4
         )
-    for name, function in OPERATORS.items():
+    for name, function in operators.items():
         if name in lacking:
             _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
         fallback = function if name in lacking else _announced(name, function)
         # Without no_grad PyTorch would record the reference's own operations for autograd.
-        _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
+        if name in OPERATORS:
+            _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
+        elif name in lacking:
+            _LIBRARY.impl(name, torch.no_grad()(fallback), "CPU")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
     # What has no reference exists only where it was compiled.
-    for name in FAKES.keys() - OPERATORS.keys():
+    for name in FAKES.keys() - operators.keys():
         if torch._C._dispatch_has_kernel(f"bitgnn::{name}"):
             torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
 

@@ -75,6 +75,8 @@ class Backend {
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
+  void convolve(const bitgnn::ConvArgs& a) const;
+  void pack_images(const ImagePackArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs&) const {

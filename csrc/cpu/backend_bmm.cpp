@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cpu/backend.h"
+#include "cpu/panels.h"
 
 namespace bitgnn::cpu {
 namespace {
@@ -13,31 +14,6 @@ constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 // Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
 constexpr int64_t kRowsToPackInside = 96;
 
-// Weights as [ceil(out / 32), words, 32]: the lanes of a vector are 32 outputs, so products need
-// no horizontal sum. Missing outputs are rows of zeros. With `parities` a word holds the XOR of its
-// output's words up to it.
-Tensor pack_panels(const Backend& backend, const int32_t* w, int64_t out_features, int64_t words,
-                   bool parities) {
-  const int64_t panels = words_for(out_features);
-  Tensor result = backend.empty({panels, words, kWordBits}, ScalarType::Int);
-  int32_t* to = result.mutable_data_ptr<int32_t>();
-  torch::stable::parallel_for(
-      0, panels, grain(words * kWordBits, kMultiplyGrain), [&](int64_t begin, int64_t end) {
-        for (int64_t p = begin; p < end; ++p) {
-          int32_t* panel = to + p * words * kWordBits;
-          const int64_t lanes = std::min(kWordBits, out_features - p * kWordBits);
-          if (lanes < kWordBits) std::fill_n(panel, words * kWordBits, 0);
-          for (int64_t l = 0; l < lanes; ++l) {
-            const int32_t* from = w + (p * kWordBits + l) * words;
-            for (int64_t w0 = 0; w0 < words; ++w0) panel[w0 * kWordBits + l] = from[w0];
-          }
-          if (!parities) continue;
-          for (int64_t k = kWordBits; k < words * kWordBits; ++k) panel[k] ^= panel[k - kWordBits];
-        }
-      });
-  return result;
-}
-
 // Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero.
 // Not empty even without words, since it tells what kind of product it is.
 std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t words) {
@@ -47,16 +23,6 @@ std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t w
       panel[static_cast<size_t>(k / 2 * kFewOutputs + o)] |=
           static_cast<uint64_t>(static_cast<uint32_t>(w[o * words + k])) << (k % 2 * kWordBits);
   return panel;
-}
-
-std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
-  std::vector<int32_t> words(static_cast<size_t>(words_for(count)));
-  for (int64_t o = 0; o < count; ++o) {
-    int32_t& word = words[static_cast<size_t>(o / kWordBits)];
-    word = static_cast<int32_t>(static_cast<uint32_t>(word) | static_cast<uint32_t>(flags[o])
-                                                                  << (o % kWordBits));
-  }
-  return words;
 }
 
 void run(const BmmArgs& args, int64_t rows) {
@@ -77,6 +43,37 @@ void run(const BmmArgs& args, int64_t rows) {
 }
 
 }  // namespace
+
+void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities,
+                 int32_t* to) {
+  torch::stable::parallel_for(0, words_for(out_features), grain(words * kWordBits, kMultiplyGrain),
+                              [&](int64_t begin, int64_t end) {
+                                for (int64_t p = begin; p < end; ++p) {
+                                  int32_t* panel = to + p * words * kWordBits;
+                                  const int64_t lanes =
+                                      std::min(kWordBits, out_features - p * kWordBits);
+                                  if (lanes < kWordBits) std::fill_n(panel, words * kWordBits, 0);
+                                  for (int64_t l = 0; l < lanes; ++l) {
+                                    const int32_t* from = w + (p * kWordBits + l) * words;
+                                    for (int64_t w0 = 0; w0 < words; ++w0)
+                                      panel[w0 * kWordBits + l] = from[w0];
+                                  }
+                                  if (!parities) continue;
+                                  for (int64_t k = kWordBits; k < words * kWordBits; ++k)
+                                    panel[k] ^= panel[k - kWordBits];
+                                }
+                              });
+}
+
+std::vector<int32_t> pack_flags(const bool* flags, int64_t count) {
+  std::vector<int32_t> words(static_cast<size_t>(words_for(count)));
+  for (int64_t o = 0; o < count; ++o) {
+    int32_t& word = words[static_cast<size_t>(o / kWordBits)];
+    word = static_cast<int32_t>(static_cast<uint32_t>(word) | static_cast<uint32_t>(flags[o])
+                                                                  << (o % kWordBits));
+  }
+  return words;
+}
 
 void Backend::pack(const PackArgs& a, int64_t rows) const {
   const auto& table = kernels();
@@ -128,7 +125,8 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
   if (few) {
     few_panel = pack_few(a.w, a.out_features, words);
   } else {
-    panels = pack_panels(*this, a.w, a.out_features, words, parities);
+    panels = empty({words_for(a.out_features), words, kWordBits}, ScalarType::Int);
+    pack_panels(a.w, a.out_features, words, parities, panels->mutable_data_ptr<int32_t>());
   }
   std::vector<int32_t> flip;
   if (a.flip != nullptr) flip = pack_flags(a.flip, a.out_features);

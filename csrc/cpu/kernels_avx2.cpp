@@ -28,8 +28,11 @@
 #include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
 #include "bitgnn/cpu/narrow_kernel.h"
+#include "bitgnn/cpu/pack_images_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
 #include "bitgnn/cpu/slots_kernel.h"
+//
+#include "bitgnn/cpu/conv_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -46,6 +49,8 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::aggregate_narrow,
     BITGNN_ISA::bits_linear,
     BITGNN_ISA::aggregate_slots,
+    BITGNN_ISA::conv,
+    BITGNN_ISA::pack_images,
 };
 
 }  // namespace bitgnn::cpu

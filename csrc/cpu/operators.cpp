@@ -5,6 +5,7 @@
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/conv_operators.h"
 #include "ops/cooperative_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
@@ -25,5 +26,6 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bits_linear<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_slots<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_conv<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -46,15 +46,7 @@ struct BmmOperators {
     const FloatVector w_scale(backend, q.w_scale, out_features, q.op, "w_scale");
     const FloatVector bias(backend, q.bias, out_features, q.op, "bias");
     const FloatVector threshold(backend, q.threshold, out_features, q.op, "threshold");
-    OptionalTensor flip;
-    if (q.flip.has_value()) {
-      backend.check(*q.flip, q.op, "flip");
-      check_dtype(*q.flip, ScalarType::Bool, q.op, "flip");
-      check_dim(*q.flip, 1, q.op, "flip");
-      check_size(q.flip->size(0), out_features, q.op, "entries of flip");
-      flip = as_contiguous(*q.flip);
-    }
-
+    const OptionalTensor flip = flags(backend, q.flip, out_features, q.op);
     const OptionalTensor addend = addend_rows(backend, q.addend, rows, out_features, q.op);
 
     const bool scaled = scale_matters(q);

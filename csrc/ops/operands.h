@@ -119,6 +119,18 @@ class FloatVector {
   const float* pointer_ = nullptr;
 };
 
+// Optional booleans, one an output, made contiguous.
+template <class Backend>
+OptionalTensor flags(const Backend& backend, const OptionalTensor& t, int64_t outputs,
+                     const char* op) {
+  if (!t.has_value()) return {};
+  backend.check(*t, op, "flip");
+  check_dtype(*t, ScalarType::Bool, op, "flip");
+  check_dim(*t, 1, op, "flip");
+  check_size(t->size(0), outputs, op, "entries of flip");
+  return as_contiguous(*t);
+}
+
 // What is added to results: float32 [rows, features].
 template <class Backend>
 void check_addend(const Backend& backend, const Tensor& t, int64_t rows, int64_t features,

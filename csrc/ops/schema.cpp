@@ -154,6 +154,13 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? b_scale=None) -> Tensor");
   m.def("concat_ffb(Tensor a, Tensor b, Tensor? threshold=None) -> Tensor");
 
+  const std::string conv =
+      "Tensor x, Tensor w, int channels, int[] stride, int[] padding, int[] dilation, "
+      "int groups=1, Tensor? w_scale=None, Tensor? bias=None, ";
+  m.def(("conv_bbb(" + conv + "Tensor? threshold=None, Tensor? flip=None) -> Tensor").c_str());
+  m.def(("conv_bbf(" + conv + "bool integer=False) -> Tensor").c_str());
+  m.def("pack_images(Tensor x, Tensor? threshold=None) -> Tensor");
+
   m.def(
       "run_stages(Tensor x, Tensor? x_scale, Tensor image, Tensor slices, Tensor(a!) state, "
       "int[] stages, int most_degree) -> Tensor");

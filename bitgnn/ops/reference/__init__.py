@@ -1,6 +1,7 @@
 """Reference of every operator in plain PyTorch: the oracle that compiled kernels must equal.
 
-``OPERATORS`` maps an operator's name to its function, whose signature is the operator's schema.
+``OPERATORS`` maps an operator's name to its function, whose signature is the operator's schema;
+``CPU_OPERATORS`` does so for operators that other devices refuse.
 Bits and integers of compiled kernels equal these exactly. Nothing here is tuned for speed.
 """
 
@@ -41,6 +42,7 @@ from bitgnn.ops.reference.bspmm import (
     bspmm_ffb,
     bspmm_fff,
 )
+from bitgnn.ops.reference.conv import conv_bbb, conv_bbf, pack_images
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
@@ -48,6 +50,7 @@ from bitgnn.ops.reference.pack import pack, pack_scaled, pack_standardized, unpa
 from bitgnn.ops.reference.slots import bspmm_slots
 
 __all__ = [
+    "CPU_OPERATORS",
     "OPERATORS",
     "add_bbb",
     "add_bbf",
@@ -84,12 +87,25 @@ __all__ = [
     "concat_bbb",
     "concat_bbf",
     "concat_ffb",
+    "conv_bbb",
+    "conv_bbf",
     "pack",
+    "pack_images",
     "pack_scaled",
     "pack_standardized",
     "unpack",
 ]
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    name: globals()[name] for name in __all__ if name != "OPERATORS"
+CPU_OPERATORS: dict[str, Callable[..., Any]] = {
+    "conv_bbb": conv_bbb,
+    "conv_bbf": conv_bbf,
+    "pack_images": pack_images,
 }
+"""Operators for the CPU alone; tensors elsewhere are refused."""
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    name: globals()[name]
+    for name in __all__
+    if name not in ("CPU_OPERATORS", "OPERATORS", *CPU_OPERATORS)
+}
+"""Operators for every device."""

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "bitgnn/arguments.h"
+#include "bitgnn/conv_arguments.h"
 
 namespace bitgnn::cpu {
 
@@ -122,6 +123,18 @@ constexpr int64_t linear_groups(int64_t outputs) {
   return (outputs + kLinearOutputs - 1) / kLinearOutputs;
 }
 
+// A convolution as products of the words under the kernel with panels of weights.
+struct ConvPanels {
+  const bitgnn::ConvArgs* conv;  // each group's channels in x begin a word of their own
+  // From pack_panels: [groups, ceil(outputs of a group / 32), words of all taps, 32].
+  const int32_t* panels;
+  bool parities;           // they are running parities over the words, see bmm_kernel.h
+  const int32_t* outside;  // [panels, taps, 32] for taps outside the image, null if there are none
+  const int32_t* flip;     // [panels] bits or null, in place of those of `conv`
+};
+
+constexpr int64_t kImageBlock = 128;  // pixels packed at a time
+
 struct KernelTable {
   const char* name;
   int64_t parity_words;  // rows of so many words are multiplied faster as running parities
@@ -135,6 +148,10 @@ struct KernelTable {
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
   void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
   void (*aggregate_slots)(const SlotCsrArgs&, int64_t begin, int64_t end);
+  // Output pixels and panels; blocks of kImageBlock pixels of one image.
+  void (*conv)(const ConvPanels&, int64_t begin, int64_t end, int64_t panel_begin,
+               int64_t panel_end);
+  void (*pack_images)(const ImagePackArgs&, int64_t begin, int64_t end);
 };
 
 extern const KernelTable kPortableKernels;

@@ -1,0 +1,176 @@
+"""BitImages: images or kernels of +-1 values, one bit each, channels packed at every pixel."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import _pytrees
+from bitgnn.bits.tensor import WORD_BITS, BitTensor
+
+
+class BitImages:
+    """Images ``[N, channels, H, W]`` of +-1 values, the channels of a pixel packed into words.
+
+    The words lie as ``[N, H, W, ceil(channels / 32)]``: bit ``k`` of word ``w`` is channel
+    ``32 * w + k``, as in :class:`~bitgnn.BitTensor`. The weights of a convolution,
+    ``[O, channels / groups, kh, kw]``, are packed alike. With a ``scale`` the values of image
+    ``i``, or of the kernel of output ``i``, are ``+-scale[i]``.
+
+    Args:
+        words: int32 ``[N, H, W, ceil(channels / 32)]``; padding bits are 0.
+        channels: number of channels, at least 1.
+        scale: float32 ``[N]``, or None for plain +-1.
+
+    Raises:
+        TypeError: a tensor has another dtype.
+        ValueError: shapes or devices do not fit together.
+    """
+
+    words: Tensor
+    channels: int
+    scale: Tensor | None
+
+    def __init__(self, words: Tensor, channels: int, scale: Tensor | None = None) -> None:
+        check_type(
+            isinstance(words, Tensor) and words.dtype == torch.int32,
+            lambda: f"BitImages: words must be an int32 tensor, got {name_type(words)}",
+        )
+        check_type(
+            not isinstance(channels, bool) and isinstance(channels, int | torch.SymInt),
+            lambda: f"BitImages: channels must be an int, got {name_type(channels)}",
+        )
+        check_value(channels >= 1, lambda: f"BitImages: channels must be >= 1, got {channels}")
+        num_words = (channels + WORD_BITS - 1) // WORD_BITS
+        check_value(
+            words.dim() == 4 and words.size(3) == num_words,
+            lambda: (
+                f"BitImages: words must have shape [N, H, W, {num_words}] for {channels} channels, "
+                f"got {list(words.shape)}"
+            ),
+        )
+        if scale is not None:
+            # A scale of a row is one of an image: what a BitTensor checks of it.
+            BitTensor(words.flatten(1)[:, :0], 0, scale)
+        self.words = words
+        self.channels = channels
+        self.scale = scale
+
+    @classmethod
+    def from_float(
+        cls,
+        x: Tensor,
+        threshold: Tensor | None = None,
+        scale: str | None = None,
+        check_finite: bool = False,
+    ) -> "BitImages":
+        """Binarise ``x``: bit 1 where ``x >= threshold`` (0 without one), else 0, NaN included.
+
+        Contiguous and channels_last ``x`` are read in place, others are copied first.
+
+        Args:
+            x: ``[N, C, H, W]``, any floating-point dtype, or uint8, on the CPU.
+            threshold: float32 ``[C]``.
+            scale: "mean" keeps the mean of ``|x|`` of each image or kernel as the scale.
+            check_finite: raise where ``x`` holds NaN or infinity; costs a pass over ``x``.
+
+        Raises:
+            TypeError: ``x`` is neither floating point nor uint8, or ``threshold`` not float32.
+            ValueError: a shape, device or the scale's name does not fit, or ``x`` is not finite.
+        """
+        name = "BitImages.from_float"
+        check_type(
+            isinstance(x, Tensor)
+            and (x.is_floating_point() or x.dtype == torch.uint8)
+            and x.layout == torch.strided,
+            lambda: f"{name}: x must be dense floating point or uint8, got {name_type(x)}",
+        )
+        check_value(
+            x.dim() == 4 and x.size(1) >= 1,
+            lambda: f"{name}: x must have shape [N, C, H, W] with C >= 1, got {list(x.shape)}",
+        )
+        # Packing has kernels where convolution has them.
+        check_value(
+            x.device.type in ("cpu", "meta"),
+            lambda: f"{name}: x must be on the CPU, got {x.device}",
+        )
+        if threshold is not None:
+            check_type(
+                isinstance(threshold, Tensor) and threshold.dtype == torch.float32,
+                lambda: f"{name}: threshold must be a float32 tensor, got {name_type(threshold)}",
+            )
+            check_value(
+                threshold.shape == x.shape[1:2] and threshold.device == x.device,
+                lambda: (
+                    f"{name}: threshold must have shape [{x.size(1)}] on {x.device}, got "
+                    f"{list(threshold.shape)} on {threshold.device}"
+                ),
+            )
+        check_value(
+            scale is None or (scale == "mean" and threshold is None),
+            lambda: f"{name}: scale must be None, or 'mean' without a threshold, got {scale!r}",
+        )
+        if check_finite:
+            check_value(
+                bool(torch.isfinite(x).all()),
+                lambda: f"{name}: x must be finite, got NaN or infinity",
+            )
+        words = torch.ops.bitgnn.pack_images(x, threshold)
+        means = None if scale is None else torch.ops.bitgnn.pack_scaled(x.flatten(1))[1]
+        return cls._trusted(words, x.size(1), means)
+
+    @classmethod
+    def _trusted(cls, words: Any, channels: int, scale: Any = None) -> "BitImages":
+        """Images without checks, for results of operators."""
+        self = object.__new__(cls)
+        self.words = words
+        self.channels = channels
+        self.scale = scale
+        return self
+
+    def to_float(self) -> Tensor:
+        """Float32 ``[N, channels, H, W]`` in channels_last: +-1, or +-scale where there is one."""
+        images, height, width, _ = self.words.shape
+        rows = torch.ops.bitgnn.unpack(self.words.flatten(0, 2), self.channels)
+        values = rows.view(images, height, width, self.channels).permute(0, 3, 1, 2)
+        result: Tensor = values if self.scale is None else values * self.scale.view(-1, 1, 1, 1)
+        return result
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(N, channels, H, W)``."""
+        images, height, width, _ = self.words.shape
+        return torch.Size((images, self.channels, height, width))
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the words."""
+        return self.words.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of words and scale."""
+        return self.words.nbytes + (0 if self.scale is None else self.scale.nbytes)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitImages":
+        """The same bits on another device."""
+        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
+        words = self.words.to(device, non_blocking=non_blocking)
+        return BitImages._trusted(words, self.channels, scale)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        return f"BitImages({shape}{'' if self.scale is None else ', scaled'}, device={self.device})"
+
+
+def _split(images: BitImages) -> tuple[list[Any], int]:
+    return [images.words, images.scale], images.channels
+
+
+def _join(leaves: Any, channels: int) -> BitImages:
+    words, scale = leaves
+    return BitImages._trusted(words, channels, scale)
+
+
+_pytrees.register(BitImages, ("words", "scale"), _split, _join)

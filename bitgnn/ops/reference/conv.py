@@ -1,0 +1,109 @@
+"""Reference of binary convolution and of the packing of images.
+
+Images are packed as words ``[N, H, W, ceil(C / 32)]``, weights as ``[O, kh, kw, ceil(C / g / 32)]``
+for ``g`` groups. ``dot`` is the sum of the products of +-1 values over the taps inside the image:
+what torch's convolution of +-1 gives with zeros around the image.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn.ops.reference.pack import binarise, signs, to_words
+
+__all__ = ["conv_bbb", "conv_bbf", "image_words", "pack_images"]
+
+
+def image_words(bits: Tensor) -> Tensor:
+    """Booleans ``[N, H, W, C]`` as words ``[N, H, W, ceil(C / 32)]``."""
+    words = to_words(bits.reshape(-1, bits.size(3)))
+    return words.view(*bits.shape[:3], words.size(1))
+
+
+def pack_images(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+    """Words ``[N, H, W, ceil(C / 32)]`` of ``x >= threshold[c]`` for ``x`` ``[N, C, H, W]``."""
+    return image_words(binarise(x.permute(0, 2, 3, 1), threshold))
+
+
+def _signs(words: Tensor, channels: int) -> Tensor:
+    """Float64 ``[N, C, H, W]`` in {-1, +1}; float64 sums of integers are exact."""
+    values = signs(words.reshape(-1, words.size(3)), channels)
+    return values.view(*words.shape[:3], channels).permute(0, 3, 1, 2).double()
+
+
+def _dot(
+    x: Tensor,
+    w: Tensor,
+    channels: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The exact integers ``[N, out height, out width, O]`` as int32."""
+    top, bottom, left, right = padding
+    padded = functional.pad(_signs(x, channels), (left, right, top, bottom))
+    weight = _signs(w, channels // groups)
+    dot = functional.conv2d(
+        padded, weight, stride=list(stride), dilation=list(dilation), groups=groups
+    )
+    return dot.round().to(torch.int32).permute(0, 2, 3, 1).contiguous()
+
+
+def _value(dot: Tensor, w_scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    """``w_scale[o] * dot + bias[o]``, every step rounded to float32."""
+    value = dot.to(torch.float32)
+    value = value if w_scale is None else w_scale * value
+    return value if bias is None else value + bias
+
+
+def conv_bbb(
+    x: Tensor,
+    w: Tensor,
+    channels: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int = 1,
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+) -> Tensor:
+    """Words of ``(w_scale[o] * dot + bias[o] >= threshold[o]) ^ flip[o]``.
+
+    ``padding`` is top, bottom, left, right. Without bias and threshold the scale, which is
+    positive, is never applied.
+    """
+    dot = _dot(x, w, channels, stride, padding, dilation, groups)
+    if bias is None and threshold is None:
+        bits = dot >= 0
+    else:
+        bits = _value(dot, w_scale, bias) >= (0 if threshold is None else threshold)
+    return image_words(bits if flip is None else bits ^ flip)
+
+
+def conv_bbf(
+    x: Tensor,
+    w: Tensor,
+    channels: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int = 1,
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """``w_scale[o] * dot + bias[o]`` as float32 ``[N, out height, out width, O]``.
+
+    With ``integer`` it is ``dot`` as int32, without scale and bias.
+    """
+    dot = _dot(x, w, channels, stride, padding, dilation, groups)
+    if not integer:
+        return _value(dot, w_scale, bias)
+    if w_scale is not None or bias is not None:
+        raise ValueError("integer=True leaves no room for a scale or a bias")
+    return dot

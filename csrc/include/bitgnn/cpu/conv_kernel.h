@@ -1,0 +1,231 @@
+// Binary convolution: the words under the kernel gathered as a row, then products as in
+// bmm_kernel.h. Bound by the vector operations of the products. Taps outside the image are gathered
+// as zeros, which count as -1; what they have added is taken back from the integer product, so that
+// they are left out of it exactly. Included once a capability behind bmm_kernel.h, with BITGNN_ISA
+// naming the namespace of its primitives.
+
+#include <algorithm>
+#include <memory>
+
+#include "bitgnn/cpu/kernel_table.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+// The taps of one output pixel that lie inside the image: a rectangle of the kernel.
+struct InsideTaps {
+  int64_t top, bottom, left, right;
+
+  bool all(const bitgnn::ConvArgs& c) const {
+    return top == 0 && left == 0 && bottom == c.kernel_height && right == c.kernel_width;
+  }
+};
+
+// Taps [begin, end) along one axis whose places origin + tap * dilation are in [0, size).
+inline void inside_range(int64_t origin, int64_t dilation, int64_t size, int64_t taps,
+                         int64_t* begin, int64_t* end) {
+  const auto first_from = [&](int64_t place) {
+    return place <= 0 ? 0 : std::min(taps, (place + dilation - 1) / dilation);
+  };
+  *begin = first_from(-origin);
+  *end = std::max(*begin, first_from(size - origin));
+}
+
+inline void copy_words(int32_t* to, const int32_t* from, int64_t count) {
+  for (int64_t i = 0; i < count; i += Bits16::kWords) {
+    const auto tail = Bits16::tail(count - i);
+    Bits16::store(to + i, Bits16::load(from + i, tail), tail);
+  }
+}
+
+// Output pixels one after the other, with the row of words under the kernel of each.
+class Gather {
+ public:
+  Gather(const ConvPanels& a, int64_t pixel)
+      : c_(*a.conv),
+        words_(words_for(c_.channels / c_.groups)),
+        pixel_words_(words_ * c_.groups),
+        x_(pixel % c_.out_width),
+        y_(pixel / c_.out_width % c_.out_height),
+        image_(c_.x + pixel / c_.out_width / c_.out_height * image_words()) {}
+
+  InsideTaps inside() const {
+    InsideTaps t;
+    inside_range(origin_y(), c_.dilation_height, c_.height, c_.kernel_height, &t.top, &t.bottom);
+    inside_range(origin_x(), c_.dilation_width, c_.width, c_.kernel_width, &t.left, &t.right);
+    return t;
+  }
+
+  void read(const InsideTaps& inside, int64_t group, int32_t* row) const {
+    if (!inside.all(c_)) std::fill_n(row, c_.taps() * words_, 0);
+    const int64_t step = c_.dilation_width * pixel_words_;
+    for (int64_t i = inside.top; i < inside.bottom; ++i) {
+      const int64_t y = origin_y() + i * c_.dilation_height;
+      const int32_t* from = image_ + (y * c_.width + origin_x()) * pixel_words_ + group * words_;
+      int32_t* to = row + i * c_.kernel_width * words_;
+      if (step == words_) {
+        copy_words(to + inside.left * words_, from + inside.left * words_,
+                   (inside.right - inside.left) * words_);
+        continue;
+      }
+      for (int64_t j = inside.left; j < inside.right; ++j)
+        copy_words(to + j * words_, from + j * step, words_);
+    }
+  }
+
+  void next() {
+    if (++x_ < c_.out_width) return;
+    x_ = 0;
+    if (++y_ < c_.out_height) return;
+    y_ = 0;
+    image_ += image_words();
+  }
+
+ private:
+  int64_t image_words() const { return c_.height * c_.width * pixel_words_; }
+  int64_t origin_y() const { return y_ * c_.stride_height - c_.padding_top; }
+  int64_t origin_x() const { return x_ * c_.stride_width - c_.padding_left; }
+
+  const bitgnn::ConvArgs& c_;
+  int64_t words_, pixel_words_, x_, y_;
+  const int32_t* image_;
+};
+
+// What one panel, up to 32 outputs of one group, adds to its products.
+struct ConvEpilogue {
+  const bitgnn::ConvArgs& c;
+  int64_t first, count;
+  uint32_t valid, flip;
+  const int32_t* outside;
+  Lanes out_scale, bias, threshold;
+
+  ConvEpilogue(const ConvPanels& a, int64_t panel)
+      : c(*a.conv),
+        outside(a.outside != nullptr ? a.outside + panel * c.taps() * kWordBits : nullptr) {
+    const int64_t of_group = c.out_channels / c.groups, panels = words_for(of_group);
+    const int64_t begin = panel % panels * kWordBits;
+    first = panel / panels * of_group + begin;
+    count = std::min(kWordBits, of_group - begin);
+    valid = last_word_mask(count);
+    flip = a.flip != nullptr ? static_cast<uint32_t>(a.flip[panel]) : 0u;
+    out_scale = vector_or(c.out_scale, 1.0f);
+    bias = vector_or(c.bias, 0.0f);
+    threshold = vector_or(c.threshold, 0.0f);
+  }
+
+  Lanes vector_or(const float* p, float value) const {
+    return p != nullptr ? load_some(p + first, count) : broadcast_lanes(value);
+  }
+
+  // Takes back what the taps outside have added.
+  IntLanes corrected(const IntLanes& dot, const InsideTaps& inside) const {
+    alignas(64) int32_t sums[kWordBits];
+    store_ints(sums, dot);
+    for (int64_t i = 0; i < c.kernel_height; ++i) {
+      const bool row_inside = i >= inside.top && i < inside.bottom;
+      for (int64_t j = 0; j < c.kernel_width; ++j) {
+        if (row_inside && j >= inside.left && j < inside.right) continue;
+        const int32_t* tap = outside + (i * c.kernel_width + j) * kWordBits;
+        for (int64_t l = 0; l < kWordBits; ++l) sums[l] += tap[l];
+      }
+    }
+    return load_ints(sums);
+  }
+
+  void operator()(int64_t pixel, const InsideTaps& inside, const IntLanes& products) const {
+    const IntLanes dot = inside.all(c) ? products : corrected(products, inside);
+    if (c.out_int != nullptr) {
+      alignas(64) int32_t buffer[kWordBits];
+      store_ints(buffer, dot);
+      std::memcpy(c.out_int + pixel * c.out_channels + first, buffer,
+                  static_cast<size_t>(count) * sizeof(int32_t));
+      return;
+    }
+    Lanes v = to_lanes(dot);
+    if (c.out_scale != nullptr) v = mul(out_scale, v);
+    if (c.bias != nullptr) v = add(v, bias);
+    if (c.out_float != nullptr) {
+      store_some(c.out_float + pixel * c.out_channels + first, v, count);
+    } else {
+      put_bits(c.out_bits + pixel * words_for(c.out_channels) + first / kWordBits,
+               (ge_mask(v, threshold) ^ flip) & valid);
+    }
+  }
+
+  // Outputs of a group need not begin a word; panels come in the order of their outputs, so the
+  // first one to reach a word writes it and others add their bits.
+  void put_bits(int32_t* word, uint32_t bits) const {
+    const int64_t shift = first % kWordBits;
+    if (shift == 0) {
+      *word = static_cast<int32_t>(bits);
+      return;
+    }
+    *word = static_cast<int32_t>(static_cast<uint32_t>(*word) | bits << shift);
+    if (shift + count > kWordBits) word[1] = static_cast<int32_t>(bits >> (kWordBits - shift));
+  }
+};
+
+template <bool kParities, int R, int P>
+void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
+                   int64_t panel, const InsideTaps* inside, const ConvEpilogue* epilogues) {
+  const int32_t* panels = a.panels + panel * words * kWordBits;
+  const int64_t size = a.conv->channels / a.conv->groups * a.conv->taps();
+  const auto emit = [&](int r, int p, const IntLanes& dot) {
+    epilogues[p](pixel + r, inside[r], dot);
+  };
+  if constexpr (kParities) {
+    parity_dots<R, P>(rows, words, panels, words, size, emit);
+  } else {
+    xor_dots<R, P>(rows, words, panels, words, size, emit);
+  }
+}
+
+template <bool kParities, int P>
+void convolve_rows(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
+                   int64_t count, int64_t panel, const InsideTaps* inside) {
+  const ConvEpilogue epilogues[2] = {ConvEpilogue(a, panel), ConvEpilogue(a, panel + P - 1)};
+  int64_t r = 0;
+  for (; r + kTileRows <= count; r += kTileRows)
+    convolve_tile<kParities, kTileRows, P>(a, rows + r * words, words, pixel + r, panel, inside + r,
+                                           epilogues);
+  for (; r < count; ++r)
+    convolve_tile<kParities, 1, P>(a, rows + r * words, words, pixel + r, panel, inside + r,
+                                   epilogues);
+}
+
+template <bool kParities>
+void convolve(const ConvPanels& a, int64_t begin, int64_t end, int64_t panel_begin,
+              int64_t panel_end) {
+  const bitgnn::ConvArgs& c = *a.conv;
+  const int64_t words = c.taps() * words_for(c.channels / c.groups);
+  const int64_t group_panels = words_for(c.out_channels / c.groups);
+  const std::unique_ptr<CacheLine[]> lines(
+      new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
+  int32_t* const rows = reinterpret_cast<int32_t*>(lines.get());
+  InsideTaps inside[kRowBlock];
+  for (int64_t pixel = begin; pixel < end; pixel += kRowBlock) {
+    const int64_t count = std::min(kRowBlock, end - pixel);
+    for (int64_t group = panel_begin / group_panels; group * group_panels < panel_end; ++group) {
+      Gather gather(a, pixel);
+      for (int64_t r = 0; r < count; ++r, gather.next()) {
+        inside[r] = gather.inside();
+        gather.read(inside[r], group, rows + r * words);
+        if constexpr (kParities) running_parities(rows + r * words, words, rows + r * words);
+      }
+      int64_t panel = std::max(panel_begin, group * group_panels);
+      const int64_t last = std::min(panel_end, (group + 1) * group_panels);
+      for (; panel + kTilePanels <= last; panel += kTilePanels)
+        convolve_rows<kParities, kTilePanels>(a, rows, words, pixel, count, panel, inside);
+      for (; panel < last; ++panel)
+        convolve_rows<kParities, 1>(a, rows, words, pixel, count, panel, inside);
+    }
+  }
+}
+
+void conv(const ConvPanels& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
+  a.parities ? convolve<true>(a, begin, end, panel_begin, panel_end)
+             : convolve<false>(a, begin, end, panel_begin, panel_end);
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA
