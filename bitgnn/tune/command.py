@@ -23,7 +23,7 @@ from bitgnn.tune.pins import pinned_chains
 from bitgnn.tune.result import TuneResult
 from bitgnn.tune.study import check_file
 from bitgnn.tune.training import TUNED, short_experiment, train_short
-from bitgnn.tune.tune import tune
+from bitgnn.tune.tune import TuneInterrupted, tune
 
 __all__ = ["TuneCommand", "run_tune"]
 
@@ -83,7 +83,7 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
     Raises:
         DataError: the graph cannot be had.
         OutputError: the output folder cannot be written, or holds another training.
-        TuneInterrupted: stopped by Ctrl-C while tuning.
+        TuneInterrupted: stopped by Ctrl-C while training or tuning.
         ValueError: see :func:`bitgnn.tune.tune.tune`.
     """
     budget = Budget(None if command.budget is None else parse_seconds(command.budget))
@@ -105,10 +105,17 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
     total = sum(recipe.epochs for _, recipe in config.ordered_forms())
     with make_progress(Console(stderr=True)) as bars:
         task = bars.add_task(f"training {', '.join(config.forms)}", total=total)
-        trained = train_short(
-            config, data, store, device, command.seed, budget,
-            lambda count: bars.advance(task, count),
-        )  # fmt: skip
+        try:
+            trained = train_short(
+                config, data, store, device, command.seed, budget,
+                lambda count: bars.advance(task, count),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            raise TuneInterrupted(
+                f"stopped while training; trainings that ended are kept in {command.output}, "
+                "the same call goes on from there",
+                (),
+            ) from None
     result = tune(
         trained.model,
         data,

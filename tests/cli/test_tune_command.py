@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from bitgnn.cli import app
 from bitgnn.convert import Plan
 from bitgnn.inference import load
-from bitgnn.tune import search
+from bitgnn.tune import search, training
 
 runner = CliRunner()
 QUICK = ["tune", "--dataset", "digits", "--epochs", "1", "--hidden", "8", "--threads", "1"]
@@ -63,6 +63,22 @@ def test_interrupt_says_how_to_go_on(folder, monkeypatch):
     result = _tune(folder)
     assert result.exit_code == 130
     assert "the same call goes on" in result.stderr
+
+
+def test_interrupt_while_training_says_how_to_go_on(tmp_path, monkeypatch):
+    done, whole = [], training.train_model
+
+    def stopped(*arguments, **options):
+        if done:
+            raise KeyboardInterrupt
+        done.append(whole(*arguments, **options))
+        return done[0]
+
+    monkeypatch.setattr(training, "train_model", stopped)
+    result = _tune(tmp_path / "out")
+    assert result.exit_code == 130
+    assert "stopped while training" in result.stderr
+    assert [path.name for path in (tmp_path / "out" / "runs").glob("*.json")] == ["fp32-0.json"]
 
 
 @pytest.mark.parametrize(

@@ -71,19 +71,36 @@ def _letters(trials):
     ]
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory):
-    """Folder of a process that was killed while it looked at letters, and its trials."""
-    folder = tmp_path_factory.mktemp("killed") / "out"
+def _stopped(folder, how):
+    """A process that is sent a signal while it looks at letters: its status and last words."""
     process = _start(folder)
     end = time.monotonic() + PATIENCE
     while process.poll() is None and not _letters(_trials(folder / "tune.db")):
         assert time.monotonic() < end
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    process.send_signal(how)
     _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == -signal.SIGKILL, errors
+    return process.returncode, errors
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Folder of a process that was killed while it looked at letters, and its trials."""
+    folder = tmp_path_factory.mktemp("killed") / "out"
+    status, errors = _stopped(folder, signal.SIGKILL)
+    assert status == -signal.SIGKILL, errors
     return folder, _trials(folder / "tune.db")
+
+
+def test_ctrl_c_keeps_what_was_finished_and_says_so(killed, tmp_path):
+    folder = shutil.copytree(killed[0], tmp_path / "out")  # its trainings
+    (folder / "tune.db").unlink()
+    status, errors = _stopped(folder, signal.SIGINT)
+    assert status == 130, errors
+    assert f"are kept in {folder / 'tune.db'}, the same call goes on from there" in errors
+    assert "Traceback" not in errors
+    assert 1 <= len(_letters(_trials(folder / "tune.db"))) < CHAINS
+    assert not (folder / "tune.json").exists()
 
 
 def test_what_a_killed_process_had_finished_is_not_done_again(killed, tmp_path):

@@ -4,6 +4,7 @@ import csv
 import json
 import sqlite3
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch import nn
 import bitgnn
 from bitgnn.convert import Plan, freeze
 from bitgnn.convert.in_letters import own_letters
+from bitgnn.models import GraphSAGE, GraphSAINT
+from bitgnn.nn import GCNConv, Linear
 from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
@@ -20,6 +23,7 @@ from bitgnn.tune.result import reasons_for
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted
 
+FEATURES, CLASSES = 70, 4
 SMALL = {
     "pins": {"convs.0": "F*B+BBB"},
     "allow": {"layout": ["csr", "blocked"]},
@@ -104,6 +108,42 @@ def test_reasons_name_plan_limits_and_baselines(result):
     assert PYG in text
     assert BI_GCN in text
     assert result.table().row_count >= 3
+
+
+class Own(nn.Module):
+    """A user's own network: a graph layer, a norm, a sum, and a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.graph, self.norm = GCNConv(FEATURES, 16, precision="bin"), nn.BatchNorm1d(16)
+        self.skip, self.scores = Linear(FEATURES, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x, edge_index):
+        return self.scores(self.norm(self.graph(x, edge_index) + self.skip(x)))
+
+
+@pytest.mark.parametrize(
+    ("make", "pins"),
+    [
+        (Own, {"graph": "*B*+*BF", "skip": "FB*"}),
+        (
+            partial(GraphSAINT, FEATURES, 16, CLASSES, precision="bin"),
+            {0: "FBB+BBB", 1: "BBB+BB*"},
+        ),
+        (partial(GraphSAGE, FEATURES, 16, CLASSES, precision="bin"), {0: "FBB+BBB", 1: "*BF+F*F"}),
+    ],
+)
+def test_other_models_are_tuned_and_frozen_as_scored(make, pins, data):
+    torch.manual_seed(0)
+    model = make().eval()
+    result = bitgnn.tune(
+        model, data, "accuracy", [], pins=pins, allow={"layout": ["csr"]}, progress=False
+    )
+    assert len({str(trial.plan.letters) for trial in result.trials}) > 1
+    plan, frozen = result.plan, result.freeze()
+    logits = frozen(*_inputs(frozen, data, plan.features))
+    share = (logits.argmax(-1) == data.y)[data.val_mask].double().mean()
+    assert float(share) == pytest.approx(result.recommended.score.validation)
 
 
 def test_the_hosts_share_of_a_call_on_a_gpu_is_said(result):
