@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 INTERRUPTED = 130
+OWN_PROCESS = "own process"
+"""Object of the context where a command is all that its process does: starting it counts too."""
 DEMO_FOLDER = Path("bitgnn-demo")
 TRAIN_FOLDER = Path("bitgnn-train")
 TUNE_FOLDER = Path("bitgnn-tune")
@@ -100,6 +102,7 @@ def train(
 
 @app.command()
 def tune(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="gcn, graphsage or graphsaint.")] = "gcn",
     dataset: Annotated[str, typer.Option(help="Name of the graph, such as Cora.")] = "Cora",
     objective: Annotated[
@@ -151,6 +154,7 @@ def tune(
     """
 
     def job() -> None:
+        from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
         from bitgnn.tune.tune import TuneInterrupted
 
@@ -159,6 +163,7 @@ def tune(
         command = TuneCommand(
             model, dataset, objective, tuple(limits), tuple(pin or ()), budget, finetune, device,
             folder, storage, cache, apply, data_root, seed, hidden, epochs,
+            spent=age_of_process() if context.obj == OWN_PROCESS else 0.0,
         )  # fmt: skip
         try:
             run_tune(command, Console())
@@ -270,7 +275,7 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    app(obj=OWN_PROCESS)
 
 
 if __name__ == "__main__":

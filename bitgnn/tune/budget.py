@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from bitgnn.tune.objective import ObjectiveError
 
-__all__ = ["Budget", "parse_seconds"]
+__all__ = ["Budget", "age_of_process", "parse_seconds"]
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+PROCESS_FILE = Path("/proc/self/stat")
+BEGIN_FIELD = 19
+"""Place of the begin of the process behind its name, in ticks since the system began."""
 SMOOTHING = 0.5
 """Weight of the last piece of work in the expectation of the next one of its kind."""
 
@@ -30,20 +35,34 @@ def parse_seconds(text: str | float) -> float:
     return float(match[1]) * factor
 
 
+def age_of_process() -> float:
+    """Seconds since this process began; 0 where the system does not tell."""
+    try:
+        fields = PROCESS_FILE.read_text().rpartition(")")[2].split()
+        began = int(fields[BEGIN_FIELD]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    except (AttributeError, IndexError, OSError, ValueError):
+        return 0.0
+
+
 class Budget:
     """Time that is left, and what pieces of work of each kind took so far.
 
     Args:
         seconds: all of it; None for no limit.
         clock: gives seconds.
+        spent: seconds that are gone already.
     """
 
     def __init__(
-        self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        spent: float = 0.0,
     ) -> None:
         self.seconds = math.inf if seconds is None else seconds
         self._clock = clock
-        self._begin = clock()
+        self._begin = clock() - spent
         self._expected: dict[str, float] = {}
 
     @property

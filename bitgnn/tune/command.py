@@ -53,6 +53,7 @@ class TuneCommand:
         seed: of everything drawn.
         hidden: width of hidden layers.
         epochs: of each training; None for the short form's own.
+        spent: seconds of the budget that are gone already, such as for starting.
     """
 
     model: str
@@ -71,6 +72,7 @@ class TuneCommand:
     seed: int = 0
     hidden: int = 64
     epochs: int | None = None
+    spent: float = 0.0
 
 
 def run_tune(command: TuneCommand, console: Console) -> TuneResult:
@@ -86,7 +88,8 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
         TuneInterrupted: stopped by Ctrl-C while training or tuning.
         ValueError: see :func:`bitgnn.tune.tune.tune`.
     """
-    budget = Budget(None if command.budget is None else parse_seconds(command.budget))
+    seconds = None if command.budget is None else parse_seconds(command.budget)
+    budget = Budget(seconds, spent=command.spent)
     check_objective(command.objective)
     limits = [Constraint.parse(text) for text in command.constraints]
     config = short_experiment(command.model, command.dataset, command.hidden, command.epochs)

@@ -4,10 +4,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from bitgnn import cli
 from bitgnn.cli import app
 from bitgnn.convert import Plan
 from bitgnn.inference import load
-from bitgnn.tune import search, training
+from bitgnn.tune import budget, search, training
 
 runner = CliRunner()
 QUICK = ["tune", "--dataset", "digits", "--epochs", "1", "--hidden", "8", "--threads", "1"]
@@ -48,6 +49,18 @@ def test_writes_result_and_packed_model(folder):
         path.name for path in folder.iterdir()
     }
     assert "Take convs.0 FBB+BBB" in result.output
+
+
+@pytest.mark.parametrize(("own", "is_up"), [(cli.OWN_PROCESS, True), (None, False)])
+def test_starting_counts_where_the_process_is_for_the_command_alone(
+    folder, monkeypatch, own, is_up
+):
+    monkeypatch.setattr(budget, "age_of_process", lambda: 1e6)
+    arguments = [*QUICK, *PINS, "-o", str(folder), "--budget", "10 min"]
+    arguments += ["--storage", str(folder / f"{is_up}.db"), "--constraint", "accuracy drop <= 50%"]
+    result = runner.invoke(app, arguments, obj=own)
+    assert result.exit_code == 0, result.output
+    assert ("The time was up" in result.output) is is_up
 
 
 def test_limit_that_nobody_keeps_is_one_line(folder):

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from bitgnn.tune.budget import Budget, parse_seconds
+from bitgnn.tune import budget
+from bitgnn.tune.budget import Budget, age_of_process, parse_seconds
 from bitgnn.tune.objective import ObjectiveError
 
 
@@ -38,6 +39,17 @@ def test_work_that_fits():
     assert not budget.fits("trial")
     now[0] += 3.0
     assert not budget.fits("another kind")
+
+
+def test_what_is_gone_already_counts():
+    assert Budget(10.0, clock=lambda: 100.0, spent=4.0).left == 6.0
+
+
+def test_a_process_has_an_age(monkeypatch, tmp_path):
+    age = age_of_process()
+    assert 0 < age <= age_of_process()
+    monkeypatch.setattr(budget, "PROCESS_FILE", tmp_path / "missing")
+    assert age_of_process() == 0.0
 
 
 def test_no_limit():
