@@ -41,9 +41,10 @@ template <class F>
 auto with_plain_form(int64_t size, int64_t features, const F& f) {
   constexpr FactorPlace kNone = FactorPlace::kNone;
   return with_first_form<
-      NarrowRow<ByteElements, 2, 1, kNone, 8>, NarrowRow<TenBitElements, 4, 1, kNone, 12>,
-      NarrowRow<TenBitElements, 4, 2, kNone, 12>, NarrowRow<TenBitElements, 4, 4, kNone, 12>,
-      NarrowRow<ShortElements, 4, 4, kNone, 8>>(size, features, f);
+      NarrowRow<ByteElements, 2, 1, kNone, 8>, NarrowRow<TenBitElements, 4, 1, kNone, 8>,
+      NarrowRow<TenBitElements, 4, 1, kNone, 12>, NarrowRow<TenBitElements, 4, 2, kNone, 12>,
+      NarrowRow<TenBitElements, 4, 4, kNone, 12>, NarrowRow<ShortElements, 4, 4, kNone, 8>>(
+      size, features, f);
 }
 
 template <class F>

@@ -5,33 +5,50 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kRootAccess = 2;          // words read at once
-constexpr int64_t kRootMostWords = 16;  // of a row; longer ones are left to tensor cores
+constexpr int kRootAccess = 2;          // words of a row come in such pieces,
+constexpr int64_t kRootMostWords = 16;  // up to so many; longer rows are left to tensor cores
 
-// Rows are whole accesses of up to kRootMostWords words.
+// Whether rows are made of pieces.
 inline bool suits_root(const BmmArgs& root) {
-  const auto aligned = [](const void* p) {
-    return reinterpret_cast<uintptr_t>(p) % (kRootAccess * sizeof(int32_t)) == 0;
-  };
   const int64_t words = words_for(root.size);
+  const auto aligned = [&](const void* p) {
+    return reinterpret_cast<uintptr_t>(p) % (words % 4 == 0 ? sizeof(uint4) : sizeof(uint2)) == 0;
+  };
   return words % kRootAccess == 0 && words <= kRootMostWords && aligned(root.x) && aligned(root.w);
+}
+
+// Set bits of two rows that differ.
+__device__ __forceinline__ int differing_bits(const uint32_t* x, const uint32_t* w, int words) {
+  int differing = 0;
+  if (words % 4 == 0) {
+#pragma unroll 2
+    for (int i = 0; i < words; i += 4) {
+      const uint4 a = __ldg(reinterpret_cast<const uint4*>(x + i));
+      const uint4 b = __ldg(reinterpret_cast<const uint4*>(w + i));
+      differing += __popc(a.x ^ b.x) + __popc(a.y ^ b.y) + __popc(a.z ^ b.z) + __popc(a.w ^ b.w);
+    }
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < words; i += kRootAccess) {
+      const uint2 a = __ldg(reinterpret_cast<const uint2*>(x + i));
+      const uint2 b = __ldg(reinterpret_cast<const uint2*>(w + i));
+      differing += __popc(a.x ^ b.x) + __popc(a.y ^ b.y);
+    }
+  }
+  return differing;
 }
 
 // Output `feature` of row `row`, with the roundings of every product.
 __device__ __forceinline__ float root_value(const BmmArgs& root, int64_t row, int feature) {
-  const auto words = static_cast<int>(words_for(root.size));
-  const auto* x = reinterpret_cast<const uint2*>(root.x + row * words);
-  const auto* w = reinterpret_cast<const uint2*>(root.w + feature * words);
+  const int size = static_cast<int>(root.size);
+  const auto words = static_cast<int>(words_for(size));
+  const auto* x = reinterpret_cast<const uint32_t*>(root.x) +
+                  static_cast<uint64_t>(static_cast<uint32_t>(row)) * static_cast<uint32_t>(words);
+  const auto* w = reinterpret_cast<const uint32_t*>(root.w) + feature * words;
   const float scale = root.row_scale != nullptr ? __ldg(root.row_scale + row) : 1.0f;
-  int differing = 0;
-#pragma unroll 4
-  for (int i = 0; i < words / kRootAccess; ++i) {
-    const uint2 own = __ldg(x + i), weight = __ldg(w + i);
-    differing += __popc(own.x ^ weight.x) + __popc(own.y ^ weight.y);
-  }
   const float column = root.out_scale != nullptr ? __ldg(root.out_scale + feature) : 1.0f;
   const float bias = root.bias != nullptr ? __ldg(root.bias + feature) : -0.0f;
-  return slab_value(scale, column, bias, static_cast<int32_t>(root.size) - 2 * differing);
+  return slab_value(scale, column, bias, size - 2 * differing_bits(x, w, words));
 }
 
 // The outputs of a row, each by one lane of a group of kGroup.
