@@ -36,9 +36,11 @@ __all__ = ["Recording", "Size", "graph_of", "key_of", "record", "space_sample"]
 BENCHMARK = "bitgnn tune"
 FORMAT = 1
 ROUNDS = 10
-NEAR, LEAST_AGAIN, AGAIN_ROUNDS, AGAIN_SHARE = 1.3, 16, 20, 0.25
-"""Plans of at most so many times the least latency, and so many in any case, are measured once more
-in so many rounds and such a share of the time: which of them is best must not be chance."""
+NEAR, FAR, LEAST_AGAIN = 1.3, 2.0, 16
+"""Plans of at most so many times the least latency are measured once more, and up to so many times
+where there are fewer than that: which of them is best must not be chance."""
+AGAIN_ROUNDS, AGAIN_SHARE = 20, 0.25
+"""Of the second measurement: rounds at most, and share of the time of the first one."""
 REASON_LENGTH = 200
 
 
@@ -248,7 +250,7 @@ def _measure_again(
     near = [
         place
         for rank, place in enumerate(fastest)
-        if rank < LEAST_AGAIN or medians[place] <= NEAR * medians[fastest[0]]
+        if medians[place] <= (FAR if rank < LEAST_AGAIN else NEAR) * medians[fastest[0]]
     ]
     found: list[Timing | None] = [None] * len(runs)
     again = [runs[place] for place in near]
