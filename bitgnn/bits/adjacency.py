@@ -13,6 +13,7 @@ from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
 from bitgnn.bits.layouts import (
     FRDC_METHODS,
+    INT32_MAX,
     MAX_BLOCK_SIZE,
     BlockedLayout,
     FrdcLayout,
@@ -26,8 +27,8 @@ class BitAdjacency:
     """``A[i, j] = row[i] * pattern[i, j] * col[j]``, the pattern counting duplicate edges.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    Layouts derived from it (:meth:`frdc`, :meth:`blocked`, :meth:`sliced`) are built on first use
-    and kept until the pattern is written to or replaced.
+    What is derived from it (:meth:`frdc`, :meth:`blocked`, :meth:`sliced`, :meth:`row_order`) is
+    built on first use and kept until the pattern is written to or replaced.
 
     Args:
         rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
@@ -205,7 +206,7 @@ class BitAdjacency:
 
     @property
     def derived_nbytes(self) -> int:
-        """Bytes of the derived layouts built so far."""
+        """Bytes of the derived layouts and the order of the rows, as far as built."""
         return 0 if self._derived is None else self._derived.nbytes
 
     @property
@@ -302,6 +303,25 @@ class BitAdjacency:
         return (
             derived is not None and derived.fits(self.rowptr, self.indices) and derived.has_sliced()
         )
+
+    def row_order(self) -> Tensor | None:
+        """The rows by descending ``degree // 32``, kept after the first call.
+
+        A CUDA graph captured by hand goes on reading the order that was found before its capture.
+
+        Returns:
+            Int64 ``[M, 2]``: the first edge of each row, and ``degree + row * 2**32``. None from
+            2**31 edges on, while a compiler looks, and where it is not there yet while a CUDA
+            stream is captured, whose results cannot be kept.
+        """
+        if torch.compiler.is_compiling() or self.nnz > INT32_MAX:
+            return None
+        if self.indices.is_cuda and torch.cuda.is_current_stream_capturing():
+            derived = self._derived
+            if derived is None or not derived.fits(self.rowptr, self.indices):
+                return None
+            return derived.found_order
+        return self._layouts().row_order()
 
     def _layouts(self) -> DerivedLayouts:
         """The derived layouts, begun anew once the pattern has changed."""

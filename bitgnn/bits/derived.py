@@ -13,6 +13,7 @@ from bitgnn.bits.layouts import (
     build_blocked,
     build_frdc,
 )
+from bitgnn.bits.row_order import build_row_order
 from bitgnn.bits.sliced import SlicedLayout, build_sliced, default_slice_size
 from bitgnn.bits.watch import Watch
 
@@ -37,6 +38,8 @@ class DerivedLayouts:
         self._frdc_tried = False
         self._blocked: dict[int, BlockedLayout] = {}
         self._sliced: dict[int, SlicedLayout] = {}
+        self.found_order: Tensor | None = None
+        """The order of :meth:`row_order` once it has been asked for."""
 
     def fits(self, rowptr: Tensor, indices: Tensor) -> bool:
         """Whether these are the tensors the layouts come from, and unchanged since.
@@ -51,7 +54,8 @@ class DerivedLayouts:
         tiles = 0 if self._frdc is None else self._frdc.nbytes
         blocked = sum(layout.nbytes for layout in self._blocked.values())
         sliced = sum(layout.nbytes - self._rowptr.nbytes for layout in self._sliced.values())
-        return tiles + blocked + sliced
+        order = 0 if self.found_order is None else self.found_order.nbytes
+        return tiles + blocked + sliced + order
 
     def frdc(self) -> FrdcLayout | None:
         """FRDC tiles; None where an edge occurs twice."""
@@ -103,3 +107,9 @@ class DerivedLayouts:
     def has_sliced(self) -> bool:
         """Whether slices of the device's own size have been built."""
         return default_slice_size(self._indices.device) in self._sliced
+
+    def row_order(self) -> Tensor:
+        """Rows by descending degree, see :func:`build_row_order`."""
+        if self.found_order is None:
+            self.found_order = build_row_order(self._rowptr)
+        return self.found_order

@@ -7,12 +7,20 @@ from typing import Any
 
 import torch
 
-from bitgnn.bits import BlockedAdjacency
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.program import Step
-from bitgnn.inference.row_order import row_order_bytes
+from bitgnn.inference.row_order import row_order_of
 from bitgnn.ops.reference.heads import HEADS
 
-__all__ = ["csr_bytes", "is_narrow", "narrow_bytes", "pair_of", "unheld_by_narrow", "without_head"]
+__all__ = [
+    "csr_bytes",
+    "is_narrow",
+    "is_wide",
+    "narrow_bytes",
+    "pair_of",
+    "unheld_by_narrow",
+    "without_head",
+]
 
 WORD_BITS, WORD_BYTES, FLOAT_BYTES, INDEX_BYTES, POINTER_BYTES = 32, 4, 4, 4, 8
 
@@ -50,9 +58,7 @@ WIDEST_PITCH = 64
 MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 
 # As in csrc/cuda/aggregate_narrow.cu: wider rows are narrow where many edges read them.
-# From so many edges, and so many a row, on rows are ordered by degree.
 MOST_NARROW_COLUMNS, WIDE_USES = 48, 16
-ORDERED_EDGES, ORDERED_DEGREE = 1 << 23, 32
 
 # As in csrc/include/bitgnn/cuda/wide_rows.cuh and csrc/cuda/aggregate_wide.cu: rows that are not
 # narrow have parts of 64 columns, one, two or fours of them, of 128 bytes each.
@@ -91,11 +97,17 @@ def is_narrow(group: Sequence[Step], graphs: Sequence[Any], device: torch.device
     adjacency = graphs[aggregation.graph]
     has_factors: bool = product.attributes["scaled"] or adjacency.col is not None
     is_scaled = has_factors or "weight_scale" in product.tensors
-    return is_scaled or not _is_wide(columns, size, adjacency)
+    return is_scaled or not is_wide(columns, size, adjacency)
 
 
-def _is_wide(columns: int, size: int, adjacency: Any) -> bool:
-    """Whether rows on CUDA are too wide for the narrow forms."""
+def is_wide(columns: int, size: int, adjacency: Any) -> bool:
+    """Whether rows on CUDA are too wide for the narrow forms.
+
+    Args:
+        columns: of a row.
+        size: features of the product.
+        adjacency: the pattern that the rows are summed over.
+    """
     is_read_often = adjacency.nnz >= WIDE_USES * adjacency.num_cols
     return columns > MOST_NARROW_COLUMNS and not (is_read_often and size <= MOST_TEN_BIT_FEATURES)
 
@@ -169,16 +181,11 @@ def narrow_bytes(
     packed = 0
     if group[0] is not product:  # it packs as well
         packed = num_nodes * (words * WORD_BYTES + (FLOAT_BYTES if scaled else 0))
-    if _is_wide(columns, size, adjacency):
+    if is_wide(columns, size, adjacency):
         return packed + _csr_bytes(adjacency) + _wide_bytes(num_nodes, columns, words)
-    return packed + _order_bytes(adjacency) + _table_bytes(num_nodes, columns, size, has_factors)
-
-
-def _order_bytes(adjacency: Any) -> int:
-    rows, edges = adjacency.shape[0], adjacency.nnz
-    if isinstance(adjacency, BlockedAdjacency) or edges < max(ORDERED_EDGES, ORDERED_DEGREE * rows):
-        return 0
-    return row_order_bytes(edges, rows)
+    if isinstance(adjacency, BitAdjacency):
+        row_order_of(adjacency)  # which the first call would find, and the adjacency counts
+    return packed + _table_bytes(num_nodes, columns, size, has_factors)
 
 
 def _wide_bytes(nodes: int, columns: int, words: int) -> int:

@@ -1,8 +1,15 @@
-"""Memory of rows in the order of their degrees, as kernels find it in their scratch memory."""
+"""Rows in the order of their degrees: what calls are given, and what kernels find themselves."""
 
 from __future__ import annotations
 
-__all__ = ["row_order_bytes"]
+from torch import Tensor
+
+from bitgnn.bits import BitAdjacency
+
+__all__ = ["row_order_bytes", "row_order_of"]
+
+# Sums of narrow rows gain from so many rows on, or so many edges.
+ORDERED_ROWS, ORDERED_EDGES = 1 << 15, 1 << 23
 
 # As in csrc/cuda/aggregate_dense_order.cu.
 ORDER_EDGES = 1 << 18
@@ -11,8 +18,21 @@ DEGREE_CLASS_BYTES = 128 * 4
 ROW_SPAN_BYTES = 16
 
 
+def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
+    """The order of rows that a sum of narrow rows on a GPU gains from, or None.
+
+    It is found with the first call and then belongs to the adjacency, see
+    :meth:`~bitgnn.BitAdjacency.row_order`.
+
+    Args:
+        adjacency: on a CUDA device.
+    """
+    pays = adjacency.shape[0] >= ORDERED_ROWS or adjacency.nnz >= ORDERED_EDGES
+    return adjacency.row_order() if pays else None
+
+
 def row_order_bytes(edges: int, nodes: int) -> int:
-    """Bytes of the order of ``nodes`` rows with ``edges`` edges, and of the counts that give it."""
+    """Bytes in which kernels find the order of ``nodes`` rows with ``edges`` edges themselves."""
     if edges < ORDER_EDGES:
         return 0
     blocks = min(-(-nodes // ORDER_THREADS), ORDER_BLOCKS)

@@ -79,6 +79,13 @@ __global__ void __launch_bounds__(kOrderThreads)
 
 }  // namespace
 
+// Powers of two begin a class, so that no light row comes before a heavy one.
+int32_t heavy_degree(int64_t gathered) {
+  int32_t heavy = 128;
+  while (heavy < 8192 && heavy * kEdgesPerHeavy < gathered) heavy *= 2;
+  return heavy;
+}
+
 cudaError_t order_rows(const AggregateArgs& a, int64_t pieces, const Context& context,
                        RowOrder* order) {
   *order = {nullptr, kUnorderedHeavy, 0};
@@ -92,11 +99,7 @@ cudaError_t order_rows(const AggregateArgs& a, int64_t pieces, const Context& co
   const auto grid = static_cast<unsigned>(blocks);
   count_degrees_kernel<<<grid, kOrderThreads, 0, context.stream>>>(a, counts);
   order_rows_kernel<<<grid, kOrderThreads, 0, context.stream>>>(a, counts, rows);
-  // A group should not take longer over a row than an eighth or so of the whole. Powers of two
-  // begin a class, so that no light row comes before a heavy one.
-  int32_t heavy = 128;
-  while (heavy < 8192 && heavy * kEdgesPerHeavy < a.edges * pieces) heavy *= 2;
-  *order = {rows, heavy, static_cast<unsigned>(context.device.sm_count)};
+  *order = {rows, heavy_degree(a.edges * pieces), static_cast<unsigned>(context.device.sm_count)};
   return cudaPeekAtLastError();
 }
 

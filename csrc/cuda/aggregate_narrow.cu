@@ -14,6 +14,7 @@ constexpr int64_t kWideUses = 16;
 constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
 
 constexpr int64_t kOrderedDegree = 32;  // mean degree from which on rows are ordered
+constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorter are no block's
 
 // Rows in order of their degrees balance the warps, which repays finding the order in every call
 // where edges are many: at Reddit's size 8 us for 160 of 1030.
@@ -21,6 +22,17 @@ bool order_pays(const NarrowCall& call) {
   const AggregateArgs& a = call.sums;
   return call.blocks.local_indices == nullptr && a.edges >= kManyEdges &&
          a.edges >= kOrderedDegree * a.rows;
+}
+
+// The order that is given, or one found where that pays.
+cudaError_t order_narrow(const NarrowCall& call, const Context& context, RowOrder* order) {
+  if (call.order == nullptr)
+    return order_pays(call) ? order_rows(call.sums, 1, context, order) : cudaSuccess;
+  static_assert(sizeof(RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
+  static_assert(kLeastHeavy % kOrderStep == 0, "no light row comes before a heavy one");
+  *order = {reinterpret_cast<const RowSpan*>(call.order),
+            std::max(kLeastHeavy, heavy_degree(call.sums.edges)), 0};
+  return cudaSuccess;
 }
 
 // Whether the kernel of the sums adds the product of the nodes' own rows to them. It reads those
@@ -49,16 +61,17 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   const int64_t bytes = with_form(product.size, product.out_features, factors.exist(), table_bytes);
   auto* table = static_cast<char*>(context.workspace.take(static_cast<size_t>(bytes)));
   d.table = table;
+  const bool joins = joins_root(call, factors.exist());
   cudaError_t error = cudaSuccess;
   // Before the product, which the sums may overlap with as they read the order.
-  if (order_pays(call)) error = order_rows(d.a, 1, context, &d.order);
+  if (!joins) error = order_narrow(call, context, &d.order);
   if (error == cudaSuccess) error = narrow_product(product, factors, table, context);
   if (error != cudaSuccess) return error;
   if (call.blocks.local_indices != nullptr)
     return launch_blocked_sums(d, product.size, factors.exist(), context);
   if (d.order.rows != nullptr)
     return launch_ordered_sums(d, product.size, factors.exist(), context);
-  if (joins_root(call, factors.exist())) {
+  if (joins) {
     d.root = *call.root;
     return launch_rooted_sums(d, product.size, factors.exist(), context);
   }

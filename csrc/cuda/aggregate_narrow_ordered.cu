@@ -5,7 +5,13 @@ namespace bitgnn::cuda {
 
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context) {
-  return launch_narrow_sums<OrderedPattern, true>(d, size, has_factors, context);
+  // The kernel that knows heads is the faster one for rows of several lanes.
+  return with_form(size, d.a.features, has_factors, [&](auto form) {
+    using Row = typename decltype(form)::Row;
+    if constexpr (Row::kLanes == 1)
+      if (d.head.head == Head::kNone) return launch_sums<OrderedPattern, false, Row>(d, context);
+    return launch_sums<OrderedPattern, true, Row>(d, context);
+  });
 }
 
 }  // namespace bitgnn::cuda

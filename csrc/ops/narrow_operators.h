@@ -44,6 +44,7 @@ struct NarrowOperators {
     const OptionalTensor& bias;
     int64_t head;
     const Root& root;
+    OptionalTensor order = {};  // of the rows of a CSR
   };
 
   // The root's arguments, checked and kept alive.
@@ -153,18 +154,31 @@ struct NarrowOperators {
     return out;
   }
 
+  // The order of the rows, whose values are trusted like the indices: BitAdjacency makes both.
+  static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order) {
+    if (!order.has_value()) return {};
+    p.backend.check(*order, p.op, "order");
+    check_dtype(*order, ScalarType::Long, p.op, "order");
+    check_dim(*order, 2, p.op, "order");
+    check_size(order->size(0), p.csr.rows, p.op, "rows of order");
+    check_size(order->size(1), 2, p.op, "columns of order");
+    return as_contiguous(*order);
+  }
+
   static Tensor over_csr(const Request& q, const Tensor& rowptr, const Tensor& indices) {
     Fused::check_x_scale(q.x, q.x_scale, q.op);
     const Head head = checked_head(q.head, q.w.size(0), q.op);
+    Problem p(q.x, q.op);
+    Problems::set_csr(p, rowptr, indices);
+    const OptionalTensor order = checked_order(p, q.order);
     if (q.size > kMostShortFeatures) {
       const Tensor sums =
           Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
                            q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false);
       return torch_head(with_root(q, sums), head);
     }
-    Problem p(q.x, q.op);
-    Problems::set_csr(p, rowptr, indices);
     Call call(p, q);
+    call.args.order = order.has_value() ? order->template const_data_ptr<int64_t>() : nullptr;
     return run(p, q, call.args, head);
   }
 
@@ -209,10 +223,10 @@ struct NarrowOperators {
                                  const OptionalTensor& root, const OptionalTensor& root_w,
                                  int64_t root_size, const OptionalTensor& root_scale,
                                  const OptionalTensor& root_w_scale,
-                                 const OptionalTensor& root_bias) {
+                                 const OptionalTensor& root_bias, const OptionalTensor& order) {
     const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
-                     row, col, bias, head, added},
+                     row, col, bias, head, added, order},
                     rowptr, indices);
   }
 

@@ -114,12 +114,13 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None, int head=0, Tensor? root=None, Tensor? root_w=None, int root_size=0, "
-      "Tensor? root_scale=None, Tensor? root_w_scale=None, Tensor? root_bias=None) -> Tensor";
-  m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow)
+      "Tensor? root_scale=None, Tensor? root_w_scale=None, Tensor? root_bias=None";
+  m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow +
+         ", Tensor? order=None) -> Tensor")
             .c_str());
   m.def(("bmm_bspmm_narrow_blocked(Tensor x, Tensor w, int size, Tensor block_rowptr, "
          "Tensor local_indices, int block_size, " +
-         narrow)
+         narrow + ") -> Tensor")
             .c_str());
 
   m.def(

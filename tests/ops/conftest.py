@@ -174,6 +174,8 @@ class Sampler:
             given |= dict(zip(names, blocks.arguments, strict=True))
         else:
             given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
+        if name == "bmm_bspmm_narrow":
+            given["order"] = maybe(adjacency.row_order())
         given |= {"row": maybe(self.floats(n + 3)), "hidden_bits": hidden_bits}
         if not hidden_bits:
             given["col"] = maybe(self.floats(n))

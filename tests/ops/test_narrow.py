@@ -255,6 +255,24 @@ def test_heads_and_blocks_are_checked(device):
         call(**given, **pattern, block_size=16)
 
 
+def test_orders_are_checked(device):
+    adjacency = rows_of([2, 3], 30)
+    given = arguments(adjacency, 40, 4, device)
+    order = adjacency.row_order().to(device)
+    expected = over_csr(adjacency, given)
+    assert torch.equal(over_csr(adjacency, given | {"order": order}), expected)
+    strided = order.t().contiguous().t()
+    assert torch.equal(over_csr(adjacency, given | {"order": strided}), expected)
+    for wrong, message in (
+        (order.int(), "order must be Long, got Int"),
+        (order[:1], "rows of order must be 2, got 1"),
+        (order[:, :1], "columns of order must be 2, got 1"),
+        (order[:, 0], "order must have 2 dimensions, got 1"),
+    ):
+        with pytest.raises(RuntimeError, match=f"bmm_bspmm_narrow: {message}"):
+            over_csr(adjacency, given | {"order": wrong})
+
+
 def test_canonical_order_by_hand():
     degree = 137
     factor, value = torch.rand(degree), torch.randn(degree)

@@ -41,7 +41,14 @@ def many_short_rows() -> torch.Tensor:
     return degrees
 
 
-@pytest.mark.parametrize("degrees", [many_edges, many_short_rows])
+def few_rows() -> torch.Tensor:
+    """Rows about as long as those that whole blocks take of a given order, from 512 edges on."""
+    degrees = torch.arange(470, 560).repeat(3)
+    degrees[[0, 100, 269]] = torch.tensor([0, 511, 4_000])
+    return degrees
+
+
+@pytest.mark.parametrize("degrees", [many_edges, many_short_rows, few_rows])
 @pytest.mark.parametrize(
     ("size", "classes"),
     [(64, 3), (127, 7), (256, 7), (200, 20), (128, 41), (127, 41), (501, 45), (300, 60)],
@@ -59,9 +66,10 @@ def test_rows_have_the_bits_of_column_blocks(degrees, size, classes):
             block_size=blocks.block_size,
         )  # fmt: skip
         over_csr = {**given, "rowptr": adjacency.rowptr, "indices": adjacency.indices}
-        found = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr)
-        assert torch.equal(found, expected)
-        assert torch.equal(torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr), found)
-        if factors:  # without them there are ties
-            highest = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, head=3)
-            assert torch.equal(highest, found.argmax(-1))
+        for order in (None, adjacency.row_order()):
+            found = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, order=order)
+            assert torch.equal(found, expected)
+            assert torch.equal(torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, order=order), found)
+            if factors:  # without them there are ties
+                highest = torch.ops.bitgnn.bmm_bspmm_narrow(**over_csr, head=3, order=order)
+                assert torch.equal(highest, found.argmax(-1))

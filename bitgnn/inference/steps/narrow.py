@@ -10,7 +10,9 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BlockedAdjacency
+from bitgnn.inference.narrow_workspace import is_wide
 from bitgnn.inference.program import Runner, Step
+from bitgnn.inference.row_order import row_order_of
 from bitgnn.inference.steps.layouts import reads
 from bitgnn.inference.steps.pairs import FloatPair
 from bitgnn.ops.reference.heads import HEADS
@@ -108,6 +110,7 @@ def _bind(
     last = next((part for part in (head, root) if part is not None), aggregation)
     (out,) = last.outputs
     added = _added(root, root_tensors)
+    columns, is_cuda = weight.size(0), weight.is_cuda
 
     @reads("csr", "blocked")
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
@@ -117,7 +120,14 @@ def _bind(
         if isinstance(a, BlockedAdjacency):
             v[out] = _bmm_bspmm_narrow_blocked(v[x], weight, size, *a.blocked().arguments, *rest)
         else:
-            v[out] = _bmm_bspmm_narrow(v[x], weight, size, a.rowptr, a.indices, *rest)
+            rest = (v[x], weight, size, a.rowptr, a.indices, *rest)
+            # Compiled programs must not depend on the size of the graph that they are made with.
+            can_order = is_cuda and not torch.compiler.is_compiling()
+            order = row_order_of(a) if can_order and not is_wide(columns, size, a) else None
+            if order is None:
+                v[out] = _bmm_bspmm_narrow(*rest)
+            else:
+                v[out] = _bmm_bspmm_narrow(*rest, order=order)
 
     return run
 

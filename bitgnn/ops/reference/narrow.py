@@ -76,12 +76,15 @@ def bmm_bspmm_narrow(
     root_scale: Tensor | None = None,
     root_w_scale: Tensor | None = None,
     root_bias: Tensor | None = None,
+    order: Tensor | None = None,
 ) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
 
     To that comes ``(root_scale[i] * root_w_scale[o]) * dot(root, root_w)[i, o] + root_bias[o]``
     where these packed rows are given, in the order of :func:`bmm_add`. ``head`` says what becomes
-    of the scores: :func:`~bitgnn.ops.reference.heads.finished`.
+    of the scores: :func:`~bitgnn.ops.reference.heads.finished`. ``order`` (as
+    :meth:`BitAdjacency.row_order` has it, whose values are not checked) tells kernels which rows to
+    begin with and changes nothing.
     """
     own = (root, root_w, root_size, root_scale, root_w_scale, root_bias)
     if size > MAX_NARROW_SIZE:

@@ -13,6 +13,9 @@ struct ColumnBlocks {
   int64_t size;                   // columns of a block
 };
 
+// Edges that make a step in an order of rows; in one step rows stay as they lie.
+constexpr int64_t kOrderStep = 32;
+
 // What becomes of a row v of scores, m the largest of them; schemas have the numbers.
 enum class Head : int {
   kNone = 0,
@@ -24,6 +27,9 @@ enum class Head : int {
 // With column blocks, `sums.rows` counts rows and `sums.indices` is null.
 struct NarrowCall : NarrowArgs {
   ColumnBlocks blocks;
+  // [rows, 2] or null: rows of a CSR by descending degree / kOrderStep, each as its first edge and
+  // degree + row * 2^32. It tells which rows to begin with, which GPUs gain from.
+  const int64_t* order;
   Head head;
   int64_t* classes;  // [rows] with kClasses, which leaves out_float alone; else null
   // A product of packed rows that is added to the scores, or null; its addend and outputs are null,

@@ -67,6 +67,10 @@ __device__ __forceinline__ int degree_class(int64_t degree) {
   return kDegreeClasses - 2 - (4 * octave + static_cast<int>(quarter));
 }
 
+// From which degree on a block takes a row where so many edges are gathered: a group should not
+// take longer over a row than an eighth or so of the whole.
+int32_t heavy_degree(int64_t gathered);
+
 // Orders the rows of a pattern where that pays, else leaves an empty order; `pieces` times an edge
 // is read. Memory comes from the workspace.
 cudaError_t order_rows(const AggregateArgs& a, int64_t pieces, const Context& context,

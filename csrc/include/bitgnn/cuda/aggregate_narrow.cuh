@@ -230,11 +230,19 @@ __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongR
   }
 }
 
-// blockIdx.y is the chunk of features. Without kHead there is no head. Single lanes hold more loads
-// in flight, whose registers leave room for fewer blocks.
+constexpr int kFewLoads = 4;
+
+// Blocks that a multiprocessor should hold. Single lanes may hold more loads in flight, whose
+// registers leave room for fewer.
+template <class Pattern, class Share>
+constexpr int least_blocks() {
+  if (Share::Row::kLanes > 1) return Pattern::kSharedBlocks;
+  return Share::kLoads <= kFewLoads ? Pattern::kSingleBlocks : 0;
+}
+
+// blockIdx.y is the chunk of features. Without kHead there is no head.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
-__global__ void __launch_bounds__(kNarrowThreads,
-                                  (Share::Row::kLanes > 1) ? Pattern::kSharedBlocks : 0)
+__global__ void __launch_bounds__(kNarrowThreads, (least_blocks<Pattern, Share>()))
     aggregate_narrow_kernel(const __grid_constant__ NarrowLaunch d) {
   __shared__ LongRows found;
   let_next_start();

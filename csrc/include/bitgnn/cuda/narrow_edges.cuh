@@ -42,12 +42,14 @@ struct GroupLane {
 };
 
 // A pattern gives rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
-// multiprocessor should hold where rows have several lanes. kRooted: the sums end with a product of
+// multiprocessor should hold where rows have several lanes; kSingleBlocks: the same of single lanes
+// with few loads in flight, 0 for as many as come. kRooted: the sums end with a product of
 // the rows' own nodes, for single lanes alone.
 struct CsrPattern {
   static constexpr bool kOrdered = false;
   static constexpr bool kRooted = false;
   static constexpr int kSharedBlocks = 8;
+  static constexpr int kSingleBlocks = 0;
 
   struct Row {
     int64_t row;  // -1 for none
@@ -97,6 +99,7 @@ struct CsrPattern {
 
 struct RootedPattern : CsrPattern {
   static constexpr bool kRooted = true;
+  static constexpr int kSingleBlocks = 8;
 };
 
 // Rows in the order of their degrees, but for heavy ones. Each lane of a group reads other indices,
@@ -105,6 +108,7 @@ struct RootedPattern : CsrPattern {
 struct OrderedPattern : CsrPattern {
   static constexpr bool kOrdered = true;
   static constexpr int kSharedBlocks = 9;
+  static constexpr int kSingleBlocks = 8;
 
   __device__ static Row of(const RowSpan& span) { return {span.row, span.begin, span.degree}; }
   __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks&,
@@ -149,6 +153,7 @@ struct BlockedPattern {
   static constexpr bool kOrdered = false;
   static constexpr bool kRooted = false;
   static constexpr int kSharedBlocks = 8;
+  static constexpr int kSingleBlocks = 0;
 
   struct Row {
     int64_t row;

@@ -18,16 +18,18 @@ constexpr int64_t kManyRows = 1 << 15;         // so do they where rows are many
 constexpr int64_t kShortDegree = 16;           // up to this mean degree,
 constexpr unsigned kSpreadBlocks = 4;          // in so many blocks a multiprocessor
 
-// Loads that a lane has in flight.
-constexpr int kSharedLoads = 4;  // where rows have several lanes,
-constexpr int kSingleLoads = 8;  // which single lanes hold little enough for,
-constexpr int kSpreadLoads = 4;  // if their rows are not so short that registers are better spared
+// Loads that a lane has in flight: few where rows have several lanes, more where single lanes hold
+// little enough for them, if their rows are not so short that registers are better spared.
+constexpr int kSharedLoads = kFewLoads;
+constexpr int kSingleLoads = 8;
+constexpr int kSpreadLoads = kFewLoads;
 
-// Whether the first blocks look for long rows so that short ones wait for no others.
+// Whether rows are so short that registers are better spared, and that the first blocks look for
+// long ones so that short ones wait for no others.
 template <class Pattern, class Row>
 bool spreads(const AggregateArgs& a) {
-  constexpr bool kCsr = std::is_same_v<Pattern, CsrPattern> || Pattern::kRooted;
-  return Row::kLanes == 1 && kCsr && a.rows >= kManyRows && a.edges <= kShortDegree * a.rows;
+  return Row::kLanes == 1 && !std::is_same_v<Pattern, BlockedPattern> && a.rows >= kManyRows &&
+         a.edges <= kShortDegree * a.rows;
 }
 
 template <class Pattern, bool kHead, class Share>
@@ -65,7 +67,7 @@ cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
     if constexpr (Pattern::kRooted)
       return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
     // Compiled for CSR alone.
-    if constexpr (std::is_same_v<Pattern, CsrPattern>)
+    if constexpr (!std::is_same_v<Pattern, BlockedPattern>)
       if (spreads<Pattern, Row>(d.a))
         return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
     return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads>>(d, context);
