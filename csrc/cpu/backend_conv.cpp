@@ -37,23 +37,6 @@ std::vector<int32_t> align_groups(const bitgnn::ConvArgs& c) {
   return aligned;
 }
 
-// What to add to a product for a tap outside the image, whose zeros have counted as -1, as
-// [panels, taps, 32].
-void fill_outside(const bitgnn::ConvArgs& c, int64_t group_panels, int32_t* outside) {
-  const int64_t size = c.channels / c.groups, words = words_for(size);
-  const int64_t of_group = c.out_channels / c.groups;
-  for (int64_t o = 0; o < c.out_channels; ++o) {
-    const int64_t panel = o / of_group * group_panels + o % of_group / kWordBits;
-    for (int64_t t = 0; t < c.taps(); ++t) {
-      const int32_t* tap = c.w + (o * c.taps() + t) * words;
-      int32_t ones = 0;
-      for (int64_t k = 0; k < words; ++k) ones += __builtin_popcount(static_cast<uint32_t>(tap[k]));
-      outside[(panel * c.taps() + t) * kWordBits + o % of_group % kWordBits] =
-          2 * ones - static_cast<int32_t>(size);
-    }
-  }
-}
-
 bool reads_outside(const bitgnn::ConvArgs& c) {
   const int64_t bottom = (c.out_height - 1) * c.stride_height - c.padding_top +
                          (c.kernel_height - 1) * c.dilation_height;
@@ -91,16 +74,12 @@ void Backend::convolve(const bitgnn::ConvArgs& given) const {
   const int64_t of_group = c.out_channels / c.groups, group_panels = words_for(of_group);
   const int64_t panels = c.groups * group_panels;
   const int64_t words = c.taps() * words_for(c.channels / c.groups);
-  const bool parities = words >= kernels().parity_words;
   const Tensor weights = empty({panels, words, kWordBits}, ScalarType::Int);
   auto* to = static_cast<int32_t*>(weights.data_ptr());
   for (int64_t g = 0; g < c.groups; ++g)
-    pack_panels(c.w + g * of_group * words, of_group, words, parities,
+    pack_panels(c.w + g * of_group * words, of_group, words, false,
                 to + g * group_panels * words * kWordBits);
-  if (reads_outside(c)) {
-    outside.resize(static_cast<size_t>(panels * c.taps() * kWordBits));
-    fill_outside(c, group_panels, outside.data());
-  }
+  if (reads_outside(c)) outside.resize(static_cast<size_t>(panels * c.taps() * kWordBits));
   if (c.flip != nullptr) {
     for (int64_t g = 0; g < c.groups; ++g) {
       const auto words_of_group = pack_flags(c.flip + g * of_group, of_group);
@@ -110,9 +89,12 @@ void Backend::convolve(const bitgnn::ConvArgs& given) const {
   ConvPanels a{};
   a.conv = &c;
   a.panels = to;
-  a.parities = parities;
+  a.parities = words >= kernels().parity_words;
   a.outside = outside.empty() ? nullptr : outside.data();
   a.flip = flip.empty() ? nullptr : flip.data();
+  torch::stable::parallel_for(
+      0, panels, grain(words * kWordBits, kConvGrain),
+      [&](int64_t begin, int64_t end) { kernels().finish_panels(a, begin, end); });
   run(a, panels, words);
 }
 

@@ -49,6 +49,7 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::aggregate_narrow,
     BITGNN_ISA::bits_linear,
     BITGNN_ISA::aggregate_slots,
+    BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
     BITGNN_ISA::pack_images,
 };

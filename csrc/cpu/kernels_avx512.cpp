@@ -54,6 +54,7 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::aggregate_narrow,
     BITGNN_ISA::bits_linear,
     BITGNN_ISA::aggregate_slots,
+    BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
     BITGNN_ISA::pack_images,
 };

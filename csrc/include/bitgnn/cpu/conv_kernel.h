@@ -24,6 +24,9 @@ struct InsideTaps {
 // Taps [begin, end) along one axis whose places origin + tap * dilation are in [0, size).
 inline void inside_range(int64_t origin, int64_t dilation, int64_t size, int64_t taps,
                          int64_t* begin, int64_t* end) {
+  *begin = 0;
+  *end = taps;
+  if (origin >= 0 && origin + (taps - 1) * dilation < size) return;
   const auto first_from = [&](int64_t place) {
     return place <= 0 ? 0 : std::min(taps, (place + dilation - 1) / dilation);
   };
@@ -132,8 +135,7 @@ struct ConvEpilogue {
     return load_ints(sums);
   }
 
-  void operator()(int64_t pixel, const InsideTaps& inside, const IntLanes& products) const {
-    const IntLanes dot = inside.all(c) ? products : corrected(products, inside);
+  void operator()(int64_t pixel, const IntLanes& dot) const {
     if (c.out_int != nullptr) {
       alignas(64) int32_t buffer[kWordBits];
       store_ints(buffer, dot);
@@ -165,19 +167,52 @@ struct ConvEpilogue {
   }
 };
 
-template <bool kParities, int R, int P>
+// What a tap outside the image takes: the negative product of its zeros with the weights.
+void finish_panels(const ConvPanels& a, int64_t begin, int64_t end) {
+  const bitgnn::ConvArgs& c = *a.conv;
+  const int64_t size = c.channels / c.groups, tap_words = words_for(size);
+  const int64_t panel_words = c.taps() * tap_words * kWordBits;
+  const std::unique_ptr<int32_t[]> zeros(new int32_t[static_cast<size_t>(tap_words)]());
+  for (int64_t panel = begin; panel < end; ++panel) {
+    int32_t* const words = a.panels + panel * panel_words;
+    for (int64_t t = 0; t < c.taps() && a.outside != nullptr; ++t) {
+      int32_t* const to = a.outside + (panel * c.taps() + t) * kWordBits;
+      xor_dots<1, 1>(zeros.get(), tap_words, words + t * tap_words * kWordBits, tap_words, size,
+                     [&](int, int, const IntLanes& dot) { store_ints(to, dot); });
+      for (int64_t l = 0; l < kWordBits; ++l) to[l] = -to[l];
+    }
+    if (!a.parities) continue;
+    for (int64_t k = kWordBits; k < panel_words; ++k) words[k] ^= words[k - kWordBits];
+  }
+}
+
+template <bool kParities, bool kAllInside, int R, int P>
 void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
                    int64_t panel, const InsideTaps* inside, const ConvEpilogue* epilogues) {
   const int32_t* panels = a.panels + panel * words * kWordBits;
   const int64_t size = a.conv->channels / a.conv->groups * a.conv->taps();
   const auto emit = [&](int r, int p, const IntLanes& dot) {
-    epilogues[p](pixel + r, inside[r], dot);
+    if constexpr (kAllInside) {
+      epilogues[p](pixel + r, dot);
+    } else {
+      epilogues[p](pixel + r, epilogues[p].corrected(dot, inside[r]));
+    }
   };
   if constexpr (kParities) {
     parity_dots<R, P>(rows, words, panels, words, size, emit);
   } else {
     xor_dots<R, P>(rows, words, panels, words, size, emit);
   }
+}
+
+template <bool kParities, int R, int P>
+void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
+                   int64_t panel, const InsideTaps* inside, const ConvEpilogue* epilogues) {
+  const bool all_inside =
+      std::all_of(inside, inside + R, [&](const InsideTaps& taps) { return taps.all(*a.conv); });
+  all_inside
+      ? convolve_tile<kParities, true, R, P>(a, rows, words, pixel, panel, inside, epilogues)
+      : convolve_tile<kParities, false, R, P>(a, rows, words, pixel, panel, inside, epilogues);
 }
 
 template <bool kParities, int P>

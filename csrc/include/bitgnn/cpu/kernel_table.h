@@ -127,10 +127,10 @@ constexpr int64_t linear_groups(int64_t outputs) {
 struct ConvPanels {
   const bitgnn::ConvArgs* conv;  // each group's channels in x begin a word of their own
   // From pack_panels: [groups, ceil(outputs of a group / 32), words of all taps, 32].
-  const int32_t* panels;
-  bool parities;           // they are running parities over the words, see bmm_kernel.h
-  const int32_t* outside;  // [panels, taps, 32] for taps outside the image, null if there are none
-  const int32_t* flip;     // [panels] bits or null, in place of those of `conv`
+  int32_t* panels;
+  bool parities;        // finish_panels makes them running parities, see bmm_kernel.h
+  int32_t* outside;     // [panels, taps, 32] for taps outside the image, null if there are none
+  const int32_t* flip;  // [panels] bits or null, in place of those of `conv`
 };
 
 constexpr int64_t kImageBlock = 128;  // pixels packed at a time
@@ -148,7 +148,9 @@ struct KernelTable {
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
   void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
   void (*aggregate_slots)(const SlotCsrArgs&, int64_t begin, int64_t end);
-  // Output pixels and panels; blocks of kImageBlock pixels of one image.
+  // Fills `outside` and makes the parities; then output pixels and panels; blocks of kImageBlock
+  // pixels of one image.
+  void (*finish_panels)(const ConvPanels&, int64_t begin, int64_t end);
   void (*conv)(const ConvPanels&, int64_t begin, int64_t end, int64_t panel_begin,
                int64_t panel_end);
   void (*pack_images)(const ImagePackArgs&, int64_t begin, int64_t end);
