@@ -28,9 +28,9 @@ MOST_CHAINS = 512
 """Up to so many letter chains every one is scored; beyond, a sampler proposes as many."""
 CHAINS_AT_ONCE = 8
 """Chains whose calls are timed in the same turns."""
-EXPLORED, EXPLORED_LATER = 0.6, 0.75
-"""Part of the budget that exploring and what ran before it may use up, and where measuring left
-time."""
+EXPLORED, EXPLORED_LATER = 0.6, (0.75, 0.85)
+"""Part of the budget that exploring and what ran before it may use up, and then where measuring
+left time."""
 BATCH_SHARE = 0.03
 """Part of a budget that such a batch may take; the first one is a single chain then."""
 GOLDEN = (math.sqrt(5) - 1) / 2

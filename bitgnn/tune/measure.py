@@ -121,7 +121,7 @@ def noise(timings: Sequence[Timing]) -> str | None:
     """What to say of a machine that was not quiet while it was timed; None of a quiet one.
 
     Args:
-        timings: of one call of :func:`measure_in_turns`.
+        timings: of :func:`measure_in_turns`.
     """
     noisy = sum(timing.noisy for timing in timings)
     reasons = []

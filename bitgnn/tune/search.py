@@ -7,7 +7,7 @@ import statistics
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitgnn.bench.timing import Timing
@@ -31,7 +31,7 @@ FINALISTS, FINAL_ROUNDS = 4, 15
 """Plans measured once more in the end, beside the baselines, and repeats of each."""
 CHALLENGES = 3
 """How often others that are better than the finalists by then are measured once more as well."""
-MEASURED_BY = 0.85
+MEASURED_BY = 0.9
 """Part of the budget that measuring and what ran before it may use up."""
 
 
@@ -41,11 +41,16 @@ class Search(Explorer):
 
     Attributes:
         objective: what the best plan is best at.
-        noise: what to say of a machine that was not quiet.
+        timings: everything that was measured, other forwards included.
     """
 
     objective: Objective = "latency"
-    noise: str | None = None
+    timings: list[Timing] = field(default_factory=list)
+
+    @property
+    def noise(self) -> str | None:
+        """What to say of a machine that was not quiet; None of a quiet one."""
+        return noise(self.timings)
 
     def measure(self) -> bool:
         """Measure whole forwards: best estimated and most uncertain first.
@@ -191,7 +196,7 @@ class Search(Explorer):
             return []
         seconds = max(0.0, self.budget.left) if math.isfinite(self.budget.seconds) else None
         timings = measure_in_turns([*runs, *others], self.device, rounds=rounds, seconds=seconds)
-        self.noise = noise(timings) or self.noise
+        self.timings += timings
         done = [merged(t, timing) for t, timing in zip(ready, timings, strict=False)]
         for trial in done:
             self._put(trial)

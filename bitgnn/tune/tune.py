@@ -175,9 +175,10 @@ class _Tuning:
         others = baselines(self.workload, trained)
         complete = search.explore()
         measured = search.measure()
-        if not complete:
-            complete = search.explore(EXPLORED_LATER)
-            measured = search.measure() and measured
+        for share in EXPLORED_LATER[:1] if self.epochs else EXPLORED_LATER:
+            if not complete:
+                complete = search.explore(share)
+                measured = search.measure() and measured
         timings = search.final([baseline.run for baseline in others])
         tuned = self._fine_tune() if self.epochs else []
         points = [

@@ -6,6 +6,7 @@ import torch
 
 from bitgnn.bench.timing import Timing
 from bitgnn.convert import Plan
+from bitgnn.tune import measure
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.search import CHALLENGES, FINAL_ROUNDS, FINALISTS, ROUNDS, Search
 from bitgnn.tune.study import Trial, letters_key, merged
@@ -68,3 +69,13 @@ def test_it_ends_where_everything_has_become_much_slower():
     search = Drifting([1.0] * len(WAYS), slower=5.0)
     search.final([])
     assert len(search.again) == len(set(search.again)) <= FINALISTS * (1 + CHALLENGES)
+
+
+def test_the_machine_is_judged_by_everything_that_was_measured(monkeypatch):
+    monkeypatch.setattr(measure, "_load", lambda: 0.0)
+    search = Drifting([1.0], slower=1.0)
+    assert search.noise is None
+    search.timings = [Timing((1.0, 2.0, 3.0)), *[Timing((1.0, 1.0, 1.0))] * 5]
+    assert search.noise is None  # one of them may be chance
+    search.timings = search.timings[:3]
+    assert "1 of 3 timings spread" in search.noise
