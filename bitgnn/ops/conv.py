@@ -18,19 +18,15 @@ carry no gradient; :class:`bitgnn.nn.BinaryConv2d` is the trainable layer. Sourc
 "Accelerating Binarized Neural Networks via Bit-Tensor-Cores in Turing GPUs", TPDS 2020.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
+from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
 
-__all__ = ["Pair", "bbb", "bbf", "pair", "resolve_padding"]
-
-Pair = int | tuple[int, int]
-"""A number for both axes, or (height, width)."""
+__all__ = ["bbb", "bbf"]
 
 _OPS = torch.ops.bitgnn
 
@@ -96,59 +92,6 @@ def bbf(
     return result.permute(0, 3, 1, 2)
 
 
-class _Shape(NamedTuple):
-    stride: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    dilation: tuple[int, int]
-
-
-def pair(function: str, name: str, value: Pair, least: int) -> tuple[int, int]:
-    """A number or pair as a pair.
-
-    Raises:
-        TypeError: it is neither.
-        ValueError: a number is below ``least``.
-    """
-    both = value if isinstance(value, tuple | list) else (value, value)
-    check_type(
-        len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in both),
-        lambda: f"{function}: {name} must be an int or a pair of them, got {value!r}",
-    )
-    check_value(
-        min(both) >= least, lambda: f"{function}: {name} must be at least {least}, got {value!r}"
-    )
-    return both[0], both[1]
-
-
-def resolve_padding(
-    function: str,
-    padding: Pair | str,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, int, int, int]:
-    """Padding as top, bottom, left, right; "same" pads an odd total more at the end, as torch does.
-
-    Raises:
-        TypeError: the padding is neither numbers nor a string.
-        ValueError: a number is negative, or the string means nothing with this stride.
-    """
-    if not isinstance(padding, str):
-        height, width = pair(function, "padding", padding, 0)
-        return height, height, width, width
-    check_value(
-        padding == "valid" or (padding == "same" and stride == (1, 1)),
-        lambda: (
-            f"{function}: padding must be numbers, 'valid', or 'same' with stride 1, got "
-            f"{padding!r} with stride {stride}"
-        ),
-    )
-    if padding == "valid":
-        return 0, 0, 0, 0
-    height, width = (d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
-    return height // 2, height - height // 2, width // 2, width - width // 2
-
-
 def _checked(
     name: str,
     x: BitImages,
@@ -157,7 +100,7 @@ def _checked(
     padding: Pair | str,
     dilation: Pair,
     groups: int,
-) -> _Shape:
+) -> ConvShape:
     """Check operands and numbers; what the operator takes for them."""
     _check_images(name, "x", x)
     _check_images(name, "w", w)
@@ -171,7 +114,7 @@ def _checked(
         isinstance(groups, int) and not isinstance(groups, bool),
         lambda: f"{name}: groups must be an int, got {name_type(groups)}",
     )
-    outputs, height, width = w.words.shape[:3]
+    outputs = w.words.size(0)
     check_value(
         groups >= 1 and x.channels % groups == 0 and outputs % groups == 0 and outputs > 0,
         lambda: (
@@ -186,19 +129,7 @@ def _checked(
             f"{groups} groups, got {w.channels}"
         ),
     )
-    strides = pair(name, "stride", stride, 1)
-    dilations = pair(name, "dilation", dilation, 1)
-    sides = resolve_padding(name, padding, (height, width), strides, dilations)
-    padded = [x.words.size(1) + sum(sides[:2]), x.words.size(2) + sum(sides[2:])]
-    reach = [d * (k - 1) + 1 for d, k in zip(dilations, (height, width), strict=True)]
-    check_value(
-        height >= 1 and width >= 1 and reach[0] <= padded[0] and reach[1] <= padded[1],
-        lambda: (
-            f"{name}: the kernel of w must be no larger than the padded image, {padded}, got "
-            f"{reach} with dilation {dilation}"
-        ),
-    )
-    return _Shape(strides, sides, dilations)
+    return conv_shape(name, x.words.shape[1:3], w.words.shape[1:3], stride, padding, dilation)
 
 
 def _check_images(function: str, name: str, value: BitImages) -> None:

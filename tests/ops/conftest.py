@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bitgnn.bits import BitAdjacency
 from bitgnn.ops.linear import weight_digits
-from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference import CPU_OPERATORS, OPERATORS
 from bitgnn.ops.reference.pack import to_words
 
 # Half of the drawn numbers lie on this grid, so that ties and exact thresholds occur.
@@ -95,6 +95,11 @@ class Sampler:
             return self._linear_arguments(n, k, m, optional)
         if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
             return self._joint_arguments(name, n, k, m, optional)
+        if name in ("conv_bbb", "conv_bbf"):
+            return self._conv_arguments(name, k, m, optional)
+        if name == "pack_images":
+            x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
+            return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
         parameters = inspect.signature(OPERATORS[name]).parameters
         family, _, rest = name.partition("_")
         given: dict[str, Any] = {"size": k, "a_size": k, "b_size": m}
@@ -229,6 +234,40 @@ class Sampler:
         parameters = inspect.signature(OPERATORS[name]).parameters
         return {key: value for key, value in (given | {"size": k}).items() if key in parameters}
 
+    def _conv_arguments(self, name: str, k: int, m: int, optional: bool | None) -> dict[str, Any]:
+        """Arguments of a convolution of about k channels with about m outputs."""
+        groups = (1, 1, 2, 3)[self.integer(4)]
+        size, outputs = max(1, k // groups), groups * max(1, m // groups)
+        kernel = [1 + self.integer(3), 1 + self.integer(4)]
+        dilation = [1 + self.integer(2), 1 + self.integer(2)]
+        padding = [self.integer(3) for _ in range(4)]
+        spans = [d * (s - 1) + 1 for d, s in zip(dilation, kernel, strict=True)]
+        pads = padding[0] + padding[1], padding[2] + padding[3]
+        image = [max(1, s - p) + self.integer(7) for s, p in zip(spans, pads, strict=True)]
+        given: dict[str, Any] = {
+            "x": self.images(self.integer(4), groups * size, *image),
+            "w": self.images(outputs, size, *kernel),
+            "channels": groups * size,
+            "stride": [1 + self.integer(3), 1 + self.integer(2)],
+            "padding": padding,
+            "dilation": dilation,
+            "groups": groups,
+        }
+        if name == "conv_bbf":
+            given["integer"] = bool(self.integer(2)) if optional is None else False
+        for vector in ("w_scale", "bias", "threshold", "flip"):
+            if name == "conv_bbf" and (given["integer"] or vector in ("threshold", "flip")):
+                continue
+            if bool(self.integer(2)) if optional is None else optional:
+                drawn = self.floats(outputs)
+                given[vector] = drawn > 0 if vector == "flip" else drawn
+        return given
+
+    def images(self, count: int, channels: int, height: int, width: int) -> Tensor:
+        """Packed images, as ``bits``."""
+        rows = self.bits(count * height * width, channels)
+        return rows.view(count, height, width, rows.size(1))
+
     def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
         adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))
         given: dict[str, Any] = {"num_rows": m, "method": self.integer(3)}
@@ -256,7 +295,7 @@ def assert_kernel_equals_reference() -> Callable[..., None]:
     """Run an operator on a device and the reference on the CPU; they must be equal."""
 
     def check(name: str, arguments: dict[str, Any], device: torch.device) -> None:
-        expected = OPERATORS[name](**arguments)
+        expected = (OPERATORS | CPU_OPERATORS)[name](**arguments)
         moved = {
             key: value.to(device) if isinstance(value, Tensor) else value
             for key, value in arguments.items()

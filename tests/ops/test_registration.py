@@ -14,35 +14,38 @@ import bitgnn
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn._library import library_info, load_libraries
 from bitgnn.ops import _register, bmm, bspmm
-from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference import CPU_OPERATORS, OPERATORS
 
 CAPABILITIES = ("portable", "avx2", "avx512")
+ALL = OPERATORS | CPU_OPERATORS
 
 
 @pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", ALL)
 def test_schema_is_that_of_the_reference(name):
-    expected = torch.library.infer_schema(OPERATORS[name], mutates_args=()).replace("SymInt", "int")
+    expected = torch.library.infer_schema(ALL[name], mutates_args=()).replace("SymInt", "int")
     found = str(getattr(torch.ops.bitgnn, name).default._schema).replace("SymInt", "int")
     assert found == f"bitgnn::{name}{expected}"
 
 
 @pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", ALL)
 def test_compiled_kernel_is_the_one_that_runs(name):
     # Else the fallback would be compared with itself.
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{name}", "CPU")
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", ALL)
 def test_opcheck(name, device, sampler):
+    if name in CPU_OPERATORS and device.type != "cpu":
+        pytest.skip("an operator for the CPU alone")
     arguments = sampler(seed=1).arguments(name, 6, 70, 9, optional=True)
     arguments = {k: v.to(device) if hasattr(v, "to") else v for k, v in arguments.items()}
     results = torch.library.opcheck(getattr(torch.ops.bitgnn, name).default, (), arguments)
     assert set(results.values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", ALL)
 def test_fake_shape_and_dtype(name, sampler):
     from torch._subclasses import FakeTensorMode
 
@@ -93,7 +96,7 @@ def test_compile_returns_bit_tensors():
     assert compiled(x).equal(BitTensor.from_float(x, scale="mean"))
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", ALL)
 def test_results_carry_no_gradient(name, sampler):
     arguments = sampler(seed=2).arguments(name, 6, 70, 9, optional=True)
     for value in arguments.values():
@@ -112,11 +115,11 @@ def test_capability(capability, tmp_path):
     if capability == library_info().cpu_capability:
         pytest.skip(f"{capability} is what the tests of this process run on")
     environment = os.environ | {"BITGNN_CPU_CAPABILITY": capability, "BITGNN_TEST_EXAMPLES": "5"}
-    tests = Path(__file__).with_name("test_kernels.py")
+    tests = [str(Path(__file__).with_name(f"test_{part}.py")) for part in ("kernels", "conv")]
     check = (
         "import sys, pytest, torch, bitgnn;"
         f"assert torch.ops.bitgnn.cpu_capability() == {capability!r};"
-        f"sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', {str(tests)!r}]))"
+        f"sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', *{tests!r}]))"
     )
     # Not from the checkout, whose sources would hide the installed package.
     result = subprocess.run(
