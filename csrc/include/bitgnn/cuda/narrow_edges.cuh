@@ -99,7 +99,6 @@ struct CsrPattern {
 
 struct RootedPattern : CsrPattern {
   static constexpr bool kRooted = true;
-  static constexpr int kSingleBlocks = 8;
 };
 
 // Rows in the order of their degrees, but for heavy ones. Each lane of a group reads other indices,
