@@ -119,6 +119,8 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
                 "the same call goes on from there",
                 (),
             ) from None
+    for form, (done, wanted) in trained.shortened.items():
+        console.print(_shortened(form, done, wanted), soft_wrap=True, highlight=False)
     result = tune(
         trained.model,
         data,
@@ -136,6 +138,16 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
     )
     _show(result, command, console)
     return result
+
+
+def _shortened(form: str, done: int, wanted: int) -> str:
+    """What a budget did to a training."""
+    if done == 0:
+        return f"The budget left no time to train {form}: its baseline has the weights of {TUNED}."
+    return (
+        f"The budget left time for {done} of {wanted} epochs of {form}: accuracies are lower than "
+        "they can be; give more time, or tune a trained model from Python."
+    )
 
 
 def _load(command: TuneCommand) -> Any:
