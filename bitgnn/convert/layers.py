@@ -14,7 +14,7 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 import bitgnn.nn
 from bitgnn.convert.values import Value
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.nn import LayerPrecision, NodeStandardize
+from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
 
 __all__ = [
     "SUPPORTED",
@@ -31,6 +31,7 @@ SUPPORTED = (torch_geometric.nn.GCNConv, torch_geometric.nn.SAGEConv, torch_geom
 """Graph layers with a frozen form; those of ``bitgnn.nn`` are subclasses."""
 
 FLOAT = LayerPrecision.parse("fp32")
+SIGNS = LayerPrecision.parse_linear("BBF")
 
 
 class Unsupported(Exception):
@@ -147,8 +148,16 @@ def with_size(value: Value, size: int, name: str) -> Value:
 
 
 def lower_linear(name: str, layer: Any, value: Value, plan: Mapping[int, LayerPrecision]) -> Value:
-    """A linear layer of torch, PyG or this package."""
+    """A linear layer of torch, PyG or this package.
+
+    Raises:
+        Unsupported: it is a ``BinaryLinear`` without scale.
+    """
     letters, weight = letters_of(layer, plan), _weight(layer, name)
+    if isinstance(layer, BinaryLinear):
+        if not layer.scale:
+            raise Unsupported("its integers have no scale")
+        return _product(name, SIGNS, value, weight, bias=layer.bias)
     if not isinstance(layer, bitgnn.nn.Linear):
         return _product(name, FLOAT, value, weight, bias=layer.bias)
     norms = (layer.hidden_norm, layer.output_norm)

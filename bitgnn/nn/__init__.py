@@ -1,5 +1,7 @@
-"""Trainable layers of the names and signatures of PyG, each with a precision."""
+"""Trainable layers of the signatures of PyG, each with a precision, and binary ones of torch's."""
 
+from bitgnn.nn.binary_conv2d import BinaryConv2d
+from bitgnn.nn.binary_linear import BinaryLinear
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.graph_conv import GraphConv
 from bitgnn.nn.linear import Linear
@@ -9,6 +11,8 @@ from bitgnn.nn.standardize import NodeStandardize
 
 __all__ = [
     "PRESETS",
+    "BinaryConv2d",
+    "BinaryLinear",
     "GCNConv",
     "GraphConv",
     "LayerPrecision",

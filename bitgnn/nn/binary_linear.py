@@ -1,0 +1,86 @@
+"""Linear with binary activations and weights, in the place of torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.bits import BitTensor
+from bitgnn.quantize import Surrogate, binary_sign, row_scale
+
+__all__ = ["BinaryLinear"]
+
+
+class BinaryLinear(nn.Linear):
+    r"""torch's ``Linear`` on signs: :math:`m_o\,\mathrm{sgn}(X)\cdot\mathrm{sgn}(W_o) + b_o`.
+
+    :math:`m_o = \mathrm{mean}|W_o|`, or 1 with ``scale=False``; 0 counts as +1 and NaN as -1.
+    Parameters are torch's, so that checkpoints of ``Linear`` load. Gradients pass the signs
+    straight through where :func:`~bitgnn.quantize.surrogate_slope` lets them, and the scale by its
+    derivative. :class:`bitgnn.nn.Linear` has letters, norms, row scales and Bi-GCN's gradients.
+
+    For inference the same values, bit for bit, come from packed weights, and bits for the next
+    layer from ``bmm.bbb``; ``bitgnn.freeze`` does so itself where the layer has a scale::
+
+        ops.bmm.bbf(BitTensor.from_float(x), layer.pack_weight(), bias=layer.bias)
+
+    Args:
+        in_features: as in torch, and so on up to ``dtype``.
+        out_features: outputs O.
+        bias: add a bias.
+        device: of the parameters.
+        dtype: of the parameters.
+        scale: multiply by the mean magnitude of each output's weights.
+        surrogate: ``"ste"`` or ``"approx"``.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        scale: bool = True,
+        surrogate: Surrogate = "ste",
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.scale = scale
+        self.surrogate: Surrogate = surrogate
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            input: ``[*, in_features]`` floats.
+
+        Returns:
+            ``[*, out_features]`` floats.
+
+        Raises:
+            ValueError: the last size of ``input`` is not ``in_features``.
+        """
+        if input.dim() == 0 or input.size(-1) != self.in_features:
+            raise ValueError(
+                f"BinaryLinear: input must be [*, {self.in_features}], got {list(input.shape)}"
+            )
+        # Sums of signs are exact in float32; autocast would round them.
+        with torch.autocast(input.device.type, enabled=False):
+            signs = binary_sign(input, self.surrogate), binary_sign(self.weight, self.surrogate)
+            out = functional.linear(*(s.float() for s in signs))
+            if self.scale:
+                out = row_scale(self.weight).float() * out
+        out = out.to(input.dtype)
+        return out if self.bias is None else out + self.bias
+
+    def pack_weight(self) -> BitTensor:
+        """The weights' signs as bits, with their scale if the layer has one."""
+        return BitTensor.from_float(self.weight.detach(), scale="mean" if self.scale else None)
+
+    def extra_repr(self) -> str:
+        """Torch's description, and the scale where it is left out."""
+        return super().extra_repr() + ("" if self.scale else ", scale=False")

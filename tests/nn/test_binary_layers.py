@@ -1,0 +1,241 @@
+"""BinaryLinear and BinaryConv2d: torch's parameters, the stated formulas, packed twins."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import bitgnn
+from bitgnn import BitTensor
+from bitgnn.bits import BitImages
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.ops import bmm, conv
+from bitgnn.quantize import binary_conv2d, binary_sign, row_scale, sgn
+
+SHAPES = [
+    {"in_channels": 1, "out_channels": 1, "kernel_size": 1},
+    {"in_channels": 33, "out_channels": 5, "kernel_size": 3, "padding": 1},
+    {"in_channels": 31, "out_channels": 40, "kernel_size": (3, 2), "stride": (2, 1), "padding": 2},
+    {"in_channels": 64, "out_channels": 66, "kernel_size": 3, "groups": 2, "dilation": (1, 2)},
+    {"in_channels": 6, "out_channels": 9, "kernel_size": (2, 4), "padding": "same", "groups": 3},
+    {
+        "in_channels": 8,
+        "out_channels": 4,
+        "kernel_size": 3,
+        "padding": 2,
+        "padding_mode": "reflect",
+    },
+]
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def _numbers(layer: BinaryConv2d) -> dict:
+    names = ("stride", "padding", "dilation", "groups")
+    return {name: getattr(layer, name) for name in names}
+
+
+def _reference(layer: BinaryConv2d, x: Tensor) -> Tensor:
+    """The layer by torch's own differentiable operations on the signs."""
+    padding = layer.padding
+    if layer.padding_mode != "zeros":
+        x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
+        padding = 0
+    signs, weight = binary_sign(x).double(), binary_sign(layer.weight).double()
+    dot = functional.conv2d(
+        signs, weight, None, layer.stride, padding, layer.dilation, layer.groups
+    ).float()
+    if layer.scale:
+        dot = row_scale(layer.weight.flatten(1)).view(-1, 1, 1) * dot
+    return dot if layer.bias is None else dot + layer.bias.view(-1, 1, 1)
+
+
+@pytest.mark.parametrize("options", SHAPES, ids=str)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_conv_is_the_formula_and_its_gradient(options, scale, bias, device, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    layer = BinaryConv2d(**options, bias=bias, scale=scale).to(device)
+    x = torch.randn(3, options["in_channels"], 9, 8, device=device, requires_grad=True)
+    twin, y = copy.deepcopy(layer), x.detach().clone().requires_grad_()
+    out, expected = layer(x), _reference(twin, y)
+    assert torch.equal(out, expected)
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    expected.backward(grad)
+    found = {"x": x.grad} | {name: p.grad for name, p in layer.named_parameters()}
+    wanted = {"x": y.grad} | {name: p.grad for name, p in twin.named_parameters()}
+    for name, value in wanted.items():
+        assert value.abs().sum() > 0
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", SHAPES[:-1], ids=str)
+@pytest.mark.parametrize("scale", [True, False])
+def test_packed_conv_gives_the_same_values(options, scale):
+    layer = BinaryConv2d(**options, scale=scale).eval()
+    x = torch.randn(2, options["in_channels"], 9, 8)
+    x[0, 0, 0, 0] = float("nan")
+    images, kernel = BitImages.from_float(x), layer.pack_weight()
+    with torch.no_grad():
+        emulated = layer(x)
+    assert torch.equal(conv.bbf(images, kernel, bias=layer.bias, **_numbers(layer)), emulated)
+    # Batch norm and sign are a threshold, turned round where the gain is negative.
+    norm = nn.BatchNorm2d(layer.out_channels).eval()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.running_mean)
+    threshold = norm.running_mean - norm.bias * (norm.running_var + norm.eps).sqrt() / norm.weight
+    flip = norm.weight < 0
+    bits = conv.bbb(
+        images,
+        kernel,
+        bias=layer.bias.detach(),
+        threshold=threshold.detach(),
+        flip=flip,
+        **_numbers(layer),
+    )
+    with torch.no_grad():
+        normed = norm(emulated)
+    clear = normed.abs() > 1e-4
+    assert torch.equal(bits.to_float()[clear], sgn(normed)[clear])
+    assert clear.float().mean() > 0.9
+
+
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("size", [1, 31, 33, 200])
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (0,), ()])
+def test_linear_is_the_formula_and_its_packed_twin(scale, size, shape):
+    layer = BinaryLinear(size, 40, scale=scale)
+    x = torch.randn(*shape, size, requires_grad=True)
+    expected = binary_sign(x) @ binary_sign(layer.weight).t()
+    if scale:
+        expected = row_scale(layer.weight) * expected
+    expected = expected + layer.bias
+    out = layer(x)
+    assert torch.equal(out, expected)
+    rows = BitTensor.from_float(x.detach().reshape(-1, size))
+    packed = bmm.bbf(rows, layer.pack_weight(), bias=layer.bias.detach())
+    assert torch.equal(packed.view(out.shape), out)
+    grad = torch.randn_like(out)
+    wanted = torch.autograd.grad(expected, (x, layer.weight, layer.bias), grad)
+    found = torch.autograd.grad(out, (x, layer.weight, layer.bias), grad)
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "arguments"),
+    [
+        (BinaryLinear, nn.Linear, (33, 5, False)),
+        (BinaryLinear, nn.Linear, (33, 5)),
+        (BinaryConv2d, nn.Conv2d, (6, 4, 3, 2, 1, 1, 2, False)),
+        (BinaryConv2d, nn.Conv2d, (6, 4, (3, 2), (1, 2), "valid", 2)),
+    ],
+)
+def test_constructors_and_states_are_torchs(ours, theirs, arguments):
+    torch.manual_seed(1)
+    plain = theirs(*arguments)
+    torch.manual_seed(1)
+    binary = ours(*arguments)
+    assert binary.state_dict().keys() == plain.state_dict().keys()
+    assert all(map(torch.equal, binary.state_dict().values(), plain.state_dict().values()))
+    assert repr(binary) == repr(plain).replace(theirs.__name__, ours.__name__)
+    assert repr(ours(*arguments, scale=False)).endswith("scale=False)")
+
+
+def test_conv_without_a_batch():
+    layer = BinaryConv2d(5, 4, 3)
+    x = torch.randn(5, 7, 7)
+    assert torch.equal(layer(x), layer(x.unsqueeze(0)).squeeze(0))
+    assert layer(torch.randn(0, 5, 7, 7)).shape == (0, 4, 5, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_dtypes(dtype):
+    x = torch.randn(2, 40, 6, 6)
+    conv_layer, linear = BinaryConv2d(40, 4, 3, scale=False), BinaryLinear(6, 3, scale=False)
+    for layer in (conv_layer, linear):
+        expected = layer(x)
+        assert layer.to(dtype)(x.to(dtype)).dtype == dtype
+        torch.testing.assert_close(layer(x.to(dtype)).float(), expected, rtol=1e-2, atol=1.0)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_autocast_leaves_the_sums_exact(scale):
+    # More than 2048 weights an output, whose sums bfloat16 cannot hold.
+    x = torch.ones(2, 300, 3, 3)
+    x[0, 0] = -1
+    conv_layer = BinaryConv2d(300, 4, 3, bias=False, scale=scale)
+    linear = BinaryLinear(2700, 4, bias=False, scale=scale)
+    for layer, given in ((conv_layer, x), (linear, x.flatten(1))):
+        nn.init.ones_(layer.weight)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = layer(given)
+        assert found.flatten().tolist() == [2682.0] * 4 + [2700.0] * 4
+
+
+def test_layers_learn_a_rule_that_no_threshold_on_pixels_can():
+    torch.manual_seed(3)
+    x = torch.randn(256, 2, 6, 6)
+    target = (x[:, 0] * x[:, 1]).sum((1, 2)) > 0
+    model = nn.Sequential(
+        BinaryConv2d(2, 32, 1),
+        nn.BatchNorm2d(32),
+        BinaryConv2d(32, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.Flatten(),
+        BinaryLinear(32 * 36, 2),
+    )
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(0.1 * model(x), target.long())
+        loss.backward()
+        optimiser.step()
+    accuracy = (model(x).argmax(1) == target).float().mean()
+    assert accuracy > 0.9
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_freeze_keeps_what_a_binary_linear_layer_computes(scale):
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = bitgnn.nn.GCNConv(20, 40, precision="bin")
+            self.lin = BinaryLinear(40, 5, scale=scale)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.lin(self.conv(x, edge_index))
+
+    model = Model().eval()
+    x, edge_index = torch.randn(12, 20), torch.randint(12, (2, 40))
+    if scale:
+        frozen = bitgnn.freeze(model)
+    else:
+        with pytest.warns(UserWarning, match="lin: it runs as its own code"):
+            frozen = bitgnn.freeze(model)
+    with torch.no_grad():
+        expected = model(x, edge_index)
+    torch.testing.assert_close(frozen(x, edge_index), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_bad_input_is_named():
+    layer = BinaryConv2d(5, 4, 3)
+    with pytest.raises(ValueError, match=r"BinaryConv2d: input must be \[N, 5, H, W\].*\[2, 6, 7"):
+        layer(torch.randn(2, 6, 7, 7))
+    with pytest.raises(ValueError, match="the kernel must be no larger than the padded image"):
+        layer(torch.randn(2, 5, 2, 7))
+    with pytest.raises(ValueError, match=r"BinaryLinear: input must be \[\*, 5\], got \[2, 6\]"):
+        BinaryLinear(5, 4)(torch.randn(2, 6))
+    with pytest.raises(TypeError, match="binary_conv2d: x and weight must hold floats"):
+        layer(torch.ones(1, 5, 7, 7, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"binary_conv2d: x must be .* dividing O"):
+        binary_conv2d(torch.randn(1, 4, 3, 3), torch.randn(3, 2, 1, 1), groups=2)
+    with pytest.raises(ValueError, match="surrogate must be 'ste' or 'approx', got 'exact'"):
+        BinaryConv2d(5, 4, 3, surrogate="exact")(torch.randn(1, 5, 7, 7))
