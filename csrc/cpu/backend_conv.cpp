@@ -89,6 +89,7 @@ void Backend::convolve(const bitgnn::ConvArgs& given) const {
   ConvPanels a{};
   a.conv = &c;
   a.panels = to;
+  a.size = c.channels / c.groups * c.taps();
   a.parities = words >= kernels().parity_words;
   a.outside = outside.empty() ? nullptr : outside.data();
   a.flip = flip.empty() ? nullptr : flip.data();

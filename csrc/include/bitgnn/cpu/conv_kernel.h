@@ -15,10 +15,7 @@ namespace {
 // The taps of one output pixel that lie inside the image: a rectangle of the kernel.
 struct InsideTaps {
   int64_t top, bottom, left, right;
-
-  bool all(const bitgnn::ConvArgs& c) const {
-    return top == 0 && left == 0 && bottom == c.kernel_height && right == c.kernel_width;
-  }
+  bool all;
 };
 
 // Taps [begin, end) along one axis whose places origin + tap * dilation are in [0, size).
@@ -56,11 +53,12 @@ class Gather {
     InsideTaps t;
     inside_range(origin_y(), c_.dilation_height, c_.height, c_.kernel_height, &t.top, &t.bottom);
     inside_range(origin_x(), c_.dilation_width, c_.width, c_.kernel_width, &t.left, &t.right);
+    t.all = (t.bottom - t.top) * (t.right - t.left) == c_.taps();
     return t;
   }
 
   void read(const InsideTaps& inside, int64_t group, int32_t* row) const {
-    if (!inside.all(c_)) std::fill_n(row, c_.taps() * words_, 0);
+    if (!inside.all) std::fill_n(row, c_.taps() * words_, 0);
     const int64_t step = c_.dilation_width * pixel_words_;
     for (int64_t i = inside.top; i < inside.bottom; ++i) {
       const int64_t y = origin_y() + i * c_.dilation_height;
@@ -121,29 +119,25 @@ struct ConvEpilogue {
   }
 
   // Takes back what the taps outside have added.
-  IntLanes corrected(const IntLanes& dot, const InsideTaps& inside) const {
-    alignas(64) int32_t sums[kWordBits];
-    store_ints(sums, dot);
+  void correct(const InsideTaps& inside, int32_t* dots) const {
     for (int64_t i = 0; i < c.kernel_height; ++i) {
       const bool row_inside = i >= inside.top && i < inside.bottom;
       for (int64_t j = 0; j < c.kernel_width; ++j) {
         if (row_inside && j >= inside.left && j < inside.right) continue;
         const int32_t* tap = outside + (i * c.kernel_width + j) * kWordBits;
-        for (int64_t l = 0; l < kWordBits; ++l) sums[l] += tap[l];
+        for (int64_t l = 0; l < kWordBits; ++l) dots[l] += tap[l];
       }
     }
-    return load_ints(sums);
   }
 
-  void operator()(int64_t pixel, const IntLanes& dot) const {
+  void operator()(int64_t pixel, const InsideTaps& inside, int32_t* dots) const {
+    if (!inside.all) correct(inside, dots);
     if (c.out_int != nullptr) {
-      alignas(64) int32_t buffer[kWordBits];
-      store_ints(buffer, dot);
-      std::memcpy(c.out_int + pixel * c.out_channels + first, buffer,
+      std::memcpy(c.out_int + pixel * c.out_channels + first, dots,
                   static_cast<size_t>(count) * sizeof(int32_t));
       return;
     }
-    Lanes v = to_lanes(dot);
+    Lanes v = to_lanes(load_ints(dots));
     if (c.out_scale != nullptr) v = mul(out_scale, v);
     if (c.bias != nullptr) v = add(v, bias);
     if (c.out_float != nullptr) {
@@ -186,46 +180,23 @@ void finish_panels(const ConvPanels& a, int64_t begin, int64_t end) {
   }
 }
 
-template <bool kParities, bool kAllInside, int R, int P>
-void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
-                   int64_t panel, const InsideTaps* inside, const ConvEpilogue* epilogues) {
-  const int32_t* panels = a.panels + panel * words * kWordBits;
-  const int64_t size = a.conv->channels / a.conv->groups * a.conv->taps();
-  const auto emit = [&](int r, int p, const IntLanes& dot) {
-    if constexpr (kAllInside) {
-      epilogues[p](pixel + r, dot);
-    } else {
-      epilogues[p](pixel + r, epilogues[p].corrected(dot, inside[r]));
-    }
-  };
-  if constexpr (kParities) {
-    parity_dots<R, P>(rows, words, panels, words, size, emit);
-  } else {
-    xor_dots<R, P>(rows, words, panels, words, size, emit);
-  }
-}
-
-template <bool kParities, int R, int P>
-void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
-                   int64_t panel, const InsideTaps* inside, const ConvEpilogue* epilogues) {
-  const bool all_inside =
-      std::all_of(inside, inside + R, [&](const InsideTaps& taps) { return taps.all(*a.conv); });
-  all_inside
-      ? convolve_tile<kParities, true, R, P>(a, rows, words, pixel, panel, inside, epilogues)
-      : convolve_tile<kParities, false, R, P>(a, rows, words, pixel, panel, inside, epilogues);
-}
-
+// P panels of a block of rows: the integers of bmm_kernel.h, then what is made of them.
 template <bool kParities, int P>
-void convolve_rows(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
-                   int64_t count, int64_t panel, const InsideTaps* inside) {
-  const ConvEpilogue epilogues[2] = {ConvEpilogue(a, panel), ConvEpilogue(a, panel + P - 1)};
-  int64_t r = 0;
-  for (; r + kTileRows <= count; r += kTileRows)
-    convolve_tile<kParities, kTileRows, P>(a, rows + r * words, words, pixel + r, panel, inside + r,
-                                           epilogues);
-  for (; r < count; ++r)
-    convolve_tile<kParities, 1, P>(a, rows + r * words, words, pixel + r, panel, inside + r,
-                                   epilogues);
+void convolve_panels(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
+                     int64_t count, int64_t panel, const InsideTaps* inside) {
+  alignas(64) int32_t dots[kRowBlock * P * kWordBits];
+  BmmArgs product{};
+  product.panels = a.panels + panel * words * kWordBits;
+  product.size = a.size;
+  product.out_features = P * kWordBits;
+  product.out_int = dots;
+  Ahead nothing;
+  multiply_rows<kParities, P>(product, rows, words, 0, count, 0, nullptr, nothing);
+  for (int64_t p = 0; p < P; ++p) {
+    const ConvEpilogue epilogue(a, panel + p);
+    for (int64_t r = 0; r < count; ++r)
+      epilogue(pixel + r, inside[r], dots + (r * P + p) * kWordBits);
+  }
 }
 
 template <bool kParities>
@@ -245,14 +216,17 @@ void convolve(const ConvPanels& a, int64_t begin, int64_t end, int64_t panel_beg
       for (int64_t r = 0; r < count; ++r, gather.next()) {
         inside[r] = gather.inside();
         gather.read(inside[r], group, rows + r * words);
-        if constexpr (kParities) running_parities(rows + r * words, words, rows + r * words);
       }
+      // Not row by row: these vectors do not begin where those just written do.
+      if constexpr (kParities)
+        for (int64_t r = 0; r < count; ++r)
+          running_parities(rows + r * words, words, rows + r * words);
       int64_t panel = std::max(panel_begin, group * group_panels);
       const int64_t last = std::min(panel_end, (group + 1) * group_panels);
       for (; panel + kTilePanels <= last; panel += kTilePanels)
-        convolve_rows<kParities, kTilePanels>(a, rows, words, pixel, count, panel, inside);
+        convolve_panels<kParities, kTilePanels>(a, rows, words, pixel, count, panel, inside);
       for (; panel < last; ++panel)
-        convolve_rows<kParities, 1>(a, rows, words, pixel, count, panel, inside);
+        convolve_panels<kParities, 1>(a, rows, words, pixel, count, panel, inside);
     }
   }
 }

@@ -128,6 +128,7 @@ struct ConvPanels {
   const bitgnn::ConvArgs* conv;  // each group's channels in x begin a word of their own
   // From pack_panels: [groups, ceil(outputs of a group / 32), words of all taps, 32].
   int32_t* panels;
+  int64_t size;         // weights of an output
   bool parities;        // finish_panels makes them running parities, see bmm_kernel.h
   int32_t* outside;     // [panels, taps, 32] for taps outside the image, null if there are none
   const int32_t* flip;  // [panels] bits or null, in place of those of `conv`
