@@ -71,7 +71,6 @@ class Run:
 
 RUNS = {
     "cora": Run("Cora", goal=GOAL_SECONDS, exhaustive=True),
-    "cora_20s": Run("Cora", ("--budget", "20s")),
     "cora_60s_tuned": Run("Cora", ("--budget", "60s", "--finetune", "30")),
     "cora_sage": Run("Cora", ("--model", "graphsage", "--budget", "60s")),
     "pubmed_60s": Run("PubMed", ("--budget", "60s")),
