@@ -25,10 +25,10 @@ done
 # PTX of the first one, for devices that come later.
 flags+=(-gencode "arch=compute_${architectures[0]},code=compute_${architectures[0]}")
 
-# Whether an object is missing or older than one of the files it was made of.
+# Whether an object is missing, of another copy of the sources, or older than one of the files it was made of.
 is_stale() {
-  local object=$1 file
-  [ -e "$object" ] && [ -e "$object.d" ] || return 0
+  local object=$1 source=$2 file
+  [ -e "$object" ] && grep -qsF " $source " "$object.d" || return 0
   for file in $(sed -e '1s/^[^:]*://' -e 's/\\$//' "$object.d"); do
     [ "$object" -nt "$file" ] || return 0
   done
@@ -37,7 +37,7 @@ is_stale() {
 
 compile() {
   local source=$1 object=$2
-  if ! is_stale "$object"; then return; fi
+  if ! is_stale "$object" "$source"; then return; fi
   echo "compiling ${source#"$root/"}"
   nvcc "${flags[@]}" -MMD -MF "$object.d" -c "$source" -o "$object"
 }
