@@ -8,8 +8,10 @@ from bitgnn.bits import BitAdjacency
 
 __all__ = ["row_order_bytes", "row_order_of"]
 
-# Sums of narrow rows gain from so many rows on, or so many edges.
-ORDERED_ROWS, ORDERED_EDGES = 1 << 15, 1 << 23
+# Sums of narrow rows gain from so many rows on, or so many edges. Rows of fewer edges than so many
+# on the mean are left as they lie: they gain little, and batches of sampled neighbours, which are
+# such rows, are used once and would pay for an order each.
+ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
 
 # As in csrc/cuda/aggregate_dense_order.cu.
 ORDER_EDGES = 1 << 18
@@ -27,7 +29,8 @@ def row_order_of(adjacency: BitAdjacency) -> Tensor | None:
     Args:
         adjacency: on a CUDA device.
     """
-    pays = adjacency.shape[0] >= ORDERED_ROWS or adjacency.nnz >= ORDERED_EDGES
+    rows, edges = adjacency.shape[0], adjacency.nnz
+    pays = edges >= ORDERED_EDGES or ORDERED_ROWS <= rows <= edges // ORDERED_DEGREE
     return adjacency.row_order() if pays else None
 
 

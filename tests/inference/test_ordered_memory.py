@@ -1,9 +1,10 @@
-"""Memory of rows that kernels order by degree, predicted as it is measured."""
+"""Which rows are ordered by degree, and their memory, predicted as it is measured."""
 
 import pytest
 import torch
 
-from bitgnn import freeze, memory_report, models
+from bitgnn import BitAdjacency, freeze, memory_report, models
+from bitgnn.inference.row_order import row_order_of
 
 NODES, FEATURES, EDGES = 20_000, 64, 9_000_000
 SMALL = 20_000
@@ -20,3 +21,15 @@ def test_order_of_many_edges_is_counted():
     report = memory_report(freeze(model), (x, edge_index))
     forward = report.predicted.activations + report.predicted.workspace
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+
+
+# Batches of sampled neighbours have many rows of hardly more than one edge: an order each would
+# take longer than it saves.
+@pytest.mark.parametrize(
+    ("rows", "degree", "is_ordered"),
+    [(1 << 15, 4, True), (1 << 15, 3, False), ((1 << 15) - 1, 9, False), (100, 90_000, True)],
+)
+def test_graphs_that_are_ordered(rows, degree, is_ordered):
+    rowptr = torch.arange(rows + 1) * degree
+    adjacency = BitAdjacency(rowptr, torch.zeros(rows * degree, dtype=torch.int32), rows)
+    assert (row_order_of(adjacency) is not None) == is_ordered
