@@ -27,7 +27,7 @@ class PredictedExecutor(AutoExecutor):
         self.eager(x, adjacency)  # what the model itself refuses is raised
         self.seconds = self._expected(x, adjacency)
         self.left_out = {}
-        for name in sorted(self.seconds, key=self.seconds.__getitem__):
+        for name in self.seconds:
             try:
                 self._executor(name)(x, adjacency)
             except (RuntimeError, TypeError, ValueError) as error:
@@ -37,7 +37,7 @@ class PredictedExecutor(AutoExecutor):
         return "eager"
 
     def _expected(self, x: Any, adjacency: Any) -> dict[str, float]:
-        """Latency of each candidate; one after the other where nothing was learned."""
+        """Latency of each candidate in the order to try; numbers where nothing was learned."""
         predictor = predictor_for(x.device.type)
         names = sorted(self.candidates, key=lambda name: name != USUAL_EXECUTOR[x.device.type])
         if predictor is None:
@@ -47,7 +47,8 @@ class PredictedExecutor(AutoExecutor):
         statistics = describe_forward(self.model, packed, x.shape[0], graphs)
         layout = self._layout(graphs)
         method = FRDC_METHODS[-1] if layout == "frdc" else None
-        return {name: predictor.seconds(statistics, Way(layout, method, name)) for name in names}
+        ways = predictor.order(statistics, [Way(layout, method, name) for name in names])
+        return {way.executor: predictor.seconds(statistics, way) for way in ways}
 
     def _layout(self, graphs: Sequence[Any]) -> str:
         """The layout that packed rows are aggregated in, CSR where they all are."""

@@ -37,6 +37,9 @@ WORD_BITS = 32
 
 SAVING = 0.05
 """Share of the latency that another layout must save: it takes memory, and time to build."""
+USUAL, EXECUTOR_SAVING = "cuda_graph", 0.15
+"""Executor that takes every model on a GPU, and the share that another one must save: that which
+takes small models alone is recorded on too few sizes to trust less."""
 
 SHARED = ("bytes", "product_bits", "product_floats", "aggregated_floats", "nodes")
 """Statistics whose weights are the same for every way to run a forward.
@@ -134,8 +137,16 @@ class Predictor:
         return sum(weight * statistics[name] for name, weight in named)
 
     def order(self, statistics: Mapping[str, float], ways: Iterable[Way]) -> list[Way]:
-        """The ways, those expected to be fastest first; equal ones keep their order."""
-        return sorted(ways, key=lambda way: self.seconds(statistics, way))
+        """The ways, those expected to be fastest first; equal ones keep their order.
+
+        One CUDA graph comes first unless another executor is expected to save a good share.
+        """
+
+        def judged(way: Way) -> float:
+            share = 1.0 - EXECUTOR_SAVING if way.executor == USUAL else 1.0
+            return share * self.seconds(statistics, way)
+
+        return sorted(ways, key=judged)
 
     def choose(self, statistics: Mapping[str, float], ways: Iterable[Way]) -> Way:
         """The way to take: plain CSR unless another layout is expected to save a good share.

@@ -95,6 +95,12 @@ class TestPredictor:
             assert made.order(self.STATISTICS, WAYS.values())[0] == WAYS["frdc"]
             assert made.choose(self.STATISTICS, WAYS.values()) == WAYS[taken]
 
+    def test_another_executor_than_a_graph_must_save_a_good_share(self):
+        for saved, first in ((0.8, "cooperative"), (0.9, "cuda_graph")):
+            ways = {name: Way("csr", None, name) for name in ("cuda_graph", "cooperative")}
+            own = {ways["cuda_graph"]: (1.0, 0.0, 0.0), ways["cooperative"]: (saved, 0.0, 0.0)}
+            assert Predictor(NOTHING, own).order(self.STATISTICS, ways.values())[0] == ways[first]
+
     @pytest.mark.parametrize(("sliced", "taken"), [(0.0, "csr"), (1.0, "sliced")])
     def test_where_there_are_slices_operators_choose_them(self, sliced, taken):
         ways = {layout: Way(layout, None, "eager") for layout in ("csr", "sliced", "blocked")}
