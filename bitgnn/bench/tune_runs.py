@@ -47,7 +47,7 @@ class Run:
     Attributes:
         dataset: of the call.
         options: of the call.
-        goal: seconds that it may take; None for its budget, or no matter how many.
+        goal: seconds that it may take where it has no budget; None for any number.
         exhaustive: whether every plan that keeps the limits is measured afterwards.
     """
 
@@ -112,7 +112,6 @@ def measure_run(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
         "command": run.command,
         "seconds": seconds,
         "goal": run.goal if run.budget is None else run.budget,
-        "is_budget": run.budget is not None,
         "environment": found["environment"],
         "space": found["space"],
         "measured": found["measured"],

@@ -75,11 +75,10 @@ def runs_table(record: Mapping[str, Any]) -> str:
         chosen, every = result["chosen"], result["exhaustive"]
         loss = 100 * (result["reference"] - chosen["validation"])
         goal = result["goal"]
-        sign = "=" if result["is_budget"] else "≤"
         rows.append(
             [
                 f"`{result['command']}`",
-                f"{result['seconds']:.1f} s" + ("" if goal is None else f" ({sign} {goal:.0f} s)"),
+                f"{result['seconds']:.1f} s" + ("" if goal is None else f" (≤ {goal:.0f} s)"),
                 f"{result['measured']} of {result['space']}",
                 format_seconds(chosen["latency"]),
                 *(_beside(chosen, other) for other in result["baselines"].values()),
