@@ -7,7 +7,8 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
-from bitgnn.bits.tensor import WORD_BITS, BitTensor
+from bitgnn.bits._operands import check_packed, check_scale, check_threshold
+from bitgnn.bits.tensor import WORD_BITS
 
 
 class BitImages:
@@ -33,14 +34,7 @@ class BitImages:
     scale: Tensor | None
 
     def __init__(self, words: Tensor, channels: int, scale: Tensor | None = None) -> None:
-        check_type(
-            isinstance(words, Tensor) and words.dtype == torch.int32,
-            lambda: f"BitImages: words must be an int32 tensor, got {name_type(words)}",
-        )
-        check_type(
-            not isinstance(channels, bool) and isinstance(channels, int | torch.SymInt),
-            lambda: f"BitImages: channels must be an int, got {name_type(channels)}",
-        )
+        check_packed("BitImages", words, "channels", channels)
         check_value(channels >= 1, lambda: f"BitImages: channels must be >= 1, got {channels}")
         num_words = (channels + WORD_BITS - 1) // WORD_BITS
         check_value(
@@ -51,8 +45,7 @@ class BitImages:
             ),
         )
         if scale is not None:
-            # A scale of a row is one of an image: what a BitTensor checks of it.
-            BitTensor(words.flatten(1)[:, :0], 0, scale)
+            check_scale("BitImages", scale, words)
         self.words = words
         self.channels = channels
         self.scale = scale
@@ -96,17 +89,7 @@ class BitImages:
             lambda: f"{name}: x must be on the CPU, got {x.device}",
         )
         if threshold is not None:
-            check_type(
-                isinstance(threshold, Tensor) and threshold.dtype == torch.float32,
-                lambda: f"{name}: threshold must be a float32 tensor, got {name_type(threshold)}",
-            )
-            check_value(
-                threshold.shape == x.shape[1:2] and threshold.device == x.device,
-                lambda: (
-                    f"{name}: threshold must have shape [{x.size(1)}] on {x.device}, got "
-                    f"{list(threshold.shape)} on {threshold.device}"
-                ),
-            )
+            check_threshold(name, threshold, x, "channels")
         check_value(
             scale is None or (scale == "mean" and threshold is None),
             lambda: f"{name}: scale must be None, or 'mean' without a threshold, got {scale!r}",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
+from bitgnn.bits._operands import check_packed, check_scale, check_threshold
 
 WORD_BITS = 32
 """Features in a word."""
@@ -34,14 +35,7 @@ class BitTensor:
     scale: Tensor | None
 
     def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
-        check_type(
-            isinstance(words, Tensor) and words.dtype == torch.int32,
-            lambda: f"BitTensor: words must be an int32 tensor, got {name_type(words)}",
-        )
-        check_type(
-            not isinstance(size, bool) and isinstance(size, int | torch.SymInt),
-            lambda: f"BitTensor: size must be an int, got {name_type(size)}",
-        )
+        check_packed("BitTensor", words, "size", size)
         num_words = (size + WORD_BITS - 1) // WORD_BITS
         check_value(
             size >= 0 and words.dim() == 2 and words.size(1) == num_words,
@@ -51,20 +45,7 @@ class BitTensor:
             ),
         )
         if scale is not None:
-            check_type(
-                isinstance(scale, Tensor) and scale.dtype == torch.float32,
-                lambda: f"BitTensor: scale must be a float32 tensor, got {name_type(scale)}",
-            )
-            check_value(
-                scale.dim() == 1 and scale.size(0) == words.size(0),
-                lambda: (
-                    f"BitTensor: scale must have shape [{words.size(0)}], got {list(scale.shape)}"
-                ),
-            )
-            check_value(
-                scale.device == words.device,
-                lambda: f"BitTensor: scale must be on {words.device}, got {scale.device}",
-            )
+            check_scale("BitTensor", scale, words)
         self.words = words
         self.size = size
         self.scale = scale
@@ -98,7 +79,7 @@ class BitTensor:
             lambda: f"BitTensor.from_float: x must have shape [N, K], got {list(x.shape)}",
         )
         if threshold is not None:
-            _check_threshold(threshold, x)
+            check_threshold("BitTensor.from_float", threshold, x, "features")
         check_value(
             scale in (None, "mean"),
             lambda: f"BitTensor.from_float: scale must be None or 'mean', got {scale!r}",
@@ -197,26 +178,6 @@ class BitTensor:
     def __repr__(self) -> str:
         scale = "" if self.scale is None else ", scaled"
         return f"BitTensor({self.words.size(0)} x {self.size}{scale}, device={self.device})"
-
-
-def _check_threshold(threshold: Tensor, x: Tensor) -> None:
-    check_type(
-        isinstance(threshold, Tensor) and threshold.dtype == torch.float32,
-        lambda: (
-            f"BitTensor.from_float: threshold must be a float32 tensor, got {name_type(threshold)}"
-        ),
-    )
-    check_value(
-        threshold.dim() == 1 and threshold.size(0) == x.size(1),
-        lambda: (
-            f"BitTensor.from_float: threshold must have shape [{x.size(1)}] like x's features, "
-            f"got {list(threshold.shape)}"
-        ),
-    )
-    check_value(
-        threshold.device == x.device,
-        lambda: f"BitTensor.from_float: threshold must be on {x.device}, got {threshold.device}",
-    )
 
 
 def _split(bits: BitTensor) -> tuple[list[Any], int]:

@@ -248,13 +248,17 @@ WRONG = {
     "pack threshold": (
         lambda: BitImages.from_float(FLOATS, torch.ones(39)),
         ValueError,
-        r"threshold must have shape \[40\] on cpu, got \[39\]",
+        r"threshold must have shape \[40\] like x's channels, got \[39\]",
     ),
     "pack scale": (lambda: BitImages.from_float(FLOATS, scale="max"), ValueError, "got 'max'"),
     "words": (lambda: BitImages(X.words.long(), 40), TypeError, "words must be an int32"),
     "words shape": (lambda: BitImages(X.words, 65), ValueError, r"\[N, H, W, 3\] for 65 channels"),
     "no channels": (lambda: BitImages(X.words[..., :0], 0), ValueError, "channels must be >= 1"),
-    "scale": (lambda: BitImages(X.words, 40, torch.ones(3)), ValueError, r"scale .*\[2\], got"),
+    "scale": (
+        lambda: BitImages(X.words, 40, torch.ones(3)),
+        ValueError,
+        r"BitImages: scale .*\[2\], got",
+    ),
     "operator, dtype": (
         lambda: torch.ops.bitgnn.conv_bbf(FLOATS, W.words, 40, [1, 1], [0] * 4, [1, 1]),
         RuntimeError,
