@@ -12,10 +12,11 @@
 namespace bitgnn::cuda {
 namespace {
 
-constexpr int64_t kWarpSets = 2;                 // of rows, that a warp goes through one by one
-constexpr int64_t kLeastLong = 64;               // edges of rows that are a block's, at least,
+constexpr int64_t kMostWarpRows = 16;
+constexpr int64_t kLeastLong = 48;               // edges of rows that are a block's, at least,
 constexpr int64_t kLeastLongAlone = 256;         // where a warp takes one row at a time,
 constexpr int64_t kLongFactor = 8;               // and so many times the mean
+constexpr int64_t kLongBlocks = 2;               // a multiprocessor, at most
 constexpr int64_t kMostWeightBytes = 100 << 10;  // in shared memory, of two blocks at least
 constexpr int64_t kProductBlocks = 4;            // a multiprocessor
 constexpr int64_t kSplitBlocks = 2;              // a multiprocessor: more rows share weights
@@ -61,12 +62,15 @@ cudaError_t launch_sums(WideLaunch d, bool odd, unsigned chunks, const Context& 
   constexpr int64_t kGroups = kWarp / kLanes;
   const AggregateArgs& a = d.a;
   const int64_t multiprocessors = context.device.sm_count, parts = d.table.parts;
+  // All warps at once, where there are not too many rows.
+  const int64_t warps = multiprocessors * kWideBlocks * kWideWarps;
   d.vectors = a.features % 4 == 0 && reinterpret_cast<uintptr_t>(a.out_float) % 16 == 0;
-  d.warp_rows = static_cast<int>(kGroups == 1 ? kWarpSets : kGroups);
+  d.warp_rows = static_cast<int>(std::clamp(ceil_div(a.rows, warps), kGroups, kMostWarpRows));
   const int64_t least = kGroups == 1 ? kLeastLongAlone : kLeastLong;
   d.long_degree = static_cast<int>(
       std::min<int64_t>(std::max(least, kLongFactor * (a.edges / a.rows)), INT32_MAX));
-  d.long_blocks = grid_size(ceil_div(multiprocessors, parts) * parts);
+  d.long_blocks =
+      grid_size(ceil_div(multiprocessors * std::min(parts, kLongBlocks), parts) * parts);
   const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, kWideWarps * d.warp_rows)), chunks);
   const auto launch = [&](auto is_odd) {
     return launch_dependent(aggregate_wide_kernel<Elements, decltype(is_odd)::value, kLanes>, grid,

@@ -71,6 +71,18 @@ def test_bits_of_the_documented_order(columns, size):
     assert torch.equal(run(given).cpu(), in_order(given))
 
 
+# Runs of rows that are as long as a warp's may be, among so many that a warp takes several.
+@pytest.mark.parametrize(
+    ("columns", "rows", "degree"), [(64, 40000, 48), (100, 40000, 48), (200, 6000, 256)]
+)
+def test_warps_of_more_pieces_than_lanes(columns, rows, degree):
+    degrees = [row % 3 for row in range(rows)]
+    for start in (0, 1003, rows - 50):
+        degrees[start : start + 50] = [degree, degree - 1] * 25
+    given = operands(75, columns, degrees, 5000)
+    assert torch.equal(run(given).cpu(), in_order(given))
+
+
 # The last size that floats of 16 bits hold and the first beyond; weights beyond shared memory.
 @pytest.mark.parametrize("size", [4095, 4096, 4097, 9000])
 @pytest.mark.parametrize("columns", [64, 300])

@@ -1,143 +1,90 @@
-// Sums of wide rows over a pattern, in the order of bitgnn/narrow_sums.h for wide rows. A group of
-// lanes owns a row at a time, and its chunk of features; a warp goes through a few sets of
-// neighbouring rows. Long rows are taken by blocks of their own, which start first. Bound by the
-// gathered bytes, and by the latency of a gather for each set of rows.
+// Sums of wide rows over a pattern, in the order of bitgnn/narrow_sums.h for wide rows. A warp
+// takes neighbouring rows and deals their pieces out to groups of lanes, which hand on the sums of
+// rows of several pieces. Long rows are taken by blocks of their own, which start first. Bound by
+// the gathered bytes, and by the latency of a gather for each turn of the warp that has most
+// pieces.
 #pragma once
 
 #include "bitgnn/cuda/dependent_launch.cuh"
-#include "bitgnn/cuda/wide_rows.cuh"
+#include "bitgnn/cuda/wide_columns.cuh"
+#include "bitgnn/cuda/wide_walk.cuh"
 
 namespace bitgnn::cuda {
 
-constexpr int kWideThreads = 256;
 constexpr int kWideWarps = kWideThreads / kWarp;
 constexpr int kLongLanes = 8;  // that share a piece of a long row,
 constexpr int kLongGroups = kWideThreads / kLongLanes;
 constexpr int kLongFeatures = kLongLanes * kWideElements;  // of one part of its features
-
-// Gathers of a lane at a time, and blocks of a multiprocessor: groups that share a warp wait for
-// the longest of their rows, and so take more at a time; a group that is a warp has more of them.
-constexpr int wide_batch(int lanes) { return lanes == 8 ? 8 : 4; }
-constexpr int wide_blocks(int lanes) { return lanes == 8 ? 3 : 4; }
-
-struct WideLaunch {
-  AggregateArgs a;
-  WideTable table;
-  const float* out_scale;
-  int warp_rows;         // at most 28, a multiple of those that a warp takes at a time
-  int long_degree;       // rows of more edges are taken by whole blocks,
-  unsigned long_blocks;  // the first ones of a grid
-  bool vectors;          // results are written in 16 bytes
-};
 
 __device__ __forceinline__ int64_t wide_edge(const AggregateArgs& a, int64_t row) {
   return a.rowptr64 ? __ldg(static_cast<const long long*>(a.rowptr) + row)
                     : __ldg(static_cast<const int*>(a.rowptr) + row);
 }
 
-// What turns sums of a column into values: factors of 1 and a bias of -0 change nothing.
-struct WideColumn {
-  float scale, bias;
-
-  __device__ static WideColumn of(const WideLaunch& d, int64_t feature) {
-    const int64_t at = min(feature, d.a.features - 1);
-    return {d.out_scale != nullptr ? __ldg(d.out_scale + at) : 1.0f,
-            d.a.bias != nullptr ? __ldg(d.a.bias + at) : -0.0f};
-  }
-  // (row_scale * scale) * (2 * sum [+ ones]) + bias.
-  template <bool kOdd>
-  __device__ __forceinline__ float value(float row_scale, float sum, float ones) const {
-    float v = __fmul_rn(2.0f, sum);
-    if constexpr (kOdd) v = __fadd_rn(v, ones);
-    return __fadd_rn(__fmul_rn(__fmul_rn(row_scale, scale), v), bias);
-  }
-};
-
-__device__ __forceinline__ float wide_row_scale(const WideLaunch& d, int64_t row) {
-  return d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f;
+// Pieces of a row: one without edges for an empty row, and for a long one that is not summed here.
+__device__ __forceinline__ int wide_pieces(int64_t degree, int long_degree) {
+  if (degree > long_degree) return 1;
+  return max(1, (static_cast<int>(degree) + kWidePiece - 1) / kWidePiece);
 }
 
-// A lane's elements, and the sum of the factors where products are odd.
-struct WideSums {
-  float sum[kWideElements] = {};
-  float ones = 0.0f;
+// The sum over the lanes up to this one.
+__device__ __forceinline__ int sum_up_to_lane(int value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int before = __shfl_up_sync(kFullWarp, value, step);
+    if (lane >= step) value += before;
+  }
+  return value;
+}
 
-  __device__ __forceinline__ void add(const WideSums& piece) {
-#pragma unroll
-    for (int i = 0; i < kWideElements; ++i) sum[i] = __fadd_rn(sum[i], piece.sum[i]);
-    ones = __fadd_rn(ones, piece.ones);
-  }
-  // sum = fma(factor, half, sum).
-  template <class Elements, bool kOdd>
-  __device__ __forceinline__ void add(const uint4& x, float factor) {
-    const uint32_t word[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const float2 half = Elements::values(word[k]);
-      sum[2 * k] = __fmaf_rn(factor, half.x, sum[2 * k]);
-      sum[2 * k + 1] = __fmaf_rn(factor, half.y, sum[2 * k + 1]);
-    }
-    if constexpr (kOdd) ones = __fadd_rn(ones, factor);
-  }
+// A piece of a warp's rows.
+struct WidePiece {
+  int first;  // edge, counted from the warp's
+  int about;  // what follows, in the bits of a word, which lanes hand one another
+
+  static constexpr int kCount = 31, kOpens = 32, kCloses = 64, kRow = 256;
+  __device__ int count() const { return about & kCount; }
+  __device__ bool opens() const { return (about & kOpens) != 0; }    // its row,
+  __device__ bool closes() const { return (about & kCloses) != 0; }  // which it then writes
+  __device__ int row() const { return about / kRow; }
+  __device__ static WidePiece none() { return {0, kOpens}; }
 };
 
-// Lanes that walk through the edges of a row, all groups of a warp as far as the longest goes.
-template <class Elements, bool kOdd, int kBatch>
-struct WideWalk {
-  static_assert(kWidePiece % kBatch == 0);
-  const char* x;  // the lane's part of the first row
-  const float* factors;
-  uint32_t pitch;
-  int32_t index[kBatch];  // of the next edges
+// Neighbouring rows of a warp, a lane each.
+struct WideRows {
+  int bound;   // first edge, counted from the first row's
+  int degree;  // -1 where the row is long
+  int start;   // number of its first piece
+  int pieces;  // of all rows
+  bool exists;
 
-  __device__ WideWalk(const WideTable& table, const char* own)
-      : x(own), factors(table.factors), pitch(table.pitch) {}
-
-  // Asks for the indices of the next batch of `left` edges.
-  __device__ __forceinline__ void fetch(const int32_t* indices, int left) {
-#pragma unroll
-    for (int k = 0; k < kBatch; ++k)
-      if (k < left) index[k] = __ldg(indices + k);
+  __device__ __forceinline__ WideRows(int bound, int rows, int long_degree) : bound(bound) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    degree = __shfl_down_sync(kFullWarp, bound, 1) - bound;
+    exists = lane < rows;
+    const int own = exists ? wide_pieces(degree, long_degree) : 0;
+    if (degree > long_degree) degree = -1;
+    const int end = sum_up_to_lane(own);
+    start = end - own;
+    pieces = __shfl_sync(kFullWarp, end, kWarp - 1);
   }
 
-  // The sums of `count` edges, the first batch of which was fetched, by pieces; `longest` is the
-  // largest count of the warp. Calls fetch_next() when the last indices are in use.
-  template <class Next>
-  __device__ __forceinline__ WideSums add(const int32_t* indices, int count, int longest,
-                                          const Next& fetch_next) {
-    WideSums total;
-#pragma unroll 1
-    for (int piece = 0; piece < longest; piece += kWidePiece) {
-      const int end = min(longest, piece + kWidePiece);
-      WideSums sums;
-#pragma unroll 1
-      for (int first = piece; first < end; first += kBatch) {
-        uint4 f[kBatch];
-        float factor[kBatch];
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-          // Absent edges have a factor and elements of 0, which change nothing.
-          f[k] = make_uint4(0, 0, 0, 0);
-          factor[k] = 0.0f;
-          if (first + k < count) {
-            const auto row = static_cast<uint32_t>(index[k]);
-            f[k] = __ldg(reinterpret_cast<const uint4*>(x + uint64_t{row} * pitch));
-            factor[k] = __ldg(factors + row);
-          }
-        }
-        if (first + kBatch < longest)
-          fetch(indices + first + kBatch, count - first - kBatch);
-        else
-          fetch_next();
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-          if (first + k >= longest) break;
-          sums.template add<Elements, kOdd>(f[k], factor[k]);
-        }
-      }
-      total.add(sums);
-    }
-    return total;
+  // Piece `base + lane`.
+  __device__ __forceinline__ WidePiece piece(int base) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, at = start - base;
+    const uint32_t marks =
+        __reduce_or_sync(kFullWarp, exists && at >= 0 && at < kWarp ? 1u << at : 0u);
+    const int earlier = __popc(__ballot_sync(kFullWarp, exists && at < 0));
+    const int row = earlier + __popc(marks & ((2u << lane) - 1)) - 1;
+    const int number = base + lane - __shfl_sync(kFullWarp, start, row);
+    const int first = __shfl_sync(kFullWarp, bound, row) + number * kWidePiece;
+    const int edges = __shfl_sync(kFullWarp, degree, row);
+    if (base + lane >= pieces) return WidePiece::none();
+    const int left = edges - number * kWidePiece;
+    return {first, max(min(left, kWidePiece), 0) | (number == 0 ? WidePiece::kOpens : 0) |
+                       (edges >= 0 && left <= kWidePiece ? WidePiece::kCloses : 0) |
+                       row * WidePiece::kRow};
   }
 };
 
@@ -145,66 +92,69 @@ struct WideWalk {
 template <class Elements, bool kOdd, int kLanes>
 __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
   constexpr int kGroups = kWarp / kLanes;
+  __shared__ __align__(16) WideColumns<kLanes> columns;
   const AggregateArgs& a = d.a;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int group = lane / kLanes, part = lane % kLanes;
   const int64_t warp = int64_t{blockIdx.x - d.long_blocks} * kWideWarps + threadIdx.x / kWarp;
   const int64_t first_row = warp * d.warp_rows;
-  const auto rows = static_cast<int>(min(a.rows - first_row, int64_t{d.warp_rows}));
-  if (rows <= 0) return;
-  const int64_t own = wide_edge(a, first_row + min(lane, rows));
+  const auto count = static_cast<int>(min(a.rows - first_row, int64_t{d.warp_rows}));
+  int64_t own = 0;
+  float own_scale = 1.0f;
+  if (count > 0) {
+    own = wide_edge(a, first_row + min(lane, count));
+    own_scale = wide_row_scale(d, first_row + min(lane, count - 1));
+  }
+  columns.load(d);
+  __syncthreads();
+  if (count <= 0) return;
   const int64_t begin = __shfl_sync(kFullWarp, own, 0);
-  const auto bound = static_cast<int>(own - begin);
-  WideWalk<Elements, kOdd, wide_batch(kLanes)> walk(d.table, d.table.chunk(blockIdx.y) + part * 16);
-  struct Row {
-    const int32_t* indices;
-    int degree;  // -1 where the row is not the group's to add up
-  };
-  const auto row_at = [&](int number) {
-    const int first = __shfl_sync(kFullWarp, bound, min(number, rows));
-    const int degree = __shfl_sync(kFullWarp, bound, min(number + 1, rows)) - first;
-    return Row{a.indices + begin + first, number < rows && degree <= d.long_degree ? degree : -1};
-  };
-  Row row = row_at(group);
-  walk.fetch(row.indices, row.degree);
-  const int64_t feature = (int64_t{blockIdx.y} * kLanes + part) * kWideElements;
-  wait_for_previous();
+  const int32_t* indices = a.indices + begin;
+  const WideRows rows(static_cast<int>(own - begin), count, d.long_degree);
+  WideWalk<Elements, kOdd, kLanes> walk(d.table, d.table.chunk(blockIdx.y) + part * 16);
+  WideSums earlier;
 #pragma unroll 1
-  for (int set = 0; set < rows; set += kGroups) {
-    const Row next = row_at(set + kGroups + group);
-    const int longest = __reduce_max_sync(kFullWarp, row.degree);
-    const auto fetch_next = [&] { walk.fetch(next.indices, next.degree); };
-    if (longest <= 0) fetch_next();
-    WideSums total = walk.add(row.indices, row.degree, longest, fetch_next);
-    if (row.degree >= 0) {
-      const int64_t number = first_row + set + group;
-      const float row_scale = wide_row_scale(d, number);
-      float* to = a.out_float + number * a.features + feature;
+  for (int base = 0; base < rows.pieces; base += kWarp) {
+    const WidePiece own_piece = rows.piece(base);
+    const auto piece_at = [&](int place) {
+      const int source = (place + group) % kWarp;
+      const WidePiece piece{__shfl_sync(kFullWarp, own_piece.first, source),
+                            __shfl_sync(kFullWarp, own_piece.about, source)};
+      return place + group < kWarp ? piece : WidePiece::none();
+    };
+    const int places = min(rows.pieces - base, kWarp);
+    WidePiece piece = piece_at(0);
+    walk.fetch(indices + piece.first, piece.count());
+    wait_for_previous();
+#pragma unroll 1
+    for (int place = 0; place < places; place += kGroups) {
+      const WidePiece next = piece_at(place + kGroups);
+      const int longest = __reduce_max_sync(kFullWarp, piece.count());
+      WideSums sums =
+          walk.add(piece.count(), longest, [&] { walk.fetch(indices + next.first, next.count()); });
+      if (__any_sync(kFullWarp, !piece.opens())) {
 #pragma unroll
-      for (int i = 0; i < kWideElements; i += 4) {
-        float v[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-          v[k] = WideColumn::of(d, feature + i + k)
-                     .template value<kOdd>(row_scale, total.sum[i + k], total.ones);
-        if (d.vectors) {
-          if (feature + i < a.features)
-            *reinterpret_cast<float4*>(to + i) = make_float4(v[0], v[1], v[2], v[3]);
-        } else {
-#pragma unroll
-          for (int k = 0; k < 4; ++k)
-            if (feature + i + k < a.features) to[i + k] = v[k];
+        for (int g = 0; g < kGroups; ++g) {
+          if (g > 0) earlier = sums.template of_lane<kOdd>((g - 1) * kLanes + part);
+          if (group == g && !piece.opens()) sums.template follow<kOdd>(earlier);
         }
       }
+      if constexpr (kGroups == 1)
+        earlier = sums;
+      else if (__shfl_sync(kFullWarp, !piece.closes(), kWarp - 1))
+        earlier = sums.template of_lane<kOdd>(kWarp - kLanes + part);
+      const float row_scale = __shfl_sync(kFullWarp, own_scale, piece.row());
+      if (piece.closes())
+        columns.template store<kOdd>(d, first_row + piece.row(), part, row_scale, sums);
+      piece = next;
     }
-    row = next;
   }
 }
 
 // A part of the features of every long row among each stride-th one: a piece eight lanes, then a
 // thread a feature adds the pieces up.
 template <class Elements, bool kOdd, int kLanes>
-__device__ __forceinline__ void aggregate_long_wide(const WideLaunch& d) {
+__device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
   __shared__ float part[kLongGroups][kLongFeatures + 1];
   __shared__ int64_t found[kWideThreads];
   __shared__ int count;
@@ -216,9 +166,8 @@ __device__ __forceinline__ void aggregate_long_wide(const WideLaunch& d) {
   const int64_t first_feature = (int64_t{blockIdx.y} * kParts + own_part) * kLongFeatures;
   const int thread = static_cast<int>(threadIdx.x);
   const int group = thread / kLongLanes, lane = thread % kLongLanes;
-  WideWalk<Elements, kOdd, wide_batch(kLanes)> walk(
+  WideWalk<Elements, kOdd, kLongLanes> walk(
       d.table, d.table.chunk(blockIdx.y) + (own_part * kLongLanes + lane) * 16);
-  wait_for_previous();
   for (int64_t base = blockIdx.x / kParts; base < a.rows; base += stride * kWideThreads) {
     const int64_t own = base + thread * stride;
     const bool is_long = own < a.rows && wide_edge(a, own + 1) - wide_edge(a, own) > d.long_degree;
@@ -233,13 +182,14 @@ __device__ __forceinline__ void aggregate_long_wide(const WideLaunch& d) {
       const int32_t* indices = a.indices + begin + group * kWidePiece;
       int left = degree - group * kWidePiece;
       float total = 0.0f, ones = 0.0f;
-      walk.fetch(indices, min(left, kWidePiece));
+      walk.fetch(indices, left);
+      wait_for_previous();
       for (int turn = 0; turn < degree; turn += kTurn, left -= kTurn, indices += kTurn) {
-        const WideSums sums = walk.add(indices, min(left, kWidePiece), kWidePiece, [&] {
-          walk.fetch(indices + kTurn, min(left - kTurn, kWidePiece));
-        });
+        const WideSums sums =
+            walk.add(left, kWidePiece, [&] { walk.fetch(indices + kTurn, left - kTurn); });
 #pragma unroll
-        for (int k = 0; k < kWideElements; ++k) part[group][lane * kWideElements + k] = sums.sum[k];
+        for (int k = 0; k < kWideElements; ++k)
+          part[group][wide_feature(lane * kWideElements + k)] = sums.sum[k];
         part[group][kLongFeatures] = sums.ones;
         __syncthreads();
         if (thread < kLongFeatures) {
@@ -261,10 +211,12 @@ __device__ __forceinline__ void aggregate_long_wide(const WideLaunch& d) {
 }
 
 template <class Elements, bool kOdd, int kLanes>
-__global__ void __launch_bounds__(kWideThreads, wide_blocks(kLanes))
+__global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     aggregate_wide_kernel(const __grid_constant__ WideLaunch d) {
   // The next kernel starts behind this one: its few blocks would pile up on the multiprocessors
-  // that are free first.
+  // that are free first. Ahead of the end of the product before, which let this one start after all
+  // that is older, everything but the table is read. Of no rows there is no product.
+  if (d.table.count == 0) wait_for_previous();
   if (blockIdx.x < d.long_blocks)
     aggregate_long_wide<Elements, kOdd, kLanes>(d);
   else

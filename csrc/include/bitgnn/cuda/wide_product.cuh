@@ -34,10 +34,10 @@ struct WideWeights {
   __host__ __device__ int64_t bytes() const { return int64_t{rows()} * (pitch + 1) * 4; }
 };
 
-// The feature whose weights are row `place` of a part: column n of fragment j is feature
-// 16 (n / 2) + 2 j + n % 2, so that a lane ends with neighbouring features.
-__device__ __forceinline__ int feature_at(int place) {
-  const int j = place / kMmaColumns, n = place % kMmaColumns;
+// The place whose weights are row `row` of a part: column n of fragment j is place
+// 16 (n / 2) + 2 j + n % 2, so that a lane ends with neighbouring places.
+__device__ __forceinline__ int place_of(int row) {
+  const int j = row / kMmaColumns, n = row % kMmaColumns;
   return n / 2 * kQuadFeatures + 2 * j + n % 2;
 }
 
@@ -48,22 +48,23 @@ __device__ __forceinline__ void load_wide_weights(const BmmArgs& a, const WideWe
   constexpr int kRowsAtOnce = kWideProductThreads / kMmaWords;
   static_assert(kPartFeatures % kRowsAtOnce == 0, "whole warps take part");
 #pragma unroll 4
-  for (int place = static_cast<int>(threadIdx.x) / kMmaWords; place < layout.rows();
-       place += kRowsAtOnce) {
-    const int feature = place / kPartFeatures * kPartFeatures + feature_at(place % kPartFeatures);
+  for (int row = static_cast<int>(threadIdx.x) / kMmaWords; row < layout.rows();
+       row += kRowsAtOnce) {
+    const int part = row / kPartFeatures * kPartFeatures;
+    const int place = place_of(row % kPartFeatures), feature = part + wide_feature(place);
     const int left = feature < a.out_features ? layout.words - own : 0;
     const int32_t* from = a.w + int64_t{feature} * layout.words + own;
     int count = 0;
 #pragma unroll 2
     for (int w = 0; w < layout.steps * kMmaWords; w += kMmaWords) {
       const uint32_t word = w < left ? static_cast<uint32_t>(__ldg(from + w)) : 0u;
-      weights[place * layout.pitch + w + own] = word;
+      weights[row * layout.pitch + w + own] = word;
       count += __popc(word);
     }
 #pragma unroll
     for (int step = 1; step < kMmaWords; step *= 2)
       count += __shfl_xor_sync(kFullWarp, count, step);
-    if (own == 0) counts[feature] = count;
+    if (own == 0) counts[part + place] = count;
   }
 }
 
@@ -176,14 +177,15 @@ __global__ void __launch_bounds__(kWideProductThreads)
   const int64_t row = id / kPartLanes;
   if (row >= table.count) return;
   const int lane = static_cast<int>(id % kPartLanes);
-  const int64_t first = int64_t{blockIdx.y} * kPartFeatures + lane * kWideElements;
+  const int64_t part = int64_t{blockIdx.y} * kPartFeatures;
   uint32_t word[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     const auto half = [&](int64_t feature) {
       return feature < features ? dots[row * features + feature] >> 1 : 0;
     };
-    word[k] = Elements::pair(half(first + 2 * k), half(first + 2 * k + 1));
+    const int64_t first = part + wide_feature(lane * kWideElements + 2 * k);
+    word[k] = Elements::pair(half(first), half(first + 1));
   }
   reinterpret_cast<uint4*>(table.part(row, blockIdx.y))[lane] =
       make_uint4(word[0], word[1], word[2], word[3]);

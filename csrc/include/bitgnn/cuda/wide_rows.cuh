@@ -13,6 +13,14 @@ constexpr int kWideElements = 8;  // of 16 bits each, that a lane reads at a tim
 constexpr int kPartFeatures = 64;
 constexpr int kPartBytes = kPartFeatures * 2;
 
+// The feature of a part at a place of its row: eight lanes hold two runs of four features each, and
+// write whole lines of results.
+__host__ __device__ constexpr int wide_feature(int place) {
+  constexpr int kRun = 4, kRuns = kWideElements / kRun;
+  return place % kWideElements / kRun * (kPartFeatures / kRuns) + place / kWideElements * kRun +
+         place % kRun;
+}
+
 // Halves as floats of 16 bits, which hold integers of up to 2048: one conversion each.
 struct HalfFloats {
   static constexpr int64_t kMostFeatures = 4096;

@@ -89,10 +89,10 @@ __global__ void __launch_bounds__(kSplitThreads)
   int4 half[2] = {make_int4(start, start, start, start), make_int4(start, start, start, start)};
 #pragma unroll
   for (int k = 0; k < kSplitWarps; ++k) {
-    const auto* from = reinterpret_cast<const int4*>(&counted[k][own_row][piece * kWideElements]);
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
-      const int4 more = from[v];
+      const int first = wide_feature(piece * kWideElements + v * 4);
+      const int4 more = *reinterpret_cast<const int4*>(&counted[k][own_row][first]);
       half[v].x += more.x;
       half[v].y += more.y;
       half[v].z += more.z;
