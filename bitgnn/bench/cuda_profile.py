@@ -38,14 +38,15 @@ SECTIONS = (
 MARKER = "elementwise_kernel"
 DEVICE = "cuda"
 
-# Whole frozen models, fp32 features in: graph, kind and executor.
+# Whole frozen models, fp32 features in: graph, kind, precision and executor.
 MODELS = (
-    ("cora", "GCN", "cooperative"),
-    ("pubmed", "GCN", "cooperative"),
-    ("flickr", "GCN", "eager"),
-    ("flickr", "GraphSAGE", "eager"),
-    ("flickr", "GraphSAINT", "eager"),
-    ("reddit", "GCN", "eager"),
+    ("cora", "GCN", "bin", "cooperative"),
+    ("pubmed", "GCN", "bin", "cooperative"),
+    ("pubmed", "GCN", "full", "eager"),
+    ("flickr", "GCN", "bin", "eager"),
+    ("flickr", "GraphSAGE", "bin", "eager"),
+    ("flickr", "GraphSAINT", "bin", "eager"),
+    ("reddit", "GCN", "bin", "eager"),
 )
 
 Case = tuple[str, Callable[[], Any], dict[str, float]]
@@ -164,16 +165,16 @@ def _cases(data_root: str | None) -> Iterator[Case]:
         yield _aggregation(large.name, adjacency, width)
     del large, adjacency
     if data_root is not None:
-        for graph_key, kind, executor in MODELS:
-            yield _model(graph_key, kind, executor, Path(data_root))
+        for graph_key, kind, precision, executor in MODELS:
+            yield _model(graph_key, kind, precision, executor, Path(data_root))
 
 
-def _model(graph_key: str, kind: str, executor: str, data_root: Path) -> Case:
+def _model(graph_key: str, kind: str, precision: str, executor: str, data_root: Path) -> Case:
     task = load_task(graph_key, DEVICE, data_root)
-    network = freeze_network(kind, "bin", task)
+    network = freeze_network(kind, precision, task)
     x, graph = network.inputs["floats"]
     return (
-        f"{kind} bin, {task.name}, {executor}",
+        f"{kind} {precision}, {task.name}, {executor}",
         partial(make_executor(network.model, executor), x, graph),
         {"feature bytes": float(x.nbytes), "edges": float(graph.nnz)},
     )
