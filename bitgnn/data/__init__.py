@@ -1,4 +1,4 @@
-"""Graphs for training, demo and benchmarks: real ones by name, any of PyG's, synthetic ones."""
+"""Graphs and images for training, demo and benchmarks: real ones by name, synthetic ones."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,13 @@ from bitgnn.data.errors import DataError
 
 if TYPE_CHECKING:
     from bitgnn.data.digits import load_digits_graph
+    from bitgnn.data.images import (
+        ImageData,
+        ImageSet,
+        image_set_names,
+        load_image_folder,
+        load_images,
+    )
     from bitgnn.data.loading import dataset_names, load, load_pyg
     from bitgnn.data.planetoid import load_planetoid
     from bitgnn.data.splits import per_class_split
@@ -14,9 +21,14 @@ if TYPE_CHECKING:
 
 # Imported on first use: PyTorch Geometric and scikit-learn take seconds each.
 _LAZY = {
+    "ImageData": "images",
+    "ImageSet": "images",
     "dataset_names": "loading",
+    "image_set_names": "images",
     "load": "loading",
     "load_digits_graph": "digits",
+    "load_image_folder": "images",
+    "load_images": "images",
     "load_planetoid": "planetoid",
     "load_pyg": "loading",
     "per_class_split": "splits",
@@ -25,9 +37,14 @@ _LAZY = {
 
 __all__ = [
     "DataError",
+    "ImageData",
+    "ImageSet",
     "dataset_names",
+    "image_set_names",
     "load",
     "load_digits_graph",
+    "load_image_folder",
+    "load_images",
     "load_planetoid",
     "load_pyg",
     "per_class_split",
