@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.nn.grad import conv2d_input, conv2d_weight
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
@@ -18,42 +17,67 @@ from bitgnn.quantize.sign import Surrogate, binary_sign
 __all__ = ["binary_conv2d"]
 
 
+HALVES = (torch.float16, torch.bfloat16)
+HALF_INTEGERS = 2048
+"""Integers up to this magnitude are exact in float16."""
+
+
 class _SignConv(torch.autograd.Function):
-    """Convolution of +-1 tensors in float32, whose sums are exact whatever adds them up."""
+    """Convolution of +-1 tensors: exact integers, rounded only where the caller wants a half."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, shape: ConvShape, groups: int) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, shape: ConvShape, groups: int, dtype: torch.dtype
+    ) -> Tensor:
         ctx.shape, ctx.groups = shape, groups
+        ctx.gradient_dtype = x.dtype if x.dtype in HALVES else torch.float32
+        x, weight = x.to(dtype), weight.to(dtype)
+        ctx.save_for_backward(x, weight)
         if x.device.type == "cpu":
             words = torch.ops.bitgnn.pack_images(x), torch.ops.bitgnn.pack_images(weight)
             dot: Tensor = torch.ops.bitgnn.conv_bbf(*words, x.size(1), *shape, groups)
             return dot.permute(0, 3, 1, 2)
         stride, _, dilation = shape
+        frame, (top, left) = _framed(x, shape)
+        out = functional.conv2d(frame, weight, None, stride, (top, left), dilation, groups)
         # Algorithms that transform their operands are off by fractions.
-        return functional.conv2d(
-            _padded(x, shape), weight, None, stride, 0, dilation, groups
-        ).round_()
+        return out if dtype in HALVES else out.round_()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        stride, (top, _, left, _), dilation = ctx.shape
-        padded = _padded(x, ctx.shape)
-        numbers = (grad, stride, 0, dilation, ctx.groups)
-        grad_x = grad_weight = None
-        if ctx.needs_input_grad[0]:
-            whole = conv2d_input(padded.shape, weight, *numbers)
-            grad_x = whole[:, :, top : top + x.size(2), left : left + x.size(3)]
-        if ctx.needs_input_grad[1]:
-            grad_weight = conv2d_weight(padded, weight.shape, *numbers)
-        return grad_x, grad_weight, None, None
+        x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
+        stride, padding, dilation = ctx.shape
+        frame, inner = _framed(x, ctx.shape)
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+            grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
+            False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
+        )  # fmt: skip
+        if grad_x is not None and frame is not x:
+            top, left = padding[0], padding[2]
+            grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
+        return grad_x, grad_weight, None, None, None
 
 
-def _padded(x: Tensor, shape: ConvShape) -> Tensor:
+def _framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
+    """The image, padded here where its sides differ, and what is left for torch to pad."""
     top, bottom, left, right = shape.padding
-    return functional.pad(x, (left, right, top, bottom)) if any(shape.padding) else x
+    if top == bottom and left == right:
+        return x, (top, left)
+    return functional.pad(x, (left, right, top, bottom)), (0, 0)
+
+
+def _product_dtype(x: Tensor, weight: Tensor, scale: bool) -> torch.dtype:
+    """The cheapest type whose convolution of signs gives what exact sums would.
+
+    Products and partial sums are added in float32 whatever the operands are; the type decides how
+    the result is rounded.
+    """
+    if x.device.type == "cpu":
+        return torch.float32
+    if x.dtype in HALVES and not scale:
+        return x.dtype
+    return torch.float16 if weight[0].numel() <= HALF_INTEGERS else torch.float32
 
 
 def binary_conv2d(
@@ -72,6 +96,10 @@ def binary_conv2d(
     Forward: :math:`Y_o = m_o \cdot (\mathrm{sgn}(X) \star \mathrm{sgn}(W_o))` with
     :math:`m_o = \mathrm{mean}|W_o|`, or 1 without ``scale``. The sums are exact integers and taps
     outside the image add nothing: bit for bit what :func:`bitgnn.ops.conv.bbf` gives.
+
+    On a GPU the convolution runs on float16 operands where float16 holds every sum, else on
+    float32 ones, whose signs TF32 holds too. Training with ``x`` of a half type is fastest: sums
+    come out rounded to it, and gradients are computed in it.
 
     Backward: through both signs by ``surrogate`` (:func:`~bitgnn.quantize.surrogate_slope`), and
     through the scale by its derivative :math:`\mathrm{sgn}(W) / K`.
@@ -106,8 +134,8 @@ def binary_conv2d(
     shape = conv_shape(name, x.shape[2:], weight.shape[2:], stride, padding, dilation)
     # Autocast would round the exact sums of signs.
     with torch.autocast(x.device.type, enabled=False):
-        signs = binary_sign(x, surrogate).float(), binary_sign(weight, surrogate).float()
-        out: Tensor = _SignConv.apply(*signs, shape, groups)
+        signs = binary_sign(x, surrogate), binary_sign(weight, surrogate)
+        out: Tensor = _SignConv.apply(*signs, shape, groups, _product_dtype(x, weight, scale))
         if scale:
             out = row_scale(weight.flatten(1)).float().view(-1, 1, 1) * out
     return out.to(x.dtype)

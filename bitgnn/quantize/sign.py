@@ -24,8 +24,9 @@ def sgn(x: Tensor) -> Tensor:
         Tensor of the shape, dtype and device of ``x``; no gradient flows through it.
     """
     x = x.detach()
-    if x.dim() == 0 or x.size(-1) == 0:
-        return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)
+    if x.dim() == 0 or x.size(-1) == 0 or x.device.type != "cpu":
+        # Keeps the order of dimensions in memory, which convolutions on a GPU live by.
+        return torch.where(x >= 0, x.new_ones(()), x.new_full((), -1))
     # Packing and unpacking is a tenth of the time of a comparison and a selection.
     words = torch.ops.bitgnn.pack(x.reshape(-1, x.size(-1)).contiguous())
     return torch.ops.bitgnn.unpack(words, x.size(-1)).view(x.shape).to(x.dtype)

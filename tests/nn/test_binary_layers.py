@@ -180,6 +180,43 @@ def test_autocast_leaves_the_sums_exact(scale):
         assert found.flatten().tolist() == [2682.0] * 4 + [2700.0] * 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "stride", "size", "scale"),
+    [
+        (128, 128, 3, 1, 32, False),
+        (200, 64, 3, 2, 17, True),  # sums up to 1800: float16 products
+        (256, 256, 3, 1, 8, False),  # up to 2304: float32 products
+        (512, 66, 3, 1, 4, True),
+        (33, 40, 5, 1, 9, False),
+        (3, 32, 7, 2, 30, True),
+    ],
+)
+def test_conv_on_tensor_cores_is_exact(
+    channels, outputs, kernel, stride, size, scale, layout, dtype, device
+):
+    layer = BinaryConv2d(
+        channels, outputs, kernel, stride, kernel // 2, bias=False, scale=scale
+    ).to(device)
+    with torch.no_grad():  # far from a random walk: sums up to the largest
+        layer.weight[: outputs // 2].abs_()
+    x = torch.randn(4, channels, size, size, device=device)
+    x[0] = x[0].abs()
+    x = x.to(dtype).contiguous(memory_format=layout).requires_grad_()
+    out = layer(x)
+    signs, weight = sgn(x.detach()).double(), sgn(layer.weight.detach()).double()
+    dot = functional.conv2d(signs.cpu(), weight.cpu(), None, stride, kernel // 2).float()
+    assert dot.abs().max() == channels * kernel**2
+    if scale:
+        dot = row_scale(layer.weight.detach().flatten(1)).view(-1, 1, 1).cpu() * dot
+    assert torch.equal(out.detach().cpu(), dot.to(dtype))
+    out.sum().backward()
+    assert x.grad.dtype == dtype
+    assert x.grad.isfinite().all()
+    assert layer.weight.grad.dtype == torch.float32
+
+
 def test_layers_learn_a_rule_that_no_threshold_on_pixels_can():
     torch.manual_seed(3)
     x = torch.randn(256, 2, 6, 6)
