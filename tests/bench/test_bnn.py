@@ -1,0 +1,290 @@
+"""The benchmark of binary networks: record, table, CSV, chart; failures; the peers' networks."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from bitgnn.bench import bnn_command, bnn_peers
+from bitgnn.bench.bnn_cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
+from bitgnn.bench.bnn_charts import bnn_chart
+from bitgnn.bench.bnn_command import bnn_main
+from bitgnn.bench.bnn_goals import NETWORK_GOALS
+from bitgnn.bench.bnn_layers import ConvShape, conv_cases, linear_cases
+from bitgnn.bench.bnn_networks import network_cases
+from bitgnn.bench.bnn_structures import STRUCTURES
+from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate
+from bitgnn.bench.cuda_cases import Goal
+
+CPU = GraphClock("cpu")
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def main(folder, *arguments):
+    output = folder / "bnn.json"
+    options = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
+    status = bnn_main([*options, "--parts", "convolutions", *arguments])
+    return status, json.loads(output.read_text()) if output.exists() else None
+
+
+def case(*entries, **options):
+    return BnnCase("group", "case", lambda: entries, **options)
+
+
+def entry(name, ours, make=None, **options):
+    return Entry(name, ours, make or (lambda: lambda: torch.ones(8)), **options)
+
+
+def raising(error):
+    def make():
+        raise error
+
+    return make
+
+
+def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
+    status, record = main(tmp_path)
+    assert status == 0
+    assert record["benchmark"] == "bnn_cpu"
+    (result,) = record["results"]
+    assert result["checked"]
+    assert all(len(c["timing"]["seconds"]) == 7 for c in result["contenders"])
+    assert {c["name"]: c["ours"] for c in result["contenders"]} == {
+        "torch fp32 contiguous": False,
+        "torch fp32 channels_last": False,
+        "bits in and out": True,
+        "bits in, int32 out": True,
+        "floats in and out": True,
+    }
+    assert result["form"] == "bits in and out"  # the others are not ranked
+    assert result["ratio"] == pytest.approx(result["peer_seconds"] / result["seconds"])
+    assert "| 32 to 32, 3x3, 8x8 |" in capsys.readouterr().out
+    with (tmp_path / "bnn.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(result["contenders"])
+    assert (tmp_path / "bnn.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_resume_keeps_finished_cases(tmp_path):
+    _, first = main(tmp_path)
+    _, again = main(tmp_path, "--resume")
+    assert again["results"] == first["results"]
+
+
+def test_resume_refuses_cases_of_another_run(tmp_path, capsys):
+    _, record = main(tmp_path)
+    record["settings"]["repeats"] = 99
+    (tmp_path / "bnn.json").write_text(json.dumps(record))
+    assert main(tmp_path, "--resume")[0] == 2
+    assert "do not belong to this run" in capsys.readouterr().err
+
+
+def test_a_case_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    def failing(case, *rest):
+        raise ValueError("no room")
+
+    monkeypatch.setattr(bnn_command, "run_case", failing)
+    status, record = main(tmp_path)
+    assert status == 1
+    assert [entry["reason"] for entry in record["failed"]] == ["ValueError: no room"]
+    assert "- not measured: BinaryConv2d, 1 image: 32 to 32" in capsys.readouterr().out
+
+
+def test_entries_that_fail_or_are_wrong_get_no_times():
+    result = run_case(
+        case(
+            entry("peer", False),
+            entry("ours", True),
+            entry("wrong", True, raising(WrongResultError())),
+            entry("broken", False, raising(RuntimeError("no such kernel\nmore"))),
+        ),
+        CPU,
+        7,
+    )
+    failures = {c["name"]: c["failure"] for c in result["contenders"]}
+    assert failures == {
+        "peer": None,
+        "ours": None,
+        "wrong": "gives a wrong result",
+        "broken": "RuntimeError: no such kernel",
+    }
+    assert not result["checked"]
+    assert (result["form"], result["peer"]) == ("ours", "peer")
+    assert "broken: RuntimeError: no such kernel" in describe(result)
+
+
+def test_nothing_of_ours_leaves_ratio_and_goals_open():
+    goals = (Goal("seconds", 1.0), Goal("rate", 1.0))
+    result = run_case(case(entry("peer", False), goals=goals, work=8), CPU, 7)
+    assert result["seconds"] is None
+    assert result["ratio"] is None
+    assert [goal["reached"] for goal in result["goals"]] == [None, None]
+
+
+def test_parts_of_goals_come_from_the_times_of_the_run():
+    goals = (Goal("seconds", 1.0), Goal("rate", 2.0), Goal("ratio", 4.0))
+    slow = entry("unranked", True, lambda: lambda: None, ranked=False)
+    result = run_case(
+        case(entry("peer", False), entry("ours", True), slow, goals=goals, work=8, cold=True),
+        CPU,
+        7,
+    )
+    seconds = result["seconds"]
+    assert result["form"] == "ours"
+    assert [goal["reached"] for goal in result["goals"]] == pytest.approx(
+        [1.0 / seconds, 8 / seconds / 2.0, result["ratio"] / 4.0]
+    )
+    assert all(c["cold"]["cold"] for c in result["contenders"])
+
+
+def record_of(results):
+    machine = {
+        "cpu": "Some CPU", "gpu": "Some GPU", "capability": "avx2", "threads": 2, "cuda": "13.0",
+        "versions": {"torch": "2.13.0", "torch-geometric": "2.8.1"}, "commit": "0123",
+        "dirty": False, "date": "2026-01-02T03:04:05",
+    }  # fmt: skip
+    return {
+        "benchmark": "bnn_cuda", "environment": machine, "settings": {"repeats": 9},
+        "results": results, "skipped": [],
+        "failed": [{"group": "g", "name": "g: broken", "reason": "no room"}],
+    }  # fmt: skip
+
+
+def result_of(group, name, seconds, peer_seconds, goals, **details):
+    def contender(name, ours, value):
+        timing = {"median": value, "p10": value, "p90": value, "seconds": [value]}
+        return {
+            "name": name, "ours": ours, "ranked": True, "in_graph": True, "failure": None,
+            "timing": timing, "cold": None, "launched": None,
+        }  # fmt: skip
+
+    return {
+        "group": group, "name": name, "seconds": seconds, "form": "frozen", "peer": "torch fp16",
+        "peer_seconds": peer_seconds, "ratio": peer_seconds / seconds, "goals": goals,
+        "contenders": [contender("frozen", True, seconds), contender("fp16", False, peer_seconds)],
+        "work": 1024, "checked": True, **details,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def record():
+    rate = [{"kind": "rate", "value": 1e6, "reached": 1.28}]
+    time = [
+        {"kind": "seconds", "value": 35e-6, "reached": 0.5},
+        {"kind": "ratio", "value": 3.0, "reached": None},
+    ]
+    sweep = [
+        result_of("BConv, 16 images", f"{c} to {c}", c * 1e-7, c * 1e-6, [], channels=c, outputs=c)
+        for c in (128, 256)
+    ]
+    return record_of(
+        [
+            result_of("network, latency", "VGG, 8 images", 70e-6, 103e-6, time),
+            result_of("network, throughput", "VGG, 1024 images", 0.8e-3, 3e-3, rate),
+            *sweep,
+        ]
+    )
+
+
+def test_table_shows_times_rates_and_goals(record):
+    text = bnn_table(record)
+    assert "Some GPU, CUDA 13.0" in text
+    assert "| VGG, 8 images | 70.0 µs | 103 µs (torch fp16) | 1.47× | ≤ 35.0 µs: 50%; 3× |" in text
+    assert "| 1.28 M/s | 341 k/s (torch fp16) | 3.75× | 1.00 M/s: 128% |" in text
+    assert text.endswith("- not measured: g: broken: no room\n")
+
+
+def test_csv_has_a_line_for_each_contender(record):
+    rows = list(csv.DictReader(bnn_csv(record).splitlines()))
+    assert len(rows) == 8
+    assert (rows[0]["contender"], rows[0]["timing_median"]) == ("frozen", "7e-05")
+    assert rows[0]["cold_median"] == ""
+
+
+def test_chart_is_an_image(tmp_path, record):
+    bnn_chart(tmp_path / "chart.png", record)
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(12.0, "12 /s"), (341_234.0, "341 k/s"), (1.6e6, "1.60 M/s")]
+)
+def test_rates(rate, text):
+    assert format_rate(rate) == text
+
+
+@pytest.mark.parametrize("key", list(STRUCTURES))
+def test_plain_networks_give_a_score_for_each_class(key):
+    structure = STRUCTURES[key]
+    with torch.device("meta"):
+        scores = structure.build()(torch.empty(2, *structure.image))
+    assert scores.shape == (2, structure.classes)
+
+
+def test_sizes_inside_the_plain_networks():
+    def inputs_of_the_first_linear(key):
+        with torch.device("meta"):
+            layers = STRUCTURES[key].build().modules()
+        return next(layer for layer in layers if isinstance(layer, torch.nn.Linear)).in_features
+
+    found = {key: inputs_of_the_first_linear(key) for key in STRUCTURES}
+    assert found == {
+        "mlp": 784, "vgg": 8192, "resnet14": 8192, "alexnet": 12544, "vgg16": 25088,
+        "resnet18": 25088,
+    }  # fmt: skip
+
+
+def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):
+    monkeypatch.setattr(bnn_peers, "DEVICE", "cpu")
+    structure = STRUCTURES["mlp"]
+    with torch.no_grad():
+        x, network = bnn_peers.images_of(structure, 2), bnn_peers.plain_network(structure)
+        assert torch.equal((x * 64).round(), x * 64)
+        scores = bnn_peers.eager_call(structure, network, x)()
+        assert scores.dtype == torch.float16
+        monkeypatch.setattr(torch, "compile", lambda network, **options: network)
+        assert torch.equal(bnn_peers.compiled_call(structure, network, x)(), scores)
+        monkeypatch.setattr(torch, "compile", lambda network, **options: lambda x: scores * 2)
+        with pytest.raises(RuntimeError, match="far from eager ones"):
+            bnn_peers.compiled_call(structure, network, x)
+        network[0].bias.data.fill_(torch.inf)
+        with pytest.raises(RuntimeError, match="scores must be finite"):
+            bnn_peers.eager_call(structure, network, x)
+
+
+def test_the_cases_of_a_gpu_are_those_of_the_papers():
+    cases = list(network_cases(list(STRUCTURES), ["default"]))
+    assert len(cases) == 2 * len(STRUCTURES)
+    assert [c.details["images"] for c in cases] == [8] * 6 + [1024] * 3 + [512] * 3
+    assert set(NETWORK_GOALS) == set(STRUCTURES)
+    sweep = [c for c in conv_cases() if c.group == "BConv, 16 images, bits in and out"]
+    assert [c.details["channels"] for c in sweep] == list(range(128, 2049, 128))
+    assert [len(c.goals) for c in sweep if c.goals] == [1, 2, 1]
+    keys = [c.key for c in (*cases, *conv_cases(), *linear_cases())]
+    assert len(keys) == len(set(keys))
+
+
+def test_operations_of_a_convolution_with_stride():
+    shape = ConvShape(2, 7, 3, 5, kernel=3, stride=2)
+    assert shape.out_size == 4
+    assert shape.operations == 2.0 * 2 * 16 * 9 * 3 * 5
+    assert shape.name == "3 to 5, 3x3/2, 7x7"
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_run_on_a_gpu(tmp_path):
+    output = tmp_path / "bnn.json"
+    options = ["--quick", "--repeats", "7", "--device", "cuda", "--output", str(output)]
+    assert bnn_main([*options, "--networks", "mlp", "--compile-modes"]) == 0
+    record = json.loads(output.read_text())
+    groups = {result["group"] for result in record["results"]}
+    assert {"network, latency", "linear, bits in and out"} <= groups
+    for result in record["results"]:
+        assert [c["failure"] for c in result["contenders"]] == [None] * len(result["contenders"])
