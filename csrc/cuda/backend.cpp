@@ -134,6 +134,14 @@ void Backend::aggregate_product(const SlicedArgs& sums, const BmmArgs& product) 
   run([&](const Context& c) { return cuda::aggregate_product_sliced(sums, product, c); });
 }
 
+void Backend::pack_images(const ImagePackArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_images(a, c); });
+}
+
+void Backend::pool_bits(const BitPoolArgs& a) const {
+  run([&](const Context& c) { return cuda::pool_bits(a, c); });
+}
+
 void Backend::bits_linear(const BitsLinearArgs& a) const {
   run([&](const Context& c) { return cuda::bits_linear(a, c); });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitgnn/cuda/cooperative_launch.h"
+#include "bitgnn/cuda/image_launch.h"
 #include "bitgnn/cuda/narrow_launch.h"
 #include "ops/operands.h"
 
@@ -88,6 +89,8 @@ class Backend {
                      int32_t* indices) const;
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
+  void pack_images(const ImagePackArgs& a) const;
+  void pool_bits(const BitPoolArgs& a) const;
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
   void add(const JoinArgs& a) const;
