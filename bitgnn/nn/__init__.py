@@ -2,6 +2,7 @@
 
 from bitgnn.nn.binary_conv2d import BinaryConv2d
 from bitgnn.nn.binary_linear import BinaryLinear
+from bitgnn.nn.channel_shortcut import ChannelShortcut
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.graph_conv import GraphConv
 from bitgnn.nn.linear import Linear
@@ -13,6 +14,7 @@ __all__ = [
     "PRESETS",
     "BinaryConv2d",
     "BinaryLinear",
+    "ChannelShortcut",
     "GCNConv",
     "GraphConv",
     "LayerPrecision",

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from bitgnn.bits import BitImages
 from bitgnn.ops._conv_shape import Pair
-from bitgnn.quantize import Surrogate, binary_conv2d
+from bitgnn.quantize import Surrogate, binary_conv2d, fixed_conv2d
+from bitgnn.quantize.fixed import check_step
 
 __all__ = ["BinaryConv2d"]
 
@@ -51,6 +52,12 @@ class BinaryConv2d(nn.Conv2d):
         dtype: of the parameters.
         scale: multiply by the mean magnitude of each output's weights.
         surrogate: ``"ste"`` or ``"approx"``.
+        input_step: a power of two makes this a network's first layer: its input is not binarised
+            but rounded to 16-bit multiples of the step (:func:`~bitgnn.quantize.fixed_point`).
+
+    Raises:
+        TypeError: ``input_step`` is no number.
+        ValueError: ``input_step`` is no power of two, or as in torch.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class BinaryConv2d(nn.Conv2d):
         *,
         scale: bool = True,
         surrogate: Surrogate = "ste",
+        input_step: float | None = None,
     ) -> None:
         super().__init__(
             in_channels,
@@ -85,17 +93,20 @@ class BinaryConv2d(nn.Conv2d):
         )
         self.scale = scale
         self.surrogate: Surrogate = surrogate
+        self.input_step = None if input_step is None else check_step("BinaryConv2d", input_step)
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer.
 
         Args:
-            input: ``[N, C, H, W]`` or ``[C, H, W]`` floats.
+            input: ``[N, C, H, W]`` or ``[C, H, W]`` floats; uint8 too with ``input_step=1``.
 
         Returns:
-            ``[N, O, out height, out width]`` or ``[O, out height, out width]`` floats.
+            ``[N, O, out height, out width]`` or ``[O, out height, out width]`` floats of the
+            input's dtype, of the weight's for uint8.
 
         Raises:
+            TypeError: ``input`` holds integers, and is not uint8 in front of a first layer.
             ValueError: the shape does not fit, or the kernel is larger than the padded image.
         """
         x = input.unsqueeze(0) if input.dim() == 3 else input
@@ -108,16 +119,19 @@ class BinaryConv2d(nn.Conv2d):
         if self.padding_mode != "zeros":
             x = functional.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        out = binary_conv2d(
-            x,
-            self.weight,
-            stride=(self.stride[0], self.stride[1]),
-            padding=padding,
-            dilation=(self.dilation[0], self.dilation[1]),
-            groups=self.groups,
-            scale=self.scale,
-            surrogate=self.surrogate,
-        )
+        options: Any = {
+            "stride": (self.stride[0], self.stride[1]),
+            "padding": padding,
+            "dilation": (self.dilation[0], self.dilation[1]),
+            "groups": self.groups,
+            "scale": self.scale,
+            "surrogate": self.surrogate,
+        }
+        if self.input_step is None:
+            out = binary_conv2d(x, self.weight, **options)
+        else:
+            out = fixed_conv2d(x, self.weight, self.input_step, **options)
+            out = out.to(x.dtype if x.is_floating_point() else self.weight.dtype)
         if self.bias is not None:
             out = out + self.bias.view(-1, 1, 1)
         return out if input.dim() == 4 else out.squeeze(0)
@@ -127,5 +141,6 @@ class BinaryConv2d(nn.Conv2d):
         return BitImages.from_float(self.weight.detach(), scale="mean" if self.scale else None)
 
     def extra_repr(self) -> str:
-        """Torch's description, and the scale where it is left out."""
-        return super().extra_repr() + ("" if self.scale else ", scale=False")
+        """Torch's description, and what is not the default of the binary options."""
+        step = "" if self.input_step is None else f", input_step={self.input_step}"
+        return super().extra_repr() + ("" if self.scale else ", scale=False") + step

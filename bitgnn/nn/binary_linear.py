@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitTensor
-from bitgnn.quantize import Surrogate, binary_sign, row_scale
+from bitgnn.quantize import Surrogate, binary_sign, fixed_linear, row_scale
+from bitgnn.quantize.fixed import check_step
 
 __all__ = ["BinaryLinear"]
 
@@ -35,6 +36,12 @@ class BinaryLinear(nn.Linear):
         dtype: of the parameters.
         scale: multiply by the mean magnitude of each output's weights.
         surrogate: ``"ste"`` or ``"approx"``.
+        input_step: a power of two makes this a network's first layer: its input is not binarised
+            but rounded to 16-bit multiples of the step (:func:`~bitgnn.quantize.fixed_point`).
+
+    Raises:
+        TypeError: ``input_step`` is no number.
+        ValueError: ``input_step`` is no power of two.
     """
 
     def __init__(
@@ -47,27 +54,36 @@ class BinaryLinear(nn.Linear):
         *,
         scale: bool = True,
         surrogate: Surrogate = "ste",
+        input_step: float | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         self.scale = scale
         self.surrogate: Surrogate = surrogate
+        self.input_step = None if input_step is None else check_step("BinaryLinear", input_step)
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer.
 
         Args:
-            input: ``[*, in_features]`` floats.
+            input: ``[*, in_features]`` floats; uint8 too with ``input_step=1``.
 
         Returns:
-            ``[*, out_features]`` floats.
+            ``[*, out_features]`` floats of the input's dtype, of the weight's for uint8.
 
         Raises:
+            TypeError: ``input`` holds integers, and is not uint8 in front of a first layer.
             ValueError: the last size of ``input`` is not ``in_features``.
         """
         if input.dim() == 0 or input.size(-1) != self.in_features:
             raise ValueError(
                 f"BinaryLinear: input must be [*, {self.in_features}], got {list(input.shape)}"
             )
+        if self.input_step is not None:
+            out = fixed_linear(
+                input, self.weight, self.input_step, scale=self.scale, surrogate=self.surrogate
+            )
+            out = out.to(input.dtype if input.is_floating_point() else self.weight.dtype)
+            return out if self.bias is None else out + self.bias
         # Sums of signs are exact in float32; autocast would round them.
         with torch.autocast(input.device.type, enabled=False):
             signs = binary_sign(input, self.surrogate), binary_sign(self.weight, self.surrogate)
@@ -82,5 +98,6 @@ class BinaryLinear(nn.Linear):
         return BitTensor.from_float(self.weight.detach(), scale="mean" if self.scale else None)
 
     def extra_repr(self) -> str:
-        """Torch's description, and the scale where it is left out."""
-        return super().extra_repr() + ("" if self.scale else ", scale=False")
+        """Torch's description, and what is not the default of the binary options."""
+        step = "" if self.input_step is None else f", input_step={self.input_step}"
+        return super().extra_repr() + ("" if self.scale else ", scale=False") + step

@@ -1,7 +1,8 @@
-"""Sign, row scale, the binary linear map and convolution, each with its surrogate gradient."""
+"""Sign, row scale, fixed point, binary linear maps and convolutions, with surrogate gradients."""
 
 from bitgnn.quantize.conv import binary_conv2d
 from bitgnn.quantize.dropout import fast_dropout
+from bitgnn.quantize.fixed import fixed_conv2d, fixed_linear, fixed_point
 from bitgnn.quantize.linear import WeightGradient, binary_linear
 from bitgnn.quantize.scale import canonical_row_scale, row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign, sgn, surrogate_slope
@@ -14,6 +15,9 @@ __all__ = [
     "binary_sign",
     "canonical_row_scale",
     "fast_dropout",
+    "fixed_conv2d",
+    "fixed_linear",
+    "fixed_point",
     "row_scale",
     "sgn",
     "surrogate_slope",

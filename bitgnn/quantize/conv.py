@@ -14,7 +14,7 @@ from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
 from bitgnn.quantize.scale import row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign
 
-__all__ = ["binary_conv2d"]
+__all__ = ["binary_conv2d", "framed"]
 
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -38,7 +38,7 @@ class _SignConv(torch.autograd.Function):
             dot: Tensor = torch.ops.bitgnn.conv_bbf(*words, x.size(1), *shape, groups)
             return dot.permute(0, 3, 1, 2)
         stride, _, dilation = shape
-        frame, (top, left) = _framed(x, shape)
+        frame, (top, left) = framed(x, shape)
         out = functional.conv2d(frame, weight, None, stride, (top, left), dilation, groups)
         # Algorithms that transform their operands are off by fractions.
         return out if dtype in HALVES else out.round_()
@@ -48,7 +48,7 @@ class _SignConv(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
         stride, padding, dilation = ctx.shape
-        frame, inner = _framed(x, ctx.shape)
+        frame, inner = framed(x, ctx.shape)
         grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
             grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
             False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
@@ -59,7 +59,7 @@ class _SignConv(torch.autograd.Function):
         return grad_x, grad_weight, None, None, None
 
 
-def _framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
+def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
     """The image, padded here where its sides differ, and what is left for torch to pad."""
     top, bottom, left, right = shape.padding
     if top == bottom and left == right:

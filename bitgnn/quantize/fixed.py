@@ -1,0 +1,200 @@
+"""Inputs in 16-bit fixed point times binary weights: the first layer of a network."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
+from bitgnn.quantize.conv import framed
+from bitgnn.quantize.scale import row_scale
+from bitgnn.quantize.sign import Surrogate, binary_sign
+
+__all__ = ["check_step", "fixed_conv2d", "fixed_linear", "fixed_point"]
+
+LEAST, GREATEST = -(2**15), 2**15 - 1
+"""Of the 16-bit integers that inputs become."""
+STEP_EXPONENT = 64
+"""Steps beyond 2 to the power of plus or minus this would leave the range of float32."""
+
+
+def check_step(name: str, step: float) -> float:
+    """``step`` if it is a power of two that float32 can divide by.
+
+    Args:
+        name: of the caller, for messages.
+        step: candidate.
+
+    Raises:
+        TypeError: ``step`` is no number.
+        ValueError: ``step`` is no power of two, or beyond ``2**64`` or below ``2**-64``.
+    """
+    if isinstance(step, bool) or not isinstance(step, int | float):
+        raise TypeError(f"{name}: the step must be a number, got {type(step).__name__}")
+    power = 0 < step < math.inf and math.frexp(step)[0] == 0.5
+    if not (power and abs(math.log2(step)) <= STEP_EXPONENT):
+        raise ValueError(
+            f"{name}: the step must be a power of two from 2**-{STEP_EXPONENT} to "
+            f"2**{STEP_EXPONENT}, got {step}"
+        )
+    return float(step)
+
+
+class _FixedPoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, step: float) -> Tensor:
+        scaled = x.float() / step
+        q = torch.nan_to_num_(scaled, nan=0.0).round_()
+        if ctx.needs_input_grad[0]:
+            # NaN became 0, and no gradient is of use to it.
+            ctx.save_for_backward((q >= LEAST) & (q <= GREATEST) & ~x.isnan())
+        return q.clamp_(LEAST, GREATEST).mul_(step)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+def fixed_point(x: Tensor, step: float) -> Tensor:
+    r"""``x`` in 16-bit fixed point: :math:`step \cdot \mathrm{clamp}(\mathrm{round}(x / step))`.
+
+    Rounding is to nearest, halves to even; the clamp is to [-32768, 32767]; NaN becomes 0. Integers
+    are taken as they are. The gradient passes the rounding straight through, and is 0 where the
+    clamp acted or ``x`` is NaN.
+
+    Args:
+        x: floats or uint8 of any shape.
+        step: power of two; 1 for uint8.
+
+    Returns:
+        Float32 tensor like ``x``.
+
+    Raises:
+        TypeError: ``x`` holds neither floats nor uint8.
+        ValueError: ``step`` is no power of two, or not 1 for uint8.
+    """
+    step = check_step("fixed_point", step)
+    if x.dtype == torch.uint8 and step != 1:
+        raise ValueError(f"fixed_point: uint8 is taken as it is, with step 1, got step {step}")
+    if not (x.is_floating_point() or x.dtype == torch.uint8):
+        raise TypeError(f"fixed_point: x must hold floats or uint8, got {x.dtype}")
+    out: Tensor = _FixedPoint.apply(x, step)
+    return out
+
+
+class _FixedConv(torch.autograd.Function):
+    """Convolution of multiples of a step with +-1, summed in float64, which holds every sum."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, step: float, shape: ConvShape, groups: int
+    ) -> Tensor:
+        ctx.shape, ctx.groups = shape, groups
+        ctx.save_for_backward(x, weight)
+        stride, _, dilation = shape
+        frame, inner = framed(x, shape)
+        out = functional.conv2d(
+            frame.double(), weight.double(), None, stride, inner, dilation, groups
+        )
+        # Algorithms that transform their operands are off by fractions of a step.
+        return out.div_(step).round_().float().mul_(step)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        stride, padding, dilation = ctx.shape
+        frame, inner = framed(x, ctx.shape)
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+            grad.contiguous(), frame, weight, None, stride, inner, dilation,
+            False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
+        )  # fmt: skip
+        if grad_x is not None and frame is not x:
+            top, left = padding[0], padding[2]
+            grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
+        return grad_x, grad_weight, None, None, None
+
+
+def fixed_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    step: float,
+    *,
+    stride: Pair = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    scale: bool = True,
+    surrogate: Surrogate = "ste",
+) -> Tensor:
+    r"""Convolution of images in fixed point with binary weights.
+
+    :math:`Y_o = m_o \cdot (step \cdot dot)`, :math:`dot = q \star \mathrm{sgn}(W_o)` of the 16-bit
+    integers :math:`q` of :func:`fixed_point`: the exact integer rounded to float32, times the step,
+    which is exact, times :math:`m_o = \mathrm{mean}|W_o|` with ``scale``. TF32 and autocast do not
+    act on the values.
+
+    Args:
+        x: ``[N, C, H, W]`` floats or uint8.
+        weight: ``[O, C / groups, kh, kw]`` float latent weights.
+        step: power of two.
+        stride: number or pair, and so on as in :func:`~bitgnn.quantize.binary_conv2d`.
+        padding: zeros around the image.
+        dilation: of the kernel.
+        groups: divides C and O.
+        scale: multiply by the mean magnitude of each output's weights.
+        surrogate: slope in place of the derivative of the weights' sign.
+
+    Returns:
+        Float32 ``[N, O, out height, out width]``.
+
+    Raises:
+        TypeError: ``weight`` holds no floats, ``x`` neither floats nor uint8.
+        ValueError: shapes do not fit together, or an option has none of its values.
+    """
+    name = "fixed_conv2d"
+    fits = x.dim() == 4 and weight.dim() == 4 and groups >= 1 and weight.numel() > 0
+    if not (fits and x.size(1) == groups * weight.size(1) and weight.size(0) % groups == 0):
+        raise ValueError(
+            f"{name}: x must be [N, C, H, W] and weight [O, C / groups, kh, kw] with groups "
+            f"dividing O, got {list(x.shape)} and {list(weight.shape)} with {groups} groups"
+        )
+    shape = conv_shape(name, x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    with torch.autocast(x.device.type, enabled=False):
+        signs = binary_sign(weight, surrogate).float()
+        out: Tensor = _FixedConv.apply(fixed_point(x, step), signs, step, shape, groups)
+        if scale:
+            out = row_scale(weight.flatten(1)).float().view(-1, 1, 1) * out
+    return out
+
+
+def fixed_linear(
+    x: Tensor, weight: Tensor, step: float, *, scale: bool = True, surrogate: Surrogate = "ste"
+) -> Tensor:
+    """Product of rows in fixed point with binary weights: :func:`fixed_conv2d` of single pixels.
+
+    Args:
+        x: ``[*, K]`` floats or uint8.
+        weight: ``[O, K]`` float latent weights.
+        step: power of two.
+        scale: multiply by the mean magnitude of each output's weights.
+        surrogate: slope in place of the derivative of the weights' sign.
+
+    Returns:
+        Float32 ``[*, O]``.
+
+    Raises:
+        TypeError: ``weight`` holds no floats, ``x`` neither floats nor uint8.
+        ValueError: shapes do not fit together, or an option has none of its values.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        signs = binary_sign(weight, surrogate)
+        # Float64 holds every sum, and a product of matrices transforms nothing.
+        out = functional.linear(fixed_point(x, step).double(), signs.double()).float()
+        return row_scale(weight).float() * out if scale else out
