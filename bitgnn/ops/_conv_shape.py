@@ -16,6 +16,21 @@ class ConvShape(NamedTuple):
     padding: tuple[int, int, int, int]
     dilation: tuple[int, int]
 
+    def output_size(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
+        """Height and width of the result."""
+        height, width = (
+            (
+                image[i]
+                + sum(self.padding[2 * i : 2 * i + 2])
+                - self.dilation[i] * (kernel[i] - 1)
+                - 1
+            )
+            // self.stride[i]
+            + 1
+            for i in range(2)
+        )
+        return height, width
+
 
 def conv_shape(
     function: str,
@@ -41,8 +56,8 @@ def conv_shape(
         ValueError: a number is too small, "same" has another stride than 1, or the kernel is
             larger than the padded image.
     """
-    strides = _pair(function, "stride", stride, 1)
-    dilations = _pair(function, "dilation", dilation, 1)
+    strides = whole_pair(function, "stride", stride, 1)
+    dilations = whole_pair(function, "dilation", dilation, 1)
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     if isinstance(padding, str):
         check_value(
@@ -55,7 +70,7 @@ def conv_shape(
         total = [r - 1 if padding == "same" else 0 for r in reach]
         sides = total[0] // 2, total[0] - total[0] // 2, total[1] // 2, total[1] - total[1] // 2
     else:
-        height, width = _pair(function, "padding", padding, 0)
+        height, width = whole_pair(function, "padding", padding, 0)
         sides = height, height, width, width
     padded = [image[0] + sides[0] + sides[1], image[1] + sides[2] + sides[3]]
     check_value(
@@ -68,7 +83,8 @@ def conv_shape(
     return ConvShape(strides, sides, dilations)
 
 
-def _pair(function: str, name: str, value: Pair, least: int) -> tuple[int, int]:
+def whole_pair(function: str, name: str, value: Pair, least: int) -> tuple[int, int]:
+    """Height and width of what is given as one or both; ints that are at least ``least``."""
     both = value if isinstance(value, tuple | list) else (value, value)
     check_type(
         len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in both),

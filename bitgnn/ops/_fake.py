@@ -4,16 +4,17 @@
 each fake only says where its rows and its features come from.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bitgnn.ops._fake_conv import CONV_FAKES
 from bitgnn.ops.reference.heads import HEADS
 from bitgnn.ops.reference.pack import words_for
 
-FAKES: dict[str, Callable[..., Any]] = {}
+FAKES: dict[str, Callable[..., Any]] = dict(CONV_FAKES)
 """Fake kernel of each operator, by name."""
 
 
@@ -331,58 +332,6 @@ def concat_bbf(
 @_fake
 def concat_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:
     return _words(a, a.size(0), a.size(1) + b.size(1))
-
-
-@_fake
-def pack_images(x: Tensor, threshold: Tensor | None = None) -> Tensor:
-    shape = (x.size(0), x.size(2), x.size(3), words_for(x.size(1)))
-    return x.new_empty(shape, dtype=torch.int32)
-
-
-def _output_pixels(
-    x: Tensor,
-    w: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> tuple[int, int, int]:
-    """Images, height and width of a convolution's result."""
-    height, width = (
-        (x.size(1 + axis) + sum(padding[2 * axis : 2 * axis + 2]) - reach) // stride[axis] + 1
-        for axis, reach in enumerate(dilation[i] * (w.size(1 + i) - 1) + 1 for i in range(2))
-    )
-    return x.size(0), height, width
-
-
-@_fake
-def conv_bbb(
-    x: Tensor,
-    w: Tensor,
-    channels: int,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    *_: Any,
-    **__: Any,
-) -> Tensor:
-    return x.new_empty((*_output_pixels(x, w, stride, padding, dilation), words_for(w.size(0))))
-
-
-@_fake
-def conv_bbf(
-    x: Tensor,
-    w: Tensor,
-    channels: int,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int = 1,
-    w_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-) -> Tensor:
-    shape = (*_output_pixels(x, w, stride, padding, dilation), w.size(0))
-    return x.new_empty(shape, dtype=torch.int32 if integer else torch.float32)
 
 
 @_fake

@@ -1,4 +1,4 @@
-r"""Binary convolution: packed images times packed kernels, to bits or values.
+r"""Binary convolution: packed images times packed kernels, to bits, values or sums.
 
 ``x`` is :class:`~bitgnn.bits.BitImages` ``[N, C, H, W]``, ``w`` ``[O, C / groups, kh, kw]`` as in
 ``torch.nn.Conv2d``. ``dot`` is the sum of the products of +-1 over the taps of the kernel inside
@@ -11,9 +11,14 @@ around the image, and do not count as -1.
 - ``groups`` divides C and O; groups of a multiple of 32 channels are read in place.
 - ``scale``: multiply by the scale ``[O]`` that ``w`` holds, if any; ``x`` must hold none.
 - ``bias`` and ``threshold`` are float32 ``[O]``, ``flip`` is bool ``[O]``.
+- ``prepared`` is what :func:`prepare` makes of ``w`` and the comparison; kernels that can use it
+  are spared the work, others ignore it.
+
+:func:`add` keeps integer sums for residual networks, :func:`fbb` and :func:`fbf` are first layers
+on float images in fixed point, :func:`max_pool` pools bits.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
-kernel runs. Convolution has kernels for the CPU alone: operands elsewhere are refused. Results
+kernel runs. Operators that have kernels for the CPU alone refuse operands elsewhere. Results
 carry no gradient; :class:`bitgnn.nn.BinaryConv2d` is the trainable layer. Source: Li and Su,
 "Accelerating Binarized Neural Networks via Bit-Tensor-Cores in Turing GPUs", TPDS 2020.
 """
@@ -21,12 +26,16 @@ carry no gradient; :class:`bitgnn.nn.BinaryConv2d` is the trainable layer. Sourc
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
+from bitgnn.ops._bit_pool import max_pool
+from bitgnn.ops._conv_add import add
+from bitgnn.ops._conv_checks import check_operands, check_prepared
+from bitgnn.ops._conv_prepare import prepare
+from bitgnn.ops._conv_shape import Pair
+from bitgnn.ops._fixed_conv import fbb, fbf
 
-__all__ = ["bbb", "bbf"]
+__all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "prepare"]
 
 _OPS = torch.ops.bitgnn
 
@@ -43,6 +52,7 @@ def bbb(
     bias: Tensor | None = None,
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
+    prepared: Tensor | None = None,
 ) -> BitImages:
     """Bits of ``scale[o] * dot + bias[o] >= threshold[o]`` (0 without one), turned where ``flip``.
 
@@ -52,14 +62,15 @@ def bbb(
         Images ``[N, O, out height, out width]``.
     """
     name = "conv.bbb"
-    shape = _checked(name, x, w, stride, padding, dilation, groups)
+    shape = check_operands(name, "conv_bbb", x, w, stride, padding, dilation, groups)
     outputs = w.words.size(0)
     _arguments.vector(name, "bias", bias, outputs, x.device)
     _arguments.vector(name, "threshold", threshold, outputs, x.device)
     _arguments.vector(name, "flip", flip, outputs, x.device, torch.bool)
+    check_prepared(name, prepared, w)
     w_scale = w.scale if scale else None
     words = _OPS.conv_bbb(
-        x.words, w.words, x.channels, *shape, groups, w_scale, bias, threshold, flip
+        x.words, w.words, x.channels, *shape, groups, w_scale, bias, threshold, flip, prepared
     )
     return BitImages._trusted(words, outputs)
 
@@ -75,6 +86,7 @@ def bbf(
     scale: bool = True,
     bias: Tensor | None = None,
     integer: bool = False,
+    prepared: Tensor | None = None,
 ) -> Tensor:
     """``scale[o] * dot + bias[o]`` in float32, or ``dot`` in int32 with ``integer``.
 
@@ -82,58 +94,12 @@ def bbf(
         ``[N, O, out height, out width]`` in the channels_last memory format.
     """
     name = "conv.bbf"
-    shape = _checked(name, x, w, stride, padding, dilation, groups)
+    shape = check_operands(name, "conv_bbf", x, w, stride, padding, dilation, groups)
     _arguments.vector(name, "bias", bias, w.words.size(0), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
+    check_prepared(name, prepared, w)
     w_scale = w.scale if scale and not integer else None
     result: Tensor = _OPS.conv_bbf(
-        x.words, w.words, x.channels, *shape, groups, w_scale, bias, integer
+        x.words, w.words, x.channels, *shape, groups, w_scale, bias, integer, prepared
     )
     return result.permute(0, 3, 1, 2)
-
-
-def _checked(
-    name: str,
-    x: BitImages,
-    w: BitImages,
-    stride: Pair,
-    padding: Pair | str,
-    dilation: Pair,
-    groups: int,
-) -> ConvShape:
-    """Check operands and numbers; what the operator takes for them."""
-    _check_images(name, "x", x)
-    _check_images(name, "w", w)
-    check_value(
-        x.device.type in ("cpu", "meta"),
-        lambda: f"{name}: x must be on the CPU, which alone has kernels, got {x.device}",
-    )
-    _arguments.same_device(name, "w", w.device, x.device)
-    check_value(x.scale is None, lambda: f"{name}: x must hold no scale, got one of each image")
-    check_type(
-        isinstance(groups, int) and not isinstance(groups, bool),
-        lambda: f"{name}: groups must be an int, got {name_type(groups)}",
-    )
-    outputs = w.words.size(0)
-    check_value(
-        groups >= 1 and x.channels % groups == 0 and outputs % groups == 0 and outputs > 0,
-        lambda: (
-            f"{name}: groups must divide the channels of x, {x.channels}, and the outputs of w, "
-            f"{outputs}, got {groups}"
-        ),
-    )
-    check_value(
-        w.channels == x.channels // groups,
-        lambda: (
-            f"{name}: w must hold {x.channels // groups} channels for {x.channels} of x in "
-            f"{groups} groups, got {w.channels}"
-        ),
-    )
-    return conv_shape(name, x.words.shape[1:3], w.words.shape[1:3], stride, padding, dilation)
-
-
-def _check_images(function: str, name: str, value: BitImages) -> None:
-    check_type(
-        isinstance(value, BitImages),
-        lambda: f"{function}: {name} must be BitImages, got {name_type(value)}",
-    )

@@ -21,8 +21,8 @@ class Backend {
                     " must be on the CPU like the other arguments, got another device");
   }
 
-  // Elements of 4 bytes, or int64. The shim call costs a tenth of a trip through the dispatcher;
-  // large tensors come from the buffer cache.
+  // Elements of float, int32, int16 or int64. The shim call costs a tenth of a trip through the
+  // dispatcher; large tensors come from the buffer cache.
   template <size_t N>
   Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
     int64_t strides[N];
@@ -31,9 +31,10 @@ class Backend {
       strides[i] = stride;
       stride *= sizes[i] > 0 ? sizes[i] : 1;
     }
-    const bool is_long = dtype == ScalarType::Long;
-    const size_t bytes =
-        static_cast<size_t>(stride) * (is_long ? sizeof(int64_t) : sizeof(int32_t));
+    const bool is_long = dtype == ScalarType::Long, is_short = dtype == ScalarType::Short;
+    const size_t bytes = static_cast<size_t>(stride) * (is_long    ? sizeof(int64_t)
+                                                        : is_short ? sizeof(int16_t)
+                                                                   : sizeof(int32_t));
     if (is_cached(bytes)) {
       void* data = take_buffer(bytes);
       STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
@@ -42,6 +43,7 @@ class Backend {
                                       dtype, return_buffer);
     }
     const int32_t code = is_long                      ? aoti_torch_dtype_int64()
+                         : is_short                   ? aoti_torch_dtype_int16()
                          : dtype == ScalarType::Float ? aoti_torch_dtype_float32()
                                                       : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
@@ -76,7 +78,10 @@ class Backend {
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
   void convolve(const bitgnn::ConvArgs& a) const;
+  void convolve_add(const ConvAddArgs& a) const;
+  void convolve_fixed(const FixedConvArgs& a) const;
   void pack_images(const ImagePackArgs& a) const;
+  void pool_bits(const BitPoolArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs&) const {

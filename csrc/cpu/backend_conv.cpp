@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kConvGrain = 1 << 18;   // word products a thread, some 6 us
 constexpr int64_t kGatherWork = 64;       // of a row of 32 outputs, in word products a tap
+constexpr int64_t kPoolGrain = 1 << 15;   // words read a thread
 constexpr int64_t kImageGrain = 1 << 18;  // features a thread, some 25 us
 constexpr int64_t kFewPixels = 16;        // a thread: fewer leave outputs as the better share
 
@@ -61,9 +62,9 @@ void run(const ConvPanels& a, int64_t panels, int64_t words) {
   }
 }
 
-}  // namespace
-
-void Backend::convolve(const bitgnn::ConvArgs& given) const {
+// What follows the products: `add`, or what the convolution itself says.
+void convolve_with(const Backend& backend, const bitgnn::ConvArgs& given,
+                   const bitgnn::ConvAddArgs* add) {
   bitgnn::ConvArgs c = given;
   if (c.pixels() == 0) return;
   std::vector<int32_t> aligned, flip, outside;
@@ -74,7 +75,7 @@ void Backend::convolve(const bitgnn::ConvArgs& given) const {
   const int64_t of_group = c.out_channels / c.groups, group_panels = words_for(of_group);
   const int64_t panels = c.groups * group_panels;
   const int64_t words = c.taps() * words_for(c.channels / c.groups);
-  const Tensor weights = empty({panels, words, kWordBits}, ScalarType::Int);
+  const Tensor weights = backend.empty({panels, words, kWordBits}, ScalarType::Int);
   auto* to = static_cast<int32_t*>(weights.data_ptr());
   for (int64_t g = 0; g < c.groups; ++g)
     pack_panels(c.w + g * of_group * words, of_group, words, false,
@@ -93,10 +94,26 @@ void Backend::convolve(const bitgnn::ConvArgs& given) const {
   a.parities = words >= kernels().parity_words;
   a.outside = outside.empty() ? nullptr : outside.data();
   a.flip = flip.empty() ? nullptr : flip.data();
+  a.add = add;
+  a.step = 1.0f;
   torch::stable::parallel_for(
       0, panels, grain(words * kWordBits, kConvGrain),
       [&](int64_t begin, int64_t end) { kernels().finish_panels(a, begin, end); });
   run(a, panels, words);
+}
+
+}  // namespace
+
+void Backend::convolve(const bitgnn::ConvArgs& a) const { convolve_with(*this, a, nullptr); }
+
+void Backend::convolve_add(const bitgnn::ConvAddArgs& a) const { convolve_with(*this, a.conv, &a); }
+
+void Backend::pool_bits(const BitPoolArgs& a) const {
+  const auto& table = kernels();
+  torch::stable::parallel_for(
+      0, a.images * a.out_height,
+      grain(a.out_width * a.kernel_height * a.kernel_width * a.words, kPoolGrain),
+      [&](int64_t begin, int64_t end) { table.pool_bits(a, begin, end); });
 }
 
 void Backend::pack_images(const ImagePackArgs& a) const {

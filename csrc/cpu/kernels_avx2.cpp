@@ -25,6 +25,7 @@
 #include "bitgnn/cpu/dots_avx2.h"
 #include "bitgnn/cpu/narrow_avx2.h"
 //
+#include "bitgnn/cpu/bit_pool_kernel.h"
 #include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
 #include "bitgnn/cpu/narrow_kernel.h"
@@ -33,6 +34,8 @@
 #include "bitgnn/cpu/slots_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
+//
+#include "bitgnn/cpu/fixed_conv_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -51,7 +54,9 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::aggregate_slots,
     BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
+    BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
+    BITGNN_ISA::pool_bits,
 };
 
 }  // namespace bitgnn::cpu

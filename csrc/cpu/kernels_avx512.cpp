@@ -30,6 +30,7 @@
 #include "bitgnn/cpu/dots_avx512.h"
 #include "bitgnn/cpu/narrow_avx512.h"
 //
+#include "bitgnn/cpu/bit_pool_kernel.h"
 #include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
 #include "bitgnn/cpu/narrow_kernel.h"
@@ -38,6 +39,8 @@
 #include "bitgnn/cpu/slots_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
+//
+#include "bitgnn/cpu/fixed_conv_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -56,7 +59,9 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::aggregate_slots,
     BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
+    BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
+    BITGNN_ISA::pool_bits,
 };
 
 }  // namespace bitgnn::cpu

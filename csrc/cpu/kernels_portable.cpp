@@ -9,6 +9,7 @@
 #include "bitgnn/cpu/dots_portable.h"
 #include "bitgnn/cpu/narrow_portable.h"
 //
+#include "bitgnn/cpu/bit_pool_kernel.h"
 #include "bitgnn/cpu/bits_linear_kernel.h"
 #include "bitgnn/cpu/frdc_kernel.h"
 #include "bitgnn/cpu/narrow_kernel.h"
@@ -17,6 +18,8 @@
 #include "bitgnn/cpu/slots_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
+//
+#include "bitgnn/cpu/fixed_conv_kernel.h"
 
 namespace bitgnn::cpu {
 
@@ -35,7 +38,9 @@ const KernelTable kPortableKernels = {
     BITGNN_ISA::aggregate_slots,
     BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
+    BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
+    BITGNN_ISA::pool_bits,
 };
 
 }  // namespace bitgnn::cpu

@@ -1,12 +1,15 @@
 // Registers every operator's CPU kernel.
 #include "cpu/backend.h"
 #include "cpu/csr_from_edges.h"
+#include "ops/bit_pool_operators.h"
 #include "ops/bits_linear_operators.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/conv_add_operators.h"
 #include "ops/conv_operators.h"
 #include "ops/cooperative_operators.h"
+#include "ops/fixed_conv_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
@@ -27,5 +30,8 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_slots<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_conv<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_conv_add<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_fixed_conv<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_bit_pool<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -155,11 +155,25 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? b_scale=None) -> Tensor");
   m.def("concat_ffb(Tensor a, Tensor b, Tensor? threshold=None) -> Tensor");
 
-  const std::string conv =
-      "Tensor x, Tensor w, int channels, int[] stride, int[] padding, int[] dilation, "
-      "int groups=1, Tensor? w_scale=None, Tensor? bias=None, ";
-  m.def(("conv_bbb(" + conv + "Tensor? threshold=None, Tensor? flip=None) -> Tensor").c_str());
-  m.def(("conv_bbf(" + conv + "bool integer=False) -> Tensor").c_str());
+  const std::string window = "int[] stride, int[] padding, int[] dilation, ";
+  const std::string conv = "Tensor x, Tensor w, int channels, " + window + "int groups=1, ";
+  const std::string scaled = "Tensor? w_scale=None, Tensor? bias=None, ";
+  const std::string compared =
+      "Tensor? threshold=None, Tensor? flip=None, Tensor? prepared=None) -> Tensor";
+  m.def(("conv_bbb(" + conv + scaled + compared).c_str());
+  m.def(("conv_bbf(" + conv + scaled + "bool integer=False, Tensor? prepared=None) -> Tensor")
+            .c_str());
+  m.def(("conv_add(" + conv +
+         "Tensor? addend=None, int[]? addend_stride=None, Tensor? threshold=None, "
+         "Tensor? flip=None, bool wide=False, bool sums=True, bool bits=True, "
+         "Tensor? prepared=None) -> (Tensor, Tensor)")
+            .c_str());
+  const std::string fixed = "Tensor x, Tensor w, float step, " + window + scaled;
+  m.def(("conv_fbb(" + fixed + compared).c_str());
+  m.def(("conv_fbf(" + fixed + "bool integer=False) -> Tensor").c_str());
+  m.def(
+      "pool_bits(Tensor x, int[] kernel, int[] stride, int[] padding, Tensor? flip=None) -> "
+      "Tensor");
   m.def("pack_images(Tensor x, Tensor? threshold=None) -> Tensor");
 
   m.def(

@@ -12,6 +12,7 @@ from torch import Tensor
 from bitgnn.bits import BitAdjacency
 from bitgnn.ops.linear import weight_digits
 from bitgnn.ops.reference import CPU_OPERATORS, OPERATORS
+from bitgnn.ops.reference.conv_add import conv_add
 from bitgnn.ops.reference.pack import to_words
 
 # Half of the drawn numbers lie on this grid, so that ties and exact thresholds occur.
@@ -97,6 +98,12 @@ class Sampler:
             return self._joint_arguments(name, n, k, m, optional)
         if name in ("conv_bbb", "conv_bbf"):
             return self._conv_arguments(name, k, m, optional)
+        if name == "conv_add":
+            return self._conv_add_arguments(k, m, optional)
+        if name in ("conv_fbb", "conv_fbf"):
+            return self._fixed_conv_arguments(name, k, m, optional)
+        if name == "pool_bits":
+            return self._pool_arguments(k, optional)
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
@@ -261,6 +268,63 @@ class Sampler:
             if bool(self.integer(2)) if optional is None else optional:
                 drawn = self.floats(outputs)
                 given[vector] = drawn > 0 if vector == "flip" else drawn
+        return given
+
+    def _conv_add_arguments(self, k: int, m: int, optional: bool | None) -> dict[str, Any]:
+        """Arguments of a convolution with an addend of fewer or as many channels."""
+        given = self._conv_arguments("conv_bbb", k, m, optional)
+        given = {key: given[key] for key in given if key not in ("w_scale", "bias")}
+        if bool(self.integer(2)) if optional is None else optional:
+            size = conv_add(**given)[0].shape
+            step = given["addend_stride"] = [1 + self.integer(2), 1 + self.integer(3)]
+            rows, columns = (
+                max(0, (size[1 + i] - 1) * step[i] + 1 + self.integer(step[i])) for i in range(2)
+            )
+            wide = bool(self.integer(2))
+            given["addend"] = torch.randint(
+                -32768, 32768, (size[0], rows, columns, self.integer(size[3] + 1)),
+                generator=self.generator, dtype=torch.int32 if wide else torch.int16,
+            ) // (1 + 999 * self.integer(2))  # fmt: skip
+        given["wide"] = bool(self.integer(2))
+        kept = self.integer(3)
+        return given | {"sums": kept != 1, "bits": kept != 2}
+
+    def _fixed_conv_arguments(
+        self, name: str, k: int, m: int, optional: bool | None
+    ) -> dict[str, Any]:
+        """Arguments of a first layer; its floats span the range of the fixed point and beyond."""
+        given = self._conv_arguments(name.replace("_f", "_b"), k, m, optional)
+        images, height, width, _ = given.pop("x").shape
+        channels, groups = given.pop("channels"), given.pop("groups")
+        outputs, kernel = given["w"].size(0), given["w"].shape[1:3]
+        given["w"] = self.images(outputs, channels, *kernel) if groups > 1 else given["w"]
+        shape = images, height, width, channels
+        last = bool(self.integer(2))
+        kind = self.integer(4)
+        if kind == 0:
+            x = torch.randint(256, shape, generator=self.generator, dtype=torch.uint8)
+            given["step"] = 1.0
+        else:
+            given["step"] = 2.0 ** (self.integer(20) - 16)
+            dtype = (torch.float32, torch.float16, torch.bfloat16)[kind - 1]
+            x = (self.floats(*shape) * 2.0 ** self.integer(6)).to(dtype)
+        x = x.permute(0, 3, 1, 2)
+        given["x"] = x if last else x.contiguous()
+        return given
+
+    def _pool_arguments(self, k: int, optional: bool | None) -> dict[str, Any]:
+        """Arguments of max pooling of images of k channels."""
+        kernel = [1 + self.integer(3), 1 + self.integer(4)]
+        padding = [self.integer(kernel[i // 2]) for i in range(4)]
+        image = [kernel[i] + self.integer(7) for i in range(2)]
+        given: dict[str, Any] = {
+            "x": self.images(self.integer(4), max(1, k), *image),
+            "kernel": kernel,
+            "stride": [1 + self.integer(3), 1 + self.integer(3)],
+            "padding": padding,
+        }
+        if bool(self.integer(2)) if optional is None else optional:
+            given["flip"] = self.bits(1, max(1, k)).flatten()
         return given
 
     def images(self, count: int, channels: int, height: int, width: int) -> Tensor:

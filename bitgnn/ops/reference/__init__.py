@@ -16,6 +16,7 @@ from bitgnn.ops.reference.auxiliary import (
     concat_bbf,
     concat_ffb,
 )
+from bitgnn.ops.reference.bit_pool import pool_bits
 from bitgnn.ops.reference.bits_linear import bits_linear
 from bitgnn.ops.reference.bmm import (
     bmm_bbb,
@@ -43,6 +44,8 @@ from bitgnn.ops.reference.bspmm import (
     bspmm_fff,
 )
 from bitgnn.ops.reference.conv import conv_bbb, conv_bbf, pack_images
+from bitgnn.ops.reference.conv_add import conv_add
+from bitgnn.ops.reference.fixed_conv import conv_fbb, conv_fbf
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
@@ -87,19 +90,27 @@ __all__ = [
     "concat_bbb",
     "concat_bbf",
     "concat_ffb",
+    "conv_add",
     "conv_bbb",
     "conv_bbf",
+    "conv_fbb",
+    "conv_fbf",
     "pack",
     "pack_images",
     "pack_scaled",
     "pack_standardized",
+    "pool_bits",
     "unpack",
 ]
 
 CPU_OPERATORS: dict[str, Callable[..., Any]] = {
+    "conv_add": conv_add,
     "conv_bbb": conv_bbb,
     "conv_bbf": conv_bbf,
+    "conv_fbb": conv_fbb,
+    "conv_fbf": conv_fbf,
     "pack_images": pack_images,
+    "pool_bits": pool_bits,
 }
 """Operators for the CPU alone; tensors elsewhere are refused."""
 

@@ -13,7 +13,15 @@ from torch.nn import functional
 
 from bitgnn.ops.reference.pack import binarise, signs, to_words
 
-__all__ = ["conv_bbb", "conv_bbf", "image_words", "pack_images"]
+__all__ = [
+    "conv_bbb",
+    "conv_bbf",
+    "image_signs",
+    "image_words",
+    "integer_dots",
+    "pack_images",
+    "scaled_dots",
+]
 
 
 def image_words(bits: Tensor) -> Tensor:
@@ -27,13 +35,13 @@ def pack_images(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     return image_words(binarise(x.permute(0, 2, 3, 1), threshold))
 
 
-def _signs(words: Tensor, channels: int) -> Tensor:
+def image_signs(words: Tensor, channels: int) -> Tensor:
     """Float64 ``[N, C, H, W]`` in {-1, +1}; float64 sums of integers are exact."""
     values = signs(words.reshape(-1, words.size(3)), channels)
     return values.view(*words.shape[:3], channels).permute(0, 3, 1, 2).double()
 
 
-def _dot(
+def integer_dots(
     x: Tensor,
     w: Tensor,
     channels: int,
@@ -44,17 +52,19 @@ def _dot(
 ) -> Tensor:
     """The exact integers ``[N, out height, out width, O]`` as int32."""
     top, bottom, left, right = padding
-    padded = functional.pad(_signs(x, channels), (left, right, top, bottom))
-    weight = _signs(w, channels // groups)
+    padded = functional.pad(image_signs(x, channels), (left, right, top, bottom))
+    weight = image_signs(w, channels // groups)
     dot = functional.conv2d(
         padded, weight, stride=list(stride), dilation=list(dilation), groups=groups
     )
     return dot.round().to(torch.int32).permute(0, 2, 3, 1).contiguous()
 
 
-def _value(dot: Tensor, w_scale: Tensor | None, bias: Tensor | None) -> Tensor:
-    """``w_scale[o] * dot + bias[o]``, every step rounded to float32."""
-    value = dot.to(torch.float32)
+def scaled_dots(
+    dot: Tensor, w_scale: Tensor | None, bias: Tensor | None, step: float = 1.0
+) -> Tensor:
+    """``w_scale[o] * (step * dot) + bias[o]``, every step rounded to float32."""
+    value = dot.to(torch.float32) * step
     value = value if w_scale is None else w_scale * value
     return value if bias is None else value + bias
 
@@ -71,17 +81,18 @@ def conv_bbb(
     bias: Tensor | None = None,
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
+    prepared: Tensor | None = None,
 ) -> Tensor:
     """Words of ``(w_scale[o] * dot + bias[o] >= threshold[o]) ^ flip[o]``.
 
     ``padding`` is top, bottom, left, right. Without bias and threshold the scale, which is
-    positive, is never applied.
+    positive, is never applied. ``prepared`` only saves kernels work.
     """
-    dot = _dot(x, w, channels, stride, padding, dilation, groups)
+    dot = integer_dots(x, w, channels, stride, padding, dilation, groups)
     if bias is None and threshold is None:
         bits = dot >= 0
     else:
-        bits = _value(dot, w_scale, bias) >= (0 if threshold is None else threshold)
+        bits = scaled_dots(dot, w_scale, bias) >= (0 if threshold is None else threshold)
     return image_words(bits if flip is None else bits ^ flip)
 
 
@@ -96,14 +107,15 @@ def conv_bbf(
     w_scale: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    prepared: Tensor | None = None,
 ) -> Tensor:
     """``w_scale[o] * dot + bias[o]`` as float32 ``[N, out height, out width, O]``.
 
     With ``integer`` it is ``dot`` as int32, without scale and bias.
     """
-    dot = _dot(x, w, channels, stride, padding, dilation, groups)
+    dot = integer_dots(x, w, channels, stride, padding, dilation, groups)
     if not integer:
-        return _value(dot, w_scale, bias)
+        return scaled_dots(dot, w_scale, bias)
     if w_scale is not None or bias is not None:
         raise ValueError("integer=True leaves no room for a scale or a bias")
     return dot

@@ -7,16 +7,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "bitgnn/cpu/conv_epilogue.h"
 #include "bitgnn/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
-
-// The taps of one output pixel that lie inside the image: a rectangle of the kernel.
-struct InsideTaps {
-  int64_t top, bottom, left, right;
-  bool all;
-};
 
 // Taps [begin, end) along one axis whose places origin + tap * dilation are in [0, size).
 inline void inside_range(int64_t origin, int64_t dilation, int64_t size, int64_t taps,
@@ -90,75 +85,6 @@ class Gather {
   const bitgnn::ConvArgs& c_;
   int64_t words_, pixel_words_, x_, y_;
   const int32_t* image_;
-};
-
-// What one panel, up to 32 outputs of one group, adds to its products.
-struct ConvEpilogue {
-  const bitgnn::ConvArgs& c;
-  int64_t first, count;
-  uint32_t valid, flip;
-  const int32_t* outside;
-  Lanes out_scale, bias, threshold;
-
-  ConvEpilogue(const ConvPanels& a, int64_t panel)
-      : c(*a.conv),
-        outside(a.outside != nullptr ? a.outside + panel * c.taps() * kWordBits : nullptr) {
-    const int64_t of_group = c.out_channels / c.groups, panels = words_for(of_group);
-    const int64_t begin = panel % panels * kWordBits;
-    first = panel / panels * of_group + begin;
-    count = std::min(kWordBits, of_group - begin);
-    valid = last_word_mask(count);
-    flip = a.flip != nullptr ? static_cast<uint32_t>(a.flip[panel]) : 0u;
-    out_scale = vector_or(c.out_scale, 1.0f);
-    bias = vector_or(c.bias, 0.0f);
-    threshold = vector_or(c.threshold, 0.0f);
-  }
-
-  Lanes vector_or(const float* p, float value) const {
-    return p != nullptr ? load_some(p + first, count) : broadcast_lanes(value);
-  }
-
-  // Takes back what the taps outside have added.
-  void correct(const InsideTaps& inside, int32_t* dots) const {
-    for (int64_t i = 0; i < c.kernel_height; ++i) {
-      const bool row_inside = i >= inside.top && i < inside.bottom;
-      for (int64_t j = 0; j < c.kernel_width; ++j) {
-        if (row_inside && j >= inside.left && j < inside.right) continue;
-        const int32_t* tap = outside + (i * c.kernel_width + j) * kWordBits;
-        for (int64_t l = 0; l < kWordBits; ++l) dots[l] += tap[l];
-      }
-    }
-  }
-
-  void operator()(int64_t pixel, const InsideTaps& inside, int32_t* dots) const {
-    if (!inside.all) correct(inside, dots);
-    if (c.out_int != nullptr) {
-      std::memcpy(c.out_int + pixel * c.out_channels + first, dots,
-                  static_cast<size_t>(count) * sizeof(int32_t));
-      return;
-    }
-    Lanes v = to_lanes(load_ints(dots));
-    if (c.out_scale != nullptr) v = mul(out_scale, v);
-    if (c.bias != nullptr) v = add(v, bias);
-    if (c.out_float != nullptr) {
-      store_some(c.out_float + pixel * c.out_channels + first, v, count);
-    } else {
-      put_bits(c.out_bits + pixel * words_for(c.out_channels) + first / kWordBits,
-               (ge_mask(v, threshold) ^ flip) & valid);
-    }
-  }
-
-  // Outputs of a group need not begin a word; panels come in the order of their outputs, so the
-  // first one to reach a word writes it and others add their bits.
-  void put_bits(int32_t* word, uint32_t bits) const {
-    const int64_t shift = first % kWordBits;
-    if (shift == 0) {
-      *word = static_cast<int32_t>(bits);
-      return;
-    }
-    *word = static_cast<int32_t>(static_cast<uint32_t>(*word) | bits << shift);
-    if (shift + count > kWordBits) word[1] = static_cast<int32_t>(bits >> (kWordBits - shift));
-  }
 };
 
 // What a tap outside the image takes: the negative product of its zeros with the weights.

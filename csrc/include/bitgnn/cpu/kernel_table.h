@@ -132,6 +132,19 @@ struct ConvPanels {
   bool parities;        // finish_panels makes them running parities, see bmm_kernel.h
   int32_t* outside;     // [panels, taps, 32] for taps outside the image, null if there are none
   const int32_t* flip;  // [panels] bits or null, in place of those of `conv`
+  const bitgnn::ConvAddArgs* add;  // in place of the outputs of `conv`, or null
+  float step;                      // of the products
+};
+
+// Weights of a first layer, and where the runs of numbers under its kernel lie.
+struct FixedPanels {
+  ConvPanels outputs;      // for what follows the products; has no weights
+  const int16_t* weights;  // [panels, runs, pairs, 32, 2]
+  const int64_t* run_at;   // [runs] places from the window's first number
+  int64_t runs;
+  int64_t pairs;      // of numbers in a run
+  int64_t pitch;      // numbers in a padded row
+  int64_t band_rows;  // output rows whose image stays in a core's own cache
 };
 
 constexpr int64_t kImageBlock = 128;  // pixels packed at a time
@@ -154,7 +167,11 @@ struct KernelTable {
   void (*finish_panels)(const ConvPanels&, int64_t begin, int64_t end);
   void (*conv)(const ConvPanels&, int64_t begin, int64_t end, int64_t panel_begin,
                int64_t panel_end);
+  // Bands of FixedPanels::band_rows output rows and panels.
+  void (*fixed_conv)(const FixedConvArgs&, const FixedPanels&, int64_t begin, int64_t end,
+                     int64_t panel_begin, int64_t panel_end);
   void (*pack_images)(const ImagePackArgs&, int64_t begin, int64_t end);
+  void (*pool_bits)(const BitPoolArgs&, int64_t begin, int64_t end);  // output rows
 };
 
 extern const KernelTable kPortableKernels;

@@ -1,0 +1,47 @@
+"""Reference of binary convolution whose sums another layer's are added to."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn.ops.reference.conv import image_words, integer_dots
+
+
+def conv_add(
+    x: Tensor,
+    w: Tensor,
+    channels: int,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int = 1,
+    addend: Tensor | None = None,
+    addend_stride: Sequence[int] | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    wide: bool = False,
+    sums: bool = True,
+    bits: bool = True,
+    prepared: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``total = dot + addend[i, y * s, x * t, c]`` and words of ``(total >= threshold) ^ flip``.
+
+    Channels that ``addend`` lacks count as 0 there. Totals are int32 ``wide``, else int16, clamped.
+    An output that is not asked for has shape ``[0]``.
+    """
+    if not (sums or bits):
+        raise ValueError("sums or bits must be asked for, got neither")
+    total = integer_dots(x, w, channels, stride, padding, dilation, groups)
+    if addend is not None:
+        rows, columns = (1, 1) if addend_stride is None else addend_stride
+        added = addend[:, ::rows, ::columns].to(torch.int32)
+        total = total + functional.pad(added, (0, total.size(3) - added.size(3)))
+    words = kept = total.new_empty((0,))
+    if bits:
+        compared = total.to(torch.float32) >= (0 if threshold is None else threshold)
+        words = image_words(compared if flip is None else compared ^ flip)
+    if sums:
+        kept = total if wide else total.clamp(-32768, 32767)
+    return kept.to(torch.int32 if wide else torch.int16), words

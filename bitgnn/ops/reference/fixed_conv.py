@@ -1,0 +1,82 @@
+"""Reference of the first layer: images in fixed point times weights of +-1."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn.ops.reference.conv import image_signs, image_words, scaled_dots
+
+
+def fixed_point(x: Tensor, step: float) -> Tensor:
+    """Float64 ``clamp(round(x / step), -32768, 32767)``, halves to even, NaN as 0; uint8 as is."""
+    if x.dtype == torch.uint8:
+        return x.double()
+    steps = (x.to(torch.float32) / step).round().clamp(-32768, 32767)
+    return steps.nan_to_num(0.0).double()
+
+
+def _dots(
+    x: Tensor,
+    w: Tensor,
+    step: float,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
+    """The exact integers ``[N, out height, out width, O]`` as int32."""
+    top, bottom, left, right = padding
+    padded = functional.pad(fixed_point(x, step), (left, right, top, bottom))
+    weight = image_signs(w, x.size(1))
+    dot = functional.conv2d(padded, weight, stride=list(stride), dilation=list(dilation))
+    return dot.round().to(torch.int32).permute(0, 2, 3, 1).contiguous()
+
+
+def conv_fbb(
+    x: Tensor,
+    w: Tensor,
+    step: float,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    prepared: Tensor | None = None,
+) -> Tensor:
+    """Words of ``(w_scale[o] * (step * dot) + bias[o] >= threshold[o]) ^ flip[o]``.
+
+    Without bias and threshold the scale, which is positive, is never applied.
+    """
+    dot = _dots(x, w, step, stride, padding, dilation)
+    if bias is None and threshold is None:
+        bits = dot >= 0
+    else:
+        value = scaled_dots(dot, w_scale, bias, step)
+        bits = value >= (0 if threshold is None else threshold)
+    return image_words(bits if flip is None else bits ^ flip)
+
+
+def conv_fbf(
+    x: Tensor,
+    w: Tensor,
+    step: float,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """``w_scale[o] * (step * dot) + bias[o]`` as float32 ``[N, out height, out width, O]``.
+
+    With ``integer`` it is ``dot`` as int32, without scale and bias.
+    """
+    dot = _dots(x, w, step, stride, padding, dilation)
+    if not integer:
+        return scaled_dots(dot, w_scale, bias, step)
+    if w_scale is not None or bias is not None:
+        raise ValueError("integer=True leaves no room for a scale or a bias")
+    return dot

@@ -1,0 +1,106 @@
+// The first layer of a network on the CPU: weights as int16, bands of output rows for the threads.
+#include <algorithm>
+#include <vector>
+
+#include "cpu/backend.h"
+#include "cpu/panels.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+constexpr int64_t kFixedGrain = 1 << 20;          // products a thread
+constexpr int64_t kBandNumbers = 1 << 17;         // of int16: 256 KiB
+constexpr int64_t kPanelNumbers = 2 * kWordBits;  // weights of 32 outputs for a pair of inputs
+
+// Images of one pixel under kernels of one tap are the rows of one image.
+FixedConvArgs as_rows(const FixedConvArgs& a) {
+  const bitgnn::ConvArgs& c = a.conv;
+  const bool padded = c.padding_top + c.padding_left > 0 || c.out_height * c.out_width != 1;
+  if (c.height != 1 || c.width != 1 || c.taps() != 1 || padded) return a;
+  FixedConvArgs rows = a;
+  rows.conv.images = 1;
+  rows.conv.height = rows.conv.out_height = c.images;
+  rows.conv.stride_height = 1;
+  rows.image_stride = 0;
+  rows.channel_stride = 1;
+  rows.pixel_stride = c.channels;
+  return rows;
+}
+
+// Runs of `length` weights of one panel as +1 and -1 in pairs; 0 where a run or the outputs end.
+void expand_weights(const bitgnn::ConvArgs& c, int64_t panel, int64_t runs, int64_t length,
+                    int16_t* to) {
+  const int64_t words = words_for(c.channels);
+  const int64_t first = panel * kWordBits, outputs = std::min(kWordBits, c.out_channels - first);
+  const int64_t pairs = (length + 1) / 2;
+  std::fill_n(to, runs * pairs * kPanelNumbers, int16_t{0});
+  for (int64_t o = 0; o < outputs; ++o) {
+    const int32_t* taps = c.w + (first + o) * c.taps() * words;
+    for (int64_t run = 0, tap = 0, k = 0; run < runs; ++run) {
+      for (int64_t i = 0; i < length; ++i) {
+        const auto word = static_cast<uint32_t>(taps[tap * words + k / kWordBits]);
+        to[(run * pairs + i / 2) * kPanelNumbers + 2 * o + i % 2] =
+            static_cast<int16_t>((word >> (k % kWordBits) & 1u) != 0 ? 1 : -1);
+        if (++k == c.channels) {
+          k = 0;
+          ++tap;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void Backend::convolve_fixed(const FixedConvArgs& given) const {
+  if (given.conv.pixels() == 0) return;
+  const FixedConvArgs a = as_rows(given);
+  const bitgnn::ConvArgs& c = a.conv;
+  const bool joined = c.dilation_width == 1;  // taps of a row of the kernel next to each other
+  const int64_t length = (joined ? c.kernel_width : 1) * c.channels;
+  const int64_t panels = words_for(c.out_channels);
+  const int64_t right =
+      std::max(c.width, (c.out_width - 1) * c.stride_width +
+                            (c.kernel_width - 1) * c.dilation_width + 1 - c.padding_left);
+  FixedPanels p{};
+  p.runs = c.kernel_height * (joined ? 1 : c.kernel_width);
+  p.pairs = (length + 1) / 2;
+  p.pitch = (c.padding_left + right) * c.channels;
+  std::vector<int64_t> run_at;
+  for (int64_t i = 0; i < c.kernel_height; ++i)
+    for (int64_t j = 0; j < (joined ? 1 : c.kernel_width); ++j)
+      run_at.push_back(i * c.dilation_height * p.pitch + j * c.dilation_width * c.channels);
+  p.run_at = run_at.data();
+  const int64_t panel_size = p.runs * p.pairs * kPanelNumbers;
+  const Tensor weights = empty({panels, panel_size}, ScalarType::Short);
+  auto* to = static_cast<int16_t*>(weights.data_ptr());
+  torch::stable::parallel_for(0, panels, grain(panel_size, kFixedGrain),
+                              [&](int64_t begin, int64_t end) {
+                                for (int64_t panel = begin; panel < end; ++panel)
+                                  expand_weights(c, panel, p.runs, length, to + panel * panel_size);
+                              });
+  p.weights = to;
+  std::vector<int32_t> flip;
+  if (c.flip != nullptr) flip = pack_flags(c.flip, c.out_channels);
+  p.outputs.conv = &c;
+  p.outputs.flip = flip.empty() ? nullptr : flip.data();
+  p.outputs.step = a.step;
+  const int64_t threads = torch::stable::get_num_threads();
+  const int64_t fitting = kBandNumbers / (p.pitch * c.stride_height) - c.kernel_height;
+  const int64_t shares = (c.images * c.out_height + threads - 1) / threads;
+  p.band_rows = std::max<int64_t>(1, std::min({fitting, shares, c.out_height}));
+  const int64_t bands = c.images * ((c.out_height + p.band_rows - 1) / p.band_rows);
+  const auto& table = kernels();
+  const int64_t row_work = panel_size / 2 * c.out_width * p.band_rows;
+  if (bands >= threads || bands >= panels) {
+    torch::stable::parallel_for(
+        0, bands, grain(row_work * panels, kFixedGrain),
+        [&](int64_t begin, int64_t end) { table.fixed_conv(a, p, begin, end, 0, panels); });
+  } else {
+    torch::stable::parallel_for(
+        0, panels, grain(row_work * bands, kFixedGrain),
+        [&](int64_t begin, int64_t end) { table.fixed_conv(a, p, 0, bands, begin, end); });
+  }
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,111 @@
+// The first layer of a network on images in fixed point: an image is rounded once to int16, with
+// its padding, channels next to each other, so that the taps of a row of the kernel are one run of
+// numbers read in place. Weights are +-1 in int16, two inputs of 32 outputs a step; a run of odd
+// length ends with a weight 0. Included once a capability behind conv_epilogue.h, with BITGNN_ISA
+// naming the namespace of its primitives.
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "bitgnn/cpu/float_types.h"
+#include "bitgnn/cpu/kernel_table.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+// Halves to even, as the default rounding does; NaN as 0.
+inline int16_t to_fixed(float x, float inverse_step) {
+  const float v = x * inverse_step;
+  const float clamped = v > 32767.0f ? 32767.0f : v < -32768.0f ? -32768.0f : v == v ? v : 0.0f;
+  return static_cast<int16_t>(std::nearbyint(clamped));
+}
+
+// Rows [row, row + rows) of a padded image; rows outside are zeros.
+template <class T>
+void round_rows(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int64_t row,
+                int64_t rows, int16_t* to) {
+  const bitgnn::ConvArgs& c = a.conv;
+  const float inverse = 1.0f / a.step;
+  const int64_t left = c.padding_left * c.channels, inner = c.width * c.channels;
+  for (int64_t r = 0; r < rows; ++r, to += p.pitch) {
+    const int64_t y = row + r - c.padding_top;
+    if (y < 0 || y >= c.height) {
+      std::fill_n(to, p.pitch, int16_t{0});
+      continue;
+    }
+    std::fill_n(to, left, int16_t{0});
+    std::fill(to + left + inner, to + p.pitch, int16_t{0});
+    const T* x = static_cast<const T*>(a.x) + image * a.image_stride + y * c.width * a.pixel_stride;
+    if (a.channel_stride == 1 && a.pixel_stride == c.channels) {
+      for (int64_t i = 0; i < inner; ++i) to[left + i] = to_fixed(to_float(x[i]), inverse);
+      continue;
+    }
+    for (int64_t k = 0; k < c.channels; ++k) {
+      const T* channel = x + k * a.channel_stride;
+      for (int64_t i = 0; i < c.width; ++i)
+        to[left + i * c.channels + k] = to_fixed(to_float(channel[i * a.pixel_stride]), inverse);
+    }
+  }
+}
+
+void round_band(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int64_t row,
+                int64_t rows, int16_t* to) {
+  switch (a.type) {
+    case FloatType::kFloat32:
+      return round_rows<float>(a, p, image, row, rows, to);
+    case FloatType::kFloat16:
+      return round_rows<Half>(a, p, image, row, rows, to);
+    case FloatType::kBFloat16:
+      return round_rows<BFloat16>(a, p, image, row, rows, to);
+    default:
+      return round_rows<uint8_t>(a, p, image, row, rows, to);
+  }
+}
+
+// 32 sums of one pixel whose window begins at x.
+inline void fixed_dots(const FixedPanels& p, const int16_t* x, const int16_t* w, int32_t* dots) {
+  int32_t sums[kWordBits] = {};
+  for (int64_t run = 0; run < p.runs; ++run) {
+    const int16_t* from = x + p.run_at[run];
+    for (int64_t k = 0; k < p.pairs; ++k, w += 2 * kWordBits) {
+      const int32_t first = from[2 * k], second = from[2 * k + 1];
+      for (int64_t l = 0; l < kWordBits; ++l) sums[l] += first * w[2 * l] + second * w[2 * l + 1];
+    }
+  }
+  std::copy_n(sums, kWordBits, dots);
+}
+
+// Bands of p.band_rows output rows of one image each.
+void fixed_conv(const FixedConvArgs& a, const FixedPanels& p, int64_t begin, int64_t end,
+                int64_t panel_begin, int64_t panel_end) {
+  const bitgnn::ConvArgs& c = a.conv;
+  const int64_t bands = (c.out_height + p.band_rows - 1) / p.band_rows;
+  const int64_t reach = (c.kernel_height - 1) * c.dilation_height + 1;
+  const int64_t most_rows = (p.band_rows - 1) * c.stride_height + reach;
+  // A run of odd length reads one number more.
+  const std::unique_ptr<int16_t[]> image(new int16_t[static_cast<size_t>(most_rows * p.pitch + 2)]);
+  const InsideTaps all{0, c.kernel_height, 0, c.kernel_width, true};
+  for (int64_t band = begin; band < end; ++band) {
+    const int64_t first = band % bands * p.band_rows;
+    const int64_t rows = std::min(p.band_rows, c.out_height - first);
+    const int64_t used = (rows - 1) * c.stride_height + reach;
+    round_band(a, p, band / bands, first * c.stride_height, used, image.get());
+    const int64_t pixel = (band / bands * c.out_height + first) * c.out_width;
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      const ConvEpilogue epilogue(p.outputs, panel);
+      const int16_t* w = p.weights + panel * p.runs * p.pairs * 2 * kWordBits;
+      for (int64_t y = 0; y < rows; ++y) {
+        for (int64_t x = 0; x < c.out_width; ++x) {
+          alignas(64) int32_t dots[kWordBits];
+          const int64_t at = y * c.stride_height * p.pitch + x * c.stride_width * c.channels;
+          fixed_dots(p, image.get() + at, w, dots);
+          epilogue(pixel + y * c.out_width + x, all, dots);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA

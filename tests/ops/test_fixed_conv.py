@@ -1,0 +1,174 @@
+"""First layers in fixed point: the reference, torch's convolution, rounding, clear errors."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn._library import library_info
+from bitgnn.bits import BitImages
+from bitgnn.ops import conv
+
+CPU = torch.device("cpu")
+NAMES = ("conv_fbb", "conv_fbf")
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def sgn(x: Tensor) -> Tensor:
+    return torch.where(x >= 0, 1.0, -1.0).double()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 31, 33, 64])
+def test_equals_the_reference(name, channels, sampler, assert_kernel_equals_reference):
+    draw = sampler(seed=channels)
+    for outputs in (1, 32, 40, 70):
+        for optional in (False, True, None, None):
+            arguments = draw.arguments(name, 1, channels, outputs, optional)
+            assert_kernel_equals_reference(name, arguments, CPU)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(k=st.integers(1, 40), m=st.integers(1, 100), seed=st.integers(0, 10**6))
+def test_property(name, k, m, seed, sampler, assert_kernel_equals_reference):
+    arguments = sampler(seed=seed, special=True).arguments(name, 1, k, m)
+    assert_kernel_equals_reference(name, arguments, CPU)
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel", "stride", "padding"),
+    [
+        ((2, 3, 224, 224), 64, 7, 4, 3),
+        ((1, 3, 224, 224), 33, 11, 4, 5),
+        ((3, 3, 32, 32), 128, 3, 1, 1),
+        ((5, 784, 1, 1), 1024, 1, 1, 0),
+        ((300, 784, 1, 1), 40, 1, 1, 0),
+        ((1, 3, 1, 1), 5, 1, 2, 1),
+        ((2, 1, 28, 28), 6, (5, 1), (1, 2), (0, 3)),
+    ],
+)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_is_torchs_convolution(shape, outputs, kernel, stride, padding, layout):
+    pair = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    w = drawn(outputs, shape[1], *pair, seed=1)
+    weight = BitImages.from_float(w, scale="mean")
+    numbers = {"stride": stride, "padding": padding}
+    pixels = torch.randint(
+        256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(2)
+    )
+    for x, step in ((drawn(*shape), 2.0**-8), (pixels, 1.0), (drawn(*shape).half(), 0.25)):
+        fixed = (x.double() / step).round().clamp(-32768, 32767)
+        dot = functional.conv2d(fixed, sgn(w), **numbers)
+        x = x.contiguous(memory_format=layout)
+        found = conv.fbf(x, weight, step, integer=True, **numbers)
+        assert found.dtype == torch.int32
+        assert torch.equal(found.double(), dot)
+        scale = weight.scale.view(-1, 1, 1)
+        assert torch.equal(conv.fbf(x, weight, step, **numbers), scale * (step * dot.float()))
+        assert torch.equal(conv.fbb(x, weight, step, **numbers).to_float().double(), sgn(dot))
+
+
+def test_rounding_and_special_values():
+    values = [0.5, 1.5, 2.5, -0.5, -1.5, 0.499, 40000.0, -40000.0, float("nan"), float("inf")]
+    expected = [0, 2, 2, 0, -2, 0, 32767, -32768, 0, 32767]
+    w = BitImages.from_float(torch.ones(1, 1, 1, 1))
+    for step in (1.0, 2.0**-7, 4.0):
+        x = torch.tensor(values).view(1, 1, 1, -1) * step
+        assert conv.fbf(x, w, step, integer=True).flatten().tolist() == expected
+        assert torch.equal(conv.fbf(x, w, step).flatten(), torch.tensor(expected) * step)
+
+
+def test_sums_reach_both_ends_of_int32():
+    x = torch.full((1, 65535, 1, 1), 1e9)
+    for sign in (1.0, -1.0):
+        w = BitImages.from_float(torch.full((2, 65535, 1, 1), sign))
+        assert conv.fbf(x, w, 1.0, integer=True).flatten().tolist() == [sign * 65535 * 32767] * 2
+        assert conv.fbf(-x, w, 1.0, integer=True).flatten().tolist() == [-sign * 65535 * 32768] * 2
+
+
+def test_one_and_many_threads_agree():
+    x, w = drawn(3, 3, 40, 41), BitImages.from_float(drawn(70, 3, 7, 7, seed=1))
+    rows, wide = drawn(2, 100, 1, 1), BitImages.from_float(drawn(2000, 100, 1, 1, seed=1))
+    found = []
+    threads = torch.get_num_threads()
+    for count in (1, 2, 5):
+        torch.set_num_threads(count)
+        found.append(
+            (conv.fbb(x, w, 0.125, stride=2, padding=3).words, conv.fbb(rows, wide, 0.125).words)
+        )
+    torch.set_num_threads(threads)
+    for many in found[1:]:
+        assert all(map(torch.equal, many, found[0]))
+
+
+X = torch.ones(2, 3, 9, 9)
+W = BitImages.from_float(torch.ones(8, 3, 3, 3))
+WORDS = [1, 1], [0] * 4, [1, 1]
+OP = torch.ops.bitgnn.conv_fbf
+WRONG = {
+    "x type": (
+        lambda: conv.fbb(BitImages.from_float(X), W, 1.0),
+        TypeError,
+        "conv.fbb: x must be dense float32, .* got BitImages",
+    ),
+    "x dtype": (lambda: conv.fbf(X.double(), W, 1.0), TypeError, "or uint8, got torch.float64"),
+    "x channels": (
+        lambda: conv.fbf(X[:, :2], W, 1.0),
+        ValueError,
+        r"x must have shape \[N, 3, H, W\], got \[2, 2, 9, 9\]",
+    ),
+    "w": (lambda: conv.fbf(X, X, 1.0), TypeError, "conv.fbf: w must be BitImages"),
+    "step": (lambda: conv.fbf(X, W, 0.3), ValueError, "step must be a power of two .* got 0.3"),
+    "no step": (lambda: conv.fbf(X, W, 0.0), ValueError, "step must be a power of two .* got 0.0"),
+    "negative": (lambda: conv.fbf(X, W, -2.0), ValueError, "step must be a power of two .* got -2"),
+    "step type": (lambda: conv.fbf(X, W, "1"), TypeError, "step must be a float, got str"),
+    "uint8": (lambda: conv.fbf(X.byte(), W, 0.5), ValueError, "step must be 1 for uint8 .* 0.5"),
+    "weights": (
+        lambda: conv.fbf(
+            torch.ones(1, 65536, 1, 1), BitImages.from_float(torch.ones(1, 65536, 1, 1)), 1.0
+        ),
+        ValueError,
+        "w must have at most 65535 weights an output, got 65536",
+    ),
+    "large kernel": (
+        lambda: conv.fbb(X[..., :2], W, 1.0),
+        ValueError,
+        "conv.fbb: the kernel must be no larger than the padded image",
+    ),
+    "threshold": (lambda: conv.fbb(X, W, 1.0, threshold=X), ValueError, "threshold must have"),
+    "integer": (
+        lambda: conv.fbf(X, W, 1.0, bias=torch.ones(8), integer=True),
+        ValueError,
+        "bias must be None with integer=True",
+    ),
+    "device": (lambda: conv.fbf(X, W.to("meta"), 1.0), ValueError, "w must be on cpu"),
+    "operator, dtype": (
+        lambda: OP(X.double(), W.words, 1.0, *WORDS),
+        RuntimeError,
+        "conv_fbf: x must be float32, float16, bfloat16 or uint8, got Double",
+    ),
+    "operator, step": (
+        lambda: OP(X, W.words, 0.3, *WORDS),
+        RuntimeError,
+        "step must be a power of two",
+    ),
+    "operator, words": (
+        lambda: OP(torch.ones(1, 40, 3, 3), W.words, 1.0, *WORDS),
+        RuntimeError,
+        "w must hold 2 words a pixel for 40 channels, got 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_named(case):
+    call, error, message = WRONG[case]
+    if case.startswith("operator") and library_info().cpu_library is None:
+        pytest.skip("the reference checks nothing")
+    with pytest.raises(error, match=message):
+        call()
