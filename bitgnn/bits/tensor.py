@@ -108,6 +108,19 @@ class BitTensor:
         result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
         return result
 
+    def t(self) -> "BitTensor":
+        """The transposed matrix ``[size, N]``, its rows packed anew.
+
+        Raises:
+            ValueError: there is a scale, which a transposed matrix would hold for its columns.
+        """
+        check_value(
+            self.scale is None,
+            lambda: "BitTensor.t: a matrix with a scale of each row cannot be transposed",
+        )
+        words = torch.ops.bitgnn.transpose_bits(self.words, self.size)
+        return BitTensor._trusted(words, self.words.size(0))
+
     @property
     def shape(self) -> torch.Size:
         """``(N, size)``."""

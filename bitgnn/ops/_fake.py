@@ -54,6 +54,11 @@ def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
     return _floats(words, words.size(0), size)
 
 
+@_fake
+def transpose_bits(words: Tensor, size: int) -> Tensor:
+    return _words(words, size, words.size(0))
+
+
 def _product_to_words(x: Tensor, w: Tensor, *_: Any, **__: Any) -> Tensor:
     return _words(x, x.size(0), w.size(0))
 

@@ -12,6 +12,11 @@ the products of +-1 values, an exact integer.
 - z = B: bit of ``result >= threshold[o]`` (0 without one), turned round where ``flip[o]``. Without
   bias and threshold no scale is computed, as a positive one cannot change the bit.
 
+- ``transpose_x`` and ``transpose_w`` of the products of bits: the operand is stored the other way
+  round, ``[K, N]`` or ``[K, M]``, its rows packed along N or M. With A as x and B as w the four
+  combinations are A Bᵀ, Aᵀ Bᵀ, A B and Aᵀ B. Such an operand holds no scale; it is transposed in
+  front of the product (:meth:`BitTensor.t <bitgnn.BitTensor.t>`), which costs one pass over bits.
+
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias``, ``threshold``, ``x_threshold`` and ``x_gain`` are float32 vectors, ``flip``
 a bool one. Operators are for inference: results carry no gradient. Source: BitGNN, section 3.
@@ -20,6 +25,7 @@ a bool one. Operators are for inference: results carry no gradient. Source: BitG
 import torch
 from torch import Tensor
 
+from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
 
@@ -34,9 +40,12 @@ def bbb(
     bias: Tensor | None = None,
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
+    transpose_x: bool = False,
+    transpose_w: bool = False,
 ) -> BitTensor:
     """Bits times bits to bits; see the module for formula, shapes and errors."""
     name = "bmm.bbb"
+    x, w = _stored(name, "x", x, transpose_x), _stored(name, "w", w, transpose_w)
     rows = check_bits_bits(name, x, w)
     _bit_epilogue(name, rows, x.device, bias, threshold, flip)
     x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
@@ -51,9 +60,12 @@ def bbf(
     scale: bool = True,
     bias: Tensor | None = None,
     integer: bool = False,
+    transpose_x: bool = False,
+    transpose_w: bool = False,
 ) -> Tensor:
     """Bits times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.bbf"
+    x, w = _stored(name, "x", x, transpose_x), _stored(name, "w", w, transpose_w)
     rows = check_bits_bits(name, x, w)
     _float_epilogue(name, rows, x.device, bias, integer)
     x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
@@ -163,6 +175,18 @@ def ffb(
     _bit_epilogue(name, rows, x.device, bias, threshold, flip)
     words = _OPS.bmm_ffb(x, w, bias, threshold, flip, x_threshold, x_gain, scale)
     return BitTensor._trusted(words, rows)
+
+
+def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTensor:
+    """An operand with its rows along K, whichever way it is stored."""
+    if not transposed:
+        return bits
+    _arguments.bit_matrix(name, operand, bits)
+    check_value(
+        bits.scale is None,
+        lambda: f"{name}: {operand} must hold no scale where it is stored transposed",
+    )
+    return bits.t()
 
 
 def check_bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:

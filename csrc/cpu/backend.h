@@ -59,6 +59,7 @@ class Backend {
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
+  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
   void multiply(const bitgnn::BmmArgs& a) const;
   // Products into narrow rows, whose factors are the row scale times `factor` ([rows] or null).
   void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;

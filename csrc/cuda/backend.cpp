@@ -84,6 +84,10 @@ void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const flo
   run([&](const Context& c) { return cuda::unpack(words, rows, size, scale, out, c); });
 }
 
+void Backend::transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
+  run([&](const Context& c) { return cuda::transpose_bits(words, rows, size, out, c); });
+}
+
 void Backend::multiply(const BmmArgs& a) const {
   run([&](const Context& c) { return bmm(a, c); });
 }

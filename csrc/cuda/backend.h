@@ -9,6 +9,7 @@
 #include "bitgnn/cuda/cooperative_launch.h"
 #include "bitgnn/cuda/image_launch.h"
 #include "bitgnn/cuda/narrow_launch.h"
+#include "bitgnn/cuda/transpose_bits.h"
 #include "ops/operands.h"
 
 namespace bitgnn::cuda {
@@ -76,6 +77,7 @@ class Backend {
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
   void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
               float* out) const;
+  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
   void multiply(const BmmArgs& a) const;
   void aggregate_bits(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;

@@ -5,8 +5,9 @@
 //   check(t, op, name)                requires t to be on that device
 //   empty(sizes, dtype)               a new contiguous tensor there
 //   check_row_pointer(...)            what can be checked of a row pointer without waiting for it
-//   pack, unpack, multiply, aggregate_bits, aggregate_dense, aggregate_frdc, aggregate_blocked,
-//   add, concat                       the kernels, on the arguments of bitgnn/arguments.h
+//   pack, unpack, transpose_bits, multiply, aggregate_bits, aggregate_dense, aggregate_frdc,
+//   aggregate_blocked, add, concat                       the kernels, on the arguments of
+//   bitgnn/arguments.h
 #pragma once
 
 #include <torch/csrc/stable/library.h>

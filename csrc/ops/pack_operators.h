@@ -1,4 +1,4 @@
-// pack, pack_scaled, pack_standardized and unpack for any backend.
+// pack, pack_scaled, pack_standardized, unpack and transpose_bits for any backend.
 #pragma once
 
 #include <tuple>
@@ -59,6 +59,17 @@ struct PackOperators {
                    out.mutable_data_ptr<float>());
     return out;
   }
+
+  static Tensor transpose_bits(const Tensor& words_in, int64_t size) {
+    const char* op = "transpose_bits";
+    const Backend backend(words_in, op, "words");
+    const Tensor words = bit_rows(backend, words_in, size, op, "words");
+    const int64_t rows = words.size(0);
+    Tensor out = backend.empty({size, words_for(rows)}, ScalarType::Int);
+    backend.transpose_bits(words.const_data_ptr<int32_t>(), rows, size,
+                           out.template mutable_data_ptr<int32_t>());
+    return out;
+  }
 };
 
 template <class Backend, class Library>
@@ -68,6 +79,7 @@ void register_pack(Library& m) {
   m.impl("pack_scaled", TORCH_BOX(&Operators::pack_scaled));
   m.impl("pack_standardized", TORCH_BOX(&Operators::pack_standardized));
   m.impl("unpack", TORCH_BOX(&Operators::unpack));
+  m.impl("transpose_bits", TORCH_BOX(&Operators::transpose_bits));
 }
 
 }  // namespace bitgnn::ops

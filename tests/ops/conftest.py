@@ -118,13 +118,14 @@ class Sampler:
         operands = {
             "pack": {"x": (n, k)},
             "unpack": {"words": (n, k)},
+            "transpose": {"words": (n, k)},
             "bmm": {"x": (n, k), "w": (m, k)},
             "bspmm": {"x": (n, k)},
             "add": {"a": (n, k), "b": (n, k)},
             "concat": {"a": (n, k), "b": (n, m)},
         }[family]
         for place, (operand, shape) in enumerate(operands.items()):
-            packed = family == "unpack" or (family != "pack" and rest[place] == "b")
+            packed = family in ("unpack", "transpose") or (family != "pack" and rest[place] == "b")
             given[operand] = self.bits(*shape) if packed else self.matrix(*shape)
         if family == "bspmm":
             given |= self._layout(rest, n, m)

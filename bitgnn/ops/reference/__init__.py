@@ -49,7 +49,13 @@ from bitgnn.ops.reference.fixed_conv import conv_fbb, conv_fbf
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
-from bitgnn.ops.reference.pack import pack, pack_scaled, pack_standardized, unpack
+from bitgnn.ops.reference.pack import (
+    pack,
+    pack_scaled,
+    pack_standardized,
+    transpose_bits,
+    unpack,
+)
 from bitgnn.ops.reference.slots import bspmm_slots
 
 __all__ = [
@@ -100,6 +106,7 @@ __all__ = [
     "pack_scaled",
     "pack_standardized",
     "pool_bits",
+    "transpose_bits",
     "unpack",
 ]
 

@@ -123,6 +123,11 @@ def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tu
     return words, scale.squeeze(1).to(torch.float32)
 
 
+def transpose_bits(words: Tensor, size: int) -> Tensor:
+    """Words ``[size, ceil(N / 32)]`` of the transposed matrix of bits ``[N, size]``."""
+    return to_words(from_words(words, size).t())
+
+
 def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
     """Float32 ``[N, size]``: +scale where the bit is 1, -scale where it is 0 (scale 1 if None)."""
     values = signs(words, size)
