@@ -63,7 +63,7 @@ class BitImages:
         Contiguous and channels_last ``x`` are read in place, others are copied first.
 
         Args:
-            x: ``[N, C, H, W]``, any floating-point dtype, or uint8, on the CPU.
+            x: ``[N, C, H, W]``, any floating-point dtype, or uint8.
             threshold: float32 ``[C]``.
             scale: "mean" keeps the mean of ``|x|`` of each image or kernel as the scale.
             check_finite: raise where ``x`` holds NaN or infinity; costs a pass over ``x``.
@@ -82,11 +82,6 @@ class BitImages:
         check_value(
             x.dim() == 4 and x.size(1) >= 1,
             lambda: f"{name}: x must have shape [N, C, H, W] with C >= 1, got {list(x.shape)}",
-        )
-        # Packing has kernels where convolution has them.
-        check_value(
-            x.device.type in ("cpu", "meta"),
-            lambda: f"{name}: x must be on the CPU, got {x.device}",
         )
         if threshold is not None:
             check_threshold(name, threshold, x, "channels")

@@ -92,6 +92,14 @@ void Backend::multiply(const BmmArgs& a) const {
   run([&](const Context& c) { return bmm(a, c); });
 }
 
+void Backend::convolve(const ConvArgs& a) const {
+  run([&](const Context& c) { return cuda::convolve(a, c); });
+}
+
+void Backend::convolve_add(const ConvAddArgs& a) const {
+  run([&](const Context& c) { return cuda::convolve_add(a, c); });
+}
+
 void Backend::aggregate_bits(const AggregateArgs& a) const {
   run([&](const Context& c) { return cuda::aggregate_bits(a, c); });
 }

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "bitgnn/cuda/conv_launch.h"
 #include "bitgnn/cuda/cooperative_launch.h"
 #include "bitgnn/cuda/image_launch.h"
 #include "bitgnn/cuda/narrow_launch.h"
@@ -49,7 +50,7 @@ class Backend {
                     " like the first operand, got cuda:", t.get_device_index());
   }
 
-  // Elements of 4 bytes, or int64.
+  // Elements of 4 bytes, int64 or int16.
   template <size_t N>
   Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
     int64_t strides[N];
@@ -58,14 +59,15 @@ class Backend {
       strides[i] = stride;
       stride *= sizes[i] > 0 ? sizes[i] : 1;
     }
-    const bool is_long = dtype == ScalarType::Long;
+    const bool is_long = dtype == ScalarType::Long, is_short = dtype == ScalarType::Short;
     const int32_t code = is_long                      ? aoti_torch_dtype_int64()
+                         : is_short                   ? aoti_torch_dtype_int16()
                          : dtype == ScalarType::Float ? aoti_torch_dtype_float32()
                                                       : aoti_torch_dtype_int32();
     AtenTensorHandle handle = nullptr;
     const AOTITorchError status = aoti_torch_empty_strided(
         N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle);
-    const size_t bytes = is_long ? sizeof(int64_t) : sizeof(int32_t);
+    const size_t bytes = is_long ? sizeof(int64_t) : is_short ? sizeof(int16_t) : sizeof(int32_t);
     check_memory(status, stride * static_cast<int64_t>(bytes), index_);
     return Tensor(handle);
   }
@@ -79,6 +81,8 @@ class Backend {
               float* out) const;
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
   void multiply(const BmmArgs& a) const;
+  void convolve(const ConvArgs& a) const;
+  void convolve_add(const ConvAddArgs& a) const;
   void aggregate_bits(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const FrdcArgs& a) const;

@@ -10,7 +10,7 @@ from torch.nn import functional
 from bitgnn._library import library_info
 from bitgnn.bits import BitImages
 from bitgnn.ops import conv
-from bitgnn.ops.reference import CPU_OPERATORS
+from bitgnn.ops.reference import OPERATORS
 
 CPU = torch.device("cpu")
 CHANNELS = [1, 3, 31, 32, 33, 64, 127, 128, 200, 512]
@@ -34,12 +34,62 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("name", ["conv_bbb", "conv_bbf"])
 @pytest.mark.parametrize("channels", CHANNELS)
-def test_equals_the_reference(name, channels, sampler, assert_kernel_equals_reference):
+def test_equals_the_reference(name, channels, device, sampler, assert_kernel_equals_reference):
     draw = sampler(seed=channels)
     for outputs in (1, 40, 70):
         for optional in (False, True, None, None):
             arguments = draw.arguments(name, 1, channels, outputs, optional)
-            assert_kernel_equals_reference(name, arguments, CPU)
+            assert_kernel_equals_reference(name, arguments, device)
+
+
+# Tiles of every size, rows in one piece, in two and round the ring, copies of 4, 8 and 16 bytes.
+TILES = {
+    "a few pixels": (2, 9, 9, 96, 70, 3),
+    "two pieces": (3, 7, 7, 512, 128, 3),
+    "long rows": (1, 6, 5, 1056, 33, 3),
+    "longer than the ring": (1, 3, 3, 4096, 64, 3),
+    "8 bytes": (5, 33, 31, 64, 64, 3),
+    "middle": (6, 40, 40, 128, 128, 3),
+    "large": (9, 57, 60, 32, 130, 3),
+    "large kernel": (2, 23, 23, 32, 40, 11),
+    "one tap": (3, 20, 20, 256, 96, 1),
+}
+
+
+@pytest.mark.parametrize("case", TILES)
+def test_tiles(case, device, sampler, assert_kernel_equals_reference):
+    count, height, width, channels, outputs, size = TILES[case]
+    draw = sampler(seed=3)
+    arguments = {
+        "x": draw.images(count, channels, height, width),
+        "w": draw.images(outputs, channels, size, size),
+        "channels": channels,
+        "stride": [1, 1],
+        "padding": [size // 2] * 4,
+        "dilation": [1, 1],
+    }
+    assert_kernel_equals_reference("conv_bbf", arguments | {"integer": True}, device)
+    compared = {"threshold": draw.floats(outputs), "bias": draw.floats(outputs)}
+    assert_kernel_equals_reference("conv_bbb", arguments | compared, device)
+    assert_kernel_equals_reference("conv_bbb", arguments | {"stride": [2, 2]}, device)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 8])
+@pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (32, 32), (64, 33), (33, 64), (5, 7)])
+def test_groups(groups, channels, outputs, device, sampler, assert_kernel_equals_reference):
+    draw = sampler(seed=groups)
+    arguments = {
+        "x": draw.images(2, groups * channels, 9, 10),
+        "w": draw.images(groups * outputs, channels, 3, 3),
+        "channels": groups * channels,
+        "stride": [1, 1],
+        "padding": [1, 0, 1, 2],
+        "dilation": [1, 1],
+        "groups": groups,
+    }
+    compared = {"threshold": draw.floats(groups * outputs)}
+    assert_kernel_equals_reference("conv_bbb", arguments | compared, device)
+    assert_kernel_equals_reference("conv_bbf", arguments | {"integer": True}, device)
 
 
 @pytest.mark.parametrize("name", ["conv_bbb", "conv_bbf"])
@@ -95,13 +145,13 @@ def test_named_padding_is_torchs(kernel, dilation, padding):
     assert torch.equal(found.double(), expected)
 
 
-def test_scale_bias_threshold_and_flip():
-    x, w = drawn(2, 40, 9, 9), drawn(37, 40, 3, 3, seed=1)
-    bias, threshold = torch.randn(37), torch.randn(37)
-    flip = torch.rand(37) < 0.5
+def test_scale_bias_threshold_and_flip(device):
+    x, w = drawn(2, 40, 9, 9).to(device), drawn(37, 40, 3, 3, seed=1).to(device)
+    bias, threshold = torch.randn(2, 37).to(device)
+    flip = (torch.rand(37) < 0.5).to(device)
     bits, weight = BitImages.from_float(x), BitImages.from_float(w, scale="mean")
     torch.testing.assert_close(weight.scale, w.abs().mean((1, 2, 3)))
-    dot = functional.conv2d(sgn(x), sgn(w), padding=1).float()
+    dot = functional.conv2d(sgn(x).cpu(), sgn(w).cpu(), padding=1).float().to(device)
     scale, shift, bound = (v.view(-1, 1, 1) for v in (weight.scale, bias, threshold))
     found = conv.bbf(bits, weight, padding=1, bias=bias)
     assert torch.equal(found, scale * dot + shift)
@@ -118,36 +168,38 @@ def test_scale_bias_threshold_and_flip():
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]
 )
-def test_packing(channels, layout, dtype):
+def test_packing(channels, layout, dtype, device):
     x = drawn(2, channels, 13, 11)
     x = LAYOUTS[layout](
         (x * 8 + 8).clamp(0, 255).to(dtype) if dtype == torch.uint8 else x.to(dtype)
     )
     threshold = drawn(channels, seed=1).abs()
     for bound in (None, threshold):
-        expected = CPU_OPERATORS["pack_images"](x, bound)
-        assert torch.equal(torch.ops.bitgnn.pack_images(x, bound), expected)
-    assert torch.equal(BitImages.from_float(x).to_float().double(), sgn(x))
+        expected = OPERATORS["pack_images"](x, bound)
+        moved = None if bound is None else bound.to(device)
+        assert torch.equal(torch.ops.bitgnn.pack_images(x.to(device), moved).cpu(), expected)
+    assert torch.equal(BitImages.from_float(x.to(device)).to_float().cpu().double(), sgn(x))
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 4, 4), (3, 70, 1, 1), (2, 5, 0, 4), (1, 33, 300, 1)])
-def test_packing_of_odd_shapes(shape):
-    x = drawn(*shape)
+def test_packing_of_odd_shapes(shape, device):
+    x = drawn(*shape).to(device)
     bits = BitImages.from_float(x)
     assert bits.shape == shape
     assert torch.equal(bits.to_float().double(), sgn(x))
 
 
-def test_packing_of_special_values():
+def test_packing_of_special_values(device):
     special = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-45, -1e-45])
+    special = special.to(device)
     expected = [1, 1, -1, 1, -1, 1, -1]
     for x in (special.view(1, 7, 1, 1), special.view(1, 1, 7, 1), special.view(1, 1, 1, 7)):
         assert BitImages.from_float(x).to_float().flatten().tolist() == expected
         with pytest.raises(ValueError, match=r"BitImages\.from_float: x must be finite"):
             BitImages.from_float(x, check_finite=True)
     # Compared in float64, where rounding would move it onto the threshold.
-    close = torch.full((1, 1, 1, 2), 1.0 - 1e-12, dtype=torch.float64)
-    assert BitImages.from_float(close, torch.ones(1)).to_float().eq(-1).all()
+    close = torch.full((1, 1, 1, 2), 1.0 - 1e-12, dtype=torch.float64, device=device)
+    assert BitImages.from_float(close, torch.ones(1, device=device)).to_float().eq(-1).all()
 
 
 def test_one_and_many_threads_agree():
@@ -299,15 +351,3 @@ def test_wrong_arguments_are_named(case):
         pytest.skip("the reference checks nothing")
     with pytest.raises(error, match=message):
         call()
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_other_devices_are_refused():
-    on_gpu = X.to("cuda")
-    with pytest.raises(ValueError, match=r"conv.bbb: x must be on the CPU.* got cuda:0"):
-        conv.bbb(on_gpu, W.to("cuda"))
-    with pytest.raises(ValueError, match=r"BitImages.from_float: x must be on the CPU, got cuda:0"):
-        BitImages.from_float(FLOATS.cuda())
-    with pytest.raises(NotImplementedError, match="bitgnn::conv_bbf"):
-        torch.ops.bitgnn.conv_bbf(on_gpu.words, W.words.cuda(), 40, [1, 1], [0] * 4, [1, 1])

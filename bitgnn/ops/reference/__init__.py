@@ -111,12 +111,8 @@ __all__ = [
 ]
 
 CPU_OPERATORS: dict[str, Callable[..., Any]] = {
-    "conv_add": conv_add,
-    "conv_bbb": conv_bbb,
-    "conv_bbf": conv_bbf,
     "conv_fbb": conv_fbb,
     "conv_fbf": conv_fbf,
-    "pack_images": pack_images,
     "pool_bits": pool_bits,
 }
 """Operators for the CPU alone; tensors elsewhere are refused."""

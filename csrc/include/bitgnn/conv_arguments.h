@@ -43,8 +43,8 @@ struct ConvArgs {
   int32_t* out_bits;        // [images, out_height, out_width, words_for(out_channels)]
   const int32_t* prepared;  // what the backend made of w and the comparison beforehand, or null
 
-  int64_t pixels() const { return images * out_height * out_width; }
-  int64_t taps() const { return kernel_height * kernel_width; }
+  constexpr int64_t pixels() const { return images * out_height * out_width; }
+  constexpr int64_t taps() const { return kernel_height * kernel_width; }
 };
 
 // A convolution whose sums another layer's are added to: with dot as in ConvArgs,

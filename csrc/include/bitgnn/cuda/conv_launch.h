@@ -1,0 +1,18 @@
+// Launches of binary convolution.
+#pragma once
+
+#include "bitgnn/conv_arguments.h"
+#include "bitgnn/cuda/launch.h"
+
+namespace bitgnn::cuda {
+
+// See ConvArgs. `prepared` is int32 [out_channels, taps + 2]: the set bits of the weights at each
+// tap, the least dot whose comparison holds (taps * channels / groups + 1: none), and whether the
+// bit is turned round. Where it is given, it and the weights must have been written before the
+// kernel in front of this one in the stream began: they are read while that one still runs.
+cudaError_t convolve(const ConvArgs& args, const Context& context);
+
+// See ConvAddArgs; of `prepared` only the set bits count.
+cudaError_t convolve_add(const ConvAddArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda
