@@ -49,10 +49,13 @@ struct ConvMmaPlan {
   int chunks;          // of a row
   int group_channels;  // outputs of a group
   int group_tiles;     // tiles of a group
-  int table_words;     // of the ring or of the sums behind it, whichever is larger
-  bool prefetches;     // weights were there before the kernel in front
-  bool borders;        // taps may lie outside the image
+  int copies;          // of a row, with room to keep what follows aligned
+  int tap_sums;
+  int table_words;  // of the ring or of the sums behind it, whichever is larger
+  bool prefetches;  // weights were there before the kernel in front
+  bool borders;     // taps may lie outside the image
   bool adds;
+  int addend_pitch;  // bytes of a row of staged addends; 0: they are read when they are needed
 };
 
 // Where a copy of the gathered row comes from.
@@ -201,6 +204,27 @@ __device__ __forceinline__ int32_t weights_inside(const int32_t* sums, const Con
          to[row.top * line + row.left * Tile::kChannels];
 }
 
+// Fetches the tile's addends ahead, as they are; channels that the addend lacks become zeros.
+template <class Tile>
+__device__ __forceinline__ void copy_addends(uint32_t to, const ConvAddArgs& a,
+                                             const ConvTables<Tile>& tables, int pitch,
+                                             int first_channel) {
+  const int shift = a.addend_wide ? 2 : 1;  // of a channel's bytes
+  const int copies = (Tile::kChannels << shift) / 16;
+  const auto* const from = static_cast<const char*>(a.addend);
+  for (int at = static_cast<int>(threadIdx.x); at < Tile::kPixels * copies; at += Tile::kThreads) {
+    const int row = at / copies, copy = at - row * copies;
+    const int64_t channel = first_channel + (copy * 16 >> shift);
+    const int64_t left = (a.addend_channels - channel) << shift;
+    const int bytes = static_cast<int>(max(int64_t{0}, min(int64_t{16}, left)));
+    const int64_t offset = (tables.terms[row].addend + channel) << shift;
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to + row * pitch + copy * 16),
+        "l"(bytes > 0 ? from + offset : from), "r"(bytes)
+        : "memory");
+  }
+}
+
 template <class Tile, int kVector>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv_mma_kernel(const __grid_constant__ ConvAddArgs a,
@@ -209,7 +233,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   auto& tables = *reinterpret_cast<ConvTables<Tile>*>(ring + plan.table_words);
   auto* const copies = reinterpret_cast<ConvCopy*>(&tables + 1);
   const int row_vectors = plan.row_words / kVector;
-  auto* const sums = reinterpret_cast<int32_t*>(copies + row_vectors);
+  auto* const sums = reinterpret_cast<int32_t*>(copies + plan.copies);
+  char* const addends = reinterpret_cast<char*>(sums + plan.tap_sums);
   const ConvArgs& c = a.conv;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -279,6 +304,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 #pragma unroll
   for (int s = 0; s < kAhead; ++s) {
     load_pixels(s, s);
+    if (s + 1 == kAhead && plan.addend_pitch != 0)
+      copy_addends(shared_address(addends), a, tables, plan.addend_pitch, first_channel);
     commit_copies();
   }
 
@@ -373,7 +400,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
       const int32_t of_weights =
           plan.borders ? weights_inside<Tile>(sums, terms, line, column) : sums[column];
       const int32_t dot = terms.size - 2 * (ones_of_row + of_weights) + 4 * p;
-      const uint32_t bits = finish_conv(a, plan.adds, own, first_pixel + row, terms.addend, dot);
+      int32_t addend = 0;
+      if (plan.addend_pitch != 0) {
+        const char* const staged = addends + row * plan.addend_pitch;
+        addend = a.addend_wide ? reinterpret_cast<const int32_t*>(staged)[column]
+                               : reinterpret_cast<const int16_t*>(staged)[column];
+      } else if (plan.adds) {
+        addend = load_addend(a, terms.addend, own.channel);
+      }
+      const uint32_t bits = finish_conv(a, plan.adds, own, first_pixel + row, addend, dot);
       if (lane == r) kept = bits;
     }
     if (c.out_bits != nullptr && lane < rows)
@@ -418,13 +453,23 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, bool adds, bool
                                ? (c.kernel_height + 1) * (c.kernel_width + 1) * Tile::kChannels
                                : Tile::kChannels;
   if (tap_sums > kMostTapSums) return 0;
+  // An even number of copies keeps what follows on 16 bytes.
+  const int64_t copies = (row_words / kVector + 1) / 2 * 2;
+  plan.copies = static_cast<int>(copies);
+  plan.tap_sums = static_cast<int>(tap_sums);
+  const int element = args.addend_wide ? 4 : 2;
+  const bool staged = args.addend != nullptr && small && args.addend_channels * element % 16 == 0 &&
+                      plan.group_channels * element % 16 == 0 &&
+                      reinterpret_cast<uintptr_t>(args.addend) % 16 == 0;
+  plan.addend_pitch = staged ? Tile::kChannels * element + 16 : 0;
   const int stages = std::min(kConvDepth, plan.chunks);
   const int ring = stages * (Tile::kPixels + Tile::kChannels) * (plan.chunk_words + 4);
   const int parts = Tile::kSumWarps * Tile::kPixels * (Tile::kPartPitch + 1);
   plan.table_words = (std::max(ring, parts) + 3) / 4 * 4;
   return plan.table_words * sizeof(int32_t) + sizeof(ConvTables<Tile>) +
-         static_cast<size_t>(row_words / kVector) * sizeof(ConvCopy) +
-         static_cast<size_t>(tap_sums) * sizeof(int32_t);
+         static_cast<size_t>(copies) * sizeof(ConvCopy) +
+         static_cast<size_t>(tap_sums) * sizeof(int32_t) +
+         static_cast<size_t>(plan.addend_pitch) * Tile::kPixels;
 }
 
 template <class Tile, int kVector>

@@ -61,10 +61,7 @@ __device__ __forceinline__ uint32_t finish_conv(const ConvAddArgs& a, bool adds,
   }
   bool bit;
   if (adds) {
-    int32_t total = dot;
-    if (a.addend != nullptr && own.channel < a.addend_channels)
-      total += a.addend_wide ? static_cast<const int32_t*>(a.addend)[addend + own.channel]
-                             : static_cast<const int16_t*>(a.addend)[addend + own.channel];
+    const int32_t total = dot + addend;
     if (a.sums != nullptr && own.exists) {
       if (a.sums_wide)
         static_cast<int32_t*>(a.sums)[at] = total;
@@ -86,6 +83,13 @@ __device__ __forceinline__ int64_t addend_offset(const ConvAddArgs& a, int64_t i
   return ((image * a.addend_height + y * a.addend_stride_height) * a.addend_width +
           x * a.addend_stride_width) *
          a.addend_channels;
+}
+
+// The addend of a channel; `offset` is where its pixel begins.
+__device__ __forceinline__ int32_t load_addend(const ConvAddArgs& a, int64_t offset, int channel) {
+  if (a.addend == nullptr || channel >= a.addend_channels) return 0;
+  return a.addend_wide ? static_cast<const int32_t*>(a.addend)[offset + channel]
+                       : static_cast<const int16_t*>(a.addend)[offset + channel];
 }
 
 }  // namespace bitgnn::cuda

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kSimtThreads)
 #pragma unroll
     for (int p = 0; p < kSimtPixels; ++p) {
       if (first + p >= pixels) break;
-      const int64_t addend = a.addend != nullptr ? addend_offset(a, image[p], y[p], x[p]) : 0;
+      const int32_t addend =
+          adds ? load_addend(a, addend_offset(a, image[p], y[p], x[p]), place.channel) : 0;
       const uint32_t bits = finish_conv(a, adds, place, first + p, addend, dot[p]);
       if (c.out_bits != nullptr && lane == 0)
         c.out_bits[(first + p) * out_words + word] = static_cast<int32_t>(bits);
