@@ -4,6 +4,7 @@
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/conv_add_operators.h"
 #include "ops/conv_operators.h"
 #include "ops/cooperative_operators.h"
 #include "ops/fused_operators.h"
@@ -17,6 +18,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_pack<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_conv<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_conv_add<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);

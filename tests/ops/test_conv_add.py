@@ -20,12 +20,36 @@ def signs(*shape: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("channels", [1, 31, 32, 33, 64, 127, 200, 512])
-def test_equals_the_reference(channels, sampler, assert_kernel_equals_reference):
+def test_equals_the_reference(channels, device, sampler, assert_kernel_equals_reference):
     draw = sampler(seed=channels)
     for outputs in (1, 40, 70):
         for optional in (False, True, None, None):
             arguments = draw.arguments("conv_add", 1, channels, outputs, optional)
-            assert_kernel_equals_reference("conv_add", arguments, CPU)
+            assert_kernel_equals_reference("conv_add", arguments, device)
+
+
+# Tiles of every size; addends that begin on 16 bytes at every pixel, and others.
+@pytest.mark.parametrize("shape", [(8, 7, 512, 512), (2, 30, 64, 64), (5, 57, 128, 130)])
+@pytest.mark.parametrize("kind", [torch.int16, torch.int32])
+def test_tiles(shape, kind, device, sampler, assert_kernel_equals_reference):
+    count, size, channels, outputs = shape
+    draw = sampler(seed=size)
+    given = {
+        "x": draw.images(count, channels, size, size),
+        "w": draw.images(outputs, channels, 3, 3),
+        "channels": channels,
+        "stride": [1, 1],
+        "padding": [1, 1, 1, 1],
+        "dilation": [1, 1],
+        "threshold": draw.floats(outputs),
+        "wide": kind == torch.int32,
+    }
+    for of_addend in (outputs, outputs // 2, 5):
+        for step in (1, 2):
+            pixels = (count, step * size, step * size, of_addend)
+            drawn = torch.randint(-300, 300, pixels, generator=draw.generator).to(kind)
+            more = {"addend": drawn, "addend_stride": [step, step]}
+            assert_kernel_equals_reference("conv_add", given | more, device)
 
 
 @given(k=st.integers(1, 150), m=st.integers(1, 100), seed=st.integers(0, 10**6))

@@ -76,20 +76,29 @@ def test_never_true_is_beyond_the_greatest_total():
     assert prepared.tolist() == [[5, 6, 0], [5, 6, 0]]
 
 
-def test_operators_take_it():
-    x = torch.randn(2, 40, 6, 6)
-    w, threshold = BitImages.from_float(torch.randn(33, 40, 3, 3), scale="mean"), torch.randn(33)
+@pytest.mark.parametrize("outputs", [1, 33, 64, 160])
+@pytest.mark.parametrize("special", [[], SPECIAL[:5]])
+def test_operators_take_it(outputs, special, device):
+    x = torch.randn(2, 40, 6, 6).to(device)
+    w = BitImages.from_float(torch.randn(outputs, 40, 3, 3).to(device), scale="mean")
+    threshold = (8 * vector(outputs, 3, special)).to(device)
     images = BitImages.from_float(x)
     given = {"threshold": threshold, "prepared": conv.prepare(w, threshold=threshold)}
     expected = conv.bbb(images, w, padding=1, threshold=threshold)
     assert torch.equal(conv.bbb(images, w, padding=1, **given).words, expected.words)
     assert torch.equal(conv.bbf(images, w, prepared=given["prepared"]), conv.bbf(images, w))
-    given["prepared"] = conv.prepare(w, threshold=threshold, step=0.25)
-    expected = conv.fbb(x, w, 0.25, padding=1, threshold=threshold)
-    assert torch.equal(conv.fbb(x, w, 0.25, padding=1, **given).words, expected.words)
     given["prepared"] = conv.prepare(w, scale=False, threshold=threshold)
     expected = conv.add(images, w, padding=1, threshold=threshold)[1]
     assert torch.equal(conv.add(images, w, padding=1, **given)[1].words, expected.words)
+
+
+def test_first_layers_take_it():
+    x = torch.randn(2, 40, 6, 6)
+    w, threshold = BitImages.from_float(torch.randn(33, 40, 3, 3), scale="mean"), torch.randn(33)
+    prepared = conv.prepare(w, threshold=threshold, step=0.25)
+    expected = conv.fbb(x, w, 0.25, padding=1, threshold=threshold)
+    found = conv.fbb(x, w, 0.25, padding=1, threshold=threshold, prepared=prepared)
+    assert torch.equal(found.words, expected.words)
 
 
 W = BitImages.from_float(torch.ones(8, 40, 3, 3), scale="mean")
