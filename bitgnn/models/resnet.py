@@ -1,0 +1,241 @@
+"""Residual networks: ResNet-14 of CIFAR-10, ResNet-18, 50, 101 and 152 of ImageNet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.models.image_network import (
+    INPUT_STEP,
+    ImageNetwork,
+    Layers,
+    NetworkPrecision,
+    scaled,
+)
+from bitgnn.nn import ChannelShortcut
+
+__all__ = ["ResNet", "resnet14", "resnet18", "resnet50", "resnet101", "resnet152"]
+
+EXPANSION = 4
+"""Channels of a bottleneck's output for each one inside."""
+
+Stages = Sequence[tuple[int, int]]
+"""Blocks and channels of each stage."""
+
+
+class BinaryBlock(nn.Module):
+    """Batch norms in front of binary convolutions, and a shortcut around them; sums are integers.
+
+    ``s' = conv2(norm2(conv1(norm1(s)))) + shortcut(s)``: with neither scale nor bias every value
+    that a shortcut carries is a sum of +-1, so that a frozen network keeps it as an integer.
+
+    Args:
+        convolutions: in order.
+        shortcut: around them; None where the input is the first layer's, which is no integer.
+    """
+
+    def __init__(self, convolutions: Sequence[nn.Conv2d], shortcut: ChannelShortcut | None) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for convolution in convolutions:
+            layers += [nn.BatchNorm2d(convolution.in_channels), convolution]
+        self.body = nn.Sequential(*layers)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sums of ``x`` ``[N, C, H, W]``."""
+        out: Tensor = self.body(x)
+        return out if self.shortcut is None else out + self.shortcut(x)
+
+
+class FloatBlock(nn.Module):
+    """Convolutions with batch norms and ReLU, and a shortcut around them (He et al. 2016).
+
+    Args:
+        convolutions: in order.
+        shortcut: around them.
+    """
+
+    def __init__(self, convolutions: Sequence[nn.Conv2d], shortcut: ChannelShortcut) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for convolution in convolutions:
+            layers += [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
+        self.body = nn.Sequential(*layers[:-1])
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The activations behind ``x`` ``[N, C, H, W]``."""
+        return functional.relu(self.body(x) + self.shortcut(x))
+
+
+class Stem(NamedTuple):
+    """The first convolution.
+
+    Attributes:
+        channels: outputs.
+        kernel: size.
+        stride: between output pixels.
+    """
+
+    channels: int
+    kernel: int
+    stride: int
+
+
+class ResNet(ImageNetwork):
+    r"""A first convolution, stages of residual blocks, then linear layers.
+
+    Each stage halves the pixels but the first. Shortcuts have no parameters (type A of He et al.,
+    "Deep Residual Learning for Image Recognition", CVPR 2016): strided pixels, zeros for new
+    channels. In the binary form batch norms stand in front of the signs, behind the sums, and the
+    shortcuts begin behind the first block, whose input are no integers.
+
+    Args:
+        stem: channels, kernel and stride of the first convolution.
+        stages: (blocks, channels) of each.
+        dense: outputs of the hidden linear layers.
+        classes: outputs of the last.
+        bottleneck: blocks of 1x1, 3x3 and 1x1 convolutions with four times the channels behind,
+            in place of two of 3x3.
+        image: channels, height and width of an image.
+        precision: ``"binary"``, or ``"fp32"`` for the same structure with ReLU.
+        input_step: fixed-point step of the input; None binarises it too.
+
+    Raises:
+        ValueError: an unknown precision, a size below 1, an impossible step, or channels that
+            become fewer from stage to stage.
+    """
+
+    def __init__(
+        self,
+        stem: tuple[int, int, int] = (64, 7, 4),
+        stages: Stages = ((2, 64), (2, 128), (2, 256), (2, 512)),
+        dense: Sequence[int] = (512,),
+        classes: int = 1000,
+        bottleneck: bool = False,
+        image: tuple[int, int, int] = (3, 224, 224),
+        precision: NetworkPrecision = "binary",
+        input_step: float | None = INPUT_STEP,
+    ) -> None:
+        layers = Layers("ResNet", image, precision, input_step)
+        first = Stem(*stem)
+        layers.layers.append(layers.convolution(*first))
+        if not layers.binary:
+            layers.layers += [nn.BatchNorm2d(first.channels), nn.ReLU()]
+        for stage, (blocks, channels) in enumerate(stages):
+            for i in range(blocks):
+                stride = 2 if stage > 0 and i == 0 else 1
+                is_first = stage == 0 and i == 0
+                layers.layers.append(_block(layers, channels, stride, bottleneck, is_first))
+        if layers.binary:
+            layers.layers.append(nn.BatchNorm2d(layers.channels))
+        super().__init__(image, precision, layers.images(), layers.dense([*dense, classes]))
+
+
+def _block(
+    layers: Layers, channels: int, stride: int, bottleneck: bool, is_first: bool
+) -> nn.Module:
+    """The next block, whose convolution of 3x3 has the stride."""
+    inputs = layers.channels
+    if bottleneck:
+        convolutions = [
+            layers.convolution(channels, 1),
+            layers.convolution(channels, 3, stride),
+            layers.convolution(EXPANSION * channels, 1),
+        ]
+    else:
+        convolutions = [layers.convolution(channels, 3, stride), layers.convolution(channels)]
+    shortcut = ChannelShortcut(inputs, layers.channels, stride)
+    if layers.binary:
+        return BinaryBlock(convolutions, None if is_first else shortcut)
+    return FloatBlock(convolutions, shortcut)
+
+
+def resnet14(
+    precision: NetworkPrecision = "binary",
+    classes: int = 10,
+    width: float = 1.0,
+    image_size: int = 32,
+    input_step: float | None = INPUT_STEP,
+) -> ResNet:
+    """128C3/2-4x128C3-4x256C3-4x512C3-512 for CIFAR-10. See :class:`ResNet`."""
+    blocks = ((2, 128), (2, 256), (2, 512))
+    return _resnet((128, 3, 2), blocks, False, precision, classes, width, image_size, input_step)
+
+
+def resnet18(
+    precision: NetworkPrecision = "binary",
+    classes: int = 1000,
+    width: float = 1.0,
+    image_size: int = 224,
+    input_step: float | None = INPUT_STEP,
+) -> ResNet:
+    """64C7/4 and four stages of two blocks, then 512, for ImageNet. See :class:`ResNet`."""
+    stages = _imagenet_stages(2, 2, 2, 2)
+    return _resnet((64, 7, 4), stages, False, precision, classes, width, image_size, input_step)
+
+
+def resnet50(
+    precision: NetworkPrecision = "binary",
+    classes: int = 1000,
+    width: float = 1.0,
+    image_size: int = 224,
+    input_step: float | None = INPUT_STEP,
+) -> ResNet:
+    """64C7/4 and (3, 4, 6, 3) bottleneck blocks, then 512, for ImageNet. See :class:`ResNet`."""
+    stages = _imagenet_stages(3, 4, 6, 3)
+    return _resnet((64, 7, 4), stages, True, precision, classes, width, image_size, input_step)
+
+
+def resnet101(
+    precision: NetworkPrecision = "binary",
+    classes: int = 1000,
+    width: float = 1.0,
+    image_size: int = 224,
+    input_step: float | None = INPUT_STEP,
+) -> ResNet:
+    """64C7/4 and (3, 4, 23, 3) bottleneck blocks, then 512, for ImageNet. See :class:`ResNet`."""
+    stages = _imagenet_stages(3, 4, 23, 3)
+    return _resnet((64, 7, 4), stages, True, precision, classes, width, image_size, input_step)
+
+
+def resnet152(
+    precision: NetworkPrecision = "binary",
+    classes: int = 1000,
+    width: float = 1.0,
+    image_size: int = 224,
+    input_step: float | None = INPUT_STEP,
+) -> ResNet:
+    """64C7/4 and (3, 8, 36, 3) bottleneck blocks, then 512, for ImageNet. See :class:`ResNet`."""
+    stages = _imagenet_stages(3, 8, 36, 3)
+    return _resnet((64, 7, 4), stages, True, precision, classes, width, image_size, input_step)
+
+
+def _imagenet_stages(*blocks: int) -> Stages:
+    return tuple(zip(blocks, (64, 128, 256, 512), strict=True))
+
+
+def _resnet(
+    stem: tuple[int, int, int],
+    stages: Stages,
+    bottleneck: bool,
+    precision: NetworkPrecision,
+    classes: int,
+    width: float,
+    image_size: int,
+    input_step: float | None,
+) -> ResNet:
+    return ResNet(
+        (scaled(stem[0], width), *stem[1:]),
+        [(count, scaled(channels, width)) for count, channels in stages],
+        (scaled(512, width),),
+        classes,
+        bottleneck,
+        (3, image_size, image_size),
+        precision,
+        input_step,
+    )

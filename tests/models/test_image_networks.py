@@ -1,0 +1,166 @@
+"""Networks for images: the papers' structures in both precisions, integers on every shortcut."""
+
+import pytest
+import torch
+from torch import fx, nn
+from torch.nn import functional
+
+from bitgnn.bench.bnn_structures import STRUCTURES
+from bitgnn.models import IMAGE_NETWORKS, MLP, VGG, ResNet
+from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
+
+# The two deepest are the same code as ResNet-50.
+NAMES = [name for name in IMAGE_NETWORKS if name not in ("resnet101", "resnet152")]
+SMALLEST = {"mlp": 28, "alexnet": 32, "vgg": 8, "resnet14": 16}
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def _small(name: str, precision: str = "binary", **options) -> nn.Module:
+    """A network of few channels on the smallest images."""
+    if name != "mlp":
+        options["image_size"] = SMALLEST.get(name, 32)
+    return IMAGE_NETWORKS[name](precision, classes=7, width=0.1, **options)
+
+
+def _shapes(network: nn.Module) -> list[tuple[int, ...]]:
+    """Numbers of the layers with weights, in order."""
+    shapes: list[tuple[int, ...]] = []
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            numbers = (*layer.kernel_size, *layer.stride, *layer.padding)
+            shapes.append((layer.in_channels, layer.out_channels, *numbers))
+        elif isinstance(layer, nn.Linear):
+            shapes.append((layer.in_features, layer.out_features))
+    return shapes
+
+
+@pytest.mark.parametrize("precision", ["binary", "fp32"])
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_are_those_of_the_benchmark(name, precision):
+    with torch.device("meta"):
+        network = IMAGE_NETWORKS[name](precision)
+        plain = STRUCTURES[name].build()
+    assert _shapes(network) == _shapes(plain)
+    kinds = [type(layer) for layer in network.modules()]
+    assert kinds.count(nn.MaxPool2d) == sum(isinstance(m, nn.MaxPool2d) for m in plain.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    # He et al.'s counts of layers: convolutions of three (two) a block, stem and one linear layer.
+    [("resnet18", 18), ("resnet50", 50), ("resnet101", 101), ("resnet152", 152)],
+)
+def test_depths_are_the_names(name, weights):
+    with torch.device("meta"):
+        network = IMAGE_NETWORKS[name]()
+    # These end in two linear layers in place of one.
+    assert len(_shapes(network)) - 1 == weights
+    shortcuts = [m for m in network.modules() if isinstance(m, ChannelShortcut)]
+    assert [m.stride for m in shortcuts].count(2) == 3
+    assert network.features[-1].num_features == (512 if weights == 18 else 2048)
+
+
+@pytest.mark.parametrize("precision", ["binary", "fp32"])
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_backward_and_trace(name, precision):
+    network = _small(name, precision).train()
+    x = torch.randn(3, *network.image)
+    scores = network(x)
+    assert scores.shape == (3, 7)
+    functional.cross_entropy(scores, torch.tensor([0, 1, 2])).backward()
+    for parameter, value in network.named_parameters():
+        assert value.grad is not None, parameter
+        assert value.grad.isfinite().all()
+    network.eval()
+    leaves = (BinaryConv2d, BinaryLinear, ChannelShortcut)
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+            return isinstance(module, leaves) or super().is_leaf_module(module, name)
+
+    traced = fx.GraphModule(network, Tracer().trace(network))
+    with torch.no_grad():
+        assert torch.equal(traced(x), network(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_binary_networks_have_one_first_layer_and_integers_inside(name):
+    network = _small(name, input_step=0.5).eval()
+    layers = [m for m in network.modules() if isinstance(m, BinaryConv2d | BinaryLinear)]
+    assert [layer.input_step for layer in layers] == [0.5] + [None] * (len(layers) - 1)
+    assert all(layer.bias is None and not layer.scale for layer in layers)
+    assert not any(isinstance(m, nn.ReLU) for m in network.modules())
+    assert sum(isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) for m in network.modules()) == len(
+        layers
+    )
+    sums = []
+    for block in network.features:
+        if type(block).__name__ == "BinaryBlock":
+            block.register_forward_hook(lambda _m, _x, out: sums.append(out))
+    with torch.no_grad():
+        network(torch.randn(2, *network.image))
+    assert len(sums) == (0 if name in ("mlp", "vgg", "vgg16", "alexnet") else len(sums) or -1)
+    assert all(torch.equal(s, s.round()) and s.abs().max() > 1 for s in sums)
+
+
+def test_shortcuts_carry_the_sums():
+    network = _small("resnet18").eval()
+    blocks = [m for m in network.features if type(m).__name__ == "BinaryBlock"]
+    assert [block.shortcut is None for block in blocks] == [True] + [False] * 7
+    x = torch.randint(-9, 9, (2, 6, 4, 4)).float()
+    with torch.no_grad():
+        block = blocks[1]
+        assert torch.equal(block(x), block.body(x) + x)
+        block = blocks[2]
+        strided = functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, 13 - 6))
+        assert torch.equal(block(x), block.body(x) + strided)
+
+
+def test_vectors_and_binarised_inputs():
+    network = _small("mlp").eval()
+    x = torch.randn(5, 1, 28, 28)
+    assert torch.equal(network(x), network(x.flatten(1)))
+    signs = _small("vgg", input_step=None).eval()
+    assert signs.features[0].input_step is None
+    x = torch.randn(2, *signs.image)
+    assert torch.equal(signs(x), signs(x.sign()))
+
+
+@pytest.mark.parametrize("name", ["mlp", "resnet14"])
+def test_binary_networks_learn(name):
+    network = _small(name)
+    x = torch.randn(64, *network.image) * 0.5
+    target = torch.arange(64) % 7
+    for i in range(7):  # a bright square in the place of each class
+        x[target == i, :, 2 * i : 2 * i + 4, :8] += 1.5
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(25):
+        optimiser.zero_grad()
+        functional.cross_entropy(network(x), target).backward()
+        optimiser.step()
+    assert (network(x).argmax(1) == target).float().mean() > 0.9
+
+
+def test_bad_arguments_and_inputs_are_named():
+    with pytest.raises(ValueError, match=r"VGG: precision must be one of .*, got 'int8'"):
+        VGG(precision="int8")
+    with pytest.raises(ValueError, match="AlexNet: the image is too small for its pools: 1x1"):
+        IMAGE_NETWORKS["alexnet"](width=0.1, image_size=16)
+    with pytest.raises(ValueError, match="ResNet: an image must have sizes of at least 1"):
+        ResNet(image=(3, 0, 32))
+    with pytest.raises(ValueError, match="ChannelShortcut: out_channels must be at least"):
+        ResNet(stages=((1, 64), (1, 32)))
+    with pytest.raises(ValueError, match="the step must be a power of two"):
+        MLP(input_step=0.3)
+    network = _small("vgg")
+    for x in (torch.randn(2, 3, 32, 32), torch.randn(2, 1, 8, 8), torch.randn(3, 8, 8)):
+        with pytest.raises(ValueError, match=r"VGG: x must be \[N, 3, 8, 8\], got"):
+            network(x)
+    with pytest.raises(ValueError, match=r"MLP: x must be \[N, 1, 28, 28\], got \[2, 3, 28, 28\]"):
+        _small("mlp")(torch.randn(2, 3, 28, 28))
+    with pytest.raises(ValueError, match=r"BinaryLinear: input must be \[\*, 784\]"):
+        _small("mlp")(torch.randn(2, 783))
