@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from bitgnn.convert.heads import Output, set_output
+from bitgnn.convert.images.freezing import freeze_images
+from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
@@ -20,7 +22,7 @@ from bitgnn.convert.plan import Plan, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
-from bitgnn.inference import FeatureForm, FrozenModel
+from bitgnn.inference import FeatureForm, FreezeReport, FrozenModel
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["freeze"]
@@ -81,6 +83,15 @@ def freeze(
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
     _check_devices(model)
+    if is_image_network(model):
+        if plan is not None:
+            raise ValueError(
+                "freeze: plan must be None for a network of images, whose layers have one form"
+            )
+        images = freeze_images(model, output, fold)
+        images.set_features(features or "floats")
+        _report(model, images.report)
+        return images
     if isinstance(plan, os.PathLike):
         plan = Plan.load(plan)
     document = plan if isinstance(plan, Plan) else None
@@ -100,10 +111,16 @@ def freeze(
     if document is not None:
         frozen.defaults, features = document.defaults, features or document.features
     frozen.set_features(features or "floats")
-    _log.info("freeze:\n%s", frozen.report)
+    _report(model, frozen.report)
+    return frozen
+
+
+def _report(model: nn.Module, report: FreezeReport) -> None:
+    """Log what was done and warn of what stays in floats unasked."""
+    _log.info("freeze:\n%s", report)
     unasked = {
         name: why
-        for name, why in frozen.report.floats.items()
+        for name, why in report.floats.items()
         if not why.startswith((BY_LETTERS, ALSO_FLOATS))
     }
     if unasked:
@@ -111,9 +128,8 @@ def freeze(
         warnings.warn(
             f"freeze: parts of {type(model).__name__} stay in full precision: {places}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return frozen
 
 
 def _check_devices(model: nn.Module) -> None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from bitgnn.convert.heads import LAST_DIMENSIONS, RowMaximum, classes_of
 from bitgnn.convert.layers import Unsupported
 from bitgnn.convert.values import Value
+from bitgnn.quantize import binary_sign, sgn
 
 __all__ = ["FUNCTIONS", "jumping_knowledge"]
 
@@ -201,12 +202,18 @@ def _negate(name: str, a: Any) -> Value:
     return _scaled(name, _matrix(a), -1.0)
 
 
+def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Value:
+    value = _matrix(x)
+    return Value("function", name, (value,), value.size, "sign")
+
+
 _add = _joined("add", _shifted, "bias")
 _mul = _joined("mul", _scaled, "gain")
 _maximum = _joined("maximum", None, None)
 _relu = _named("relu")
 _relu6 = _named("hardtanh", low=0.0, high=6.0)
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    binary_sign: _sign, sgn: _sign,
     torch.relu: _relu, functional.relu: _relu, "relu": _relu, "relu_": _relu, torch.relu_: _relu,
     functional.relu6: _relu6,
     torch.tanh: _named("tanh"), functional.tanh: _named("tanh"), "tanh": _named("tanh"),

@@ -24,7 +24,7 @@ from bitgnn.convert.values import Value
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall, Input
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["Network", "lower_trace"]
+__all__ = ["Lowering", "Network", "lower_trace", "mapped"]
 
 
 class _GraphInput:
@@ -67,10 +67,12 @@ def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:
     Raises:
         ValueError: something in it cannot be part of a frozen model; the message names it.
     """
-    return _Lowering(traced, plan).run()
+    return Lowering(traced, plan).run()
 
 
-class _Lowering:
+class Lowering:
+    """Goes through a trace node by node."""
+
     def __init__(self, traced: Traced, plan: Mapping[int, LayerPrecision]) -> None:
         self.traced = traced
         self.plan = plan
@@ -78,6 +80,7 @@ class _Lowering:
         self.known: dict[fx.Node, Any] = {}
 
     def run(self) -> Network:
+        """The values."""
         graph_nodes = self._graph_arguments()
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
@@ -141,13 +144,17 @@ class _Lowering:
             return self._module(node, args, kwargs)
         name = node.target if isinstance(node.target, str) else node.target.__name__
         try:
-            rule = FUNCTIONS.get(node.target if node.op == "call_function" else str(name))
+            rule = self._rule(node.target if node.op == "call_function" else str(name))
             if rule is None:
                 raise Unsupported("frozen models know no such function")
             return rule(node.name, *args, **kwargs)
         except (Unsupported, TypeError) as reason:
             function = node.target if callable(node.target) else _method(str(node.target))
             return self._call(node.name, function, args, kwargs, str(reason))
+
+    def _rule(self, target: Any) -> Callable[..., Any] | None:
+        """The rule of a function, or of a method by its name."""
+        return FUNCTIONS.get(target)
 
     def _values_of(self, arguments: Any) -> Any:
         return fx.node.map_arg(arguments, lambda node: self.known[node])
@@ -212,7 +219,7 @@ class _Lowering:
                 return Input(leaf.part)
             return leaf
 
-        placed_args, placed_kwargs = _mapped(args, place), _mapped(kwargs, place)
+        placed_args, placed_kwargs = mapped(args, place), mapped(kwargs, place)
         if not inputs and not parts:
             return function(*args, **kwargs)
         width = getattr(function, "in_channels", None)
@@ -223,14 +230,15 @@ class _Lowering:
         return Value("call", name, tuple(inputs), None, call=call, needs_edges=bool(parts))
 
 
-def _mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
+def mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
+    """Arguments of a call with something else in the place of each leaf."""
     if isinstance(arguments, tuple | list):
-        return type(arguments)(_mapped(item, place) for item in arguments)
+        return type(arguments)(mapped(item, place) for item in arguments)
     if isinstance(arguments, dict):
-        return {key: _mapped(item, place) for key, item in arguments.items()}
+        return {key: mapped(item, place) for key, item in arguments.items()}
     if isinstance(arguments, slice):
         parts = (arguments.start, arguments.stop, arguments.step)
-        return slice(*(_mapped(part, place) for part in parts))
+        return slice(*(mapped(part, place) for part in parts))
     return place(arguments)
 
 

@@ -51,6 +51,7 @@ class _Tracer(fx.Tracer):
         whole = (
             MessagePassing,
             nn.Linear,
+            nn.Conv2d,
             torch_geometric.nn.Linear,
             torch_geometric.nn.JumpingKnowledge,
             NodeStandardize,

@@ -16,7 +16,8 @@ __all__ = ["Value", "canonical", "collapse", "is_unit"]
 
 Kind = Literal[
     "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
-    "classes",
+    "classes", "conv", "max_pool", "avg_pool", "adaptive_avg_pool", "shortcut", "flatten",
+    "mean_pixels",
 ]  # fmt: skip
 
 
@@ -24,11 +25,14 @@ Kind = Literal[
 class Value:
     """One float matrix ``[N, size]`` of the trained network, or the classes ``[N]`` of its end.
 
+    In networks of images also images ``[N, size, height, width]`` of any height and width.
+
     Attributes:
         kind: what computes it. ``"product"`` binarises its first input (and adds its second one);
             ``"aggregate"`` sums neighbours; ``"function"`` is one of
             :data:`bitgnn.inference.steps.floats.FUNCTIONS`; ``"call"`` is the user's own code;
-            ``"classes"`` is the index of the largest feature.
+            ``"classes"`` is the index of the largest feature; the last row of them belongs to
+            images.
         layer: module or node it comes from.
         inputs: what it reads.
         size: features, or None where they are not known.
@@ -39,6 +43,7 @@ class Value:
         takes_sign_of_dot: a sign behind this product looks at the bare dot product.
         spec: adjacency of an aggregation.
         call: the user's code.
+        rank: dimensions, 2 or 4; None where they are not known.
     """
 
     kind: Kind
@@ -53,6 +58,7 @@ class Value:
     spec: GraphSpec | None = None
     call: FloatCall | None = None
     needs_edges: bool = False
+    rank: int | None = 2
 
     @property
     def binary_weight(self) -> bool:

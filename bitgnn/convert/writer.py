@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.program import Program, Step
+from bitgnn.inference.program import PACKING, Program, Step
 from bitgnn.inference.steps.calls import FloatCall
 
 __all__ = ["ProgramWriter"]
@@ -77,18 +77,24 @@ class ProgramWriter:
         return self._specs.index(spec)
 
     def finish(self, in_channels: int, output: int, report: FreezeReport) -> FrozenModel:
-        """The frozen model."""
+        """The frozen model of a graph or of matrices."""
+        program, tensors, calls = self.parts(in_channels, output)
+        return FrozenModel(program, tensors, self._specs, report, calls)
+
+    def parts(
+        self, in_channels: int, output: int
+    ) -> tuple[Program, Mapping[str, Tensor], Sequence[FloatCall]]:
+        """The program, its buffers by name, and the calls of its user's own code."""
         steps = tuple(
             replace(step, graph=len(self._specs)) if step.graph == GRAPH_OF_CALLS else step
             for step in self._steps
         )
-        program = Program(in_channels, steps, output, self._entry())
-        return FrozenModel(program, self._tensors, self._specs, report, self._calls)
+        return Program(in_channels, steps, output, self._entry()), self._tensors, self._calls
 
     def _entry(self) -> int | None:
         """Length of the packing prefix; see :class:`~bitgnn.inference.program.Program`."""
         for place, step in enumerate(self._steps):
-            if step.kind in ("pack", "pack_scaled", "pack_standardized"):
+            if step.kind in PACKING:
                 hidden = {0, *(r for before in self._steps[:place] for r in before.outputs)}
                 behind = {r for after in self._steps[place + 1 :] for r in after.inputs}
                 return None if hidden & behind else place + 1

@@ -7,6 +7,7 @@ from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
+from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
@@ -24,6 +25,7 @@ __all__ = [
     "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
+    "FrozenImages",
     "FrozenModel",
     "GraphSpec",
     "MeasuredMemory",

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch, counted
 from bitgnn.inference.executor import Executable, compile_steps
 from bitgnn.inference.program import Program, Register, Step, StepKind
@@ -16,10 +16,13 @@ from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
 from bitgnn.inference.steps.products import PATTERN_PRODUCT, pattern_product, takes_pattern
 
-__all__ = ["BoundProgram", "FeatureForm", "Features"]
+__all__ = ["BoundProgram", "FeatureForm", "Features", "Inputs"]
 
 Features = Tensor | BitTensor | BitAdjacency
 """Node features: floats, packed bits, or the pattern of those that are set."""
+
+Inputs = Features | BitImages
+"""What some frozen model takes: features, float images or packed ones."""
 
 FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
@@ -144,7 +147,7 @@ class BoundProgram(nn.Module):
         super().__setstate__(state)
         self._bind()
 
-    def _start(self, x: Features) -> tuple[Executable, list[Any]]:
+    def _start(self, x: Inputs) -> tuple[Executable, list[Any]]:
         """The calls for features in this form, and their slots with the features filled in."""
         if x.device != self._device:
             raise ValueError(f"FrozenModel: x must be on {self._device}, got {x.device}")
@@ -162,7 +165,7 @@ class BoundProgram(nn.Module):
             return executable, values
         if self._from_bits is None:
             raise ValueError(f"FrozenModel: x must be floats, {self._why_floats()}")
-        if isinstance(x, BitTensor):
+        if isinstance(x, BitTensor | BitImages):
             executable = self._from_bits
             values = [None] * executable.num_slots
             values[0] = x.words
@@ -173,6 +176,7 @@ class BoundProgram(nn.Module):
                     )
                 values[1] = x.scale
             return executable, values
+        assert isinstance(x, BitAdjacency)
         executable = self._pattern_executable()
         values = [None] * executable.num_slots
         values[0] = x

@@ -12,13 +12,14 @@ import safetensors
 import safetensors.torch
 
 from bitgnn._files import write_atomically
+from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
 
 __all__ = ["load", "save"]
 
 FORMAT_VERSION = 2
 DESCRIPTION_FILE = "model.json"
-KINDS = {FrozenModel.kind: FrozenModel}
+KINDS = {kind.kind: kind for kind in (FrozenModel, FrozenImages)}
 
 
 def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:

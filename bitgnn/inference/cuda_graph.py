@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch
-from bitgnn.inference.frozen_model import Features, FrozenModel
+from bitgnn.inference.bound_program import Inputs
+from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
 __all__ = ["CudaGraphExecutor", "collector_paused"]
@@ -45,7 +46,7 @@ class _Captured:
     """
 
     graph: torch.cuda.CUDAGraph
-    x: Features
+    x: Inputs
     places: list[int]
     adjacency: Graph | None
     watch: Watch
@@ -61,7 +62,7 @@ class CudaGraphExecutor:
     ago goes. It is captured anew once its adjacency was written to or holds other tensors, and all
     of them are once the model was moved, loaded into or written to.
 
-    Features of a first call are read where they lie: writing new values into the same tensor and
+    Inputs of a first call are read where they lie: writing new values into the same tensor and
     calling again costs no copy. Another tensor of the same shape is copied into a buffer of the
     executor's own. Calls share these buffers: make them one after the other, on one stream.
 
@@ -97,7 +98,7 @@ class CudaGraphExecutor:
         return len(self._captured)
 
     @torch.inference_mode()
-    def __call__(self, x: Features, adjacency: Graph | None = None) -> Tensor:
+    def __call__(self, x: Inputs, adjacency: Graph | None = None) -> Tensor:
         """Scores of each node, as :meth:`FrozenModel.forward` gives them.
 
         Args:
@@ -114,7 +115,7 @@ class CudaGraphExecutor:
             RuntimeError: the current stream is being captured.
             torch.OutOfMemoryError: there is no memory for another graph. Those held stay.
         """
-        if not isinstance(x, Features):
+        if not isinstance(x, Inputs):
             raise TypeError(
                 "CudaGraphExecutor: x must be a tensor or the result of pack_features, "
                 f"got {type(x).__name__}"
@@ -171,7 +172,7 @@ class CudaGraphExecutor:
         while len(self._captured) > self.max_graphs:
             self._captured.popitem(last=False)
 
-    def _take(self, key: Key, held: _Captured, x: Features) -> _Captured:
+    def _take(self, key: Key, held: _Captured, x: Inputs) -> _Captured:
         """Bring features to where the graph reads; a tensor of the caller's is never written."""
         if not held.owns_input:
             held = self._capture(_clone(x), held.adjacency)
@@ -180,7 +181,7 @@ class CudaGraphExecutor:
         _copy(held.x, x)
         return held
 
-    def _capture(self, x: Features, adjacency: Graph | None) -> _Captured:
+    def _capture(self, x: Inputs, adjacency: Graph | None) -> _Captured:
         device = torch.cuda.device(self.device)
         with _capturing, collector_paused(), device, self._reporting_memory():
             stream = torch.cuda.Stream()
@@ -259,34 +260,36 @@ def _tensors(model: FrozenModel) -> list[Tensor]:
     return [*model.buffers(), *model.parameters()]
 
 
-def _parts(x: Features) -> tuple[Tensor, ...]:
+def _parts(x: Inputs) -> tuple[Tensor, ...]:
     """The tensors that features consist of."""
     if isinstance(x, Tensor):
         return (x,)
-    if isinstance(x, BitTensor):
+    if isinstance(x, BitTensor | BitImages):
         return (x.words,) if x.scale is None else (x.words, x.scale)
     return tuple(part for part in x.tensors if part is not None)
 
 
-def _places(x: Features) -> list[int]:
+def _places(x: Inputs) -> list[int]:
     return [part.data_ptr() for part in _parts(x)]
 
 
-def _key(x: Features, adjacency: Graph | None) -> Key:
+def _key(x: Inputs, adjacency: Graph | None) -> Key:
     parts = tuple((part.shape, part.stride(), part.dtype, part.device) for part in _parts(x))
     # The captured graph holds the adjacency, so its identity is not given to another one.
     return type(x), tuple(x.shape), parts, id(adjacency)
 
 
-def _clone(x: Features) -> Features:
+def _clone(x: Inputs) -> Inputs:
     if isinstance(x, Tensor):
         return x.clone()
     if isinstance(x, BitTensor):
         return BitTensor(x.words.clone(), x.size, None if x.scale is None else x.scale.clone())
+    if isinstance(x, BitImages):
+        return BitImages(x.words.clone(), x.channels)
     row, col = (None if factor is None else factor.clone() for factor in (x.row, x.col))
     return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
 
 
-def _copy(held: Features, x: Features) -> None:
+def _copy(held: Inputs, x: Inputs) -> None:
     for target, source in zip(_parts(held), _parts(x), strict=True):
         target.copy_(source)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bits import BitAdjacency, BitTensor, set_bits
-from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
+from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph, GraphProgram
 from bitgnn.inference.program import Program, Runner, Step
@@ -210,7 +210,7 @@ class FrozenModel(GraphProgram):
 
     @torch.inference_mode()
     def steps(
-        self, x: Features, adjacency: Graph | Any = None
+        self, x: Inputs, adjacency: Graph | Any = None
     ) -> list[tuple[Step, Callable[[], None], Any]]:
         """Run step by step and keep what each one did, to look into a model or to time it.
 
@@ -220,7 +220,7 @@ class FrozenModel(GraphProgram):
 
         Returns:
             For each step: the step, a call that runs it once more alone, and its result: a
-            ``BitTensor`` where it holds bits, else the tensor.
+            ``BitTensor`` or ``BitImages`` where it holds bits, else the tensor.
 
         Raises:
             ValueError: as :meth:`forward`.
@@ -230,7 +230,7 @@ class FrozenModel(GraphProgram):
         steps = self.program.steps
         values: dict[int, Any] = {0: x}
         if not isinstance(x, Tensor):
-            packed = (x.words, x.scale) if isinstance(x, BitTensor) else (x,)
+            packed = (x.words, x.scale) if isinstance(x, BitTensor | BitImages) else (x,)
             values = dict(zip(self._entry_step.outputs, packed, strict=False))
             steps = steps[self.program.entry :]
         if isinstance(x, BitAdjacency):
@@ -244,6 +244,9 @@ class FrozenModel(GraphProgram):
             if form == "bits":
                 assert size is not None
                 result = BitTensor(result, size)
+            elif form == "image_bits":
+                assert size is not None
+                result = BitImages(result, size)
             found.append((step, call, result))
         return found
 

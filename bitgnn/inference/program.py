@@ -8,21 +8,25 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Program", "Register", "Runner", "Step", "StepKind", "steps_of"]
+__all__ = ["PACKING", "Program", "Register", "Runner", "Step", "StepKind", "steps_of"]
 
-Form = Literal["floats", "bits", "scale", "classes"]
+Form = Literal["floats", "bits", "scale", "classes", "image_bits", "sums"]
 
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
+PACKING = ("pack", "pack_scaled", "pack_standardized", "pack_images")
+"""Steps behind which the features may be known by their bits alone."""
 
 
 class Register(NamedTuple):
-    """What a register holds for each node.
+    """What a register holds for each node or image.
 
     Attributes:
         form: ``"floats"`` (float32 ``[N, size]``), ``"bits"`` (words ``[N, ceil(size / 32)]``),
             ``"scale"`` (float32 ``[N]``) or ``"classes"`` (int64 ``[N]``, each below ``size``).
-        size: number of features; None where it is known at run time only.
+            Of images: ``"floats"`` (``[N, size, H, W]``), ``"image_bits"`` (words
+            ``[N, H, W, ceil(size / 32)]``) or ``"sums"`` (int16 or int32 ``[N, H, W, size]``).
+        size: number of features or channels; None where it is known at run time only.
     """
 
     form: Form
@@ -202,7 +206,7 @@ class Program:
         if not 1 <= self.entry <= len(self.steps):
             raise ValueError(f"entry must lie in [1, {len(self.steps)}], got {self.entry}")
         packing = self.steps[self.entry - 1]
-        if packing.kind not in ("pack", "pack_scaled", "pack_standardized"):
+        if packing.kind not in PACKING:
             raise ValueError(f"the entry must end in a packing step, got {packing.kind}")
         behind = self.steps[self.entry :]
         hidden = {0, *(r for step in self.steps[: self.entry - 1] for r in step.outputs)}

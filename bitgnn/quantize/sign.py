@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 
@@ -23,6 +24,9 @@ def sgn(x: Tensor) -> Tensor:
     Returns:
         Tensor of the shape, dtype and device of ``x``; no gradient flows through it.
     """
+    if has_torch_function_unary(x):  # torch.fx keeps it whole
+        out: Tensor = handle_torch_function(sgn, (x,), x)
+        return out
     x = x.detach()
     if x.dim() == 0 or x.size(-1) == 0 or x.device.type != "cpu":
         # Keeps the order of dimensions in memory, which convolutions on a GPU live by.
@@ -87,5 +91,8 @@ def binary_sign(x: Tensor, surrogate: Surrogate = "ste", window: float = 1.0) ->
         raise ValueError(f"surrogate must be 'ste' or 'approx', got {surrogate!r}")
     if not window > 0:
         raise ValueError(f"window must be above 0, got {window}")
-    out: Tensor = _Sign.apply(x, surrogate, window)
+    if has_torch_function_unary(x):
+        out: Tensor = handle_torch_function(binary_sign, (x,), x, surrogate, window)
+        return out
+    out = _Sign.apply(x, surrogate, window)
     return out

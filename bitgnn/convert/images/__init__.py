@@ -1,0 +1,1 @@
+"""binarize() and freeze() for convolutional and fully connected networks."""

@@ -1,0 +1,87 @@
+"""freeze() for convolutional and fully connected networks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn.convert.demands import ordered
+from bitgnn.convert.fold_linear import become, readers_of
+from bitgnn.convert.heads import Output, set_output
+from bitgnn.convert.images.layers import ROWS
+from bitgnn.convert.images.lowering import lower_images
+from bitgnn.convert.images.select import select_image_steps
+from bitgnn.convert.lower import Network
+from bitgnn.convert.trace import trace_model
+from bitgnn.convert.values import Value
+from bitgnn.inference.frozen_images import FrozenImages
+
+__all__ = ["freeze_images"]
+
+_ENDS = ("softmax", "log_softmax")
+
+
+def freeze_images(model: nn.Module, output: Output | None, fold: bool) -> FrozenImages:
+    """The frozen form of a network of images; see :func:`bitgnn.freeze`.
+
+    Args:
+        model: its forward takes images or rows alone.
+        output: what the frozen model hands out.
+        fold: take a batch norm behind the last layer into its scale and bias.
+
+    Raises:
+        ValueError: the model cannot be traced or has no binary layer, or shapes do not fit.
+    """
+    network = lower_images(trace_model(model))
+    if not network.letters:
+        raise ValueError(
+            f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
+        )
+    set_output(network, output)
+    if fold:
+        _fold_last_norm(network)
+    return select_image_steps(network)
+
+
+def _fold_last_norm(network: Network) -> None:
+    """A batch norm between the last linear map and the scores becomes its scale and bias.
+
+    In front of signs this would not do: rounding could turn one round.
+    """
+    scores = network.scores
+    assert scores is not None
+    end = scores
+    while end.kind == "classes" or (end.kind == "function" and end.name in _ENDS):
+        (end,) = end.inputs
+    if end.name != "batch_norm" or end.rank != ROWS:
+        return
+    (product,) = end.inputs
+    if product.kind != "product" or product.rank != ROWS or readers_of(scores)[product] > 1:
+        return
+    gain, shift = _affine(end)
+    scale, bias = product.tensors.get("scale"), product.tensors.get("bias")
+    tensors = {
+        "weight": product.tensors["weight"],
+        "scale": gain if scale is None else scale * gain,
+        "bias": shift if bias is None else bias * gain + shift,
+    }
+    network.folded[product.layer] = f"takes the batch norm {end.layer} into its scale and bias"
+    become(
+        end,
+        Value(
+            "product", product.layer, product.inputs, product.size, "", product.attributes,
+            tensors, rank=ROWS,
+        ),
+    )  # fmt: skip
+    end.layer = product.layer
+    assert end in ordered(scores)
+
+
+def _affine(norm: Value) -> tuple[Tensor, Tensor]:
+    """Gain and shift of a batch norm in float32, as PyTorch's CPU code makes them."""
+    tensors = norm.tensors
+    gain = 1 / torch.sqrt(tensors["var"] + norm.attributes["eps"])
+    if "weight" in tensors:
+        gain = gain * tensors["weight"]
+    shift = -tensors["mean"] * gain
+    return gain, shift + tensors["bias"] if "bias" in tensors else shift

@@ -1,0 +1,323 @@
+"""Turns values of a convolutional network into steps: bits, integers, or floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from bitgnn.bits import BitImages
+from bitgnn.convert.comparisons import mask_of
+from bitgnn.convert.images.chains import Chain, comparison, is_pool, pool_flips, target_of
+from bitgnn.convert.images.demands import ImageDemands, is_bit_flatten
+from bitgnn.convert.images.layers import IMAGES
+from bitgnn.convert.images.weights import kernel_words, row_words, rows_behind_images
+from bitgnn.convert.lower import Network
+from bitgnn.convert.registers import ALSO_FLOATS
+from bitgnn.convert.values import Value
+from bitgnn.convert.writer import ProgramWriter
+from bitgnn.inference.frozen_images import FrozenImages, Takes
+from bitgnn.inference.report import FreezeReport
+from bitgnn.ops import conv
+
+__all__ = ["select_image_steps"]
+
+_LAYERS = ("product", "conv", "linear", "call", "add")
+"""Values made by layers: that signs of them are taken of floats is worth a word."""
+_READ_RAW = ("flatten", "call")
+"""Kinds of steps that take images of any dtype, beside packing and first layers."""
+
+_NOT_OF_FIXED = ("groups", "input_step")
+
+
+def select_image_steps(network: Network) -> FrozenImages:
+    """The frozen model of a network.
+
+    Raises:
+        ValueError: something in it does not fit; the message names the layer.
+    """
+    return _Selection(network).run()
+
+
+class _Selection:
+    def __init__(self, network: Network) -> None:
+        assert network.scores is not None
+        assert network.features is not None
+        self.network = network
+        self.scores, self.features = network.scores, network.features
+        self.demands = ImageDemands(network.scores)
+        self.residuals = self.demands.residuals
+        self.out = ProgramWriter()
+        self.floats: dict[Value, int] = {self.features: 0}
+        self.sums: dict[Value, int] = {}
+        self.bits: dict[Value, int] = {}
+        self.raw: int | None = None
+        self.boundaries: dict[str, str] = {}
+        self.reasons: dict[str, str] = dict(network.calls)
+        self.behind_layers: set[Value] = set()
+        for value in self.demands.values:
+            inside = any(part in self.behind_layers for part in value.inputs)
+            if value.kind in _LAYERS or inside:
+                self.behind_layers.add(value)
+
+    def run(self) -> FrozenImages:
+        for value in self.demands.values:
+            if self.demands.is_needed(value):
+                self._emit(value)
+        letters = {
+            name: letters[:2] + ("B" if self.boundaries.get(name) == "bits" else "F")
+            for name, letters in self.network.letters.items()
+        }
+        report = FreezeReport(letters, self.boundaries, self.reasons, self.network.folded)
+        size = self.features.size
+        takes: Takes = "images" if self.features.rank == IMAGES else "rows"
+        if size is None and takes == "images":
+            size, takes = _flattened_size(self.demands.values, self.features), "flattened"
+        if size is None:
+            raise ValueError("freeze: no layer tells the number of channels or features")
+        program, tensors, calls = self.out.parts(size, self.floats[self.scores])
+        return FrozenImages(program, tensors, report, calls, takes=takes)
+
+    def _emit(self, value: Value) -> None:
+        chains = self.demands.targets.get(value, [])
+        has_sums = self.demands.writes_sums(value)
+        if has_sums or self.residuals.get(value) is not None:
+            chains = self._integers(value, chains, has_sums)
+            if value in self.demands.floats or chains:
+                self.floats[value] = self.out.step(
+                    "sums_to_floats", value.layer, [self.sums[value]]
+                )
+        elif self.demands.writes_bits(value):
+            self._product(value, chains[0])
+            return
+        elif value.kind != "input":
+            self.floats[value] = self._float_base(value)
+        for chain in chains:
+            self._pack(value, chain)
+
+    # Operators that write bits or sums.
+
+    def _product(self, value: Value, chain: Chain | None) -> int | None:
+        """A binary product to the bits of a chain behind it, or to floats."""
+        of_images, step = value.rank == IMAGES, value.attributes["input_step"]
+        (source,) = value.inputs
+        attributes: dict[str, Any] = {"out": value.size}
+        if step is not None:
+            name = "conv_f" if of_images else "linear_f"
+            weight = value.tensors["weight"]
+            words = kernel_words(weight if of_images else weight[:, :, None, None])
+            numbers = {n: v for n, v in value.attributes.items() if n not in _NOT_OF_FIXED}
+            numbers = numbers or {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1]}
+            attributes |= {**numbers, "size": weight.size(1), "input_step": step}
+            register = self.floats[source]
+        elif of_images:
+            name, words = "conv_b", kernel_words(value.tensors["weight"])
+            attributes |= _numbers(value)
+            register = self._bits_of(source)
+        else:
+            name = "bmm_b"
+            register, words, attributes["size"] = self._rows(value, source)
+            attributes["scaled"] = False
+        tensors: dict[str, Tensor | None] = {"weight": words}
+        if chain is None:
+            scale, bias = value.tensors.get("scale"), value.tensors.get("bias")
+            tensors |= {"weight_scale": scale, "bias": bias}
+            if step is None and of_images:
+                tensors["prepared"] = _prepared(value, words)
+            self.boundaries[value.layer] = "floats"
+            return self.out.step(f"{name}bf", value.layer, [register], attributes, tensors)
+        threshold, flip = comparison(chain, of_sums=True)
+        tensors |= {"threshold": threshold, "flip": flip}
+        if name != "bmm_b":
+            tensors["prepared"] = _prepared(value, words, threshold, flip, step=step)
+        self.boundaries[value.layer] = "bits"
+        written = self.out.step(f"{name}bb", value.layer, [register], attributes, tensors)
+        self._pooled(written, chain)
+        return None
+
+    def _rows(self, value: Value, source: Value) -> tuple[int, Tensor, int]:
+        """Bits that a linear map reads, its words in their order, and their number."""
+        weight, target = value.tensors["weight"], target_of(source)
+        if not is_bit_flatten(target):
+            return self._bits_of(source), row_words(weight), weight.size(1)
+        channels = target.inputs[0].size
+        assert channels is not None
+        if weight.size(1) % channels:
+            raise ValueError(
+                f"freeze: layer {value.layer!r} takes {weight.size(1)} features, gets those of "
+                f"images of {channels} channels"
+            )
+        words, size = rows_behind_images(weight, channels)
+        if target not in self.bits:
+            attributes = {
+                "channels": channels, "pixels": weight.size(1) // channels, "size": size,
+            }  # fmt: skip
+            inputs = [self._bits_of(target.inputs[0])]
+            self.bits[target] = self.out.step("flatten_bits", value.layer, inputs, attributes)
+        return self.bits[target], words, size
+
+    def _integers(self, value: Value, chains: list[Chain], has_sums: bool) -> list[Chain]:
+        """Sums of signs, perhaps with an addend, and the bits of the first chain behind them.
+
+        Returns:
+            The chains whose bits are still to be packed.
+        """
+        residual = self.residuals.get(value)
+        product = value if residual is None else residual.product
+        words = kernel_words(product.tensors["weight"])
+        inputs = [self._bits_of(product.inputs[0])]
+        stride = [1, 1]
+        if residual is not None:
+            inputs.append(self.sums[residual.addend])
+            stride = residual.stride
+        wide = self.residuals.is_wide(value)
+        attributes = {
+            **_numbers(product), "out": product.size, "addend_stride": stride, "wide": wide,
+            "sums": has_sums, "bits": bool(chains),
+        }  # fmt: skip
+        tensors: dict[str, Tensor | None] = {"weight": words}
+        threshold = flip = None
+        if chains:
+            threshold, flip = comparison(chains[0], of_sums=True)
+            tensors |= {"threshold": threshold, "flip": flip}
+        added = 0 if residual is None else self.residuals.bound(residual.addend)
+        tensors["prepared"] = _prepared(product, words, threshold, flip, added=added)
+        count = has_sums + bool(chains)
+        written = self.out.steps_of("conv_add", product.layer, inputs, count, attributes, tensors)
+        if has_sums:
+            self.sums[value] = written[0]
+        if chains:
+            self._pooled(written[-1], chains[0])
+        kept = [f"int{32 if wide else 16} sums"] * has_sums + ["bits"] * bool(chains)
+        self.boundaries[product.layer] = " and ".join(kept)
+        return chains[1:]
+
+    def _pooled(self, register: int, chain: Chain) -> None:
+        """Take the bits of a chain's base through its pools."""
+        for pool, flips in pool_flips(chain):
+            register = self._pool(pool, register, chain.base.size, flips)
+        self.bits[chain.links[-1] if chain.links else chain.base] = register
+
+    def _pool(self, pool: Value, register: int, size: int | None, flips: Tensor | None) -> int:
+        attributes = {name: pool.attributes[name] for name in ("kernel", "stride")}
+        height, width = pool.attributes["padding"]
+        attributes["padding"] = [height, height, width, width]
+        tensors = {} if flips is None else {"flip": mask_of(flips)[0]}
+        attributes["size"] = size
+        return self.out.step("pool_bits", pool.layer, [register], attributes, tensors)
+
+    # Bits on demand.
+
+    def _bits_of(self, value: Value) -> int:
+        """Register of the signs of a value that is not flattened in bits."""
+        target = target_of(value)
+        if target not in self.bits:
+            assert is_pool(target), f"no signs of {target.layer}"
+            register = self._bits_of(target.inputs[0])
+            self.bits[target] = self._pool(target, register, target.size, None)
+        return self.bits[target]
+
+    def _pack(self, base: Value, chain: Chain) -> None:
+        """Pack the signs of a chain whose base exists in floats."""
+        layer = (chain.links[-1] if chain.links else base).layer
+        if base in self.behind_layers:
+            self.reasons.setdefault(layer, self._why_packed(base))
+        if base.size is None:
+            raise ValueError(f"freeze: the channels of what {base.layer!r} gives are not known")
+        threshold, flips = comparison(chain, of_sums=False)
+        of_images = base.rank == IMAGES
+        size = {"size": base.size}
+        kind = "pack_images" if of_images else "pack"
+        tensors = {"threshold": threshold}
+        register = self.out.step(kind, layer, [self.floats[base]], size, tensors)
+        if flips is not None:
+            mask = {"mask": mask_of(flips)[0]}
+            kind = "flip_images" if of_images else "flip"
+            register = self.out.step(kind, layer, [register], size, mask)
+        self._pooled(register, chain)
+
+    def _why_packed(self, base: Value) -> str:
+        if base.kind == "add":
+            return self.residuals.why_floats(base)
+        if base.kind == "product":
+            return ALSO_FLOATS
+        return f"a sign is taken of floats that {base.name or base.kind} computes"
+
+    # Floats.
+
+    def _float_base(self, value: Value) -> int:
+        kind, layer = value.kind, value.layer
+        if kind == "product":
+            register = self._product(value, None)
+            assert register is not None
+            return register
+        if kind == "function" and value.name == "sign":
+            return self._unpacked(value)
+        if kind == "call":
+            assert value.call is not None
+            inputs = [self.floats[part] for part in value.inputs]
+            return self.out.call(value.call, layer, inputs, value.needs_edges)
+        inputs = [self._float_register(part, kind) for part in value.inputs]
+        if kind == "function":
+            return self.out.step(value.name, layer, inputs, dict(value.attributes), value.tensors)
+        if kind in ("conv", "linear"):
+            sizes = {"size": value.inputs[0].size, "out": value.size}
+            name = "float_conv" if kind == "conv" else "linear"
+            return self.out.step(name, layer, inputs, {**value.attributes, **sizes}, value.tensors)
+        if kind == "shortcut":
+            sizes = {"size": value.inputs[0].size, "out": value.size}
+            return self.out.step(kind, layer, inputs, {**value.attributes, **sizes})
+        if kind == "flatten":
+            return self.out.step(kind, layer, inputs, {"size": value.size})
+        name = "cat_channels" if kind == "cat" else kind
+        return self.out.step(name, layer, inputs, dict(value.attributes))
+
+    def _float_register(self, value: Value, reader: str) -> int:
+        """Register of a value in floats; the images themselves may come in another dtype."""
+        if value is not self.features or reader in _READ_RAW:
+            return self.floats[value]
+        if self.raw is None:
+            self.raw = self.out.step("to_float", value.layer, [self.floats[value]])
+        return self.raw
+
+    def _unpacked(self, value: Value) -> int:
+        """Signs that are read as floats."""
+        source = value.inputs[0]
+        target = target_of(source)
+        of_images = value.rank == IMAGES
+        if is_bit_flatten(target):
+            images = self._bits_of(target.inputs[0])
+            sizes = {"size": target.inputs[0].size}
+            register = self.out.step("unpack_images", value.layer, [images], sizes)
+            return self.out.step("flatten", value.layer, [register], {"size": target.size})
+        kind = "unpack_images" if of_images else "unpack"
+        return self.out.step(kind, value.layer, [self._bits_of(source)], {"size": source.size})
+
+
+def _numbers(value: Value) -> dict[str, Any]:
+    """Attributes that steps of convolutions share."""
+    numbers = {name: v for name, v in value.attributes.items() if name != "input_step"}
+    channels = value.tensors["weight"].size(1) * value.attributes["groups"]
+    return {**numbers, "size": channels, "out": value.size}
+
+
+def _prepared(
+    value: Value,
+    words: Tensor,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """What kernels on a GPU would make of the weights and the comparison at each call."""
+    weight = value.tensors["weight"]
+    channels = weight.size(1)
+    return conv.prepare(BitImages(words, channels), threshold=threshold, flip=flip, **options)
+
+
+def _flattened_size(values: Sequence[Value], features: Value) -> int | None:
+    """Features of images that nobody reads but flattened."""
+    for value in values:
+        if value.kind == "flatten" and features in value.inputs:
+            return value.size
+    return None

@@ -1,0 +1,243 @@
+"""FrozenImages: a trained convolutional or fully connected binary network on packed images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from bitgnn.bits import BitImages, BitTensor
+from bitgnn.inference.bound_program import FeatureForm, Inputs
+from bitgnn.inference.executor import Executable
+from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.program import Program
+from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.run_defaults import RunDefaults
+from bitgnn.inference.steps.calls import FloatCall
+
+__all__ = ["FrozenImages", "Takes"]
+
+Takes = Literal["images", "rows", "flattened"]
+"""What a model reads: ``[N, C, H, W]``, ``[N, K]``, or either, its images as rows."""
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+EXECUTORS = ("eager", "cuda_graph", "auto")
+MEMORY = ("out of memory", "CUDA error", "CUDA driver error")
+"""What errors say that have nothing to do with a layer's shapes."""
+
+
+class FrozenImages(FrozenModel):
+    """Inference form of a binary network of images: packed activations, thresholds, integer sums.
+
+    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters, runs in inference
+    mode, and takes images of any height and width that the trained model takes.
+
+    Args:
+        program: the steps.
+        tensors: what they read, by name.
+        report: what freezing did.
+        calls: modules and functions outside of the known steps.
+        features: ``"packed"`` for a model that refuses floats.
+        takes: what the model reads.
+
+    Raises:
+        ValueError: the program cannot run; the message names the step. Or packed images cannot do,
+            since floats are needed behind the packing.
+    """
+
+    kind = "images"
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        report: FreezeReport,
+        calls: Sequence[FloatCall] = (),
+        features: FeatureForm = "floats",
+        takes: Takes = "images",
+    ) -> None:
+        if takes not in get_args(Takes):
+            raise ValueError(
+                f"FrozenImages: takes must be one of {list(get_args(Takes))}, got {takes!r}"
+            )
+        super().__init__(program, tensors, (), report, calls, features, RunDefaults())
+        self.takes: Takes = takes
+
+    def forward(self, x: Inputs, adjacency: Any = None) -> Tensor:
+        """Scores of each image.
+
+        Args:
+            x: ``[N, C, H, W]`` (or ``[N, K]``) float32, float16, bfloat16 or uint8 in any memory
+                format, contiguous and channels_last ones being read in place; or the result of
+                :meth:`pack_features`, and only that for a model frozen with
+                ``features="packed"``.
+            adjacency: nothing: there is no graph.
+
+        Returns:
+            ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
+            classes; an inference tensor.
+
+        Raises:
+            TypeError: ``x`` has another dtype or is something else.
+            ValueError: channels, features or devices do not fit, an image is smaller than the
+                kernel of a layer (the message names it), or packed images are needed.
+        """
+        if adjacency is not None:
+            raise ValueError("FrozenImages: adjacency must be None, this model has no graph layers")
+        self._check_input("FrozenImages", x)
+        with torch.inference_mode():
+            executable, values = self._start(x)
+            if torch.compiler.is_compiling():
+                for run in executable.runners:
+                    run(values, ())
+            else:
+                self._run(executable, values)
+            result: Tensor = values[executable.output]
+        return result
+
+    def _run(self, executable: Executable, values: list[Any]) -> None:
+        """Run call by call; errors name the layer they come from."""
+        run = None
+        try:
+            for run in executable.runners:
+                run(values, ())
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            message = str(error)
+            is_of_machine = isinstance(error, torch.OutOfMemoryError | NotImplementedError)
+            if is_of_machine or any(text in message for text in MEMORY):
+                raise
+            groups = zip(executable.calls, executable.groups, strict=True)
+            layer = next((group[0].layer for call, group in groups if call is run), "?")
+            raise ValueError(f"FrozenImages: layer {layer!r}: {message}") from error
+
+    def _check_input(self, name: str, x: Any) -> None:
+        if isinstance(x, BitImages | BitTensor):
+            self._check_packed(name, x)
+            return
+        if not isinstance(x, Tensor) or x.dtype not in DTYPES:
+            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(
+                f"{name}: x must be a tensor of {[str(dtype) for dtype in DTYPES]} or the result "
+                f"of pack_features, got {got}"
+            )
+        shapes = {
+            "images": (x.dim() == 4, f"[N, {self.in_channels}, H, W]"),
+            "rows": (x.dim() == 2, f"[N, {self.in_channels}]"),
+            "flattened": (
+                x.dim() >= 2,
+                f"[N, {self.in_channels}] or images of as many values",
+            ),
+        }
+        fits, shape = shapes[self.takes]
+        if fits:
+            size = x.shape[1:].numel() if self.takes == "flattened" else x.size(1)
+            fits = size == self.in_channels
+        if not fits:
+            raise ValueError(f"{name}: x must be {shape}, got {list(x.shape)}")
+
+    def _check_packed(self, name: str, x: BitImages | BitTensor) -> None:
+        if self.program.entry is None:
+            raise ValueError(f"{name}: x must be floats, {self._why_floats()}")
+        of_images = self._entry_step.kind == "pack_images"
+        size = x.channels if isinstance(x, BitImages) else x.size
+        if isinstance(x, BitImages) != of_images or size != self.packed_channels:
+            form = "BitImages" if of_images else "a BitTensor"
+            unit = "channels" if of_images else "features"
+            raise ValueError(
+                f"{name}: packed x must be {form} of {self.packed_channels} {unit}, got "
+                f"{type(x).__name__} of {size}"
+            )
+
+    @torch.inference_mode()
+    def pack_features(  # type: ignore[override]
+        self, x: Tensor, check_finite: bool = False, layout: str = "auto"
+    ) -> BitImages | BitTensor:
+        """Binarise and pack raw images once for many calls.
+
+        Args:
+            x: images or rows as :meth:`forward` takes them.
+            check_finite: raise where ``x`` holds NaN or infinity.
+            layout: ``"auto"`` or ``"dense"``: words.
+
+        Returns:
+            The bits.
+
+        Raises:
+            TypeError: ``x`` has another dtype.
+            ValueError: shapes do not fit, ``x`` is not finite, there is no such layout, or the
+                first layer does not binarise.
+        """
+        name = "FrozenImages.pack_features"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: x must be a tensor, got {type(x).__name__}")
+        self._check_input(name, x)
+        if layout not in ("auto", "dense"):
+            raise ValueError(f"{name}: layout must be 'auto' or 'dense', got {layout!r}")
+        if check_finite and x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{name}: x must be finite, got NaN or infinity")
+        if self.program.entry is None:
+            raise ValueError(f"{name}: this model takes floats, {self._why_floats()}")
+        values: dict[int, Any] = {0: x}
+        for step in self.program.steps[: self.program.entry]:
+            self._run_alone(step, values, ())
+        words, size = values[self._entry_step.outputs[0]], self._entry_step.attributes["size"]
+        if self._entry_step.kind == "pack_images":
+            return BitImages(words, size)
+        return BitTensor(words, size)
+
+    def _why_floats(self) -> str:
+        return "since a layer of this model reads more of its images than one bit of each value"
+
+    def executor(self, name: str | None = None, **options: Any) -> Callable[..., Tensor]:
+        """A way to run this model again and again, called as the model itself.
+
+        Results are the same, bit for bit.
+
+        Args:
+            name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
+                launch, captured for each shape, dtype and memory format of images; ``"auto"``,
+                the faster of both, measured on the first call with a shape; None, a CUDA graph on
+                a GPU and eager elsewhere.
+            options: of the executor, see :mod:`bitgnn.inference`.
+
+        Raises:
+            ValueError: there is no such executor, or the model is not for it.
+        """
+        from bitgnn.inference.choice import make_executor
+
+        if name is None:
+            name = "cuda_graph" if self._device.type == "cuda" else "eager"
+        if name not in EXECUTORS:
+            raise ValueError(f"executor: name must be one of {list(EXECUTORS)}, got {name!r}")
+        if name == "auto":
+            options.setdefault("candidates", ("cuda_graph",))
+        return make_executor(self, name, **options)
+
+    def description(self) -> dict[str, Any]:
+        """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
+        return {
+            "program": self.program.description(),
+            "report": self.report.description(),
+            "features": self.features,
+            "takes": self.takes,
+        }
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> FrozenImages:
+        """The inverse of :meth:`description` and ``state_dict``.
+
+        Raises:
+            ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
+                wrong shape or dtype.
+        """
+        return cls(
+            Program.from_description(description["program"]),
+            tensors,
+            FreezeReport.from_description(description["report"]),
+            features=description["features"],
+            takes=description["takes"],
+        )
