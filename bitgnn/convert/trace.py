@@ -11,7 +11,7 @@ import torch_geometric.nn
 from torch import fx, nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.nn import NodeStandardize
+from bitgnn.nn import ChannelShortcut, NodeStandardize
 
 __all__ = ["FORWARD_ARGUMENTS", "Traced", "evaluating", "trace_model"]
 
@@ -55,6 +55,7 @@ class _Tracer(fx.Tracer):
             torch_geometric.nn.Linear,
             torch_geometric.nn.JumpingKnowledge,
             NodeStandardize,
+            ChannelShortcut,
         )
         return isinstance(m, whole) or type(m).__module__.startswith(LEAF_PACKAGES)
 

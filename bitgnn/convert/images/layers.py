@@ -6,11 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-import bitgnn.nn
 from bitgnn.convert.layers import Unsupported, named
 from bitgnn.convert.modules import lower_module
 from bitgnn.convert.values import Value
-from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 from bitgnn.quantize import canonical_row_scale
 
 __all__ = [
@@ -257,7 +256,7 @@ def lower_image_module(name: str, module: nn.Module, value: Value) -> Value:
     rank = _BATCH_NORMS.get(type(module))
     if rank is not None:
         return _batch_norm(name, module, value, rank)
-    if isinstance(module, getattr(bitgnn.nn, "ChannelShortcut", ())):
+    if isinstance(module, ChannelShortcut):
         return _shortcut(name, module, value)
     if isinstance(module, nn.MaxPool2d):
         numbers: tuple[Any, ...] = (module.kernel_size, module.stride, module.padding)

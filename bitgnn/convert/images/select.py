@@ -54,7 +54,9 @@ class _Selection:
         self.bits: dict[Value, int] = {}
         self.raw: int | None = None
         self.boundaries: dict[str, str] = {}
-        self.reasons: dict[str, str] = dict(network.calls)
+        live = {value.layer for value in self.demands.values}
+        # What torch.fx began to trace and gave up is no part of the network.
+        self.reasons = {name: why for name, why in network.calls.items() if name in live}
         self.behind_layers: set[Value] = set()
         for value in self.demands.values:
             inside = any(part in self.behind_layers for part in value.inputs)

@@ -1,0 +1,221 @@
+"""Frozen networks of images: input, errors, checkpoints, executors and devices."""
+
+import copy
+import json
+import pickle
+import warnings
+
+import pytest
+import torch
+from image_networks import plain, residual, trained
+from torch import nn
+
+import bitgnn
+from bitgnn.bits import BitImages, BitTensor
+from bitgnn.inference import CudaGraphExecutor, FrozenImages
+from bitgnn.models import IMAGE_NETWORKS
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+SMALL = {
+    "mlp": {}, "vgg": {"image_size": 16}, "resnet14": {"image_size": 16},
+    "resnet18": {"image_size": 64}, "resnet50": {"image_size": 32}, "alexnet": {"image_size": 64},
+}  # fmt: skip
+
+
+def _small(name):
+    torch.manual_seed(0)
+    model = trained(IMAGE_NETWORKS[name](width=0.25, **SMALL[name]))
+    return model, torch.randn(3, *model.image)
+
+
+def _cnn(**options):
+    torch.manual_seed(0)
+    return trained(
+        nn.Sequential(
+            BinaryConv2d(5, 33, 3, bias=False, **options), nn.BatchNorm2d(33), nn.Hardtanh(),
+            nn.MaxPool2d(2), nn.Flatten(), BinaryLinear(33 * 9, 4),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_networks_of_the_papers_are_bits_throughout(name):
+    model, x = _small(name)
+    frozen = bitgnn.freeze(model, fold=False)
+    with torch.no_grad():
+        assert torch.equal(frozen(x), model(x))
+    assert not frozen.report.floats
+    float_kinds = {"float_conv", "linear", "add", "conv_bbf", "sums_to_floats", "call"}
+    assert not float_kinds & {step.kind for step in frozen.program.steps}
+    folded = bitgnn.freeze(model)
+    assert folded.program.steps[-1].kind == "bmm_bbf"
+    torch.testing.assert_close(folded(x), frozen(x), rtol=1e-5, atol=1e-5)
+
+
+def test_images_of_any_number_size_and_format():
+    model = nn.Sequential(
+        BinaryConv2d(3, 40, 3, padding=1, bias=False), nn.BatchNorm2d(40),
+        BinaryConv2d(40, 6, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Softmax(1),
+    )  # fmt: skip
+    frozen = bitgnn.freeze(trained(model))
+    for shape in ((0, 3, 9, 9), (1, 3, 3, 3), (4, 3, 17, 5)):
+        x = torch.randn(shape)
+        with torch.no_grad():
+            expected = model(x) if shape[0] else torch.empty(0, 6)
+        for image in (x, x.contiguous(memory_format=torch.channels_last), x.mT.contiguous().mT):
+            torch.testing.assert_close(frozen(image), expected)
+    assert frozen(torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)).shape == (2, 6)
+    classes = bitgnn.freeze(model, output="classes")
+    assert classes(torch.randn(0, 3, 9, 9)).dtype == torch.int64
+
+
+def test_bad_input_is_named():
+    frozen = bitgnn.freeze(_cnn())
+    with pytest.raises(ValueError, match=r"x must be \[N, 5, H, W\], got \[2, 6, 8, 8\]"):
+        frozen(torch.randn(2, 6, 8, 8))
+    with pytest.raises(ValueError, match=r"x must be \[N, 5, H, W\], got \[5, 8, 8\]"):
+        frozen(torch.randn(5, 8, 8))
+    with pytest.raises(TypeError, match="got torch.int64"):
+        frozen(torch.ones(2, 5, 8, 8, dtype=torch.int64))
+    with pytest.raises(TypeError, match="got list"):
+        frozen([1.0])
+    with pytest.raises(ValueError, match=r"layer '0': .*kernel"):
+        frozen(torch.randn(2, 5, 2, 8))
+    with pytest.raises(ValueError, match=r"layer '5': .*297 features, gets 528"):
+        frozen(torch.randn(2, 5, 10, 11))
+    with pytest.raises(ValueError, match=r"packed x must be BitImages of 5 channels, got BitT"):
+        frozen(BitTensor.from_float(torch.randn(2, 5)))
+    with pytest.raises(ValueError, match=r"packed x must be BitImages of 5 channels, .* of 4"):
+        frozen(BitImages.from_float(torch.randn(2, 4, 8, 8)))
+    with pytest.raises(ValueError, match="adjacency must be None"):
+        frozen(torch.randn(2, 5, 8, 8), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="x must be finite"):
+        frozen.pack_features(torch.full((1, 5, 8, 8), float("nan")), check_finite=True)
+    with pytest.raises(ValueError, match=r"name must be one of \['eager', 'cuda_graph', 'auto'\]"):
+        frozen.executor("cooperative")
+
+
+def test_what_cannot_be_frozen_is_named():
+    wide = nn.Sequential(BinaryConv2d(3, 8, 3), BinaryConv2d(9, 8, 3))
+    with pytest.raises(ValueError, match="layer '1' takes 9 channels, gets 8"):
+        bitgnn.freeze(wide)
+    odd = nn.Sequential(BinaryConv2d(3, 32, 3), nn.Flatten(), BinaryLinear(100, 8))
+    with pytest.raises(ValueError, match="layer '2' takes 100 features, .* 32 channels"):
+        bitgnn.freeze(odd)
+    with pytest.raises(ValueError, match="has no binary layer"):
+        bitgnn.freeze(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()))
+    with pytest.raises(ValueError, match="plan must be None"):
+        bitgnn.freeze(_cnn(), "bin")
+    with pytest.raises(ValueError, match="features must be 'floats', got 'packed'"):
+        bitgnn.freeze(_cnn(input_step=0.5), features="packed")
+    packed = bitgnn.freeze(_cnn(), features="packed")
+    x = torch.randn(2, 5, 8, 8)
+    with pytest.raises(ValueError, match="must be the result of pack_features"):
+        packed(x)
+    assert packed(packed.pack_features(x)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["vgg", "resnet14", "mlp"])
+def test_a_checkpoint_gives_the_same_model(name, tmp_path):
+    model, x = _small(name)
+    frozen = bitgnn.freeze(model)
+    loaded = bitgnn.load(bitgnn.save(frozen, tmp_path / name))
+    assert isinstance(loaded, FrozenImages)
+    assert torch.equal(loaded(x), frozen(x))
+    assert loaded.report == frozen.report
+    assert not list((tmp_path / name).glob("*.pkl"))
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    folder = bitgnn.save(bitgnn.freeze(_cnn()), tmp_path / "cnn")
+    description = json.loads((folder / "model.json").read_text())
+    for change in (
+        lambda d: d.update(takes="everything"),
+        lambda d: d["program"]["steps"][1]["attributes"].update(stride=[0, 1]),
+        lambda d: d["program"]["steps"][1]["attributes"].update(size=64),
+        lambda d: d["program"]["steps"][3]["attributes"].update(pixels=4),
+        lambda d: d["program"]["steps"][1]["tensors"].pop("weight"),
+    ):
+        changed = copy.deepcopy(description)
+        change(changed)
+        (folder / "model.json").write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match="damaged checkpoint"):
+            bitgnn.load(folder)
+
+
+def test_copies_states_and_executors_follow():
+    model, x = plain(0, False)
+    other, _ = plain(0, False)
+    frozen = bitgnn.freeze(model)
+    for twin in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
+        assert torch.equal(twin(x), frozen(x))
+    second = bitgnn.freeze(other)
+    second.load_state_dict(frozen.state_dict())
+    assert torch.equal(second(x), frozen(x))
+    assert torch.equal(frozen.executor()(x), frozen(x))
+    assert torch.equal(frozen.executor("auto")(x), frozen(x))
+    results = frozen.steps(x)
+    assert torch.equal(results[-1][2], frozen(x))
+
+
+def test_a_frozen_network_compiles_and_exports():
+    model, x = _small("resnet14")
+    frozen = bitgnn.freeze(model)
+    compiled = torch.compile(frozen, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), frozen(x))
+    exported = torch.export.export(frozen, (x,)).module()
+    assert torch.equal(exported(x), frozen(x))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", SMALL)
+def test_networks_on_a_gpu_give_the_same_scores(name):
+    model, x = _small(name)
+    frozen = bitgnn.freeze(model)
+    expected = frozen(x)
+    on_gpu = copy.deepcopy(frozen).to("cuda")
+    there = bitgnn.freeze(copy.deepcopy(model).to("cuda"))
+    for form in (x, x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x):
+        image = form.to("cuda")
+        torch.testing.assert_close(on_gpu(image).cpu(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(there(image).cpu(), expected, rtol=1e-5, atol=1e-5)
+        run = on_gpu.executor()
+        assert isinstance(run, CudaGraphExecutor)
+        for _ in range(2):
+            assert torch.equal(run(image), on_gpu(image))
+        image = image.half()
+        torch.testing.assert_close(run(image).cpu(), frozen(x.half()), rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        trained_there = copy.deepcopy(model).to("cuda")(x.to("cuda")).cpu()
+    assert torch.equal(trained_there.argmax(1), expected.argmax(1))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["plain", "integer", "float"])
+def test_random_networks_on_a_gpu(seed, kind):
+    torch.manual_seed(seed)
+    model, x = plain(seed, False) if kind == "plain" else residual(seed, False, kind == "float")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        frozen = bitgnn.freeze(model)
+    on_gpu = copy.deepcopy(frozen).to("cuda")
+    for step_here, step_there in zip(frozen.steps(x), on_gpu.steps(x.to("cuda")), strict=True):
+        here, there = step_here[2], step_there[2]
+        if isinstance(here, BitImages | BitTensor):
+            assert torch.equal(here.words, there.words.cpu()), step_here[0]
+        else:
+            torch.testing.assert_close(there.cpu(), here, rtol=1e-5, atol=1e-4)
+    assert torch.equal(on_gpu.executor("cuda_graph")(x.to("cuda")), on_gpu(x.to("cuda")))
+    packed = on_gpu.pack_features(x.to("cuda"))
+    assert torch.equal(on_gpu.executor()(packed), on_gpu(x.to("cuda")))
+
+
+@pytest.mark.cuda
+def test_an_empty_batch_and_bad_images_on_a_gpu():
+    frozen = bitgnn.freeze(_cnn()).to("cuda")
+    assert frozen(torch.empty(0, 5, 8, 8, device="cuda")).shape == (0, 4)
+    with pytest.raises(ValueError, match="x must be on cuda:0, got cpu"):
+        frozen(torch.randn(2, 5, 8, 8))
+    with pytest.raises(ValueError, match=r"layer '0': .*kernel"):
+        frozen(torch.randn(2, 5, 2, 8, device="cuda"))
