@@ -75,7 +75,7 @@ def test_bad_input_is_named():
         frozen(torch.randn(2, 6, 8, 8))
     with pytest.raises(ValueError, match=r"x must be \[N, 5, H, W\], got \[5, 8, 8\]"):
         frozen(torch.randn(5, 8, 8))
-    with pytest.raises(TypeError, match="got torch.int64"):
+    with pytest.raises(TypeError, match=r"got torch\.int64"):
         frozen(torch.ones(2, 5, 8, 8, dtype=torch.int64))
     with pytest.raises(TypeError, match="got list"):
         frozen([1.0])
@@ -100,7 +100,7 @@ def test_what_cannot_be_frozen_is_named():
     with pytest.raises(ValueError, match="layer '1' takes 9 channels, gets 8"):
         bitgnn.freeze(wide)
     odd = nn.Sequential(BinaryConv2d(3, 32, 3), nn.Flatten(), BinaryLinear(100, 8))
-    with pytest.raises(ValueError, match="layer '2' takes 100 features, .* 32 channels"):
+    with pytest.raises(ValueError, match=r"layer '2' takes 100 features, .* 32 channels"):
         bitgnn.freeze(odd)
     with pytest.raises(ValueError, match="has no binary layer"):
         bitgnn.freeze(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()))
