@@ -13,6 +13,7 @@ from bitgnn.bench.bnn_command import bnn_main
 from bitgnn.bench.bnn_goals import NETWORK_GOALS
 from bitgnn.bench.bnn_layers import ConvShape, conv_cases, linear_cases
 from bitgnn.bench.bnn_networks import network_cases
+from bitgnn.bench.bnn_profile import Kernel, kernels_of_calls
 from bitgnn.bench.bnn_structures import STRUCTURES
 from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate
 from bitgnn.bench.cuda_cases import Goal
@@ -241,10 +242,12 @@ def test_sizes_inside_the_plain_networks():
 
 
 def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):
-    monkeypatch.setattr(bnn_peers, "DEVICE", "cpu")
     structure = STRUCTURES["mlp"]
     with torch.no_grad():
-        x, network = bnn_peers.images_of(structure, 2), bnn_peers.plain_network(structure)
+        x, network = (
+            bnn_peers.images_of(structure, 2, "cpu"),
+            bnn_peers.plain_network(structure, "cpu"),
+        )
         assert torch.equal((x * 64).round(), x * 64)
         scores = bnn_peers.eager_call(structure, network, x)()
         assert scores.dtype == torch.float16
@@ -275,6 +278,21 @@ def test_operations_of_a_convolution_with_stride():
     assert shape.out_size == 4
     assert shape.operations == 2.0 * 2 * 16 * 9 * 3 * 5
     assert shape.name == "3 to 5, 3x3/2, 7x7"
+
+
+def test_kernels_are_medians_over_calls():
+    begins = [0.0, 10.0, 100.0, 111.0, 200.0, 212.0]
+    kernels = [
+        Kernel("void a<1>(int)" if place % 2 == 0 else "b", begin, begin + 5.0 + place)
+        for place, begin in enumerate(begins)
+    ]
+    found = kernels_of_calls(kernels[::-1], 3)
+    assert [kernel["name"] for kernel in found] == ["a<1>", "b"]
+    assert [kernel["seconds"] for kernel in found] == pytest.approx([7e-6, 8e-6])
+    assert [kernel["gap"] for kernel in found] == pytest.approx([0.0, 4e-6])
+    assert kernels_of_calls([], 3) == []
+    with pytest.raises(ValueError, match="6 kernels are not those of 4 like calls"):
+        kernels_of_calls(kernels, 4)
 
 
 @pytest.mark.cuda
