@@ -41,17 +41,21 @@ def images_of(
 
 
 def plain_network(
-    structure: Structure, device: str = "cuda", dtype: torch.dtype = torch.float16
+    structure: Structure,
+    device: str = "cuda",
+    dtype: torch.dtype = torch.float16,
+    memory_format: torch.memory_format = torch.channels_last,
 ) -> nn.Module:
-    """The plain network in channels_last; in fp16 its scores stay finite."""
+    """The plain network with weights of which scores stay finite in fp16."""
     torch.manual_seed(SEED)
-    network = structure.build().eval()
+    with torch.device(device):
+        network = structure.build().eval()
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             fan_in = layer.weight[0].numel()
             nn.init.normal_(layer.weight, std=math.sqrt(1.0 / fan_in))
     move: Any = network.to  # whose memory format torch's types leave out
-    moved: nn.Module = move(device, dtype, memory_format=torch.channels_last)
+    moved: nn.Module = move(dtype, memory_format=memory_format)
     return moved
 
 
