@@ -43,21 +43,27 @@ def network_cases(
     """
     for key in keys:
         structure = STRUCTURES[key]
-        seconds, rate = NETWORK_GOALS[key]
-        few = (LATENCY, LATENCY_IMAGES, Goal("seconds", seconds))
-        many = (THROUGHPUT, structure.many, Goal("rate", rate))
-        for group, images, goal in (few,) if quick else (few, many):
+        few, many = (LATENCY, LATENCY_IMAGES), (THROUGHPUT, structure.many)
+        for group, images in (few,) if quick else (few, many):
             yield BnnCase(
                 group,
                 f"{structure.name}, {images} images",
                 partial(_cuda_entries, structure, images, tuple(modes)),
-                () if quick else (goal, Goal("ratio", TIMES_FASTER)),
+                () if quick else _goals(key, group),
                 work=images,
                 cold=group == LATENCY,
                 launched=group == LATENCY,
                 profiled=True,
                 details={"network": key, "images": images},
             )
+
+
+def _goals(key: str, group: str) -> tuple[Goal, ...]:
+    if key not in NETWORK_GOALS:
+        return ()
+    seconds, rate = NETWORK_GOALS[key]
+    figure = Goal("seconds", seconds) if group == LATENCY else Goal("rate", rate)
+    return figure, Goal("ratio", TIMES_FASTER)
 
 
 def _cuda_entries(structure: Structure, images: int, modes: Iterable[str]) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from bitgnn.bench import bnn_command, bnn_peers
+from bitgnn.bench import bnn_command, bnn_ours, bnn_peers
 from bitgnn.bench.bnn_cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
 from bitgnn.bench.bnn_charts import bnn_chart
 from bitgnn.bench.bnn_command import bnn_main
@@ -237,8 +237,35 @@ def test_sizes_inside_the_plain_networks():
     found = {key: inputs_of_the_first_linear(key) for key in STRUCTURES}
     assert found == {
         "mlp": 784, "vgg": 8192, "resnet14": 8192, "alexnet": 12544, "vgg16": 25088,
-        "resnet18": 25088,
+        "resnet18": 25088, "resnet50": 100352,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("key", list(STRUCTURES))
+def test_binary_networks_have_the_weights_of_the_plain_ones(key):
+    with torch.device("meta"):
+        plain, ours = STRUCTURES[key].build(), bnn_ours.binary_network(STRUCTURES[key])
+    assert bnn_ours.weights_of(ours) == bnn_ours.weights_of(plain)
+
+
+def test_a_wrong_frozen_network_is_refused():
+    structure = STRUCTURES["mlp"]
+    network, frozen = bnn_ours.frozen_network(structure, "cpu")
+    x = bnn_peers.images_of(structure, 4, "cpu")
+    with torch.no_grad():
+        scores = bnn_ours.our_call(structure, network, frozen, x)()
+        assert scores.shape == (4, 10)
+        with pytest.raises(WrongResultError):
+            bnn_ours.our_call(structure, network, lambda x: -frozen(x), x)
+        with pytest.raises(WrongResultError):
+            bnn_ours.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
+
+
+def test_a_quick_run_measures_a_frozen_network(tmp_path):
+    _, record = main(tmp_path, "--parts", "networks")
+    (result,) = record["results"]
+    assert (result["name"], result["form"]) == ("MLP, 1 image", "frozen, float32 contiguous")
+    assert [c["failure"] for c in result["contenders"]] == [None] * 3
 
 
 def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):
@@ -264,8 +291,9 @@ def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):
 def test_the_cases_of_a_gpu_are_those_of_the_papers():
     cases = list(network_cases(list(STRUCTURES), ["default"]))
     assert len(cases) == 2 * len(STRUCTURES)
-    assert [c.details["images"] for c in cases] == [8] * 6 + [1024] * 3 + [512] * 3
-    assert set(NETWORK_GOALS) == set(STRUCTURES)
+    images = [c.details["images"] for c in cases]
+    assert images == [8, 1024] * 3 + [8, 512] * 4
+    assert set(NETWORK_GOALS) == set(STRUCTURES) - {"resnet50"}
     sweep = [c for c in conv_cases() if c.group == "BConv, 16 images, bits in and out"]
     assert [c.details["channels"] for c in sweep] == list(range(128, 2049, 128))
     assert [len(c.goals) for c in sweep if c.goals] == [1, 2, 1]
