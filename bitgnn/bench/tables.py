@@ -11,6 +11,7 @@ from typing import Any
 
 from bitgnn.bench.accuracies import accuracies_table, training_cost_table
 from bitgnn.bench.bnn_tables import bnn_table
+from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.report import (
     environment_line,
@@ -221,6 +222,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
+    "images": ("images_*.json", images_table),
     "tuner": ("tuner_c*.json", tuner_table),
     "tuner_runs": ("tuner_runs.json", lambda records: runs_table(records[0])),
     "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),

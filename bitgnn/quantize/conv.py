@@ -38,10 +38,11 @@ class _SignConv(torch.autograd.Function):
             dot: Tensor = torch.ops.bitgnn.conv_bbf(*words, x.size(1), *shape, groups)
             return dot.permute(0, 3, 1, 2)
         stride, _, dilation = shape
-        frame, (top, left) = framed(x, shape)
+        # With separate channels cuDNN may transform its operands, which float16 and TF32 round.
+        frame, (top, left) = framed(x.contiguous(memory_format=torch.channels_last), shape)
+        weight = weight.contiguous(memory_format=torch.channels_last)
         out = functional.conv2d(frame, weight, None, stride, (top, left), dilation, groups)
-        # Algorithms that transform their operands are off by fractions.
-        return out if dtype in HALVES else out.round_()
+        return out if dtype == torch.bfloat16 else out.round_()
 
     @staticmethod
     @once_differentiable

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import pydantic
 import yaml
@@ -16,7 +17,14 @@ from bitgnn.models.precisions import layer_precisions
 from bitgnn.train.recipe import FullGraph, Loader, Neighbors, RandomWalks, Recipe, Strict
 from bitgnn.train.recipe import layer_options as _layer_options
 
-__all__ = ["ConfigError", "DatasetConfig", "ExperimentConfig", "Recipe", "load_config"]
+__all__ = [
+    "ConfigError",
+    "DatasetConfig",
+    "ExperimentConfig",
+    "Recipe",
+    "load_config",
+    "read_config",
+]
 
 PRESETS = ("fp32", "full", "bin")
 # Keys of several types: pydantic complains once for each.
@@ -24,6 +32,12 @@ UNION_KEYS = {"split", "precision"}
 # Form names become parts of file names.
 FORM_NAME = re.compile(r"[a-z0-9_]+")
 SAINT_LAYERS = 2
+LOADERS: dict[str, type[BaseModel]] = {
+    "full": FullGraph,
+    "neighbor": Neighbors,
+    "saint_rw": RandomWalks,
+}
+Config = TypeVar("Config", bound=Strict)
 
 
 class ConfigError(ValueError):
@@ -73,6 +87,12 @@ class ExperimentConfig(Strict):
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
         forms: recipe by form, trained in this order.
     """
+
+    sections: ClassVar[Mapping[str, type[BaseModel]]] = {
+        "dataset": DatasetConfig,
+        "forms": Recipe,
+        **LOADERS,
+    }
 
     name: str
     dataset: DatasetConfig
@@ -159,10 +179,16 @@ class ExperimentConfig(Strict):
 
 
 def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
+    """Read and check the configuration of an experiment on a graph; see :func:`read_config`."""
+    return read_config(path, ExperimentConfig)
+
+
+def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """Read and check a YAML configuration.
 
     Args:
         path: the file.
+        kind: what it configures.
 
     Returns:
         The configuration.
@@ -182,12 +208,12 @@ def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected keys and values, found {type(content).__name__}")
     try:
-        return ExperimentConfig.model_validate(content)
+        return kind.model_validate(content)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{file}: {_explain(error)}") from error
+        raise ConfigError(f"{file}: {_explain(error, kind)}") from error
 
 
-def _explain(error: pydantic.ValidationError) -> str:
+def _explain(error: pydantic.ValidationError, kind: type[Strict]) -> str:
     """The first problem in one line, and how many more there are."""
     problems = error.errors()
     first = problems[0]
@@ -201,7 +227,7 @@ def _explain(error: pydantic.ValidationError) -> str:
     key = ".".join(path)
     found = _shorten(first.get("input"))
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_keys_at(first["loc"]))
+        known = ", ".join(_keys_at(first["loc"], kind))
         text = f"unknown key {key!r} (found {key}: {found}), expected one of {known}"
     elif first["type"] == "missing":
         text = f"key {key!r} is missing"
@@ -216,13 +242,6 @@ def _explain(error: pydantic.ValidationError) -> str:
     return text if not more else f"{text} (and {more} more)"
 
 
-LOADERS: dict[str, type[BaseModel]] = {
-    "full": FullGraph,
-    "neighbor": Neighbors,
-    "saint_rw": RandomWalks,
-}
-
-
 def _expectation(message: str) -> str:
     return message.removeprefix("Input should be ").split(", unable to")[0]
 
@@ -232,10 +251,9 @@ def _shorten(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+def _keys_at(location: tuple[int | str, ...], kind: type[Strict]) -> list[str]:
     """Known keys of the section that holds ``location``."""
     if len(location) == 1:
-        return list(ExperimentConfig.model_fields)
-    sections: dict[str, type[BaseModel]] = {"dataset": DatasetConfig, "forms": Recipe, **LOADERS}
+        return list(kind.model_fields)
     name = location[1] if location[0] == "loader" else location[0]
-    return list(sections[str(name)].model_fields)
+    return list(kind.sections[str(name)].model_fields)

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, Protocol
 
-from bitgnn.train.recipe import Recipe
-
-__all__ = ["learning_rate"]
+__all__ = ["Schedule", "learning_rate"]
 
 
-def learning_rate(recipe: Recipe, epoch: int) -> float:
+class Schedule(Protocol):
+    """The part of a recipe that the learning rate depends on."""
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The highest rate."""
+
+    @property
+    def schedule(self) -> Literal["constant", "cosine"]:
+        """Course after the warm-up."""
+
+    @property
+    def warmup(self) -> int:
+        """Epochs in which the rate rises first."""
+
+
+def learning_rate(recipe: Schedule, epoch: int) -> float:
     """Learning rate of an epoch.
 
     With ``warmup`` w it first rises as ``(epoch + 1) / w``; over the other epochs n it is constant

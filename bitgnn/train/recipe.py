@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,9 +22,14 @@ LAYER_OPTIONS = ("hidden_norm", "output_norm", "surrogate", "weight_gradient", "
 
 
 class Strict(BaseModel):
-    """A section whose unknown keys are mistakes."""
+    """A section whose unknown keys are mistakes.
+
+    Attributes:
+        sections: sections inside it by key, for messages.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    sections: ClassVar[Mapping[str, type[BaseModel]]] = {}
 
 
 class FullGraph(Strict):

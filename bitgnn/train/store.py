@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from bitgnn._files import write_atomically
 from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.recipe import Strict
 
-__all__ = ["OutputError", "Run", "RunStore"]
+__all__ = ["OutputError", "Run", "RunFiles", "RunStore"]
 
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
@@ -53,7 +54,20 @@ class Run:
     machine: str
 
 
-class RunStore:
+class _Named(Protocol):
+    """What every run says of itself."""
+
+    @property
+    def form(self) -> str: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+AnyRun = TypeVar("AnyRun", bound=_Named)
+
+
+class RunFiles(Generic[AnyRun]):
     """Finished runs of one configuration in one folder.
 
     The folder is created and tried for writing at once, before any work is done.
@@ -61,13 +75,15 @@ class RunStore:
     Args:
         folder: output folder.
         config: the experiment.
+        kind: dataclass of the runs.
 
     Raises:
         OutputError: the folder cannot be written, or holds runs of another configuration.
     """
 
-    def __init__(self, folder: Path, config: ExperimentConfig) -> None:
+    def __init__(self, folder: Path, config: Strict, kind: type[AnyRun]) -> None:
         self.folder = folder
+        self._kind = kind
         self.runs = folder / RUNS_FOLDER
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
@@ -80,7 +96,7 @@ class RunStore:
             raise OutputError(f"{folder}: cannot be written ({error.strerror})") from error
         self._match(config)
 
-    def _match(self, config: ExperimentConfig) -> None:
+    def _match(self, config: Strict) -> None:
         """Record the configuration, or compare it with the recorded one.
 
         The number of seeds may differ: more of them go on where fewer ended. A folder in which
@@ -103,21 +119,21 @@ class RunStore:
                 "another --output or delete the folder"
             )
 
-    def load(self, form: str, seed: int) -> tuple[Run, dict[str, Tensor]] | None:
+    def load(self, form: str, seed: int) -> tuple[AnyRun, dict[str, Tensor]] | None:
         """A finished run and its state; None where it is missing or damaged."""
         try:
-            run = Run(**json.loads(self._path(form, seed, "json").read_text()))
+            run = self._kind(**json.loads(self._path(form, seed, "json").read_text()))
             state = safetensors.torch.load_file(self._path(form, seed, "safetensors"))
         except (OSError, ValueError, TypeError, safetensors.SafetensorError):
             return None
         return run, state
 
-    def save(self, run: Run, state: dict[str, Tensor]) -> None:
+    def save(self, run: AnyRun, state: dict[str, Tensor]) -> None:
         """Keep a finished run; the JSON comes last and makes it count."""
         contiguous = {name: tensor.contiguous() for name, tensor in state.items()}
         weights = self._path(run.form, run.seed, "safetensors")
         write_atomically(weights, safetensors.torch.save(contiguous))
-        text = json.dumps(asdict(run), indent=2) + "\n"
+        text = json.dumps(vars(run), indent=2) + "\n"
         write_atomically(self._path(run.form, run.seed, "json"), text.encode())
         self.clear_leftovers(run.form, run.seed)
 
@@ -148,6 +164,21 @@ class RunStore:
 
     def _path(self, form: str, seed: int, ending: str) -> Path:
         return self.runs / f"{form}-{seed}.{ending}"
+
+
+class RunStore(RunFiles[Run]):
+    """Finished runs of an experiment on a graph.
+
+    Args:
+        folder: output folder.
+        config: the experiment.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds runs of another configuration.
+    """
+
+    def __init__(self, folder: Path, config: ExperimentConfig) -> None:
+        super().__init__(folder, config, Run)
 
 
 def _first_difference(recorded: Any, wanted: Any, key: str = "") -> str | None:

@@ -1,0 +1,142 @@
+"""One form of one network with one seed: trained, or found again if it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch_geometric import seed_everything
+
+from bitgnn.bench.environment import cpu_model
+from bitgnn.data import ImageData
+from bitgnn.train.checkpoint import CheckpointError, load_state
+from bitgnn.train.images.loop import train_network
+from bitgnn.train.images.networks import build_network
+from bitgnn.train.images.recipe import ImageConfig
+from bitgnn.train.log import RunLog
+from bitgnn.train.loop import Keeping, TrainingError
+from bitgnn.train.store import RunFiles
+from bitgnn.train.unit import RunOptions
+
+__all__ = ["ImageRun", "ImageRuns", "train_image_unit", "trained_network"]
+
+
+@dataclass(frozen=True)
+class ImageRun:
+    """One finished training on images.
+
+    Attributes:
+        form: name of the form.
+        seed: random seed.
+        test_accuracy: share of the test images whose class comes out right, behind the last epoch.
+        seconds: time of all epochs, tests included.
+        history: one row an epoch, see :class:`~bitgnn.train.images.loop.TrainedNetwork`.
+        machine: processor and torch version it was trained with.
+    """
+
+    form: str
+    seed: int
+    test_accuracy: float
+    seconds: float
+    history: list[dict[str, float]]
+    machine: str
+
+
+class ImageRuns(RunFiles[ImageRun]):
+    """Finished runs of an experiment on images.
+
+    Args:
+        folder: output folder.
+        config: the experiment.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds runs of another configuration.
+    """
+
+    def __init__(self, folder: Path, config: ImageConfig) -> None:
+        super().__init__(folder, config, ImageRun)
+
+
+def train_image_unit(
+    config: ImageConfig,
+    form: str,
+    seed: int,
+    data: ImageData,
+    store: ImageRuns,
+    options: RunOptions,
+    on_epochs: Callable[[int], None] = lambda count: None,
+) -> ImageRun:
+    """Train one form with one seed, or take it from ``store``.
+
+    Args:
+        config: the experiment.
+        form: the form; its teacher's run is in ``store`` already.
+        seed: of all random generators.
+        data: the images on the device.
+        store: where finished runs are, and checkpoints and logs of those under way.
+        options: how often checkpoints are written, and TensorBoard.
+        on_epochs: called with the number of epochs done since the last call.
+
+    Raises:
+        CheckpointError: a checkpoint does not fit or is damaged.
+        TrainingError: the training diverged.
+        OSError: the folder cannot be written.
+    """
+    recipe = config.forms[form]
+    kept = store.load(form, seed)
+    if kept is not None:
+        store.clear_leftovers(form, seed)
+        on_epochs(recipe.epochs)
+        return kept[0]
+    device = data.train.images.device
+    teacher = None
+    if recipe.teacher is not None:
+        teacher = trained_network(config, recipe.teacher, seed, data, store)
+    seed_everything(seed)
+    model = _on(build_network(config, form, data), device)
+    store.clear_leftovers(form, seed, under_way=True)
+    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
+    keeping = Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds)
+    try:
+        trained = train_network(
+            model, data, recipe, teacher=teacher, keeping=keeping, on_epochs=on_epochs
+        )
+    except (CheckpointError, TrainingError) as error:
+        raise type(error)(f"{config.name}, form {form}, seed {seed}: {error}") from error
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+    run = ImageRun(
+        form,
+        seed,
+        trained.history[-1]["test_accuracy"],
+        sum(row["seconds"] for row in trained.history),
+        trained.history,
+        f"{name}, torch {torch.__version__}",
+    )
+    store.save(run, trained.state)
+    return run
+
+
+def trained_network(
+    config: ImageConfig, form: str, seed: int, data: ImageData, store: ImageRuns
+) -> nn.Module:
+    """The network of a finished run in evaluation mode, on the device of ``data``.
+
+    Raises:
+        TrainingError: the run is not in ``store``.
+        CheckpointError: its state does not fit the network.
+    """
+    kept = store.load(form, seed)
+    if kept is None:
+        raise TrainingError(f"{store.folder}: the run of form {form}, seed {seed} is missing")
+    model = build_network(config, form, data)
+    state: dict[str, Tensor] = kept[1]
+    load_state(model, state, str(store.folder))
+    return _on(model, data.train.images.device).eval()
+
+
+def _on(model: nn.Module, device: torch.device) -> nn.Module:
+    """The network on a device, its kernels in the layout that tensor cores want."""
+    return model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
