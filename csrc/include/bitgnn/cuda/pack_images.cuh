@@ -10,7 +10,7 @@
 namespace bitgnn::cuda {
 
 constexpr int kImagePackThreads = 256;
-constexpr int kImagePackLoads = 8;  // in flight a thread
+constexpr int kImagePackValues = 32;  // in flight a thread
 
 // Neighbouring pixels of a channel as they lie in memory, read at once.
 template <class T, int kPixels>
@@ -21,6 +21,7 @@ struct alignas(sizeof(T) * kPixels) PixelVector {
 // Every thread makes one word of `kPixels` neighbouring pixels, which divide an image.
 template <class T, int kPixels, bool kThreshold>
 __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const ImagePackArgs a) {
+  constexpr int kLoads = kImagePackValues / kPixels;
   using Vector = PixelVector<T, kPixels>;
   using Value = decltype(to_value(T{}));
   const int64_t vectors = a.pixels / kPixels;
@@ -41,14 +42,14 @@ __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const Im
     const Vector* from = x + channel * vectors;
     uint32_t bits[kPixels] = {};
 #pragma unroll 1
-    for (int first = 0; first < channels; first += kImagePackLoads) {
-      Vector values[kImagePackLoads];
+    for (int first = 0; first < channels; first += kLoads) {
+      Vector values[kLoads];
 #pragma unroll
-      for (int j = 0; j < kImagePackLoads; ++j) {
+      for (int j = 0; j < kLoads; ++j) {
         if (first + j < channels) values[j] = from[(first + j) * vectors];
       }
 #pragma unroll
-      for (int j = 0; j < kImagePackLoads; ++j) {
+      for (int j = 0; j < kLoads; ++j) {
         if (first + j >= channels) break;
         Value limit = 0;
         if constexpr (kThreshold) limit = static_cast<Value>(a.threshold[channel + first + j]);
@@ -59,15 +60,10 @@ __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const Im
       }
     }
     if (row_words == 1) {
-      constexpr int kStored = kPixels < 4 ? kPixels : 4;  // words
-      using Words = PixelVector<uint32_t, kStored>;
+      PixelVector<uint32_t, kPixels> stored;
 #pragma unroll
-      for (int p = 0; p < kPixels; p += kStored) {
-        Words stored;
-#pragma unroll
-        for (int k = 0; k < kStored; ++k) stored.value[k] = bits[p + k];
-        *reinterpret_cast<Words*>(out + p) = stored;
-      }
+      for (int p = 0; p < kPixels; ++p) stored.value[p] = bits[p];
+      *reinterpret_cast<PixelVector<uint32_t, kPixels>*>(out) = stored;
     } else {
 #pragma unroll
       for (int p = 0; p < kPixels; ++p)
@@ -88,7 +84,7 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
                                                    kImagePackThreads, 0, context, a);
 }
 
-// Vectors of up to 16 bytes, as far as they divide an image and leave every multiprocessor work.
+// Four pixels at once where they divide an image and leave every multiprocessor work.
 template <class T>
 cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
   const auto suits = [&](int64_t pixels) {
@@ -96,14 +92,11 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
     return a.pixels % pixels == 0 && reinterpret_cast<uintptr_t>(a.x) % bytes == 0 &&
            reinterpret_cast<uintptr_t>(a.words) % 16 == 0;
   };
-  constexpr int kMost = static_cast<int>(16 / sizeof(T));
-  constexpr int64_t kThreadsWanted = 1024;  // a multiprocessor
+  constexpr int kMost = sizeof(T) > 4 ? 2 : 4;  // four words are stored at once
+  constexpr int64_t kThreadsWanted = 1024;      // a multiprocessor
   const int64_t work = a.images * a.pixels * word_count(a.channels);
   const int64_t wanted = kThreadsWanted * context.device.sm_count;
   if (suits(kMost) && work / kMost >= wanted) return launch_pack_images<T, kMost>(a, context);
-  if constexpr (kMost > 4) {
-    if (suits(4)) return launch_pack_images<T, 4>(a, context);
-  }
   return suits(2) ? launch_pack_images<T, 2>(a, context) : launch_pack_images<T, 1>(a, context);
 }
 
