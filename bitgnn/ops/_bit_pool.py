@@ -6,7 +6,7 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_checks import check_device, check_images
+from bitgnn.ops._conv_checks import check_images
 from bitgnn.ops._conv_shape import Pair, whole_pair
 from bitgnn.ops.reference.conv import image_words
 
@@ -41,7 +41,6 @@ def max_pool(
     """
     name = "conv.max_pool"
     check_images(name, "x", x)
-    check_device(name, "pool_bits", "x", x.device)
     kernel = whole_pair(name, "kernel_size", kernel_size, 1)
     steps = kernel if stride is None else whole_pair(name, "stride", stride, 1)
     height, width = whole_pair(name, "padding", padding, 0)

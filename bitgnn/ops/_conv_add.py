@@ -62,7 +62,7 @@ def add(
     TPDS 2020, residuals of ResNet.
     """
     name = "conv.add"
-    shape = check_operands(name, "conv_add", x, w, stride, padding, dilation, groups)
+    shape = check_operands(name, x, w, stride, padding, dilation, groups)
     steps = whole_pair(name, "addend_stride", addend_stride, 1)
     outputs = w.words.size(0)
     check_value(sums or bits, lambda: f"{name}: sums or bits must be asked for, got neither")

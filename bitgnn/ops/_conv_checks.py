@@ -7,15 +7,6 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
-from bitgnn.ops.reference import CPU_OPERATORS
-
-
-def check_device(function: str, operator: str, name: str, device: torch.device) -> None:
-    """Require a device for which the operator has kernels."""
-    check_value(
-        operator not in CPU_OPERATORS or device.type in ("cpu", "meta"),
-        lambda: f"{function}: {name} must be on the CPU, which alone has kernels, got {device}",
-    )
 
 
 def check_images(function: str, name: str, value: BitImages) -> None:
@@ -28,7 +19,6 @@ def check_images(function: str, name: str, value: BitImages) -> None:
 
 def check_operands(
     function: str,
-    operator: str,
     x: BitImages,
     w: BitImages,
     stride: Pair,
@@ -39,7 +29,6 @@ def check_operands(
     """Check operands and numbers; what the operator takes for them."""
     check_images(function, "x", x)
     check_images(function, "w", w)
-    check_device(function, operator, "x", x.device)
     _arguments.same_device(function, "w", w.device, x.device)
     check_value(x.scale is None, lambda: f"{function}: x must hold no scale, got one of each image")
     check_type(

@@ -14,7 +14,7 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_checks import check_device, check_images, check_prepared
+from bitgnn.ops._conv_checks import check_images, check_prepared
 from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
@@ -62,7 +62,7 @@ def fbb(
         ValueError: a shape, device or number does not fit.
     """
     name = "conv.fbb"
-    shape = _checked(name, "conv_fbb", x, w, step, stride, padding, dilation)
+    shape = _checked(name, x, w, step, stride, padding, dilation)
     outputs = w.words.size(0)
     _arguments.vector(name, "bias", bias, outputs, x.device)
     _arguments.vector(name, "threshold", threshold, outputs, x.device)
@@ -93,7 +93,7 @@ def fbf(
         ``[N, O, out height, out width]`` in the channels_last memory format.
     """
     name = "conv.fbf"
-    shape = _checked(name, "conv_fbf", x, w, step, stride, padding, dilation)
+    shape = _checked(name, x, w, step, stride, padding, dilation)
     _arguments.vector(name, "bias", bias, w.words.size(0), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     w_scale = w.scale if scale and not integer else None
@@ -115,7 +115,6 @@ def check_step(function: str, step: float) -> None:
 
 def _checked(
     function: str,
-    operator: str,
     x: Tensor,
     w: BitImages,
     step: float,
@@ -134,7 +133,6 @@ def _checked(
         x.dim() == 4 and x.size(1) == w.channels,
         lambda: f"{function}: x must have shape [N, {w.channels}, H, W], got {list(x.shape)}",
     )
-    check_device(function, operator, "x", x.device)
     _arguments.same_device(function, "w", w.device, x.device)
     check_step(function, step)
     check_value(

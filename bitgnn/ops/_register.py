@@ -8,7 +8,7 @@ import torch
 
 from bitgnn import _library
 from bitgnn.ops._fake import FAKES
-from bitgnn.ops.reference import CPU_OPERATORS, OPERATORS
+from bitgnn.ops.reference import OPERATORS
 
 # The library object keeps the registrations alive.
 _LIBRARY = torch.library.Library("bitgnn", "FRAGMENT")
@@ -22,8 +22,7 @@ def register() -> None:
     require gradients.
     """
     cpu, _, problem = _library.load_libraries()
-    operators = OPERATORS | CPU_OPERATORS
-    lacking = [name for name in operators if not torch._C._dispatch_has_kernel(f"bitgnn::{name}")]
+    lacking = [name for name in OPERATORS if not torch._C._dispatch_has_kernel(f"bitgnn::{name}")]
     if cpu is not None and lacking:
         problem = f"{cpu} lacks {lacking}: it belongs to another version. Reinstall bitgnn."
     if lacking and not _library.library_info().disabled:
@@ -31,7 +30,7 @@ def register() -> None:
         warnings.warn(
             f"bitgnn runs its slow reference operators. {problem}", RuntimeWarning, stacklevel=4
         )
-    for name, function in operators.items():
+    for name, function in OPERATORS.items():
         if name in lacking:
             _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
         fallback = function if name in lacking else _announced(name, function)
@@ -43,7 +42,7 @@ def register() -> None:
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
     # What has no reference exists only where it was compiled.
-    for name in FAKES.keys() - operators.keys():
+    for name in FAKES.keys() - OPERATORS.keys():
         if torch._C._dispatch_has_kernel(f"bitgnn::{name}"):
             torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
 

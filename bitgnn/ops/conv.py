@@ -18,9 +18,9 @@ around the image, and do not count as -1.
 on float images in fixed point, :func:`max_pool` pools bits.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
-kernel runs. Operators that have kernels for the CPU alone refuse operands elsewhere. Results
-carry no gradient; :class:`bitgnn.nn.BinaryConv2d` is the trainable layer. Source: Li and Su,
-"Accelerating Binarized Neural Networks via Bit-Tensor-Cores in Turing GPUs", TPDS 2020.
+kernel runs. Results carry no gradient; :class:`bitgnn.nn.BinaryConv2d` is the trainable layer.
+Source: Li and Su, "Accelerating Binarized Neural Networks via Bit-Tensor-Cores in Turing GPUs",
+TPDS 2020.
 """
 
 import torch
@@ -62,7 +62,7 @@ def bbb(
         Images ``[N, O, out height, out width]``.
     """
     name = "conv.bbb"
-    shape = check_operands(name, "conv_bbb", x, w, stride, padding, dilation, groups)
+    shape = check_operands(name, x, w, stride, padding, dilation, groups)
     outputs = w.words.size(0)
     _arguments.vector(name, "bias", bias, outputs, x.device)
     _arguments.vector(name, "threshold", threshold, outputs, x.device)
@@ -94,7 +94,7 @@ def bbf(
         ``[N, O, out height, out width]`` in the channels_last memory format.
     """
     name = "conv.bbf"
-    shape = check_operands(name, "conv_bbf", x, w, stride, padding, dilation, groups)
+    shape = check_operands(name, x, w, stride, padding, dilation, groups)
     _arguments.vector(name, "bias", bias, w.words.size(0), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     check_prepared(name, prepared, w)

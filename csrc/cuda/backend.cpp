@@ -154,6 +154,10 @@ void Backend::pool_bits(const BitPoolArgs& a) const {
   run([&](const Context& c) { return cuda::pool_bits(a, c); });
 }
 
+void Backend::convolve_fixed(const FixedConvArgs& a) const {
+  run([&](const Context& c) { return cuda::convolve_fixed(a, c); });
+}
+
 void Backend::bits_linear(const BitsLinearArgs& a) const {
   run([&](const Context& c) { return cuda::bits_linear(a, c); });
 }

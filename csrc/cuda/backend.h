@@ -97,6 +97,7 @@ class Backend {
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
   void pack_images(const ImagePackArgs& a) const;
   void pool_bits(const BitPoolArgs& a) const;
+  void convolve_fixed(const FixedConvArgs& a) const;
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
   void add(const JoinArgs& a) const;

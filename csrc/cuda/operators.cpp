@@ -1,5 +1,6 @@
 // Registers every operator's CUDA kernel.
 #include "cuda/backend.h"
+#include "ops/bit_pool_operators.h"
 #include "ops/bits_linear_operators.h"
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
@@ -7,6 +8,7 @@
 #include "ops/conv_add_operators.h"
 #include "ops/conv_operators.h"
 #include "ops/cooperative_operators.h"
+#include "ops/fixed_conv_operators.h"
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
@@ -19,6 +21,8 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_conv<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_conv_add<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_fixed_conv<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_bit_pool<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);

@@ -10,13 +10,11 @@ from bitgnn._library import library_info
 from bitgnn.bits import BitImages
 from bitgnn.ops import conv
 
-CPU = torch.device("cpu")
-
 
 @given(k=st.integers(1, 300), seed=st.integers(0, 10**6))
-def test_property(k, seed, sampler, assert_kernel_equals_reference):
+def test_property(k, seed, device, sampler, assert_kernel_equals_reference):
     arguments = sampler(seed=seed).arguments("pool_bits", 1, k, 1)
-    assert_kernel_equals_reference("pool_bits", arguments, CPU)
+    assert_kernel_equals_reference("pool_bits", arguments, device)
 
 
 @given(
@@ -28,7 +26,7 @@ def test_property(k, seed, sampler, assert_kernel_equals_reference):
     padded=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_is_torchs_pooling_of_signs(images, channels, kernel, more, stride, padded, seed):
+def test_is_torchs_pooling_of_signs(images, channels, kernel, more, stride, padded, seed, device):
     generator = torch.Generator().manual_seed(seed)
     size = kernel[0] + more[0], kernel[1] + more[1]
     x = torch.randn(images, channels, *size, generator=generator)
@@ -38,8 +36,9 @@ def test_is_torchs_pooling_of_signs(images, channels, kernel, more, stride, padd
     turned = torch.where(flip, -1.0, 1.0).view(-1, 1, 1)
     for mark, sign in ((None, torch.ones(1)), (flip, turned)):
         expected = functional.max_pool2d(sign * bits.to_float(), kernel, stride, padding) * sign
-        found = conv.max_pool(bits, kernel, stride, padding, flip=mark)
-        assert torch.equal(found.to_float(), expected)
+        mark = None if mark is None else mark.to(device)
+        found = conv.max_pool(bits.to(device), kernel, stride, padding, flip=mark)
+        assert torch.equal(found.to_float().cpu(), expected)
         if channels % 32:
             assert found.words[..., -1].bitwise_right_shift(channels % 32).eq(0).all()
 

@@ -11,7 +11,6 @@ from bitgnn._library import library_info
 from bitgnn.bits import BitImages
 from bitgnn.ops import conv
 
-CPU = torch.device("cpu")
 NAMES = ("conv_fbb", "conv_fbf")
 
 
@@ -25,19 +24,19 @@ def sgn(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 31, 33, 64])
-def test_equals_the_reference(name, channels, sampler, assert_kernel_equals_reference):
+def test_equals_the_reference(name, channels, device, sampler, assert_kernel_equals_reference):
     draw = sampler(seed=channels)
     for outputs in (1, 32, 40, 70):
         for optional in (False, True, None, None):
             arguments = draw.arguments(name, 1, channels, outputs, optional)
-            assert_kernel_equals_reference(name, arguments, CPU)
+            assert_kernel_equals_reference(name, arguments, device)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(k=st.integers(1, 40), m=st.integers(1, 100), seed=st.integers(0, 10**6))
-def test_property(name, k, m, seed, sampler, assert_kernel_equals_reference):
+def test_property(name, k, m, seed, device, sampler, assert_kernel_equals_reference):
     arguments = sampler(seed=seed, special=True).arguments(name, 1, k, m)
-    assert_kernel_equals_reference(name, arguments, CPU)
+    assert_kernel_equals_reference(name, arguments, device)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_property(name, k, m, seed, sampler, assert_kernel_equals_reference):
     ],
 )
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_is_torchs_convolution(shape, outputs, kernel, stride, padding, layout):
+def test_is_torchs_convolution(shape, outputs, kernel, stride, padding, layout, device):
     pair = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     w = drawn(outputs, shape[1], *pair, seed=1)
     weight = BitImages.from_float(w, scale="mean")
@@ -64,29 +63,32 @@ def test_is_torchs_convolution(shape, outputs, kernel, stride, padding, layout):
     for x, step in ((drawn(*shape), 2.0**-8), (pixels, 1.0), (drawn(*shape).half(), 0.25)):
         fixed = (x.double() / step).round().clamp(-32768, 32767)
         dot = functional.conv2d(fixed, sgn(w), **numbers)
-        x = x.contiguous(memory_format=layout)
-        found = conv.fbf(x, weight, step, integer=True, **numbers)
+        x, moved = x.contiguous(memory_format=layout).to(device), weight.to(device)
+        found = conv.fbf(x, moved, step, integer=True, **numbers)
         assert found.dtype == torch.int32
-        assert torch.equal(found.double(), dot)
-        scale = weight.scale.view(-1, 1, 1)
-        assert torch.equal(conv.fbf(x, weight, step, **numbers), scale * (step * dot.float()))
-        assert torch.equal(conv.fbb(x, weight, step, **numbers).to_float().double(), sgn(dot))
+        assert torch.equal(found.cpu().double(), dot)
+        values = weight.scale.view(-1, 1, 1) * (step * dot.float())
+        assert torch.equal(conv.fbf(x, moved, step, **numbers).cpu(), values)
+        bits = conv.fbb(x, moved, step, **numbers)
+        assert torch.equal(bits.to_float().cpu().double(), sgn(dot))
+        prepared = conv.prepare(moved, step=step)
+        assert torch.equal(conv.fbb(x, moved, step, prepared=prepared, **numbers).words, bits.words)
 
 
-def test_rounding_and_special_values():
+def test_rounding_and_special_values(device):
     values = [0.5, 1.5, 2.5, -0.5, -1.5, 0.499, 40000.0, -40000.0, float("nan"), float("inf")]
     expected = [0, 2, 2, 0, -2, 0, 32767, -32768, 0, 32767]
-    w = BitImages.from_float(torch.ones(1, 1, 1, 1))
+    w = BitImages.from_float(torch.ones(1, 1, 1, 1)).to(device)
     for step in (1.0, 2.0**-7, 4.0):
-        x = torch.tensor(values).view(1, 1, 1, -1) * step
+        x = (torch.tensor(values).view(1, 1, 1, -1) * step).to(device)
         assert conv.fbf(x, w, step, integer=True).flatten().tolist() == expected
-        assert torch.equal(conv.fbf(x, w, step).flatten(), torch.tensor(expected) * step)
+        assert torch.equal(conv.fbf(x, w, step).flatten().cpu(), torch.tensor(expected) * step)
 
 
-def test_sums_reach_both_ends_of_int32():
-    x = torch.full((1, 65535, 1, 1), 1e9)
+def test_sums_reach_both_ends_of_int32(device):
+    x = torch.full((1, 65535, 1, 1), 1e9, device=device)
     for sign in (1.0, -1.0):
-        w = BitImages.from_float(torch.full((2, 65535, 1, 1), sign))
+        w = BitImages.from_float(torch.full((2, 65535, 1, 1), sign)).to(device)
         assert conv.fbf(x, w, 1.0, integer=True).flatten().tolist() == [sign * 65535 * 32767] * 2
         assert conv.fbf(-x, w, 1.0, integer=True).flatten().tolist() == [-sign * 65535 * 32768] * 2
 

@@ -1,7 +1,6 @@
 """Reference of every operator in plain PyTorch: the oracle that compiled kernels must equal.
 
-``OPERATORS`` maps an operator's name to its function, whose signature is the operator's schema;
-``CPU_OPERATORS`` does so for operators that other devices refuse.
+``OPERATORS`` maps an operator's name to its function, whose signature is the operator's schema.
 Bits and integers of compiled kernels equal these exactly. Nothing here is tuned for speed.
 """
 
@@ -59,7 +58,6 @@ from bitgnn.ops.reference.pack import (
 from bitgnn.ops.reference.slots import bspmm_slots
 
 __all__ = [
-    "CPU_OPERATORS",
     "OPERATORS",
     "add_bbb",
     "add_bbf",
@@ -110,16 +108,7 @@ __all__ = [
     "unpack",
 ]
 
-CPU_OPERATORS: dict[str, Callable[..., Any]] = {
-    "conv_fbb": conv_fbb,
-    "conv_fbf": conv_fbf,
-    "pool_bits": pool_bits,
-}
-"""Operators for the CPU alone; tensors elsewhere are refused."""
-
 OPERATORS: dict[str, Callable[..., Any]] = {
-    name: globals()[name]
-    for name in __all__
-    if name not in ("CPU_OPERATORS", "OPERATORS", *CPU_OPERATORS)
+    name: globals()[name] for name in __all__ if name != "OPERATORS"
 }
 """Operators for every device."""
