@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from bitgnn.bench.bnn_profile import profile_call
 from bitgnn.bench.cuda_cases import Goal
 from bitgnn.bench.models_contenders import WRONG, reason_of
 from bitgnn.bench.models_timing import Call, CaptureError, Clock, Ready, prepare, rounds
@@ -61,6 +63,7 @@ class BnnCase:
         work: images of a call, for a rate.
         cold: measure single calls with emptied caches too.
         launched: measure calls that Python launches one by one too.
+        profiled: record the kernels of ours on CUDA.
         details: anything else worth keeping with the numbers.
     """
 
@@ -71,6 +74,7 @@ class BnnCase:
     work: float | None = None
     cold: bool = False
     launched: bool = False
+    profiled: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -89,6 +93,7 @@ class _Found:
     failure: str | None = None
     seconds_to_make: float = 0.0
     times: dict[str, Timing] = field(default_factory=dict)
+    kernels: list[dict[str, Any]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -101,6 +106,7 @@ class _Found:
             "failure": self.failure,
             "seconds_to_make": self.seconds_to_make,
             **{k: self.times[k].to_dict() if k in self.times else None for k in kinds},
+            "kernels": self.kernels,
         }
 
 
@@ -135,6 +141,7 @@ def run_case(
             found.append(_made(entry, clock))
         progress("rounds")
         _time(case, found, clock, repeats)
+        _profile(case, found, clock)
     contenders = [entry.to_dict() for entry in found]
     del found
     clock.recover()
@@ -182,6 +189,16 @@ def _time(case: BnnCase, found: list[_Found], clock: Clock, repeats: int) -> Non
             running[name].times[kind] = timing
         for name, error in failed.items():
             running[name].failure = reason_of(error)
+
+
+def _profile(case: BnnCase, found: list[_Found], clock: Clock) -> None:
+    """Adds the kernels of each entry of ours; without them where the profiler cannot tell."""
+    if not case.profiled or clock.device != "cuda":
+        return
+    for entry in found:
+        if entry.entry.ours and entry.ready is not None:
+            with contextlib.suppress(RuntimeError, ValueError):
+                entry.kernels = profile_call(entry.ready.once)
 
 
 def best(contenders: Iterable[Mapping[str, Any]], *, ours: bool) -> Mapping[str, Any] | None:

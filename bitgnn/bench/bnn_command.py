@@ -15,7 +15,7 @@ from tqdm import tqdm
 from bitgnn.bench.bnn_cases import BnnCase, GraphClock, describe, run_case
 from bitgnn.bench.bnn_charts import bnn_chart
 from bitgnn.bench.bnn_layers import conv_cases, cpu_conv_cases, linear_cases
-from bitgnn.bench.bnn_networks import MODES, network_cases
+from bitgnn.bench.bnn_networks import MODES, cpu_network_cases, network_cases
 from bitgnn.bench.bnn_peers import compile_ahead
 from bitgnn.bench.bnn_structures import STRUCTURES
 from bitgnn.bench.bnn_tables import bnn_csv, bnn_table
@@ -86,6 +86,8 @@ def _cases(arguments: argparse.Namespace) -> Iterable[BnnCase]:
     if arguments.device == "cpu":
         if "convolutions" in parts:
             yield from cpu_conv_cases(quick)
+        if "networks" in parts:
+            yield from cpu_network_cases(arguments.networks, quick)
         return
     if "networks" in parts:
         yield from network_cases(arguments.networks, arguments.compile_modes, quick)

@@ -16,38 +16,46 @@ from bitgnn.bench.bnn_structures import STRUCTURES, Structure
 __all__ = ["SEED", "compile_ahead", "compiled_call", "eager_call", "images_of", "plain_network"]
 
 SEED = 0
-DEVICE = "cuda"
 WORKERS = 12
 """Processes that compile at the same time: each holds up to ten GB of the device's memory."""
 
 
-def images_of(structure: Structure, count: int, dtype: torch.dtype = torch.float16) -> Tensor:
-    """Images on the GPU, channels_last where they are images, of a few fractional bits.
+def images_of(
+    structure: Structure, count: int, device: str = "cuda", dtype: torch.dtype = torch.float16
+) -> Tensor:
+    """Images of few fractional bits, channels_last where they are images.
 
     Values are multiples of 1/64 in [-2, 2), which every float type and fixed point hold exactly.
 
     Args:
         structure: gives their shape.
         count: how many.
+        device: of the result.
         dtype: of the result.
     """
-    generator = torch.Generator(DEVICE).manual_seed(SEED)
+    generator = torch.Generator(device).manual_seed(SEED)
     shape = (count, *structure.image)
-    numbers = torch.randint(-128, 128, shape, generator=generator, device=DEVICE)
+    numbers = torch.randint(-128, 128, shape, generator=generator, device=device)
     images = (numbers / 64).to(dtype)
     return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images
 
 
-def plain_network(structure: Structure) -> nn.Module:
-    """The network in fp16 and channels_last on the GPU; scores stay finite."""
+def plain_network(
+    structure: Structure,
+    device: str = "cuda",
+    dtype: torch.dtype = torch.float16,
+    memory_format: torch.memory_format = torch.channels_last,
+) -> nn.Module:
+    """The plain network with weights of which scores stay finite in fp16."""
     torch.manual_seed(SEED)
-    network = structure.build().eval()
+    with torch.device(device):
+        network = structure.build().eval()
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             fan_in = layer.weight[0].numel()
             nn.init.normal_(layer.weight, std=math.sqrt(1.0 / fan_in))
     move: Any = network.to  # whose memory format torch's types leave out
-    moved: nn.Module = move(DEVICE, torch.float16, memory_format=torch.channels_last)
+    moved: nn.Module = move(dtype, memory_format=memory_format)
     return moved
 
 

@@ -1,4 +1,4 @@
-"""The six networks of TCBNN as plain torch networks: batch norm folded, ReLU in place of signs."""
+"""The networks of TCBNN as plain torch networks: batch norm folded, ReLU in place of signs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ __all__ = ["STRUCTURES", "Structure"]
 
 CIFAR, IMAGENET = (3, 32, 32), (3, 224, 224)
 CIFAR_CLASSES, IMAGENET_CLASSES = 10, 1000
+EXPANSION = 4
+"""Channels behind a bottleneck for each one inside."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Structure:
 
     Attributes:
         name: as the papers say it.
-        key: short name for command lines, and name of the network in ``bitgnn.models``.
+        key: short name for command lines, and of the function in ``bitgnn.models``.
         image: shape of one input, without the batch.
         classes: outputs.
         many: images of a batch of which the throughput is taken.
@@ -38,28 +40,36 @@ class Structure:
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut of type A: every other pixel, zeros for new channels.
+    """Convolutions and a shortcut of type A: every other pixel, zeros for new channels.
 
     Args:
         channels: of the input.
-        outputs: channels of the output.
-        stride: of the first convolution and of the shortcut.
+        inner: channels of the first convolution.
+        stride: of the first one of 3x3, and of the shortcut.
+        bottleneck: 1x1, 3x3 and 1x1 with four times the inner channels, in place of two of 3x3.
     """
 
-    def __init__(self, channels: int, outputs: int, stride: int) -> None:
+    def __init__(self, channels: int, inner: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, outputs, 3, stride, 1)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1)
+        if bottleneck:
+            layers = [
+                *_convolution(channels, inner, 1),
+                *_convolution(inner, inner, 3, stride),
+                nn.Conv2d(inner, EXPANSION * inner, 1),
+            ]
+        else:
+            layers = [*_convolution(channels, inner, 3, stride), nn.Conv2d(inner, inner, 3, 1, 1)]
+        self.body = nn.Sequential(*layers)
         self.stride = stride
-        self.new_channels = outputs - channels
+        self.new_channels = inner * (EXPANSION if bottleneck else 1) - channels
 
     def forward(self, x: Tensor) -> Tensor:
-        """``relu(conv2(relu(conv1(x))) + shortcut(x))``."""
+        """``relu(body(x) + shortcut(x))``."""
         shortcut = x
         if self.stride != 1 or self.new_channels:
             shortcut = x[:, :, :: self.stride, :: self.stride]
             shortcut = functional.pad(shortcut, (0, 0, 0, 0, 0, self.new_channels))
-        return functional.relu(self.conv2(functional.relu(self.conv1(x))) + shortcut)
+        return functional.relu(self.body(x) + shortcut)
 
 
 def _convolution(channels: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
@@ -100,15 +110,18 @@ def _alexnet() -> nn.Module:
     )  # fmt: skip
 
 
-def _resnet(kernel: int, stride: int, channels: Iterable[int], dense: Iterable[int]) -> nn.Module:
-    """One convolution, then two blocks of each number of channels, then linear layers."""
-    stages = list(channels)
-    layers = _convolution(3, stages[0], kernel, stride)
-    inputs = stages[0]
-    for outputs in stages:
-        layers += [Block(inputs, outputs, 1 if inputs == outputs else 2)]
-        layers += [Block(outputs, outputs, 1)]
-        inputs = outputs
+def _resnet(
+    kernel: int, stages: Iterable[tuple[int, int]], dense: Iterable[int], bottleneck: bool = False
+) -> nn.Module:
+    """One convolution, stages of (blocks, channels) that halve the image, then linear layers."""
+    counts = list(stages)
+    channels = counts[0][1]
+    layers = _convolution(3, channels, kernel, 4 if kernel == 7 else 2)
+    for stage, (blocks, inner) in enumerate(counts):
+        for i in range(blocks):
+            stride = 2 if stage and not i else 1
+            layers.append(Block(channels, inner, stride, bottleneck))
+            channels = inner * (EXPANSION if bottleneck else 1)
     return nn.Sequential(*layers, nn.Flatten(), *_dense(dense))
 
 
@@ -122,7 +135,7 @@ STRUCTURES = {
         ),
         Structure(
             "ResNet-14", "resnet14", CIFAR, CIFAR_CLASSES, 1024,
-            partial(_resnet, 3, 2, (128, 256, 512), (4 * 4 * 512, 512, 10)),
+            partial(_resnet, 3, ((2, 128), (2, 256), (2, 512)), (4 * 4 * 512, 512, 10)),
         ),
         Structure("AlexNet", "alexnet", IMAGENET, IMAGENET_CLASSES, 512, _alexnet),
         Structure(
@@ -134,7 +147,16 @@ STRUCTURES = {
         ),
         Structure(
             "ResNet-18", "resnet18", IMAGENET, IMAGENET_CLASSES, 512,
-            partial(_resnet, 7, 4, (64, 128, 256, 512), (7 * 7 * 512, 512, 1000)),
+            partial(
+                _resnet, 7, ((2, 64), (2, 128), (2, 256), (2, 512)), (7 * 7 * 512, 512, 1000)
+            ),
+        ),
+        Structure(
+            "ResNet-50", "resnet50", IMAGENET, IMAGENET_CLASSES, 512,
+            partial(
+                _resnet, 7, ((3, 64), (4, 128), (6, 256), (3, 512)), (7 * 7 * 2048, 512, 1000),
+                bottleneck=True,
+            ),
         ),
     )
 }  # fmt: skip

@@ -58,7 +58,7 @@ def _row(result: Record) -> list[str]:
 
 
 def _is_throughput(result: Record) -> bool:
-    return any(goal["kind"] == "rate" for goal in result["goals"])
+    return str(result["group"]).endswith("throughput")
 
 
 def _time(result: Record, seconds: float) -> str:

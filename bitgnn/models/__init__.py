@@ -1,5 +1,6 @@
 """Whole models built from the layers: the papers' networks for graphs and for images."""
 
+from bitgnn.models.bincnn import BinCNN, bincnn
 from bitgnn.models.gcn import GCN
 from bitgnn.models.graph_sage import GraphSAGE
 from bitgnn.models.graph_saint import GraphSAINT
@@ -13,11 +14,13 @@ __all__ = [
     "MLP",
     "VGG",
     "AlexNet",
+    "BinCNN",
     "GraphSAGE",
     "GraphSAINT",
     "ImageNetwork",
     "ResNet",
     "alexnet",
+    "bincnn",
     "mlp",
     "resnet14",
     "resnet18",
@@ -30,6 +33,8 @@ __all__ = [
 
 IMAGE_NETWORKS = {
     make.__name__: make
-    for make in (mlp, vgg, resnet14, alexnet, vgg16, resnet18, resnet50, resnet101, resnet152)
-}
+    for make in (
+        mlp, vgg, resnet14, alexnet, vgg16, resnet18, resnet50, resnet101, resnet152, bincnn,
+    )
+}  # fmt: skip
 """Makers of networks for images by name; each takes ``precision``, ``classes`` and ``width``."""

@@ -6,13 +6,14 @@ import json
 import pytest
 import torch
 
-from bitgnn.bench import bnn_command, bnn_peers
+from bitgnn.bench import bnn_command, bnn_ours, bnn_peers
 from bitgnn.bench.bnn_cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
 from bitgnn.bench.bnn_charts import bnn_chart
 from bitgnn.bench.bnn_command import bnn_main
 from bitgnn.bench.bnn_goals import NETWORK_GOALS
 from bitgnn.bench.bnn_layers import ConvShape, conv_cases, linear_cases
 from bitgnn.bench.bnn_networks import network_cases
+from bitgnn.bench.bnn_profile import Kernel, kernels_of_calls
 from bitgnn.bench.bnn_structures import STRUCTURES
 from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate
 from bitgnn.bench.cuda_cases import Goal
@@ -236,15 +237,44 @@ def test_sizes_inside_the_plain_networks():
     found = {key: inputs_of_the_first_linear(key) for key in STRUCTURES}
     assert found == {
         "mlp": 784, "vgg": 8192, "resnet14": 8192, "alexnet": 12544, "vgg16": 25088,
-        "resnet18": 25088,
+        "resnet18": 25088, "resnet50": 100352,
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("key", list(STRUCTURES))
+def test_binary_networks_have_the_weights_of_the_plain_ones(key):
+    with torch.device("meta"):
+        plain, ours = STRUCTURES[key].build(), bnn_ours.binary_network(STRUCTURES[key])
+    assert bnn_ours.weights_of(ours) == bnn_ours.weights_of(plain)
+
+
+def test_a_wrong_frozen_network_is_refused():
+    structure = STRUCTURES["mlp"]
+    network, frozen = bnn_ours.frozen_network(structure, "cpu")
+    x = bnn_peers.images_of(structure, 4, "cpu")
+    with torch.no_grad():
+        scores = bnn_ours.our_call(structure, network, frozen, x)()
+        assert scores.shape == (4, 10)
+        with pytest.raises(WrongResultError):
+            bnn_ours.our_call(structure, network, lambda x: -frozen(x), x)
+        with pytest.raises(WrongResultError):
+            bnn_ours.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
+
+
+def test_a_quick_run_measures_a_frozen_network(tmp_path):
+    _, record = main(tmp_path, "--parts", "networks")
+    (result,) = record["results"]
+    assert (result["name"], result["form"]) == ("MLP, 1 image", "frozen, float32 contiguous")
+    assert [c["failure"] for c in result["contenders"]] == [None] * 3
+
+
 def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):
-    monkeypatch.setattr(bnn_peers, "DEVICE", "cpu")
     structure = STRUCTURES["mlp"]
     with torch.no_grad():
-        x, network = bnn_peers.images_of(structure, 2), bnn_peers.plain_network(structure)
+        x, network = (
+            bnn_peers.images_of(structure, 2, "cpu"),
+            bnn_peers.plain_network(structure, "cpu"),
+        )
         assert torch.equal((x * 64).round(), x * 64)
         scores = bnn_peers.eager_call(structure, network, x)()
         assert scores.dtype == torch.float16
@@ -261,8 +291,9 @@ def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):
 def test_the_cases_of_a_gpu_are_those_of_the_papers():
     cases = list(network_cases(list(STRUCTURES), ["default"]))
     assert len(cases) == 2 * len(STRUCTURES)
-    assert [c.details["images"] for c in cases] == [8] * 6 + [1024] * 3 + [512] * 3
-    assert set(NETWORK_GOALS) == set(STRUCTURES)
+    images = [c.details["images"] for c in cases]
+    assert images == [8, 1024] * 3 + [8, 512] * 4
+    assert set(NETWORK_GOALS) == set(STRUCTURES) - {"resnet50"}
     sweep = [c for c in conv_cases() if c.group == "BConv, 16 images, bits in and out"]
     assert [c.details["channels"] for c in sweep] == list(range(128, 2049, 128))
     assert [len(c.goals) for c in sweep if c.goals] == [1, 2, 1]
@@ -275,6 +306,21 @@ def test_operations_of_a_convolution_with_stride():
     assert shape.out_size == 4
     assert shape.operations == 2.0 * 2 * 16 * 9 * 3 * 5
     assert shape.name == "3 to 5, 3x3/2, 7x7"
+
+
+def test_kernels_are_medians_over_calls():
+    begins = [0.0, 10.0, 100.0, 111.0, 200.0, 212.0]
+    kernels = [
+        Kernel("void a<1>(int)" if place % 2 == 0 else "b", begin, begin + 5.0 + place)
+        for place, begin in enumerate(begins)
+    ]
+    found = kernels_of_calls(kernels[::-1], 3)
+    assert [kernel["name"] for kernel in found] == ["a<1>", "b"]
+    assert [kernel["seconds"] for kernel in found] == pytest.approx([7e-6, 8e-6])
+    assert [kernel["gap"] for kernel in found] == pytest.approx([0.0, 4e-6])
+    assert kernels_of_calls([], 3) == []
+    with pytest.raises(ValueError, match="6 kernels are not those of 4 like calls"):
+        kernels_of_calls(kernels, 4)
 
 
 @pytest.mark.cuda

@@ -1,0 +1,173 @@
+"""BinCNN, a classifier of vehicles, and the four ways in which it takes its images."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.models.image_network import INPUT_STEP, ImageNetwork, NetworkPrecision, scaled
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+__all__ = [
+    "BinCNN",
+    "GreyThreshold",
+    "InputBinarization",
+    "LocalBinaryPatterns",
+    "RGBThreshold",
+    "bincnn",
+]
+
+InputBinarization = Literal["none", "rgb", "grey", "lbp"]
+
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in grey (ITU-R BT.601)."""
+RING = ((0, 0), (1, 2), (2, 0))
+"""Row and column, in a 3x3 window, of every third pixel clockwise from the top left."""
+JUST_BELOW_ZERO = -(2.0**-20)
+"""Added to a scaled sum of signs, it turns 0 and nothing else."""
+
+
+class RGBThreshold(nn.Module):
+    r"""``x + T`` with a learned ``T`` for each channel, in front of a layer that takes signs.
+
+    Args:
+        channels: of the images.
+
+    Attributes:
+        threshold: ``T``, ``[channels, 1, 1]``, from 0 on.
+    """
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.threshold = nn.Parameter(torch.zeros(channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, channels, H, W]`` floats like ``x``."""
+        return x + self.threshold
+
+
+class GreyThreshold(RGBThreshold):
+    """``grey(x) + T`` with one learned ``T``: one channel in place of three."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, 1, H, W]`` floats of ``x`` ``[N, 3, H, W]``."""
+        return super().forward(_grey(x))
+
+
+class LocalBinaryPatterns(nn.Module):
+    """Three of a pixel's neighbours in grey, as +1 where they exceed it and -1 elsewhere.
+
+    The three are every third of the ring of eight, clockwise from the top left; at the border the
+    image continues as it ends.
+
+    Source: Ojala et al., "Multiresolution Gray-Scale and Rotation Invariant Texture Classification
+    with Local Binary Patterns", TPAMI 2002, in the form of BinCNN.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, 3, H, W]`` of +1 and -1 of ``x`` ``[N, 3, H, W]``; no gradient flows."""
+        grey = _grey(x)
+        height, width = x.shape[2], x.shape[3]
+        frame = functional.pad(grey, (1, 1, 1, 1), mode="replicate")
+        ring = [frame[:, :, i : i + height, j : j + width] for i, j in RING]
+        return 2 * (torch.cat(ring, 1) > grey).to(x.dtype) - 1
+
+
+def _grey(x: Tensor) -> Tensor:
+    red, green, blue = (x[:, c : c + 1] * weight for c, weight in enumerate(LUMA))
+    return red + green + blue
+
+
+class BinCNN(ImageNetwork):
+    """Two 5x5 convolutions with pools of 2, then 100-100 linear units; no batch norms.
+
+    Weights have their mean magnitude as scale, without which no gradient would pass the signs of
+    sums of hundreds.
+
+    Source: Khan et al., "Binarized Convolutional Neural Networks for Efficient Inference on GPUs",
+    EUSIPCO 2018.
+
+    Args:
+        inputs: ``"none"``: the first layer takes its images in full precision; ``"rgb"``: their
+            signs behind :class:`RGBThreshold`; ``"grey"``: behind :class:`GreyThreshold`;
+            ``"lbp"``: :class:`LocalBinaryPatterns`.
+        classes: outputs.
+        channels: of the convolutions.
+        dense: outputs of the two hidden linear layers.
+        image: channels, height and width of an image.
+        precision: ``"binary"``, or ``"fp32"`` for the same structure with ReLU and biases, which
+            takes images as they are.
+        input_step: fixed-point step of the input of ``inputs="none"``.
+        strict_sign: signs are +1 above 0 only, as in the paper, and not at 0: a fixed bias too
+            small to change another sign.
+
+    Raises:
+        ValueError: an unknown precision or binarisation of the input, images that do not suit it,
+            or an impossible step.
+    """
+
+    def __init__(
+        self,
+        inputs: InputBinarization = "rgb",
+        classes: int = 4,
+        channels: int = 32,
+        dense: int = 100,
+        image: tuple[int, int, int] = (3, 96, 96),
+        precision: NetworkPrecision = "binary",
+        input_step: float = INPUT_STEP,
+        strict_sign: bool = False,
+    ) -> None:
+        for name, value, choices in (
+            ("inputs", inputs, get_args(InputBinarization)),
+            ("precision", precision, get_args(NetworkPrecision)),
+        ):
+            if value not in choices:
+                raise ValueError(f"BinCNN: {name} must be one of {choices}, got {value!r}")
+        if min(image) < 1 or min(image[1:]) < 4 or (inputs in ("grey", "lbp") and image[0] != 3):
+            raise ValueError(
+                "BinCNN: an image must have at least 4x4 pixels, and three channels to make grey "
+                f"of, got {list(image)}"
+            )
+        binary = precision == "binary"
+        first = (RGBThreshold(image[0]), GreyThreshold(), LocalBinaryPatterns(), nn.Identity())
+        front = first[("rgb", "grey", "lbp", "none").index(inputs if binary else "none")]
+        in_channels = 1 if binary and inputs == "grey" else image[0]
+        step = {"input_step": input_step} if inputs == "none" else {}
+        conv: Any = BinaryConv2d if binary else nn.Conv2d
+        linear: Any = BinaryLinear if binary else nn.Linear
+        activation = [] if binary else [nn.ReLU()]
+        bias = strict_sign or not binary
+        features: list[nn.Module] = [front]
+        for inputs_of_layer, options in ((in_channels, step if binary else {}), (channels, {})):
+            layer = conv(inputs_of_layer, channels, 5, padding=2, bias=bias, **options)
+            features += [layer, *activation, nn.MaxPool2d(2)]
+        size = channels * (image[1] // 4) * (image[2] // 4)
+        classifier = [linear(size, dense, bias=bias), *activation]
+        classifier += [linear(dense, dense, bias=bias), *activation]
+        classifier += [linear(dense, classes, bias=not binary)]
+        super().__init__(image, precision, nn.Sequential(*features), nn.Sequential(*classifier))
+        if binary and strict_sign:
+            for layer in self.modules():
+                if isinstance(layer, BinaryConv2d | BinaryLinear) and layer.bias is not None:
+                    nn.init.constant_(layer.bias, JUST_BELOW_ZERO).requires_grad_(False)
+
+
+def bincnn(
+    precision: NetworkPrecision = "binary",
+    classes: int = 4,
+    width: float = 1.0,
+    image_size: int = 96,
+    input_step: float = INPUT_STEP,
+    inputs: InputBinarization = "rgb",
+    strict_sign: bool = False,
+) -> BinCNN:
+    """32C5-P2-32C5-P2-100-100-4 of 96x96 pixels. See :class:`BinCNN`."""
+    image = (3, image_size, image_size)
+    channels, dense = scaled(32, width), scaled(100, width)
+    return BinCNN(inputs, classes, channels, dense, image, precision, input_step, strict_sign)
