@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from bitgnn.convert.demands import ordered
+from bitgnn.convert.images.lowering import is_image_network, lower_images
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import Value, canonical
@@ -17,6 +18,8 @@ __all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_modules"]
 
 RELU_MODULES = (nn.ReLU, nn.ReLU6)
 _RELU_CALL = re.compile(r"\brelu6?_?\(|\bReLU6?\(")
+POOLED = ("max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "flatten")
+"""Kinds of values of images that are nowhere negative where what they read is not."""
 CURE = "remove it, set activation='drop' in BinarizeConfig, or put a batch norm behind it"
 
 
@@ -72,15 +75,19 @@ def layers_before_norms(model: nn.Module) -> set[str]:
 
 def _feeders(model: nn.Module) -> list[tuple[str, str]] | None:
     """Pairs of a non-negative function and the layer whose sign reads it; None if untraceable."""
+    of_images = is_image_network(model)
     try:
-        network = lower_trace(trace_model(model), {})
+        traced = trace_model(model)
+        network = lower_images(traced) if of_images else lower_trace(traced, {})
     except ValueError:
         return None
     assert network.scores is not None
     found = []
     for value in ordered(network.scores):
-        if value.kind == "product":
+        if value.kind == "product" and value.attributes.get("input_step") is None:
             source = canonical(value.inputs[0])
+            while source.kind in POOLED:
+                source = canonical(source.inputs[0])
             if is_never_negative(source):
                 found.append((source.layer, value.layer))
     return found

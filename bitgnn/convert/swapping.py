@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any
 
 import torch_geometric.nn
 from torch import nn
@@ -15,6 +14,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 import bitgnn.nn
+from bitgnn.convert.binarizing import Activation, BinarizeConfig, BinarizeReport, Precision
+from bitgnn.convert.images.swapping import is_for_images, swap_image_layers
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.sign_inputs import (
@@ -29,67 +30,8 @@ __all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped
 _log = logging.getLogger(__name__)
 _REPORT = "bitgnn_report"
 LINEAR = (nn.Linear, torch_geometric.nn.Linear)
+WHOLE = ("bin", "full")
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
-
-Precision = str | LayerPrecision
-Activation = Literal["keep", "drop", "hardtanh"]
-
-
-@dataclass(frozen=True)
-class BinarizeConfig:
-    """What :func:`binarize` does.
-
-    Attributes:
-        precision: ``"full"`` or ``"bin"`` for the model as a whole, or letters for every layer.
-        layers: precision of single layers by module name; they win over ``precision``. A linear
-            layer named here becomes binary whatever ``linear`` says.
-        skip: module names to leave alone.
-        dropout: dropout of the swapped layers, after the sign.
-        linear: swap linear layers outside of graph layers too; they return floats.
-        activation: what becomes of the activation functions of PyG's ready-made models and of
-            ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``.
-        options: further fields of :class:`bitgnn.nn.LayerPrecision` for every swapped graph layer,
-            such as ``{"output_norm": "batch"}``.
-    """
-
-    precision: Precision = "bin"
-    layers: Mapping[str, Precision] = field(default_factory=dict)
-    skip: tuple[str, ...] = ()
-    dropout: float = 0.0
-    linear: bool = False
-    activation: Activation = "keep"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.activation not in get_args(Activation):
-            raise ValueError(
-                f"BinarizeConfig: activation must be one of {get_args(Activation)}, "
-                f"got {self.activation!r}"
-            )
-        LayerPrecision.parse(self.precision)
-
-
-@dataclass(frozen=True)
-class BinarizeReport:
-    """What :func:`binarize` did.
-
-    Attributes:
-        swapped: precision of each swapped layer by module name.
-        left: reason for each layer with weights that was left alone.
-        warnings: constructions that cannot work well.
-        replaced: what stands in place of each activation function, by module name.
-    """
-
-    swapped: dict[str, str]
-    left: dict[str, str]
-    warnings: tuple[str, ...]
-    replaced: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        lines = [f"{name}: now binary, {letters}" for name, letters in self.swapped.items()]
-        lines += [f"{name}: now {new}" for name, new in self.replaced.items()]
-        lines += [f"{name}: left alone, {reason}" for name, reason in self.left.items()]
-        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
 
 def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None) -> nn.Module:
@@ -97,7 +39,14 @@ def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None)
 
     ``GCNConv``, ``SAGEConv`` and ``GraphConv`` of PyG and of this package are swapped, linear
     layers where ``config`` asks for it. In a model of ``bitgnn.models`` the whole model changes
-    form (its ReLU goes too). Elsewhere the code of the model is not touched, so that an activation
+    form (its ReLU goes too).
+
+    In a model without graph layers ``Conv2d`` becomes ``BinaryConv2d`` and ``Linear``
+    ``BinaryLinear``: the layers that read the input keep its values in fixed point, the others
+    binarise theirs. (With ``linear=True`` a model of linear layers alone gets
+    ``bitgnn.nn.Linear``, with its letters.)
+
+    Elsewhere the code of the model is not touched, so that an activation
     function in it stays; a ReLU in front of a sign is warned of: it makes every sign +1.
 
     Args:
@@ -117,6 +66,9 @@ def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None)
         config = BinarizeConfig()
     elif not isinstance(config, BinarizeConfig):
         config = BinarizeConfig(precision=config)
+    if is_for_images(model) and (_has_convolution(model) or not (config.linear or config.layers)):
+        result, report = _swap_image_layers(model, config)
+        return _reported(result, report)
     whole = not (config.layers or config.skip or config.options or config.linear)
     if isinstance(model, HasPrecision) and whole:
         result = model.with_precision(config.precision)
@@ -128,8 +80,13 @@ def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None)
         report = BinarizeReport(swapped, {}, ())
     else:
         result, report = _swap_layers(model, config)
+    return _reported(result, report)
+
+
+def _reported(result: nn.Module, report: BinarizeReport) -> nn.Module:
+    """The result with its report, told of and warned of."""
     for text in report.warnings:
-        warnings.warn(f"binarize: {text}", UserWarning, stacklevel=2)
+        warnings.warn(f"binarize: {text}", UserWarning, stacklevel=3)
     _log.info("binarize:\n%s", report)
     object.__setattr__(result, _REPORT, report)
     return result
@@ -145,6 +102,26 @@ def report_of(model: nn.Module) -> BinarizeReport:
     if not isinstance(report, BinarizeReport):
         raise ValueError("report_of: this model was not made by binarize()")
     return report
+
+
+def _has_convolution(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in model.modules())
+
+
+def _swap_image_layers(
+    model: nn.Module, config: BinarizeConfig
+) -> tuple[nn.Module, BinarizeReport]:
+    """The swapped copy of a network of images and the report."""
+    if config.layers or config.options or config.dropout or config.precision not in WHOLE:
+        raise ValueError(
+            "binarize: layers, options and dropout are of graph layers, and precision must be one "
+            f"of {list(WHOLE)} in a network of images, got {config}"
+        )
+    swapped = swap_image_layers(model, config.skip, config.input_step, config.scale, config.last)
+    result = swapped.model
+    replaced = _replace_activations(result, config.activation)
+    warned = relu_warnings(result, list(swapped.layers))
+    return result, BinarizeReport(swapped.layers, swapped.left, warned, replaced)
 
 
 def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, BinarizeReport]:

@@ -24,7 +24,7 @@ def is_bit_flatten(value: Value) -> bool:
     if images.size is None:
         return False
     base = chain_of(target_of(images)).base
-    return images.size % WORD_BITS == 0 or base.kind == "product"
+    return images.size % WORD_BITS == 0 or base.kind in ("product", "add")
 
 
 class ImageDemands:

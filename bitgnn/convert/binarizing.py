@@ -1,0 +1,88 @@
+"""What binarize() is asked for, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from bitgnn.convert.images.swapping import INPUT_STEP, LastLayer
+from bitgnn.nn import LayerPrecision
+from bitgnn.quantize.fixed import check_step
+
+__all__ = ["Activation", "BinarizeConfig", "BinarizeReport", "Precision"]
+
+Precision = str | LayerPrecision
+Activation = Literal["keep", "drop", "hardtanh"]
+
+
+@dataclass(frozen=True)
+class BinarizeConfig:
+    """What :func:`binarize` does.
+
+    Attributes:
+        precision: ``"full"`` or ``"bin"`` for the model as a whole, or letters for every layer.
+        layers: precision of single layers by module name; they win over ``precision``. A linear
+            layer named here becomes binary whatever ``linear`` says.
+        skip: module names to leave alone.
+        dropout: dropout of the swapped layers, after the sign.
+        linear: swap linear layers outside of graph layers too; they return floats.
+        activation: what becomes of the activation functions of PyG's ready-made models and of
+            ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``.
+        options: further fields of :class:`bitgnn.nn.LayerPrecision` for every swapped graph layer,
+            such as ``{"output_norm": "batch"}``.
+        input_step: in networks of images, the fixed-point step of the layers that read the input,
+            a power of two; None binarises it as well.
+        scale: in networks of images, multiply by the mean magnitude of each output's weights;
+            without it residual sums stay integers where no norm stands in front of them.
+        last: in networks of images, what becomes of the linear layer at the end: ``"binary"``,
+            ``"norm"`` for a binary one with a batch norm behind, or ``"keep"``.
+    """
+
+    precision: Precision = "bin"
+    layers: Mapping[str, Precision] = field(default_factory=dict)
+    skip: tuple[str, ...] = ()
+    dropout: float = 0.0
+    linear: bool = False
+    activation: Activation = "keep"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    input_step: float | None = INPUT_STEP
+    scale: bool = True
+    last: LastLayer = "binary"
+
+    def __post_init__(self) -> None:
+        if self.activation not in get_args(Activation):
+            raise ValueError(
+                f"BinarizeConfig: activation must be one of {get_args(Activation)}, "
+                f"got {self.activation!r}"
+            )
+        if self.last not in get_args(LastLayer):
+            raise ValueError(
+                f"BinarizeConfig: last must be one of {get_args(LastLayer)}, got {self.last!r}"
+            )
+        if self.input_step is not None:
+            check_step("BinarizeConfig", self.input_step)
+        LayerPrecision.parse(self.precision)
+
+
+@dataclass(frozen=True)
+class BinarizeReport:
+    """What :func:`binarize` did.
+
+    Attributes:
+        swapped: precision of each swapped layer by module name.
+        left: reason for each layer with weights that was left alone.
+        warnings: constructions that cannot work well.
+        replaced: what stands in place of each activation function, by module name.
+    """
+
+    swapped: dict[str, str]
+    left: dict[str, str]
+    warnings: tuple[str, ...]
+    replaced: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{name}: now binary, {letters}" for name, letters in self.swapped.items()]
+        lines += [f"{name}: now {new}" for name, new in self.replaced.items()]
+        lines += [f"{name}: left alone, {reason}" for name, reason in self.left.items()]
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])

@@ -1,0 +1,197 @@
+"""binarize() for convolutional and fully connected networks: torch's layers for binary ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator
+from typing import Any, Literal, NamedTuple
+
+from torch import nn
+
+from bitgnn.convert.images.lowering import lower_images
+from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.trace import trace_model
+from bitgnn.convert.values import Value
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+__all__ = ["INPUT_STEP", "LastLayer", "Swapped", "is_for_images", "swap_image_layers"]
+
+INPUT_STEP = 2.0**-12
+"""Step of the fixed point of first layers: 16 bits reach from -8 to 8."""
+LastLayer = Literal["binary", "norm", "keep"]
+
+SWAPPED = (nn.Conv2d, nn.Linear)
+OTHER_LAYERS = (
+    nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Bilinear,
+    nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase,
+)  # fmt: skip
+MOST_WEIGHTS = 65535
+"""Weights of an output whose sums of 16-bit integers fit 32 bits."""
+
+
+class Swapped(NamedTuple):
+    """The binary copy of a model.
+
+    Attributes:
+        model: the copy.
+        layers: operator letters of each swapped layer by module name.
+        left: reason for each layer with weights that was left alone.
+    """
+
+    model: nn.Module
+    layers: dict[str, str]
+    left: dict[str, str]
+
+
+def is_for_images(model: nn.Module) -> bool:
+    """Whether a model has layers of torch to swap and none of graphs."""
+    modules = list(model.modules())
+    if any(isinstance(module, SUPPORTED) for module in modules):
+        return False
+    return any(type(module) in SWAPPED for module in modules)
+
+
+def swap_image_layers(
+    model: nn.Module,
+    skip: Collection[str],
+    input_step: float | None,
+    scale: bool,
+    last: LastLayer,
+) -> Swapped:
+    """A copy of a model whose convolutions and linear layers are binary, with the weights kept.
+
+    Args:
+        model: any module tree; unchanged.
+        skip: module names to leave alone.
+        input_step: of the layers that read the input; None binarises it too.
+        scale: of every swapped layer.
+        last: what becomes of the linear layers at the end: ``"norm"`` puts a batch norm behind.
+
+    Raises:
+        ValueError: a name in ``skip`` is no layer, or there is nothing to swap.
+    """
+    known = {name: module for name, module in model.named_modules() if type(module) in SWAPPED}
+    unknown = sorted(set(skip) - known.keys())
+    if unknown:
+        raise ValueError(
+            f"binarize: no layer that can be binary is named {unknown}, the model has "
+            f"{sorted(known)}"
+        )
+    firsts, lasts = _ends(model, list(known))
+    lasts = [name for name in lasts if isinstance(known[name], nn.Linear)]
+    left = dict.fromkeys(skip, "named in skip")
+    if last == "keep":
+        left |= dict.fromkeys((name for name in lasts if name not in left), "it is the last layer")
+    for name in firsts if input_step is not None else ():
+        reason = _why_not_first(known[name])
+        if reason is not None:
+            left.setdefault(name, reason)
+    layers: dict[str, str] = {}
+    result = copy.deepcopy(model)
+    for name, layer in known.items():
+        if name in left:
+            continue
+        step = input_step if name in firsts else None
+        new = _binary_layer(layer, step, scale)
+        if last == "norm" and name in lasts:
+            assert isinstance(layer, nn.Linear)
+            weight = layer.weight
+            norm = nn.BatchNorm1d(layer.out_features, device=weight.device, dtype=weight.dtype)
+            new = nn.Sequential(new, norm.train(layer.training))
+        result = _put(result, name, new)
+        layers[name] = "BBF" if step is None else "FBF"
+    if not layers:
+        raise ValueError(f"binarize: the model has no layer to swap, {left or 'none at all'}")
+    for name, module in model.named_modules():
+        is_subclass = isinstance(module, SWAPPED) and type(module) not in SWAPPED
+        is_binary = isinstance(module, BinaryConv2d | BinaryLinear)
+        if isinstance(module, OTHER_LAYERS) or (is_subclass and not is_binary):
+            left.setdefault(name, f"{type(module).__name__} has no binary form here")
+    return Swapped(result, layers, left)
+
+
+def _binary_layer(layer: Any, step: float | None, scale: bool) -> nn.Module:
+    """A binary layer with the numbers and weights of a float one."""
+    options = {
+        "bias": layer.bias is not None,
+        "device": layer.weight.device,
+        "dtype": layer.weight.dtype,
+        "scale": scale,
+        "input_step": step,
+    }
+    new: nn.Module
+    if isinstance(layer, nn.Linear):
+        new = BinaryLinear(layer.in_features, layer.out_features, **options)
+    else:
+        new = BinaryConv2d(
+            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride,
+            layer.padding, layer.dilation, layer.groups, padding_mode=layer.padding_mode,
+            **options,
+        )  # fmt: skip
+    new.load_state_dict(layer.state_dict())
+    return new.train(layer.training)
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    """Put a module in place of another; the model, which may be that module itself."""
+    if not name:
+        return module
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)
+    return model
+
+
+def _why_not_first(layer: nn.Module) -> str | None:
+    """Why a layer cannot read fixed point, or None where it can."""
+    if isinstance(layer, nn.Conv2d) and layer.groups > 1:
+        return f"as a first layer it has no fixed-point form in {layer.groups} groups"
+    weights = next(layer.parameters())[0].numel()
+    if weights > MOST_WEIGHTS:
+        return f"as a first layer it has {weights} weights an output, more than {MOST_WEIGHTS}"
+    return None
+
+
+def _ends(model: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
+    """Layers that read the input, and layers that nothing but the scores reads.
+
+    Where the model cannot be traced, the first and the last in the order of its modules.
+    """
+    try:
+        network = lower_images(trace_model(model))
+    except ValueError:
+        return names[:1], names[-1:]
+    assert network.scores is not None
+    found = [layer for layer in _layers_behind(network.scores, set(names)) if layer is not None]
+    lasts = {layer.layer for layer in found}
+    firsts = set()
+    seen: set[Value] = set()
+    stack = found
+    while stack:
+        layer = stack.pop()
+        if layer in seen:
+            continue
+        seen.add(layer)
+        for part in layer.inputs:
+            for source in _layers_behind(part, set(names)):
+                if source is None:
+                    firsts.add(layer.layer)
+                else:
+                    stack.append(source)
+    return [n for n in names if n in firsts], [n for n in names if n in lasts]
+
+
+def _layers_behind(value: Value, names: Collection[str]) -> Iterator[Value | None]:
+    """The next layers that a value is made of, and None for the input."""
+    seen: set[Value] = set()
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.kind == "input":
+            yield None
+        elif value.layer in names and value.kind in ("conv", "linear", "product", "call"):
+            yield value
+        else:
+            stack.extend(value.inputs)

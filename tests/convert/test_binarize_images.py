@@ -1,0 +1,171 @@
+"""binarize() of convolutional and fully connected networks."""
+
+import warnings
+
+import pytest
+import torch
+from image_networks import trained
+from torch import Tensor, nn
+
+import bitgnn
+from bitgnn import BinarizeConfig
+from bitgnn.convert import report_of
+from bitgnn.nn import BinaryConv2d, BinaryLinear
+
+
+def _vgg():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(24 * 16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(),
+        nn.Linear(32, 5),
+    )  # fmt: skip
+
+
+class Basic(nn.Module):
+    """torchvision's basic block: one ReLU module used twice, a shortcut of 1x1."""
+
+    def __init__(self, channels: int, out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.downsample = None
+        if stride > 1:
+            down = nn.Conv2d(channels, out, 1, stride, bias=False)
+            self.downsample = nn.Sequential(down, nn.BatchNorm2d(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        identity = x if self.downsample is None else self.downsample(x)
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += identity
+        return self.relu(out)
+
+
+def _resnet():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1), Basic(16, 16, 1), Basic(16, 32, 2),
+        nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(32, 5),
+    )  # fmt: skip
+
+
+def test_layers_are_swapped_with_their_weights_and_numbers():
+    model = _vgg()
+    binary = bitgnn.binarize(model, BinarizeConfig(activation="hardtanh"))
+    report = report_of(binary)
+    assert report.swapped == {"0": "FBF", "3": "BBF", "6": "BBF", "11": "BBF", "15": "BBF"}
+    assert report.replaced == dict.fromkeys(("2", "5", "8", "13"), "Hardtanh")
+    assert not report.left
+    assert not report.warnings
+    assert isinstance(binary[3], BinaryConv2d)
+    assert (binary[3].groups, binary[3].padding, binary[3].bias) == (16, (1, 1), None)
+    assert binary[0].input_step == 2.0**-12
+    assert binary[3].input_step is None
+    assert torch.equal(binary[11].weight, model[11].weight)
+    assert type(model[0]) is nn.Conv2d
+
+
+def test_the_binary_network_freezes():
+    torch.manual_seed(0)
+    binary = trained(bitgnn.binarize(_vgg(), BinarizeConfig(activation="hardtanh")))
+    frozen, x = bitgnn.freeze(binary), torch.randn(3, 3, 8, 8)
+    kinds = [step.kind for step in frozen.program.steps]
+    assert kinds == [
+        "conv_fbb", "conv_bbb", "conv_bbb", "pool_bits", "flatten_bits", "bmm_bbb", "bmm_bbf"
+    ]  # fmt: skip
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x), binary(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_residual_network_with_norms_inside_keeps_float_sums():
+    torch.manual_seed(1)
+    config = BinarizeConfig(activation="hardtanh", last="keep", input_step=2.0**-8)
+    binary = trained(bitgnn.binarize(_resnet(), config))
+    assert report_of(binary).left == {"8": "it is the last layer"}
+    with pytest.warns(UserWarning, match="stay in full precision"):
+        frozen = bitgnn.freeze(binary)
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x), binary(x), rtol=1e-4, atol=1e-4)
+    assert {"conv_bbb", "conv_bbf", "conv_fbf"} <= {step.kind for step in frozen.program.steps}
+
+
+def test_relus_in_front_of_signs_are_warned_of():
+    with pytest.warns(UserWarning, match=r"binarize: ReLU \(2\) feeds the sign of 3"):
+        binary = bitgnn.binarize(_vgg())
+    texts = report_of(binary).warnings
+    assert [text.split(":")[0] for text in texts] == [
+        f"ReLU ({relu}) feeds the sign of {layer}"
+        for relu, layer in (("2", "3"), ("5", "6"), ("8", "11"), ("13", "15"))
+    ]
+    dropped = bitgnn.binarize(_vgg(), BinarizeConfig(activation="drop"))
+    assert isinstance(dropped[2], nn.Identity)
+
+
+def test_what_is_asked_for_is_kept_or_changed():
+    model = _vgg()
+    config = BinarizeConfig(
+        skip=("3",), input_step=None, scale=False, last="norm", activation="drop"
+    )
+    binary = bitgnn.binarize(model, config)
+    assert report_of(binary).left == {"3": "named in skip"}
+    assert type(binary[3]) is nn.Conv2d
+    assert binary[0].input_step is None
+    assert not binary[0].scale
+    assert isinstance(binary[15], nn.Sequential)
+    assert isinstance(binary[15][0], BinaryLinear)
+    assert binary[15][1].num_features == 5
+    frozen = bitgnn.freeze(trained(binary))
+    assert frozen.report.folded == {"15.0": "takes the batch norm 15.1 into its scale and bias"}
+
+
+def test_what_has_no_binary_form_is_left_alone():
+    model = nn.Sequential(
+        nn.Conv2d(4, 8, 3, groups=2), nn.Hardtanh(), nn.ConvTranspose2d(8, 8, 2),
+        nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 25, 3),
+    )  # fmt: skip
+    binary = bitgnn.binarize(model)
+    left = report_of(binary).left
+    assert left["0"] == "as a first layer it has no fixed-point form in 2 groups"
+    assert left["2"] == "ConvTranspose2d has no binary form here"
+    x = torch.randn(2, 4, 8, 8)
+    with pytest.warns(UserWarning, match="2: it runs as its own code"):
+        frozen = bitgnn.freeze(binary.eval())
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x), binary(x), rtol=1e-4, atol=1e-4)
+
+
+def test_fully_connected_networks_and_models_that_cannot_be_traced():
+    mlp = nn.Sequential(nn.Flatten(), nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    binary = bitgnn.binarize(mlp)
+    assert report_of(binary).swapped == {"1": "FBF", "3": "BBF"}
+
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x)) if x.sum() > 0 else self.first(x)
+
+    assert report_of(bitgnn.binarize(Branching())).swapped == {"first": "FBF", "second": "BBF"}
+
+
+def test_bad_configurations_are_named():
+    with pytest.raises(ValueError, match=r"named \['9'\], the model has"):
+        bitgnn.binarize(_vgg(), BinarizeConfig(skip=("9",)))
+    with pytest.raises(ValueError, match="no layer to swap"):
+        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)), BinarizeConfig(skip=("0",)))
+    with pytest.raises(ValueError, match="layers, options and dropout are of graph layers"):
+        bitgnn.binarize(_vgg(), BinarizeConfig(dropout=0.5))
+    with pytest.raises(ValueError, match="last must be one of"):
+        BinarizeConfig(last="first")
+    with pytest.raises(ValueError, match="power of two"):
+        BinarizeConfig(input_step=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))
