@@ -131,7 +131,7 @@ class FrozenImages(FrozenModel):
             ),
         }
         fits, shape = shapes[self.takes]
-        if fits:
+        if fits and self.in_channels:
             size = x.shape[1:].numel() if self.takes == "flattened" else x.size(1)
             fits = size == self.in_channels
         if not fits:

@@ -131,7 +131,7 @@ class Program:
     """Steps from the features in register 0 to the scores.
 
     Attributes:
-        in_channels: width of the features.
+        in_channels: width of the features; 0 where nothing tells it.
         steps: in the order they run.
         output: register of the result.
         entry: number of steps in front of the binary part: they end in the one packing step behind
@@ -164,7 +164,7 @@ class Program:
         Raises:
             ValueError: naming the step at fault.
         """
-        registers = {0: Register("floats", self.in_channels)}
+        registers = {0: Register("floats", self.in_channels or None)}
         for number, step in enumerate(self.steps):
             try:
                 kind = kinds.get(step.kind)

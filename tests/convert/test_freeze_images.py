@@ -234,3 +234,45 @@ def test_signs_shapes_and_own_code_in_a_forward():
     )  # fmt: skip
     x = torch.randn(2, 4, 6, 6)
     torch.testing.assert_close(_frozen(model)(x), _expected(model, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("first", [None, 2.0**-5])
+def test_constants_of_channels_in_front_are_kept_or_folded(first, tmp_path):
+    torch.manual_seed(8)
+
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.rand(1, 3, 1, 1))
+            self.register_buffer("std", torch.tensor([0.3, -0.2, 0.7]).view(3, 1, 1))
+            self.shift = nn.Parameter(torch.randn(3, 1, 1))
+            self.conv = BinaryConv2d(3, 8, 3, input_step=first)
+            self.head = BinaryLinear(8 * 16, 4)
+
+        def forward(self, x):
+            x = (x - self.mean) / self.std * (1 + self.shift) + self.shift
+            return self.head(self.conv(x).flatten(1))
+
+    model, x = Normalized().eval(), torch.rand(2, 3, 6, 6)
+    frozen, expected = _frozen(model), _expected(model, x)
+    assert torch.equal(frozen(x), expected)
+    assert not frozen.report.floats
+    if first is None:
+        assert _kinds(frozen)[:2] == ["pack_images", "flip_images"]
+        assert torch.equal(frozen(frozen.pack_features(x)), expected)
+    else:
+        assert _kinds(frozen)[:5] == ["to_float", "bias", "divisor", "gain", "bias"]
+    assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), expected)
+
+
+@pytest.mark.parametrize("inputs", ["none", "rgb", "grey", "lbp"])
+def test_binarisations_of_the_input(inputs):
+    torch.manual_seed(9)
+    model = bitgnn.models.bincnn(inputs=inputs).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("threshold"):
+            nn.init.normal_(parameter)
+    x = torch.randn(1, *model.image)
+    frozen = _frozen(model)
+    assert torch.equal(frozen(x), _expected(model, x))
+    assert bool(frozen.report.floats) == (inputs in ("grey", "lbp"))

@@ -21,6 +21,7 @@ from bitgnn.convert.images.layers import (
     function_on,
     max_pool,
     of_rank,
+    settled,
 )
 from bitgnn.convert.layers import Unsupported
 from bitgnn.convert.values import Value
@@ -149,11 +150,46 @@ _OF_ROWS = (
     functional.softmax, torch.softmax, "softmax", functional.log_softmax, torch.log_softmax,
     "log_softmax", functional.normalize, torch.argmax, "argmax", torch.max, "max",
 )  # fmt: skip
+
+
+def _with_constant(function: str, fallback: Any) -> Callable[..., Any]:
+    """Rule for a value and a constant of each channel, ``[C, 1, 1]`` behind images."""
+    rule = _entrywise(functions.FUNCTIONS[fallback])
+    is_symmetric = function in ("bias", "gain")
+
+    def with_constant(name: str, a: Any, b: Any, **options: Any) -> Any:
+        x, other = (b, a) if is_symmetric and isinstance(a, Tensor) else (a, b)
+        if options or not isinstance(other, Tensor) or not isinstance(x, Value):
+            return rule(name, a, b, **options)
+        vector = other.detach().float().flatten()
+        of_images = list(other.shape)[-3:] == [vector.numel(), 1, 1]
+        of_rows = other.dim() <= ROWS and other.size(-1) == vector.numel()
+        if other.dim() == 0 or not (of_images or of_rows) or other.dim() > IMAGES:
+            raise Unsupported("its operands have no form in frozen models")
+        x = settled(of_rank(x, IMAGES if of_images else ROWS, name), vector.numel(), name)
+        if fallback is operator.sub:
+            vector = -vector
+        tensors = {function: vector.clone()}
+        return Value("function", name, (x,), x.size, function, {}, tensors, rank=x.rank)
+
+    return with_constant
+
+
 _OWN: dict[Any, Callable[..., Any]] = {
     torch.flatten: _flatten, "flatten": _flatten, "view": _view, "reshape": _view,
     torch.reshape: lambda name, x, shape: _view(name, x, *shape),
     "size": _size, getattr: _getattr, operator.getitem: _getitem,
     torch.cat: _cat, torch.concat: _cat, torch.mean: _mean, "mean": _mean,
+    operator.add: _with_constant("bias", operator.add),
+    operator.iadd: _with_constant("bias", operator.add),
+    torch.add: _with_constant("bias", operator.add), "add": _with_constant("bias", operator.add),
+    operator.sub: _with_constant("bias", operator.sub),
+    torch.sub: _with_constant("bias", operator.sub), "sub": _with_constant("bias", operator.sub),
+    operator.mul: _with_constant("gain", operator.mul),
+    torch.mul: _with_constant("gain", operator.mul), "mul": _with_constant("gain", operator.mul),
+    operator.truediv: _with_constant("divisor", operator.truediv),
+    torch.div: _with_constant("divisor", operator.truediv),
+    "div": _with_constant("divisor", operator.truediv),
     functional.max_pool2d: max_pool, torch.max_pool2d: max_pool,
     functional.avg_pool2d: avg_pool, functional.adaptive_avg_pool2d: adaptive_avg_pool,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from bitgnn.bits import BitImages
 from bitgnn.convert.comparisons import mask_of
 from bitgnn.convert.images.chains import Chain, comparison, is_pool, pool_flips, target_of
 from bitgnn.convert.images.demands import ImageDemands, is_bit_flatten
-from bitgnn.convert.images.layers import IMAGES
+from bitgnn.convert.images.layers import IMAGES, ROWS
 from bitgnn.convert.images.weights import kernel_words, row_words, rows_behind_images
 from bitgnn.convert.lower import Network
 from bitgnn.convert.registers import ALSO_FLOATS
@@ -73,12 +73,18 @@ class _Selection:
         }
         report = FreezeReport(letters, self.boundaries, self.reasons, self.network.folded)
         size = self.features.size
-        takes: Takes = "images" if self.features.rank == IMAGES else "rows"
+        rank = self.features.rank
+        if rank is None:  # the user's own code alone reads it
+            rank = (
+                IMAGES
+                if any(v.kind == "product" and v.rank == IMAGES for v in self.demands.values)
+                else ROWS
+            )
+        takes: Takes = "images" if rank == IMAGES else "rows"
         if size is None and takes == "images":
             size, takes = _flattened_size(self.demands.values, self.features), "flattened"
-        if size is None:
-            raise ValueError("freeze: no layer tells the number of channels or features")
-        program, tensors, calls = self.out.parts(size, self.floats[self.scores])
+        # What only the user's own code reads has channels that nothing tells.
+        program, tensors, calls = self.out.parts(size or 0, self.floats[self.scores])
         return FrozenImages(program, tensors, report, calls, takes=takes)
 
     def _emit(self, value: Value) -> None:

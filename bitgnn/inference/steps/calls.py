@@ -60,10 +60,18 @@ class FloatCall(nn.Module):
     def forward(self, values: Sequence[Any], graph: Any) -> Any:
         """Call with the given values of the inputs."""
         leaves = list(self.leaves)
-        for number, leaf in enumerate(leaves):
+
+        def filled(leaf: Any) -> Any:
             if isinstance(leaf, Input):
                 place = leaf.place
-                leaves[number] = values[place] if isinstance(place, int) else getattr(graph, place)
+                return values[place] if isinstance(place, int) else getattr(graph, place)
+            if isinstance(leaf, slice):
+                return slice(filled(leaf.start), filled(leaf.stop), filled(leaf.step))
+            return leaf
+
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, Input | slice):
+                leaves[number] = filled(leaf)
             elif f"constant_{number}" in self._buffers:
                 leaves[number] = self._buffers[f"constant_{number}"]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)

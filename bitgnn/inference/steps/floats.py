@@ -58,6 +58,11 @@ def _layer_norm(x: Tensor, t: Tensors, a: Attributes) -> Tensor:
     return functional.layer_norm(x, (x.size(1),), t.get("weight"), t.get("bias"), a["eps"])
 
 
+def _of_channels(x: Tensor, vector: Tensor) -> Tensor:
+    """A vector of the channels of images or the features of rows, to be broadcast."""
+    return vector if x.dim() == 2 else vector.view(-1, 1, 1)
+
+
 FUNCTIONS: dict[str, FloatFunction] = {
     "batch_norm": FloatFunction(
         _batch_norm,
@@ -104,8 +109,18 @@ FUNCTIONS: dict[str, FloatFunction] = {
     "shift": FloatFunction(
         lambda x, t, a: x + a["term"], attributes={"term": float}, is_monotone=True
     ),
-    "gain": FloatFunction(lambda x, t, a: x * t["gain"], ("gain",), ("gain",), is_monotone=True),
-    "bias": FloatFunction(lambda x, t, a: x + t["bias"], ("bias",), ("bias",), is_monotone=True),
+    "gain": FloatFunction(
+        lambda x, t, a: x * _of_channels(x, t["gain"]), ("gain",), ("gain",), is_monotone=True
+    ),
+    "divisor": FloatFunction(
+        lambda x, t, a: x / _of_channels(x, t["divisor"]),
+        ("divisor",),
+        ("divisor",),
+        is_monotone=True,
+    ),
+    "bias": FloatFunction(
+        lambda x, t, a: x + _of_channels(x, t["bias"]), ("bias",), ("bias",), is_monotone=True
+    ),
     "normalize": FloatFunction(lambda x, t, a: functional.normalize(x, p=2.0, dim=-1)),
     "softmax": FloatFunction(lambda x, t, a: torch.softmax(x, dim=-1)),
     "log_softmax": FloatFunction(lambda x, t, a: torch.log_softmax(x, dim=-1)),
