@@ -32,6 +32,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--networks", nargs="+", choices=list(STRUCTURES), default=list(STRUCTURES))
     parser.add_argument(
+        "--channels", nargs="+", type=int, help="of the sweep with 16 images (default: all)"
+    )
+    parser.add_argument(
         "--compile-modes",
         nargs="*",
         choices=MODES,
@@ -92,7 +95,7 @@ def _cases(arguments: argparse.Namespace) -> Iterable[BnnCase]:
     if "networks" in parts:
         yield from network_cases(arguments.networks, arguments.compile_modes, quick)
     if "convolutions" in parts:
-        yield from conv_cases(quick)
+        yield from conv_cases(quick, arguments.channels)
     if "linear" in parts:
         yield from linear_cases(quick)
 

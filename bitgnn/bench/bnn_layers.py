@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,20 +61,26 @@ class ConvShape:
         )
 
 
-def _sweep(quick: bool) -> Iterator[tuple[str, ConvShape]]:
+def _sweep(quick: bool, chosen: Collection[int] | None = None) -> Iterator[tuple[str, ConvShape]]:
     """Figures 20 to 23 of TCBNN, then those of BSTC: one image, each number of channels alone."""
     for channels in (32,) if quick else range(128, 2048 + 1, 128):
         size, images = (8, 2) if quick else (64, 16)
-        yield f"BConv, {images} images", ConvShape(images, size, channels, channels)
-    for channels in () if quick else (64, 128, 192, 256, 320, 384, 448, 512, 576, 640):
+        if quick or chosen is None or channels in chosen:
+            yield f"BConv, {images} images", ConvShape(images, size, channels, channels)
+    for channels in () if quick or chosen else (64, 128, 192, 256, 320, 384, 448, 512, 576, 640):
         yield "BConv, 1 image, 64 outputs", ConvShape(1, 64, channels, 64)
         if channels != 64:
             yield "BConv, 1 image, 64 channels", ConvShape(1, 64, 64, channels)
 
 
-def conv_cases(quick: bool = False) -> Iterator[BnnCase]:
-    """Both sweeps on a GPU: bits to bits, and for that of TCBNN to integers too."""
-    for group, shape in _sweep(quick):
+def conv_cases(quick: bool = False, channels: Collection[int] | None = None) -> Iterator[BnnCase]:
+    """Both sweeps on a GPU: bits to bits, and for that of TCBNN to integers too.
+
+    Args:
+        quick: one tiny convolution.
+        channels: of TCBNN's sweep, which is then measured alone; None for all of both.
+    """
+    for group, shape in _sweep(quick, channels):
         large = shape.images > 1
         for form in (BITS, INTEGERS) if large else (BITS,):
             goals = CONV_GOALS.get(shape.channels, ()) if large and form == BITS else ()
