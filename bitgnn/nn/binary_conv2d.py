@@ -24,15 +24,13 @@ class BinaryConv2d(nn.Conv2d):
     the signs straight through where :func:`~bitgnn.quantize.surrogate_slope` lets them.
 
     For inference the same values, bit for bit, come from packed weights, and bits for the next
-    layer with its threshold (``flip`` where a batch norm's gain is negative) from ``conv.bbb``::
+    layer with its threshold (``flip`` where a batch norm's gain is negative) from ``conv.bbb``;
+    ``bitgnn.freeze`` does so for whole networks::
 
         images, kernel = BitImages.from_float(x), layer.pack_weight()
         numbers = {"stride": layer.stride, "padding": layer.padding, ...}
         ops.conv.bbf(images, kernel, bias=layer.bias, **numbers)
         ops.conv.bbb(images, kernel, bias=layer.bias, threshold=threshold, **numbers)
-
-    That is for the CPU; on a GPU the layer trains and evaluates, on float convolutions rounded to
-    the integers they stand for. ``bitgnn.freeze`` does not pack convolutions yet.
 
     Source: Rastegari et al., "XNOR-Net", ECCV 2016 (weight scale); Li and Su, "Accelerating
     Binarized Neural Networks via Bit-Tensor-Cores in Turing GPUs", TPDS 2020 (padding).

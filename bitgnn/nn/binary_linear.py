@@ -24,7 +24,7 @@ class BinaryLinear(nn.Linear):
     derivative. :class:`bitgnn.nn.Linear` has letters, norms, row scales and Bi-GCN's gradients.
 
     For inference the same values, bit for bit, come from packed weights, and bits for the next
-    layer from ``bmm.bbb``; ``bitgnn.freeze`` does so itself where the layer has a scale::
+    layer from ``bmm.bbb``; ``bitgnn.freeze`` does so for whole networks::
 
         ops.bmm.bbf(BitTensor.from_float(x), layer.pack_weight(), bias=layer.bias)
 
