@@ -42,6 +42,16 @@ void run(const BmmArgs& args, int64_t rows) {
   }
 }
 
+// Rows [lanes, words] as [words, 32]; some words of all rows at a time, which stay in L1.
+void transpose(const int32_t* rows, int64_t lanes, int64_t words, int32_t* to) {
+  constexpr int64_t kBlock = 16;
+  for (int64_t begin = 0; begin < words; begin += kBlock) {
+    const int64_t end = std::min(words, begin + kBlock);
+    for (int64_t l = 0; l < lanes; ++l)
+      for (int64_t k = begin; k < end; ++k) to[k * kWordBits + l] = rows[l * words + k];
+  }
+}
+
 }  // namespace
 
 void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities,
@@ -53,11 +63,7 @@ void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool par
                                   const int64_t lanes =
                                       std::min(kWordBits, out_features - p * kWordBits);
                                   if (lanes < kWordBits) std::fill_n(panel, words * kWordBits, 0);
-                                  for (int64_t l = 0; l < lanes; ++l) {
-                                    const int32_t* from = w + (p * kWordBits + l) * words;
-                                    for (int64_t w0 = 0; w0 < words; ++w0)
-                                      panel[w0 * kWordBits + l] = from[w0];
-                                  }
+                                  transpose(w + p * kWordBits * words, lanes, words, panel);
                                   if (!parities) continue;
                                   for (int64_t k = kWordBits; k < words * kWordBits; ++k)
                                     panel[k] ^= panel[k - kWordBits];

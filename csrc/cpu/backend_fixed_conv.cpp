@@ -9,6 +9,7 @@ namespace bitgnn::cpu {
 namespace {
 
 constexpr int64_t kFixedGrain = 1 << 20;          // products a thread
+constexpr int64_t kExpandGrain = 1 << 16;         // weights a thread
 constexpr int64_t kBandNumbers = 1 << 17;         // of int16: 256 KiB
 constexpr int64_t kPanelNumbers = 2 * kWordBits;  // weights of 32 outputs for a pair of inputs
 
@@ -27,27 +28,52 @@ FixedConvArgs as_rows(const FixedConvArgs& a) {
   return rows;
 }
 
-// Runs of `length` weights of one panel as +1 and -1 in pairs; 0 where a run or the outputs end.
-void expand_weights(const bitgnn::ConvArgs& c, int64_t panel, int64_t runs, int64_t length,
-                    int16_t* to) {
+// What lies under a kernel as runs of numbers next to each other: each begins at a tap and a
+// channel and takes `taps` taps of `channels` channels.
+struct Run {
+  int64_t row, column, channel;
+};
+struct Runs {
+  std::vector<Run> all;
+  int64_t taps, channels;
+
+  int64_t pairs() const { return (taps * channels + 1) / 2; }
+};
+
+Runs runs_of(const bitgnn::ConvArgs& c, bool planar) {
+  const bool joined = c.dilation_width == 1;  // taps of a row of the kernel lie side by side
+  Runs runs{{}, joined ? c.kernel_width : 1, planar ? 1 : c.channels};
+  for (int64_t k = 0; k < c.channels; k += runs.channels)
+    for (int64_t i = 0; i < c.kernel_height; ++i)
+      for (int64_t j = 0; j < c.kernel_width; j += runs.taps) runs.all.push_back({i, j, k});
+  return runs;
+}
+
+// Weights of one panel as +1 and -1 in pairs; 0 where a run or the outputs end.
+void expand_weights(const bitgnn::ConvArgs& c, const Runs& runs, int64_t panel, int16_t* to) {
   const int64_t words = words_for(c.channels);
   const int64_t first = panel * kWordBits, outputs = std::min(kWordBits, c.out_channels - first);
-  const int64_t pairs = (length + 1) / 2;
-  std::fill_n(to, runs * pairs * kPanelNumbers, int16_t{0});
-  for (int64_t o = 0; o < outputs; ++o) {
-    const int32_t* taps = c.w + (first + o) * c.taps() * words;
-    for (int64_t run = 0, tap = 0, k = 0; run < runs; ++run) {
-      for (int64_t i = 0; i < length; ++i) {
-        const auto word = static_cast<uint32_t>(taps[tap * words + k / kWordBits]);
-        to[(run * pairs + i / 2) * kPanelNumbers + 2 * o + i % 2] =
-            static_cast<int16_t>((word >> (k % kWordBits) & 1u) != 0 ? 1 : -1);
-        if (++k == c.channels) {
-          k = 0;
-          ++tap;
+  for (const Run& run : runs.all) {
+    std::fill_n(to, runs.pairs() * kPanelNumbers, int16_t{0});
+    for (int64_t j = 0, i = 0; j < runs.taps; ++j) {
+      const int32_t* tap =
+          c.w + ((first * c.kernel_height + run.row) * c.kernel_width + run.column + j) * words;
+      for (int64_t k = run.channel; k < run.channel + runs.channels; ++k, ++i) {
+        int16_t* const pair = to + i / 2 * kPanelNumbers + i % 2;
+        for (int64_t o = 0; o < outputs; ++o) {
+          const auto word = static_cast<uint32_t>(tap[o * c.taps() * words + k / kWordBits]);
+          pair[2 * o] =
+              static_cast<int16_t>(2 * static_cast<int>(word >> (k % kWordBits) & 1u) - 1);
         }
       }
     }
+    to += runs.pairs() * kPanelNumbers;
   }
+}
+
+// Images of separate channels, of which few would be moved together for nothing.
+bool stays_planar(const FixedConvArgs& a) {
+  return a.channel_stride != 1 && a.conv.kernel_width > 1 && a.conv.dilation_width == 1;
 }
 
 }  // namespace
@@ -56,28 +82,29 @@ void Backend::convolve_fixed(const FixedConvArgs& given) const {
   if (given.conv.pixels() == 0) return;
   const FixedConvArgs a = as_rows(given);
   const bitgnn::ConvArgs& c = a.conv;
-  const bool joined = c.dilation_width == 1;  // taps of a row of the kernel next to each other
-  const int64_t length = (joined ? c.kernel_width : 1) * c.channels;
   const int64_t panels = words_for(c.out_channels);
-  const int64_t right =
-      std::max(c.width, (c.out_width - 1) * c.stride_width +
-                            (c.kernel_width - 1) * c.dilation_width + 1 - c.padding_left);
   FixedPanels p{};
-  p.runs = c.kernel_height * (joined ? 1 : c.kernel_width);
-  p.pairs = (length + 1) / 2;
-  p.pitch = (c.padding_left + right) * c.channels;
+  p.planar = stays_planar(a);
+  const Runs runs = runs_of(c, p.planar);
+  p.runs = static_cast<int64_t>(runs.all.size());
+  p.pairs = runs.pairs();
+  const int64_t reach = (c.kernel_width - 1) * c.dilation_width + 1;
+  const int64_t columns =
+      std::max(c.padding_left + c.width, (c.out_width - 1) * c.stride_width + reach);
+  p.pitch = columns * c.channels;
+  p.step = c.stride_width * runs.channels;
   std::vector<int64_t> run_at;
-  for (int64_t i = 0; i < c.kernel_height; ++i)
-    for (int64_t j = 0; j < (joined ? 1 : c.kernel_width); ++j)
-      run_at.push_back(i * c.dilation_height * p.pitch + j * c.dilation_width * c.channels);
+  for (const Run& run : runs.all)
+    run_at.push_back(run.row * c.dilation_height * p.pitch + run.channel * columns +
+                     run.column * c.dilation_width * runs.channels);
   p.run_at = run_at.data();
   const int64_t panel_size = p.runs * p.pairs * kPanelNumbers;
   const Tensor weights = empty({panels, panel_size}, ScalarType::Short);
   auto* to = static_cast<int16_t*>(weights.data_ptr());
-  torch::stable::parallel_for(0, panels, grain(panel_size, kFixedGrain),
+  torch::stable::parallel_for(0, panels, grain(panel_size, kExpandGrain),
                               [&](int64_t begin, int64_t end) {
                                 for (int64_t panel = begin; panel < end; ++panel)
-                                  expand_weights(c, panel, p.runs, length, to + panel * panel_size);
+                                  expand_weights(c, runs, panel, to + panel * panel_size);
                               });
   p.weights = to;
   std::vector<int32_t> flip;

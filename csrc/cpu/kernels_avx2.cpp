@@ -23,6 +23,7 @@
 
 #define BITGNN_ISA avx2
 #include "bitgnn/cpu/dots_avx2.h"
+#include "bitgnn/cpu/int_sums_avx2.h"
 #include "bitgnn/cpu/narrow_avx2.h"
 //
 #include "bitgnn/cpu/bit_pool_kernel.h"

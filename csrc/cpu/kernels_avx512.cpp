@@ -28,6 +28,7 @@
 
 #define BITGNN_ISA avx512
 #include "bitgnn/cpu/dots_avx512.h"
+#include "bitgnn/cpu/int_sums_avx512.h"
 #include "bitgnn/cpu/narrow_avx512.h"
 //
 #include "bitgnn/cpu/bit_pool_kernel.h"

@@ -7,6 +7,7 @@
 
 #define BITGNN_ISA portable
 #include "bitgnn/cpu/dots_portable.h"
+#include "bitgnn/cpu/int_sums_portable.h"
 #include "bitgnn/cpu/narrow_portable.h"
 //
 #include "bitgnn/cpu/bit_pool_kernel.h"

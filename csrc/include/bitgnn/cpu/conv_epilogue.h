@@ -15,23 +15,35 @@ struct InsideTaps {
   bool all;
 };
 
+// An output pixel: its place, its taps, and the pixel of the addend that belongs to it.
+struct OutputPixel {
+  int64_t place;
+  InsideTaps inside;
+  int64_t addend;
+};
+
 // What one panel, up to 32 outputs of one group, adds to its products.
 struct ConvEpilogue {
   const bitgnn::ConvArgs& c;
-  int64_t first, count;
+  const bitgnn::ConvAddArgs* sums;
+  int64_t first, count, added;
   uint32_t valid, flip;
   const int32_t* outside;
+  bool has_step;
   Lanes step, out_scale, bias, threshold;
-  const bitgnn::ConvAddArgs* add;
 
   ConvEpilogue(const ConvPanels& a, int64_t panel)
       : c(*a.conv),
+        sums(a.add),
         outside(a.outside != nullptr ? a.outside + panel * c.taps() * kWordBits : nullptr),
-        add(a.add) {
+        has_step(a.step != 1.0f) {
     const int64_t of_group = c.out_channels / c.groups, panels = words_for(of_group);
     const int64_t begin = panel % panels * kWordBits;
     first = panel / panels * of_group + begin;
     count = std::min(kWordBits, of_group - begin);
+    added = sums != nullptr && sums->addend != nullptr
+                ? std::min(count, sums->addend_channels - first)
+                : 0;
     valid = last_word_mask(count);
     flip = a.flip != nullptr ? static_cast<uint32_t>(a.flip[panel]) : 0u;
     step = broadcast_lanes(a.step);
@@ -44,78 +56,64 @@ struct ConvEpilogue {
     return p != nullptr ? load_some(p + first, count) : broadcast_lanes(value);
   }
 
+  void operator()(const OutputPixel& pixel, const IntLanes& dot) const {
+    const IntLanes inner = pixel.inside.all ? dot : corrected(pixel.inside, dot);
+    sums != nullptr ? keep_sums(pixel, inner) : finish(pixel.place, inner);
+  }
+
   // Takes back what the taps outside have added.
-  void correct(const InsideTaps& inside, int32_t* dots) const {
+  IntLanes corrected(const InsideTaps& inside, IntLanes dot) const {
     for (int64_t i = 0; i < c.kernel_height; ++i) {
       const bool row_inside = i >= inside.top && i < inside.bottom;
       for (int64_t j = 0; j < c.kernel_width; ++j) {
         if (row_inside && j >= inside.left && j < inside.right) continue;
-        const int32_t* tap = outside + (i * c.kernel_width + j) * kWordBits;
-        for (int64_t l = 0; l < kWordBits; ++l) dots[l] += tap[l];
+        dot = add(dot, load_ints(outside + (i * c.kernel_width + j) * kWordBits));
       }
     }
+    return dot;
   }
 
-  void operator()(int64_t pixel, const InsideTaps& inside, int32_t* dots) const {
-    if (!inside.all) correct(inside, dots);
-    if (add != nullptr) return add_and_keep(pixel, dots);
-    if (c.out_int != nullptr) {
-      std::memcpy(c.out_int + pixel * c.out_channels + first, dots,
-                  static_cast<size_t>(count) * sizeof(int32_t));
-      return;
-    }
-    Lanes v = mul(step, to_lanes(load_ints(dots)));
+  // Scale and bias, then what the convolution is asked for.
+  void finish(int64_t place, const IntLanes& dot) const {
+    if (c.out_int != nullptr)
+      return store_some_ints(c.out_int + place * c.out_channels + first, dot, count);
+    Lanes v = to_lanes(dot);
+    if (has_step) v = mul(step, v);
     if (c.out_scale != nullptr) v = mul(out_scale, v);
-    if (c.bias != nullptr) v = BITGNN_ISA::add(v, bias);
+    if (c.bias != nullptr) v = add(v, bias);
     if (c.out_float != nullptr) {
-      store_some(c.out_float + pixel * c.out_channels + first, v, count);
+      store_some(c.out_float + place * c.out_channels + first, v, count);
     } else {
-      put_bits(c.out_bits + pixel * words_for(c.out_channels) + first / kWordBits,
-               (ge_mask(v, threshold) ^ flip) & valid);
+      put_bits(place, v);
     }
   }
 
-  // The same with another layer's sums added; the place of the pixel there is worked out anew.
-  void add_and_keep(int64_t pixel, int32_t* dots) const {
-    const int64_t added = std::min(count, add->addend_channels - first);
-    if (add->addend != nullptr && added > 0) {
-      const int64_t x = pixel % c.out_width, row = pixel / c.out_width;
-      const int64_t y = row % c.out_height, image = row / c.out_height;
-      const int64_t from =
-          (image * add->addend_height + y * add->addend_stride_height) * add->addend_width +
-          x * add->addend_stride_width;
-      const int64_t at = from * add->addend_channels + first;
-      if (add->addend_wide) {
-        add_some(static_cast<const int32_t*>(add->addend) + at, added, dots);
+  // The addend, then sums and bits.
+  void keep_sums(const OutputPixel& pixel, const IntLanes& dot) const {
+    IntLanes total = dot;
+    if (added > 0) {
+      const int64_t at = pixel.addend * sums->addend_channels + first;
+      total =
+          add(total, sums->addend_wide
+                         ? load_some_ints(static_cast<const int32_t*>(sums->addend) + at, added)
+                         : load_some_ints(static_cast<const int16_t*>(sums->addend) + at, added));
+    }
+    const int64_t to = pixel.place * c.out_channels + first;
+    if (sums->sums != nullptr) {
+      if (sums->sums_wide) {
+        store_some_ints(static_cast<int32_t*>(sums->sums) + to, total, count);
       } else {
-        add_some(static_cast<const int16_t*>(add->addend) + at, added, dots);
+        store_some_ints(static_cast<int16_t*>(sums->sums) + to, total, count);
       }
     }
-    const int64_t to = pixel * c.out_channels + first;
-    if (add->sums != nullptr && add->sums_wide) {
-      std::memcpy(static_cast<int32_t*>(add->sums) + to, dots,
-                  static_cast<size_t>(count) * sizeof(int32_t));
-    } else if (add->sums != nullptr) {
-      auto* const sums = static_cast<int16_t*>(add->sums) + to;
-      for (int64_t l = 0; l < count; ++l)
-        sums[l] = static_cast<int16_t>(std::clamp(dots[l], -32768, 32767));
-    }
-    if (c.out_bits == nullptr) return;
-    put_bits(c.out_bits + pixel * words_for(c.out_channels) + first / kWordBits,
-             (ge_mask(to_lanes(load_ints(dots)), threshold) ^ flip) & valid);
-  }
-
-  // Sums wrap, as unsigned ones may.
-  template <class T>
-  static void add_some(const T* addend, int64_t count, int32_t* dots) {
-    for (int64_t l = 0; l < count; ++l)
-      dots[l] = static_cast<int32_t>(static_cast<uint32_t>(dots[l]) +
-                                     static_cast<uint32_t>(static_cast<int32_t>(addend[l])));
+    if (c.out_bits != nullptr) put_bits(pixel.place, to_lanes(total));
   }
 
   // Outputs of a group need not begin a word; panels come in the order of their outputs, so the
   // first one to reach a word writes it and others add their bits.
-  void put_bits(int32_t* word, uint32_t bits) const {
+  void put_bits(int64_t place, const Lanes& v) const {
+    const uint32_t bits = (ge_mask(v, threshold) ^ flip) & valid;
+    int32_t* const word = c.out_bits + place * words_for(c.out_channels) + first / kWordBits;
     const int64_t shift = first % kWordBits;
     if (shift == 0) {
       *word = static_cast<int32_t>(bits);

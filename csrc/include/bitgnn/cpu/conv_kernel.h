@@ -42,7 +42,9 @@ class Gather {
         pixel_words_(words_ * c_.groups),
         x_(pixel % c_.out_width),
         y_(pixel / c_.out_width % c_.out_height),
-        image_(c_.x + pixel / c_.out_width / c_.out_height * image_words()) {}
+        number_(pixel / c_.out_width / c_.out_height),
+        image_(c_.x + number_ * image_words()),
+        add_(a.add) {}
 
   InsideTaps inside() const {
     InsideTaps t;
@@ -74,7 +76,16 @@ class Gather {
     x_ = 0;
     if (++y_ < c_.out_height) return;
     y_ = 0;
+    ++number_;
     image_ += image_words();
+  }
+
+  // The addend's pixel.
+  int64_t addend() const {
+    return add_ == nullptr ? 0
+                           : (number_ * add_->addend_height + y_ * add_->addend_stride_height) *
+                                     add_->addend_width +
+                                 x_ * add_->addend_stride_width;
   }
 
  private:
@@ -83,8 +94,9 @@ class Gather {
   int64_t origin_x() const { return x_ * c_.stride_width - c_.padding_left; }
 
   const bitgnn::ConvArgs& c_;
-  int64_t words_, pixel_words_, x_, y_;
+  int64_t words_, pixel_words_, x_, y_, number_;
   const int32_t* image_;
+  const bitgnn::ConvAddArgs* add_;
 };
 
 // What a tap outside the image takes: the negative product of its zeros with the weights.
@@ -106,23 +118,29 @@ void finish_panels(const ConvPanels& a, int64_t begin, int64_t end) {
   }
 }
 
-// P panels of a block of rows: the integers of bmm_kernel.h, then what is made of them.
-template <bool kParities, int P>
-void convolve_panels(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t pixel,
-                     int64_t count, int64_t panel, const InsideTaps* inside) {
-  alignas(64) int32_t dots[kRowBlock * P * kWordBits];
-  BmmArgs product{};
-  product.panels = a.panels + panel * words * kWordBits;
-  product.size = a.size;
-  product.out_features = P * kWordBits;
-  product.out_int = dots;
-  Ahead nothing;
-  multiply_rows<kParities, P>(product, rows, words, 0, count, 0, nullptr, nothing);
-  for (int64_t p = 0; p < P; ++p) {
-    const ConvEpilogue epilogue(a, panel + p);
-    for (int64_t r = 0; r < count; ++r)
-      epilogue(pixel + r, inside[r], dots + (r * P + p) * kWordBits);
+// R rows times P panels, and what is made of the integers.
+template <bool kParities, int R, int P>
+void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t panel,
+                   const OutputPixel* pixels, const ConvEpilogue* epilogues) {
+  const int32_t* panels = a.panels + panel * words * kWordBits;
+  const auto emit = [&](int r, int p, const IntLanes& dot) { epilogues[p](pixels[r], dot); };
+  if constexpr (kParities) {
+    parity_dots<R, P>(rows, words, panels, words, a.size, emit);
+  } else {
+    xor_dots<R, P>(rows, words, panels, words, a.size, emit);
   }
+}
+
+template <bool kParities, int P>
+void convolve_panels(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t count,
+                     int64_t panel, const OutputPixel* pixels) {
+  const ConvEpilogue epilogues[2] = {ConvEpilogue(a, panel), ConvEpilogue(a, panel + P - 1)};
+  int64_t r = 0;
+  for (; r + kTileRows <= count; r += kTileRows)
+    convolve_tile<kParities, kTileRows, P>(a, rows + r * words, words, panel, pixels + r,
+                                           epilogues);
+  for (; r < count; ++r)
+    convolve_tile<kParities, 1, P>(a, rows + r * words, words, panel, pixels + r, epilogues);
 }
 
 template <bool kParities>
@@ -134,14 +152,14 @@ void convolve(const ConvPanels& a, int64_t begin, int64_t end, int64_t panel_beg
   const std::unique_ptr<CacheLine[]> lines(
       new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
   int32_t* const rows = reinterpret_cast<int32_t*>(lines.get());
-  InsideTaps inside[kRowBlock];
+  OutputPixel pixels[kRowBlock];
   for (int64_t pixel = begin; pixel < end; pixel += kRowBlock) {
     const int64_t count = std::min(kRowBlock, end - pixel);
     for (int64_t group = panel_begin / group_panels; group * group_panels < panel_end; ++group) {
       Gather gather(a, pixel);
       for (int64_t r = 0; r < count; ++r, gather.next()) {
-        inside[r] = gather.inside();
-        gather.read(inside[r], group, rows + r * words);
+        pixels[r] = {pixel + r, gather.inside(), gather.addend()};
+        gather.read(pixels[r].inside, group, rows + r * words);
       }
       // Not row by row: these vectors do not begin where those just written do.
       if constexpr (kParities)
@@ -150,9 +168,9 @@ void convolve(const ConvPanels& a, int64_t begin, int64_t end, int64_t panel_beg
       int64_t panel = std::max(panel_begin, group * group_panels);
       const int64_t last = std::min(panel_end, (group + 1) * group_panels);
       for (; panel + kTilePanels <= last; panel += kTilePanels)
-        convolve_panels<kParities, kTilePanels>(a, rows, words, pixel, count, panel, inside);
+        convolve_panels<kParities, kTilePanels>(a, rows, words, count, panel, pixels);
       for (; panel < last; ++panel)
-        convolve_panels<kParities, 1>(a, rows, words, pixel, count, panel, inside);
+        convolve_panels<kParities, 1>(a, rows, words, count, panel, pixels);
     }
   }
 }

@@ -120,6 +120,33 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
   }
 }
 
+constexpr int kFixedRows = 2;
+
+template <int R, class Emit>
+inline void fixed_dots(const int16_t* x, int64_t x_stride, const int64_t* run_at, int64_t runs,
+                       int64_t pairs, const int16_t* w, const Emit& emit) {
+  IntLanes sums[R];
+  for (auto& sum : sums)
+    for (auto& v : sum.v) v = _mm256_setzero_si256();
+  for (int64_t run = 0; run < runs; ++run) {
+    const int16_t* from = x + run_at[run];
+    for (int64_t k = 0; k < pairs; ++k, from += 2, w += 2 * kWordBits) {
+#pragma GCC unroll 2
+      for (int r = 0; r < R; ++r) {
+        int32_t pair;
+        std::memcpy(&pair, from + r * x_stride, sizeof(pair));
+        const __m256i v = _mm256_set1_epi32(pair);
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; ++c) {
+          const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 16 * c));
+          sums[r].v[c] = _mm256_add_epi32(sums[r].v[c], _mm256_madd_epi16(v, b));
+        }
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r) emit(r, sums[r]);
+}
+
 inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
   int64_t count = 0;
   for (int64_t w = 0; w < words; ++w) {

@@ -159,6 +159,31 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
     for (int p = 0; p < P; ++p) emit(r, p, IntLanes{dot(r, 2 * p), dot(r, 2 * p + 1)});
 }
 
+constexpr int kFixedRows = 8;
+
+template <int R, class Emit>
+inline void fixed_dots(const int16_t* x, int64_t x_stride, const int64_t* run_at, int64_t runs,
+                       int64_t pairs, const int16_t* w, const Emit& emit) {
+  __m512i lo[R], hi[R];
+  for (int r = 0; r < R; ++r) lo[r] = hi[r] = _mm512_setzero_si512();
+  for (int64_t run = 0; run < runs; ++run) {
+    const int16_t* from = x + run_at[run];
+    for (int64_t k = 0; k < pairs; ++k, from += 2, w += 2 * kWordBits) {
+      const __m512i w_lo = _mm512_loadu_si512(w), w_hi = _mm512_loadu_si512(w + kWordBits);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        int32_t pair;
+        std::memcpy(&pair, from + r * x_stride, sizeof(pair));
+        const __m512i v = _mm512_set1_epi32(pair);
+        lo[r] = _mm512_add_epi32(lo[r], _mm512_madd_epi16(v, w_lo));
+        hi[r] = _mm512_add_epi32(hi[r], _mm512_madd_epi16(v, w_hi));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) emit(r, IntLanes{lo[r], hi[r]});
+}
+
 // Writes the places of the words that are not zero, with room for all; their number.
 inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
   __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -78,6 +78,26 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
   }
 }
 
+constexpr int kFixedRows = 1;
+
+// Calls emit(r, dot) with the 32 sums of the products of int16 numbers in R windows, x_stride
+// apart, with weights [runs, pairs, 32, 2]; run_at says where in a window a run of pairs begins.
+template <int R, class Emit>
+inline void fixed_dots(const int16_t* x, int64_t x_stride, const int64_t* run_at, int64_t runs,
+                       int64_t pairs, const int16_t* w, const Emit& emit) {
+  for (int r = 0; r < R; ++r) {
+    IntLanes dot{};
+    const int16_t* weight = w;
+    for (int64_t run = 0; run < runs; ++run) {
+      const int16_t* from = x + r * x_stride + run_at[run];
+      for (int64_t k = 0; k < pairs; ++k, weight += 2 * kWordBits)
+        for (int l = 0; l < kWordBits; ++l)
+          dot.v[l] += from[2 * k] * weight[2 * l] + from[2 * k + 1] * weight[2 * l + 1];
+    }
+    emit(r, dot);
+  }
+}
+
 // Writes the places of the words that are not zero, with room for all; their number.
 inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
   int64_t count = 0;

@@ -21,30 +21,40 @@ inline int16_t to_fixed(float x, float inverse_step) {
   return static_cast<int16_t>(std::nearbyint(clamped));
 }
 
+// Numbers of one row of one channel, or of all channels side by side, with zeros around them.
+template <class T>
+void round_row(const T* x, int64_t count, float inverse_step, int64_t before, int64_t size,
+               int16_t* to) {
+  std::fill_n(to, before, int16_t{0});
+  for (int64_t i = 0; i < count; ++i) to[before + i] = to_fixed(to_float(x[i]), inverse_step);
+  std::fill(to + before + count, to + size, int16_t{0});
+}
+
 // Rows [row, row + rows) of a padded image; rows outside are zeros.
 template <class T>
 void round_rows(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int64_t row,
                 int64_t rows, int16_t* to) {
   const bitgnn::ConvArgs& c = a.conv;
   const float inverse = 1.0f / a.step;
-  const int64_t left = c.padding_left * c.channels, inner = c.width * c.channels;
+  const int64_t left = c.padding_left, channels = c.channels;
   for (int64_t r = 0; r < rows; ++r, to += p.pitch) {
     const int64_t y = row + r - c.padding_top;
     if (y < 0 || y >= c.height) {
       std::fill_n(to, p.pitch, int16_t{0});
       continue;
     }
-    std::fill_n(to, left, int16_t{0});
-    std::fill(to + left + inner, to + p.pitch, int16_t{0});
     const T* x = static_cast<const T*>(a.x) + image * a.image_stride + y * c.width * a.pixel_stride;
-    if (a.channel_stride == 1 && a.pixel_stride == c.channels) {
-      for (int64_t i = 0; i < inner; ++i) to[left + i] = to_fixed(to_float(x[i]), inverse);
-      continue;
-    }
-    for (int64_t k = 0; k < c.channels; ++k) {
-      const T* channel = x + k * a.channel_stride;
-      for (int64_t i = 0; i < c.width; ++i)
-        to[left + i * c.channels + k] = to_fixed(to_float(channel[i * a.pixel_stride]), inverse);
+    if (p.planar) {
+      const int64_t size = p.pitch / channels;
+      for (int64_t k = 0; k < channels; ++k)
+        round_row(x + k * a.channel_stride, c.width, inverse, left, size, to + k * size);
+    } else if (a.channel_stride == 1) {
+      round_row(x, c.width * channels, inverse, left * channels, p.pitch, to);
+    } else {
+      std::fill_n(to, p.pitch, int16_t{0});
+      for (int64_t k = 0; k < channels; ++k)
+        for (int64_t i = 0; i < c.width; ++i)
+          to[(left + i) * channels + k] = to_fixed(to_float(x[k * a.channel_stride + i]), inverse);
     }
   }
 }
@@ -63,17 +73,12 @@ void round_band(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int
   }
 }
 
-// 32 sums of one pixel whose window begins at x.
-inline void fixed_dots(const FixedPanels& p, const int16_t* x, const int16_t* w, int32_t* dots) {
-  int32_t sums[kWordBits] = {};
-  for (int64_t run = 0; run < p.runs; ++run) {
-    const int16_t* from = x + p.run_at[run];
-    for (int64_t k = 0; k < p.pairs; ++k, w += 2 * kWordBits) {
-      const int32_t first = from[2 * k], second = from[2 * k + 1];
-      for (int64_t l = 0; l < kWordBits; ++l) sums[l] += first * w[2 * l] + second * w[2 * l + 1];
-    }
-  }
-  std::copy_n(sums, kWordBits, dots);
+// R pixels of a row of the result, side by side.
+template <int R>
+void convolve_windows(const FixedPanels& p, const int16_t* x, const int16_t* w, int64_t place,
+                      const ConvEpilogue& epilogue) {
+  fixed_dots<R>(x, p.step, p.run_at, p.runs, p.pairs, w,
+                [&](int r, const IntLanes& dot) { epilogue.finish(place + r, dot); });
 }
 
 // Bands of p.band_rows output rows of one image each.
@@ -85,7 +90,6 @@ void fixed_conv(const FixedConvArgs& a, const FixedPanels& p, int64_t begin, int
   const int64_t most_rows = (p.band_rows - 1) * c.stride_height + reach;
   // A run of odd length reads one number more.
   const std::unique_ptr<int16_t[]> image(new int16_t[static_cast<size_t>(most_rows * p.pitch + 2)]);
-  const InsideTaps all{0, c.kernel_height, 0, c.kernel_width, true};
   for (int64_t band = begin; band < end; ++band) {
     const int64_t first = band % bands * p.band_rows;
     const int64_t rows = std::min(p.band_rows, c.out_height - first);
@@ -96,12 +100,12 @@ void fixed_conv(const FixedConvArgs& a, const FixedPanels& p, int64_t begin, int
       const ConvEpilogue epilogue(p.outputs, panel);
       const int16_t* w = p.weights + panel * p.runs * p.pairs * 2 * kWordBits;
       for (int64_t y = 0; y < rows; ++y) {
-        for (int64_t x = 0; x < c.out_width; ++x) {
-          alignas(64) int32_t dots[kWordBits];
-          const int64_t at = y * c.stride_height * p.pitch + x * c.stride_width * c.channels;
-          fixed_dots(p, image.get() + at, w, dots);
-          epilogue(pixel + y * c.out_width + x, all, dots);
-        }
+        const int16_t* row = image.get() + y * c.stride_height * p.pitch;
+        const int64_t to = pixel + y * c.out_width;
+        int64_t x = 0;
+        for (; x + kFixedRows <= c.out_width; x += kFixedRows)
+          convolve_windows<kFixedRows>(p, row + x * p.step, w, to + x, epilogue);
+        for (; x < c.out_width; ++x) convolve_windows<1>(p, row + x * p.step, w, to + x, epilogue);
       }
     }
   }

@@ -143,7 +143,9 @@ struct FixedPanels {
   const int64_t* run_at;   // [runs] places from the window's first number
   int64_t runs;
   int64_t pairs;      // of numbers in a run
+  bool planar;        // a padded row holds one channel after the other, else pixels
   int64_t pitch;      // numbers in a padded row
+  int64_t step;       // of them between windows
   int64_t band_rows;  // output rows whose image stays in a core's own cache
 };
 
