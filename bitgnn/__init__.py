@@ -9,6 +9,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 if TYPE_CHECKING:
     from bitgnn import models, nn, tune
     from bitgnn.convert import BinarizeConfig, Plan, binarize, freeze, summary
+    from bitgnn.exchange import export_parameters, import_parameters
     from bitgnn.inference import load, memory_report, save
 
 __version__ = "0.1.0"
@@ -18,7 +19,9 @@ _LAZY = {
     "BinarizeConfig": "bitgnn.convert",
     "Plan": "bitgnn.convert",
     "binarize": "bitgnn.convert",
+    "export_parameters": "bitgnn.exchange",
     "freeze": "bitgnn.convert",
+    "import_parameters": "bitgnn.exchange",
     "load": "bitgnn.inference",
     "memory_report": "bitgnn.inference",
     "models": "",
@@ -37,7 +40,9 @@ __all__ = [
     "Plan",
     "__version__",
     "binarize",
+    "export_parameters",
     "freeze",
+    "import_parameters",
     "load",
     "memory_report",
     "models",
