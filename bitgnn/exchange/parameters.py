@@ -124,7 +124,7 @@ def _check_structure(layers: Sequence[Layer], written: Sequence[Layer], network:
                 f"import_parameters: the model has a layer {mine['name']!r} where the parameters "
                 f"({network}) have {theirs['name']!r}"
             )
-        for key in sorted(mine.keys() | theirs.keys()):
+        for key in ("kind", *sorted(mine.keys() | theirs.keys())):
             if mine.get(key) != theirs.get(key):
                 raise ValueError(
                     f"import_parameters: layer {mine['name']!r}: {key} is {mine.get(key)!r} in the "
