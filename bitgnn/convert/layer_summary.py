@@ -10,21 +10,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.convert.images.lowering import is_image_network, lower_images
+from bitgnn.convert.images.select import select_image_steps
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.trace import evaluating, trace_model
 from bitgnn.inference.costs import StepCost, step_cost
+from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.program import Step
+from bitgnn.inference.image_costs import image_step_cost, weights_of
+from bitgnn.inference.program import PACKING, Step
 from bitgnn.inference.rates import Rates, measured_rates, median_seconds
+from bitgnn.inference.steps.convolutions import FIXED
 
 __all__ = ["summary"]
 
 REPEATS = 15
 FLOAT_BITS = 32
+FIXED_BITS = 16
+BITS_OF_FORMS = {"bits": 1, "image_bits": 1, "sums": 16}
+"""Of one value in a register; residual sums hold 16 bits, or 32 where their bound is wider."""
 
 
 @torch.no_grad()
@@ -32,12 +40,12 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     """What is binary in a model, what it weighs and how fast it is.
 
     Args:
-        model: a model of supported layers that torch.fx can trace, trained or not, or a frozen
-            one; unchanged.
+        model: a model of supported layers, of graphs or of images, that torch.fx can trace,
+            trained or not, or a frozen one; unchanged.
         data: a PyG ``Data`` with ``x`` and ``edge_index``, or what the model takes: ``(x,
             edge_index)`` or ``(x, edge_index, edge_weight)``, or ``x`` alone for a model without
-            a graph. With it every layer is timed; for a frozen model also results of
-            ``pack_features`` and ``prepare_graph``.
+            a graph, such as images. With it every layer is timed; for a frozen model also results
+            of ``pack_features`` and ``prepare_graph``.
         repeats: timed calls of each layer; the median counts.
 
     Returns:
@@ -64,8 +72,13 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         prepared = _prepared(frozen, x, graph)
         graphs = prepared.adjacencies if isinstance(prepared, PreparedGraph) else (prepared,)
         steps = frozen.steps(x, prepared)
-        for step, call, _ in steps:
-            cost = step_cost(frozen, step, x.shape[0], graphs)
+        results: dict[int, Any] = {0: x}
+        for step, call, result in steps:
+            if isinstance(frozen, FrozenImages):
+                cost = image_step_cost(frozen, step, results, result)
+                results[step.outputs[0]] = result
+            else:
+                cost = step_cost(frozen, step, x.shape[0], graphs)
             costs[step.layer] = costs.get(step.layer, StepCost()) + cost
             if is_frozen:
                 with torch.inference_mode():
@@ -73,14 +86,16 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
                 measured[step.layer] = measured.get(step.layer, 0.0) + seconds
         if not is_frozen:
             measured = _time_modules(model, inputs, [step.layer for step, _, _ in steps], repeats)
-    else:
+    elif not isinstance(frozen, FrozenImages):  # operations on images depend on their size
         for step in frozen.program.steps:
             if step.kind.startswith("bmm_") or step.kind == "linear":
                 cost = step_cost(frozen, step, 1, ())
                 costs[step.layer] = costs.get(step.layer, StepCost()) + cost
     layers = _layers(frozen, costs, measured, rates)
     whole = sum(costs.values(), StepCost())
-    notes = [] if inputs else ["1-bit ops: of the dense products; give data for the whole"]
+    of_images = isinstance(frozen, FrozenImages)
+    share = "give images" if of_images else "of the dense products; give data for the whole"
+    notes = [] if inputs else [f"1-bit ops: {share}"]
     if not is_frozen:
         notes.append("bits, packed bytes and theoretical times are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
@@ -90,6 +105,8 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
 def _packed(model: nn.Module) -> FrozenModel:
     """The frozen form of a model, which may be a float one."""
     try:
+        if is_image_network(model):
+            return select_image_steps(lower_images(trace_model(model)))
         return select_steps(lower_trace(trace_model(model), {}))
     except ValueError as error:
         raise ValueError(f"summary: {str(error).removeprefix('freeze: ')}") from error
@@ -99,7 +116,7 @@ def _inputs(data: Any) -> tuple[Any, ...]:
     """Features and graph from whatever form they are given in."""
     if data is None:
         return ()
-    if isinstance(data, Tensor | BitTensor | BitAdjacency):
+    if isinstance(data, Tensor | BitTensor | BitAdjacency | BitImages):
         return (data,)
     if hasattr(data, "x") and hasattr(data, "edge_index"):
         return (data.x, data.edge_index)
@@ -193,14 +210,15 @@ def _bits(
     """Bits of activation, weight, aggregation and output of a layer as frozen."""
 
     def width(register: int) -> int:
-        return 1 if frozen.registers[register].form == "bits" else FLOAT_BITS
+        return BITS_OF_FORMS.get(frozen.registers[register].form, FLOAT_BITS)
 
-    products = [step for step in steps if step.kind.startswith("bmm_") or step.kind == "linear"]
+    products = [step for step in steps if weights_of(frozen, step)]
     sums = [step for step in steps if step.kind.startswith("bspmm_")]
     activation = weight = aggregation = None
     if products:
-        activation = width(products[0].inputs[0])
-        weight = FLOAT_BITS if products[0].kind == "linear" else 1
+        is_fixed = products[0].kind in FIXED
+        activation = FIXED_BITS if is_fixed else width(products[0].inputs[0])
+        weight = FLOAT_BITS if products[0].kind in ("linear", "float_conv") else 1
     if sums:
         aggregation = width(sums[0].inputs[0])
     return activation, weight, aggregation, width(steps[-1].outputs[0])
@@ -208,10 +226,10 @@ def _bits(
 
 def _float_bytes(frozen: FrozenModel, step: Step) -> int:
     """Bytes of a step's weights in float32, as the trained model holds them."""
-    if step.kind.startswith("bmm_") or step.kind == "linear":
-        weights: int = 4 * step.attributes["size"] * step.attributes["out"]
+    weights = FLOAT_BITS // 8 * weights_of(frozen, step)
+    if weights:
         names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
         return weights + sum(frozen.get_buffer(name).nbytes for name in names)
-    if step.kind in ("pack", "pack_scaled", "pack_standardized", "flip"):
+    if step.kind in (*PACKING, "flip", "flip_images", "pool_bits"):
         return 0
     return sum(frozen.get_buffer(name).nbytes for name in step.tensors.values())
