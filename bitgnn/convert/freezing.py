@@ -47,18 +47,21 @@ def freeze(
     The forward is traced with torch.fx. Weights become words; biases, batch norms, clips and
     dropout between a product and the sign behind it become thresholds; a value whose readers look
     at signs alone is written as bits. The frozen model decides as the trained one in evaluation.
-    What cannot be bits stays in floats; ``frozen.report`` says what and why, and a warning says it
+    In a network of images max pools become OR of bits, residual sums stay integers where they are
+    such, and the first layer may keep its input in fixed point. What cannot be bits stays in
+    floats; ``frozen.report`` says what and why, and a warning says it
     of what neither the letters nor another reader of the same value ask for.
 
     Args:
         model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its
-            forward takes features, an edge index where there are graph layers, and edge weights.
+            forward takes features, an edge index where there are graph layers, and edge weights;
+            or images alone, with ``BinaryConv2d`` and ``BinaryLinear``.
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
             order of float maps, the form of the features, and what ``prepare_graph`` and
             ``executor`` take where a call leaves it open; it may name floats alone. A path is
-            that of a file with one.
+            that of a file with one. Networks of images take none.
         output: what the model hands out: ``"log_softmax"`` or ``"softmax"`` over the features of
             its scores, in place of either of the two where the forward ends in one; ``"classes"``,
             int64 ``[N]``, the index of the largest score (the first of equal ones, as
@@ -70,7 +73,8 @@ def freeze(
             then differ by the rounding of floats. ``frozen.report.folded`` names them.
 
     Returns:
-        The inference module, on the model's device.
+        The inference module, on the model's device; a
+        :class:`~bitgnn.inference.FrozenImages` for a network of images.
 
     Raises:
         TypeError: ``model`` is not a module.

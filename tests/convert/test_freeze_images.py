@@ -1,10 +1,8 @@
 """freeze() of convolutional and fully connected networks: the same decisions as in training."""
 
-import warnings
-
 import pytest
 import torch
-from image_networks import plain, residual, trained
+from image_networks import Net, expected_of, frozen_quietly, plain, residual, trained
 from torch import Tensor, nn
 
 import bitgnn
@@ -13,19 +11,6 @@ from bitgnn.inference import FrozenImages
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 SEEDS = range(8)
-
-
-def _expected(model: nn.Module, x: Tensor) -> Tensor:
-    with torch.no_grad():
-        return model(x)
-
-
-def _frozen(model: nn.Module, **options: object) -> FrozenImages:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        frozen = bitgnn.freeze(model, **options)
-    assert isinstance(frozen, FrozenImages)
-    return frozen
 
 
 def _kinds(frozen: FrozenImages) -> list[str]:
@@ -37,9 +22,9 @@ def _kinds(frozen: FrozenImages) -> list[str]:
 def test_plain_networks_give_the_same_scores(seed, scale):
     torch.manual_seed(seed)
     model, x = plain(seed, scale)
-    frozen, expected = _frozen(model), _expected(model, x)
+    frozen, expected = frozen_quietly(model), expected_of(model, x)
     if not scale:
-        assert torch.equal(_frozen(model, fold=False)(x), expected)
+        assert torch.equal(frozen_quietly(model, fold=False)(x), expected)
     torch.testing.assert_close(frozen(x), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(frozen(x).argmax(1), expected.argmax(1))
     assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))
@@ -51,26 +36,13 @@ def test_plain_networks_give_the_same_scores(seed, scale):
 def test_residual_networks_give_the_same_scores(seed, scale, norm_inside):
     torch.manual_seed(seed)
     model, x = residual(seed, scale, norm_inside)
-    frozen, expected = _frozen(model), _expected(model, x)
+    frozen, expected = frozen_quietly(model), expected_of(model, x)
     if not scale:
-        assert torch.equal(_frozen(model, fold=False)(x), expected)
+        assert torch.equal(frozen_quietly(model, fold=False)(x), expected)
     torch.testing.assert_close(frozen(x), expected, rtol=1e-5, atol=1e-5)
     kinds = _kinds(frozen)
     assert ("conv_add" in kinds) == (not scale)  # bottlenecks have no norm inside
     assert ("add" in kinds) == (scale or norm_inside)
-
-
-class _Net(nn.Module):
-    """A network whose forward is given."""
-
-    def __init__(self, forward, **layers: nn.Module) -> None:
-        super().__init__()
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        self.function = forward
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self, x)
 
 
 def _first(channels: int, out: int, step: float = 2.0**-6, **options: object) -> BinaryConv2d:
@@ -89,7 +61,7 @@ def test_first_layers_read_fixed_point(scale, dtype):
         )
     )  # fmt: skip
     x = torch.randn(3, 3, 10, 10).to(dtype)
-    frozen, expected = _frozen(model), _expected(model, x.float())
+    frozen, expected = frozen_quietly(model), expected_of(model, x.float())
     assert _kinds(frozen)[:2] == ["conv_fbb", "pool_bits"]
     assert torch.equal(frozen(x), expected)
     assert torch.equal(frozen(x.contiguous(memory_format=torch.channels_last)), expected)
@@ -103,7 +75,7 @@ def test_bytes_of_images_are_taken_as_they_are():
     model = trained(nn.Sequential(_first(3, 8, 1.0), nn.BatchNorm2d(8), nn.Flatten(),
                                   BinaryLinear(8 * 36, 5)))  # fmt: skip
     x = torch.randint(256, (2, 3, 6, 6), dtype=torch.uint8)
-    assert torch.equal(_frozen(model)(x), _expected(model, x))
+    assert torch.equal(frozen_quietly(model)(x), expected_of(model, x))
 
 
 @pytest.mark.parametrize("flatten", [False, True])
@@ -117,7 +89,7 @@ def test_fully_connected_networks(flatten, step):
     ]  # fmt: skip
     model = trained(nn.Sequential(*([nn.Flatten()] if flatten else []), *layers))
     x = torch.randn(7, 50)
-    frozen, expected = _frozen(model, fold=False), _expected(model, x)
+    frozen, expected = frozen_quietly(model, fold=False), expected_of(model, x)
     assert torch.equal(frozen(x), expected)
     if flatten:
         assert torch.equal(frozen(x.view(7, 2, 5, 5)), expected)
@@ -138,7 +110,7 @@ def test_shortcuts_of_option_a_are_added_in_integers():
         return self.head(torch.flatten(self.norm3(c), 1))
 
     model = trained(
-        _Net(
+        Net(
             forward,
             stem=_first(3, 32), norm0=nn.BatchNorm2d(32),
             conv1=BinaryConv2d(32, 40, 3, padding=1, **plain_options), norm1=nn.BatchNorm2d(40),
@@ -151,7 +123,7 @@ def test_shortcuts_of_option_a_are_added_in_integers():
     )  # fmt: skip
     x = torch.randn(2, 3, 8, 8)
     frozen = bitgnn.freeze(model)
-    assert torch.equal(frozen(x), _expected(model, x))
+    assert torch.equal(frozen(x), expected_of(model, x))
     assert _kinds(frozen) == [
         "conv_fbb", "conv_add", "conv_add", "conv_add", "flatten_bits", "bmm_bbf"
     ]  # fmt: skip
@@ -163,7 +135,7 @@ def test_shortcuts_of_option_a_are_added_in_integers():
 def test_sums_beyond_16_bits_are_wide():
     torch.manual_seed(5)
     model = trained(
-        _Net(
+        Net(
             lambda self, x: self.head(
                 self.norm(self.conv2(a := self.conv1(x)) + a).flatten(1)
             ),
@@ -175,14 +147,14 @@ def test_sums_beyond_16_bits_are_wide():
     x = torch.rand(1, 1900, 4, 4)
     frozen = bitgnn.freeze(model)
     model.conv1.weight.data.abs_()
-    assert torch.equal(bitgnn.freeze(model)(x), _expected(model, x))
+    assert torch.equal(bitgnn.freeze(model)(x), expected_of(model, x))
     assert frozen.report.boundaries["conv1"] == "int16 sums and bits"
     model = nn.Sequential(_Wide(), nn.Flatten(), BinaryLinear(3 * 16, 2, scale=False)).eval()
     model[0].conv1.weight.data.abs_()
     x = torch.rand(1, 3700, 4, 4)
     frozen = bitgnn.freeze(model)
     assert frozen.report.boundaries["0.conv1"] == "int32 sums and bits"
-    assert torch.equal(frozen(x), _expected(model, x))
+    assert torch.equal(frozen(x), expected_of(model, x))
 
 
 class _Wide(nn.Module):
@@ -210,9 +182,9 @@ def test_averages_means_and_floats_between_layers():
     x = torch.randn(2, 3, 12, 12)
     with pytest.warns(UserWarning, match="7: it runs as its own code"):
         frozen = bitgnn.freeze(model)
-    torch.testing.assert_close(frozen(x), _expected(model, x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(frozen(x), expected_of(model, x), rtol=1e-5, atol=1e-5)
     assert frozen.report.floats["5"] == "a sign is taken of floats that avg_pool computes"
-    assert torch.equal(_frozen(model, output="classes")(x), _expected(model, x).argmax(1))
+    assert torch.equal(frozen_quietly(model, output="classes")(x), expected_of(model, x).argmax(1))
 
 
 def test_signs_shapes_and_own_code_in_a_forward():
@@ -226,14 +198,16 @@ def test_signs_shapes_and_own_code_in_a_forward():
         return self.head(y.reshape(-1, 40 * 3 * 3))
 
     model = trained(
-        _Net(
+        Net(
             forward, conv1=BinaryConv2d(4, 32, 3, padding=1), norm=nn.BatchNorm2d(32),
             conv2=BinaryConv2d(32, 32, 3, padding=1), conv3=BinaryConv2d(64, 40, 3, padding=1),
             norm2=nn.BatchNorm2d(40), head=BinaryLinear(360, 5),
         )
     )  # fmt: skip
     x = torch.randn(2, 4, 6, 6)
-    torch.testing.assert_close(_frozen(model)(x), _expected(model, x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        frozen_quietly(model)(x), expected_of(model, x), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("first", [None, 2.0**-5])
@@ -254,7 +228,7 @@ def test_constants_of_channels_in_front_are_kept_or_folded(first, tmp_path):
             return self.head(self.conv(x).flatten(1))
 
     model, x = Normalized().eval(), torch.rand(2, 3, 6, 6)
-    frozen, expected = _frozen(model), _expected(model, x)
+    frozen, expected = frozen_quietly(model), expected_of(model, x)
     assert torch.equal(frozen(x), expected)
     assert not frozen.report.floats
     if first is None:
@@ -273,6 +247,6 @@ def test_binarisations_of_the_input(inputs):
         if name.endswith("threshold"):
             nn.init.normal_(parameter)
     x = torch.randn(1, *model.image)
-    frozen = _frozen(model)
-    assert torch.equal(frozen(x), _expected(model, x))
+    frozen = frozen_quietly(model)
+    assert torch.equal(frozen(x), expected_of(model, x))
     assert bool(frozen.report.floats) == (inputs in ("grey", "lbp"))

@@ -1,10 +1,13 @@
 """Small convolutional networks of many structures, with norms as after training."""
 
 import random
+import warnings
 
 import torch
 from torch import Tensor, nn
 
+import bitgnn
+from bitgnn.inference import FrozenImages
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 CHANNELS = (3, 31, 33, 64)
@@ -130,3 +133,31 @@ def residual(seed: int, scale: bool, norm_inside: bool) -> tuple[nn.Module, Tens
         head = nn.Sequential(*list(head)[2:])
     model = Residual(stem, nn.Sequential(*blocks), head)
     return trained(model), torch.randn(2, 5, 8, 8)
+
+
+class Net(nn.Module):
+    """A network whose forward is given."""
+
+    def __init__(self, forward, **layers: nn.Module) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.function = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def expected_of(model: nn.Module, x: Tensor) -> Tensor:
+    """What a model gives, without gradients."""
+    with torch.no_grad():
+        return model(x)
+
+
+def frozen_quietly(model: nn.Module, **options: object) -> FrozenImages:
+    """The frozen form, whatever stays in floats."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        frozen = bitgnn.freeze(model, **options)
+    assert isinstance(frozen, FrozenImages)
+    return frozen
