@@ -17,7 +17,7 @@ __all__ = ["Value", "canonical", "collapse", "is_unit"]
 Kind = Literal[
     "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
     "classes", "conv", "max_pool", "avg_pool", "adaptive_avg_pool", "shortcut", "flatten",
-    "mean_pixels",
+    "mean_pixels", "grey", "local_binary_patterns",
 ]  # fmt: skip
 
 

@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from bitgnn.models.image_network import INPUT_STEP, ImageNetwork, NetworkPrecision, scaled
 from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.quantize import grey, local_binary_patterns
 
 __all__ = [
     "BinCNN",
@@ -22,10 +22,6 @@ __all__ = [
 
 InputBinarization = Literal["none", "rgb", "grey", "lbp"]
 
-LUMA = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in grey (ITU-R BT.601)."""
-RING = ((0, 0), (1, 2), (2, 0))
-"""Row and column, in a 3x3 window, of every third pixel clockwise from the top left."""
 JUST_BELOW_ZERO = -(2.0**-20)
 """Added to a scaled sum of signs, it turns 0 and nothing else."""
 
@@ -57,31 +53,15 @@ class GreyThreshold(RGBThreshold):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, 1, H, W]`` floats of ``x`` ``[N, 3, H, W]``."""
-        return super().forward(_grey(x))
+        return super().forward(grey(x))
 
 
 class LocalBinaryPatterns(nn.Module):
-    """Three of a pixel's neighbours in grey, as +1 where they exceed it and -1 elsewhere.
-
-    The three are every third of the ring of eight, clockwise from the top left; at the border the
-    image continues as it ends.
-
-    Source: Ojala et al., "Multiresolution Gray-Scale and Rotation Invariant Texture Classification
-    with Local Binary Patterns", TPAMI 2002, in the form of BinCNN.
-    """
+    """Three neighbours of a pixel, see :func:`~bitgnn.quantize.local_binary_patterns`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, 3, H, W]`` of +1 and -1 of ``x`` ``[N, 3, H, W]``; no gradient flows."""
-        grey = _grey(x)
-        height, width = x.shape[2], x.shape[3]
-        frame = functional.pad(grey, (1, 1, 1, 1), mode="replicate")
-        ring = [frame[:, :, i : i + height, j : j + width] for i, j in RING]
-        return 2 * (torch.cat(ring, 1) > grey).to(x.dtype) - 1
-
-
-def _grey(x: Tensor) -> Tensor:
-    red, green, blue = (x[:, c : c + 1] * weight for c, weight in enumerate(LUMA))
-    return red + green + blue
+        return local_binary_patterns(x)
 
 
 class BinCNN(ImageNetwork):

@@ -4,6 +4,7 @@ from bitgnn.quantize.conv import binary_conv2d
 from bitgnn.quantize.dropout import fast_dropout
 from bitgnn.quantize.fixed import fixed_conv2d, fixed_linear, fixed_point
 from bitgnn.quantize.linear import WeightGradient, binary_linear
+from bitgnn.quantize.pixels import grey, local_binary_patterns
 from bitgnn.quantize.scale import canonical_row_scale, row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign, sgn, surrogate_slope
 
@@ -18,6 +19,8 @@ __all__ = [
     "fixed_conv2d",
     "fixed_linear",
     "fixed_point",
+    "grey",
+    "local_binary_patterns",
     "row_scale",
     "sgn",
     "surrogate_slope",

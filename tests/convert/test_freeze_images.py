@@ -240,7 +240,7 @@ def test_constants_of_channels_in_front_are_kept_or_folded(first, tmp_path):
 
 
 @pytest.mark.parametrize("inputs", ["none", "rgb", "grey", "lbp"])
-def test_binarisations_of_the_input(inputs):
+def test_binarisations_of_the_input(inputs, tmp_path):
     torch.manual_seed(9)
     model = bitgnn.models.bincnn(inputs=inputs).eval()
     for name, parameter in model.named_parameters():
@@ -249,4 +249,7 @@ def test_binarisations_of_the_input(inputs):
     x = torch.randn(1, *model.image)
     frozen = frozen_quietly(model)
     assert torch.equal(frozen(x), expected_of(model, x))
-    assert bool(frozen.report.floats) == (inputs in ("grey", "lbp"))
+    assert not frozen.report.floats
+    assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), frozen(x))
+    if inputs != "none":
+        assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))

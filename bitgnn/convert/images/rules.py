@@ -25,6 +25,7 @@ from bitgnn.convert.images.layers import (
 )
 from bitgnn.convert.layers import Unsupported
 from bitgnn.convert.values import Value
+from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
 __all__ = ["Length", "Shape", "rule_of"]
 
@@ -175,10 +176,20 @@ def _with_constant(function: str, fallback: Any) -> Callable[..., Any]:
     return with_constant
 
 
+def _of_colours(kind: Any, channels: int) -> Callable[..., Value]:
+    def rule(name: str, x: Any) -> Value:
+        value = settled(of_rank(x, IMAGES, name), COLOURS, name)
+        return Value(kind, name, (value,), channels, rank=IMAGES)
+
+    return rule
+
+
 _OWN: dict[Any, Callable[..., Any]] = {
     torch.flatten: _flatten, "flatten": _flatten, "view": _view, "reshape": _view,
     torch.reshape: lambda name, x, shape: _view(name, x, *shape),
     "size": _size, getattr: _getattr, operator.getitem: _getitem,
+    grey: _of_colours("grey", 1),
+    local_binary_patterns: _of_colours("local_binary_patterns", COLOURS),
     torch.cat: _cat, torch.concat: _cat, torch.mean: _mean, "mean": _mean,
     operator.add: _with_constant("bias", operator.add),
     operator.iadd: _with_constant("bias", operator.add),

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
 __all__ = ["KINDS", "channel_shortcut"]
 
@@ -77,6 +78,30 @@ def _bind_function(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         v[out] = apply(v[x], attributes)
+
+    return run
+
+
+_COLOURED = {"grey": (grey, 1), "local_binary_patterns": (local_binary_patterns, COLOURS)}
+"""Functions of red, green and blue, and the channels they give."""
+
+
+def _check_coloured(
+    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+) -> tuple[Register, ...]:
+    expect_attributes(step)
+    expect(registers, "floats")
+    expect_tensors(tensors, {})
+    if registers[0].size not in (COLOURS, None):
+        raise ValueError(f"the input must have {COLOURS} channels, got {registers[0].size}")
+    return (Register("floats", _COLOURED[step.kind][1]),)
+
+
+def _bind_coloured(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    (x,), (out,), apply = step.inputs, step.outputs, _COLOURED[step.kind][0]
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = apply(v[x])
 
     return run
 
@@ -181,6 +206,7 @@ def _bind_conv(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 
 KINDS = (
     *(StepKind(name, _check_function, _bind_function) for name in _FUNCTIONS),
+    *(StepKind(name, _check_coloured, _bind_coloured) for name in _COLOURED),
     StepKind("flatten", _check_flatten, _bind_flatten),
     StepKind("shortcut", _check_shortcut, _bind_shortcut),
     StepKind("cat_channels", _check_cat, _bind_cat),
