@@ -116,11 +116,11 @@ class FrozenImages(FrozenModel):
         if isinstance(x, BitImages | BitTensor):
             self._check_packed(name, x)
             return
-        if not isinstance(x, Tensor) or x.dtype not in DTYPES:
-            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        if not isinstance(x, Tensor) or x.dtype not in DTYPES or x.layout != torch.strided:
+            got = f"{x.dtype}, {x.layout}" if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(
-                f"{name}: x must be a tensor of {[str(dtype) for dtype in DTYPES]} or the result "
-                f"of pack_features, got {got}"
+                f"{name}: x must be a dense tensor of {[str(dtype) for dtype in DTYPES]} or the "
+                f"result of pack_features, got {got}"
             )
         shapes = {
             "images": (x.dim() == 4, f"[N, {self.in_channels}, H, W]"),

@@ -78,6 +78,8 @@ def test_bad_input_is_named():
         frozen(torch.randn(5, 8, 8))
     with pytest.raises(TypeError, match=r"got torch\.int64"):
         frozen(torch.ones(2, 5, 8, 8, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"got torch\.float32, torch\.sparse_coo"):
+        frozen(torch.randn(2, 5, 8, 8).to_sparse())
     with pytest.raises(TypeError, match="got list"):
         frozen([1.0])
     with pytest.raises(ValueError, match=r"layer '0': .*kernel"):
