@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "bitgnn/cuda/bmm_compared.h"
+#include "bitgnn/cuda/bmm_few.h"
 #include "bitgnn/cuda/bmm_mma.cuh"
 #include "bitgnn/cuda/bmm_packing.h"
 #include "bitgnn/cuda/bmm_tall.cuh"
@@ -129,6 +130,7 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
   const int capability = context.device.capability;
   // Later architectures emulate b1 products, earlier ones lack this shape.
   if (capability < 80 || capability >= 100) return run_logic(args, context);
+  if (suits_few(args, context)) return bmm_few(args, context);
   if (suits_compared(args, context)) return bmm_compared(args, context);
   const bool tall = suits_tall(args, context);
   if (args.addend != nullptr) return run_sum(args, tall, context);

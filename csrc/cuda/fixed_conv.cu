@@ -2,6 +2,7 @@
 #include "bitgnn/cuda/fixed_conv.cuh"
 
 #include "bitgnn/cuda/fixed_conv_plain.cuh"
+#include "bitgnn/cuda/fixed_linear.h"
 #include "bitgnn/cuda/image_launch.h"
 
 namespace bitgnn::cuda {
@@ -93,6 +94,7 @@ cudaError_t run(const FixedConvArgs& a, const Context& context) {
 
 cudaError_t convolve_fixed(const FixedConvArgs& args, const Context& context) {
   if (args.conv.pixels() * args.conv.out_channels == 0) return cudaSuccess;
+  if (suits_fixed_linear(args, context)) return fixed_linear(args, context);
   switch (args.type) {
     case FloatType::kFloat32:
       return run<float>(args, context);

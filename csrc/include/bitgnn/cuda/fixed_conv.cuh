@@ -10,6 +10,7 @@
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/fixed_conv_region.cuh"
 #include "bitgnn/cuda/fixed_conv_weights.cuh"
+#include "bitgnn/cuda/fixed_outputs.cuh"
 #include "bitgnn/cuda/shared_memory.h"
 
 namespace bitgnn::cuda {
@@ -84,12 +85,6 @@ __device__ __forceinline__ void multiply_bytes(FixedSums& sum, const FixedPlan& 
   }
 }
 
-__device__ __forceinline__ float fixed_value(const FixedConvArgs& a, int32_t dot, int channel) {
-  float v = __fmul_rn(a.step, __int2float_rn(dot));
-  if (a.conv.out_scale != nullptr) v = __fmul_rn(__ldg(a.conv.out_scale + channel), v);
-  return a.conv.bias != nullptr ? __fadd_rn(v, __ldg(a.conv.bias + channel)) : v;
-}
-
 // Signs of the sums of this lane's two pixels as bits of words, put together by the four lanes that
 // share them: lane `quad` gets word quad % 2 of pixel g + 8 * (quad / 2).
 __device__ __forceinline__ uint32_t gather_signs(const FixedSums& sum, int quad) {
@@ -121,7 +116,8 @@ __device__ __forceinline__ uint32_t gather_signs(const FixedSums& sum, int quad)
   return kept | __shfl_xor_sync(kFullWarp, sent, 2);
 }
 
-// Writes values, or makes the sums negative where a comparison of values fails.
+// Writes values, or makes the sums negative where a comparison of values fails; masks turn the
+// bits.
 __device__ __forceinline__ void finish_values(FixedSums& sum, const FixedConvArgs& a,
                                               const int64_t (&pixel)[2], int first_channel,
                                               int quad) {
@@ -129,22 +125,14 @@ __device__ __forceinline__ void finish_values(FixedSums& sum, const FixedConvArg
   for (int j = 0; j < kFixedFragments; ++j) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int channel = first_channel + j * 8 + quad * 2 + e;
-      if (channel >= a.conv.out_channels) continue;
+      const FixedOutput output(a, first_channel + j * 8 + quad * 2 + e);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         int32_t& dot = sum[j][half * 2 + e];
-        const int64_t place = pixel[half] * a.conv.out_channels + channel;
         if (a.conv.out_bits != nullptr) {
-          const float limit =
-              a.conv.threshold != nullptr ? __ldg(a.conv.threshold + channel) : 0.0f;
-          dot = fixed_value(a, dot, channel) >= limit ? 0 : -1;
+          dot = output.value(a, dot) >= output.threshold ? 0 : -1;
         } else if (pixel[half] >= 0) {
-          if (a.conv.out_int != nullptr) {
-            a.conv.out_int[place] = dot;
-          } else {
-            a.conv.out_float[place] = fixed_value(a, dot, channel);
-          }
+          output.store(a, pixel[half], dot);
         }
       }
     }

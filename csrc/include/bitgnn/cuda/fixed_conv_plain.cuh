@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bitgnn/cuda/dependent_launch.cuh"
-#include "bitgnn/cuda/fixed_conv.cuh"
+#include "bitgnn/cuda/fixed_outputs.cuh"
 
 namespace bitgnn::cuda {
 
@@ -25,13 +25,13 @@ __global__ void __launch_bounds__(kFixedPlainThreads)
                       static_cast<int>(threadIdx.x) / kWarp;
        item < items; item += stride) {
     const int64_t pixel = item / out_words;
-    const int64_t channel = item % out_words * kWordBits + lane;
-    const bool exists = channel < c.out_channels;
+    const FixedOutput output(a, item % out_words * kWordBits + lane);
     const int64_t image = pixel / (c.out_height * c.out_width);
     const int64_t top = pixel / c.out_width % c.out_height * c.stride_height - c.padding_top;
     const int64_t left = pixel % c.out_width * c.stride_width - c.padding_left;
     const T* x = static_cast<const T*>(a.x) + image * a.image_stride;
-    const int32_t* w = c.w + (exists ? channel : 0) * c.kernel_height * c.kernel_width * tap_words;
+    const int32_t* w =
+        c.w + (output.exists ? output.channel : 0) * c.kernel_height * c.kernel_width * tap_words;
     int32_t dot = 0;
     for (int64_t i = 0; i < c.kernel_height; ++i) {
       const int64_t y = top + i * c.dilation_height;
@@ -61,21 +61,10 @@ __global__ void __launch_bounds__(kFixedPlainThreads)
       }
     }
     if (c.out_bits != nullptr) {
-      bool bit = false;
-      if (exists) {
-        const float limit = c.threshold != nullptr ? c.threshold[channel] : 0.0f;
-        bit = fixed_value(a, dot, static_cast<int>(channel)) >= limit;
-        if (c.flip != nullptr) bit ^= c.flip[channel];
-      }
-      const uint32_t bits = __ballot_sync(kFullWarp, bit);
+      const uint32_t bits = __ballot_sync(kFullWarp, output.bit(a, dot));
       if (lane == 0) c.out_bits[item] = static_cast<int32_t>(bits);
-    } else if (exists) {
-      const int64_t place = pixel * c.out_channels + channel;
-      if (c.out_int != nullptr) {
-        c.out_int[place] = dot;
-      } else {
-        c.out_float[place] = fixed_value(a, dot, static_cast<int>(channel));
-      }
+    } else {
+      output.store(a, pixel, dot);
     }
   }
 }

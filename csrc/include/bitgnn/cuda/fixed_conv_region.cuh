@@ -23,11 +23,6 @@ struct FixedTile {
 // The bytes of q that count: the higher ones do not where all q are of 8 bits.
 enum class FixedDigits : int { kUnsigned, kSigned, kBoth };
 
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) FixedVector {
-  T value[kWidth];
-};
-
 // Lines are what lies together in memory: rows of one channel, or of all where they are last.
 // Vectors of kWidth elements go along a line from a multiple of kWidth on; lines are whole
 // vectors, so that each lies inside the image or outside it, where q is 0.

@@ -21,6 +21,12 @@ __device__ __forceinline__ int to_fixed_point<uint8_t>(uint8_t x, float) {
   return x;
 }
 
+// Elements next to each other in memory, read at once.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) FixedVector {
+  T value[kWidth];
+};
+
 // q = 256 * high + low of four neighbours, `first` the lower two.
 __device__ __forceinline__ uint32_t low_bytes(uint32_t first, uint32_t second) {
   return __byte_perm(first, second, 0x6420);

@@ -1,0 +1,47 @@
+// Chooses and launches the kernel of a fully connected first layer.
+#include "bitgnn/cuda/fixed_linear.h"
+
+#include "bitgnn/cuda/fixed_linear_few.cuh"
+
+namespace bitgnn::cuda {
+namespace {
+
+template <class T, bool kVector>
+cudaError_t run(const FixedConvArgs& a, const Context& context) {
+  if (a.conv.images <= 8) return launch_fixed_linear_few<T, kVector, 1>(a, context);
+  if (a.conv.images <= 16) return launch_fixed_linear_few<T, kVector, 2>(a, context);
+  return launch_fixed_linear<T, kVector>(a, context);
+}
+
+template <class T>
+cudaError_t run(const FixedConvArgs& a, const Context& context) {
+  const bool vectors = reinterpret_cast<uintptr_t>(a.x) % (4 * sizeof(T)) == 0 &&
+                       a.image_stride % 4 == 0 && a.conv.channels % 4 == 0;
+  return vectors ? run<T, true>(a, context) : run<T, false>(a, context);
+}
+
+}  // namespace
+
+bool suits_fixed_linear(const FixedConvArgs& args, const Context& context) {
+  const ConvArgs& c = args.conv;
+  return context.device.capability >= 80 && c.kernel_height * c.kernel_width == 1 &&
+         c.out_height * c.out_width == 1 && c.padding_top == 0 && c.padding_left == 0 &&
+         args.channel_stride == 1 && linear_bytes(c.channels) <= context.device.shared_bytes;
+}
+
+cudaError_t fixed_linear(const FixedConvArgs& args, const Context& context) {
+  switch (args.type) {
+    case FloatType::kFloat32:
+      return run<float>(args, context);
+    case FloatType::kFloat16:
+      return run<__half>(args, context);
+    case FloatType::kBFloat16:
+      return run<__nv_bfloat16>(args, context);
+    case FloatType::kUInt8:
+      return run<uint8_t>(args, context);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace bitgnn::cuda
