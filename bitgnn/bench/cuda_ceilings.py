@@ -81,24 +81,31 @@ def measure_ceilings(program: Path | None = None) -> Ceilings:
     with tempfile.TemporaryDirectory() as folder:
         if program is None:
             program = Path(folder) / "ceilings"
-            _compile(program)
+            compile_program(SOURCE, program)
         done = subprocess.run([str(program.resolve())], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"bench: {program} failed: {done.stderr.strip()}")
     return Ceilings(json.loads(done.stdout))
 
 
-def _compile(program: Path) -> None:
+def compile_program(source: Path, program: Path) -> None:
+    """Compiles a measuring program for the GPU at hand.
+
+    Raises:
+        FileNotFoundError: nvcc or the source is not there.
+        RuntimeError: the compiler failed; the message holds its output.
+    """
     nvcc = shutil.which("nvcc")
-    if nvcc is None or not SOURCE.exists():
+    if nvcc is None or not source.exists():
         raise FileNotFoundError(
-            f"bench: measuring the ceilings needs nvcc on the PATH and {SOURCE} below the current "
-            "folder, or a compiled program by --ceilings"
+            f"bench: this needs nvcc on the PATH and {source} below the current folder, or a "
+            "compiled program"
         )
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}{'a' if major >= 9 else ''}"
-    command = [nvcc, "-std=c++17", "-O3", "-cudart", "static", "-Icsrc/include", str(SOURCE)]
+    command = [nvcc, "-std=c++17", "-O3", "-cudart", "static", "--expt-relaxed-constexpr"]
+    command += ["-Icsrc/include", str(source)]
     command += [f"-gencode=arch=compute_{architecture},code=sm_{architecture}", "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"bench: compiling {SOURCE} failed: {done.stderr.strip()}")
+        raise RuntimeError(f"bench: compiling {source} failed: {done.stderr.strip()}")

@@ -13,6 +13,7 @@ from bitgnn.bench.accuracies import accuracies_table, training_cost_table
 from bitgnn.bench.bnn_tables import bnn_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
+from bitgnn.bench.products import products_table
 from bitgnn.bench.report import (
     environment_line,
     format_ratio,
@@ -218,6 +219,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "bnn_cuda": ("bnn_cuda.json", lambda records: bnn_table(records[0])),
     "bnn_cpu": ("bnn_cpu.json", lambda records: bnn_table(records[0])),
+    "products_cuda": ("products_cuda.json", lambda records: products_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
