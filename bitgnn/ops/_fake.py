@@ -4,7 +4,7 @@
 each fake only says where its rows and its features come from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bitgnn.ops._fake_conv import CONV_FAKES
 from bitgnn.ops.reference.heads import HEADS
+from bitgnn.ops.reference.linear_chain import LAYER_NUMBERS
 from bitgnn.ops.reference.pack import words_for
 
 FAKES: dict[str, Callable[..., Any]] = dict(CONV_FAKES)
@@ -52,6 +53,11 @@ def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tu
 @_fake
 def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
     return _floats(words, words.size(0), size)
+
+
+@_fake
+def linear_chain(x: Tensor, image: Tensor, layers: Sequence[int]) -> Tensor:
+    return _floats(x, x.size(0), layers[-LAYER_NUMBERS + 1])
 
 
 @_fake

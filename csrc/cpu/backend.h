@@ -3,6 +3,7 @@
 
 #include "bitgnn/cooperative.h"
 #include "bitgnn/cpu/kernel_table.h"
+#include "bitgnn/linear_chain.h"
 #include "bitgnn/narrow_call.h"
 #include "cpu/buffer_cache.h"
 #include "ops/operands.h"
@@ -83,6 +84,7 @@ class Backend {
   void convolve_fixed(const FixedConvArgs& a) const;
   void pack_images(const ImagePackArgs& a) const;
   void pool_bits(const BitPoolArgs& a) const;
+  void linear_chain(const LinearChainArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs&) const {

@@ -13,6 +13,7 @@
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
+#include "ops/linear_chain_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
 #include "ops/slot_operators.h"
@@ -28,6 +29,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_joint<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bits_linear<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_slots<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_linear_chain<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_conv<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_conv_add<bitgnn::cpu::Backend>(m);

@@ -166,6 +166,15 @@ void Backend::aggregate_slots(const SlotSumsArgs& a) const {
   run([&](const Context& c) { return cuda::aggregate_slots(a, c); });
 }
 
+void Backend::linear_chain(const LinearChainArgs& a) const {
+  run([&](const Context& c) {
+    STD_TORCH_CHECK(cuda::linear_chain_fits(a, c), "linear_chain: layers must have weights that ",
+                    "fit the shared memory of a cluster of blocks, on a device of compute ",
+                    "capability 9.0, got more, or another device");
+    return cuda::linear_chain(a, c);
+  });
+}
+
 void Backend::add(const JoinArgs& a) const {
   run([&](const Context& c) { return cuda::add(a, c); });
 }

@@ -9,6 +9,7 @@
 #include "bitgnn/cuda/conv_launch.h"
 #include "bitgnn/cuda/cooperative_launch.h"
 #include "bitgnn/cuda/image_launch.h"
+#include "bitgnn/cuda/linear_chain.h"
 #include "bitgnn/cuda/narrow_launch.h"
 #include "bitgnn/cuda/transpose_bits.h"
 #include "ops/operands.h"
@@ -100,6 +101,7 @@ class Backend {
   void convolve_fixed(const FixedConvArgs& a) const;
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
+  void linear_chain(const LinearChainArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs& a) const;

@@ -12,6 +12,7 @@
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
+#include "ops/linear_chain_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
 #include "ops/slot_operators.h"
@@ -32,4 +33,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_joint<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bits_linear<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_slots<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_linear_chain<bitgnn::cuda::Backend>(m);
 }

@@ -177,6 +177,8 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor");
   m.def("pack_images(Tensor x, Tensor? threshold=None) -> Tensor");
 
+  m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");
+
   m.def(
       "run_stages(Tensor x, Tensor? x_scale, Tensor image, Tensor slices, Tensor(a!) state, "
       "int[] stages, int most_degree) -> Tensor");

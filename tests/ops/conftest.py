@@ -1,6 +1,7 @@
 """Random arguments for every operator, and exact comparison with the reference."""
 
 import inspect
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bitgnn.bits import BitAdjacency
+from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops.linear import weight_digits
+from bitgnn.ops.linear_chain import make_chain
 from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.conv_add import conv_add
 from bitgnn.ops.reference.pack import to_words
@@ -92,6 +94,8 @@ class Sampler:
             return self._fused_arguments(name, n, k, m, optional)
         if name == "bspmm_slots":
             return self._slot_arguments(n, k, m, optional)
+        if name == "linear_chain":
+            return self._chain_arguments(n, k, m)
         if name == "bits_linear":
             return self._linear_arguments(n, k, m, optional)
         if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
@@ -216,6 +220,16 @@ class Sampler:
             if bool(self.integer(2)) if optional is None else optional:
                 given[name] = self.floats(*shape)
         return given
+
+    def _chain_arguments(self, n: int, k: int, m: int) -> dict[str, Any]:
+        sizes = [max(k, 1), *([max(m, 1)] * self.integer(3)), 10]
+        layers = []
+        for size, outputs in itertools.pairwise(sizes):
+            limits = torch.stack([torch.zeros(outputs), torch.arange(outputs) % 2], 1).int()
+            layers.append((BitTensor(self.bits(outputs, size), size), limits))
+        last, _ = layers.pop()
+        chain = make_chain(layers, last, self.floats(10), self.floats(10))
+        return {"x": self.bits(n, sizes[0]), "image": chain.image, "layers": chain.layers}
 
     def _linear_arguments(self, n: int, k: int, m: int, optional: bool | None) -> dict[str, Any]:
         """Arguments of a product of n rows of k signs with m rows of float weights."""

@@ -47,6 +47,7 @@ from bitgnn.ops.reference.conv_add import conv_add
 from bitgnn.ops.reference.fixed_conv import conv_fbb, conv_fbf
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
+from bitgnn.ops.reference.linear_chain import linear_chain
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
 from bitgnn.ops.reference.pack import (
     pack,
@@ -99,6 +100,7 @@ __all__ = [
     "conv_bbf",
     "conv_fbb",
     "conv_fbf",
+    "linear_chain",
     "pack",
     "pack_images",
     "pack_scaled",

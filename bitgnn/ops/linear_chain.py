@@ -1,0 +1,183 @@
+r"""Fully connected layers on bits, one behind the other in one call.
+
+A small network at a small batch is bound by the launches of its layers. On a GPU of compute
+capability 9.0 a cluster of blocks takes 16 rows through all layers in one launch, the weights held
+in shared memory, so that a layer costs a barrier; elsewhere, or where the weights are too large
+(:meth:`LinearChain.fits`), layers one by one are faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_value, name_type
+from bitgnn.bits import BitTensor
+from bitgnn.ops import _arguments
+from bitgnn.ops.reference.linear_chain import HIDDEN_TABLE, LAST_TABLE, chain_words
+from bitgnn.ops.reference.pack import from_words
+
+__all__ = ["LinearChain", "linear_chain", "make_chain"]
+
+MOST_LAYERS = 8
+MOST_FEATURES = 1 << 14
+_BLOCKS = 16
+_BLOCK_BYTES = 227 * 1024
+_ROWS = 16
+_COLUMNS = 16
+
+
+@dataclass(frozen=True)
+class LinearChain:
+    """Layers made ready by :func:`make_chain`.
+
+    Attributes:
+        image: int32, the weights and tables of all layers.
+        layers: size, outputs, and offsets of weights and table in the image, of each layer.
+    """
+
+    image: Tensor
+    layers: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Features of the first layer."""
+        return self.layers[0]
+
+    def fits(self) -> bool:
+        """Whether a cluster of blocks on a GPU of compute capability 9.0 holds all weights."""
+        sizes, outputs = self.layers[0::4], self.layers[1::4]
+        last = len(sizes) - 1
+        words = 2 * _ROWS * _pitch(max(map(chain_words, sizes))) + 4
+        staged = 0
+        for number, (size, out) in enumerate(zip(sizes, outputs, strict=True)):
+            unit = _COLUMNS if number == last else 32
+            own = _round_up(-(-out // _BLOCKS), unit)
+            staged = max(staged, 0 if number == last else _ROWS * own // 32)
+            words += own * (_pitch(chain_words(size)) + LAST_TABLE) + 4
+        return 4 * (words + staged) <= _BLOCK_BYTES
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _pitch(words: int) -> int:
+    """Words between rows in shared memory: an odd number of 16 bytes."""
+    return (-(-words // 4) | 1) * 4
+
+
+def make_chain(
+    hidden: Sequence[tuple[BitTensor, Tensor]],
+    last: BitTensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> LinearChain:
+    """Weights and comparisons of layers as one image.
+
+    Args:
+        hidden: of each layer but the last the weights ``[M, K]`` and int32 ``[M, 2]``: limit and
+            turned, the last two columns of :func:`bitgnn.ops.conv.prepare`; a bit of the layer is
+            ``(dot >= limit) ^ turned``.
+        last: weights of the last layer, whose own scale is not used.
+        scale: float32 ``[M]`` of the last layer, 1 without one.
+        bias: float32 ``[M]`` of the last layer.
+
+    Raises:
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape or device does not fit, or there are too many or too wide layers.
+    """
+    name = "make_chain"
+    weights = [*(w for w, _ in hidden), last]
+    check_value(
+        len(weights) <= MOST_LAYERS,
+        lambda: f"{name}: at most {MOST_LAYERS} layers make a chain, got {len(weights)}",
+    )
+    for number, w in enumerate(weights):
+        _arguments.bit_matrix(name, f"weights of layer {number}", w)
+        check_value(
+            1 <= w.size <= MOST_FEATURES and 1 <= w.shape[0] <= MOST_FEATURES,
+            lambda number=number, w=w: (  # type: ignore[misc]
+                f"{name}: layer {number} must have 1 to {MOST_FEATURES} features and outputs, got "
+                f"{w.size} and {w.shape[0]}"
+            ),
+        )
+        before = weights[number - 1].shape[0] if number else w.size
+        check_value(
+            w.size == before,
+            lambda number=number, w=w, before=before: (  # type: ignore[misc]
+                f"{name}: layer {number} must take the {before} outputs of the one before, got "
+                f"{w.size} features"
+            ),
+        )
+    outputs = last.shape[0]
+    _arguments.vector(name, "scale", scale, outputs, last.device)
+    _arguments.vector(name, "bias", bias, outputs, last.device)
+    parts: list[Tensor] = []
+    layers: list[int] = []
+    for number, w in enumerate(weights):
+        counts = from_words(w.words, w.size).sum(1, dtype=torch.int64)
+        if number < len(hidden):
+            table = _hidden_table(name, number, hidden[number][1], w, counts)
+        else:
+            table = _last_table(w, counts, scale, bias)
+        padding = chain_words(w.size) - w.words.size(1)
+        words = torch.nn.functional.pad(w.words, (0, padding)).flatten()
+        at = sum(part.numel() for part in parts)
+        layers += [w.size, w.shape[0], at, at + words.numel()]
+        # Tables end on whole pieces of 16 bytes.
+        parts += [words, torch.nn.functional.pad(table.flatten(), (0, -table.numel() % 4))]
+    return LinearChain(torch.cat(parts), tuple(layers))
+
+
+def _hidden_table(name: str, number: int, given: Tensor, w: BitTensor, counts: Tensor) -> Tensor:
+    """Least value of ``2 p - |x|`` for which the comparison holds, and whether it is turned."""
+    shape = (w.shape[0], HIDDEN_TABLE)
+    check_value(
+        isinstance(given, Tensor) and given.dtype == torch.int32 and given.shape == shape,
+        lambda: (
+            f"{name}: limit and turned of layer {number} must be int32 {list(shape)}, got "
+            f"{name_type(given)}"
+        ),
+    )
+    # dot = K - 2 |w| + 2 (2 p - |x|) >= limit
+    least = -((w.size - 2 * counts - given[:, 0].long()) // 2)
+    return torch.stack([least.to(torch.int32), given[:, 1]], 1)
+
+
+def _last_table(w: BitTensor, counts: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Bare dot product, scale, bias and an empty word."""
+    bare = (w.size - 2 * counts).to(torch.int32)
+    ones = torch.ones(w.shape[0], device=w.device) if scale is None else scale
+    bias = torch.zeros_like(ones) if bias is None else bias
+    floats = [ones.view(torch.int32), bias.view(torch.int32)]
+    return torch.stack([bare, *floats, torch.zeros_like(bare)], 1)
+
+
+def linear_chain(x: BitTensor, chain: LinearChain) -> Tensor:
+    """Values of the last layer, float32 ``[N, M]``.
+
+    ``scale * dot + bias`` of the last layer of the bits of the layers in front, as by
+    :func:`bitgnn.ops.bmm.bbb` and :func:`bitgnn.ops.bmm.bbf`, bit for bit.
+
+    Args:
+        x: ``[N, K]`` without a scale.
+        chain: from :func:`make_chain`, on the device of ``x``.
+
+    Raises:
+        TypeError: ``x`` is no BitTensor.
+        ValueError: features or devices do not fit, or ``x`` holds a scale.
+        RuntimeError: on a GPU, the chain does not fit it; see :meth:`LinearChain.fits`.
+    """
+    name = "linear_chain"
+    _arguments.bit_matrix(name, "x", x)
+    check_value(x.scale is None, lambda: f"{name}: x must hold no scale, got one of each row")
+    check_value(
+        x.size == chain.size, lambda: f"{name}: x must have {chain.size} features, got {x.size}"
+    )
+    _arguments.same_device(name, "chain", chain.image.device, x.device)
+    result: Tensor = torch.ops.bitgnn.linear_chain(x.words, chain.image, chain.layers)
+    return result
