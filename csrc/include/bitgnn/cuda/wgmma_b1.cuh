@@ -93,6 +93,21 @@ __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[64], uint64_t a, uin
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
+// The same for 64 columns.
+__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[32], uint64_t a, uint64_t b,
+                                               bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p;\n}\n"
+      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8), BITGNN_SUMS_8(d, 16), BITGNN_SUMS_8(d, 24)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
 #undef BITGNN_SUMS_64
 #undef BITGNN_SUMS_8
 

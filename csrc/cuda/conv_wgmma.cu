@@ -1,0 +1,92 @@
+// Launches the warpgroup convolution.
+#include <algorithm>
+
+#include "bitgnn/cuda/conv_wgmma.cuh"
+#include "bitgnn/cuda/conv_wgmma.h"
+#include "bitgnn/cuda/shared_memory.h"
+#include "bitgnn/cuda/tensor_map.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+int tile_columns(const ConvArgs& a) { return a.out_channels <= 64 ? 64 : 128; }
+
+// Copies rows of weights, filled up with zeros to whole units of 16 bytes.
+__global__ void pad_conv_weights(const int32_t* w, int64_t rows, int words, int pitch,
+                                 int32_t* padded) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= rows * pitch) return;
+  const auto word = static_cast<int>(at % pitch);
+  padded[at] = word < words ? w[at / pitch * words + word] : 0;
+}
+
+template <int kColumns, ConvOutput kOutput>
+cudaError_t launch(const ConvAddArgs& args, const ConvPlan& plan, const CUtensorMap& w_map,
+                   const Context& context) {
+  const auto kernel = conv_wgmma_kernel<kColumns, kOutput>;
+  const cudaError_t status = grant_shared_memory(kernel, context.device.shared_bytes);
+  if (status != cudaSuccess) return status;
+  const int64_t units = static_cast<int64_t>(plan.tiles) * plan.column_tiles;
+  const int64_t blocks = plan.groups > 0 ? int64_t{plan.groups} * plan.column_tiles
+                                         : std::min<int64_t>(units, context.device.sm_count);
+  return launch_dependent(kernel, grid_size(blocks), kConvThreads,
+                          static_cast<size_t>(plan.shared_bytes), context, args, w_map, plan);
+}
+
+template <int kColumns>
+cudaError_t run(const ConvAddArgs& args, bool adds, const ConvPlan& plan, const CUtensorMap& w_map,
+                const Context& context) {
+  if (adds) return launch<kColumns, ConvOutput::kSums>(args, plan, w_map, context);
+  if (args.conv.out_bits != nullptr)
+    return launch<kColumns, ConvOutput::kBits>(args, plan, w_map, context);
+  return args.conv.out_float != nullptr
+             ? launch<kColumns, ConvOutput::kFloat>(args, plan, w_map, context)
+             : launch<kColumns, ConvOutput::kInt>(args, plan, w_map, context);
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context) {
+  const ConvArgs& a = args.conv;
+  if (context.device.capability != 90 || a.groups != 1 || a.dilation_height != 1 ||
+      a.dilation_width != 1 || (a.channels != 64 && a.channels % 128 != 0) ||
+      a.out_channels % 32 != 0 || !aligned(a.x) || !aligned(a.w) || a.pixels() > INT32_MAX)
+    return false;
+  ConvPlan plan;
+  const int columns = tile_columns(a);
+  if (!plan_conv(plan, a, columns, context.device)) return false;
+  return static_cast<int64_t>(plan.tiles) * plan.column_tiles >= context.device.sm_count / 2;
+}
+
+cudaError_t conv_wgmma(const ConvAddArgs& args, bool adds, const Context& context) {
+  const ConvArgs& a = args.conv;
+  if (a.prepared == nullptr) return cudaErrorInvalidValue;
+  ConvPlan plan;
+  const int columns = tile_columns(a);
+  if (!plan_conv(plan, a, columns, context.device)) return cudaErrorInvalidValue;
+  const int32_t* w = a.w;
+  const int64_t words = a.taps() * words_for(a.channels);
+  const int64_t pitch = (words + 3) / 4 * 4;
+  if (pitch != words) {
+    constexpr int kThreads = 256;
+    const int64_t size = a.out_channels * pitch;
+    auto* padded =
+        static_cast<int32_t*>(context.workspace.take(static_cast<size_t>(size) * sizeof(int32_t)));
+    const cudaError_t status = launch_dependent(
+        pad_conv_weights, grid_size(ceil_div(size, kThreads)), kThreads, 0, context, a.w,
+        a.out_channels, static_cast<int>(words), static_cast<int>(pitch), padded);
+    if (status != cudaSuccess) return status;
+    w = padded;
+  }
+  CUtensorMap w_map{};
+  const cudaError_t status = encode_rows(w_map, w, a.out_channels, pitch, columns);
+  if (status != cudaSuccess) return status;
+  return columns == 64 ? run<64>(args, adds, plan, w_map, context)
+                       : run<128>(args, adds, plan, w_map, context);
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,128 @@
+// The helping warps of the warpgroup convolution: they load the pixels of a tile, count their bits,
+// and make the terms of the tile's rows and of its outputs.
+#pragma once
+
+#include "bitgnn/cuda/async_copy.cuh"
+#include "bitgnn/cuda/conv_wgmma_terms.cuh"
+#include "bitgnn/cuda/wgmma_b1.cuh"
+
+namespace bitgnn::cuda {
+
+// A place in a ring and the parity of the round.
+struct ConvTurn {
+  int at = 0;
+  int phase = 0;
+  __device__ __forceinline__ void advance(int size) {
+    if (++at == size) {
+      at = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// The tiles of a block: a contiguous part of all, outputs fastest; or, where it keeps its weights,
+// of the tiles of pixels for one tile of outputs.
+struct ConvWalk {
+  int tile;
+  int column_tile;
+  int left;
+  __device__ __forceinline__ explicit ConvWalk(const ConvPlan& plan) {
+    const int64_t block = blockIdx.x;
+    if (plan.groups > 0) {
+      column_tile = static_cast<int>(block) / plan.groups;
+      const int64_t group = block % plan.groups;
+      tile = static_cast<int>(group * plan.tiles / plan.groups);
+      left = static_cast<int>((group + 1) * plan.tiles / plan.groups) - tile;
+    } else {
+      const int64_t units = static_cast<int64_t>(plan.tiles) * plan.column_tiles;
+      const int64_t first = block * units / gridDim.x;
+      tile = static_cast<int>(first / plan.column_tiles);
+      column_tile = static_cast<int>(first % plan.column_tiles);
+      left = static_cast<int>((block + 1) * units / gridDim.x - first);
+    }
+  }
+  __device__ __forceinline__ void advance(const ConvPlan& plan) {
+    --left;
+    if (plan.groups == 0 && ++column_tile < plan.column_tiles) return;
+    if (plan.groups == 0) column_tile = 0;
+    ++tile;
+  }
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Waits until only the last `ahead` groups of copies may be under way.
+__device__ __forceinline__ void wait_for_copies(int ahead) {
+  if (ahead <= 0) {
+    asm volatile("cp.async.wait_group 0;\n" ::: "memory");
+  } else {
+    asm volatile("cp.async.wait_group 1;\n" ::: "memory");
+  }
+}
+
+template <int kColumns, ConvOutput kOutput>
+__device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw,
+                                          const ConvAddArgs& args, const ConvPlan& plan,
+                                          int thread) {
+  constexpr int kBarrier = 1;
+  const ConvArgs& a = args.conv;
+  int32_t* counts = reinterpret_cast<int32_t*>(raw + plan.counts_at);
+  const int table_words =
+      plan.row_axis.classes * plan.column_axis.classes * (kColumns + kConvTablePadding);
+  ConvWalk walk(plan);
+  if (walk.left == 0) return;
+  const int last_tile = plan.groups > 0
+                            ? walk.tile + walk.left - 1
+                            : walk.tile + (walk.column_tile + walk.left - 1) / plan.column_tiles;
+  int next_load = walk.tile;
+  ConvTurn loading, slot, info, rows;
+  const auto load_next = [&] {
+    if (next_load <= last_tile) {
+      barrier_wait(shared_address(&shared.slot_empty[loading.at]), loading.phase ^ 1);
+      load_slabs(raw + plan.slots_at + loading.at * plan.slot_bytes, a, plan, next_load, thread);
+      loading.advance(plan.slots);
+    }
+    ++next_load;
+    commit_copies();
+  };
+  for (int i = 0; i + 1 < plan.slots; ++i) load_next();
+  int made = -1, made_before = -1;  // tiles of outputs whose tables there are
+  bool new_tile = true;
+  while (walk.left > 0) {
+    const int tile = walk.tile;
+    if (new_tile) {
+      if (plan.slots == 1) load_next();
+      wait_for_copies(plan.slots - 2);
+      wgmma_write_fence();
+      barrier_arrive(shared_address(&shared.slot_full[slot.at]));
+      count_slabs(counts, raw + plan.slots_at + slot.at * plan.slot_bytes, plan, thread);
+      group_sync(kBarrier, kConvHelpers);
+    }
+    barrier_wait(shared_address(&shared.info_empty[info.at]), info.phase ^ 1);
+    if (new_tile) {
+      describe_rows<kColumns>(shared, counts, args, plan, tile, rows.at, thread);
+      group_sync(kBarrier, kConvHelpers);  // the counts may change
+    }
+    if (made_before != walk.column_tile) {
+      int32_t* table = reinterpret_cast<int32_t*>(raw + plan.tables_at) + info.at * table_words;
+      describe_outputs<kColumns, kOutput>(shared, table, a, plan, walk.column_tile, info.at,
+                                          thread);
+    }
+    made_before = made;
+    made = walk.column_tile;
+    barrier_arrive(shared_address(&shared.info_full[info.at]));
+    // Into the slot that the tile before leaves.
+    if (new_tile && plan.slots > 1) load_next();
+    info.advance(2);
+    walk.advance(plan);
+    new_tile = walk.left > 0 && walk.tile != tile;
+    if (new_tile) {
+      slot.advance(plan.slots);
+      rows.advance(2);
+    }
+  }
+}
+
+#endif
+
+}  // namespace bitgnn::cuda

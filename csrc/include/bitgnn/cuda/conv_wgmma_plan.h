@@ -1,0 +1,111 @@
+// How a convolution is cut into warpgroup products: frames of pixels, slabs, steps and their
+// places.
+//
+// Every image lies in a virtual frame of `frame_rows` by `pitch` positions, big enough that a tap
+// outside the image reads a position without a pixel, the zeros between two rows serving both.
+// Positions of all frames are numbered one after the other: output (n, y, x) is position
+// n * frame + y * pitch + x, and a tap is a constant distance from there. A stride of s divides the
+// input into s * s phases, each with frames of its own. A tile is 256 positions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bitgnn/conv_arguments.h"
+#include "bitgnn/cuda/launch.h"
+
+namespace bitgnn::cuda {
+
+constexpr int kConvTileRows = 256;
+constexpr int kConvMostSteps = 128;
+constexpr int kConvLongestSide = 7;
+constexpr int kConvMostTaps = kConvLongestSide * kConvLongestSide;
+constexpr int kConvMostSlabs = 72;
+constexpr int kConvMostPhases = 4;
+constexpr int kConvMostStages = 12;
+constexpr int kConvMostSlots = 3;
+constexpr int kConvPieceBytes = 16;
+constexpr int kConvStageRowBytes = 128;
+constexpr int kConvTablePadding = 8;  // keeps rows of several classes apart in the banks
+
+// Quotients of numbers below 2^31 by one divisor.
+struct FrameDivider {
+  uint32_t divisor;
+  uint32_t multiplier;
+  uint32_t shift;
+};
+
+// A slab holds 16 bytes of each of `rows` positions from the tile's first: a piece of the channels
+// of one phase's pixels, or the 64 channels of two pixels that two successive taps read.
+struct ConvSlab {
+  uint8_t phase[2];
+  uint8_t place;  // in the slot, in slabs
+  uint8_t piece;  // of a pixel, 16 bytes each
+  int16_t shift[2];
+};
+
+// Taps [first, last) of one axis inside the image: one class for each of the `leading` first
+// outputs and for each output from `trailing` on, one for all between.
+struct ConvAxis {
+  int leading;
+  int trailing;
+  int classes;
+};
+
+struct ConvPlan {
+  FrameDivider frame;
+  FrameDivider pitch;
+  ConvAxis row_axis;
+  ConvAxis column_axis;
+  int tiles;
+  int column_tiles;
+  int groups;     // of blocks, where each block keeps its weights; else 0
+  int rows;       // positions of a slab
+  int slabs;      // in a slot
+  int originals;  // of them; the others are copies
+  int loads;      // entries of `slab`, by phase
+  int phases;
+  int pieces;  // of 16 bytes a pixel; 0 where a pixel has 8 bytes
+  int steps;   // products of 256 bits
+  int blocks;  // of four steps, a stage of the ring each
+  int stages;
+  int slots;
+  int window_terms;
+  int count_sets;
+  int half_set;  // the slab whose first halves count by themselves, in the last set
+  // Places in shared memory.
+  int slot_bytes;
+  int slots_at;
+  int fixed_at;
+  int tables_at;
+  int counts_at;
+  int shared_bytes;
+  int phase_first[kConvMostPhases + 1];
+  ConvSlab slab[kConvMostSlabs];
+  uint32_t step[kConvMostSteps];   // the descriptor's start and leading distance, 16 bytes each
+  uint16_t window[kConvMostTaps];  // places of the counts that make up a window's
+};
+
+// What a block keeps in shared memory beside the stages, slots, tables of terms and counts; two of
+// what belongs to a tile or to its outputs, one in use while the other is made.
+struct ConvShared {
+  int32_t row_sum[2][kConvTileRows];    // set bits of the row's window
+  int32_t row_class[2][kConvTileRows];  // where the terms of its class begin in the table
+  int32_t row_pixel[2][kConvTileRows];  // of the output, or -1
+  int32_t row_addend[2][kConvTileRows];
+  float scale[2][128];
+  float bias[2][128];
+  int32_t limit[2][128];
+  uint32_t turned[2][4];
+  uint64_t full[kConvMostStages];
+  uint64_t empty[kConvMostStages];
+  uint64_t slot_full[kConvMostSlots];
+  uint64_t slot_empty[kConvMostSlots];
+  uint64_t info_full[2];
+  uint64_t info_empty[2];
+};
+
+// Fails where the problem does not fit. `columns` is a tile's outputs, 64 or 128.
+bool plan_conv(ConvPlan& plan, const ConvArgs& args, int columns, const Device& device);
+
+}  // namespace bitgnn::cuda
