@@ -11,15 +11,19 @@ namespace {
 
 int tile_columns(const ConvArgs& a) { return a.out_channels <= 64 ? 64 : 128; }
 
-// Copies rows of weights, filled up with zeros to whole units of 16 bytes.
-__global__ void pad_conv_weights(const int32_t* w, int64_t rows, int words, int pitch,
-                                 int32_t* padded) {
+// Copies rows of weights in the order of encode_weights(), filled up with zeros to whole units of
+// 16 bytes and whole tiles.
+__global__ void order_conv_weights(const int32_t* w, int64_t rows, int words, int64_t all_rows,
+                                   int pitch, int columns, int32_t* ordered) {
   let_next_start();
   wait_for_previous();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= rows * pitch) return;
+  if (at >= all_rows * pitch) return;
   const auto word = static_cast<int>(at % pitch);
-  padded[at] = word < words ? w[at / pitch * words + word] : 0;
+  const auto inside = static_cast<int>(at / pitch % columns);
+  const int64_t row =
+      at / pitch - inside + inside % 8 / 2 * (columns / 4) + inside / 8 * 2 + inside % 2;
+  ordered[at] = word < words && row < rows ? w[row * words + word] : 0;
 }
 
 template <int kColumns, ConvOutput kOutput>
@@ -68,23 +72,24 @@ cudaError_t conv_wgmma(const ConvAddArgs& args, bool adds, const Context& contex
   ConvPlan plan;
   const int columns = tile_columns(a);
   if (!plan_conv(plan, a, columns, context.device)) return cudaErrorInvalidValue;
-  const int32_t* w = a.w;
   const int64_t words = a.taps() * words_for(a.channels);
-  const int64_t pitch = (words + 3) / 4 * 4;
-  if (pitch != words) {
-    constexpr int kThreads = 256;
-    const int64_t size = a.out_channels * pitch;
-    auto* padded =
-        static_cast<int32_t*>(context.workspace.take(static_cast<size_t>(size) * sizeof(int32_t)));
-    const cudaError_t status = launch_dependent(
-        pad_conv_weights, grid_size(ceil_div(size, kThreads)), kThreads, 0, context, a.w,
-        a.out_channels, static_cast<int>(words), static_cast<int>(pitch), padded);
-    if (status != cudaSuccess) return status;
-    w = padded;
-  }
   CUtensorMap w_map{};
-  const cudaError_t status = encode_rows(w_map, w, a.out_channels, pitch, columns);
-  if (status != cudaSuccess) return status;
+  if (words % 4 == 0 && a.out_channels % columns == 0) {
+    const cudaError_t status = encode_weights(w_map, a.w, plan.column_tiles, words, columns, false);
+    if (status != cudaSuccess) return status;
+  } else {
+    constexpr int kThreads = 256;
+    const int64_t pitch = (words + 3) / 4 * 4;
+    const int64_t rows = int64_t{plan.column_tiles} * columns;
+    auto* ordered = static_cast<int32_t*>(
+        context.workspace.take(static_cast<size_t>(rows * pitch) * sizeof(int32_t)));
+    cudaError_t status = launch_dependent(
+        order_conv_weights, grid_size(ceil_div(rows * pitch, kThreads)), kThreads, 0, context, a.w,
+        a.out_channels, static_cast<int>(words), rows, static_cast<int>(pitch), columns, ordered);
+    if (status != cudaSuccess) return status;
+    status = encode_weights(w_map, ordered, plan.column_tiles, pitch, columns, true);
+    if (status != cudaSuccess) return status;
+  }
   return columns == 64 ? run<64>(args, adds, plan, w_map, context)
                        : run<128>(args, adds, plan, w_map, context);
 }

@@ -81,11 +81,13 @@ struct Slabs {
 bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   const int stage_bytes = columns * kConvStageRowBytes;
   plan.slot_bytes = (plan.slabs * plan.rows * kConvPieceBytes + 127) / 128 * 128;
-  const int classes = plan.row_axis.classes * plan.column_axis.classes;
-  const int table_bytes = 2 * classes * (columns + kConvTablePadding) * 4;
+  plan.classes = plan.row_axis.classes * plan.column_axis.classes;
+  // Terms of the classes, then a scale and a bias, or a limit, of every output.
+  const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
+  const int mask_bytes = plan.classes * (plan.masks + 1) * 4;
   const int count_bytes = plan.count_sets * plan.rows * 4;
-  const int fixed =
-      1024 + static_cast<int>(sizeof(ConvShared)) + (table_bytes + count_bytes + 127) / 128 * 128;
+  const int fixed = 1024 + static_cast<int>(sizeof(ConvShared)) +
+                    (table_bytes + mask_bytes + count_bytes + 127) / 128 * 128;
   const int room = device.shared_bytes - fixed;
   const int64_t tiles = plan.tiles, units = tiles * plan.column_tiles;
   const int groups = device.sm_count / plan.column_tiles;
@@ -105,7 +107,8 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   plan.slots_at = plan.stages * stage_bytes;
   plan.fixed_at = plan.slots_at + plan.slots * plan.slot_bytes;
   plan.tables_at = plan.fixed_at + static_cast<int>(sizeof(ConvShared));
-  plan.counts_at = plan.tables_at + table_bytes;
+  plan.masks_at = plan.tables_at + table_bytes;
+  plan.counts_at = plan.masks_at + mask_bytes;
   plan.shared_bytes = 1024 + plan.counts_at + count_bytes;
   return plan.shared_bytes <= device.shared_bytes;
 }
@@ -140,6 +143,7 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   const int64_t count = halves ? (taps + 1) / 2 : taps * plan.pieces;
   plan.steps = static_cast<int>((count + 1) / 2);
   plan.blocks = (plan.steps + 3) / 4;
+  plan.masks = static_cast<int>((taps + 3) / 4);
   if (plan.steps > kConvMostSteps) return false;
 
   const auto tap_offset = [&](int64_t tap) {
@@ -193,13 +197,18 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
     if (start >= 1 << 14 || distance >= 1 << 14) return false;
   }
   plan.slabs = slabs.count;
-  for (int phase = 0; phase < kConvMostPhases; ++phase) {
-    plan.phase_first[phase] = plan.loads;
-    for (int i = 0; i < slabs.count; ++i)
-      if (slabs.slab[i].phase[0] == phase) plan.slab[plan.loads++] = slabs.slab[i];
-    if (plan.loads > plan.phase_first[phase]) plan.phases = phase + 1;
+  for (int i = halves ? 0 : originals; i < slabs.count; ++i)
+    plan.slab[plan.copies++] = slabs.slab[i];
+  // The places of phases that taps read, in the order of the first tap that does.
+  for (int i = 0; !halves && i < originals; i += plan.pieces) {
+    plan.phase_index[plan.phases] = slabs.slab[i].phase[0];
+    plan.phase_place[plan.phases++] = i;
   }
-  plan.phase_first[kConvMostPhases] = plan.loads;
+  const auto phase_order = [&](int phase) {
+    int i = 0;
+    while (plan.phase_index[i] != phase) ++i;
+    return i;
+  };
 
   // Windows are sums of counts: of a phase's pixels at each tap, or of slabs' rows at each pair of
   // taps, the last half of a row by itself.
@@ -209,16 +218,15 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
     for (int64_t q = 0; q < count; ++q) {
       const Piece p = piece(q);
       const int set = taps % 2 == 1 && q == count - 1 ? originals : slabs.find(p.slab, 0);
-      if (set * plan.rows + p.offset > UINT16_MAX) return false;
-      plan.window[q] = static_cast<uint16_t>(set * plan.rows + p.offset);
+      plan.window[q] = static_cast<int32_t>(set * plan.rows + p.offset);
     }
     plan.half_set = slabs.find(piece(count - 1).slab, 0);
   } else {
     plan.count_sets = plan.phases;
     plan.window_terms = static_cast<int>(taps);
     for (int64_t tap = 0; tap < taps; ++tap) {
-      if (tap_phase(tap) * plan.rows + tap_offset(tap) > UINT16_MAX) return false;
-      plan.window[tap] = static_cast<uint16_t>(tap_phase(tap) * plan.rows + tap_offset(tap));
+      plan.window[tap] =
+          static_cast<int32_t>(phase_order(tap_phase(tap)) * plan.rows + tap_offset(tap));
     }
   }
   return place_shared(plan, columns, device);

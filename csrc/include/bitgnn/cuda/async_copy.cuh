@@ -55,6 +55,16 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
       : "memory");
 }
 
+// Copies a box of a map of weights; see encode_weights().
+__device__ __forceinline__ void copy_weights_tile(uint32_t to, const CUtensorMap& map, int word,
+                                                  int tile, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, 0, 0, 0, %3}], [%4];\n" ::"r"(to),
+      "l"(&map), "r"(word), "r"(tile), "r"(barrier)
+      : "memory");
+}
+
 // Copies contiguous bytes, a multiple of 16 between addresses that are too; they count likewise.
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                                            uint32_t barrier) {

@@ -4,7 +4,7 @@
 // dot = K - 2 |a| - 2 |b| + 4 popc(a & b), with K, |a| and |b| over the taps inside the image:
 // pixels outside are zeros, |a| comes from counts of the pixels, K - 2 |b| from a table for every
 // class of border pixels. Work: 256 positions by 64 or 128 outputs a tile, two warpgroups of 128
-// positions each; a warp starts the copies of weights, three load pixels and make the tables.
+// positions each; a warp starts the copies of weights, seven load pixels and make the tables.
 #pragma once
 
 #include "bitgnn/cuda/async_copy.cuh"
@@ -15,7 +15,8 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kConvThreads = 384;
+constexpr int kConvFirstConsumer = kWarp + kConvHelpers;
+constexpr int kConvThreads = kConvFirstConsumer + 256;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -32,8 +33,8 @@ __device__ __forceinline__ void copy_conv_weights(ConvShared& shared, unsigned c
   const auto copy = [&](int stage, int block, int column_tile) {
     const uint32_t full = shared_address(&shared.full[stage]);
     barrier_expect(full, kStageBytes);
-    copy_tile(shared_address(stages + stage * kStageBytes), w_map, block * kSwizzleWords,
-              column_tile * kColumns, full);
+    copy_weights_tile(shared_address(stages + stage * kStageBytes), w_map, block * kSwizzleWords,
+                      column_tile, full);
   };
   ConvWalk walk(plan);
   if (plan.groups > 0) {
@@ -130,7 +131,7 @@ __device__ __forceinline__ void multiply_conv_tiles(ConvShared& shared, unsigned
 
     barrier_wait(shared_address(&shared.info_full[info.at]), info.phase);
     store_conv_tile<kColumns, kOutput>(shared, raw, a, plan, sum, consumer, column, rows.at,
-                                       info.at);
+                                       streams ? info.at : 0);
     __syncwarp();
     if (thread % kWarp == 0) barrier_arrive(shared_address(&shared.info_empty[info.at]));
     info.advance(2);
@@ -146,8 +147,8 @@ __global__ void __launch_bounds__(kConvThreads, 1)
                       const __grid_constant__ CUtensorMap w_map,
                       const __grid_constant__ ConvPlan plan) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kHelperRegisters = 88;
-  constexpr int kConsumerRegisters = 208;
+  constexpr int kHelperRegisters = 56;
+  constexpr int kConsumerRegisters = 200;
   extern __shared__ unsigned char unaligned[];
   // Not rounded up as an integer: the compiler is to see an address in shared memory.
   unsigned char* raw = unaligned + (-shared_address(unaligned) & 1023);
@@ -172,15 +173,15 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   __syncthreads();
   wait_for_previous();
 
-  if (threadIdx.x < 128) {
+  if (threadIdx.x < kConvFirstConsumer) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kHelperRegisters));
     if (threadIdx.x == 0) copy_conv_weights<kColumns>(shared, raw, w_map, plan);
     if (threadIdx.x >= kWarp)
       help_conv<kColumns, kOutput>(shared, raw, a, plan, static_cast<int>(threadIdx.x) - kWarp);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kConsumerRegisters));
-    multiply_conv_tiles<kColumns, kOutput>(shared, raw, a, plan,
-                                           static_cast<int>(threadIdx.x / 128) - 1);
+    multiply_conv_tiles<kColumns, kOutput>(
+        shared, raw, a, plan, static_cast<int>(threadIdx.x - kConvFirstConsumer) / 128);
   }
 #endif
 }

@@ -1,25 +1,18 @@
-// Epilogue of the warpgroup convolution: sums of 128 positions to bits, values or residual sums.
+// Epilogue of the warpgroup convolution: sums of 128 positions to bits, values or residual sums. A
+// lane holds successive outputs of its rows; see ConvTable.
 #pragma once
 
-#include "bitgnn/cuda/bmm_slab.cuh"
-#include "bitgnn/cuda/conv_wgmma_helpers.cuh"
+#include "bitgnn/cuda/conv_wgmma_terms.cuh"
 
 namespace bitgnn::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// What a lane knows of one of its rows.
-struct ConvTileRow {
-  int32_t sum;
-  int32_t pixel;
-  int32_t addend;
-  const int32_t* terms;
-};
-
-__device__ __forceinline__ ConvTileRow load_conv_row(const ConvShared& shared, const int32_t* table,
-                                                     int buffer, int row, int quad) {
-  return {shared.row_sum[buffer][row], shared.row_pixel[buffer][row],
-          shared.row_addend[buffer][row], table + shared.row_class[buffer][row] + quad * 2};
+// The sums of four successive outputs, from output 4 part of the lane's on, of row 8 half + g.
+template <int kColumns>
+__device__ __forceinline__ int4 four_sums(const int32_t (&sum)[kColumns / 2], int part, int half) {
+  const int32_t* from = sum + part * 8 + half * 2;
+  return make_int4(from[0], from[1], from[4], from[5]);
 }
 
 // Pushes a bit, the sign of n, from below.
@@ -27,165 +20,249 @@ __device__ __forceinline__ uint32_t push_sign(uint32_t bits, int32_t n) {
   return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
 }
 
-// Writes the words of two rows: bit 2 j + e of `low` is column 8 j + 2 quad + e of the first row,
-// of `high` of the second.
+// Bits of a lane's outputs of one row, the first lowest.
+template <int kColumns>
+__device__ __forceinline__ uint32_t conv_signs(const int32_t (&sum)[kColumns / 2],
+                                               const int32_t* terms, int row_sum, int half) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int part = kColumns / 16 - 1; part >= 0; --part) {
+    const int4 term = *reinterpret_cast<const int4*>(terms + part * 4);
+    const int4 s = four_sums<kColumns>(sum, part, half);
+    bits = push_sign(bits, term.w + row_sum - 2 * s.w);
+    bits = push_sign(bits, term.z + row_sum - 2 * s.z);
+    bits = push_sign(bits, term.y + row_sum - 2 * s.y);
+    bits = push_sign(bits, term.x + row_sum - 2 * s.x);
+  }
+  return bits;
+}
+
+// Writes the words of two rows of pixels; a lane has 32 or 16 bits of each.
 template <int kColumns>
 __device__ __forceinline__ void store_conv_bits(const ConvArgs& a, const uint32_t* turned,
-                                                uint32_t low, uint32_t high, int column,
-                                                int32_t first_pixel, int32_t second_pixel,
-                                                int quad) {
-  constexpr int kWords = kColumns / 32;
-  const uint2 words =
-      kColumns == 128 ? gather_words(low, high, quad) : gather_words(low | high << 16, 0, quad);
-  const int at = quad * 2;
-  if (at >= 2 * kWords) return;
-  const int word = at % kWords;
-  const int32_t pixel = at < kWords ? first_pixel : second_pixel;
-  if (pixel < 0) return;
+                                                uint32_t first, uint32_t second, int column,
+                                                int first_pixel, int second_pixel, int quad) {
   const int all = static_cast<int>(a.out_channels / 32);
-  const int first = column / 32 + word;
-  int32_t* to = a.out_bits + static_cast<int64_t>(pixel) * all + first;
-  const uint32_t x = words.x ^ turned[word], y = words.y ^ turned[word + 1];
-  if (all % 2 == 0) {
-    if (first < all) *reinterpret_cast<uint2*>(to) = make_uint2(x, y);
+  if constexpr (kColumns == 128) {
+    const int word = column / 32 + quad;
+    if (word >= all) return;
+    const uint32_t turn = turned[quad];
+    int32_t* to = a.out_bits + word;
+    if (first_pixel >= 0)
+      to[static_cast<int64_t>(first_pixel) * all] = static_cast<int32_t>(first ^ turn);
+    if (second_pixel >= 0)
+      to[static_cast<int64_t>(second_pixel) * all] = static_cast<int32_t>(second ^ turn);
   } else {
-    if (first < all) to[0] = static_cast<int32_t>(x);
-    if (first + 1 < all) to[1] = static_cast<int32_t>(y);
+    static_assert(kColumns == 64, "a tile has 64 or 128 outputs");
+    // Even lanes get the whole word of the first row, odd ones that of the second.
+    const bool odd = (quad & 1) != 0;
+    const uint32_t got = __shfl_xor_sync(kFullWarp, odd ? first : second, 1);
+    const uint32_t bits = odd ? (second << 16 | got) : (got << 16 | first);
+    const int word = column / 32 + quad / 2;
+    const int pixel = odd ? second_pixel : first_pixel;
+    if (word < all && pixel >= 0)
+      a.out_bits[static_cast<int64_t>(pixel) * all + word] =
+          static_cast<int32_t>(bits ^ turned[quad / 2]);
   }
 }
 
-template <int kColumns>
-__device__ __forceinline__ void store_conv_signs(const ConvArgs& a, const uint32_t* turned,
-                                                 const int32_t (&sum)[kColumns / 2],
-                                                 const ConvTileRow (&row)[2], int column,
-                                                 int quad) {
-  uint32_t low = 0, high = 0;
-#pragma unroll
-  for (int j = kColumns / 8 - 1; j >= 0; --j) {
-    const int2 first = *reinterpret_cast<const int2*>(row[0].terms + j * 8);
-    const int2 second = *reinterpret_cast<const int2*>(row[1].terms + j * 8);
-    low = push_sign(low, first.y + row[0].sum - 2 * sum[4 * j + 1]);
-    low = push_sign(low, first.x + row[0].sum - 2 * sum[4 * j]);
-    high = push_sign(high, second.y + row[1].sum - 2 * sum[4 * j + 3]);
-    high = push_sign(high, second.x + row[1].sum - 2 * sum[4 * j + 2]);
-  }
-  store_conv_bits<kColumns>(a, turned, low, high, column, row[0].pixel, row[1].pixel, quad);
+__device__ __forceinline__ int4 conv_dots(int4 sum, const int32_t* terms, int row_sum) {
+  const int4 term = *reinterpret_cast<const int4*>(terms);
+  return make_int4(4 * sum.x - 2 * row_sum + term.x, 4 * sum.y - 2 * row_sum + term.y,
+                   4 * sum.z - 2 * row_sum + term.z, 4 * sum.w - 2 * row_sum + term.w);
 }
 
-__device__ __forceinline__ int2 conv_dots(const ConvTileRow& row, const int32_t* sum, int j) {
-  const int2 term = *reinterpret_cast<const int2*>(row.terms + j * 8);
-  return make_int2(4 * sum[0] - 2 * row.sum + term.x, 4 * sum[1] - 2 * row.sum + term.y);
+__device__ __forceinline__ float conv_value(int dot, int scale, int bias) {
+  return __fadd_rn(__fmul_rn(__int_as_float(scale), __int2float_rn(dot)), __int_as_float(bias));
 }
 
-// Float or integer values, two next to each other a lane.
+// Float or integer values of a lane's outputs of one row; `extra` are scales, a row later biases.
 template <int kColumns, ConvOutput kOutput>
-__device__ __forceinline__ void store_conv_values(const ConvArgs& a, const ConvShared& shared,
-                                                  int buffer, const int32_t (&sum)[kColumns / 2],
-                                                  const ConvTileRow (&row)[2], int column,
-                                                  int quad) {
+__device__ __forceinline__ void store_conv_values(const ConvArgs& a,
+                                                  const int32_t (&sum)[kColumns / 2],
+                                                  const ConvRowInfo& row, const int32_t* terms,
+                                                  const int32_t* extra, int output, int half) {
+  if (row.pixel < 0 || output >= a.out_channels) return;
+  const int64_t at = row.pixel * a.out_channels + output;
 #pragma unroll
-  for (int j = 0; j < kColumns / 8; ++j) {
-    const int inside = j * 8 + quad * 2;
-    if (column + j * 8 >= a.out_channels) break;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row[half].pixel < 0) continue;
-      const int2 dots = conv_dots(row[half], sum + 4 * j + 2 * half, j);
-      const int64_t at = row[half].pixel * a.out_channels + column + inside;
-      if constexpr (kOutput == ConvOutput::kInt) {
-        *reinterpret_cast<int2*>(a.out_int + at) = dots;
-      } else {
-        const float2 scale = *reinterpret_cast<const float2*>(shared.scale[buffer] + inside);
-        const float2 bias = *reinterpret_cast<const float2*>(shared.bias[buffer] + inside);
-        *reinterpret_cast<float2*>(a.out_float + at) =
-            make_float2(__fadd_rn(__fmul_rn(scale.x, __int2float_rn(dots.x)), bias.x),
-                        __fadd_rn(__fmul_rn(scale.y, __int2float_rn(dots.y)), bias.y));
-      }
+  for (int part = 0; part < kColumns / 16; ++part) {
+    const int4 dots =
+        conv_dots(four_sums<kColumns>(sum, part, half), terms + row.terms + part * 4, row.sum);
+    if constexpr (kOutput == ConvOutput::kInt) {
+      *reinterpret_cast<int4*>(a.out_int + at + part * 4) = dots;
+    } else {
+      const int4 scale = *reinterpret_cast<const int4*>(extra + part * 4);
+      const int4 bias =
+          *reinterpret_cast<const int4*>(extra + ConvTable<kColumns>::kPitch + part * 4);
+      *reinterpret_cast<float4*>(a.out_float + at + part * 4) =
+          make_float4(conv_value(dots.x, scale.x, bias.x), conv_value(dots.y, scale.y, bias.y),
+                      conv_value(dots.z, scale.z, bias.z), conv_value(dots.w, scale.w, bias.w));
     }
   }
 }
 
-// Addends of two successive outputs from `output` on, none beyond those there are.
-__device__ __forceinline__ int2 load_addends(const ConvAddArgs& args, int32_t pixel, int output) {
-  int2 values = make_int2(0, 0);
-  if (args.addend == nullptr || output >= args.addend_channels) return values;
-  const int64_t at = pixel * args.addend_channels + output;
-  const bool both = output + 1 < args.addend_channels;
-  if (args.addend_wide) {
-    const int32_t* from = static_cast<const int32_t*>(args.addend) + at;
-    values.x = __ldg(from);
-    if (both) values.y = __ldg(from + 1);
-  } else {
-    const int16_t* from = static_cast<const int16_t*>(args.addend) + at;
-    if (both && at % 2 == 0) {
-      const short2 pair = __ldg(reinterpret_cast<const short2*>(from));
-      return make_int2(pair.x, pair.y);
-    }
-    values.x = __ldg(from);
-    if (both) values.y = __ldg(from + 1);
-  }
-  return values;
+// How addends are read: none, int16 in vectors of eight, or one by one.
+enum class AddendAccess { kNone, kVectors, kSingle };
+
+__device__ __forceinline__ AddendAccess addend_access(const ConvAddArgs& args) {
+  if (args.addend == nullptr) return AddendAccess::kNone;
+  const bool vectors = !args.addend_wide && args.addend_channels % 32 == 0 &&
+                       (reinterpret_cast<uintptr_t>(args.addend) & 15) == 0;
+  return vectors ? AddendAccess::kVectors : AddendAccess::kSingle;
 }
 
+// Where the addends of a lane's outputs of a row begin, or null.
+__device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, AddendAccess access,
+                                                  const ConvRowInfo& row, int output) {
+  if (access != AddendAccess::kVectors || row.pixel < 0 || output >= args.addend_channels)
+    return nullptr;
+  return reinterpret_cast<const int4*>(static_cast<const int16_t*>(args.addend) +
+                                       row.addend * args.addend_channels + output);
+}
+
+__device__ __forceinline__ int4 load_addends(const int4* from, int vector) {
+  return from != nullptr ? __ldg(from + vector) : make_int4(0, 0, 0, 0);
+}
+
+__device__ __forceinline__ int load_single_addend(const ConvAddArgs& args, const ConvRowInfo& row,
+                                                  int output) {
+  if (output >= args.addend_channels) return 0;
+  const int64_t at = row.addend * args.addend_channels + output;
+  return args.addend_wide ? __ldg(static_cast<const int32_t*>(args.addend) + at)
+                          : __ldg(static_cast<const int16_t*>(args.addend) + at);
+}
+
+__device__ __forceinline__ int clamp_pair(int low, int high) {
+  const auto x = static_cast<uint32_t>(min(max(low, -32768), 32767));
+  const auto y = static_cast<uint32_t>(min(max(high, -32768), 32767));
+  return static_cast<int>(__byte_perm(x, y, 0x5410));
+}
+
+// Totals of a lane's outputs of one row: stored, and their bits, the first lowest. Narrow addends
+// are used from `addends`, where those of the row behind it take their places.
 template <int kColumns>
-__device__ __forceinline__ void store_conv_sums(const ConvAddArgs& args, const ConvShared& shared,
-                                                int buffer, const int32_t (&sum)[kColumns / 2],
-                                                const ConvTileRow (&row)[2], int column, int quad) {
+__device__ __forceinline__ uint32_t
+store_conv_sums(const ConvAddArgs& args, AddendAccess access, const int32_t (&sum)[kColumns / 2],
+                const ConvRowInfo& row, const int32_t* terms, const int32_t* limits,
+                int4 (&addends)[kColumns / 32], const int4* next_addends, int output, int half) {
   const ConvArgs& a = args.conv;
-  uint32_t bits[2] = {0, 0};
+  const bool exists = row.pixel >= 0 && output < a.out_channels;
+  const int64_t at = row.pixel * a.out_channels + output;
+  uint32_t bits = 0;
 #pragma unroll
-  for (int j = kColumns / 8 - 1; j >= 0; --j) {
-    const int inside = j * 8 + quad * 2;
-    const bool exists = column + j * 8 < a.out_channels;
-    const int2 limit = *reinterpret_cast<const int2*>(shared.limit[buffer] + inside);
+  for (int vector = kColumns / 32 - 1; vector >= 0; --vector) {
+    int4 total[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      int2 total = conv_dots(row[half], sum + 4 * j + 2 * half, j);
-      if (exists && row[half].pixel >= 0) {
-        const int2 addend = load_addends(args, row[half].addend, column + inside);
-        total.x += addend.x;
-        total.y += addend.y;
-        const int64_t at = row[half].pixel * a.out_channels + column + inside;
-        if (args.sums != nullptr && args.sums_wide) {
-          *reinterpret_cast<int2*>(static_cast<int32_t*>(args.sums) + at) = total;
-        } else if (args.sums != nullptr) {
-          *reinterpret_cast<short2*>(static_cast<int16_t*>(args.sums) + at) =
-              make_short2(static_cast<int16_t>(min(max(total.x, -32768), 32767)),
-                          static_cast<int16_t>(min(max(total.y, -32768), 32767)));
-        }
+    for (int i = 0; i < 2; ++i) {
+      const int part = vector * 2 + i;
+      total[i] =
+          conv_dots(four_sums<kColumns>(sum, part, half), terms + row.terms + part * 4, row.sum);
+    }
+    if (access == AddendAccess::kVectors) {
+      const int4 v = addends[vector];
+      addends[vector] = load_addends(next_addends, vector);
+      total[0].x += static_cast<int16_t>(v.x);
+      total[0].y += v.x >> 16;
+      total[0].z += static_cast<int16_t>(v.y);
+      total[0].w += v.y >> 16;
+      total[1].x += static_cast<int16_t>(v.z);
+      total[1].y += v.z >> 16;
+      total[1].z += static_cast<int16_t>(v.w);
+      total[1].w += v.w >> 16;
+    } else if (access == AddendAccess::kSingle && exists) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int first = output + vector * 8 + i * 4;
+        total[i].x += load_single_addend(args, row, first);
+        total[i].y += load_single_addend(args, row, first + 1);
+        total[i].z += load_single_addend(args, row, first + 2);
+        total[i].w += load_single_addend(args, row, first + 3);
       }
-      bits[half] = bits[half] << 2 | static_cast<uint32_t>(total.y >= limit.y) << 1 |
-                   static_cast<uint32_t>(total.x >= limit.x);
+    }
+    if (exists && args.sums != nullptr) {
+      if (args.sums_wide) {
+        auto* to = reinterpret_cast<int4*>(static_cast<int32_t*>(args.sums) + at + vector * 8);
+        to[0] = total[0];
+        to[1] = total[1];
+      } else {
+        *reinterpret_cast<int4*>(static_cast<int16_t*>(args.sums) + at + vector * 8) =
+            make_int4(clamp_pair(total[0].x, total[0].y), clamp_pair(total[0].z, total[0].w),
+                      clamp_pair(total[1].x, total[1].y), clamp_pair(total[1].z, total[1].w));
+      }
+    }
+#pragma unroll
+    for (int i = 1; i >= 0; --i) {
+      const int4 limit = *reinterpret_cast<const int4*>(limits + vector * 8 + i * 4);
+      bits = bits << 4 | static_cast<uint32_t>(total[i].w >= limit.w) << 3 |
+             static_cast<uint32_t>(total[i].z >= limit.z) << 2 |
+             static_cast<uint32_t>(total[i].y >= limit.y) << 1 |
+             static_cast<uint32_t>(total[i].x >= limit.x);
     }
   }
-  if (a.out_bits != nullptr)
-    store_conv_bits<kColumns>(a, shared.turned[buffer], bits[0], bits[1], column, row[0].pixel,
-                              row[1].pixel, quad);
+  return bits;
 }
 
 // sum[m] holds rows 64 m to 64 m + 63 of the warpgroup's 128, as accumulator fragments.
 template <int kColumns, ConvOutput kOutput>
 __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const unsigned char* raw,
-                                                const ConvAddArgs& a, const ConvPlan& plan,
+                                                const ConvAddArgs& args, const ConvPlan& plan,
                                                 const int32_t (&sum)[2][kColumns / 2], int consumer,
                                                 int column, int row_buffer, int buffer) {
-  const int table_words =
-      plan.row_axis.classes * plan.column_axis.classes * (kColumns + kConvTablePadding);
-  const auto* table = reinterpret_cast<const int32_t*>(raw + plan.tables_at) + buffer * table_words;
+  using Table = ConvTable<kColumns>;
+  const ConvArgs& a = args.conv;
   const int thread = threadIdx.x % 128;
   const int lane = thread % kWarp;
   const int quad = fragment_quad(lane);
+  const int output = column + quad * Table::kQuad;
+  const auto* terms = reinterpret_cast<const int32_t*>(raw + plan.tables_at) +
+                      buffer * (plan.classes + 2) * Table::kPitch + quad * Table::kQuadPitch;
+  const int32_t* extra = terms + plan.classes * Table::kPitch;
+  const ConvRowInfo* rows =
+      shared.rows[row_buffer] + consumer * 128 + thread / kWarp * 16 + fragment_group(lane);
+  if constexpr (kOutput == ConvOutput::kSums) {
+    const AddendAccess access = addend_access(args);
+    ConvRowInfo row = rows[0];
+    const int4* from = addends_of(args, access, row, output);
+    int4 addends[kColumns / 32];
 #pragma unroll
-  for (int m = 0; m < 2; ++m) {
-    const int first = consumer * 128 + m * 64 + thread / kWarp * 16 + fragment_group(lane);
-    const ConvTileRow row[2] = {load_conv_row(shared, table, row_buffer, first, quad),
-                                load_conv_row(shared, table, row_buffer, first + 8, quad)};
-    if constexpr (kOutput == ConvOutput::kBits) {
-      store_conv_signs<kColumns>(a.conv, shared.turned[buffer], sum[m], row, column, quad);
-    } else if constexpr (kOutput == ConvOutput::kSums) {
-      store_conv_sums<kColumns>(a, shared, buffer, sum[m], row, column, quad);
-    } else {
-      store_conv_values<kColumns, kOutput>(a.conv, shared, buffer, sum[m], row, column, quad);
+    for (int vector = 0; vector < kColumns / 32; ++vector)
+      addends[vector] = load_addends(from, vector);
+    uint32_t first_bits = 0;
+    int first_pixel = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int m = i / 2, half = i % 2;
+      ConvRowInfo next = row;
+      from = nullptr;
+      if (i < 3) {
+        next = rows[(i + 1) / 2 * 64 + (i + 1) % 2 * 8];
+        from = addends_of(args, access, next, output);
+      }
+      const uint32_t bits = store_conv_sums<kColumns>(args, access, sum[m], row, terms, extra,
+                                                      addends, from, output, half);
+      if (half == 0) {
+        first_bits = bits;
+        first_pixel = row.pixel;
+      } else if (a.out_bits != nullptr) {
+        store_conv_bits<kColumns>(a, shared.turned[buffer], first_bits, bits, column, first_pixel,
+                                  row.pixel, quad);
+      }
+      row = next;
+    }
+  } else {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const ConvRowInfo first = rows[m * 64], second = rows[m * 64 + 8];
+      if constexpr (kOutput == ConvOutput::kBits) {
+        const uint32_t first_bits = conv_signs<kColumns>(sum[m], terms + first.terms, first.sum, 0);
+        const uint32_t second_bits =
+            conv_signs<kColumns>(sum[m], terms + second.terms, second.sum, 1);
+        store_conv_bits<kColumns>(a, shared.turned[buffer], first_bits, second_bits, column,
+                                  first.pixel, second.pixel, quad);
+      } else {
+        store_conv_values<kColumns, kOutput>(a, sum[m], first, terms, extra, output, 0);
+        store_conv_values<kColumns, kOutput>(a, sum[m], second, terms, extra, output, 1);
+      }
     }
   }
 }

@@ -67,8 +67,8 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
   constexpr int kBarrier = 1;
   const ConvArgs& a = args.conv;
   int32_t* counts = reinterpret_cast<int32_t*>(raw + plan.counts_at);
-  const int table_words =
-      plan.row_axis.classes * plan.column_axis.classes * (kColumns + kConvTablePadding);
+  auto* masks = reinterpret_cast<uint32_t*>(raw + plan.masks_at);
+  auto* tables = reinterpret_cast<int32_t*>(raw + plan.tables_at);
   ConvWalk walk(plan);
   if (walk.left == 0) return;
   const int last_tile = plan.groups > 0
@@ -86,7 +86,15 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
     commit_copies();
   };
   for (int i = 0; i + 1 < plan.slots; ++i) load_next();
-  int made = -1, made_before = -1;  // tiles of outputs whose tables there are
+  make_masks(masks, a, plan, thread);
+  group_sync(kBarrier, kConvHelpers);
+  const auto make_table = [&](int buffer) {
+    describe_outputs<kColumns, kOutput>(
+        shared, tables + buffer * (plan.classes + 2) * ConvTable<kColumns>::kPitch, masks, a, plan,
+        walk.column_tile, buffer, thread);
+  };
+  make_table(0);
+  bool first = true;
   bool new_tile = true;
   while (walk.left > 0) {
     const int tile = walk.tile;
@@ -103,13 +111,9 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
       describe_rows<kColumns>(shared, counts, args, plan, tile, rows.at, thread);
       group_sync(kBarrier, kConvHelpers);  // the counts may change
     }
-    if (made_before != walk.column_tile) {
-      int32_t* table = reinterpret_cast<int32_t*>(raw + plan.tables_at) + info.at * table_words;
-      describe_outputs<kColumns, kOutput>(shared, table, a, plan, walk.column_tile, info.at,
-                                          thread);
-    }
-    made_before = made;
-    made = walk.column_tile;
+    // Where the weights stay, so does the table.
+    if (plan.groups == 0 && !first) make_table(info.at);
+    first = false;
     barrier_arrive(shared_address(&shared.info_full[info.at]));
     // Into the slot that the tile before leaves.
     if (new_tile && plan.slots > 1) load_next();

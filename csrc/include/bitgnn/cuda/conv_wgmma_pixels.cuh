@@ -8,7 +8,7 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kConvHelpers = 96;  // threads that load pixels and make tables
+constexpr int kConvHelpers = 224;  // threads that load pixels and make tables
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -49,38 +49,45 @@ __device__ __forceinline__ void copy_async_8(uint32_t to, const int32_t* from, i
                : "memory");
 }
 
+__device__ __forceinline__ void copy_async_piece(uint32_t to, const int32_t* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
 // Starts the copies of a tile's slabs; a thread always copies the same rows.
 __device__ __forceinline__ void load_slabs(unsigned char* slot, const ConvArgs& a,
                                            const ConvPlan& plan, int tile, int thread) {
   const int first = tile * kConvTileRows;
-  if (plan.pieces == 0) {
-    for (int i = 0; i < plan.loads; ++i) {
-      const ConvSlab& slab = plan.slab[i];
-      const uint32_t to = shared_address(slot + slab.place * plan.rows * kConvPieceBytes);
-      for (int row = thread; row < plan.rows; row += kConvHelpers) {
+  const uint32_t to = shared_address(slot);
+  for (int row = thread; row < plan.rows; row += kConvHelpers) {
+    const uint32_t row_to = to + row * kConvPieceBytes;
+    const int pitch = plan.rows * kConvPieceBytes;
+    if (plan.pieces == 0) {
+      for (int i = 0; i < plan.copies; ++i) {
+        const ConvSlab& slab = plan.slab[i];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int32_t* pixel =
               find_pixel(a, plan, first + row + slab.shift[half], slab.phase[half]);
-          copy_async_8(to + row * kConvPieceBytes + half * 8, pixel != nullptr ? pixel : a.x,
+          copy_async_8(row_to + slab.place * pitch + half * 8, pixel != nullptr ? pixel : a.x,
                        pixel != nullptr ? 8 : 0);
         }
       }
+      continue;
     }
-    return;
-  }
-  for (int phase = 0; phase < plan.phases; ++phase) {
-    const int begin = plan.phase_first[phase], end = plan.phase_first[phase + 1];
-    for (int row = thread; row < plan.rows; row += kConvHelpers) {
-      const int32_t* pixel = find_pixel(a, plan, first + row, phase);
+    for (int phase = 0; phase < plan.phases; ++phase) {
+      const int32_t* pixel = find_pixel(a, plan, first + row, plan.phase_index[phase]);
       const int bytes = pixel != nullptr ? kConvPieceBytes : 0;
+      const int step = pixel != nullptr ? 4 : 0;
       const int32_t* from = pixel != nullptr ? pixel : a.x;
-      for (int i = begin; i < end; ++i) {
-        const ConvSlab& slab = plan.slab[i];
-        copy_async_16(
-            reinterpret_cast<uint32_t*>(slot + (slab.place * plan.rows + row) * kConvPieceBytes),
-            from + (bytes > 0 ? slab.piece * 4 : 0), bytes);
-      }
+      const uint32_t phase_to = row_to + plan.phase_place[phase] * pitch;
+#pragma unroll 4
+      for (int piece = 0; piece < plan.pieces; ++piece)
+        copy_async_piece(phase_to + piece * pitch, from + piece * step, bytes);
+      for (int i = 0; i < plan.copies; ++i)
+        if (plan.slab[i].phase[0] == plan.phase_index[phase])
+          copy_async_piece(row_to + plan.slab[i].place * pitch, from + plan.slab[i].piece * step,
+                           bytes);
     }
   }
 }
@@ -102,10 +109,11 @@ __device__ __forceinline__ void count_slabs(int32_t* counts, const unsigned char
       continue;
     }
     for (int phase = 0; phase < plan.phases; ++phase) {
+      const uint4* from = rows + plan.phase_place[phase] * plan.rows + row;
       int count = 0;
-      for (int i = plan.phase_first[phase]; i < plan.phase_first[phase + 1]; ++i)
-        if (plan.slab[i].place < plan.originals)
-          count += count_piece(rows[plan.slab[i].place * plan.rows + row]);
+#pragma unroll 4
+      for (int piece = 0; piece < plan.pieces; ++piece)
+        count += count_piece(from[piece * plan.rows]);
       counts[phase * plan.rows + row] = count;
     }
   }

@@ -26,7 +26,17 @@ constexpr int kConvMostStages = 12;
 constexpr int kConvMostSlots = 3;
 constexpr int kConvPieceBytes = 16;
 constexpr int kConvStageRowBytes = 128;
-constexpr int kConvTablePadding = 8;  // keeps rows of several classes apart in the banks
+
+// A lane's outputs lie next to each other: output kQuad q + 2 j + e of a tile is column 8 j + 2 q +
+// e of the product, an accumulator of lane q of a quad. Rows of tables keep four numbers between
+// the quads' parts, off each other's banks.
+template <int kColumns>
+struct ConvTable {
+  static constexpr int kQuad = kColumns / 4;
+  static constexpr int kQuadPitch = kQuad + 4;
+  static constexpr int kPitch = 4 * kQuadPitch;
+};
+constexpr int conv_table_pitch(int columns) { return columns + 16; }
 
 // Quotients of numbers below 2^31 by one divisor.
 struct FrameDivider {
@@ -63,8 +73,8 @@ struct ConvPlan {
   int rows;       // positions of a slab
   int slabs;      // in a slot
   int originals;  // of them; the others are copies
-  int loads;      // entries of `slab`, by phase
   int phases;
+  int copies;  // entries of `slab`: copies, or all slabs where a pixel has 8 bytes
   int pieces;  // of 16 bytes a pixel; 0 where a pixel has 8 bytes
   int steps;   // products of 256 bits
   int blocks;  // of four steps, a stage of the ring each
@@ -80,22 +90,28 @@ struct ConvPlan {
   int tables_at;
   int counts_at;
   int shared_bytes;
-  int phase_first[kConvMostPhases + 1];
+  int classes;
+  int masks;  // of a class, four taps each
+  int masks_at;
+  int phase_place[kConvMostPhases];  // of the first slab of a phase
+  uint8_t phase_index[kConvMostPhases];
   ConvSlab slab[kConvMostSlabs];
-  uint32_t step[kConvMostSteps];   // the descriptor's start and leading distance, 16 bytes each
-  uint16_t window[kConvMostTaps];  // places of the counts that make up a window's
+  uint32_t step[kConvMostSteps];  // the descriptor's start and leading distance, 16 bytes each
+  int32_t window[kConvMostTaps];  // places of the counts that make up a window's
+};
+
+// What the epilogue knows of a row of a tile.
+struct alignas(16) ConvRowInfo {
+  int32_t sum;     // set bits of its window
+  int32_t terms;   // where the terms of its class begin in the table
+  int32_t pixel;   // of the output, or -1
+  int32_t addend;  // the pixel of the addend
 };
 
 // What a block keeps in shared memory beside the stages, slots, tables of terms and counts; two of
 // what belongs to a tile or to its outputs, one in use while the other is made.
 struct ConvShared {
-  int32_t row_sum[2][kConvTileRows];    // set bits of the row's window
-  int32_t row_class[2][kConvTileRows];  // where the terms of its class begin in the table
-  int32_t row_pixel[2][kConvTileRows];  // of the output, or -1
-  int32_t row_addend[2][kConvTileRows];
-  float scale[2][128];
-  float bias[2][128];
-  int32_t limit[2][128];
+  ConvRowInfo rows[2][kConvTileRows];
   uint32_t turned[2][4];
   uint64_t full[kConvMostStages];
   uint64_t empty[kConvMostStages];
