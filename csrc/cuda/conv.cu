@@ -4,6 +4,7 @@
 #include "bitgnn/cuda/conv_mma.cuh"
 #include "bitgnn/cuda/conv_prepare.cuh"
 #include "bitgnn/cuda/conv_simt.cuh"
+#include "bitgnn/cuda/conv_wgmma.h"
 
 namespace bitgnn::cuda {
 namespace {
@@ -74,6 +75,7 @@ cudaError_t run(ConvAddArgs args, bool adds, const Context& context) {
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
+  if (conv_wgmma_fits(args, context)) return conv_wgmma(args, adds, context);
   const int64_t group_channels = c.out_channels / c.groups;
   const int64_t multiprocessors = context.device.sm_count;
   const auto tiles = [&](int64_t pixels, int64_t channels) {
