@@ -96,9 +96,9 @@ def test_sums(shape, kind):
     channels = size[3] // (2 if kind == "half of the outputs" else 1)
     height, width = (step[0] * size[1], step[1] * size[2])
     dtype, most = (torch.int32, 2**20) if kind == "wide" else (torch.int16, 2**15)
-    addend = torch.randint(
-        -most, most, (size[0], height, width, channels), generator=generator
-    ).to(dtype)
+    addend = torch.randint(-most, most, (size[0], height, width, channels), generator=generator).to(
+        dtype
+    )
     named = {"wide": kind == "wide", "threshold": threshold, "flip": flip}
     if kind != "none":
         named |= {"addend": addend.permute(0, 3, 1, 2), "addend_stride": step}
