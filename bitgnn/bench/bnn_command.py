@@ -103,12 +103,11 @@ def _cases(arguments: argparse.Namespace) -> Iterable[BnnCase]:
 def _compile(
     arguments: argparse.Namespace, cases: Sequence[BnnCase], found: dict[str, Any]
 ) -> None:
-    """Fills torch's cache of compiled networks, many at a time."""
+    """Fills torch's cache of compiled networks, many at a time; tuned ones need a quiet device."""
     wanted = [
-        (case.details["network"], case.details["images"], None if mode == "default" else mode)
+        (case.details["network"], case.details["images"], None)
         for case in cases
-        if "network" in case.details
-        for mode in arguments.compile_modes
+        if "network" in case.details and "default" in arguments.compile_modes
     ]
     if not wanted:
         return

@@ -119,7 +119,8 @@ def _cuda_entries(shape: ConvShape, form: str) -> Iterator[Entry]:
         # Signs switch fewer transistors than other values, which the clock shows.
         random = partial(functional.conv2d, _normal(x), _normal(w), **numbers)
         yield Entry("cuDNN fp16, normal values", False, lambda: random, ranked=False)
-    yield Entry("torch._int_mm int8, im2col made before", False, partial(_int8_call, shape, x, w))
+    yield Entry("cuDNN int8", False, partial(_int8_call, shape, x, w))
+    yield Entry("torch._int_mm int8, im2col made before", False, partial(_columns, shape, x, w))
     yield Entry(form, True, partial(_our_call, shape, x, w, form))
 
 
@@ -128,6 +129,22 @@ def _normal(like: Tensor) -> Tensor:
 
 
 def _int8_call(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
+    """Convolution of torch's quantized tensors, int8 in and out.
+
+    Raises:
+        WrongResultError: it differs from the integers, cut off to 8 bits.
+    """
+    images, kernels = (torch.quantize_per_tensor(t, 1.0, 0, torch.qint8) for t in (x, w))
+    step, edge = [shape.stride] * 2, [shape.padding] * 2
+    packed = torch.ops.quantized.conv2d_prepack(kernels, None, step, edge, [1, 1], 1)
+    call = partial(torch.ops.quantized.conv2d, images, packed, 1.0, 0)
+    expected = _exact(shape, x, w, 0).clamp(-128, 127).to(torch.int8)
+    if not torch.equal(call()[:1].int_repr(), expected):
+        raise WrongResultError
+    return call
+
+
+def _columns(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
     """The product alone of a matrix of patches that is not counted.
 
     Raises:

@@ -15,14 +15,14 @@ from bitgnn.bench.bnn_goals import (
     TIMES_FASTER,
 )
 from bitgnn.bench.bnn_ours import frozen_network, our_call
-from bitgnn.bench.bnn_peers import compiled_call, eager_call, images_of, plain_network
+from bitgnn.bench.bnn_peers import TUNED, compiled_call, eager_call, images_of, plain_network
 from bitgnn.bench.bnn_structures import STRUCTURES, Structure
 from bitgnn.bench.cuda_cases import Goal
 
 __all__ = ["LATENCY", "MODES", "THROUGHPUT", "cpu_network_cases", "network_cases"]
 
 LATENCY, THROUGHPUT = "network, latency", "network, throughput"
-MODES = ("default", "max-autotune-no-cudagraphs")
+MODES = ("default", TUNED)
 """Of ``torch.compile``."""
 CPU_NETWORKS = ("resnet18",)
 CPU_IMAGES = (1, 8)

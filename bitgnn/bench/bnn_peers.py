@@ -13,9 +13,18 @@ from torch import Tensor, nn
 
 from bitgnn.bench.bnn_structures import STRUCTURES, Structure
 
-__all__ = ["SEED", "compile_ahead", "compiled_call", "eager_call", "images_of", "plain_network"]
+__all__ = [
+    "SEED",
+    "TUNED",
+    "compile_ahead",
+    "compiled_call",
+    "eager_call",
+    "images_of",
+    "plain_network",
+]
 
 SEED = 0
+TUNED = "max-autotune-no-cudagraphs"
 WORKERS = 12
 """Processes that compile at the same time: each holds up to ten GB of the device's memory."""
 
@@ -71,13 +80,23 @@ def eager_call(structure: Structure, network: nn.Module, x: Tensor) -> Callable[
 def compiled_call(
     structure: Structure, network: nn.Module, x: Tensor, mode: str | None = None
 ) -> Callable[[], Tensor]:
-    """The network compiled for these very images; ``mode`` is that of ``torch.compile``.
+    """The network compiled for these very images.
+
+    Args:
+        structure: its classes.
+        network: the network.
+        x: images.
+        mode: of ``torch.compile``; :data:`TUNED` measures ways to multiply matrices, and leaves
+            convolutions to cuDNN, which measures its own.
 
     Raises:
         RuntimeError: its scores have the wrong shape, are not finite or far from eager ones.
     """
     torch._dynamo.reset()
-    compiled = torch.compile(network, mode=mode, dynamic=False, fullgraph=True)
+    how: dict[str, Any] = {"mode": mode}
+    if mode == TUNED:
+        how = {"options": {"max_autotune": True, "max_autotune_conv_backends": "ATEN"}}
+    compiled = torch.compile(network, dynamic=False, fullgraph=True, **how)
     call = _checked(structure, lambda: compiled(x), x)
     expected, scores = network(x).float(), call().float()
     if (scores - expected).abs().max() > 0.05 * expected.abs().max():

@@ -1,15 +1,15 @@
-"""Kernels of one call on a GPU in the order they run, their times and the gaps between them."""
+"""Kernels of one call on a GPU in the order they end, with what each adds to the call."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Kernel", "kernels_of_calls", "profile_call"]
+__all__ = ["Kernel", "kernels_of_calls", "parts_of", "profile_call"]
 
 CALLS = 10
 NAME_LENGTH = 90
@@ -64,28 +64,51 @@ def kernels_of_calls(kernels: Sequence[Kernel], calls: int) -> list[dict[str, An
         calls: how many; they must have run as many kernels each.
 
     Returns:
-        For each kernel of a call its ``name``, ``seconds``, and ``gap``: seconds between the end
-        of the one in front and its begin, 0 for the first; negative where they overlap.
+        For each kernel of a call its ``name``, ``seconds``, and ``step``: seconds from the end of
+        the one in front to its own, which is what it adds to the call where they overlap.
 
     Raises:
         ValueError: the kernels are not a multiple of the calls.
     """
     if calls < 1 or len(kernels) % calls:
         raise ValueError(f"bench: {len(kernels)} kernels are not those of {calls} like calls")
-    ordered = sorted(kernels, key=lambda kernel: kernel.begin)
+    ordered = sorted(kernels, key=lambda kernel: kernel.end)
     count = len(ordered) // calls
     runs = [ordered[start : start + count] for start in range(0, len(ordered), count or 1)]
     found = []
     for place in range(count):
         seconds = statistics.median(run[place].end - run[place].begin for run in runs)
-        gap = 0.0
+        step = seconds
         if place:
-            gap = statistics.median(run[place].begin - run[place - 1].end for run in runs)
+            step = statistics.median(run[place].end - run[place - 1].end for run in runs)
         name = _short(runs[0][place].name)
-        found.append({"name": name, "seconds": seconds * 1e-6, "gap": gap * 1e-6})
+        found.append({"name": name, "seconds": seconds * 1e-6, "step": step * 1e-6})
     return found
 
 
 def _short(name: str) -> str:
     """A kernel's name without return type and arguments."""
     return name.removeprefix("void ").partition("(")[0][:NAME_LENGTH]
+
+
+PARTS = {
+    "first layer": ("fixed",),
+    "convolutions": ("conv",),
+    "pooling": ("pool",),
+    "linear layers": ("bmm", "linear"),
+}
+"""Parts of a network by the beginnings of the names of their kernels; the first that fits."""
+
+
+def parts_of(kernels: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Seconds that each part of a network takes, other kernels as ``"other"``.
+
+    Args:
+        kernels: of one call, from :func:`kernels_of_calls`.
+    """
+    found = dict.fromkeys([*PARTS, "other"], 0.0)
+    for kernel in kernels:
+        name = kernel["name"].partition("<")[0].rpartition("::")[2]
+        part = next((part for part, begins in PARTS.items() if name.startswith(begins)), "other")
+        found[part] += kernel["step"]
+    return found

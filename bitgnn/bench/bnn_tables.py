@@ -7,9 +7,11 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+from bitgnn.bench.bnn_cases import best
+from bitgnn.bench.bnn_profile import PARTS, parts_of
 from bitgnn.bench.report import environment_line, format_ratio, format_seconds, markdown_table
 
-__all__ = ["bnn_csv", "bnn_table", "format_rate"]
+__all__ = ["bnn_csv", "bnn_table", "format_rate", "parts_table"]
 
 Record = Mapping[str, Any]
 STATISTICS = ("median", "p10", "p90")
@@ -76,6 +78,25 @@ def _goal(goal: Record) -> str:
     else:
         figure = f"{goal['value']:g}×"
     return figure if goal["reached"] is None else f"{figure}: {goal['reached']:.0%}"
+
+
+def parts_table(record: Record) -> str:
+    """Markdown of where the time of our frozen networks goes on a GPU.
+
+    Args:
+        record: of ``scripts/bench_bnn.py`` on CUDA.
+    """
+    rows = []
+    for result in record["results"]:
+        ours = best(result["contenders"], ours=True)
+        if ours is None or not ours["kernels"]:
+            continue
+        parts = parts_of(ours["kernels"])
+        whole = sum(parts.values())
+        shares = [f"{parts[part] / whole:.0%}" for part in PARTS]
+        time = format_seconds(ours["timing"]["median"])
+        rows.append([result["name"], time, str(len(ours["kernels"])), *shares])
+    return markdown_table(["frozen network", "time", "kernels", *PARTS], rows)
 
 
 def bnn_csv(record: Record) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bitgnn.bench.accuracies import accuracies_table, training_cost_table
-from bitgnn.bench.bnn_tables import bnn_table
+from bitgnn.bench.bnn_tables import bnn_table, parts_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.products import products_table
@@ -218,6 +218,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "stream": ("stream_c*.json", stream_table),
     "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
     "bnn_cuda": ("bnn_cuda.json", lambda records: bnn_table(records[0])),
+    "bnn_parts": ("bnn_cuda.json", lambda records: parts_table(records[0])),
     "bnn_cpu": ("bnn_cpu.json", lambda records: bnn_table(records[0])),
     "products_cuda": ("products_cuda.json", lambda records: products_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),

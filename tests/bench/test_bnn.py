@@ -13,9 +13,9 @@ from bitgnn.bench.bnn_command import bnn_main
 from bitgnn.bench.bnn_goals import NETWORK_GOALS
 from bitgnn.bench.bnn_layers import ConvShape, conv_cases, linear_cases
 from bitgnn.bench.bnn_networks import network_cases
-from bitgnn.bench.bnn_profile import Kernel, kernels_of_calls
+from bitgnn.bench.bnn_profile import Kernel, kernels_of_calls, parts_of
 from bitgnn.bench.bnn_structures import STRUCTURES
-from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate
+from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate, parts_table
 from bitgnn.bench.cuda_cases import Goal
 
 CPU = GraphClock("cpu")
@@ -162,7 +162,7 @@ def result_of(group, name, seconds, peer_seconds, goals, **details):
         timing = {"median": value, "p10": value, "p90": value, "seconds": [value]}
         return {
             "name": name, "ours": ours, "ranked": True, "in_graph": True, "failure": None,
-            "timing": timing, "cold": None, "launched": None,
+            "timing": timing, "cold": None, "launched": None, "kernels": None,
         }  # fmt: skip
 
     return {
@@ -199,6 +199,21 @@ def test_table_shows_times_rates_and_goals(record):
     assert "| VGG, 8 images | 70.0 µs | 103 µs (torch fp16) | 1.47× | ≤ 35.0 µs: 50%; 3× |" in text
     assert "| 1.28 M/s | 341 k/s (torch fp16) | 3.75× | 1.00 M/s: 128% |" in text
     assert text.endswith("- not measured: g: broken: no room\n")
+
+
+def test_parts_are_shares_of_the_steps(record):
+    kernels = [
+        {"name": "bitgnn::cuda::fixed_conv_kernel<float>", "seconds": 9.0, "step": 2.0},
+        {"name": "bitgnn::cuda::conv_wgmma_kernel<1>", "seconds": 9.0, "step": 4.0},
+        {"name": "bitgnn::cuda::pool_bits_kernel<4, 2>", "seconds": 9.0, "step": 1.0},
+        {"name": "bitgnn::cuda::bmm_few_kernel<8>", "seconds": 9.0, "step": 2.0},
+        {"name": "memset", "seconds": 9.0, "step": 1.0},
+    ]
+    assert list(parts_of(kernels).values()) == [2.0, 4.0, 1.0, 2.0, 1.0]
+    record["results"][0]["contenders"][0]["kernels"] = kernels
+    text = parts_table(record)
+    assert "| VGG, 8 images | 70.0 µs | 5 | 20% | 40% | 10% | 20% |" in text
+    assert text.count("\n") == 3
 
 
 def test_csv_has_a_line_for_each_contender(record):
@@ -317,7 +332,7 @@ def test_kernels_are_medians_over_calls():
     found = kernels_of_calls(kernels[::-1], 3)
     assert [kernel["name"] for kernel in found] == ["a<1>", "b"]
     assert [kernel["seconds"] for kernel in found] == pytest.approx([7e-6, 8e-6])
-    assert [kernel["gap"] for kernel in found] == pytest.approx([0.0, 4e-6])
+    assert [kernel["step"] for kernel in found] == pytest.approx([7e-6, 12e-6])
     assert kernels_of_calls([], 3) == []
     with pytest.raises(ValueError, match="6 kernels are not those of 4 like calls"):
         kernels_of_calls(kernels, 4)
