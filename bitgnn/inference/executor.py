@@ -14,6 +14,11 @@ from torch import Tensor
 from bitgnn.inference.program import Runner, Step, StepKind
 from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
+from bitgnn.inference.steps.linear_chain import (
+    bind_linear_chain,
+    chain_length,
+    linear_chain_of,
+)
 from bitgnn.inference.steps.linear_pair import bind_linear_pair
 from bitgnn.inference.steps.narrow import bind_narrow_product, bind_rooted_product
 from bitgnn.inference.steps.products import (
@@ -160,6 +165,11 @@ def _units(
     units: list[_Unit] = []
     position = 0
     while position < len(steps):
+        chain = _chain(steps[position:], readers, tensors)
+        if chain is not None:
+            units.append(chain)
+            position += len(chain.group)
+            continue
         for length in range(MAX_GROUP, 1, -1):
             group = steps[position : position + length]
             if len(group) == length and _is_private(group, readers):
@@ -172,6 +182,20 @@ def _units(
             units.append(_unit(group, tensors, partial(_bind_alone, kinds[group[0].kind])))
         position += len(group)
     return units
+
+
+def _chain(
+    steps: Sequence[Step], readers: Mapping[int, int], tensors: Mapping[str, Tensor]
+) -> _Unit | None:
+    """Linear layers at the head of the steps as one call, where the device has one for them."""
+    group = steps[: chain_length(steps)]
+    if not group or not _is_private(group, readers):
+        return None
+    own = [_own(step, tensors) for step in group]
+    chain = linear_chain_of(group, own)
+    if chain is None:
+        return None
+    return _unit(group, tensors, partial(bind_linear_chain, chain=chain))
 
 
 def _is_private(group: Sequence[Step], readers: Mapping[int, int]) -> bool:
