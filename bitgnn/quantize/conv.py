@@ -14,10 +14,11 @@ from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
 from bitgnn.quantize.scale import row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign
 
-__all__ = ["binary_conv2d", "framed"]
+__all__ = ["HALVES", "binary_conv2d", "framed"]
 
 
 HALVES = (torch.float16, torch.bfloat16)
+"""Types that gradients are computed in where activations have them."""
 HALF_INTEGERS = 2048
 """Integers up to this magnitude are exact in float16."""
 
@@ -30,7 +31,8 @@ class _SignConv(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, shape: ConvShape, groups: int, dtype: torch.dtype
     ) -> Tensor:
         ctx.shape, ctx.groups = shape, groups
-        ctx.gradient_dtype = x.dtype if x.dtype in HALVES else torch.float32
+        x_dtype = x.dtype
+        ctx.gradient_dtype = x_dtype if x_dtype in HALVES else torch.float32
         x, weight = x.to(dtype), weight.to(dtype)
         ctx.save_for_backward(x, weight)
         if x.device.type == "cpu":
@@ -42,7 +44,11 @@ class _SignConv(torch.autograd.Function):
         frame, (top, left) = framed(x.contiguous(memory_format=torch.channels_last), shape)
         weight = weight.contiguous(memory_format=torch.channels_last)
         out = functional.conv2d(frame, weight, None, stride, (top, left), dilation, groups)
-        return out if dtype == torch.bfloat16 else out.round_()
+        if dtype in HALVES and dtype == x_dtype:
+            return out
+        # In float32, since the gradient comes in the type of the result. Algorithms that transform
+        # their operands are off by fractions.
+        return out.float().round_()
 
     @staticmethod
     @once_differentiable

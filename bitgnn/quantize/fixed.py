@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
-from bitgnn.quantize.conv import framed
+from bitgnn.quantize.conv import HALVES, framed
 from bitgnn.quantize.scale import row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign
 
@@ -19,6 +19,9 @@ __all__ = ["check_step", "fixed_conv2d", "fixed_linear", "fixed_point"]
 
 LEAST, GREATEST = -(2**15), 2**15 - 1
 """Of the 16-bit integers that inputs become."""
+BYTE = 256
+MOST_BYTE_PRODUCTS = 2**24 // BYTE
+"""So many products of bytes and signs have a sum that is exact in float32."""
 STEP_EXPONENT = 64
 """Steps beyond 2 to the power of plus or minus this would leave the range of float32."""
 
@@ -89,36 +92,51 @@ def fixed_point(x: Tensor, step: float) -> Tensor:
 
 
 class _FixedConv(torch.autograd.Function):
-    """Convolution of multiples of a step with +-1, summed in float64, which holds every sum."""
+    """Convolution of multiples of a step with +-1 whose sums are exact: in float64, or by bytes."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, step: float, shape: ConvShape, groups: int
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        step: float,
+        shape: ConvShape,
+        groups: int,
+        gradient_dtype: torch.dtype,
     ) -> Tensor:
-        ctx.shape, ctx.groups = shape, groups
+        ctx.shape, ctx.groups, ctx.gradient_dtype = shape, groups, gradient_dtype
         ctx.save_for_backward(x, weight)
         stride, _, dilation = shape
         frame, inner = framed(x, shape)
-        out = functional.conv2d(
-            frame.double(), weight.double(), None, stride, inner, dilation, groups
-        )
-        # Algorithms that transform their operands are off by fractions of a step.
-        return out.div_(step).round_().float().mul_(step)
+        numbers = None, stride, inner, dilation, groups
+        if x.device.type == "cpu" or weight[0].numel() > MOST_BYTE_PRODUCTS:
+            out = functional.conv2d(frame.double(), weight.double(), *numbers)
+            # Algorithms that transform their operands are off by fractions of a step.
+            return out.div_(step).round_().float().mul_(step)
+        # Float64 convolutions are slow on a GPU. Each byte of the integers is exact in TF32, and
+        # so is its sum in float32.
+        integers = (frame / step).contiguous(memory_format=torch.channels_last)
+        high = (integers / BYTE).floor_()
+        low = integers - BYTE * high
+        weight = weight.contiguous(memory_format=torch.channels_last)
+        sums = [functional.conv2d(part, weight, *numbers).round_() for part in (high, low)]
+        out = sums[1].double().add_(sums[0], alpha=BYTE)
+        return out.float().mul_(step)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
         stride, padding, dilation = ctx.shape
         frame, inner = framed(x, ctx.shape)
         grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-            grad.contiguous(), frame, weight, None, stride, inner, dilation,
+            grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
             False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
         )  # fmt: skip
         if grad_x is not None and frame is not x:
             top, left = padding[0], padding[2]
             grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
-        return grad_x, grad_weight, None, None, None
+        return grad_x, grad_weight, None, None, None, None
 
 
 def fixed_conv2d(
@@ -168,7 +186,9 @@ def fixed_conv2d(
     shape = conv_shape(name, x.shape[2:], weight.shape[2:], stride, padding, dilation)
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(weight, surrogate).float()
-        out: Tensor = _FixedConv.apply(fixed_point(x, step), signs, step, shape, groups)
+        gradient_dtype = x.dtype if x.dtype in HALVES else torch.float32
+        numbers = step, shape, groups, gradient_dtype
+        out: Tensor = _FixedConv.apply(fixed_point(x, step), signs, *numbers)
         if scale:
             out = row_scale(weight.flatten(1)).float().view(-1, 1, 1) * out
     return out
