@@ -16,6 +16,8 @@ __all__ = ["bnn_csv", "bnn_table", "format_rate", "parts_table"]
 Record = Mapping[str, Any]
 STATISTICS = ("median", "p10", "p90")
 TIMES = ("timing", "cold", "launched")
+CHARTED = "BConv, 1 image"
+"""Groups that begin so stand in the chart alone."""
 
 
 def format_rate(per_second: float) -> str:
@@ -29,13 +31,15 @@ def format_rate(per_second: float) -> str:
 
 
 def bnn_table(record: Record) -> str:
-    """Markdown of one record: a table for each group of cases, what was not measured below.
+    """Markdown of one record: a table for most groups of cases, what was not measured below.
 
     Args:
         record: of ``scripts/bench_bnn.py``.
     """
     parts = [environment_line(dict(record))]
     for group in dict.fromkeys(result["group"] for result in record["results"]):
+        if group.startswith(CHARTED):
+            continue
         results = [result for result in record["results"] if result["group"] == group]
         rows = [_row(result) for result in results]
         header = [group, "bitgnn", "best of torch", "ratio", "goal"]

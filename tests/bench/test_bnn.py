@@ -189,6 +189,9 @@ def record():
             result_of("network, latency", "VGG, 8 images", 70e-6, 103e-6, time),
             result_of("network, throughput", "VGG, 1024 images", 0.8e-3, 3e-3, rate),
             *sweep,
+            result_of(
+                "BConv, 1 image, 64 outputs", "128 to 64", 2e-6, 4e-6, [], channels=128, outputs=64
+            ),
         ]
     )
 
@@ -198,6 +201,8 @@ def test_table_shows_times_rates_and_goals(record):
     assert "Some GPU, CUDA 13.0" in text
     assert "| VGG, 8 images | 70.0 µs | 103 µs (torch fp16) | 1.47× | ≤ 35.0 µs: 50%; 3× |" in text
     assert "| 1.28 M/s | 341 k/s (torch fp16) | 3.75× | 1.00 M/s: 128% |" in text
+    assert "| 256 to 256 |" in text
+    assert "128 to 64" not in text  # in the chart
     assert text.endswith("- not measured: g: broken: no room\n")
 
 
@@ -218,7 +223,7 @@ def test_parts_are_shares_of_the_steps(record):
 
 def test_csv_has_a_line_for_each_contender(record):
     rows = list(csv.DictReader(bnn_csv(record).splitlines()))
-    assert len(rows) == 8
+    assert len(rows) == 10
     assert (rows[0]["contender"], rows[0]["timing_median"]) == ("frozen", "7e-05")
     assert rows[0]["cold_median"] == ""
 
