@@ -1,17 +1,11 @@
 // Chooses the kernel of a binary convolution by device and shape, and launches it.
 #include "bitgnn/cuda/conv_launch.h"
-
-#include "bitgnn/cuda/conv_mma.cuh"
 #include "bitgnn/cuda/conv_prepare.cuh"
 #include "bitgnn/cuda/conv_simt.cuh"
-#include "bitgnn/cuda/conv_wgmma.h"
+#include "bitgnn/cuda/conv_tiles.h"
 
 namespace bitgnn::cuda {
 namespace {
-
-using SmallTile = ConvTile<2, 2, 2, 1, 4, 3>;   // 32 pixels by 64 channels
-using MiddleTile = ConvTile<4, 2, 1, 1, 4, 3>;  // 64 by 64
-using LargeTile = ConvTile<4, 2, 1, 2, 8, 1>;   // 128 by 128
 
 bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
@@ -27,65 +21,82 @@ int copy_words(const ConvArgs& c) {
   return 1;
 }
 
-// What the tensor-core kernel asks for: native b1 products, groups of whole words, and indices
-// that it keeps in few bits.
+size_t shared_bytes(const ConvAddArgs& args, ConvTileKind kind, int vector) {
+  return with_conv_tile(kind, [&](auto tile) {
+    ConvMmaPlan plan{};
+    return plan_conv_mma<decltype(tile)>(plan, args, vector, false);
+  });
+}
+
+// What the tensor-core kernels ask for: native b1 products, groups of whole words, and numbers
+// that they keep in few bits.
 bool suits_mma(const ConvAddArgs& args, const Context& context) {
-  constexpr int64_t kMostTaps = 255, kMostReach = 1 << 14, kMostTiles = 1 << 16;
+  constexpr int64_t kMostReach = 1 << 14, kMostTiles = 1 << 16, kMost = INT32_MAX / 4;
   const ConvArgs& c = args.conv;
   const int capability = context.device.capability;
   if (capability < 80 || capability >= 100) return false;
   if (c.groups > 1 && (c.channels / c.groups % kWordBits != 0 ||
                        (c.out_bits != nullptr && c.out_channels / c.groups % kWordBits != 0)))
     return false;
-  const int64_t group_tiles = ceil_div(c.out_channels / c.groups, SmallTile::kChannels);
-  const int64_t image_words = c.height * c.width * words_for(c.channels);
-  ConvMmaPlan plan{};
-  return c.kernel_height <= kMostTaps && c.kernel_width <= kMostTaps &&
-         c.kernel_height * c.dilation_height < kMostReach &&
-         c.kernel_width * c.dilation_width < kMostReach && c.padding_top < kMostReach &&
-         c.padding_left < kMostReach && group_tiles * c.groups < kMostTiles &&
-         c.pixels() <= INT32_MAX && image_words <= INT32_MAX / 4 && c.height < INT32_MAX / 4 &&
-         c.width < INT32_MAX / 4 &&
-         c.kernel_height * c.dilation_height * c.width * words_for(c.channels) <= INT32_MAX / 2 &&
-         plan_conv_mma<LargeTile, 1>(plan, args, false, false) != 0;
+  const int64_t tiles = ceil_div(c.out_channels / c.groups, ConvTinyTile::kChannels) * c.groups;
+  const int64_t reach = c.kernel_height * c.dilation_height;
+  return reach < kMostReach && c.kernel_width * c.dilation_width < kMostReach &&
+         c.padding_top < kMostReach && c.padding_left < kMostReach &&
+         c.stride_height < kMostReach && c.stride_width < kMostReach && tiles < kMostTiles &&
+         c.pixels() <= INT32_MAX && c.height <= kMost && c.width <= kMost &&
+         c.out_height * c.stride_height <= kMost && c.out_width * c.stride_width <= kMost &&
+         reach * c.width * words_for(c.channels) <= kMost &&
+         c.out_channels * (c.taps() + kPreparedExtra) <= INT32_MAX;
 }
 
-template <class Tile>
-cudaError_t run_mma(const ConvAddArgs& args, bool adds, bool prefetches, const Context& context) {
-  switch (copy_words(args.conv)) {
-    case 4:
-      return launch_conv_mma<Tile, 4>(args, adds, prefetches, context);
-    case 2:
-      return launch_conv_mma<Tile, 2>(args, adds, prefetches, context);
-    default:
-      return launch_conv_mma<Tile, 1>(args, adds, prefetches, context);
-  }
+// The largest tile of which there are enough for all multiprocessors.
+ConvTileKind choose_tile(const ConvArgs& c, const Context& context) {
+  const int64_t group_channels = c.out_channels / c.groups;
+  const int64_t multiprocessors = context.device.sm_count;
+  const auto tiles = [&](auto tile) {
+    using Tile = decltype(tile);
+    return ceil_div(c.pixels(), Tile::kPixels) * ceil_div(group_channels, Tile::kChannels) *
+           c.groups;
+  };
+  if (group_channels > 64 && tiles(ConvLargeTile{}) >= 4 * multiprocessors)
+    return ConvTileKind::kLarge;
+  if (tiles(ConvMiddleTile{}) >= multiprocessors) return ConvTileKind::kMiddle;
+  if (group_channels > 32 && tiles(ConvSmallTile{}) >= multiprocessors / 2)
+    return ConvTileKind::kSmall;
+  return ConvTileKind::kTiny;
 }
 
-cudaError_t run(ConvAddArgs args, bool adds, const Context& context) {
+cudaError_t run(ConvAddArgs args, ConvOutput output, const Context& context) {
   ConvArgs& c = args.conv;
   if (c.pixels() == 0) return cudaSuccess;
-  if (!suits_mma(args, context)) return launch_conv_simt(args, adds, context);
+  const bool sums = output == ConvOutput::kSums;
+  if (!suits_mma(args, context)) return launch_conv_simt(args, sums, context);
+  const int vector = copy_words(c);
+  // Large kernels leave room for smaller tiles only, the largest for none.
+  const auto fits = [&](ConvTileKind kind) {
+    const size_t bytes = shared_bytes(args, kind, vector);
+    return bytes != 0 && bytes <= static_cast<size_t>(context.device.shared_bytes);
+  };
+  ConvTileKind kind = choose_tile(c, context);
+  if (!fits(kind)) kind = ConvTileKind::kTiny;
+  if (!fits(kind)) return launch_conv_simt(args, sums, context);
   const bool prefetches = c.prepared != nullptr;
   if (!prefetches) {
     auto* const prepared = static_cast<int32_t*>(context.workspace.take(
         static_cast<size_t>(c.out_channels * (c.taps() + kPreparedExtra)) * sizeof(int32_t)));
     const cudaError_t status =
-        launch_conv_prepare(c, c.out_bits != nullptr && !adds, prepared, context);
+        launch_conv_prepare(c, output == ConvOutput::kBits, prepared, context);
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
-  if (conv_wgmma_fits(args, context)) return conv_wgmma(args, adds, context);
-  const int64_t group_channels = c.out_channels / c.groups;
-  const int64_t multiprocessors = context.device.sm_count;
-  const auto tiles = [&](int64_t pixels, int64_t channels) {
-    return ceil_div(c.pixels(), pixels) * ceil_div(group_channels, channels) * c.groups;
-  };
-  if (group_channels > 64 && tiles(LargeTile::kPixels, LargeTile::kChannels) >= 4 * multiprocessors)
-    return run_mma<LargeTile>(args, adds, prefetches, context);
-  if (tiles(MiddleTile::kPixels, MiddleTile::kChannels) >= multiprocessors)
-    return run_mma<MiddleTile>(args, adds, prefetches, context);
-  return run_mma<SmallTile>(args, adds, prefetches, context);
+  switch (output) {
+    case ConvOutput::kBits:
+      return conv_mma_bits(args, kind, vector, prefetches, context);
+    case ConvOutput::kValues:
+      return conv_mma_values(args, kind, vector, prefetches, context);
+    default:
+      return conv_mma_sums(args, kind, vector, prefetches, context);
+  }
 }
 
 }  // namespace
@@ -93,11 +104,12 @@ cudaError_t run(ConvAddArgs args, bool adds, const Context& context) {
 cudaError_t convolve(const ConvArgs& args, const Context& context) {
   ConvAddArgs all{};
   all.conv = args;
-  return run(all, false, context);
+  const bool bits = args.out_bits != nullptr;
+  return run(all, bits ? ConvOutput::kBits : ConvOutput::kValues, context);
 }
 
 cudaError_t convolve_add(const ConvAddArgs& args, const Context& context) {
-  return run(args, true, context);
+  return run(args, ConvOutput::kSums, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -1,0 +1,11 @@
+// Binary convolution on mma.sync tensor cores to bits.
+#include "bitgnn/cuda/conv_tiles.cuh"
+
+namespace bitgnn::cuda {
+
+cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                          const Context& context) {
+  return run_conv_tile<ConvOutput::kBits>(args, kind, vector, prefetches, context);
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,11 @@
+// Binary convolution on mma.sync tensor cores to floats or bare sums.
+#include "bitgnn/cuda/conv_tiles.cuh"
+
+namespace bitgnn::cuda {
+
+cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                            const Context& context) {
+  return run_conv_tile<ConvOutput::kValues>(args, kind, vector, prefetches, context);
+}
+
+}  // namespace bitgnn::cuda

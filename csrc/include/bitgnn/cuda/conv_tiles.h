@@ -1,0 +1,38 @@
+// Binary convolution on mma.sync tensor cores, a source file for each kind of output.
+#pragma once
+
+#include "bitgnn/cuda/conv_tile.h"
+
+namespace bitgnn::cuda {
+
+// Pixels by channels: 32 x 32 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128.
+enum class ConvTileKind { kTiny, kSmall, kMiddle, kLarge };
+
+using ConvTinyTile = ConvTile<1, 1, 4, 2, 4, 6>;
+using ConvSmallTile = ConvTile<1, 2, 4, 2, 4, 3>;
+using ConvMiddleTile = ConvTile<4, 2, 1, 1, 4, 3>;
+using ConvLargeTile = ConvTile<4, 2, 1, 2, 8, 1>;
+
+template <class F>
+auto with_conv_tile(ConvTileKind kind, const F& f) {
+  switch (kind) {
+    case ConvTileKind::kTiny:
+      return f(ConvTinyTile{});
+    case ConvTileKind::kSmall:
+      return f(ConvSmallTile{});
+    case ConvTileKind::kMiddle:
+      return f(ConvMiddleTile{});
+    default:
+      return f(ConvLargeTile{});
+  }
+}
+
+// `vector`: words that one copy moves; `prefetches`: see ConvMmaPlan.
+cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                          const Context& context);
+cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                            const Context& context);
+cudaError_t conv_mma_sums(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                          const Context& context);
+
+}  // namespace bitgnn::cuda
