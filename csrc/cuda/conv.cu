@@ -21,10 +21,15 @@ int copy_words(const ConvArgs& c) {
   return 1;
 }
 
-size_t shared_bytes(const ConvAddArgs& args, ConvTileKind kind, int vector) {
+// Whether the tile's shared memory is there.
+bool fits(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context& context) {
   return with_conv_tile(kind, [&](auto tile) {
+    using Tile = decltype(tile);
     ConvMmaPlan plan{};
-    return plan_conv_mma<decltype(tile)>(plan, args, vector, false);
+    const size_t bytes = walks(kind) ? plan_conv_walk<Tile>(plan, args, vector, false)
+                                     : plan_conv_mma<Tile>(plan, args, vector, false);
+    const size_t tables = walks(kind) ? walk_table_bytes<Tile>() : 0;
+    return bytes != 0 && bytes + tables <= static_cast<size_t>(context.device.shared_bytes);
   });
 }
 
@@ -58,8 +63,9 @@ ConvTileKind choose_tile(const ConvArgs& c, const Context& context) {
     return ceil_div(c.pixels(), Tile::kPixels) * ceil_div(group_channels, Tile::kChannels) *
            c.groups;
   };
-  if (group_channels > 64 && tiles(ConvLargeTile{}) >= 4 * multiprocessors)
-    return ConvTileKind::kLarge;
+  constexpr int64_t kMany = 4;
+  if (tiles(ConvWalkTile{}) >= kMany * multiprocessors)
+    return group_channels > 64 ? ConvTileKind::kWideWalk : ConvTileKind::kWalk;
   if (tiles(ConvMiddleTile{}) >= multiprocessors) return ConvTileKind::kMiddle;
   if (group_channels > 32 && tiles(ConvSmallTile{}) >= multiprocessors / 2)
     return ConvTileKind::kSmall;
@@ -72,14 +78,12 @@ cudaError_t run(ConvAddArgs args, ConvOutput output, const Context& context) {
   const bool sums = output == ConvOutput::kSums;
   if (!suits_mma(args, context)) return launch_conv_simt(args, sums, context);
   const int vector = copy_words(c);
-  // Large kernels leave room for smaller tiles only, the largest for none.
-  const auto fits = [&](ConvTileKind kind) {
-    const size_t bytes = shared_bytes(args, kind, vector);
-    return bytes != 0 && bytes <= static_cast<size_t>(context.device.shared_bytes);
-  };
+  // Long rows and large kernels leave room for other tiles only, the largest for none.
   ConvTileKind kind = choose_tile(c, context);
-  if (!fits(kind)) kind = ConvTileKind::kTiny;
-  if (!fits(kind)) return launch_conv_simt(args, sums, context);
+  if (walks(kind) && !fits(args, kind, vector, context))
+    kind = kind == ConvTileKind::kWalk ? ConvTileKind::kMiddle : ConvTileKind::kLarge;
+  if (!fits(args, kind, vector, context)) kind = ConvTileKind::kTiny;
+  if (!fits(args, kind, vector, context)) return launch_conv_simt(args, sums, context);
   const bool prefetches = c.prepared != nullptr;
   if (!prefetches) {
     auto* const prepared = static_cast<int32_t*>(context.workspace.take(

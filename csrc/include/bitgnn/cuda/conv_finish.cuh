@@ -58,12 +58,12 @@ struct ConvFinish {
   }
 
   __device__ __forceinline__ void load_addends(const ConvAddArgs& a, const ConvMmaPlan& plan,
-                                               const ConvTables<Tile>& tables,
+                                               const ConvRowTerms* rows,
                                                const ConvChannels<Tile>& own) {
     if constexpr (kFetches) {
 #pragma unroll
       for (int h = 0; h < Tile::kOwnHalves; ++h) {
-        const int64_t offset = tables.terms[row[h]].addend;
+        const int64_t offset = rows[row[h]].addend;
 #pragma unroll
         for (int j = 0; j < kFragments; ++j)
           addend[h][j] = load_addend(a, plan, offset, own.first + own.column + j * kMmaColumns);
@@ -71,14 +71,15 @@ struct ConvFinish {
     }
   }
 
-  // `part` is 2 p - |a|.
+  // `part` is 2 p - |a| of half h of the warp.
   __device__ __forceinline__ void write(const ConvAddArgs& a, const ConvMmaPlan& plan,
-                                        const ConvTables<Tile>& tables, const int32_t* class_sums,
-                                        const ConvChannels<Tile>& own,
+                                        const ConvRowTerms* rows,
+                                        const ConvChannelTables<Tile>& tables,
+                                        const int32_t* class_sums, const ConvChannels<Tile>& own,
                                         const int32_t (&part)[kFragments][2], int first_pixel,
                                         int h, int lane) const {
     const ConvArgs& c = a.conv;
-    const ConvRowTerms terms = tables.terms[row[h]];
+    const ConvRowTerms terms = rows[row[h]];
     const int64_t pixel = static_cast<int64_t>(first_pixel) + row[h];
     const bool exists = pixel < plan.pixels;
     const int32_t* const sums = class_sums + terms.class_channel + own.column;
@@ -113,11 +114,31 @@ struct ConvFinish {
     }
   }
 
+  // All halves of a warp that sums alone.
+  template <class Sums>
+  __device__ __forceinline__ void write_all(const ConvAddArgs& a, const ConvMmaPlan& plan,
+                                            const ConvRowTerms* rows,
+                                            const ConvChannelTables<Tile>& tables,
+                                            const int32_t* class_sums,
+                                            const ConvChannels<Tile>& own, const Sums& sums,
+                                            int first_pixel, int lane) const {
+#pragma unroll
+    for (int h = 0; h < Tile::kHalves; ++h) {
+      int32_t part[kFragments][2];
+#pragma unroll
+      for (int j = 0; j < kFragments; ++j) {
+        part[j][0] = sums.part(h, j, 0);
+        part[j][1] = sums.part(h, j, 1);
+      }
+      write(a, plan, rows, tables, class_sums, own, part, first_pixel, h, lane);
+    }
+  }
+
  private:
   // Values or sums of two channels, and the bits of the latter.
   __device__ __forceinline__ void write_values(const ConvArgs& c, const ConvAddArgs& a,
                                                const ConvMmaPlan& plan,
-                                               const ConvTables<Tile>& tables,
+                                               const ConvChannelTables<Tile>& tables,
                                                const ConvChannels<Tile>& own,
                                                const ConvRowTerms& terms, int64_t pixel,
                                                bool exists, int column, int h, int j, int32_t dot0,

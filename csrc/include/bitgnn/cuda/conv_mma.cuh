@@ -160,10 +160,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 #pragma unroll
   for (int s = 0; s < kAhead; ++s) load_weights(s, s);
   for (int at = thread; at < Tile::kChannels; at += Tile::kThreads)
-    make_channel<Tile, kOutput>(tap_sums, tables, c, plan, first_channel, channels, at);
+    make_channel<Tile, kOutput>(tap_sums, tables.channels, c, plan, first_channel, channels, at);
   // The last threads first: the first ones are busy with channels.
   for (int at = Tile::kThreads - 1 - thread; at < Tile::kPixels; at += Tile::kThreads)
-    make_row<Tile, kOutput>(tables, a, plan, at, first_pixel);
+    make_row<Tile, kOutput>(tables.rows[at], tables.terms[at], a, plan, at, first_pixel);
   for (int at = Tile::kThreads - 1 - thread; at < plan.row_copies; at += Tile::kThreads)
     copies[at] = make_copy<kVector>(plan, at);
   ConvChannels<Tile> own;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     own.turned[t] = turned_word<kOutput>(c, plan, first_channel + begin, channels - begin, lane);
   }
   __syncthreads();
-  make_classes<Tile, kOutput>(class_sums, tap_sums, tables, plan);
+  make_classes<Tile, kOutput>(class_sums, tap_sums, tables.channels, plan);
   if (plan.prefetches) wait_for_previous();
 #pragma unroll
   for (int s = 0; s < kAhead; ++s) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   for (int h = 0; h < Tile::kOwnHalves; ++h)
     finish.row[h] =
         pixel_warp * Tile::kPixelFragments * kMmaRows + (first_half + h) * 8 + fragment_group(lane);
-  finish.load_addends(a, plan, tables, own);
+  finish.load_addends(a, plan, tables.terms, own);
 
   ConvSums<Tile> sums;
   int stage = 0;
@@ -218,17 +218,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 
   if constexpr (Tile::kSumWarps == 1) {
-#pragma unroll
-    for (int h = 0; h < Tile::kOwnHalves; ++h) {
-      int32_t part[Tile::kChannelFragments][2];
-#pragma unroll
-      for (int j = 0; j < Tile::kChannelFragments; ++j) {
-        part[j][0] = sums.part(h, j, 0);
-        part[j][1] = sums.part(h, j, 1);
-      }
-      finish.write(a, plan, tables, class_sums, own, part, first_pixel, h, lane);
-    }
-    return;
+    finish.write_all(a, plan, tables.terms, tables.channels, class_sums, own, sums, first_pixel,
+                     lane);
   } else {
     // Every warp hands out all halves, and adds those that it finishes.
     wait_copies<0>();
@@ -262,7 +253,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
           part[2 * v + 1][1] += piece.w;
         }
       }
-      finish.write(a, plan, tables, class_sums, own, part, first_pixel, h, lane);
+      finish.write(a, plan, tables.terms, tables.channels, class_sums, own, part, first_pixel, h,
+                   lane);
     }
   }
 }

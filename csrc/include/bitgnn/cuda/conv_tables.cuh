@@ -26,11 +26,16 @@ struct alignas(16) ConvRowTerms {
 };
 
 template <class Tile>
+struct alignas(16) ConvChannelTables {
+  float threshold[Tile::kChannels];  // of sums with an addend
+  int32_t limit[Tile::kChannels];    // of bits
+};
+
+template <class Tile>
 struct alignas(16) ConvTables {
   ConvRow rows[Tile::kPixels];
   ConvRowTerms terms[Tile::kPixels];
-  float threshold[Tile::kChannels];  // of sums with an addend
-  int32_t limit[Tile::kChannels];    // of bits, and whether they are turned round
+  ConvChannelTables<Tile> channels;
 };
 
 __device__ __forceinline__ int conv_class(const ConvClasses& c, int at) {
@@ -65,7 +70,7 @@ __device__ __forceinline__ TapRange columns_inside(const ConvMmaPlan& p, int x) 
 }
 
 template <class Tile, ConvOutput kOutput>
-__device__ __forceinline__ void make_row(ConvTables<Tile>& tables, const ConvAddArgs& a,
+__device__ __forceinline__ void make_row(ConvRow& to, ConvRowTerms& to_terms, const ConvAddArgs& a,
                                          const ConvMmaPlan& plan, int row, int first) {
   ConvRow from{0, INT32_MIN / 2, 0};
   ConvRowTerms terms{};
@@ -87,8 +92,8 @@ __device__ __forceinline__ void make_row(ConvTables<Tile>& tables, const ConvAdd
         Tile::kChannels;
     if constexpr (kOutput == ConvOutput::kSums) terms.addend = addend_offset(a, image, y, x);
   }
-  tables.rows[row] = from;
-  tables.terms[row] = terms;
+  to = from;
+  to_terms = terms;
 }
 
 template <int kVector>
@@ -106,7 +111,7 @@ constexpr int32_t kNoLimit = INT32_MAX;
 // sums[(i * (kernel_width + 1) + j) * kChannels + channel]: set bits of the taps above i and left
 // of j.
 template <class Tile, ConvOutput kOutput>
-__device__ __forceinline__ void make_channel(int32_t* sums, ConvTables<Tile>& tables,
+__device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Tile>& tables,
                                              const ConvArgs& c, const ConvMmaPlan& plan, int first,
                                              int count, int at) {
   const int taps = plan.kernel_height * plan.kernel_width;
@@ -155,7 +160,7 @@ __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMma
 // with the limit.
 template <class Tile, ConvOutput kOutput>
 __device__ __forceinline__ void make_classes(int32_t* class_sums, const int32_t* tap_sums,
-                                             const ConvTables<Tile>& tables,
+                                             const ConvChannelTables<Tile>& tables,
                                              const ConvMmaPlan& plan) {
   const int entries = plan.rows.count * plan.columns.count * Tile::kChannels;
   for (int at = static_cast<int>(threadIdx.x); at < entries; at += Tile::kThreads) {

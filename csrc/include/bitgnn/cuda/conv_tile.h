@@ -157,4 +157,27 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, boo
          static_cast<size_t>(tap_sums + class_sums) * sizeof(int32_t);
 }
 
+constexpr int kWalkStages = 3;              // tiles of pixels in shared memory of a walk
+constexpr int kWalkRows = kWalkStages + 1;  // tables of their rows, made one tile earlier
+
+// Bytes of its tables, which come on top.
+template <class Tile>
+constexpr int walk_table_bytes() {
+  return kWalkRows * Tile::kPixels * 32 + Tile::kChannels * 8;
+}
+
+// Bytes of shared memory that the walk takes; 0 where its rows are too long.
+template <class Tile>
+size_t plan_conv_walk(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, bool prefetches) {
+  constexpr int kMostWords = 80;
+  if (plan_conv_mma<Tile>(plan, args, vector, prefetches) == 0) return 0;
+  if (plan.row_words > kMostWords || plan.row_copies > Tile::kThreads) return 0;
+  plan.chunk_words = (plan.row_words + 7) / 8 * 8;
+  const int pitch = plan.chunk_words + 4;
+  const int classes = plan.rows.count * plan.columns.count * Tile::kChannels;
+  return static_cast<size_t>((kWalkStages * Tile::kPixels + Tile::kChannels) * pitch +
+                             plan.tap_sums + classes) *
+         sizeof(int32_t);
+}
+
 }  // namespace bitgnn::cuda

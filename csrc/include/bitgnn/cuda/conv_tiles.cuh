@@ -1,25 +1,52 @@
 // The tiles that binary convolution on tensor cores is compiled for, and their launches.
 #pragma once
 
+#include <type_traits>
+
 #include "bitgnn/cuda/conv_mma.cuh"
 #include "bitgnn/cuda/conv_tiles.h"
+#include "bitgnn/cuda/conv_walk.cuh"
 
 namespace bitgnn::cuda {
+
+template <class Tile, ConvOutput kOutput, bool kWalks>
+cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, bool prefetches,
+                          const Context& context) {
+  const auto launch = [&](auto copied) {
+    constexpr int kVector = decltype(copied)::value;
+    if constexpr (kWalks) {
+      return launch_conv_walk<Tile, kVector, kOutput>(args, prefetches, context);
+    } else {
+      return launch_conv_mma<Tile, kVector, kOutput>(args, prefetches, context);
+    }
+  };
+  switch (vector) {
+    case 4:
+      return launch(std::integral_constant<int, 4>{});
+    case 2:
+      return launch(std::integral_constant<int, 2>{});
+    default:
+      return launch(std::integral_constant<int, 1>{});
+  }
+}
 
 template <ConvOutput kOutput>
 cudaError_t run_conv_tile(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                           const Context& context) {
-  return with_conv_tile(kind, [&](auto tile) {
-    using Tile = decltype(tile);
-    switch (vector) {
-      case 4:
-        return launch_conv_mma<Tile, 4, kOutput>(args, prefetches, context);
-      case 2:
-        return launch_conv_mma<Tile, 2, kOutput>(args, prefetches, context);
-      default:
-        return launch_conv_mma<Tile, 1, kOutput>(args, prefetches, context);
-    }
-  });
+  switch (kind) {
+    case ConvTileKind::kTiny:
+      return run_conv_tile<ConvTinyTile, kOutput, false>(args, vector, prefetches, context);
+    case ConvTileKind::kSmall:
+      return run_conv_tile<ConvSmallTile, kOutput, false>(args, vector, prefetches, context);
+    case ConvTileKind::kMiddle:
+      return run_conv_tile<ConvMiddleTile, kOutput, false>(args, vector, prefetches, context);
+    case ConvTileKind::kLarge:
+      return run_conv_tile<ConvLargeTile, kOutput, false>(args, vector, prefetches, context);
+    case ConvTileKind::kWalk:
+      return run_conv_tile<ConvWalkTile, kOutput, true>(args, vector, prefetches, context);
+    default:
+      return run_conv_tile<ConvWideWalkTile, kOutput, true>(args, vector, prefetches, context);
+  }
 }
 
 }  // namespace bitgnn::cuda

@@ -5,13 +5,20 @@
 
 namespace bitgnn::cuda {
 
-// Pixels by channels: 32 x 32 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128.
-enum class ConvTileKind { kTiny, kSmall, kMiddle, kLarge };
+// Pixels by channels: 32 x 32 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128; walks
+// over tiles of 128 x 64 and 128 x 128.
+enum class ConvTileKind { kTiny, kSmall, kMiddle, kLarge, kWalk, kWideWalk };
 
 using ConvTinyTile = ConvTile<1, 1, 4, 2, 4, 6>;
 using ConvSmallTile = ConvTile<1, 2, 4, 2, 4, 3>;
 using ConvMiddleTile = ConvTile<4, 2, 1, 1, 4, 3>;
 using ConvLargeTile = ConvTile<4, 2, 1, 2, 8, 1>;
+using ConvWalkTile = ConvTile<4, 2, 1, 2, 4, 2>;
+using ConvWideWalkTile = ConvTile<4, 2, 1, 2, 8, 1>;
+
+constexpr bool walks(ConvTileKind kind) {
+  return kind == ConvTileKind::kWalk || kind == ConvTileKind::kWideWalk;
+}
 
 template <class F>
 auto with_conv_tile(ConvTileKind kind, const F& f) {
@@ -22,8 +29,12 @@ auto with_conv_tile(ConvTileKind kind, const F& f) {
       return f(ConvSmallTile{});
     case ConvTileKind::kMiddle:
       return f(ConvMiddleTile{});
-    default:
+    case ConvTileKind::kLarge:
       return f(ConvLargeTile{});
+    case ConvTileKind::kWalk:
+      return f(ConvWalkTile{});
+    default:
+      return f(ConvWideWalkTile{});
   }
 }
 
