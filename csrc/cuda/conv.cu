@@ -72,10 +72,10 @@ ConvTileKind choose_tile(const ConvArgs& c, const Context& context) {
   return ConvTileKind::kTiny;
 }
 
-cudaError_t run(ConvAddArgs args, ConvOutput output, const Context& context) {
+cudaError_t run(ConvAddArgs args, ConvResult output, const Context& context) {
   ConvArgs& c = args.conv;
   if (c.pixels() == 0) return cudaSuccess;
-  const bool sums = output == ConvOutput::kSums;
+  const bool sums = output == ConvResult::kSums;
   if (!suits_mma(args, context)) return launch_conv_simt(args, sums, context);
   const int vector = copy_words(c);
   // Long rows and large kernels leave room for other tiles only, the largest for none.
@@ -89,14 +89,14 @@ cudaError_t run(ConvAddArgs args, ConvOutput output, const Context& context) {
     auto* const prepared = static_cast<int32_t*>(context.workspace.take(
         static_cast<size_t>(c.out_channels * (c.taps() + kPreparedExtra)) * sizeof(int32_t)));
     const cudaError_t status =
-        launch_conv_prepare(c, output == ConvOutput::kBits, prepared, context);
+        launch_conv_prepare(c, output == ConvResult::kBits, prepared, context);
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
   switch (output) {
-    case ConvOutput::kBits:
+    case ConvResult::kBits:
       return conv_mma_bits(args, kind, vector, prefetches, context);
-    case ConvOutput::kValues:
+    case ConvResult::kValues:
       return conv_mma_values(args, kind, vector, prefetches, context);
     default:
       return conv_mma_sums(args, kind, vector, prefetches, context);
@@ -109,11 +109,11 @@ cudaError_t convolve(const ConvArgs& args, const Context& context) {
   ConvAddArgs all{};
   all.conv = args;
   const bool bits = args.out_bits != nullptr;
-  return run(all, bits ? ConvOutput::kBits : ConvOutput::kValues, context);
+  return run(all, bits ? ConvResult::kBits : ConvResult::kValues, context);
 }
 
 cudaError_t convolve_add(const ConvAddArgs& args, const Context& context) {
-  return run(args, ConvOutput::kSums, context);
+  return run(args, ConvResult::kSums, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -5,7 +5,7 @@ namespace bitgnn::cuda {
 
 cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                           const Context& context) {
-  return run_conv_tile<ConvOutput::kBits>(args, kind, vector, prefetches, context);
+  return run_conv_tile<ConvResult::kBits>(args, kind, vector, prefetches, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -36,12 +36,12 @@ __device__ __forceinline__ int2 load_pair(const T* from, bool pairs, int64_t lef
   return make_int2(left >= 1 ? from[0] : 0, left >= 2 ? from[1] : 0);
 }
 
-template <class Tile, ConvOutput kOutput>
+template <class Tile, ConvResult kOutput>
 struct ConvFinish {
   static constexpr int kFragments = Tile::kChannelFragments;
   // Addends that fit registers are fetched before the products.
   static constexpr bool kFetches =
-      kOutput == ConvOutput::kSums && Tile::kOwnHalves * kFragments <= 8;
+      kOutput == ConvResult::kSums && Tile::kOwnHalves * kFragments <= 8;
 
   int row[Tile::kOwnHalves];  // of the tile
   int2 addend[kFetches ? Tile::kOwnHalves : 1][kFragments];
@@ -92,7 +92,7 @@ struct ConvFinish {
         const int j = t * 4 + f;
         const int2 sum = *reinterpret_cast<const int2*>(sums + j * kMmaColumns);
         const int32_t v0 = terms.size + 2 * part[j][0], v1 = terms.size + 2 * part[j][1];
-        if constexpr (kOutput == ConvOutput::kBits) {
+        if constexpr (kOutput == ConvResult::kBits) {
           if (v0 >= sum.x) bits |= 1u << (f * kMmaColumns);
           if (v1 >= sum.y) bits |= 2u << (f * kMmaColumns);
         } else {
@@ -101,7 +101,7 @@ struct ConvFinish {
                        v1 - sum.y, &bits, f);
         }
       }
-      if constexpr (kOutput != ConvOutput::kValues) {
+      if constexpr (kOutput != ConvResult::kValues) {
         if (c.out_bits == nullptr) continue;
         bits <<= 2 * quad;
         bits |= __shfl_xor_sync(kFullWarp, bits, 1);
@@ -146,7 +146,7 @@ struct ConvFinish {
     const int channel = own.first + column;
     const int left = exists ? own.count - column : 0;
     const int64_t at = pixel * c.out_channels + channel;
-    if constexpr (kOutput == ConvOutput::kValues) {
+    if constexpr (kOutput == ConvResult::kValues) {
       if (c.out_int != nullptr) {
         store_pair<int2>(c.out_int + at, dot0, dot1, plan.pairs, left);
       } else {

@@ -100,7 +100,7 @@ struct ConvSums {
   }
 };
 
-template <class Tile, int kVector, ConvOutput kOutput>
+template <class Tile, int kVector, ConvResult kOutput>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv_mma_kernel(const __grid_constant__ ConvAddArgs a,
                     const __grid_constant__ ConvMmaPlan plan) {
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 }
 
-template <class Tile, int kVector, ConvOutput kOutput>
+template <class Tile, int kVector, ConvResult kOutput>
 cudaError_t launch_conv_mma(const ConvAddArgs& args, bool prefetches, const Context& context) {
   static_assert(sizeof(ConvTables<Tile>) == conv_row_bytes<Tile>() && sizeof(ConvCopy) == 8);
   ConvMmaPlan plan{};

@@ -69,7 +69,7 @@ __device__ __forceinline__ TapRange columns_inside(const ConvMmaPlan& p, int x) 
                      p.kernel_width);
 }
 
-template <class Tile, ConvOutput kOutput>
+template <class Tile, ConvResult kOutput>
 __device__ __forceinline__ void make_row(ConvRow& to, ConvRowTerms& to_terms, const ConvAddArgs& a,
                                          const ConvMmaPlan& plan, int row, int first) {
   ConvRow from{0, INT32_MIN / 2, 0};
@@ -90,7 +90,7 @@ __device__ __forceinline__ void make_row(ConvRow& to, ConvRowTerms& to_terms, co
     terms.class_channel =
         (conv_class(plan.rows, y) * plan.columns.count + conv_class(plan.columns, x)) *
         Tile::kChannels;
-    if constexpr (kOutput == ConvOutput::kSums) terms.addend = addend_offset(a, image, y, x);
+    if constexpr (kOutput == ConvResult::kSums) terms.addend = addend_offset(a, image, y, x);
   }
   to = from;
   to_terms = terms;
@@ -110,7 +110,7 @@ constexpr int32_t kNoLimit = INT32_MAX;
 
 // sums[(i * (kernel_width + 1) + j) * kChannels + channel]: set bits of the taps above i and left
 // of j.
-template <class Tile, ConvOutput kOutput>
+template <class Tile, ConvResult kOutput>
 __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Tile>& tables,
                                              const ConvArgs& c, const ConvMmaPlan& plan, int first,
                                              int count, int at) {
@@ -129,8 +129,8 @@ __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Ti
       to[j * Tile::kChannels] = to[j * Tile::kChannels - line] + row;
     }
   }
-  if constexpr (kOutput == ConvOutput::kBits) tables.limit[at] = at < count ? from[0] : kNoLimit;
-  if constexpr (kOutput == ConvOutput::kSums) {
+  if constexpr (kOutput == ConvResult::kBits) tables.limit[at] = at < count ? from[0] : kNoLimit;
+  if constexpr (kOutput == ConvResult::kSums) {
     const bool compares = c.out_bits != nullptr && at < count;
     // No total reaches it.
     constexpr float kNever = __builtin_huge_valf();
@@ -141,13 +141,13 @@ __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Ti
 }
 
 // Whether the bits of a lane's channel are turned round, of 32 channels from `first`.
-template <ConvOutput kOutput>
+template <ConvResult kOutput>
 __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMmaPlan& plan,
                                                 int first, int count, int lane) {
   bool turned = false;
   if (lane < count && c.out_bits != nullptr) {
     const int taps = plan.kernel_height * plan.kernel_width;
-    if constexpr (kOutput == ConvOutput::kBits)
+    if constexpr (kOutput == ConvResult::kBits)
       turned = __ldg(c.prepared + static_cast<int64_t>(first + lane + 1) * (taps + kPreparedExtra) -
                      1) != 0;
     else
@@ -158,7 +158,7 @@ __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMma
 
 // sums[class * kChannels + channel]: twice the set bits of the weights at the taps inside, for bits
 // with the limit.
-template <class Tile, ConvOutput kOutput>
+template <class Tile, ConvResult kOutput>
 __device__ __forceinline__ void make_classes(int32_t* class_sums, const int32_t* tap_sums,
                                              const ConvChannelTables<Tile>& tables,
                                              const ConvMmaPlan& plan) {
@@ -175,7 +175,7 @@ __device__ __forceinline__ void make_classes(int32_t* class_sums, const int32_t*
                            from[i.end * line + j.begin * Tile::kChannels] +
                            from[i.begin * line + j.begin * Tile::kChannels];
     int32_t sum = 2 * inside;
-    if constexpr (kOutput == ConvOutput::kBits) {
+    if constexpr (kOutput == ConvResult::kBits) {
       const int32_t limit = tables.limit[channel];
       sum = limit == kNoLimit ? kNoLimit : sum + limit;
     }

@@ -10,7 +10,7 @@
 namespace bitgnn::cuda {
 
 // What a launch writes: bits, values (floats or bare sums), or sums with an addend and their bits.
-enum class ConvOutput : int { kBits, kValues, kSums };
+enum class ConvResult : int { kBits, kValues, kSums };
 
 // Warps along pixels, channels and the sum, and the fragments (16 pixels by 8 channels) of each.
 template <int kPixelWarpsOf, int kChannelWarpsOf, int kSumWarpsOf, int kPixelFragmentsOf,

@@ -9,7 +9,7 @@
 
 namespace bitgnn::cuda {
 
-template <class Tile, ConvOutput kOutput, bool kWalks>
+template <class Tile, ConvResult kOutput, bool kWalks>
 cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, bool prefetches,
                           const Context& context) {
   const auto launch = [&](auto copied) {
@@ -30,7 +30,7 @@ cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, bool prefetches,
   }
 }
 
-template <ConvOutput kOutput>
+template <ConvResult kOutput>
 cudaError_t run_conv_tile(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                           const Context& context) {
   switch (kind) {

@@ -40,7 +40,7 @@ struct WalkCopies {
   }
 };
 
-template <class Tile, int kVector, ConvOutput kOutput>
+template <class Tile, int kVector, ConvResult kOutput>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv_walk_kernel(const __grid_constant__ ConvAddArgs a,
                      const __grid_constant__ ConvMmaPlan plan) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 }
 
-template <class Tile, int kVector, ConvOutput kOutput>
+template <class Tile, int kVector, ConvResult kOutput>
 cudaError_t launch_conv_walk(const ConvAddArgs& args, bool prefetches, const Context& context) {
   ConvMmaPlan plan{};
   const size_t bytes = plan_conv_walk<Tile>(plan, args, kVector, prefetches);
