@@ -3,6 +3,7 @@
 #include "bitgnn/cuda/conv_prepare.cuh"
 #include "bitgnn/cuda/conv_simt.cuh"
 #include "bitgnn/cuda/conv_tiles.h"
+#include "bitgnn/cuda/conv_wgmma.h"
 
 namespace bitgnn::cuda {
 namespace {
@@ -93,6 +94,10 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const Context& context) {
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
+  // Rows of few words are bound by gathers and comparisons, where walks are faster.
+  constexpr int64_t kLeastChannels = 128;
+  if (c.channels >= kLeastChannels && conv_wgmma_fits(args, context))
+    return conv_wgmma(args, sums, context);
   switch (output) {
     case ConvResult::kBits:
       return conv_mma_bits(args, kind, vector, prefetches, context);
