@@ -1,6 +1,6 @@
 """Operators on bits: packing, BMM, BSpMM, convolution, ADD, CONCAT, pairs and their reference."""
 
-from bitgnn.ops import add, bmm, bspmm, concat, conv, fused, joint, linear, pack, reference
+from bitgnn.ops import add, bmm, bspmm, concat, conv, fused, joint, linear, pack, patches, reference
 from bitgnn.ops._register import register
 from bitgnn.ops.buffers import release_buffers
 
@@ -16,6 +16,7 @@ __all__ = [
     "joint",
     "linear",
     "pack",
+    "patches",
     "reference",
     "release_buffers",
 ]

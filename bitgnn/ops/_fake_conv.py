@@ -145,6 +145,19 @@ def pool_bits(
     return x.new_empty((x.size(0), height, width, x.size(3)))
 
 
+def pack_patches(
+    x: Tensor,
+    kernel: Numbers,
+    stride: Numbers,
+    padding: Numbers,
+    dilation: Numbers,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """Words of each patch."""
+    height, width = _places(x.shape[2:], kernel, stride, padding, dilation)
+    return x.new_empty((x.size(0), height, width, 2 * x.size(1)), dtype=torch.int32)
+
+
 CONV_FAKES: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
@@ -154,6 +167,7 @@ CONV_FAKES: dict[str, Callable[..., Any]] = {
         conv_fbb,
         conv_fbf,
         pack_images,
+        pack_patches,
         pool_bits,
     )
 }

@@ -84,6 +84,7 @@ class Backend {
   void convolve_fixed(const FixedConvArgs& a) const;
   void pack_images(const ImagePackArgs& a) const;
   void pool_bits(const BitPoolArgs& a) const;
+  void pack_patches(const PatchArgs& a) const;
   void linear_chain(const LinearChainArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;

@@ -116,6 +116,18 @@ void Backend::pool_bits(const BitPoolArgs& a) const {
       [&](int64_t begin, int64_t end) { table.pool_bits(a, begin, end); });
 }
 
+void Backend::pack_patches(const PatchArgs& a) const {
+  const auto& table = kernels();
+  const int64_t words = a.frame() + 2 * (a.reach() + 1) * a.out_width;
+  torch::stable::parallel_for(0, a.images * a.out_height,
+                              grain(a.out_width * a.kernel_height * a.channels, kPoolGrain),
+                              [&](int64_t begin, int64_t end) {
+                                std::vector<uint32_t> scratch(static_cast<size_t>(words));
+                                std::vector<int64_t> held(static_cast<size_t>(a.reach()));
+                                table.pack_patches(a, scratch.data(), held.data(), begin, end);
+                              });
+}
+
 void Backend::pack_images(const ImagePackArgs& a) const {
   const auto& table = kernels();
   const int64_t blocks = a.images * ((a.pixels + kImageBlock - 1) / kImageBlock);

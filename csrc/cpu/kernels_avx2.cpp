@@ -32,6 +32,7 @@
 #include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_images_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
+#include "bitgnn/cpu/patch_kernel.h"
 #include "bitgnn/cpu/slots_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
@@ -58,6 +59,7 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
     BITGNN_ISA::pool_bits,
+    BITGNN_ISA::pack_patches,
 };
 
 }  // namespace bitgnn::cpu

@@ -37,6 +37,7 @@
 #include "bitgnn/cpu/narrow_kernel.h"
 #include "bitgnn/cpu/pack_images_kernel.h"
 #include "bitgnn/cpu/pack_standardized_kernel.h"
+#include "bitgnn/cpu/patch_kernel.h"
 #include "bitgnn/cpu/slots_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
@@ -63,6 +64,7 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
     BITGNN_ISA::pool_bits,
+    BITGNN_ISA::pack_patches,
 };
 
 }  // namespace bitgnn::cpu

@@ -16,6 +16,7 @@
 #include "ops/linear_chain_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
+#include "ops/patch_operators.h"
 #include "ops/slot_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
@@ -35,5 +36,6 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_conv_add<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fixed_conv<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bit_pool<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_patches<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

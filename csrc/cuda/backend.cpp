@@ -154,6 +154,10 @@ void Backend::pool_bits(const BitPoolArgs& a) const {
   run([&](const Context& c) { return cuda::pool_bits(a, c); });
 }
 
+void Backend::pack_patches(const PatchArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_patches(a, c); });
+}
+
 void Backend::convolve_fixed(const FixedConvArgs& a) const {
   run([&](const Context& c) { return cuda::convolve_fixed(a, c); });
 }

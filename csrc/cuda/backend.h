@@ -11,6 +11,7 @@
 #include "bitgnn/cuda/image_launch.h"
 #include "bitgnn/cuda/linear_chain.h"
 #include "bitgnn/cuda/narrow_launch.h"
+#include "bitgnn/cuda/pack_patches.h"
 #include "bitgnn/cuda/transpose_bits.h"
 #include "ops/operands.h"
 
@@ -98,6 +99,7 @@ class Backend {
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
   void pack_images(const ImagePackArgs& a) const;
   void pool_bits(const BitPoolArgs& a) const;
+  void pack_patches(const PatchArgs& a) const;
   void convolve_fixed(const FixedConvArgs& a) const;
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;

@@ -15,6 +15,7 @@
 #include "ops/linear_chain_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
+#include "ops/patch_operators.h"
 #include "ops/slot_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
@@ -24,6 +25,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_conv_add<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_fixed_conv<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bit_pool<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_patches<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);

@@ -176,6 +176,9 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "pool_bits(Tensor x, int[] kernel, int[] stride, int[] padding, Tensor? flip=None) -> "
       "Tensor");
   m.def("pack_images(Tensor x, Tensor? threshold=None) -> Tensor");
+  m.def(
+      "pack_patches(Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, "
+      "Tensor? threshold=None) -> Tensor");
 
   m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");
 

@@ -108,6 +108,8 @@ class Sampler:
             return self._fixed_conv_arguments(name, k, m, optional)
         if name == "pool_bits":
             return self._pool_arguments(k, optional)
+        if name == "pack_patches":
+            return self._patch_arguments(k, optional)
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
@@ -340,6 +342,23 @@ class Sampler:
         }
         if bool(self.integer(2)) if optional is None else optional:
             given["flip"] = self.bits(1, max(1, k)).flatten()
+        return given
+
+    def _patch_arguments(self, k: int, optional: bool | None) -> dict[str, Any]:
+        """Arguments of packing the patches of images of k channels."""
+        kernel = [1 + self.integer(5), 1 + self.integer(6)]
+        dilation = [1 + self.integer(2), 1 + self.integer(2)]
+        image = [1 + dilation[i] * (kernel[i] - 1) + self.integer(7) for i in range(2)]
+        shape = self.integer(4), max(1, k), *image
+        given: dict[str, Any] = {
+            "x": self.floats(*shape),
+            "kernel": kernel,
+            "stride": [1 + self.integer(3), 1 + self.integer(3)],
+            "padding": [self.integer(4) for _ in range(4)],
+            "dilation": dilation,
+        }
+        if bool(self.integer(2)) if optional is None else optional:
+            given["threshold"] = self.floats(max(1, k))
         return given
 
     def images(self, count: int, channels: int, height: int, width: int) -> Tensor:

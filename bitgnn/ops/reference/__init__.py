@@ -56,6 +56,7 @@ from bitgnn.ops.reference.pack import (
     transpose_bits,
     unpack,
 )
+from bitgnn.ops.reference.patches import pack_patches
 from bitgnn.ops.reference.slots import bspmm_slots
 
 __all__ = [
@@ -103,6 +104,7 @@ __all__ = [
     "linear_chain",
     "pack",
     "pack_images",
+    "pack_patches",
     "pack_scaled",
     "pack_standardized",
     "pool_bits",

@@ -5,6 +5,7 @@
 
 #include "bitgnn/arguments.h"
 #include "bitgnn/conv_arguments.h"
+#include "bitgnn/patch_arguments.h"
 
 namespace bitgnn::cpu {
 
@@ -174,6 +175,9 @@ struct KernelTable {
                      int64_t panel_begin, int64_t panel_end);
   void (*pack_images)(const ImagePackArgs&, int64_t begin, int64_t end);
   void (*pool_bits)(const BitPoolArgs&, int64_t begin, int64_t end);  // output rows
+  // Output rows; see the kernel for what the scratch holds.
+  void (*pack_patches)(const PatchArgs&, uint32_t* scratch, int64_t* held, int64_t begin,
+                       int64_t end);
 };
 
 extern const KernelTable kPortableKernels;
