@@ -26,7 +26,7 @@ __all__ = [
 
 def image_words(bits: Tensor) -> Tensor:
     """Booleans ``[N, H, W, C]`` as words ``[N, H, W, ceil(C / 32)]``."""
-    words = to_words(bits.reshape(-1, bits.size(3)))
+    words = to_words(bits.flatten(0, 2))
     return words.view(*bits.shape[:3], words.size(1))
 
 
