@@ -13,6 +13,8 @@ constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, 
 constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
 // Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
 constexpr int64_t kRowsToPackInside = 96;
+// Up to this many rows, panels of weights would cost more to make than they spare.
+constexpr int64_t kRowsInPlace = 8;
 
 // Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero.
 // Not empty even without words, since it tells what kind of product it is.
@@ -42,32 +44,14 @@ void run(const BmmArgs& args, int64_t rows) {
   }
 }
 
-// Rows [lanes, words] as [words, 32]; some words of all rows at a time, which stay in L1.
-void transpose(const int32_t* rows, int64_t lanes, int64_t words, int32_t* to) {
-  constexpr int64_t kBlock = 16;
-  for (int64_t begin = 0; begin < words; begin += kBlock) {
-    const int64_t end = std::min(words, begin + kBlock);
-    for (int64_t l = 0; l < lanes; ++l)
-      for (int64_t k = begin; k < end; ++k) to[k * kWordBits + l] = rows[l * words + k];
-  }
-}
-
 }  // namespace
 
 void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities,
                  int32_t* to) {
   torch::stable::parallel_for(0, words_for(out_features), grain(words * kWordBits, kMultiplyGrain),
                               [&](int64_t begin, int64_t end) {
-                                for (int64_t p = begin; p < end; ++p) {
-                                  int32_t* panel = to + p * words * kWordBits;
-                                  const int64_t lanes =
-                                      std::min(kWordBits, out_features - p * kWordBits);
-                                  if (lanes < kWordBits) std::fill_n(panel, words * kWordBits, 0);
-                                  transpose(w + p * kWordBits * words, lanes, words, panel);
-                                  if (!parities) continue;
-                                  for (int64_t k = kWordBits; k < words * kWordBits; ++k)
-                                    panel[k] ^= panel[k - kWordBits];
-                                }
+                                kernels().pack_panels(w, out_features, words, parities, to, begin,
+                                                      end);
                               });
 }
 
@@ -126,11 +110,12 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
   const int64_t words = words_for(a.size);
   const bool parities = words >= kernels().parity_words;
   const bool few = out_narrow != nullptr && out_narrow->half_bytes == 4;
+  const bool in_place = a.rows <= kRowsInPlace && out_narrow == nullptr;
   std::vector<uint64_t> few_panel;
   ops::OptionalTensor panels;
   if (few) {
     few_panel = pack_few(a.w, a.out_features, words);
-  } else {
+  } else if (!in_place) {
     panels = empty({words_for(a.out_features), words, kWordBits}, ScalarType::Int);
     pack_panels(a.w, a.out_features, words, parities, panels->mutable_data_ptr<int32_t>());
   }
@@ -141,6 +126,8 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
   args.pack = a.pack;
   if (few) {
     args.few_panel = few_panel.data();
+  } else if (in_place) {
+    args.w = a.w;
   } else {
     args.panels = panels->const_data_ptr<int32_t>();
   }

@@ -9,7 +9,7 @@ namespace bitgnn::cpu {
 namespace {
 
 constexpr int64_t kFixedGrain = 1 << 20;          // products a thread
-constexpr int64_t kExpandGrain = 1 << 16;         // weights a thread
+constexpr int64_t kExpandGrain = 1 << 18;         // weights a thread
 constexpr int64_t kBandNumbers = 1 << 17;         // of int16: 256 KiB
 constexpr int64_t kPanelNumbers = 2 * kWordBits;  // weights of 32 outputs for a pair of inputs
 
@@ -49,26 +49,24 @@ Runs runs_of(const bitgnn::ConvArgs& c, bool planar) {
   return runs;
 }
 
-// Weights of one panel as +1 and -1 in pairs; 0 where a run or the outputs end.
-void expand_weights(const bitgnn::ConvArgs& c, const Runs& runs, int64_t panel, int16_t* to) {
-  const int64_t words = words_for(c.channels);
-  const int64_t first = panel * kWordBits, outputs = std::min(kWordBits, c.out_channels - first);
+// The weights of the runs in pairs; a run of odd length ends with a pair of one.
+std::vector<SignPair> sign_pairs(const bitgnn::ConvArgs& c, const Runs& runs) {
+  const int64_t words = words_for(c.channels), length = runs.taps * runs.channels;
+  std::vector<SignPair> pairs;
   for (const Run& run : runs.all) {
-    std::fill_n(to, runs.pairs() * kPanelNumbers, int16_t{0});
-    for (int64_t j = 0, i = 0; j < runs.taps; ++j) {
-      const int32_t* tap =
-          c.w + ((first * c.kernel_height + run.row) * c.kernel_width + run.column + j) * words;
-      for (int64_t k = run.channel; k < run.channel + runs.channels; ++k, ++i) {
-        int16_t* const pair = to + i / 2 * kPanelNumbers + i % 2;
-        for (int64_t o = 0; o < outputs; ++o) {
-          const auto word = static_cast<uint32_t>(tap[o * c.taps() * words + k / kWordBits]);
-          pair[2 * o] =
-              static_cast<int16_t>(2 * static_cast<int>(word >> (k % kWordBits) & 1u) - 1);
-        }
-      }
+    const auto word = [&](int64_t i) {
+      const int64_t tap = run.row * c.kernel_width + run.column + i / runs.channels;
+      return tap * words + (run.channel + i % runs.channels) / kWordBits;
+    };
+    const auto bit = [&](int64_t i) {
+      return static_cast<int>((run.channel + i % runs.channels) % kWordBits);
+    };
+    for (int64_t i = 0; i < length; i += 2) {
+      const int64_t next = std::min(i + 1, length - 1);
+      pairs.push_back({word(i), word(next), bit(i), bit(next), next > i});
     }
-    to += runs.pairs() * kPanelNumbers;
   }
+  return pairs;
 }
 
 // Images of separate channels, of which few would be moved together for nothing.
@@ -99,13 +97,18 @@ void Backend::convolve_fixed(const FixedConvArgs& given) const {
                      run.column * c.dilation_width * runs.channels);
   p.run_at = run_at.data();
   const int64_t panel_size = p.runs * p.pairs * kPanelNumbers;
+  const int64_t words = c.taps() * words_for(c.channels);
+  const Tensor panel_words = empty({panels, words, kWordBits}, ScalarType::Int);
+  auto* bits = static_cast<int32_t*>(panel_words.data_ptr());
+  pack_panels(c.w, c.out_channels, words, false, bits);
   const Tensor weights = empty({panels, panel_size}, ScalarType::Short);
   auto* to = static_cast<int16_t*>(weights.data_ptr());
-  torch::stable::parallel_for(0, panels, grain(panel_size, kExpandGrain),
-                              [&](int64_t begin, int64_t end) {
-                                for (int64_t panel = begin; panel < end; ++panel)
-                                  expand_weights(c, runs, panel, to + panel * panel_size);
-                              });
+  const std::vector<SignPair> pairs = sign_pairs(c, runs);
+  torch::stable::parallel_for(
+      0, panels, grain(panel_size, kExpandGrain), [&](int64_t begin, int64_t end) {
+        kernels().expand_signs(bits, words, pairs.data(), static_cast<int64_t>(pairs.size()), to,
+                               begin, end);
+      });
   p.weights = to;
   std::vector<int32_t> flip;
   if (c.flip != nullptr) flip = pack_flags(c.flip, c.out_channels);

@@ -7,7 +7,7 @@
 namespace bitgnn::cpu {
 
 // Results of at least this many bytes come from the cache.
-constexpr size_t kCachedBufferBytes = size_t{4} << 20;
+constexpr size_t kCachedBufferBytes = size_t{1} << 20;
 
 // Whether a result of so many bytes comes from the cache.
 bool is_cached(size_t bytes);

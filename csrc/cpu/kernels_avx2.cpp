@@ -25,6 +25,7 @@
 #include "bitgnn/cpu/dots_avx2.h"
 #include "bitgnn/cpu/int_sums_avx2.h"
 #include "bitgnn/cpu/narrow_avx2.h"
+#include "bitgnn/cpu/rows_avx2.h"
 //
 #include "bitgnn/cpu/bit_pool_kernel.h"
 #include "bitgnn/cpu/bits_linear_kernel.h"
@@ -45,6 +46,7 @@ const KernelTable kAvx2Kernels = {
     "avx2",
     BITGNN_ISA::kParityWords,
     BITGNN_ISA::pack,
+    BITGNN_ISA::pack_panels,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,
     BITGNN_ISA::aggregate_float,
@@ -56,6 +58,7 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::aggregate_slots,
     BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
+    BITGNN_ISA::expand_signs,
     BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
     BITGNN_ISA::pool_bits,

@@ -30,6 +30,7 @@
 #include "bitgnn/cpu/dots_avx512.h"
 #include "bitgnn/cpu/int_sums_avx512.h"
 #include "bitgnn/cpu/narrow_avx512.h"
+#include "bitgnn/cpu/rows_avx512.h"
 //
 #include "bitgnn/cpu/bit_pool_kernel.h"
 #include "bitgnn/cpu/bits_linear_kernel.h"
@@ -50,6 +51,7 @@ const KernelTable kAvx512Kernels = {
     "avx512",
     BITGNN_ISA::kParityWords,
     BITGNN_ISA::pack,
+    BITGNN_ISA::pack_panels,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,
     BITGNN_ISA::aggregate_float,
@@ -61,6 +63,7 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::aggregate_slots,
     BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
+    BITGNN_ISA::expand_signs,
     BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
     BITGNN_ISA::pool_bits,

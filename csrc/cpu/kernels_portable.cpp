@@ -9,6 +9,7 @@
 #include "bitgnn/cpu/dots_portable.h"
 #include "bitgnn/cpu/int_sums_portable.h"
 #include "bitgnn/cpu/narrow_portable.h"
+#include "bitgnn/cpu/rows_portable.h"
 //
 #include "bitgnn/cpu/bit_pool_kernel.h"
 #include "bitgnn/cpu/bits_linear_kernel.h"
@@ -29,6 +30,7 @@ const KernelTable kPortableKernels = {
     "portable",
     BITGNN_ISA::kParityWords,
     BITGNN_ISA::pack,
+    BITGNN_ISA::pack_panels,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,
     BITGNN_ISA::aggregate_float,
@@ -40,6 +42,7 @@ const KernelTable kPortableKernels = {
     BITGNN_ISA::aggregate_slots,
     BITGNN_ISA::finish_panels,
     BITGNN_ISA::conv,
+    BITGNN_ISA::expand_signs,
     BITGNN_ISA::fixed_conv,
     BITGNN_ISA::pack_images,
     BITGNN_ISA::pool_bits,

@@ -12,7 +12,7 @@ from bitgnn import _library
 from bitgnn.ops import release_buffers
 from bitgnn.ops.buffers import no_buffer_cache
 
-ROWS, SIZE = 1100, 1024  # 4.3 MiB of float32: just large enough for the cache
+ROWS, SIZE = 1100, 1024  # 4.3 MiB of float32: large enough for the cache
 compiled = pytest.mark.skipif(
     _library.library_info().cpu_library is None, reason="the cache belongs to the compiled library"
 )

@@ -177,6 +177,27 @@ inline int64_t pack_block_rows(int64_t words) {
   return fitting < kRowBlock ? kRowBlock : fitting < kMostPackRows ? fitting : kMostPackRows;
 }
 
+// Few rows: the weights are read once, output by output, which takes less than making panels.
+void multiply_in_place(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
+                       int64_t panel_end) {
+  constexpr int kOutputs = 4;
+  const int64_t words = words_for(a.size);
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    const Epilogue epilogue(a, panel);
+    for (int64_t row = begin; row < end; ++row) {
+      alignas(64) int32_t dots[kWordBits] = {};
+      const int32_t* const x = a.x + row * words;
+      const int32_t* w = a.w + epilogue.first * words;
+      int64_t o = 0;
+      for (; o + kOutputs <= epilogue.count; o += kOutputs, w += kOutputs * words)
+        distances<kOutputs>(x, w, words, dots + o);
+      for (; o < epilogue.count; ++o, w += words) distances<1>(x, w, words, dots + o);
+      for (int32_t& dot : dots) dot = static_cast<int32_t>(a.size) - 2 * dot;
+      epilogue(row, a.row_scale != nullptr ? a.row_scale + row : nullptr, load_ints(dots));
+    }
+  }
+}
+
 template <bool kParities>
 void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
               int64_t panel_end) {
@@ -215,7 +236,19 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
   }
 }
 
+void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities, int32_t* to,
+                 int64_t begin, int64_t end) {
+  for (int64_t p = begin; p < end; ++p) {
+    int32_t* const panel = to + p * words * kWordBits;
+    const int64_t lanes = std::min(kWordBits, out_features - p * kWordBits);
+    transpose_lanes(w + p * kWordBits * words, lanes, words, panel);
+    if (!parities) continue;
+    for (int64_t k = kWordBits; k < words * kWordBits; ++k) panel[k] ^= panel[k - kWordBits];
+  }
+}
+
 void bmm(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end) {
+  if (a.w != nullptr) return multiply_in_place(a, begin, end, panel_begin, panel_end);
   a.parities ? multiply<true>(a, begin, end, panel_begin, panel_end)
              : multiply<false>(a, begin, end, panel_begin, panel_end);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "bitgnn/cpu/conv_epilogue.h"
 #include "bitgnn/cpu/kernel_table.h"
@@ -33,17 +34,40 @@ inline void copy_words(int32_t* to, const int32_t* from, int64_t count) {
   }
 }
 
+// What lies under a kernel as parts of words next to each other, cut where a vector of the row
+// ends.
+std::vector<WindowPart> window_parts(const bitgnn::ConvArgs& c) {
+  const int64_t words = words_for(c.channels / c.groups), pixel_words = words * c.groups;
+  const bool joined = c.dilation_width * pixel_words == words;  // taps side by side
+  const int64_t taps = joined ? c.kernel_width : 1;
+  std::vector<WindowPart> parts;
+  int64_t at = 0;
+  for (int64_t i = 0; i < c.kernel_height; ++i) {
+    for (int64_t j = 0; j < c.kernel_width; j += taps) {
+      int64_t from = (i * c.dilation_height * c.width + j * c.dilation_width) * pixel_words;
+      for (int64_t left = taps * words; left > 0;) {
+        const int64_t some = std::min(left, kPartWords - at % kPartWords);
+        parts.push_back({from, at, some});
+        from += some;
+        at += some;
+        left -= some;
+      }
+    }
+  }
+  return parts;
+}
+
 // Output pixels one after the other, with the row of words under the kernel of each.
 class Gather {
  public:
-  Gather(const ConvPanels& a, int64_t pixel)
+  Gather(const ConvPanels& a, int64_t pixel, int64_t group)
       : c_(*a.conv),
         words_(words_for(c_.channels / c_.groups)),
         pixel_words_(words_ * c_.groups),
         x_(pixel % c_.out_width),
         y_(pixel / c_.out_width % c_.out_height),
         number_(pixel / c_.out_width / c_.out_height),
-        image_(c_.x + number_ * image_words()),
+        image_(c_.x + number_ * image_words() + group * words_),
         add_(a.add) {}
 
   InsideTaps inside() const {
@@ -54,20 +78,20 @@ class Gather {
     return t;
   }
 
-  void read(const InsideTaps& inside, int64_t group, int32_t* row) const {
-    if (!inside.all) std::fill_n(row, c_.taps() * words_, 0);
-    const int64_t step = c_.dilation_width * pixel_words_;
+  const int32_t* window() const {
+    return image_ + (origin_y() * c_.width + origin_x()) * pixel_words_;
+  }
+
+  // The row of a window that is partly outside, with zeros there.
+  void read(const InsideTaps& inside, int32_t* row) const {
+    std::fill_n(row, c_.taps() * words_, 0);
     for (int64_t i = inside.top; i < inside.bottom; ++i) {
       const int64_t y = origin_y() + i * c_.dilation_height;
-      const int32_t* from = image_ + (y * c_.width + origin_x()) * pixel_words_ + group * words_;
-      int32_t* to = row + i * c_.kernel_width * words_;
-      if (step == words_) {
-        copy_words(to + inside.left * words_, from + inside.left * words_,
-                   (inside.right - inside.left) * words_);
-        continue;
+      for (int64_t j = inside.left; j < inside.right; ++j) {
+        const int64_t x = origin_x() + j * c_.dilation_width;
+        copy_words(row + (i * c_.kernel_width + j) * words_,
+                   image_ + (y * c_.width + x) * pixel_words_, words_);
       }
-      for (int64_t j = inside.left; j < inside.right; ++j)
-        copy_words(to + j * words_, from + j * step, words_);
     }
   }
 
@@ -150,21 +174,25 @@ void convolve(const ConvPanels& a, int64_t begin, int64_t end, int64_t panel_beg
   const int64_t words = c.taps() * words_for(c.channels / c.groups);
   const int64_t group_panels = words_for(c.out_channels / c.groups);
   const std::unique_ptr<CacheLine[]> lines(
-      new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 1]);
+      new CacheLine[static_cast<size_t>(kRowBlock * words) / 16 + 2]);
   int32_t* const rows = reinterpret_cast<int32_t*>(lines.get());
+  const std::vector<WindowPart> parts = window_parts(c);
+  const auto num_parts = static_cast<int64_t>(parts.size());
   OutputPixel pixels[kRowBlock];
   for (int64_t pixel = begin; pixel < end; pixel += kRowBlock) {
     const int64_t count = std::min(kRowBlock, end - pixel);
     for (int64_t group = panel_begin / group_panels; group * group_panels < panel_end; ++group) {
-      Gather gather(a, pixel);
+      Gather gather(a, pixel, group);
       for (int64_t r = 0; r < count; ++r, gather.next()) {
         pixels[r] = {pixel + r, gather.inside(), gather.addend()};
-        gather.read(pixels[r].inside, group, rows + r * words);
+        int32_t* const row = rows + r * words;
+        if (pixels[r].inside.all) {
+          read_window<kParities>(gather.window(), parts.data(), num_parts, words, row);
+        } else {
+          gather.read(pixels[r].inside, row);
+          if constexpr (kParities) running_parities(row, words, row);
+        }
       }
-      // Not row by row: these vectors do not begin where those just written do.
-      if constexpr (kParities)
-        for (int64_t r = 0; r < count; ++r)
-          running_parities(rows + r * words, words, rows + r * words);
       int64_t panel = std::max(panel_begin, group * group_panels);
       const int64_t last = std::min(panel_end, (group + 1) * group_panels);
       for (; panel + kTilePanels <= last; panel += kTilePanels)

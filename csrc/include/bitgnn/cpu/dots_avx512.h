@@ -40,24 +40,28 @@ inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, 
                     _mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p + 1], 1))});
 }
 
-// A row of words to running parities, in place or not: a prefix XOR in log steps, 16 words each.
+// 16 words to running parities behind the parity `before`: a prefix XOR in log steps.
+inline __m512i parity_prefix(__m512i v, __m512i* before) {
+  const __m512i zero = _mm512_setzero_si512();
+  v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 15));
+  v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 14));
+  v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 12));
+  v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 8));
+  v = _mm512_xor_si512(v, *before);
+  *before = _mm512_permutexvar_epi32(_mm512_set1_epi32(15), v);
+  return v;
+}
+
+// A row of words to running parities, in place or not.
 inline void running_parities(const int32_t* from, int64_t words, int32_t* to) {
-  const __m512i zero = _mm512_setzero_si512(), highest = _mm512_set1_epi32(15);
-  __m512i before = zero;
-  const auto next = [&](__m512i v) {
-    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 15));
-    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 14));
-    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 12));
-    v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 8));
-    v = _mm512_xor_si512(v, before);
-    before = _mm512_permutexvar_epi32(highest, v);
-    return v;
-  };
+  __m512i before = _mm512_setzero_si512();
   int64_t w = 0;
-  for (; w + 16 <= words; w += 16) _mm512_storeu_si512(to + w, next(_mm512_loadu_si512(from + w)));
+  for (; w + 16 <= words; w += 16)
+    _mm512_storeu_si512(to + w, parity_prefix(_mm512_loadu_si512(from + w), &before));
   if (w < words) {
     const auto rest = static_cast<__mmask16>((1 << (words - w)) - 1);
-    _mm512_mask_storeu_epi32(to + w, rest, next(_mm512_maskz_loadu_epi32(rest, from + w)));
+    _mm512_mask_storeu_epi32(to + w, rest,
+                             parity_prefix(_mm512_maskz_loadu_epi32(rest, from + w), &before));
   }
 }
 

@@ -73,6 +73,27 @@ void round_band(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int
   }
 }
 
+void expand_signs(const int32_t* panels, int64_t panel_words, const SignPair* pairs, int64_t count,
+                  int16_t* to, int64_t begin, int64_t end) {
+  for (int64_t panel = begin; panel < end; ++panel) {
+    const int32_t* words = panels + panel * panel_words * kWordBits;
+    int16_t* out = to + panel * count * 2 * kWordBits;
+    for (int64_t k = 0; k < count; ++k, out += 2 * kWordBits) {
+      const SignPair& pair = pairs[k];
+      const int32_t* first = words + pair.first * kWordBits;
+      const int32_t* second = words + pair.second * kWordBits;
+      const uint32_t keep = pair.has_second ? 0xffffffffu : 0x0000ffffu;
+      uint32_t both[kWordBits];
+      for (int64_t l = 0; l < kWordBits; ++l) {
+        const uint32_t a = (static_cast<uint32_t>(first[l]) >> pair.first_bit & 1u) * 2u - 1u;
+        const uint32_t b = (static_cast<uint32_t>(second[l]) >> pair.second_bit & 1u) * 2u - 1u;
+        both[l] = ((a & 0xffffu) | b << 16) & keep;  // the first number in the lower half
+      }
+      std::memcpy(out, both, sizeof(both));
+    }
+  }
+}
+
 // R pixels of a row of the result, side by side.
 template <int R>
 void convolve_windows(const FixedPanels& p, const int16_t* x, const int16_t* w, int64_t place,

@@ -49,6 +49,7 @@ struct BmmArgs {
   const NarrowRows* out_narrow;  // the scale goes into the factors, nothing else follows
   const float* narrow_factor;    // [rows] or null, times the scale
   const uint64_t* few_panel;     // [ceil(words / 2), kFewOutputs], in place of panels, or null
+  const int32_t* w;              // [out, words] as they are, in place of panels, or null
 };
 
 // A 0/1 pattern in CSR with one row's share of the epilogue: v = row_scale * sum + bias.
@@ -137,6 +138,13 @@ struct ConvPanels {
   float step;                      // of the products
 };
 
+// Two weights of an output: words of a panel and bits of them; the second may be missing.
+struct SignPair {
+  int64_t first, second;
+  int first_bit, second_bit;
+  bool has_second;
+};
+
 // Weights of a first layer, and where the runs of numbers under its kernel lie.
 struct FixedPanels {
   ConvPanels outputs;      // for what follows the products; has no weights
@@ -156,6 +164,9 @@ struct KernelTable {
   const char* name;
   int64_t parity_words;  // rows of so many words are multiplied faster as running parities
   void (*pack)(const PackArgs&, int64_t begin, int64_t end);
+  // Panels [begin, end) of weights [out_features, words], see panels.h.
+  void (*pack_panels)(const int32_t* w, int64_t out_features, int64_t words, bool parities,
+                      int32_t* to, int64_t begin, int64_t end);
   void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
   void (*aggregate_bits)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
@@ -170,6 +181,9 @@ struct KernelTable {
   void (*finish_panels)(const ConvPanels&, int64_t begin, int64_t end);
   void (*conv)(const ConvPanels&, int64_t begin, int64_t end, int64_t panel_begin,
                int64_t panel_end);
+  // Signs of pairs of weights in panels of so many words as int16 [panels, count, 32, 2].
+  void (*expand_signs)(const int32_t* panels, int64_t panel_words, const SignPair* pairs,
+                       int64_t count, int16_t* to, int64_t begin, int64_t end);
   // Bands of FixedPanels::band_rows output rows and panels.
   void (*fixed_conv)(const FixedConvArgs&, const FixedPanels&, int64_t begin, int64_t end,
                      int64_t panel_begin, int64_t panel_end);
