@@ -85,7 +85,7 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   // Terms of the classes, then a scale and a bias, or a limit, of every output.
   const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
   const int mask_bytes = plan.classes * (plan.masks + 1) * 4;
-  const int count_bytes = plan.count_sets * plan.rows * 4;
+  const int count_bytes = 2 * plan.count_sets * plan.rows * 4;
   const int fixed = 1024 + static_cast<int>(sizeof(ConvShared)) +
                     (table_bytes + mask_bytes + count_bytes + 127) / 128 * 128;
   const int room = device.shared_bytes - fixed;
@@ -130,7 +130,17 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   const int64_t positions =
       (a.images - 1) * frame + (a.out_height - 1) * pitch + a.out_width;  // up to the last output
   if (positions > INT32_MAX / 2) return false;
+  if (a.images * a.height * a.width > INT32_MAX / 2) return false;
   plan = {};
+  plan.images = static_cast<int>(a.images);
+  plan.height = static_cast<int>(a.height);
+  plan.width = static_cast<int>(a.width);
+  plan.out_height = static_cast<int>(a.out_height);
+  plan.out_width = static_cast<int>(a.out_width);
+  plan.stride_height = static_cast<int>(a.stride_height);
+  plan.stride_width = static_cast<int>(a.stride_width);
+  plan.padding_top = static_cast<int>(a.padding_top);
+  plan.padding_left = static_cast<int>(a.padding_left);
   plan.pitch = frame_divider(pitch);
   plan.frame = frame_divider(frame);
   plan.row_axis = row_axis.classes();

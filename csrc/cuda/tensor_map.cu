@@ -32,18 +32,18 @@ cudaError_t encode_rows(CUtensorMap& map, const int32_t* from, int64_t rows, int
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t tiles, int64_t words,
-                           int columns, bool ordered) {
+cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
+                           int columns, int chunk, bool ordered) {
   static const EncodeTiled encode = find_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
-  const auto eighth = static_cast<cuuint32_t>(columns / 8);
   const auto row = static_cast<cuuint64_t>(words) * sizeof(int32_t);
-  const auto all = static_cast<cuuint64_t>(columns);
-  const cuuint64_t sizes[5] = {static_cast<cuuint64_t>(words), 2, 4, eighth,
-                               static_cast<cuuint64_t>(tiles)};
-  const cuuint64_t strides[4] = {row, (ordered ? 2 : all / 4) * row, (ordered ? 8 : 2) * row,
-                                 all * row};
-  const cuuint32_t box[5] = {32, 2, 4, eighth, 1};
+  const auto lane = static_cast<cuuint64_t>(chunk);
+  const cuuint64_t sizes[5] = {static_cast<cuuint64_t>(words), 2, 4, lane / 2,
+                               static_cast<cuuint64_t>(rows) / (4 * lane)};
+  const cuuint64_t strides[4] = {row, (ordered ? 2 : lane) * row, (ordered ? 8 : 2) * row,
+                                 4 * lane * row};
+  const cuuint32_t box[5] = {32, 2, 4, static_cast<cuuint32_t>(chunk / 2),
+                             static_cast<cuuint32_t>(columns / (4 * chunk))};
   const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   const CUresult result =
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 5, const_cast<int32_t*>(from), sizes, strides,

@@ -26,7 +26,7 @@ __device__ __forceinline__ uint64_t conv_descriptor(uint32_t low) {
   return (kEightRows << 32) | low;
 }
 
-template <int kColumns>
+template <int kColumns, int kChunk>
 __device__ __forceinline__ void copy_conv_weights(ConvShared& shared, unsigned char* stages,
                                                   const CUtensorMap& w_map, const ConvPlan& plan) {
   constexpr int kStageBytes = kColumns * kConvStageRowBytes;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void copy_conv_weights(ConvShared& shared, unsigned c
     const uint32_t full = shared_address(&shared.full[stage]);
     barrier_expect(full, kStageBytes);
     copy_weights_tile(shared_address(stages + stage * kStageBytes), w_map, block * kSwizzleWords,
-                      column_tile, full);
+                      column_tile * (kColumns / (4 * kChunk)), full);
   };
   ConvWalk walk(plan);
   if (plan.groups > 0) {
@@ -83,7 +83,10 @@ __device__ __forceinline__ void multiply_conv_tiles(ConvShared& shared, unsigned
   ConvTurn stage, slot, info, rows;
   bool new_tile = true;
   for (ConvWalk walk(plan); walk.left > 0;) {
-    if (new_tile) barrier_wait(shared_address(&shared.slot_full[slot.at]), slot.phase);
+    if (new_tile) {
+      barrier_wait(shared_address(&shared.slot_full[slot.at]), slot.phase);
+      wgmma_write_fence();  // what the helpers' copies wrote
+    }
     const uint32_t from = slots + slot.at * (plan.slot_bytes >> 4);
     int32_t sum[2][kColumns / 2];
     if (!streams) stage.at = 0;
@@ -175,7 +178,8 @@ __global__ void __launch_bounds__(kConvThreads, 1)
 
   if (threadIdx.x < kConvFirstConsumer) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kHelperRegisters));
-    if (threadIdx.x == 0) copy_conv_weights<kColumns>(shared, raw, w_map, plan);
+    if (threadIdx.x == 0)
+      copy_conv_weights<kColumns, conv_chunk(kColumns, kOutput)>(shared, raw, w_map, plan);
     if (threadIdx.x >= kWarp)
       help_conv<kColumns, kOutput>(shared, raw, a, plan, static_cast<int>(threadIdx.x) - kWarp);
   } else {

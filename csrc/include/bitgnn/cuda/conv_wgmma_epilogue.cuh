@@ -82,19 +82,21 @@ __device__ __forceinline__ void store_conv_values(const ConvArgs& a,
                                                   const int32_t (&sum)[kColumns / 2],
                                                   const ConvRowInfo& row, const int32_t* terms,
                                                   const int32_t* extra, int output, int half) {
-  if (row.pixel < 0 || output >= a.out_channels) return;
+  using Table = ConvTable<kColumns, kOutput>;
+  if (row.pixel < 0) return;
   const int64_t at = row.pixel * a.out_channels + output;
 #pragma unroll
-  for (int part = 0; part < kColumns / 16; ++part) {
+  for (int index = 0; index < kColumns / 16; ++index) {
+    const int part = Table::part(index);
+    if (output + part >= a.out_channels) break;
     const int4 dots =
-        conv_dots(four_sums<kColumns>(sum, part, half), terms + row.terms + part * 4, row.sum);
+        conv_dots(four_sums<kColumns>(sum, index, half), terms + row.terms + part, row.sum);
     if constexpr (kOutput == ConvOutput::kInt) {
-      *reinterpret_cast<int4*>(a.out_int + at + part * 4) = dots;
+      *reinterpret_cast<int4*>(a.out_int + at + part) = dots;
     } else {
-      const int4 scale = *reinterpret_cast<const int4*>(extra + part * 4);
-      const int4 bias =
-          *reinterpret_cast<const int4*>(extra + ConvTable<kColumns>::kPitch + part * 4);
-      *reinterpret_cast<float4*>(a.out_float + at + part * 4) =
+      const int4 scale = *reinterpret_cast<const int4*>(extra + part);
+      const int4 bias = *reinterpret_cast<const int4*>(extra + Table::kPitch + part);
+      *reinterpret_cast<float4*>(a.out_float + at + part) =
           make_float4(conv_value(dots.x, scale.x, bias.x), conv_value(dots.y, scale.y, bias.y),
                       conv_value(dots.z, scale.z, bias.z), conv_value(dots.w, scale.w, bias.w));
     }
@@ -114,14 +116,16 @@ __device__ __forceinline__ AddendAccess addend_access(const ConvAddArgs& args) {
 // Where the addends of a lane's outputs of a row begin, or null.
 __device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, AddendAccess access,
                                                   const ConvRowInfo& row, int output) {
-  if (access != AddendAccess::kVectors || row.pixel < 0 || output >= args.addend_channels)
-    return nullptr;
+  if (access != AddendAccess::kVectors || row.pixel < 0) return nullptr;
   return reinterpret_cast<const int4*>(static_cast<const int16_t*>(args.addend) +
                                        row.addend * args.addend_channels + output);
 }
 
-__device__ __forceinline__ int4 load_addends(const int4* from, int vector) {
-  return from != nullptr ? __ldg(from + vector) : make_int4(0, 0, 0, 0);
+// Eight addends of a lane's chunk; a quad's are 64 bytes.
+__device__ __forceinline__ int4 load_addends(const ConvAddArgs& args, const int4* from, int output,
+                                             int chunk) {
+  return from != nullptr && output + chunk * 32 < args.addend_channels ? __ldg(from + chunk * 4)
+                                                                       : make_int4(0, 0, 0, 0);
 }
 
 __device__ __forceinline__ int load_single_addend(const ConvAddArgs& args, const ConvRowInfo& row,
@@ -146,21 +150,20 @@ store_conv_sums(const ConvAddArgs& args, AddendAccess access, const int32_t (&su
                 const ConvRowInfo& row, const int32_t* terms, const int32_t* limits,
                 int4 (&addends)[kColumns / 32], const int4* next_addends, int output, int half) {
   const ConvArgs& a = args.conv;
-  const bool exists = row.pixel >= 0 && output < a.out_channels;
   const int64_t at = row.pixel * a.out_channels + output;
   uint32_t bits = 0;
 #pragma unroll
-  for (int vector = kColumns / 32 - 1; vector >= 0; --vector) {
+  for (int chunk = kColumns / 32 - 1; chunk >= 0; --chunk) {
+    const int first = chunk * 32;
+    const bool exists = row.pixel >= 0 && output + first < a.out_channels;
     int4 total[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int part = vector * 2 + i;
-      total[i] =
-          conv_dots(four_sums<kColumns>(sum, part, half), terms + row.terms + part * 4, row.sum);
-    }
+    for (int i = 0; i < 2; ++i)
+      total[i] = conv_dots(four_sums<kColumns>(sum, chunk * 2 + i, half),
+                           terms + row.terms + first + i * 4, row.sum);
     if (access == AddendAccess::kVectors) {
-      const int4 v = addends[vector];
-      addends[vector] = load_addends(next_addends, vector);
+      const int4 v = addends[chunk];
+      addends[chunk] = load_addends(args, next_addends, output, chunk);
       total[0].x += static_cast<int16_t>(v.x);
       total[0].y += v.x >> 16;
       total[0].z += static_cast<int16_t>(v.y);
@@ -172,27 +175,27 @@ store_conv_sums(const ConvAddArgs& args, AddendAccess access, const int32_t (&su
     } else if (access == AddendAccess::kSingle && exists) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int first = output + vector * 8 + i * 4;
-        total[i].x += load_single_addend(args, row, first);
-        total[i].y += load_single_addend(args, row, first + 1);
-        total[i].z += load_single_addend(args, row, first + 2);
-        total[i].w += load_single_addend(args, row, first + 3);
+        const int four = output + first + i * 4;
+        total[i].x += load_single_addend(args, row, four);
+        total[i].y += load_single_addend(args, row, four + 1);
+        total[i].z += load_single_addend(args, row, four + 2);
+        total[i].w += load_single_addend(args, row, four + 3);
       }
     }
     if (exists && args.sums != nullptr) {
       if (args.sums_wide) {
-        auto* to = reinterpret_cast<int4*>(static_cast<int32_t*>(args.sums) + at + vector * 8);
+        auto* to = reinterpret_cast<int4*>(static_cast<int32_t*>(args.sums) + at + first);
         to[0] = total[0];
         to[1] = total[1];
       } else {
-        *reinterpret_cast<int4*>(static_cast<int16_t*>(args.sums) + at + vector * 8) =
+        *reinterpret_cast<int4*>(static_cast<int16_t*>(args.sums) + at + first) =
             make_int4(clamp_pair(total[0].x, total[0].y), clamp_pair(total[0].z, total[0].w),
                       clamp_pair(total[1].x, total[1].y), clamp_pair(total[1].z, total[1].w));
       }
     }
 #pragma unroll
     for (int i = 1; i >= 0; --i) {
-      const int4 limit = *reinterpret_cast<const int4*>(limits + vector * 8 + i * 4);
+      const int4 limit = *reinterpret_cast<const int4*>(limits + first + i * 4);
       bits = bits << 4 | static_cast<uint32_t>(total[i].w >= limit.w) << 3 |
              static_cast<uint32_t>(total[i].z >= limit.z) << 2 |
              static_cast<uint32_t>(total[i].y >= limit.y) << 1 |
@@ -202,20 +205,53 @@ store_conv_sums(const ConvAddArgs& args, AddendAccess access, const int32_t (&su
   return bits;
 }
 
+// Byte i of lane q's word is byte q of what lane i of the quad gives.
+__device__ __forceinline__ uint32_t gather_bytes(uint32_t bytes, int quad) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    const uint32_t got = step == 0 ? bytes : __shfl_xor_sync(kFullWarp, bytes, step);
+    word |= (got >> (8 * quad) & 0xff) << (8 * (quad ^ step));
+  }
+  return word;
+}
+
+// Writes the words of two rows of totals; a lane has a byte of every word.
+template <int kColumns>
+__device__ __forceinline__ void store_total_bits(const ConvArgs& a, const uint32_t* turned,
+                                                 uint32_t first, uint32_t second, int column,
+                                                 int first_pixel, int second_pixel, int quad) {
+  if constexpr (kColumns == 128) {
+    const uint32_t first_word = gather_bytes(first, quad);
+    const uint32_t second_word = gather_bytes(second, quad);
+    store_conv_bits<kColumns>(a, turned, first_word, second_word, column, first_pixel, second_pixel,
+                              quad);
+  } else {
+    const uint32_t bits = gather_bytes(first | second << 16, quad);
+    const int all = static_cast<int>(a.out_channels / 32);
+    const int word = column / 32 + quad % 2;
+    const int pixel = quad < 2 ? first_pixel : second_pixel;
+    if (word < all && pixel >= 0)
+      a.out_bits[static_cast<int64_t>(pixel) * all + word] =
+          static_cast<int32_t>(bits ^ turned[quad % 2]);
+  }
+}
+
 // sum[m] holds rows 64 m to 64 m + 63 of the warpgroup's 128, as accumulator fragments.
 template <int kColumns, ConvOutput kOutput>
 __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const unsigned char* raw,
                                                 const ConvAddArgs& args, const ConvPlan& plan,
                                                 const int32_t (&sum)[2][kColumns / 2], int consumer,
                                                 int column, int row_buffer, int buffer) {
-  using Table = ConvTable<kColumns>;
+  using Table = ConvTable<kColumns, kOutput>;
   const ConvArgs& a = args.conv;
   const int thread = threadIdx.x % 128;
   const int lane = thread % kWarp;
   const int quad = fragment_quad(lane);
-  const int output = column + quad * Table::kQuad;
+  const int output = column + quad * Table::kChunk;
   const auto* terms = reinterpret_cast<const int32_t*>(raw + plan.tables_at) +
-                      buffer * (plan.classes + 2) * Table::kPitch + quad * Table::kQuadPitch;
+                      buffer * (plan.classes + 2) * Table::kPitch +
+                      Table::place(quad * Table::kChunk);
   const int32_t* extra = terms + plan.classes * Table::kPitch;
   const ConvRowInfo* rows =
       shared.rows[row_buffer] + consumer * 128 + thread / kWarp * 16 + fragment_group(lane);
@@ -225,8 +261,8 @@ __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const 
     const int4* from = addends_of(args, access, row, output);
     int4 addends[kColumns / 32];
 #pragma unroll
-    for (int vector = 0; vector < kColumns / 32; ++vector)
-      addends[vector] = load_addends(from, vector);
+    for (int chunk = 0; chunk < kColumns / 32; ++chunk)
+      addends[chunk] = load_addends(args, from, output, chunk);
     uint32_t first_bits = 0;
     int first_pixel = 0;
 #pragma unroll
@@ -244,8 +280,8 @@ __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const 
         first_bits = bits;
         first_pixel = row.pixel;
       } else if (a.out_bits != nullptr) {
-        store_conv_bits<kColumns>(a, shared.turned[buffer], first_bits, bits, column, first_pixel,
-                                  row.pixel, quad);
+        store_total_bits<kColumns>(a, shared.turned[buffer], first_bits, bits, column, first_pixel,
+                                   row.pixel, quad);
       }
       row = next;
     }

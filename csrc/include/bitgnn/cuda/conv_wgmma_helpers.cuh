@@ -53,10 +53,12 @@ struct ConvWalk {
 
 // Waits until only the last `ahead` groups of copies may be under way.
 __device__ __forceinline__ void wait_for_copies(int ahead) {
-  if (ahead <= 0) {
+  if (ahead == 0) {
     asm volatile("cp.async.wait_group 0;\n" ::: "memory");
-  } else {
+  } else if (ahead == 1) {
     asm volatile("cp.async.wait_group 1;\n" ::: "memory");
+  } else {
+    asm volatile("cp.async.wait_group 2;\n" ::: "memory");
   }
 }
 
@@ -64,65 +66,65 @@ template <int kColumns, ConvOutput kOutput>
 __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw,
                                           const ConvAddArgs& args, const ConvPlan& plan,
                                           int thread) {
+  using Table = ConvTable<kColumns, kOutput>;
   constexpr int kBarrier = 1;
-  const ConvArgs& a = args.conv;
-  int32_t* counts = reinterpret_cast<int32_t*>(raw + plan.counts_at);
-  auto* masks = reinterpret_cast<uint32_t*>(raw + plan.masks_at);
-  auto* tables = reinterpret_cast<int32_t*>(raw + plan.tables_at);
   ConvWalk walk(plan);
   if (walk.left == 0) return;
+  const ConvArgs& a = args.conv;
+  auto* masks = reinterpret_cast<uint32_t*>(raw + plan.masks_at);
   const int last_tile = plan.groups > 0
                             ? walk.tile + walk.left - 1
                             : walk.tile + (walk.column_tile + walk.left - 1) / plan.column_tiles;
+  // Tiles on their way beyond the one that is described; a slot is spare, lest the copies wait for
+  // the products just under way.
+  const int ahead = max(plan.slots - 2, 0);
+  const uint32_t slots = shared_address(raw + plan.slots_at);
   int next_load = walk.tile;
-  ConvTurn loading, slot, info, rows;
-  const auto load_next = [&] {
-    if (next_load <= last_tile) {
-      barrier_wait(shared_address(&shared.slot_empty[loading.at]), loading.phase ^ 1);
-      load_slabs(raw + plan.slots_at + loading.at * plan.slot_bytes, a, plan, next_load, thread);
-      loading.advance(plan.slots);
-    }
-    ++next_load;
-    commit_copies();
-  };
-  for (int i = 0; i + 1 < plan.slots; ++i) load_next();
-  make_masks(masks, a, plan, thread);
-  group_sync(kBarrier, kConvHelpers);
-  const auto make_table = [&](int buffer) {
-    describe_outputs<kColumns, kOutput>(
-        shared, tables + buffer * (plan.classes + 2) * ConvTable<kColumns>::kPitch, masks, a, plan,
-        walk.column_tile, buffer, thread);
-  };
-  make_table(0);
-  bool first = true;
-  bool new_tile = true;
+  ConvTurn loading, slot, info;
+  int parity = 0;
+  bool new_tile = true, first = true;
   while (walk.left > 0) {
     const int tile = walk.tile;
     if (new_tile) {
-      if (plan.slots == 1) load_next();
-      wait_for_copies(plan.slots - 2);
-      wgmma_write_fence();
-      barrier_arrive(shared_address(&shared.slot_full[slot.at]));
-      count_slabs(counts, raw + plan.slots_at + slot.at * plan.slot_bytes, plan, thread);
+      for (; next_load <= tile + ahead; ++next_load) {
+        if (next_load <= last_tile) {
+          barrier_wait(shared_address(&shared.slot_empty[loading.at]), loading.phase ^ 1);
+          load_slabs(slots + loading.at * plan.slot_bytes, a.x, plan, next_load, thread);
+          barrier_arrive_copied(shared_address(&shared.slot_full[loading.at]));
+          loading.advance(plan.slots);
+        }
+        commit_copies();
+      }
+    }
+    if (first) {
+      make_masks(masks, a, plan, thread);
       group_sync(kBarrier, kConvHelpers);
     }
     barrier_wait(shared_address(&shared.info_empty[info.at]), info.phase ^ 1);
-    if (new_tile) {
-      describe_rows<kColumns>(shared, counts, args, plan, tile, rows.at, thread);
-      group_sync(kBarrier, kConvHelpers);  // the counts may change
-    }
     // Where the weights stay, so does the table.
-    if (plan.groups == 0 && !first) make_table(info.at);
+    if (plan.groups == 0 || first) {
+      auto* tables = reinterpret_cast<int32_t*>(raw + plan.tables_at);
+      describe_outputs<kColumns, kOutput>(shared,
+                                          tables + info.at * (plan.classes + 2) * Table::kPitch,
+                                          masks, a, plan, walk.column_tile, info.at, thread);
+    }
     first = false;
+    if (new_tile) {
+      auto* counts =
+          reinterpret_cast<int32_t*>(raw + plan.counts_at) + parity * plan.count_sets * plan.rows;
+      wait_for_copies(ahead);
+      count_slabs(counts, raw + plan.slots_at + slot.at * plan.slot_bytes, plan, thread);
+      group_sync(kBarrier, kConvHelpers);
+      describe_rows<Table::kPitch, kOutput == ConvOutput::kSums>(shared.rows[parity], counts, args,
+                                                                 plan, tile, thread);
+    }
     barrier_arrive(shared_address(&shared.info_full[info.at]));
-    // Into the slot that the tile before leaves.
-    if (new_tile && plan.slots > 1) load_next();
     info.advance(2);
     walk.advance(plan);
     new_tile = walk.left > 0 && walk.tile != tile;
     if (new_tile) {
       slot.advance(plan.slots);
-      rows.advance(2);
+      parity ^= 1;
     }
   }
 }

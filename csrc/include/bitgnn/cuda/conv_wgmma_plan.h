@@ -23,18 +23,29 @@ constexpr int kConvMostTaps = kConvLongestSide * kConvLongestSide;
 constexpr int kConvMostSlabs = 72;
 constexpr int kConvMostPhases = 4;
 constexpr int kConvMostStages = 12;
-constexpr int kConvMostSlots = 3;
+constexpr int kConvMostSlots = 4;
 constexpr int kConvPieceBytes = 16;
 constexpr int kConvStageRowBytes = 128;
 
-// A lane's outputs lie next to each other: output kQuad q + 2 j + e of a tile is column 8 j + 2 q +
-// e of the product, an accumulator of lane q of a quad. Rows of tables keep four numbers between
-// the quads' parts, off each other's banks.
-template <int kColumns>
+enum class ConvOutput { kBits, kFloat, kInt, kSums };
+
+// Columns of the product are outputs in an order that gives each lane of a quad chunks of
+// successive outputs, kChunk at a time, all of its outputs where bits are written: output 4 kChunk
+// J + kChunk q + r is column 8 j + 2 q + e, an accumulator of lane q, with 2 j + e = kChunk J + r.
+// Tables of bits keep four numbers between the lanes' parts, off each other's banks.
+constexpr int conv_chunk(int columns, ConvOutput output) {
+  return output == ConvOutput::kBits ? columns / 4 : output == ConvOutput::kSums ? 8 : 4;
+}
+template <int kColumns, ConvOutput kOutput>
 struct ConvTable {
-  static constexpr int kQuad = kColumns / 4;
-  static constexpr int kQuadPitch = kQuad + 4;
-  static constexpr int kPitch = 4 * kQuadPitch;
+  static constexpr int kChunk = conv_chunk(kColumns, kOutput);
+  static constexpr int kApart = kOutput == ConvOutput::kBits ? 4 : 0;
+  static constexpr int kPitch = kColumns + 16;
+  static constexpr int place(int output) { return output + output / kChunk * kApart; }
+  // The first of the lane's four outputs `part`, from the lane's first.
+  static constexpr int part(int index) {
+    return index * 4 / kChunk * 4 * kChunk + index * 4 % kChunk;
+  }
 };
 constexpr int conv_table_pitch(int columns) { return columns + 16; }
 
@@ -63,6 +74,10 @@ struct ConvAxis {
 };
 
 struct ConvPlan {
+  int images, height, width;
+  int out_height, out_width;
+  int stride_height, stride_width;
+  int padding_top, padding_left;
   FrameDivider frame;
   FrameDivider pitch;
   ConvAxis row_axis;

@@ -5,8 +5,6 @@
 
 namespace bitgnn::cuda {
 
-enum class ConvOutput { kBits, kFloat, kInt, kSums };
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 __device__ __forceinline__ int find_class(const ConvAxis& axis, int at) {
@@ -19,36 +17,34 @@ __device__ __forceinline__ int class_output(const ConvAxis& axis, int index) {
   return index <= axis.leading ? index : index - axis.leading - 1 + axis.trailing;
 }
 
-template <int kColumns>
-__device__ __forceinline__ void describe_rows(ConvShared& shared, const int32_t* counts,
+template <int kPitch, bool kAddend>
+__device__ __forceinline__ void describe_rows(ConvRowInfo* rows, const int32_t* counts,
                                               const ConvAddArgs& args, const ConvPlan& plan,
-                                              int tile, int buffer, int thread) {
+                                              int tile, int thread) {
   constexpr int kTerms = 9;
-  const ConvArgs& a = args.conv;
+#pragma unroll 1
   for (int row = thread; row < kConvTileRows; row += kConvHelpers) {
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < kTerms; ++i)
       if (i < plan.window_terms) sum += counts[plan.window[i] + row];
-#pragma unroll 4
+#pragma unroll 1
     for (int i = kTerms; i < plan.window_terms; ++i) sum += counts[plan.window[i] + row];
     const FramePlace at(tile * kConvTileRows + row, plan);
-    const bool exists = at.image < a.images && at.y < a.out_height && at.x < a.out_width;
+    const bool exists = at.image < plan.images && at.y < plan.out_height && at.x < plan.out_width;
     const int index = exists ? find_class(plan.row_axis, at.y) * plan.column_axis.classes +
                                    find_class(plan.column_axis, at.x)
                              : 0;
-    const int pixel =
-        (at.image * static_cast<int>(a.out_height) + at.y) * static_cast<int>(a.out_width) + at.x;
-    const int addend = (at.image * static_cast<int>(args.addend_height) +
-                        at.y * static_cast<int>(args.addend_stride_height)) *
-                           static_cast<int>(args.addend_width) +
-                       at.x * static_cast<int>(args.addend_stride_width);
     ConvRowInfo info;
     info.sum = sum;
-    info.terms = index * ConvTable<kColumns>::kPitch;
-    info.pixel = exists ? pixel : -1;
-    info.addend = addend;
-    shared.rows[buffer][row] = info;
+    info.terms = index * kPitch;
+    info.pixel = exists ? (at.image * plan.out_height + at.y) * plan.out_width + at.x : -1;
+    info.addend = kAddend ? (at.image * static_cast<int>(args.addend_height) +
+                             at.y * static_cast<int>(args.addend_stride_height)) *
+                                    static_cast<int>(args.addend_width) +
+                                at.x * static_cast<int>(args.addend_stride_width)
+                          : 0;
+    rows[row] = info;
   }
 }
 
@@ -128,11 +124,11 @@ __device__ __forceinline__ void make_terms(int32_t* table, const uint32_t* masks
       high[i] = __byte_perm(first, second, 0x7632);
     }
     const bool last = begin + kMasks >= plan.masks;
-#pragma unroll 3
+#pragma unroll 2
     for (int index = 0; index < plan.classes; ++index) {
       // Masks beyond the last meet counts of zero.
       const uint32_t* mask = masks + index * (plan.masks + 1);
-      int32_t* to = table + index * ConvTable<kColumns>::kPitch;
+      int32_t* to = table + index * ConvTable<kColumns, kOutput>::kPitch;
       uint32_t low_bits = 0, high_bits = 0;
 #pragma unroll
       for (int i = 0; i < kMasks; ++i) {
@@ -151,7 +147,7 @@ __device__ __forceinline__ void describe_outputs(ConvShared& shared, int32_t* ta
                                                  const uint32_t* masks, const ConvArgs& a,
                                                  const ConvPlan& plan, int column_tile, int buffer,
                                                  int thread) {
-  using Table = ConvTable<kColumns>;
+  using Table = ConvTable<kColumns, kOutput>;
   const int taps = static_cast<int>(a.kernel_height * a.kernel_width);
   for (int at = thread; at < kColumns; at += kConvHelpers) {
     const int output = column_tile * kColumns + at;
@@ -159,7 +155,7 @@ __device__ __forceinline__ void describe_outputs(ConvShared& shared, int32_t* ta
     const int32_t* from = a.prepared + static_cast<int64_t>(output) * (taps + 2);
     const int limit = exists && kOutput == ConvOutput::kBits ? __ldg(from + taps) : 0;
     bool turned = exists && kOutput == ConvOutput::kBits && __ldg(from + taps + 1) != 0;
-    int32_t* to = table + at / Table::kQuad * Table::kQuadPitch + at % Table::kQuad;
+    int32_t* to = table + Table::place(at);
     make_terms<kColumns, kOutput>(to, masks, from, taps, plan, limit, exists);
     to += plan.classes * Table::kPitch;
     if constexpr (kOutput == ConvOutput::kFloat) {

@@ -13,10 +13,10 @@ namespace bitgnn::cuda {
 cudaError_t encode_rows(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
                         int box_rows);
 
-// Boxes of 128 bytes of `columns` rows of weights, 64 or 128, whose order gives every lane of a
-// product successive outputs: row 8 j + 2 q + e of a box is row columns / 4 * q + 2 j + e of the
-// tile. With `ordered` the rows in memory have that order already.
-cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t tiles, int64_t words,
-                           int columns, bool ordered);
+// Boxes of 128 bytes of `columns` rows of weights in the order of ConvTable, for chunks of `chunk`
+// outputs; the last coordinate counts 4 * chunk rows. `rows` is a multiple of `columns`. With
+// `ordered` the rows in memory have that order already.
+cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
+                           int columns, int chunk, bool ordered);
 
 }  // namespace bitgnn::cuda
