@@ -55,8 +55,9 @@ bool suits_mma(const ConvAddArgs& args, const Context& context) {
          c.out_channels * (c.taps() + kPreparedExtra) <= INT32_MAX;
 }
 
-// The largest tile of which there are enough for all multiprocessors.
-ConvTileKind choose_tile(const ConvArgs& c, const Context& context) {
+// The largest tile of which there are about as many as multiprocessors; sums with an addend, whose
+// time is in the addends, take smaller ones.
+ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& context) {
   const int64_t group_channels = c.out_channels / c.groups;
   const int64_t multiprocessors = context.device.sm_count;
   const auto tiles = [&](auto tile) {
@@ -64,12 +65,14 @@ ConvTileKind choose_tile(const ConvArgs& c, const Context& context) {
     return ceil_div(c.pixels(), Tile::kPixels) * ceil_div(group_channels, Tile::kChannels) *
            c.groups;
   };
-  constexpr int64_t kMany = 4;
-  if (tiles(ConvWalkTile{}) >= kMany * multiprocessors)
-    return group_channels > 64 ? ConvTileKind::kWideWalk : ConvTileKind::kWalk;
-  if (tiles(ConvMiddleTile{}) >= multiprocessors) return ConvTileKind::kMiddle;
-  if (group_channels > 32 && tiles(ConvSmallTile{}) >= multiprocessors / 2)
-    return ConvTileKind::kSmall;
+  const bool sums = result == ConvResult::kSums;
+  if (tiles(ConvWideWalkTile{}) >= 2 * multiprocessors && group_channels > 64)
+    return ConvTileKind::kWideWalk;
+  if (tiles(ConvWalkTile{}) >= (sums ? 2 * multiprocessors : multiprocessors * 9 / 10))
+    return ConvTileKind::kWalk;
+  if (tiles(ConvMiddleTile{}) >= (sums ? multiprocessors : multiprocessors * 7 / 10))
+    return ConvTileKind::kMiddle;
+  if (tiles(ConvSmallTile{}) >= multiprocessors * 4 / 10) return ConvTileKind::kSmall;
   return ConvTileKind::kTiny;
 }
 
@@ -80,7 +83,7 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const Context& context) {
   if (!suits_mma(args, context)) return launch_conv_simt(args, sums, context);
   const int vector = copy_words(c);
   // Long rows and large kernels leave room for other tiles only, the largest for none.
-  ConvTileKind kind = choose_tile(c, context);
+  ConvTileKind kind = choose_tile(c, output, context);
   if (walks(kind) && !fits(args, kind, vector, context))
     kind = kind == ConvTileKind::kWalk ? ConvTileKind::kMiddle : ConvTileKind::kLarge;
   if (!fits(args, kind, vector, context)) kind = ConvTileKind::kTiny;

@@ -55,7 +55,7 @@ TILES = {
     "one tap": (3, 20, 20, 256, 96, 1),
     "walk": (20, 60, 61, 64, 64, 3),
     "wide walk": (12, 75, 77, 33, 96, 3),
-    "long rows of many pixels": (20, 60, 60, 288, 33, 3),
+    "long rows of many pixels": (18, 60, 63, 288, 5, 3),
 }
 
 

@@ -18,19 +18,6 @@
 
 namespace bitgnn::cuda {
 
-template <int kVector>
-__device__ __forceinline__ void copy_words_async(uint32_t to, const int32_t* from, bool exists) {
-  const int bytes = exists ? kVector * 4 : 0;
-  if constexpr (kVector == 4) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;\n" ::"r"(to), "l"(from), "r"(bytes),
-                 "n"(kVector * 4)
-                 : "memory");
-  }
-}
-
 struct CopySource {
   const int32_t* from;
   bool exists;
@@ -157,11 +144,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   let_next_start();
   if (!plan.prefetches) wait_for_previous();
   constexpr int kAhead = kConvDepth - 1;
+  stage_prepared<Tile>(class_sums, c, plan, first_channel, channels);
+  commit_copies();
 #pragma unroll
   for (int s = 0; s < kAhead; ++s) load_weights(s, s);
-  for (int at = thread; at < Tile::kChannels; at += Tile::kThreads)
-    make_channel<Tile, kOutput>(tap_sums, tables.channels, c, plan, first_channel, channels, at);
-  // The last threads first: the first ones are busy with channels.
+  commit_copies();
   for (int at = Tile::kThreads - 1 - thread; at < Tile::kPixels; at += Tile::kThreads)
     make_row<Tile, kOutput>(tables.rows[at], tables.terms[at], a, plan, at, first_pixel);
   for (int at = Tile::kThreads - 1 - thread; at < plan.row_copies; at += Tile::kThreads)
@@ -175,6 +162,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     const int begin = channel_warp * Tile::kChannelFragments * kMmaColumns + t * 32;
     own.turned[t] = turned_word<kOutput>(c, plan, first_channel + begin, channels - begin, lane);
   }
+  wait_copies<1>();
+  __syncthreads();
+  for (int at = thread; at < Tile::kChannels; at += Tile::kThreads)
+    make_channel<Tile, kOutput>(tap_sums, tables.channels, class_sums, c, plan, first_channel,
+                                channels, at);
   __syncthreads();
   make_classes<Tile, kOutput>(class_sums, tap_sums, tables.channels, plan);
   if (plan.prefetches) wait_for_previous();

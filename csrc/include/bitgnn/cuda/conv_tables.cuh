@@ -4,8 +4,22 @@
 
 #include "bitgnn/cuda/conv_outputs.cuh"
 #include "bitgnn/cuda/conv_tile.h"
+#include "bitgnn/cuda/mma_b1.cuh"
 
 namespace bitgnn::cuda {
+
+template <int kVector>
+__device__ __forceinline__ void copy_words_async(uint32_t to, const int32_t* from, bool exists) {
+  const int bytes = exists ? kVector * 4 : 0;
+  if constexpr (kVector == 4) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;\n" ::"r"(to), "l"(from), "r"(bytes),
+                 "n"(kVector * 4)
+                 : "memory");
+  }
+}
 
 // Where a copy of the gathered row comes from.
 struct ConvCopy {
@@ -108,15 +122,26 @@ __device__ __forceinline__ ConvCopy make_copy(const ConvMmaPlan& plan, int at) {
 // The limit of a channel that does not exist: no product reaches it.
 constexpr int32_t kNoLimit = INT32_MAX;
 
+// Fetches the tile's rows of `prepared`, which lie one after the other.
+template <class Tile>
+__device__ __forceinline__ void stage_prepared(int32_t* staged, const ConvArgs& c,
+                                               const ConvMmaPlan& plan, int first, int count) {
+  const int row = plan.kernel_height * plan.kernel_width + kPreparedExtra;
+  const int32_t* from = c.prepared + static_cast<int64_t>(first) * row;
+  for (int at = static_cast<int>(threadIdx.x); at < count * row; at += Tile::kThreads)
+    copy_words_async<1>(shared_address(staged + at), from + at, true);
+}
+
 // sums[(i * (kernel_width + 1) + j) * kChannels + channel]: set bits of the taps above i and left
 // of j.
 template <class Tile, ConvResult kOutput>
 __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Tile>& tables,
-                                             const ConvArgs& c, const ConvMmaPlan& plan, int first,
-                                             int count, int at) {
-  const int taps = plan.kernel_height * plan.kernel_width;
-  const int channel = first + min(at, count - 1);
-  const int32_t* from = c.prepared + static_cast<int64_t>(channel) * (taps + kPreparedExtra);
+                                             const int32_t* staged, const ConvArgs& c,
+                                             const ConvMmaPlan& plan, int first, int count,
+                                             int at) {
+  const int channel = min(at, count - 1);
+  const int32_t* from =
+      staged + channel * (plan.kernel_height * plan.kernel_width + kPreparedExtra);
   int32_t* to = sums + at;
   const int line = (plan.kernel_width + 1) * Tile::kChannels;
   for (int j = 0; j <= plan.kernel_width; ++j) to[j * Tile::kChannels] = 0;
@@ -125,7 +150,7 @@ __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Ti
     int32_t row = 0;
     to[0] = 0;
     for (int j = 1; j <= plan.kernel_width; ++j) {
-      row += __ldg(from++);
+      row += *from++;
       to[j * Tile::kChannels] = to[j * Tile::kChannels - line] + row;
     }
   }
@@ -135,7 +160,7 @@ __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Ti
     // No total reaches it.
     constexpr float kNever = __builtin_huge_valf();
     tables.threshold[at] = !compares                ? kNever
-                           : c.threshold != nullptr ? c.threshold[channel]
+                           : c.threshold != nullptr ? c.threshold[first + channel]
                                                     : 0.0f;
   }
 }

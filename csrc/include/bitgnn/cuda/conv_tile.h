@@ -59,6 +59,7 @@ struct ConvMmaPlan {
   int row_copies;   // copies that fill a row
   int copies_room;  // entries, so that what follows stays on 16 bytes
   int tap_sums;     // entries
+  int class_sums;   // entries
   int table_at;     // where the tables begin, behind the ring
   ConvClasses rows, columns;
   bool prefetches;    // weights were there before the kernel in front
@@ -137,10 +138,13 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, boo
   plan.columns = conv_classes(c.out_width, c.stride_width, c.padding_left, c.dilation_width,
                               c.kernel_width, c.width);
   const int64_t tap_sums = (c.kernel_height + 1) * (c.kernel_width + 1) * Tile::kChannels;
+  // Sums of classes come where the rows of `prepared` were.
   const int64_t class_sums =
-      static_cast<int64_t>(plan.rows.count) * plan.columns.count * Tile::kChannels;
+      Tile::kChannels *
+      std::max(static_cast<int64_t>(plan.rows.count) * plan.columns.count, c.taps() + 2);
   if (tap_sums + class_sums > kMostSums) return 0;
   plan.tap_sums = number(tap_sums);
+  plan.class_sums = number(class_sums);
   plan.prefetches = prefetches;
   const auto on = [](const void* p, size_t bytes) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
@@ -174,9 +178,8 @@ size_t plan_conv_walk(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, bo
   if (plan.row_words > kMostWords || plan.row_copies > Tile::kThreads) return 0;
   plan.chunk_words = (plan.row_words + 7) / 8 * 8;
   const int pitch = plan.chunk_words + 4;
-  const int classes = plan.rows.count * plan.columns.count * Tile::kChannels;
   return static_cast<size_t>((kWalkStages * Tile::kPixels + Tile::kChannels) * pitch +
-                             plan.tap_sums + classes) *
+                             plan.tap_sums + plan.class_sums) *
          sizeof(int32_t);
 }
 

@@ -5,15 +5,15 @@
 
 namespace bitgnn::cuda {
 
-// Pixels by channels: 32 x 32 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128; walks
+// Pixels by channels: 16 x 64 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128; walks
 // over tiles of 128 x 64 and 128 x 128.
 enum class ConvTileKind { kTiny, kSmall, kMiddle, kLarge, kWalk, kWideWalk };
 
-using ConvTinyTile = ConvTile<1, 1, 4, 2, 4, 6>;
-using ConvSmallTile = ConvTile<1, 2, 4, 2, 4, 3>;
+using ConvTinyTile = ConvTile<1, 2, 2, 1, 4, 6>;
+using ConvSmallTile = ConvTile<2, 2, 2, 1, 4, 3>;
 using ConvMiddleTile = ConvTile<4, 2, 1, 1, 4, 3>;
 using ConvLargeTile = ConvTile<4, 2, 1, 2, 8, 1>;
-using ConvWalkTile = ConvTile<4, 2, 1, 2, 4, 2>;
+using ConvWalkTile = ConvTile<8, 1, 1, 1, 8, 2>;
 using ConvWideWalkTile = ConvTile<4, 2, 1, 2, 8, 1>;
 
 constexpr bool walks(ConvTileKind kind) {

@@ -67,6 +67,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   let_next_start();
   if (!plan.prefetches) wait_for_previous();
   const int32_t* const w = c.w + static_cast<int64_t>(first_channel) * plan.row_words;
+  stage_prepared<Tile>(class_sums, c, plan, first_channel, channels);
+  commit_copies();
   copy_stage<Tile::kThreads, kVector>(
       weights, Tile::kChannels, plan.chunk_words, pitch, [&](int row, int vector) {
         const int word = vector * kVector;
@@ -76,8 +78,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   commit_copies();
   // What rows hold behind their last word stays zero.
   for (int at = thread; at < kWalkStages * stage_words; at += Tile::kThreads) ring[at] = 0;
-  for (int at = thread; at < Tile::kChannels; at += Tile::kThreads)
-    make_channel<Tile, kOutput>(tap_sums, tables, c, plan, first_channel, channels, at);
   WalkCopies<Tile, kVector> copies;
   copies.plan(plan, pitch, thread);
   ConvChannels<Tile> own;
@@ -100,6 +100,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   constexpr int kAhead = kWalkStages - 1;
 #pragma unroll
   for (int s = 0; s <= kAhead; ++s) make_rows(tile + s * stride, s);
+  wait_copies<1>();
+  __syncthreads();
+  for (int at = thread; at < Tile::kChannels; at += Tile::kThreads)
+    make_channel<Tile, kOutput>(tap_sums, tables, class_sums, c, plan, first_channel, channels, at);
   __syncthreads();
   make_classes<Tile, kOutput>(class_sums, tap_sums, tables, plan);
   if (plan.prefetches) wait_for_previous();
