@@ -88,7 +88,8 @@ def kernels_of_calls(kernels: Sequence[Kernel], calls: int) -> list[dict[str, An
 
 def _short(name: str) -> str:
     """A kernel's name without return type and arguments."""
-    return name.removeprefix("void ").partition("(")[0][:NAME_LENGTH]
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    return name.partition("(")[0][:NAME_LENGTH]
 
 
 PARTS = {

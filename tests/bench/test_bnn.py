@@ -331,7 +331,11 @@ def test_operations_of_a_convolution_with_stride():
 def test_kernels_are_medians_over_calls():
     begins = [0.0, 10.0, 100.0, 111.0, 200.0, 212.0]
     kernels = [
-        Kernel("void a<1>(int)" if place % 2 == 0 else "b", begin, begin + 5.0 + place)
+        Kernel(
+            "void (anonymous namespace)::a<1>(int)" if place % 2 == 0 else "b",
+            begin,
+            begin + 5.0 + place,
+        )
         for place, begin in enumerate(begins)
     ]
     found = kernels_of_calls(kernels[::-1], 3)
