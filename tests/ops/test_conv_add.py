@@ -126,6 +126,23 @@ def test_narrow_sums_are_clamped_and_bits_are_not():
     assert total[0, :, 0].tolist() == [[40064] * 2, [-39936] * 2]
 
 
+@pytest.mark.parametrize("size", [(0, 4, 4), (2, 0, 3), (1, 1, 0), (1, 1, 1)])
+def test_images_without_pixels_have_sums_of_nothing(size):
+    images, height, width = size
+    x = signs(images, 33, height, width)
+    weight = BitImages.from_float(signs(40, 33, 3, 3))
+    pixels = images, 40, height + 2, width + 2
+    # A single pixel meets each tap once; where there is none every tap lies outside.
+    expected = torch.zeros(pixels)
+    if x.numel():
+        expected = functional.conv2d(x, weight.to_float(), padding=2)
+    total, bits = conv.add(BitImages.from_float(x), weight, padding=2)
+    assert torch.equal(total.float(), expected)
+    assert torch.equal(bits.to_float() > 0, expected >= 0)
+    assert torch.equal(conv.fbf(x, weight, 1.0, padding=2), expected)
+    assert torch.equal(conv.fbb(x, weight, 1.0, padding=2).words, bits.words)
+
+
 X = BitImages.from_float(torch.ones(2, 40, 6, 8))
 W = BitImages.from_float(torch.ones(8, 40, 3, 3))
 SUMS = torch.ones(2, 8, 4, 6, dtype=torch.int16)
