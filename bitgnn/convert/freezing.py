@@ -48,9 +48,10 @@ def freeze(
     dropout between a product and the sign behind it become thresholds; a value whose readers look
     at signs alone is written as bits. The frozen model decides as the trained one in evaluation.
     In a network of images max pools become OR of bits, residual sums stay integers where they are
-    such, and the first layer may keep its input in fixed point. What cannot be bits stays in
-    floats; ``frozen.report`` says what and why, and a warning says it
-    of what neither the letters nor another reader of the same value ask for.
+    such, and the first layer may keep its input in fixed point. Thresholds follow the arithmetic of
+    the device that the model is on, whose rounding decides where a value lies on a threshold
+    exactly. What cannot be bits stays in floats; ``frozen.report`` says what and why, and a warning
+    says it of what neither the letters nor another reader of the same value ask for.
 
     Args:
         model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its

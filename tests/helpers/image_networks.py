@@ -13,8 +13,12 @@ from bitgnn.nn import BinaryConv2d, BinaryLinear
 CHANNELS = (3, 31, 33, 64)
 
 
-def trained(model: nn.Module) -> nn.Module:
-    """Norms with statistics and gains of both signs, as training may leave them."""
+def trained(model: nn.Module, ties: bool = True) -> nn.Module:
+    """Norms with statistics and gains of both signs, as training may leave them.
+
+    With ``ties`` every other norm has no shift: what lies on its mean is 0 but for rounding, which
+    is another on other devices.
+    """
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             # Sums of an even number of signs are even: many lie on a mean exactly.
@@ -23,8 +27,8 @@ def trained(model: nn.Module) -> nn.Module:
             if module.affine:
                 nn.init.normal_(module.weight)
                 nn.init.normal_(module.bias, std=0.3)
-                # Without a shift, what lies on the mean is 0 but for rounding.
-                module.bias.data[::2] = 0.0
+                if ties:
+                    module.bias.data[::2] = 0.0
     return model.eval()
 
 
@@ -81,7 +85,7 @@ class Residual(nn.Module):
         return self.head(x.reshape(x.size(0), -1))
 
 
-def plain(seed: int, scale: bool) -> tuple[nn.Module, Tensor]:
+def plain(seed: int, scale: bool, ties: bool = True) -> tuple[nn.Module, Tensor]:
     """A VGG-like network: pools in front of norms or behind, strides, groups, activations."""
     choose = random.Random(seed)
     channels = choose.choice(CHANNELS)
@@ -114,10 +118,12 @@ def plain(seed: int, scale: bool) -> tuple[nn.Module, Tensor]:
         nn.Hardtanh(),
     ]
     layers += [BinaryLinear(33, 10, bias=False, scale=scale), nn.BatchNorm1d(10)]
-    return trained(nn.Sequential(*layers)), image
+    return trained(nn.Sequential(*layers), ties), image
 
 
-def residual(seed: int, scale: bool, norm_inside: bool) -> tuple[nn.Module, Tensor]:
+def residual(
+    seed: int, scale: bool, norm_inside: bool, ties: bool = True
+) -> tuple[nn.Module, Tensor]:
     """A ResNet-like network whose sums are integers without scale and norms inside blocks."""
     choose = random.Random(seed)
     channels, out = choose.choice((31, 33, 64)), choose.choice((32, 33))
@@ -134,7 +140,7 @@ def residual(seed: int, scale: bool, norm_inside: bool) -> tuple[nn.Module, Tens
         blocks.append(norm)
         head = nn.Sequential(*list(head)[2:])
     model = Residual(stem, nn.Sequential(*blocks), head)
-    return trained(model), torch.randn(2, 5, 8, 8)
+    return trained(model, ties), torch.randn(2, 5, 8, 8)
 
 
 class Net(nn.Module):
