@@ -12,7 +12,8 @@ around the image, and do not count as -1.
 - ``scale``: multiply by the scale ``[O]`` that ``w`` holds, if any; ``x`` must hold none.
 - ``bias`` and ``threshold`` are float32 ``[O]``, ``flip`` is bool ``[O]``.
 - ``prepared`` is what :func:`prepare` makes of ``w`` and the comparison; kernels that can use it
-  are spared the work, others ignore it.
+  are spared the work, others ignore it. On a GPU it says too that ``w`` and the vectors are older
+  than the operation in front of this one, whose end they need not wait for.
 
 :func:`add` keeps integer sums for residual networks, :func:`fbb` and :func:`fbf` are first layers
 on float images in fixed point, :func:`max_pool` pools bits.

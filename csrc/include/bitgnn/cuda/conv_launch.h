@@ -8,8 +8,9 @@ namespace bitgnn::cuda {
 
 // See ConvArgs. `prepared` is int32 [out_channels, taps + 2]: the set bits of the weights at each
 // tap, the least dot whose comparison holds (taps * channels / groups + 1: none), and whether the
-// bit is turned round. Where it is given, it and the weights must have been written before the
-// kernel in front of this one in the stream began: they are read while that one still runs.
+// bit is turned round. Where it is given, it, the weights, threshold and flip must have been
+// written before the kernel in front of this one in the stream began: they are read while that one
+// runs.
 cudaError_t convolve(const ConvArgs& args, const Context& context);
 
 // See ConvAddArgs; of `prepared` only the set bits count.
