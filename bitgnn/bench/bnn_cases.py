@@ -229,7 +229,8 @@ def summary(case: BnnCase, contenders: list[dict[str, Any]]) -> dict[str, Any]:
             {
                 "kind": goal.kind,
                 "value": goal.value,
-                "reached": _reached(goal, seconds, ratio, case.work),
+                "baseline": goal.baseline,
+                "reached": _reached(goal, seconds, _seconds_of(goal, contenders, peer), case.work),
             }
             for goal in case.goals
         ],
@@ -238,8 +239,20 @@ def summary(case: BnnCase, contenders: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _seconds_of(
+    goal: Goal, contenders: Iterable[Mapping[str, Any]], peer: Mapping[str, Any] | None
+) -> float | None:
+    """Of the peer that a goal names, else of the fastest one."""
+    named = [c for c in contenders if c["name"] == goal.baseline]
+    chosen = next(iter(named), None) if goal.baseline is not None else peer
+    if chosen is None or chosen["timing"] is None:
+        return None
+    seconds: float = chosen["timing"]["median"]
+    return seconds
+
+
 def _reached(
-    goal: Goal, seconds: float | None, ratio: float | None, work: float | None
+    goal: Goal, seconds: float | None, peer_seconds: float | None, work: float | None
 ) -> float | None:
     if seconds is None:
         return None
@@ -247,7 +260,7 @@ def _reached(
         return goal.value / seconds
     if goal.kind == "rate":
         return None if work is None else work / seconds / goal.value
-    return None if ratio is None else ratio / goal.value
+    return None if peer_seconds is None else peer_seconds / seconds / goal.value
 
 
 def describe(result: Mapping[str, Any]) -> str:

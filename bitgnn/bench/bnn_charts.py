@@ -71,7 +71,8 @@ def _ratios(axes: Any, results: Sequence[Record]) -> None:
                 axes.vlines(goal["value"], position - 0.45, position + 0.45, color=GOAL)
     axes.axvline(1.0, color="grey", linewidth=0.8)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, place: f"{value:g}×")
+    for labelled in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        labelled(lambda value, place: f"{value:g}×" if value in (0.5, 1, 2, 3, 5, 10, 20) else "")
     labels = [f"{_short(result['group'])}{result['name']}" for result in results]
     axes.set_yticks(range(len(results)), labels, fontsize=7)
     axes.invert_yaxis()
@@ -109,6 +110,8 @@ def _sweep(axes: Any, group: str, results: Sequence[Record]) -> None:
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
     axes.set_xlabel("outputs" if outputs_vary and results[0]["channels"] == results[-1]["channels"]
                     else "channels", fontsize=8)  # fmt: skip
     axes.set_ylabel("µs", fontsize=8)

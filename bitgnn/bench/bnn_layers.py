@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.bench.bnn_cases import BnnCase, Entry, WrongResultError
-from bitgnn.bench.bnn_goals import CONV_GOALS, CPU_LAYER_GOALS
+from bitgnn.bench.bnn_goals import CONV_GOALS, CPU_LAYER_GOALS, FLOAT16
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.ops import bmm, conv
 
@@ -114,7 +114,7 @@ def _cuda_entries(shape: ConvShape, form: str) -> Iterator[Entry]:
     x, w = _operands(shape, "cuda")
     numbers = _numbers(shape)
     half = partial(functional.conv2d, x.half(), w.half(), **numbers)
-    yield Entry("cuDNN fp16", False, lambda: half)
+    yield Entry(FLOAT16, False, lambda: half)
     if shape.images > 1 and shape.channels in CONV_GOALS:
         # Not everywhere: building the plans of a shape takes cuDNN seconds.
         yield Entry("cuDNN int8", False, partial(_int8_call, shape, x, w))

@@ -80,7 +80,7 @@ def _goal(goal: Record) -> str:
     elif goal["kind"] == "rate":
         figure = format_rate(goal["value"])
     else:
-        figure = f"{goal['value']:g}×"
+        figure = f"{goal['value']:g}×" + (f" {goal['baseline']}" if goal["baseline"] else "")
     return figure if goal["reached"] is None else f"{figure}: {goal['reached']:.0%}"
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 
 import pytest
 import torch
@@ -120,6 +121,27 @@ def test_entries_that_fail_or_are_wrong_get_no_times():
     assert "broken: RuntimeError: no such kernel" in describe(result)
 
 
+def test_a_goal_may_name_its_baseline():
+    def slow():
+        time.sleep(2e-3)
+
+    goals = (Goal("ratio", 2.0, "slow"), Goal("ratio", 2.0, "absent"))
+    result = run_case(
+        case(
+            entry("fast", False),
+            entry("slow", False, lambda: slow),
+            entry("ours", True),
+            goals=goals,
+        ),
+        CPU,
+        7,
+    )
+    assert result["peer"] == "fast"
+    seconds = {c["name"]: c["timing"]["median"] for c in result["contenders"]}
+    reached = [goal["reached"] for goal in result["goals"]]
+    assert reached == [pytest.approx(seconds["slow"] / seconds["ours"] / 2.0), None]
+
+
 def test_nothing_of_ours_leaves_ratio_and_goals_open():
     goals = (Goal("seconds", 1.0), Goal("rate", 1.0))
     result = run_case(case(entry("peer", False), goals=goals, work=8), CPU, 7)
@@ -175,10 +197,10 @@ def result_of(group, name, seconds, peer_seconds, goals, **details):
 
 @pytest.fixture
 def record():
-    rate = [{"kind": "rate", "value": 1e6, "reached": 1.28}]
+    rate = [{"kind": "rate", "value": 1e6, "baseline": None, "reached": 1.28}]
     time = [
-        {"kind": "seconds", "value": 35e-6, "reached": 0.5},
-        {"kind": "ratio", "value": 3.0, "reached": None},
+        {"kind": "seconds", "value": 35e-6, "baseline": None, "reached": 0.5},
+        {"kind": "ratio", "value": 3.0, "baseline": "fp16", "reached": None},
     ]
     sweep = [
         result_of("BConv, 16 images", f"{c} to {c}", c * 1e-7, c * 1e-6, [], channels=c, outputs=c)
@@ -199,7 +221,10 @@ def record():
 def test_table_shows_times_rates_and_goals(record):
     text = bnn_table(record)
     assert "Some GPU, CUDA 13.0" in text
-    assert "| VGG, 8 images | 70.0 µs | 103 µs (torch fp16) | 1.47× | ≤ 35.0 µs: 50%; 3× |" in text
+    assert (
+        "| VGG, 8 images | 70.0 µs | 103 µs (torch fp16) | 1.47× | ≤ 35.0 µs: 50%; 3× fp16 |"
+        in text
+    )
     assert "| 1.28 M/s | 341 k/s (torch fp16) | 3.75× | 1.00 M/s: 128% |" in text
     assert "| 256 to 256 |" in text
     assert "128 to 64" not in text  # in the chart
