@@ -8,9 +8,7 @@
 namespace bitgnn::cuda {
 namespace {
 
-constexpr int kVectorElements = 4;
-
-// The tile of output pixels and what follows from it; rows of pixels are cut into equal parts.
+// The tile of output pixels and what follows from it.
 void set_tile(FixedPlan& plan, const ConvArgs& c, int height, int width) {
   plan.tile_height = height;
   plan.tile_width = width;
@@ -19,67 +17,83 @@ void set_tile(FixedPlan& plan, const ConvArgs& c, int height, int width) {
   plan.tiles = c.images * plan.tiles_down * plan.tiles_across;
   plan.region_height = static_cast<int>((height - 1) * c.stride_height +
                                         (c.kernel_height - 1) * c.dilation_height + 1);
-  plan.region_width =
-      static_cast<int>((width - 1) * c.stride_width + (c.kernel_width - 1) * c.dilation_width + 1);
-  // Whole words behind the last tap.
-  plan.pitch = static_cast<int>(ceil_div(plan.region_width * c.channels, 4) * 4 + 4);
+  const int64_t columns =
+      (width - 1) * c.stride_width + (c.kernel_width - 1) * c.dilation_width + 1;
+  plan.pitch = static_cast<int>(ceil_div(plan.shift + columns, kFixedVector)) * kFixedVector;
 }
 
-// Lines as stage_region() walks them are whole vectors at aligned addresses.
-bool has_vectors(const FixedConvArgs& a, bool channels_last) {
+// How lines of pixels can be read: as vectors where those are aligned and divide the lines.
+FixedSource source_of(const FixedConvArgs& a) {
   const ConvArgs& c = a.conv;
-  const auto whole = [](int64_t elements) { return elements % kVectorElements == 0; };
-  const int64_t bytes = kVectorElements * element_bytes(a.type);
-  if (reinterpret_cast<uintptr_t>(a.x) % bytes != 0 || !whole(a.image_stride)) return false;
-  if (channels_last) return whole(c.width * c.channels);
-  return a.pixel_stride == 1 && whole(c.width) && whole(a.channel_stride);
+  const auto whole = [](int64_t elements) { return elements % kFixedVector == 0; };
+  const int64_t bytes = kFixedVector * element_bytes(a.type);
+  if (reinterpret_cast<uintptr_t>(a.x) % bytes != 0 || !whole(a.image_stride) || !whole(c.width))
+    return FixedSource::kValues;
+  if (a.pixel_stride == 1 && whole(a.channel_stride)) return FixedSource::kPlanes;
+  return a.pixel_stride == 3 && a.channel_stride == 1 ? FixedSource::kTriples
+                                                      : FixedSource::kValues;
+}
+
+// About the cycles that a tile takes: both of a multiprocessor's blocks share its units.
+int64_t tile_cost(const FixedPlan& plan) {
+  const int pixel_warps = kFixedThreads / 32 * kFixedWarpChannels / plan.block_channels;
+  const int64_t rounds = ceil_div(plan.slabs(), pixel_warps);
+  return 2000 + plan.plane_words() + rounds * (400 * int64_t{plan.steps} + 600);
 }
 
 // False where the arguments are beyond the tensor-core kernel.
 bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context) {
   constexpr int64_t kMostSide = 1 << 14;      // of images and kernels
   constexpr int64_t kMostProducts = 1 << 12;  // of an output
-  constexpr int kMostColumns = 64;            // of a tile
-  constexpr int kMostPixels = 256;
-  constexpr int kLeastPixels = 64;
+  constexpr int64_t kMostColumns = 256;       // of a tile
+  constexpr int64_t kMostPixels = 512;
   const ConvArgs& c = a.conv;
-  const int64_t products = c.taps() * c.channels;
-  if (c.channels > kWordBits || products > kMostProducts || c.height > kMostSide ||
+  if (c.channels > kWordBits || c.taps() * c.channels > kMostProducts || c.height > kMostSide ||
       c.width > kMostSide || c.dilation_height > kMostSide || c.dilation_width > kMostSide ||
       c.stride_height > kMostSide || c.stride_width > kMostSide || c.padding_top > kMostSide ||
       c.padding_left > kMostSide || c.out_channels > (1 << 20))
     return false;
-  plan.channels_last = a.channel_stride == 1 && a.pixel_stride == c.channels;
-  plan.vectors = has_vectors(a, plan.channels_last);
-  plan.aligned = c.stride_width * c.channels % 4 == 0 && c.dilation_width == 1;
+  plan.source = source_of(a);
   plan.taps = static_cast<int>(c.taps());
-  plan.segments = plan.aligned ? static_cast<int>(c.kernel_height) : 1;
-  plan.segment_taps = static_cast<int>(plan.aligned ? c.kernel_width : c.taps());
-  plan.segment_words = static_cast<int>(ceil_div(plan.segment_taps * c.channels, 4));
-  plan.steps = static_cast<int>(ceil_div(plan.segments * plan.segment_words, kFixedStepWords));
+  plan.channel_words = static_cast<int>(ceil_div(c.channels, 4));
+  plan.steps = static_cast<int>(ceil_div(c.taps() * plan.channel_words, kFixedStepWords));
   plan.block_channels = static_cast<int>(
       c.out_channels <= kFixedWarpChannels ? kFixedWarpChannels : 2 * kFixedWarpChannels);
+  plan.shift = static_cast<int>((kFixedVector - c.padding_left % kFixedVector) % kFixedVector);
+  // Rows of pixels are cut into equal parts, which begin at aligned columns.
+  const int64_t parts = ceil_div(c.out_width, kMostColumns);
+  const int64_t width = parts == 1
+                            ? c.out_width
+                            : ceil_div(ceil_div(c.out_width, parts), kFixedVector) * kFixedVector;
   const int64_t columns = ceil_div(c.out_channels, plan.block_channels);
-  const int width = static_cast<int>(ceil_div(c.out_width, ceil_div(c.out_width, kMostColumns)));
-  int height = static_cast<int>(std::min<int64_t>(c.out_height, std::max(1, kMostPixels / width)));
+  const int64_t blocks = 2 * int64_t{context.device.sm_count};
   const int64_t most_bytes = context.device.shared_bytes / 2 - 1024;  // two blocks at a time
-  const int64_t wanted = 2 * int64_t{context.device.sm_count};
-  for (;; height = (height + 1) / 2) {
-    set_tile(plan, c, height, width);
-    const bool fits = plan.bytes() <= most_bytes;
-    const bool small = height * width <= kLeastPixels;
-    if (fits && (small || plan.tiles * columns >= wanted)) return true;
-    if (height == 1) return plan.bytes() <= context.device.shared_bytes;
+  const int64_t most_height = std::clamp<int64_t>(kMostPixels / width, 1, c.out_height);
+  int best = 0;
+  int64_t least = INT64_MAX;
+  for (int height = 1; height <= most_height; ++height) {
+    set_tile(plan, c, height, static_cast<int>(width));
+    if (plan.bytes() > (height == 1 ? context.device.shared_bytes : most_bytes)) break;
+    const int64_t cost = ceil_div(plan.tiles * columns, blocks) * tile_cost(plan);
+    if (cost <= least) {
+      least = cost;
+      best = height;
+    }
   }
+  if (best > 0) set_tile(plan, c, best, static_cast<int>(width));
+  return best > 0;
 }
 
 template <class T>
 cudaError_t run_tensor(const FixedConvArgs& a, const FixedPlan& plan, const Context& context) {
-  if (plan.vectors)
-    return plan.aligned ? launch_fixed_conv<T, true, kVectorElements>(a, plan, context)
-                        : launch_fixed_conv<T, false, kVectorElements>(a, plan, context);
-  return plan.aligned ? launch_fixed_conv<T, true, 1>(a, plan, context)
-                      : launch_fixed_conv<T, false, 1>(a, plan, context);
+  switch (plan.source) {
+    case FixedSource::kPlanes:
+      return launch_fixed_conv<T, FixedSource::kPlanes>(a, plan, context);
+    case FixedSource::kTriples:
+      return launch_fixed_conv<T, FixedSource::kTriples>(a, plan, context);
+    default:
+      return launch_fixed_conv<T, FixedSource::kValues>(a, plan, context);
+  }
 }
 
 template <class T>

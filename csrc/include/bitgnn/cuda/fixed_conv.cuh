@@ -16,72 +16,33 @@
 namespace bitgnn::cuda {
 
 constexpr int kFixedFragments = kFixedWarpChannels / 8;
-constexpr int kFixedPixels = 16;  // of a warp
+constexpr int kFixedTiles = kFixedWarpPixels / 16;
 
 using FixedSums = int32_t[kFixedFragments][4];
 
-// Bytes of 16 pixels over one step, the high ones and the low ones of q. `base` are the bytes of
-// the region in front of the first q of pixels g and g + 8, where g = lane / 4.
-template <bool kAligned>
-__device__ __forceinline__ void load_bytes(uint32_t (&low)[4], uint32_t (&high)[4],
-                                           const char* const (&base)[2], const int32_t* places,
-                                           int step, int quad) {
-  if constexpr (kAligned) {
-    const int2 place = reinterpret_cast<const int2*>(places)[step * 4 + quad];
-#pragma unroll
-    for (int word = 0; word < 2; ++word) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint2 q =
-            *reinterpret_cast<const uint2*>(base[half] + (word == 0 ? place.x : place.y));
-        low[word * 2 + half] = low_bytes(q.x, q.y);
-        high[word * 2 + half] = high_bytes(q.x, q.y);
-      }
-    }
-  } else {
-#pragma unroll
-    for (int word = 0; word < 2; ++word) {
-      const int4 place = reinterpret_cast<const int4*>(places)[(step * 4 + quad) * 2 + word];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const auto q = [&](int at) -> uint32_t {
-          return *reinterpret_cast<const uint16_t*>(base[half] + at);
-        };
-        const uint32_t first = __byte_perm(q(place.x), q(place.y), 0x5410);
-        const uint32_t second = __byte_perm(q(place.z), q(place.w), 0x5410);
-        low[word * 2 + half] = low_bytes(first, second);
-        high[word * 2 + half] = high_bytes(first, second);
-      }
-    }
-  }
-}
-
-// Adds the products of 16 pixels and 64 channels to the sums.
-template <bool kAligned, FixedDigits kDigits>
-__device__ __forceinline__ void multiply_bytes(FixedSums& sum, const FixedPlan& plan,
-                                               const uint32_t* weights, const int32_t* places,
-                                               const char* const (&base)[2], int first_channel,
-                                               int lane) {
-  const int quad = lane % 4, group = lane / 4;
-  int32_t high_sum[kDigits == FixedDigits::kBoth ? kFixedFragments : 1][4] = {};
+// Adds the products of one plane's bytes. base are the addresses of the first words of pixels
+// g + 8 i, where g = lane / 4; weights is that of the lane's words of channel g.
+template <bool kSigned>
+__device__ __forceinline__ void multiply_plane(FixedSums (&sum)[kFixedTiles], const FixedPlan& plan,
+                                               const char* plane, const int (&base)[4],
+                                               const int2* places, const uint32_t* weights) {
+  const int step_words = plan.step_words();
 #pragma unroll 1
   for (int step = 0; step < plan.steps; ++step) {
-    uint32_t low[4], high[4];
-    load_bytes<kAligned>(low, high, base, places, step, quad);
+    const int2 place = places[step * 4];
+    uint32_t bytes[kFixedTiles][4];
+#pragma unroll
+    for (int i = 0; i < 2 * kFixedTiles; ++i) {
+      bytes[i / 2][i % 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.x);
+      bytes[i / 2][i % 2 + 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.y);
+    }
 #pragma unroll
     for (int j = 0; j < kFixedFragments; ++j) {
-      const uint2 w = *reinterpret_cast<const uint2*>(
-          weights + weight_place(plan, step, first_channel + j * 8 + group, quad));
-      mma_bytes<kDigits == FixedDigits::kSigned>(sum[j], low, w.x, w.y);
-      if constexpr (kDigits == FixedDigits::kBoth) mma_bytes<true>(high_sum[j], high, w.x, w.y);
-    }
-  }
-  if constexpr (kDigits == FixedDigits::kBoth) {
+      const uint2 w = *reinterpret_cast<const uint2*>(weights + j * 8 * kFixedStepWords);
 #pragma unroll
-    for (int j = 0; j < kFixedFragments; ++j) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sum[j][k] += high_sum[j][k] * 256;
+      for (int i = 0; i < kFixedTiles; ++i) mma_bytes<kSigned>(sum[i][j], bytes[i], w.x, w.y);
     }
+    weights += step_words;
   }
 }
 
@@ -139,17 +100,18 @@ __device__ __forceinline__ void finish_values(FixedSums& sum, const FixedConvArg
   }
 }
 
-// kWidth: elements read at once.
-template <class T, bool kAligned, int kWidth>
+template <class T, FixedSource kSource>
 __global__ void __launch_bounds__(kFixedThreads, 2)
     fixed_conv_kernel(const FixedConvArgs a, const FixedPlan plan, const float inverse_step) {
   extern __shared__ __align__(16) uint32_t memory[];
-  uint32_t* weights = memory;
+  uint32_t* low_plane = memory;
+  uint32_t* high_plane = low_plane + plan.plane_words();
+  uint32_t* weights = high_plane + plan.plane_words();
   int32_t* places = reinterpret_cast<int32_t*>(weights + plan.weight_words());
-  int32_t* starts = places + plan.place_words();
+  int2* pixels = reinterpret_cast<int2*>(places + plan.place_words());
+  int32_t* starts = places + plan.place_words() + plan.pixel_words();
   uint32_t* masks = reinterpret_cast<uint32_t*>(starts + plan.block_channels);
-  int16_t* region = reinterpret_cast<int16_t*>(starts + plan.comparison_words());
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, quad = lane % 4;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, quad = lane % 4, group = lane / 4;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int block_channel = static_cast<int>(blockIdx.y) * plan.block_channels;
   let_next_start();
@@ -157,71 +119,90 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   if (a.conv.prepared == nullptr) wait_for_previous();
   expand_weights(weights, a, plan, block_channel);
   set_places(places, a, plan);
+  set_pixels(pixels, a, plan);
   set_comparison(starts, masks, a, plan, block_channel);
   if (a.conv.prepared != nullptr) wait_for_previous();
 
   const int channel_warps = plan.block_channels / kFixedWarpChannels;
   const int warp_channel = warp % channel_warps * kFixedWarpChannels;
   const int pixel_warps = kFixedThreads / kWarp / channel_warps;
-  const int pixels = plan.tile_height * plan.tile_width;
   const bool compares = a.conv.out_bits != nullptr && a.conv.prepared != nullptr;
   const auto out_words = static_cast<int>(word_count(a.conv.out_channels));
+  const auto out_width = static_cast<int>(a.conv.out_width);
+  const uint32_t* own_weights = weights + (warp_channel + group) * kFixedStepWords + quad * 2;
+  const int2* own_places = reinterpret_cast<const int2*>(places) + quad;
 #pragma unroll 1
   for (int64_t index = blockIdx.x; index < plan.tiles; index += gridDim.x) {
     const FixedTile tile(plan, index);
+    const int rows = static_cast<int>(a.conv.out_height) - tile.row;
+    const int columns = out_width - tile.column;
+    const int64_t origin = (tile.image * a.conv.out_height + tile.row) * out_width + tile.column;
     __syncthreads();
-    const FixedDigits digits = stage_region<T, kWidth>(region, a, plan, tile, inverse_step);
+    const FixedDigits digits =
+        stage_region<T, kSource>(low_plane, high_plane, a, plan, tile, inverse_step);
 #pragma unroll 1
-    for (int first = warp / channel_warps * kFixedPixels; first < pixels;
-         first += pixel_warps * kFixedPixels) {
-      const char* base[2];
-      int64_t pixel[2];  // of all images, or -1
+    for (int slab = warp / channel_warps; slab < plan.slabs(); slab += pixel_warps) {
+      const int2* slab_pixels = pixels + slab * kFixedWarpPixels;
+      int base[4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int own = min(first + lane / 4 + half * 8, pixels - 1);
-        const int row = own / plan.tile_width, column = own - row * plan.tile_width;
-        base[half] = reinterpret_cast<const char*>(
-            region + row * static_cast<int>(a.conv.stride_height) * plan.pitch +
-            column * static_cast<int>(a.conv.stride_width * a.conv.channels));
-        const int y = tile.row + row, x = tile.column + column;
-        const bool exists =
-            first + lane / 4 + half * 8 < pixels && y < a.conv.out_height && x < a.conv.out_width;
-        pixel[half] =
-            exists ? (tile.image * a.conv.out_height + y) * a.conv.out_width + x : int64_t{-1};
-      }
-      FixedSums sum;
+      for (int i = 0; i < 4; ++i) base[i] = slab_pixels[i * 8 + group].x;
+      FixedSums sum[kFixedTiles];
+      const auto each_start = [&](const auto& f) {
 #pragma unroll
-      for (int j = 0; j < kFixedFragments; ++j) {
-        const int2 start = *reinterpret_cast<const int2*>(starts + warp_channel + j * 8 + quad * 2);
-        sum[j][0] = sum[j][2] = start.x;
-        sum[j][1] = sum[j][3] = start.y;
+        for (int j = 0; j < kFixedFragments; ++j) {
+          const int2 start =
+              *reinterpret_cast<const int2*>(starts + warp_channel + j * 8 + quad * 2);
+#pragma unroll
+          for (int i = 0; i < kFixedTiles; ++i) {
+#pragma unroll
+            for (int k = 0; k < 4; ++k) f(sum[i][j][k], k % 2 == 0 ? start.x : start.y);
+          }
+        }
+      };
+      if (digits == FixedDigits::kBoth) {
+        each_start([](int32_t& own, int32_t) { own = 0; });
+        multiply_plane<true>(sum, plan, reinterpret_cast<const char*>(high_plane), base, own_places,
+                             own_weights);
+        each_start([](int32_t& own, int32_t start) { own = own * 256 + start; });
+      } else {
+        each_start([](int32_t& own, int32_t start) { own = start; });
       }
-      if (digits == FixedDigits::kBoth)
-        multiply_bytes<kAligned, FixedDigits::kBoth>(sum, plan, weights, places, base, warp_channel,
-                                                     lane);
-      else if (digits == FixedDigits::kSigned)
-        multiply_bytes<kAligned, FixedDigits::kSigned>(sum, plan, weights, places, base,
-                                                       warp_channel, lane);
+      if (digits == FixedDigits::kSigned)
+        multiply_plane<true>(sum, plan, reinterpret_cast<const char*>(low_plane), base, own_places,
+                             own_weights);
       else
-        multiply_bytes<kAligned, FixedDigits::kUnsigned>(sum, plan, weights, places, base,
-                                                         warp_channel, lane);
+        multiply_plane<false>(sum, plan, reinterpret_cast<const char*>(low_plane), base, own_places,
+                              own_weights);
       const int channel = block_channel + warp_channel;
-      if (!compares) finish_values(sum, a, pixel, channel, quad);
-      if (a.conv.out_bits == nullptr) continue;
-      const uint32_t failures = gather_signs(sum, quad);
-      const int64_t own = quad / 2 != 0 ? pixel[1] : pixel[0];
-      const int word = channel / 32 + quad % 2;
-      if (own >= 0 && word < out_words)
-        a.conv.out_bits[own * out_words + word] =
-            static_cast<int32_t>(failures ^ masks[warp_channel / 32 + quad % 2]);
+#pragma unroll
+      for (int i = 0; i < kFixedTiles; ++i) {
+        const auto pixel_of = [&](int half) {  // of all images, or -1
+          const int at = slab_pixels[i * 16 + half * 8 + group].y;
+          const int row = at >> 16, column = at & 0xffff;
+          return row < rows && column < columns && row < plan.tile_height
+                     ? origin + row * out_width + column
+                     : int64_t{-1};
+        };
+        if (!compares) {
+          const int64_t both[2] = {pixel_of(0), pixel_of(1)};
+          finish_values(sum[i], a, both, channel, quad);
+        }
+        if (a.conv.out_bits == nullptr) continue;
+        const uint32_t failures = gather_signs(sum[i], quad);
+        const int64_t own = pixel_of(quad / 2);
+        const int word = channel / 32 + quad % 2;
+        if (own >= 0 && word < out_words)
+          a.conv.out_bits[own * out_words + word] =
+              static_cast<int32_t>(failures ^ masks[warp_channel / 32 + quad % 2]);
+      }
     }
   }
 }
 
-template <class T, bool kAligned, int kWidth>
+template <class T, FixedSource kSource>
 cudaError_t launch_fixed_conv(const FixedConvArgs& a, const FixedPlan& plan,
                               const Context& context) {
-  const auto kernel = fixed_conv_kernel<T, kAligned, kWidth>;
+  const auto kernel = fixed_conv_kernel<T, kSource>;
   const auto bytes = static_cast<size_t>(plan.bytes());
   cudaError_t status = grant_shared_memory(kernel, plan.bytes());
   if (status != cudaSuccess) return status;

@@ -43,14 +43,8 @@ __global__ void __launch_bounds__(kFixedPlainThreads)
         for (int64_t word = 0; word < tap_words; ++word) {
           const int64_t own = word * kWordBits + lane;
           int q = 0;
-          if (own < c.channels) {
-            const T value = from[own * a.channel_stride];
-            if constexpr (std::is_same_v<T, uint8_t>) {
-              q = value;
-            } else {
-              q = fixed_point(__fdiv_rn(to_value(value), a.step), 1.0f);
-            }
-          }
+          if (own < c.channels)
+            q = static_cast<int16_t>(fixed_pair(from[own * a.channel_stride], T{}, 1.0f / a.step));
           const auto bits = static_cast<uint32_t>(w[(i * c.kernel_width + j) * tap_words + word]);
 #pragma unroll
           for (int k = 0; k < static_cast<int>(kWordBits); ++k) {

@@ -7,43 +7,44 @@ namespace bitgnn::cuda {
 
 constexpr int kFixedThreads = 256;
 constexpr int kFixedWarpChannels = 64;  // two words of bits
-constexpr int kFixedStepBytes = 32;     // products a step of the tensor cores adds up
-constexpr int kFixedStepWords = kFixedStepBytes / 4;
+constexpr int kFixedWarpPixels = 32;
+constexpr int kFixedStepWords = 8;  // of four products each, that tensor cores add up in a step
+constexpr int kFixedVector = 4;     // pixels staged at once
 
-// A tile's pixels read a region of the image, kept in shared memory as q, channels next to each
-// other. Products go along segments of it, four q a word: kernel rows where a pixel's reads begin
-// at whole words (`aligned`), else all taps as one segment, gathered q by q. Shared memory: the
-// weights, what each channel is compared with, the places of the products, the region.
+// How the region under a tile is read: vectors of pixels of separate channels, vectors of pixels of
+// three channels each, or value by value.
+enum class FixedSource : int { kPlanes, kTriples, kValues };
+
+// A tile's pixels read a region of the image, kept in shared memory as two planes, the low and the
+// high bytes of q; a word holds four channels of a pixel, so that every tap is a word at any place.
+// Shared memory: weights, places of the words, tables of pixels and channels, low and high bytes.
 struct FixedPlan {
-  bool aligned;
-  bool channels_last;
-  bool vectors;  // lines of the image are whole aligned groups of four
+  FixedSource source;
   int tile_height;
   int tile_width;
   int tiles_down;
   int tiles_across;
   int64_t tiles;
   int region_height;
-  int region_width;
-  int pitch;  // of a row of the region, in elements
+  int pitch;  // words of a row of the region, whole vectors
+  int shift;  // columns in front of the first pixel's, so that vectors are aligned
   int taps;
-  int segments;
-  int segment_taps;
-  int segment_words;
+  int channel_words;
   int steps;
   int block_channels;
 
-  constexpr int weight_words() const { return steps * block_channels * kFixedStepWords; }
-  // Least sums and masks of the turned bits.
-  constexpr int comparison_words() const { return block_channels + block_channels / 32; }
-  constexpr int place_words() const {
-    return steps * (aligned ? kFixedStepWords : kFixedStepBytes);
-  }
-  // Words behind the last segment are read too, where weights of zero hide what they find.
-  constexpr int region_elements() const { return region_height * pitch + kFixedStepBytes; }
+  constexpr int pixels() const { return tile_height * tile_width; }
+  constexpr int slabs() const { return (pixels() + kFixedWarpPixels - 1) / kFixedWarpPixels; }
+  // Words of a step in front of the next one's: writing taps side by side meets no bank twice.
+  constexpr int step_words() const { return (block_channels + 1) * kFixedStepWords; }
+  constexpr int weight_words() const { return steps * step_words(); }
+  constexpr int place_words() const { return steps * kFixedStepWords; }
+  constexpr int pixel_words() const { return slabs() * kFixedWarpPixels * 2; }
+  constexpr int channel_table_words() const { return block_channels + block_channels / 16; }
+  constexpr int plane_words() const { return channel_words * region_height * pitch; }
   constexpr int64_t bytes() const {
-    return 4 * (int64_t{weight_words()} + comparison_words() + place_words()) +
-           2 * int64_t{region_elements()};
+    return 4 * (int64_t{weight_words()} + place_words() + pixel_words() + channel_table_words() +
+                2 * int64_t{plane_words()});
   }
 };
 

@@ -20,88 +20,108 @@ struct FixedTile {
   }
 };
 
-// The bytes of q that count: the higher ones do not where all q are of 8 bits.
+// The bytes of q that count: the high ones do not where all q are of 8 bits.
 enum class FixedDigits : int { kUnsigned, kSigned, kBoth };
 
-// Lines are what lies together in memory: rows of one channel, or of all where they are last.
-// Vectors of kWidth elements go along a line from a multiple of kWidth on; lines are whole
-// vectors, so that each lies inside the image or outside it, where q is 0.
-template <class T, int kWidth>
-__device__ __forceinline__ FixedDigits stage_region(int16_t* region, const FixedConvArgs& a,
-                                                    const FixedPlan& plan, const FixedTile& tile,
-                                                    float inverse_step) {
-  constexpr int kLoads = kWidth > 1 ? 4 : 8;  // in flight a thread
-  using Vector = FixedVector<T, kWidth>;
-  const int channels = static_cast<int>(a.conv.channels);
-  const int height = static_cast<int>(a.conv.height), width = static_cast<int>(a.conv.width);
+// Four channels of kPixels pixels next to each other, from column x on, all inside the image or all
+// outside of it; missing channels are 0.
+template <class T, FixedSource kSource>
+struct FixedPixels {
+  static constexpr int kPixels = kSource == FixedSource::kValues ? 1 : kFixedVector;
+  static constexpr int kVectors = kSource == FixedSource::kTriples ? 3 : 4;
+  FixedVector<T, kPixels> vectors[kVectors];
+
+  __device__ __forceinline__ void load(const FixedConvArgs& a, const T* image, int part, int y,
+                                       int x) {
+    using Vector = FixedVector<T, kPixels>;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) vectors[k] = Vector{};
+    if (y < 0 || y >= a.conv.height || x < 0 || x >= a.conv.width) return;
+    const int64_t pixel = static_cast<int64_t>(y) * a.conv.width + x;
+    if constexpr (kSource == FixedSource::kTriples) {
+      const Vector* from = reinterpret_cast<const Vector*>(image + pixel * 3);
+#pragma unroll
+      for (int k = 0; k < 3; ++k) vectors[k] = from[k];
+    } else {
+      const T* from = image + pixel * a.pixel_stride + part * 4 * a.channel_stride;
+      const int channels = static_cast<int>(a.conv.channels) - part * 4;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (k < channels)
+          vectors[k] = *reinterpret_cast<const Vector*>(from + k * a.channel_stride);
+      }
+    }
+  }
+
+  __device__ __forceinline__ T value(int pixel, int channel) const {
+    if constexpr (kSource == FixedSource::kTriples) {
+      const int place = pixel * 3 + channel;
+      return channel < 3 ? vectors[place / 4].value[place % 4] : T{};
+    } else {
+      return vectors[channel].value[pixel];
+    }
+  }
+};
+
+// Fills both planes; rows of the region are whole vectors from an aligned column on.
+template <class T, FixedSource kSource>
+__device__ __forceinline__ FixedDigits stage_region(uint32_t* low_plane, uint32_t* high_plane,
+                                                    const FixedConvArgs& a, const FixedPlan& plan,
+                                                    const FixedTile& tile, float inverse_step) {
+  using Pixels = FixedPixels<T, kSource>;
+  constexpr int kWide = Pixels::kPixels;
+  constexpr int kLoads = kWide > 1 ? 2 : 4;  // in flight a thread
   const int first_row =
       tile.row * static_cast<int>(a.conv.stride_height) - static_cast<int>(a.conv.padding_top);
-  const int first_column =
-      tile.column * static_cast<int>(a.conv.stride_width) - static_cast<int>(a.conv.padding_left);
-  const int of_pixel = plan.channels_last ? channels : 1;  // elements of a line
-  const int spacing = plan.channels_last ? 1 : channels;   // of a line's elements in the region
-  const int64_t element_stride = plan.channels_last ? 1 : a.pixel_stride;
-  const int line_elements = width * of_pixel;
-  const int first = first_column * of_pixel, last = first + plan.region_width * of_pixel;
-  const int first_vector = (first >= 0 ? first : first - kWidth + 1) / kWidth;
-  const int vectors = (last + kWidth - 1) / kWidth - first_vector;
-  const int lines = plan.region_height * (plan.channels_last ? 1 : channels);
+  const int first_column = tile.column * static_cast<int>(a.conv.stride_width) -
+                           static_cast<int>(a.conv.padding_left) - plan.shift;
+  const int vectors = plan.pitch / kWide;
+  const int lines = plan.region_height * plan.channel_words;
   const T* image = static_cast<const T*>(a.x) + tile.image * a.image_stride;
-  int least = 0, most = 0;
-
   const int line_step = kFixedThreads / vectors;
   const int vector_step = kFixedThreads - line_step * vectors;
   int line = static_cast<int>(threadIdx.x) / vectors;
   int vector = static_cast<int>(threadIdx.x) - line * vectors;
-  int channel = line / plan.region_height, row = line - channel * plan.region_height;
+  uint32_t wide = 0, high_bits = 0;
   while (line < lines) {
-    Vector values[kLoads];
-    int to[kLoads], element[kLoads];  // of the vector's first element, seen from the region
+    Pixels pixels[kLoads];
+    int place[kLoads];
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
-      values[j] = Vector{};
-      element[j] = plan.region_width * of_pixel;  // nothing
-      to[j] = 0;
-      if (line < lines) {
-        const int from = (first_vector + vector) * kWidth;
-        element[j] = from - first;
-        to[j] = row * plan.pitch + channel + element[j] * spacing;
-        const int y = first_row + row;
-        if (y >= 0 && y < height && from >= 0 && from < line_elements) {
-          const T* source = image + channel * a.channel_stride +
-                            static_cast<int64_t>(y) * width * a.pixel_stride +
-                            from * element_stride;
-          values[j] = *reinterpret_cast<const Vector*>(source);
-        }
-      }
+      place[j] = -1;
+      if (line >= lines) continue;
+      const int part = plan.channel_words == 1 ? 0 : line / plan.region_height;
+      const int row = line - part * plan.region_height;
+      place[j] = line * plan.pitch + vector * kWide;
+      pixels[j].load(a, image, part, first_row + row, first_column + vector * kWide);
       vector += vector_step;
       line += line_step;
-      row += line_step;
       if (vector >= vectors) {
         vector -= vectors;
         ++line;
-        ++row;
-      }
-      while (row >= plan.region_height) {
-        row -= plan.region_height;
-        ++channel;
       }
     }
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
+      if (place[j] < 0) continue;
+      FixedVector<uint32_t, kWide> low, high;
 #pragma unroll
-      for (int k = 0; k < kWidth; ++k) {
-        const int place = element[j] + k;
-        if (place < 0 || place >= last - first) continue;
-        const int q = to_fixed_point(values[j].value[k], inverse_step);
-        least = min(least, q);
-        most = max(most, q);
-        region[to[j] + k * spacing] = static_cast<int16_t>(q);
+      for (int p = 0; p < kWide; ++p) {
+        const uint32_t first =
+            fixed_pair(pixels[j].value(p, 0), pixels[j].value(p, 1), inverse_step);
+        const uint32_t second =
+            fixed_pair(pixels[j].value(p, 2), pixels[j].value(p, 3), inverse_step);
+        low.value[p] = low_bytes(first, second);
+        high.value[p] = high_bytes(first, second);
+        wide |= high.value[p] ^ byte_signs(low.value[p]);
+        high_bits |= high.value[p];
       }
+      *reinterpret_cast<FixedVector<uint32_t, kWide>*>(low_plane + place[j]) = low;
+      *reinterpret_cast<FixedVector<uint32_t, kWide>*>(high_plane + place[j]) = high;
     }
   }
-  if (!__syncthreads_or(least < -128 || most > 127)) return FixedDigits::kSigned;
-  return __syncthreads_or(least < 0 || most > 255) ? FixedDigits::kBoth : FixedDigits::kUnsigned;
+  if (!__syncthreads_or(wide != 0)) return FixedDigits::kSigned;
+  return __syncthreads_or(high_bits != 0) ? FixedDigits::kBoth : FixedDigits::kUnsigned;
 }
 
 }  // namespace bitgnn::cuda

@@ -10,7 +10,7 @@
 namespace bitgnn::cuda {
 
 constexpr int kImagePackThreads = 256;
-constexpr int kImagePackValues = 32;  // in flight a thread
+constexpr int kImagePackLoads = 8;  // in flight a thread
 
 // Neighbouring pixels of a channel as they lie in memory, read at once.
 template <class T, int kPixels>
@@ -21,7 +21,6 @@ struct alignas(sizeof(T) * kPixels) PixelVector {
 // Every thread makes one word of `kPixels` neighbouring pixels, which divide an image.
 template <class T, int kPixels, bool kThreshold>
 __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const ImagePackArgs a) {
-  constexpr int kLoads = kImagePackValues / kPixels;
   using Vector = PixelVector<T, kPixels>;
   using Value = decltype(to_value(T{}));
   const int64_t vectors = a.pixels / kPixels;
@@ -42,14 +41,14 @@ __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const Im
     const Vector* from = x + channel * vectors;
     uint32_t bits[kPixels] = {};
 #pragma unroll 1
-    for (int first = 0; first < channels; first += kLoads) {
-      Vector values[kLoads];
+    for (int first = 0; first < channels; first += kImagePackLoads) {
+      Vector values[kImagePackLoads];
 #pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
+      for (int j = 0; j < kImagePackLoads; ++j) {
         if (first + j < channels) values[j] = from[(first + j) * vectors];
       }
 #pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
+      for (int j = 0; j < kImagePackLoads; ++j) {
         if (first + j >= channels) break;
         Value limit = 0;
         if constexpr (kThreshold) limit = static_cast<Value>(a.threshold[channel + first + j]);
@@ -84,19 +83,26 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
                                                    kImagePackThreads, 0, context, a);
 }
 
-// Four pixels at once where they divide an image and leave every multiprocessor work.
+// Several pixels at once where they divide an image and leave every multiprocessor work; eight of
+// two bytes where their words lie together.
 template <class T>
 cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
+  constexpr int64_t kThreadsWanted = 512;  // a multiprocessor
+  const int64_t words = word_count(a.channels), work = a.images * a.pixels * words;
   const auto suits = [&](int64_t pixels) {
     const int64_t bytes = pixels * static_cast<int64_t>(sizeof(T));
     return a.pixels % pixels == 0 && reinterpret_cast<uintptr_t>(a.x) % bytes == 0 &&
-           reinterpret_cast<uintptr_t>(a.words) % 16 == 0;
+           reinterpret_cast<uintptr_t>(a.words) % (4 * pixels) == 0;
   };
-  constexpr int kMost = sizeof(T) > 4 ? 2 : 4;  // four words are stored at once
-  constexpr int64_t kThreadsWanted = 1024;      // a multiprocessor
-  const int64_t work = a.images * a.pixels * word_count(a.channels);
-  const int64_t wanted = kThreadsWanted * context.device.sm_count;
-  if (suits(kMost) && work / kMost >= wanted) return launch_pack_images<T, kMost>(a, context);
+  const auto fills = [&](int64_t pixels) {
+    return suits(pixels) && work >= pixels * kThreadsWanted * context.device.sm_count;
+  };
+  if constexpr (sizeof(T) == 2) {
+    if (words == 1 && fills(8)) return launch_pack_images<T, 8>(a, context);
+  }
+  if constexpr (sizeof(T) <= 4) {
+    if (fills(4)) return launch_pack_images<T, 4>(a, context);
+  }
   return suits(2) ? launch_pack_images<T, 2>(a, context) : launch_pack_images<T, 1>(a, context);
 }
 
