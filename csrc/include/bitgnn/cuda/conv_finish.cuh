@@ -1,13 +1,20 @@
-// What tiles of a binary convolution write: a lane holds two neighbouring channels of each fragment
-// for a row of 8 pixels' worth of lanes.
+// What tiles of a binary convolution write: a lane holds eight successive channels of one pixel in
+// every 32 channels of its warp.
 #pragma once
 
 #include "bitgnn/cuda/conv_tables.cuh"
-#include "bitgnn/cuda/mma_b1.cuh"
 
 namespace bitgnn::cuda {
 
-// A lane's channels in the tile: column + 8 j + {0, 1} for fragment j.
+constexpr int kLaneChannels = 8;
+
+// The channel of its 32 whose weights lie in row `row` of their 32: with these columns of a product
+// lane q of a quad holds channels 8 q to 8 q + 7.
+__device__ __forceinline__ int channel_of_row(int row) {
+  return (row & ~31) + (row >> 1 & 3) * kLaneChannels + (row >> 3 & 3) * 2 + (row & 1);
+}
+
+// A lane's channels in the tile: column + 32 t + {0 .. 7}.
 template <class Tile>
 struct ConvChannels {
   static constexpr int kWords = Tile::kChannelFragments / 4;
@@ -16,46 +23,77 @@ struct ConvChannels {
   uint32_t turned[kWords];  // bits turned round
 };
 
-// Two numbers next to each other, as a pair where both are there and lie on its boundary.
-template <class Pair, class T>
-__device__ __forceinline__ void store_pair(T* to, T a, T b, bool pairs, int left) {
-  if (pairs && left >= 2) {
-    *reinterpret_cast<Pair*>(to) = Pair{a, b};
+// Eight numbers next to each other, as vectors where all are there and lie on 16 bytes.
+template <class T>
+__device__ __forceinline__ void store_numbers(T* to, const T (&numbers)[kLaneChannels],
+                                              bool vectors, int left) {
+  if (vectors && left >= kLaneChannels) {
+    constexpr int kVectors = static_cast<int>(sizeof(numbers) / sizeof(int4));
+    int4 packed[kVectors];
+    memcpy(packed, numbers, sizeof(numbers));
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) reinterpret_cast<int4*>(to)[i] = packed[i];
     return;
   }
-  if (left >= 1) to[0] = a;
-  if (left >= 2) to[1] = b;
+#pragma unroll
+  for (int k = 0; k < kLaneChannels; ++k)
+    if (k < left) to[k] = numbers[k];
 }
 
-template <class Pair, class T>
-__device__ __forceinline__ int2 load_pair(const T* from, bool pairs, int64_t left) {
-  if (pairs && left >= 2) {
-    const Pair both = *reinterpret_cast<const Pair*>(from);
-    return make_int2(both.x, both.y);
+// Eight addends as they are in memory.
+struct ConvAddend {
+  int4 raw[2];
+
+  __device__ __forceinline__ void load(const ConvAddArgs& a, const ConvMmaPlan& plan,
+                                       int64_t offset, int channel) {
+    raw[0] = raw[1] = make_int4(0, 0, 0, 0);
+    if (a.addend == nullptr) return;
+    const int64_t left = a.addend_channels - channel;
+    const auto* wide = static_cast<const int32_t*>(a.addend) + offset + channel;
+    const auto* narrow = static_cast<const int16_t*>(a.addend) + offset + channel;
+    if (plan.addend_vectors && left >= kLaneChannels) {
+      const auto* from = a.addend_wide ? reinterpret_cast<const int4*>(wide)
+                                       : reinterpret_cast<const int4*>(narrow);
+      raw[0] = from[0];
+      if (a.addend_wide) raw[1] = from[1];
+      return;
+    }
+    int32_t numbers[kLaneChannels];
+#pragma unroll
+    for (int k = 0; k < kLaneChannels; ++k)
+      numbers[k] = k >= left ? 0 : a.addend_wide ? wide[k] : narrow[k];
+    if (a.addend_wide) {
+      memcpy(raw, numbers, sizeof(numbers));
+    } else {
+      int16_t halves[kLaneChannels];
+#pragma unroll
+      for (int k = 0; k < kLaneChannels; ++k) halves[k] = static_cast<int16_t>(numbers[k]);
+      memcpy(raw, halves, sizeof(halves));
+    }
   }
-  return make_int2(left >= 1 ? from[0] : 0, left >= 2 ? from[1] : 0);
-}
+
+  __device__ __forceinline__ void add_to(int32_t (&numbers)[kLaneChannels], bool wide) const {
+    const int32_t words[kLaneChannels] = {raw[0].x, raw[0].y, raw[0].z, raw[0].w,
+                                          raw[1].x, raw[1].y, raw[1].z, raw[1].w};
+#pragma unroll
+    for (int k = 0; k < kLaneChannels; ++k) {
+      const int32_t pair = words[k / 2];
+      const int32_t half =
+          k % 2 == 0 ? static_cast<int32_t>(static_cast<int16_t>(pair & 0xffff)) : pair >> 16;
+      numbers[k] += wide ? words[k] : half;
+    }
+  }
+};
 
 template <class Tile, ConvResult kOutput>
 struct ConvFinish {
   static constexpr int kFragments = Tile::kChannelFragments;
+  static constexpr int kWords = ConvChannels<Tile>::kWords;
   // Addends that fit registers are fetched before the products.
-  static constexpr bool kFetches =
-      kOutput == ConvResult::kSums && Tile::kOwnHalves * kFragments <= 8;
+  static constexpr bool kFetches = kOutput == ConvResult::kSums && Tile::kOwnHalves * kWords <= 2;
 
   int row[Tile::kOwnHalves];  // of the tile
-  int2 addend[kFetches ? Tile::kOwnHalves : 1][kFragments];
-
-  __device__ __forceinline__ static int2 load_addend(const ConvAddArgs& a, const ConvMmaPlan& plan,
-                                                     int64_t offset, int channel) {
-    if (a.addend == nullptr) return make_int2(0, 0);
-    const int64_t left = a.addend_channels - channel;
-    if (a.addend_wide)
-      return load_pair<int2>(static_cast<const int32_t*>(a.addend) + offset + channel,
-                             plan.addend_pairs, left);
-    return load_pair<short2>(static_cast<const int16_t*>(a.addend) + offset + channel,
-                             plan.addend_pairs, left);
-  }
+  ConvAddend addend[kFetches ? Tile::kOwnHalves : 1][kWords];
 
   __device__ __forceinline__ void load_addends(const ConvAddArgs& a, const ConvMmaPlan& plan,
                                                const ConvRowTerms* rows,
@@ -65,8 +103,8 @@ struct ConvFinish {
       for (int h = 0; h < Tile::kOwnHalves; ++h) {
         const int64_t offset = rows[row[h]].addend;
 #pragma unroll
-        for (int j = 0; j < kFragments; ++j)
-          addend[h][j] = load_addend(a, plan, offset, own.first + own.column + j * kMmaColumns);
+        for (int t = 0; t < kWords; ++t)
+          addend[h][t].load(a, plan, offset, own.first + own.column + t * 32);
       }
     }
   }
@@ -83,30 +121,38 @@ struct ConvFinish {
     const int64_t pixel = static_cast<int64_t>(first_pixel) + row[h];
     const bool exists = pixel < plan.pixels;
     const int32_t* const sums = class_sums + terms.class_channel + own.column;
-    const int quad = fragment_quad(lane);
+    const int quad = lane % 4;
 #pragma unroll
-    for (int t = 0; t < ConvChannels<Tile>::kWords; ++t) {
+    for (int t = 0; t < kWords; ++t) {
+      const int4 low = *reinterpret_cast<const int4*>(sums + t * 32);
+      const int4 high = *reinterpret_cast<const int4*>(sums + t * 32 + 4);
+      const int32_t sum[kLaneChannels] = {low.x,  low.y,  low.z,  low.w,
+                                          high.x, high.y, high.z, high.w};
+      int32_t v[kLaneChannels];
+#pragma unroll
+      for (int k = 0; k < kLaneChannels; ++k) v[k] = terms.size + 2 * part[t * 4 + k / 2][k % 2];
       uint32_t bits = 0;
+      if constexpr (kOutput == ConvResult::kBits) {
 #pragma unroll
-      for (int f = 0; f < 4; ++f) {
-        const int j = t * 4 + f;
-        const int2 sum = *reinterpret_cast<const int2*>(sums + j * kMmaColumns);
-        const int32_t v0 = terms.size + 2 * part[j][0], v1 = terms.size + 2 * part[j][1];
-        if constexpr (kOutput == ConvResult::kBits) {
-          if (v0 >= sum.x) bits |= 1u << (f * kMmaColumns);
-          if (v1 >= sum.y) bits |= 2u << (f * kMmaColumns);
-        } else {
-          const int column = own.column + j * kMmaColumns;
-          write_values(c, a, plan, tables, own, terms, pixel, exists, column, h, j, v0 - sum.x,
-                       v1 - sum.y, &bits, f);
-        }
+        for (int k = 0; k < kLaneChannels; ++k)
+          if (v[k] >= sum[k]) bits |= 1u << k;
+      } else {
+#pragma unroll
+        for (int k = 0; k < kLaneChannels; ++k) v[k] -= sum[k];
+        const int column = own.column + t * 32;
+        const int left = exists ? own.count - column : 0;
+        const int64_t at = pixel * c.out_channels + own.first + column;
+        if constexpr (kOutput == ConvResult::kValues)
+          write_values(c, plan, own.first + column, at, left, v);
+        else
+          bits = write_sums(a, plan, tables, terms, own.first, column, at, left, h, t, v);
       }
       if constexpr (kOutput != ConvResult::kValues) {
         if (c.out_bits == nullptr) continue;
-        bits <<= 2 * quad;
+        bits <<= kLaneChannels * quad;
         bits |= __shfl_xor_sync(kFullWarp, bits, 1);
         bits |= __shfl_xor_sync(kFullWarp, bits, 2);
-        const int word = (own.column - quad * 2) / 32 + t;
+        const int word = own.column / 32 + t;
         if (quad == 0 && exists && word * 32 < own.count)
           c.out_bits[pixel * plan.out_words + own.first / 32 + word] =
               static_cast<int32_t>(bits ^ own.turned[t]);
@@ -135,45 +181,47 @@ struct ConvFinish {
   }
 
  private:
-  // Values or sums of two channels, and the bits of the latter.
-  __device__ __forceinline__ void write_values(const ConvArgs& c, const ConvAddArgs& a,
-                                               const ConvMmaPlan& plan,
-                                               const ConvChannelTables<Tile>& tables,
-                                               const ConvChannels<Tile>& own,
-                                               const ConvRowTerms& terms, int64_t pixel,
-                                               bool exists, int column, int h, int j, int32_t dot0,
-                                               int32_t dot1, uint32_t* bits, int f) const {
-    const int channel = own.first + column;
-    const int left = exists ? own.count - column : 0;
-    const int64_t at = pixel * c.out_channels + channel;
-    if constexpr (kOutput == ConvResult::kValues) {
-      if (c.out_int != nullptr) {
-        store_pair<int2>(c.out_int + at, dot0, dot1, plan.pairs, left);
-      } else {
-        const float v0 = left >= 1 ? conv_value(c.out_scale, c.bias, channel, dot0) : 0.0f;
-        const float v1 = left >= 2 ? conv_value(c.out_scale, c.bias, channel + 1, dot1) : 0.0f;
-        store_pair<float2>(c.out_float + at, v0, v1, plan.pairs, left);
-      }
-    } else {
-      int2 added;
-      if constexpr (kFetches)
-        added = addend[h][j];
-      else
-        added = load_addend(a, plan, terms.addend, channel);
-      const int32_t t0 = dot0 + added.x, t1 = dot1 + added.y;
-      if (a.sums != nullptr && a.sums_wide) {
-        store_pair<int2>(static_cast<int32_t*>(a.sums) + at, t0, t1, plan.pairs, left);
-      } else if (a.sums != nullptr) {
-        const auto narrow = [](int32_t v) {
-          return static_cast<int16_t>(min(max(v, -32768), 32767));
-        };
-        store_pair<short2>(static_cast<int16_t*>(a.sums) + at, narrow(t0), narrow(t1), plan.pairs,
-                           left);
-      }
-      const float2 bound = *reinterpret_cast<const float2*>(tables.threshold + column);
-      if (__int2float_rn(t0) >= bound.x) *bits |= 1u << (f * kMmaColumns);
-      if (__int2float_rn(t1) >= bound.y) *bits |= 2u << (f * kMmaColumns);
+  __device__ __forceinline__ void write_values(const ConvArgs& c, const ConvMmaPlan& plan,
+                                               int channel, int64_t at, int left,
+                                               const int32_t (&dot)[kLaneChannels]) const {
+    if (c.out_int != nullptr) {
+      store_numbers(c.out_int + at, dot, plan.vectors, left);
+      return;
     }
+    float v[kLaneChannels];
+#pragma unroll
+    for (int k = 0; k < kLaneChannels; ++k)
+      v[k] = k < left ? conv_value(c.out_scale, c.bias, channel + k, dot[k]) : 0.0f;
+    store_numbers(c.out_float + at, v, plan.vectors, left);
+  }
+
+  // Sums of products and addends; gives their bits.
+  __device__ __forceinline__ uint32_t write_sums(const ConvAddArgs& a, const ConvMmaPlan& plan,
+                                                 const ConvChannelTables<Tile>& tables,
+                                                 const ConvRowTerms& terms, int first, int column,
+                                                 int64_t at, int left, int h, int t,
+                                                 int32_t (&total)[kLaneChannels]) const {
+    if constexpr (kFetches) {
+      addend[h][t].add_to(total, a.addend_wide);
+    } else {
+      ConvAddend late;
+      late.load(a, plan, terms.addend, first + column);
+      late.add_to(total, a.addend_wide);
+    }
+    if (a.sums != nullptr && a.sums_wide) {
+      store_numbers(static_cast<int32_t*>(a.sums) + at, total, plan.vectors, left);
+    } else if (a.sums != nullptr) {
+      int16_t narrow[kLaneChannels];
+#pragma unroll
+      for (int k = 0; k < kLaneChannels; ++k)
+        narrow[k] = static_cast<int16_t>(min(max(total[k], -32768), 32767));
+      store_numbers(static_cast<int16_t*>(a.sums) + at, narrow, plan.vectors, left);
+    }
+    uint32_t bits = 0;
+#pragma unroll
+    for (int k = 0; k < kLaneChannels; ++k)
+      if (__int2float_rn(total[k]) >= tables.threshold[column + k]) bits |= 1u << k;
+    return bits;
   }
 };
 

@@ -120,8 +120,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
         ring + stage * stage_words + Tile::kPixels * pitch, Tile::kChannels, plan.chunk_words,
         pitch, [&](int row, int vector) {
           const int word = first + vector * kVector;
-          const bool exists = row < channels && word < plan.row_words;
-          return CopySource{exists ? w + row * plan.row_words + word : c.w, exists};
+          const int channel = channel_of_row(row);
+          const bool exists = channel < channels && word < plan.row_words;
+          return CopySource{exists ? w + channel * plan.row_words + word : c.w, exists};
         });
   };
   const auto load_pixels = [&](int chunk, int stage) {
@@ -154,7 +155,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   for (int at = Tile::kThreads - 1 - thread; at < plan.row_copies; at += Tile::kThreads)
     copies[at] = make_copy<kVector>(plan, at);
   ConvChannels<Tile> own;
-  own.column = channel_warp * Tile::kChannelFragments * kMmaColumns + fragment_quad(lane) * 2;
+  own.column =
+      channel_warp * Tile::kChannelFragments * kMmaColumns + fragment_quad(lane) * kLaneChannels;
   own.first = first_channel;
   own.count = channels;
 #pragma unroll

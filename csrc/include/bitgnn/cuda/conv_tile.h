@@ -62,9 +62,9 @@ struct ConvMmaPlan {
   int class_sums;   // entries
   int table_at;     // where the tables begin, behind the ring
   ConvClasses rows, columns;
-  bool prefetches;    // weights were there before the kernel in front
-  bool pairs;         // outputs go in pairs
-  bool addend_pairs;  // addends come in pairs
+  bool prefetches;      // weights were there before the kernel in front
+  bool vectors;         // outputs go eight at once
+  bool addend_vectors;  // addends come eight at once
 };
 
 inline ConvClasses conv_classes(int64_t out, int64_t stride, int64_t padding, int64_t dilation,
@@ -149,10 +149,10 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, boo
   const auto on = [](const void* p, size_t bytes) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
   };
-  plan.pairs = c.out_channels % 2 == 0 && plan.group_channels % 2 == 0 && on(c.out_int, 8) &&
-               on(c.out_float, 8) && on(args.sums, args.sums_wide ? 8 : 4);
-  plan.addend_pairs = args.addend_channels % 2 == 0 && plan.group_channels % 2 == 0 &&
-                      on(args.addend, args.addend_wide ? 8 : 4);
+  plan.vectors = c.out_channels % 8 == 0 && plan.group_channels % 8 == 0 && on(c.out_int, 16) &&
+                 on(c.out_float, 16) && on(args.sums, 16);
+  plan.addend_vectors =
+      args.addend_channels % 8 == 0 && plan.group_channels % 8 == 0 && on(args.addend, 16);
   const int stages = std::min(kConvDepth, plan.chunks);
   const int ring = stages * (Tile::kPixels + Tile::kChannels) * (plan.chunk_words + 4);
   plan.table_at = std::max(ring, Tile::kExchanged);

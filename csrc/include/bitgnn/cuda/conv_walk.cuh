@@ -72,8 +72,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   copy_stage<Tile::kThreads, kVector>(
       weights, Tile::kChannels, plan.chunk_words, pitch, [&](int row, int vector) {
         const int word = vector * kVector;
-        const bool exists = row < channels && word < plan.row_words;
-        return CopySource{exists ? w + row * plan.row_words + word : c.w, exists};
+        const int channel = channel_of_row(row);
+        const bool exists = channel < channels && word < plan.row_words;
+        return CopySource{exists ? w + channel * plan.row_words + word : c.w, exists};
       });
   commit_copies();
   // What rows hold behind their last word stays zero.
@@ -81,7 +82,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   WalkCopies<Tile, kVector> copies;
   copies.plan(plan, pitch, thread);
   ConvChannels<Tile> own;
-  own.column = channel_warp * Tile::kChannelFragments * kMmaColumns + fragment_quad(lane) * 2;
+  own.column =
+      channel_warp * Tile::kChannelFragments * kMmaColumns + fragment_quad(lane) * kLaneChannels;
   own.first = first_channel;
   own.count = channels;
 #pragma unroll
