@@ -71,6 +71,10 @@ bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context) {
       a.dilation_width != 1 || (a.channels != 64 && a.channels % 128 != 0) ||
       a.out_channels % 32 != 0 || !aligned(a.x) || !aligned(a.w) || a.pixels() > INT32_MAX)
     return false;
+  if (args.addend != nullptr &&
+      (args.addend_wide || args.addend_channels % 32 != 0 || !aligned(args.addend)))
+    return false;
+  if (args.sums != nullptr && args.sums_wide) return false;
   ConvPlan plan;
   const int columns = tile_columns(a);
   if (!plan_conv(plan, a, columns, context.device)) return false;

@@ -7,7 +7,8 @@
 namespace bitgnn::cuda {
 
 // Whether conv_wgmma() takes the problem and is made for it: sm_90, one group of 64 or a multiple
-// of 128 channels, outputs in multiples of 32, enough tiles for the device. A plain convolution is
+// of 128 channels, outputs in multiples of 32, kernels of up to 7 x 7, strides of 1 and 2, no
+// dilation, addends and sums of 16 bits, enough tiles for the device. A plain convolution is
 // ConvAddArgs{conv} without addend and sums.
 bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context);
 

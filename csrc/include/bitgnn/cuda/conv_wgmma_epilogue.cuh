@@ -103,20 +103,10 @@ __device__ __forceinline__ void store_conv_values(const ConvArgs& a,
   }
 }
 
-// How addends are read: none, int16 in vectors of eight, or one by one.
-enum class AddendAccess { kNone, kVectors, kSingle };
-
-__device__ __forceinline__ AddendAccess addend_access(const ConvAddArgs& args) {
-  if (args.addend == nullptr) return AddendAccess::kNone;
-  const bool vectors = !args.addend_wide && args.addend_channels % 32 == 0 &&
-                       (reinterpret_cast<uintptr_t>(args.addend) & 15) == 0;
-  return vectors ? AddendAccess::kVectors : AddendAccess::kSingle;
-}
-
 // Where the addends of a lane's outputs of a row begin, or null.
-__device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, AddendAccess access,
-                                                  const ConvRowInfo& row, int output) {
-  if (access != AddendAccess::kVectors || row.pixel < 0) return nullptr;
+__device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, const ConvRowInfo& row,
+                                                  int output) {
+  if (args.addend == nullptr || row.pixel < 0) return nullptr;
   return reinterpret_cast<const int4*>(static_cast<const int16_t*>(args.addend) +
                                        row.addend * args.addend_channels + output);
 }
@@ -124,16 +114,9 @@ __device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, Adden
 // Eight addends of a lane's chunk; a quad's are 64 bytes.
 __device__ __forceinline__ int4 load_addends(const ConvAddArgs& args, const int4* from, int output,
                                              int chunk) {
-  return from != nullptr && output + chunk * 32 < args.addend_channels ? __ldg(from + chunk * 4)
-                                                                       : make_int4(0, 0, 0, 0);
-}
-
-__device__ __forceinline__ int load_single_addend(const ConvAddArgs& args, const ConvRowInfo& row,
-                                                  int output) {
-  if (output >= args.addend_channels) return 0;
-  const int64_t at = row.addend * args.addend_channels + output;
-  return args.addend_wide ? __ldg(static_cast<const int32_t*>(args.addend) + at)
-                          : __ldg(static_cast<const int16_t*>(args.addend) + at);
+  return from != nullptr && output + chunk * 32 < static_cast<int>(args.addend_channels)
+             ? __ldg(from + chunk * 4)
+             : make_int4(0, 0, 0, 0);
 }
 
 __device__ __forceinline__ int clamp_pair(int low, int high) {
@@ -142,65 +125,51 @@ __device__ __forceinline__ int clamp_pair(int low, int high) {
   return static_cast<int>(__byte_perm(x, y, 0x5410));
 }
 
-// Totals of a lane's outputs of one row: stored, and their bits, the first lowest. Narrow addends
-// are used from `addends`, where those of the row behind it take their places.
+__device__ __forceinline__ int4 add_pairs(int4 dots, int first, int second) {
+  return make_int4(dots.x + static_cast<int16_t>(first), dots.y + (first >> 16),
+                   dots.z + static_cast<int16_t>(second), dots.w + (second >> 16));
+}
+
+// Totals of a lane's outputs of one row: stored, and their bits, the first lowest. Addends are used
+// from `addends`, where those of the row behind it take their places; limits are one less.
 template <int kColumns>
 __device__ __forceinline__ uint32_t
-store_conv_sums(const ConvAddArgs& args, AddendAccess access, const int32_t (&sum)[kColumns / 2],
-                const ConvRowInfo& row, const int32_t* terms, const int32_t* limits,
-                int4 (&addends)[kColumns / 32], const int4* next_addends, int output, int half) {
+store_conv_sums(const ConvAddArgs& args, const int32_t (&sum)[kColumns / 2], const ConvRowInfo& row,
+                const int32_t* terms, const int32_t* limits, int4 (&addends)[kColumns / 32],
+                const int4* next_addends, int output, int half) {
   const ConvArgs& a = args.conv;
-  const int64_t at = row.pixel * a.out_channels + output;
+  auto* to = args.sums != nullptr && row.pixel >= 0
+                 ? static_cast<int16_t*>(args.sums) + row.pixel * a.out_channels + output
+                 : nullptr;
   uint32_t bits = 0;
 #pragma unroll
   for (int chunk = kColumns / 32 - 1; chunk >= 0; --chunk) {
     const int first = chunk * 32;
-    const bool exists = row.pixel >= 0 && output + first < a.out_channels;
-    int4 total[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      total[i] = conv_dots(four_sums<kColumns>(sum, chunk * 2 + i, half),
-                           terms + row.terms + first + i * 4, row.sum);
-    if (access == AddendAccess::kVectors) {
-      const int4 v = addends[chunk];
-      addends[chunk] = load_addends(args, next_addends, output, chunk);
-      total[0].x += static_cast<int16_t>(v.x);
-      total[0].y += v.x >> 16;
-      total[0].z += static_cast<int16_t>(v.y);
-      total[0].w += v.y >> 16;
-      total[1].x += static_cast<int16_t>(v.z);
-      total[1].y += v.z >> 16;
-      total[1].z += static_cast<int16_t>(v.w);
-      total[1].w += v.w >> 16;
-    } else if (access == AddendAccess::kSingle && exists) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int four = output + first + i * 4;
-        total[i].x += load_single_addend(args, row, four);
-        total[i].y += load_single_addend(args, row, four + 1);
-        total[i].z += load_single_addend(args, row, four + 2);
-        total[i].w += load_single_addend(args, row, four + 3);
-      }
-    }
-    if (exists && args.sums != nullptr) {
-      if (args.sums_wide) {
-        auto* to = reinterpret_cast<int4*>(static_cast<int32_t*>(args.sums) + at + first);
-        to[0] = total[0];
-        to[1] = total[1];
-      } else {
-        *reinterpret_cast<int4*>(static_cast<int16_t*>(args.sums) + at + first) =
-            make_int4(clamp_pair(total[0].x, total[0].y), clamp_pair(total[0].z, total[0].w),
-                      clamp_pair(total[1].x, total[1].y), clamp_pair(total[1].z, total[1].w));
-      }
-    }
-#pragma unroll
-    for (int i = 1; i >= 0; --i) {
-      const int4 limit = *reinterpret_cast<const int4*>(limits + first + i * 4);
-      bits = bits << 4 | static_cast<uint32_t>(total[i].w >= limit.w) << 3 |
-             static_cast<uint32_t>(total[i].z >= limit.z) << 2 |
-             static_cast<uint32_t>(total[i].y >= limit.y) << 1 |
-             static_cast<uint32_t>(total[i].x >= limit.x);
-    }
+    const int4 v = addends[chunk];
+    addends[chunk] = load_addends(args, next_addends, output, chunk);
+    const int4 low = add_pairs(
+        conv_dots(four_sums<kColumns>(sum, chunk * 2, half), terms + row.terms + first, row.sum),
+        v.x, v.y);
+    const int4 high = add_pairs(conv_dots(four_sums<kColumns>(sum, chunk * 2 + 1, half),
+                                          terms + row.terms + first + 4, row.sum),
+                                v.z, v.w);
+    if (to != nullptr && output + first < static_cast<int>(a.out_channels))
+      *reinterpret_cast<int4*>(to + first) =
+          make_int4(clamp_pair(low.x, low.y), clamp_pair(low.z, low.w), clamp_pair(high.x, high.y),
+                    clamp_pair(high.z, high.w));
+    const int4 low_limit = *reinterpret_cast<const int4*>(limits + first);
+    const int4 high_limit = *reinterpret_cast<const int4*>(limits + first + 4);
+    bits = push_sign(bits, high_limit.w - high.w);
+    bits = push_sign(bits, high_limit.z - high.z);
+    bits = push_sign(bits, high_limit.y - high.y);
+    bits = push_sign(bits, high_limit.x - high.x);
+    bits = push_sign(bits, low_limit.w - low.w);
+    bits = push_sign(bits, low_limit.z - low.z);
+    bits = push_sign(bits, low_limit.y - low.y);
+    bits = push_sign(bits, low_limit.x - low.x);
+    // Keeps the compiler from loading all chunks' terms at once, for which registers do not
+    // suffice.
+    asm volatile("" ::: "memory");
   }
   return bits;
 }
@@ -256,9 +225,8 @@ __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const 
   const ConvRowInfo* rows =
       shared.rows[row_buffer] + consumer * 128 + thread / kWarp * 16 + fragment_group(lane);
   if constexpr (kOutput == ConvOutput::kSums) {
-    const AddendAccess access = addend_access(args);
     ConvRowInfo row = rows[0];
-    const int4* from = addends_of(args, access, row, output);
+    const int4* from = addends_of(args, row, output);
     int4 addends[kColumns / 32];
 #pragma unroll
     for (int chunk = 0; chunk < kColumns / 32; ++chunk)
@@ -272,10 +240,10 @@ __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const 
       from = nullptr;
       if (i < 3) {
         next = rows[(i + 1) / 2 * 64 + (i + 1) % 2 * 8];
-        from = addends_of(args, access, next, output);
+        from = addends_of(args, next, output);
       }
-      const uint32_t bits = store_conv_sums<kColumns>(args, access, sum[m], row, terms, extra,
-                                                      addends, from, output, half);
+      const uint32_t bits =
+          store_conv_sums<kColumns>(args, sum[m], row, terms, extra, addends, from, output, half);
       if (half == 0) {
         first_bits = bits;
         first_pixel = row.pixel;

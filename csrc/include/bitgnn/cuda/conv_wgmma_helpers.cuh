@@ -115,8 +115,8 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
       wait_for_copies(ahead);
       count_slabs(counts, raw + plan.slots_at + slot.at * plan.slot_bytes, plan, thread);
       group_sync(kBarrier, kConvHelpers);
-      describe_rows<Table::kPitch, kOutput == ConvOutput::kSums>(shared.rows[parity], counts, args,
-                                                                 plan, tile, thread);
+      describe_rows<Table::kPitch, kOutput == ConvOutput::kSums>(
+          shared.rows[parity], counts, args, plan, tile, walk.column_tile * kColumns, thread);
     }
     barrier_arrive(shared_address(&shared.info_full[info.at]));
     info.advance(2);

@@ -17,10 +17,15 @@ __device__ __forceinline__ int class_output(const ConvAxis& axis, int index) {
   return index <= axis.leading ? index : index - axis.leading - 1 + axis.trailing;
 }
 
+__device__ __forceinline__ void prefetch_line(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from));
+}
+
+// Also fetches the addends of a tile's first outputs, from `column` on, to the second-level cache.
 template <int kPitch, bool kAddend>
 __device__ __forceinline__ void describe_rows(ConvRowInfo* rows, const int32_t* counts,
                                               const ConvAddArgs& args, const ConvPlan& plan,
-                                              int tile, int thread) {
+                                              int tile, int column, int thread) {
   constexpr int kTerms = 9;
 #pragma unroll 1
   for (int row = thread; row < kConvTileRows; row += kConvHelpers) {
@@ -45,25 +50,23 @@ __device__ __forceinline__ void describe_rows(ConvRowInfo* rows, const int32_t* 
                                 at.x * static_cast<int>(args.addend_stride_width)
                           : 0;
     rows[row] = info;
+    if (kAddend && args.addend != nullptr && exists) {
+      const int channels = static_cast<int>(args.addend_channels);
+      const auto* from = static_cast<const int16_t*>(args.addend) + int64_t{info.addend} * channels;
+      constexpr int kLine = 64;  // addends
+#pragma unroll
+      for (int at = 0; at < kPitch - 16; at += kLine)
+        if (column + at < channels) prefetch_line(from + column + at);
+    }
   }
 }
 
-// The least integer whose float is at least the threshold.
-__device__ __forceinline__ int least_total(float threshold) {
-  constexpr float kExact = 1 << 24;
-  if (!(threshold <= 2147483520.0f)) return INT32_MAX;  // NaN too
-  if (threshold <= -2147483648.0f) return INT32_MIN;
-  if (fabsf(threshold) <= kExact) return static_cast<int>(ceilf(threshold));
-  int64_t low = INT32_MIN, high = INT32_MAX;
-  while (low < high) {
-    const int64_t middle = (low + high) >> 1;
-    if (__int2float_rn(static_cast<int>(middle)) >= threshold) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return static_cast<int>(low);
+// The greatest total below the threshold. Totals of narrow addends are exact in float32 and far
+// smaller than kFar; no total reaches NaN.
+__device__ __forceinline__ int greatest_below(float threshold) {
+  constexpr float kFar = 1 << 28;
+  if (!(threshold <= kFar)) return 1 << 28;
+  return static_cast<int>(ceilf(fmaxf(threshold, -kFar))) - 1;
 }
 
 // The taps of an axis, one a bit, that lie inside the image where the first reads `at`.
@@ -164,7 +167,7 @@ __device__ __forceinline__ void describe_outputs(ConvShared& shared, int32_t* ta
       to[Table::kPitch] = __float_as_int(exists && a.bias != nullptr ? a.bias[output] : -0.0f);
     }
     if constexpr (kOutput == ConvOutput::kSums) {
-      to[0] = least_total(exists && a.threshold != nullptr ? a.threshold[output] : 0.0f);
+      to[0] = greatest_below(exists && a.threshold != nullptr ? a.threshold[output] : 0.0f);
       turned = exists && a.flip != nullptr && a.flip[output];
     }
     const uint32_t word = __ballot_sync(kFullWarp, turned);
