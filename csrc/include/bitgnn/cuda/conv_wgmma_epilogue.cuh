@@ -111,12 +111,16 @@ __device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, const
                                        row.addend * args.addend_channels + output);
 }
 
-// Eight addends of a lane's chunk; a quad's are 64 bytes.
+// Eight addends of a lane's chunk; a quad's are 64 bytes. Volatile, for the compiler would load
+// those of all rows at once, for which registers do not suffice.
 __device__ __forceinline__ int4 load_addends(const ConvAddArgs& args, const int4* from, int output,
                                              int chunk) {
-  return from != nullptr && output + chunk * 32 < static_cast<int>(args.addend_channels)
-             ? __ldg(from + chunk * 4)
-             : make_int4(0, 0, 0, 0);
+  int4 v = make_int4(0, 0, 0, 0);
+  if (from != nullptr && output + chunk * 32 < static_cast<int>(args.addend_channels))
+    asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from + chunk * 4));
+  return v;
 }
 
 __device__ __forceinline__ int clamp_pair(int low, int high) {
@@ -130,23 +134,27 @@ __device__ __forceinline__ int4 add_pairs(int4 dots, int first, int second) {
                    dots.z + static_cast<int16_t>(second), dots.w + (second >> 16));
 }
 
-// Totals of a lane's outputs of one row: stored, and their bits, the first lowest. Addends are used
-// from `addends`, where those of the row behind it take their places; limits are one less.
+// Totals of a lane's outputs of one row: stored, and their bits, the first lowest; limits are one
+// less.
 template <int kColumns>
-__device__ __forceinline__ uint32_t
-store_conv_sums(const ConvAddArgs& args, const int32_t (&sum)[kColumns / 2], const ConvRowInfo& row,
-                const int32_t* terms, const int32_t* limits, int4 (&addends)[kColumns / 32],
-                const int4* next_addends, int output, int half) {
+__device__ __forceinline__ uint32_t store_conv_sums(const ConvAddArgs& args,
+                                                    const int32_t (&sum)[kColumns / 2],
+                                                    const ConvRowInfo& row, const int32_t* terms,
+                                                    const int32_t* limits, int output, int half) {
   const ConvArgs& a = args.conv;
   auto* to = args.sums != nullptr && row.pixel >= 0
                  ? static_cast<int16_t*>(args.sums) + row.pixel * a.out_channels + output
                  : nullptr;
+  const int4* from = addends_of(args, row, output);
+  int4 addends[kColumns / 32];
+#pragma unroll
+  for (int chunk = 0; chunk < kColumns / 32; ++chunk)
+    addends[chunk] = load_addends(args, from, output, chunk);
   uint32_t bits = 0;
 #pragma unroll
   for (int chunk = kColumns / 32 - 1; chunk >= 0; --chunk) {
     const int first = chunk * 32;
     const int4 v = addends[chunk];
-    addends[chunk] = load_addends(args, next_addends, output, chunk);
     const int4 low = add_pairs(
         conv_dots(four_sums<kColumns>(sum, chunk * 2, half), terms + row.terms + first, row.sum),
         v.x, v.y);
@@ -225,33 +233,17 @@ __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const 
   const ConvRowInfo* rows =
       shared.rows[row_buffer] + consumer * 128 + thread / kWarp * 16 + fragment_group(lane);
   if constexpr (kOutput == ConvOutput::kSums) {
-    ConvRowInfo row = rows[0];
-    const int4* from = addends_of(args, row, output);
-    int4 addends[kColumns / 32];
 #pragma unroll
-    for (int chunk = 0; chunk < kColumns / 32; ++chunk)
-      addends[chunk] = load_addends(args, from, output, chunk);
-    uint32_t first_bits = 0;
-    int first_pixel = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int m = i / 2, half = i % 2;
-      ConvRowInfo next = row;
-      from = nullptr;
-      if (i < 3) {
-        next = rows[(i + 1) / 2 * 64 + (i + 1) % 2 * 8];
-        from = addends_of(args, next, output);
-      }
-      const uint32_t bits =
-          store_conv_sums<kColumns>(args, sum[m], row, terms, extra, addends, from, output, half);
-      if (half == 0) {
-        first_bits = bits;
-        first_pixel = row.pixel;
-      } else if (a.out_bits != nullptr) {
-        store_total_bits<kColumns>(a, shared.turned[buffer], first_bits, bits, column, first_pixel,
-                                   row.pixel, quad);
-      }
-      row = next;
+    for (int m = 0; m < 2; ++m) {
+      const ConvRowInfo first = rows[m * 64];
+      const uint32_t first_bits =
+          store_conv_sums<kColumns>(args, sum[m], first, terms, extra, output, 0);
+      const ConvRowInfo second = rows[m * 64 + 8];
+      const uint32_t second_bits =
+          store_conv_sums<kColumns>(args, sum[m], second, terms, extra, output, 1);
+      if (a.out_bits != nullptr)
+        store_total_bits<kColumns>(a, shared.turned[buffer], first_bits, second_bits, column,
+                                   first.pixel, second.pixel, quad);
     }
   } else {
 #pragma unroll
