@@ -92,7 +92,11 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   const int64_t tiles = plan.tiles, units = tiles * plan.column_tiles;
   const int groups = device.sm_count / plan.column_tiles;
   const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  if (plan.blocks <= kConvMostStages && groups > 0 &&
+  // Weights that stay save their copies and their tables, but every tile of outputs loads the
+  // pixels anew: measured faster for up to two tiles of outputs, or where tables take long.
+  constexpr int kMostColumnTiles = 2, kQuickMasks = 3;
+  const bool stays = plan.column_tiles <= kMostColumnTiles || plan.masks > kQuickMasks;
+  if (stays && plan.blocks <= kConvMostStages && groups > 0 &&
       plan.blocks * stage_bytes + 2 * plan.slot_bytes <= room &&
       ceil(tiles, groups) <= ceil(units, device.sm_count)) {
     plan.groups = groups;
