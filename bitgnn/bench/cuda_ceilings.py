@@ -99,7 +99,7 @@ def compile_program(source: Path, program: Path) -> None:
     if nvcc is None or not source.exists():
         raise FileNotFoundError(
             f"bench: this needs nvcc on the PATH and {source} below the current folder, or a "
-            "compiled program"
+            f"compiled program by --{source.stem}"
         )
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}{'a' if major >= 9 else ''}"

@@ -24,10 +24,10 @@ def products_main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit status is 1 where the program fails or a product is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("scripts/results/products_cuda.json"))
-    parser.add_argument("--program", type=Path, help="a compiled csrc/bench/products.cu")
+    parser.add_argument("--products", type=Path, help="a compiled csrc/bench/products.cu")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        program = arguments.program
+        program = arguments.products
         if program is None:
             program = Path(folder) / "products"
             compile_program(SOURCE, program)

@@ -22,7 +22,7 @@ def program(folder, text):
 
 def test_record_and_table(tmp_path, capsys):
     output = tmp_path / "products.json"
-    arguments = ["--program", str(program(tmp_path, json.dumps(RESULTS))), "--output", str(output)]
+    arguments = ["--products", str(program(tmp_path, json.dumps(RESULTS))), "--output", str(output)]
     assert products_main(arguments) == 1, "a product was wrong"
     record = json.loads(output.read_text())
     assert record["results"] == RESULTS
@@ -34,7 +34,7 @@ def test_record_and_table(tmp_path, capsys):
 
 def test_failure(tmp_path, capsys):
     output = tmp_path / "products.json"
-    arguments = ["--program", str(program(tmp_path, "no device")), "--output", str(output)]
+    arguments = ["--products", str(program(tmp_path, "no device")), "--output", str(output)]
     assert products_main(arguments) == 1
     assert "failed" in capsys.readouterr().out
     assert not output.exists()

@@ -55,6 +55,7 @@ def test_recommends_a_plan_that_runs_and_scores_as_said(model, data, tmp_path):
 
 
 def test_goes_on_from_its_own_file_and_refuses_that_of_a_cpu(model, data, tmp_path, monkeypatch):
+    pytest.importorskip("optuna", reason="searches that resume need the extra 'tune'")
     storage = tmp_path / "trials.db"
     first = bitgnn.tune(model, data, storage=storage, **OPTIONS)
 
