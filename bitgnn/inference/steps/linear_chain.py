@@ -23,6 +23,9 @@ _linear_chain = torch.ops.bitgnn.linear_chain.default
 
 MOST_ROWS = 128
 """Rows up to which one launch is faster than one of each layer."""
+MOST_BYTES = 512 << 10
+"""Of weights: larger ones come faster through all multiprocessors, layer by layer, than through a
+cluster."""
 HIDDEN = {"weight", "threshold", "flip"}
 LAST = {"weight", "weight_scale", "bias"}
 
@@ -58,7 +61,7 @@ def linear_chain_of(group: Sequence[Step], own: Own) -> LinearChain | None:
         chain = make_chain(hidden, weights[-1], own[-1].get("weight_scale"), own[-1].get("bias"))
     except ValueError:  # too wide
         return None
-    return chain if chain.fits() else None
+    return chain if chain.image.nbytes <= MOST_BYTES and chain.fits() else None
 
 
 def _has_clusters(device: torch.device) -> bool:
