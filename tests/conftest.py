@@ -22,3 +22,9 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return torch.device(request.param)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of a GPU alone are skipped without one."""
+    if item.get_closest_marker("cuda") is not None and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
