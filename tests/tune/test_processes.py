@@ -18,10 +18,17 @@ ONE_BY_ONE = """
 from bitgnn.cli import main
 from bitgnn.tune import explore
 explore.CHAINS_AT_ONCE = 1
+{pause}
 main()
 """
+# In front of every look at letters, so that there is time to stop the process behind the first.
+PAUSE = """
+import time
+look = explore.Explorer._explore
+explore.Explorer._explore = lambda self, batch: (time.sleep(1), look(self, batch))[1]
+"""
 COMMAND = [
-    sys.executable, "-c", ONE_BY_ONE, "tune", "--dataset", "digits", "--hidden", "8",
+    "tune", "--dataset", "digits", "--hidden", "8",
     "--epochs", "1", "--threads", "1", "--pin", "convs.0=F*B+BBB", "--pin", "convs.1=*BF+F*F",
 ]  # fmt: skip
 CHAINS = 4
@@ -29,9 +36,10 @@ PATIENCE = 300
 """Seconds until a process counts as stuck, which none comes near."""
 
 
-def _start(folder, *more):
+def _start(folder, *more, pause=""):
+    script = ONE_BY_ONE.format(pause=pause)
     return subprocess.Popen(
-        [*COMMAND, "--output", str(folder), *more],
+        [sys.executable, "-c", script, *COMMAND, "--output", str(folder), *more],
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -73,7 +81,7 @@ def _letters(trials):
 
 def _stopped(folder, how):
     """A process that is sent a signal while it looks at letters: its status and last words."""
-    process = _start(folder)
+    process = _start(folder, pause=PAUSE)
     end = time.monotonic() + PATIENCE
     while process.poll() is None and not _letters(_trials(folder / "tune.db")):
         assert time.monotonic() < end
