@@ -14,7 +14,10 @@ import pytest
 
 pytest.importorskip("optuna")
 
+# Shells start what runs behind them deaf to Ctrl-C.
 ONE_BY_ONE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from bitgnn.cli import main
 from bitgnn.tune import explore
 explore.CHAINS_AT_ONCE = 1
