@@ -7,17 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 from torch import Tensor
 
 from bitgnn._files import write_atomically
+from bitgnn._vouched import check_entry, read_tensors, remove_stale, write_tensors
 
 __all__ = ["DESCRIPTION_FILE", "read_files", "write_files"]
 
 FORMAT = "bitgnn.parameters"
 VERSION = 1
 DESCRIPTION_FILE = "parameters.json"
+PREFIX = "parameters"
 
 
 def write_files(
@@ -35,23 +35,18 @@ def write_files(
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    data = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()})
-    digest = hashlib.sha256(data).hexdigest()
-    file = f"parameters-{digest[:12]}.safetensors"
+    entry = write_tensors(folder, PREFIX, tensors)
     description = {
         "format": FORMAT,
         "version": VERSION,
         "network": network,
         "layers": layers,
         "layers_sha256": _digest(layers),
-        "tensors": {"file": file, "bytes": len(data), "sha256": digest},
+        "tensors": entry,
     }
-    write_atomically(folder / file, data, durable=True)
     text = json.dumps(description, indent=2, allow_nan=False) + "\n"
     write_atomically(folder / DESCRIPTION_FILE, text.encode(), durable=True)
-    for stale in folder.glob("parameters-*.safetensors"):
-        if stale.name != file:
-            stale.unlink()
+    remove_stale(folder, PREFIX, entry)
 
 
 def read_files(folder: Path) -> tuple[str, list[dict[str, Any]], dict[str, Tensor]]:
@@ -62,22 +57,7 @@ def read_files(folder: Path) -> tuple[str, list[dict[str, Any]], dict[str, Tenso
         ValueError: the files are truncated, altered or of an unknown version.
     """
     description = _description(folder)
-    entry = description["tensors"]
-    try:
-        data = (folder / entry["file"]).read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"{folder}: damaged parameters, {entry['file']} is missing") from None
-    if len(data) != entry["bytes"]:
-        raise ValueError(
-            f"{folder}: damaged parameters, {entry['file']} has {len(data)} bytes, "
-            f"{entry['bytes']} were written"
-        )
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise ValueError(f"{folder}: damaged parameters, {entry['file']} was altered")
-    try:
-        tensors = safetensors.torch.load(data)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{folder}: damaged parameters, {error}") from error
+    tensors = read_tensors(folder, description["tensors"], "parameters")
     return description["network"], description["layers"], tensors
 
 
@@ -106,11 +86,7 @@ def _description(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder}: damaged parameters, {file.name} names no layers")
     if description.get("layers_sha256") != _digest(layers):
         raise ValueError(f"{folder}: damaged parameters, the layers in {file.name} were altered")
-    if not isinstance(entry, dict) or not {"file", "bytes", "sha256"} <= entry.keys():
-        raise ValueError(f"{folder}: damaged parameters, {file.name} names no tensor file")
-    # A plain name only: parameters must not reach outside their folder.
-    if not isinstance(entry["file"], str) or Path(entry["file"]).name != entry["file"]:
-        raise ValueError(f"{folder}: damaged parameters, {entry['file']!r} is no file name")
+    check_entry(folder, file.name, entry, "parameters")
     return description
 
 

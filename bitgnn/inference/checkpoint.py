@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
-
 from bitgnn._files import write_atomically
+from bitgnn._vouched import check_entry, read_tensors, remove_stale, write_tensors
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
 
@@ -19,6 +16,7 @@ __all__ = ["load", "save"]
 
 FORMAT_VERSION = 2
 DESCRIPTION_FILE = "model.json"
+PREFIX = "weights"
 KINDS = {kind.kind: kind for kind in (FrozenModel, FrozenImages)}
 
 
@@ -51,22 +49,16 @@ def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:
         )
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    data = safetensors.torch.save(state)
-    digest = hashlib.sha256(data).hexdigest()
-    weights = f"weights-{digest[:12]}.safetensors"
+    entry = write_tensors(folder, PREFIX, model.state_dict())
     description = {
         "format": FORMAT_VERSION,
         "kind": model.kind,
         **model.description(),
-        "tensors": {"file": weights, "bytes": len(data), "sha256": digest},
+        "tensors": entry,
     }
-    write_atomically(folder / weights, data, durable=True)
     text = json.dumps(description, indent=2) + "\n"
     write_atomically(folder / DESCRIPTION_FILE, text.encode(), durable=True)
-    for stale in folder.glob("weights-*.safetensors"):
-        if stale.name != weights:
-            stale.unlink()
+    remove_stale(folder, PREFIX, entry)
     return folder
 
 
@@ -85,22 +77,10 @@ def load(path: str | os.PathLike[str]) -> FrozenModel:
     """
     folder = Path(path)
     description = _read_description(folder)
-    entry = description["tensors"]
+    tensors = read_tensors(folder, description["tensors"], "checkpoint")
     try:
-        data = (folder / entry["file"]).read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"{folder}: damaged checkpoint, {entry['file']} is missing") from None
-    if len(data) != entry["bytes"]:
-        raise ValueError(
-            f"{folder}: damaged checkpoint, {entry['file']} has {len(data)} bytes, "
-            f"{entry['bytes']} were written"
-        )
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise ValueError(f"{folder}: damaged checkpoint, {entry['file']} was altered")
-    try:
-        tensors = safetensors.torch.load(data)
         return KINDS[description["kind"]].from_description(description, tensors)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{folder}: damaged checkpoint, {error}") from error
 
 
@@ -128,10 +108,5 @@ def _read_description(folder: Path) -> dict[str, Any]:
             f"{folder}: model kind {description.get('kind')!r} is unknown, "
             f"known are {sorted(KINDS)}"
         )
-    entry = description.get("tensors")
-    if not isinstance(entry, dict) or not {"file", "bytes", "sha256"} <= entry.keys():
-        raise ValueError(f"{folder}: damaged checkpoint, {file.name} names no tensor file")
-    # A plain name only: a checkpoint must not reach outside its folder.
-    if not isinstance(entry["file"], str) or Path(entry["file"]).name != entry["file"]:
-        raise ValueError(f"{folder}: damaged checkpoint, {entry['file']!r} is no file name")
+    check_entry(folder, file.name, description.get("tensors"), "checkpoint")
     return description

@@ -13,7 +13,7 @@ from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
 
-__all__ = ["KINDS"]
+__all__ = ["KINDS", "bind_flip"]
 
 _pack = torch.ops.bitgnn.pack.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
@@ -123,7 +123,8 @@ def _check_flip(
     return (Register("bits", size),)
 
 
-def _bind_flip(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+def bind_flip(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    """The call that turns the channels of ``mask`` round, of rows or of images."""
     (x,), (out,), mask = step.inputs, step.outputs, tensors["mask"]
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
@@ -191,7 +192,7 @@ KINDS = (
     StepKind("pack_scaled", _check_pack, _bind_pack_scaled),
     StepKind("pack_standardized", _check_pack_standardized, _bind_pack_standardized),
     StepKind("unpack", _check_unpack, _bind_unpack),
-    StepKind("flip", _check_flip, _bind_flip),
+    StepKind("flip", _check_flip, bind_flip),
     StepKind("concat", _check_concat, _bind_concat),
     StepKind("add_bbb", _check_add, _bind_add),
     StepKind("add_bbf", _check_add, _bind_add),

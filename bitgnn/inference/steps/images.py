@@ -12,6 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.inference.steps.bits import bind_flip
 from bitgnn.inference.steps.layouts import words_of
 
 __all__ = ["KINDS"]
@@ -80,15 +81,6 @@ def _check_flip(
 def _only(tensors: Mapping[str, Tensor], *names: str) -> None:
     if tensors.keys() != set(names):
         raise ValueError(f"tensors must be {list(names)}, got {sorted(tensors)}")
-
-
-def _bind_flip(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    (x,), (out,), mask = step.inputs, step.outputs, tensors["mask"]
-
-    def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = v[x] ^ mask
-
-    return run
 
 
 def _check_pool(
@@ -167,7 +159,7 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 KINDS = (
     StepKind("pack_images", _check_pack, _bind_pack),
     StepKind("unpack_images", _check_unpack, _bind_unpack),
-    StepKind("flip_images", _check_flip, _bind_flip),
+    StepKind("flip_images", _check_flip, bind_flip),
     StepKind("pool_bits", _check_pool, _bind_pool),
     StepKind("flatten_bits", _check_flatten, _bind_flatten),
     StepKind("sums_to_floats", _check_sums, _bind_sums),
