@@ -23,6 +23,8 @@ Takes = Literal["images", "rows", "flattened"]
 """What a model reads: ``[N, C, H, W]``, ``[N, K]``, or either, its images as rows."""
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+OF_IMAGES = ("pack_images", "pack_patches")
+"""Steps that pack images, not rows."""
 EXECUTORS = ("eager", "cuda_graph", "auto")
 MEMORY = ("out of memory", "CUDA error", "CUDA driver error")
 """What errors say that have nothing to do with a layer's shapes."""
@@ -140,7 +142,7 @@ class FrozenImages(FrozenModel):
     def _check_packed(self, name: str, x: BitImages | BitTensor) -> None:
         if self.program.entry is None:
             raise ValueError(f"{name}: x must be floats, {self._why_floats()}")
-        of_images = self._entry_step.kind == "pack_images"
+        of_images = self._entry_step.kind in OF_IMAGES
         size = x.channels if isinstance(x, BitImages) else x.size
         if isinstance(x, BitImages) != of_images or size != self.packed_channels:
             form = "BitImages" if of_images else "a BitTensor"
@@ -183,7 +185,7 @@ class FrozenImages(FrozenModel):
         for step in self.program.steps[: self.program.entry]:
             self._run_alone(step, values, ())
         words, size = values[self._entry_step.outputs[0]], self._entry_step.attributes["size"]
-        if self._entry_step.kind == "pack_images":
+        if self._entry_step.kind in OF_IMAGES:
             return BitImages(words, size)
         return BitTensor(words, size)
 

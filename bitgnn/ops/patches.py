@@ -28,7 +28,7 @@ from bitgnn.ops import _arguments, conv
 from bitgnn.ops._conv_checks import check_images
 from bitgnn.ops._conv_shape import Pair, conv_shape, whole_pair
 
-__all__ = ["PatchKernel", "bbb", "bbf", "kernel", "pack"]
+__all__ = ["PatchKernel", "bbb", "bbf", "bits_of", "kernel", "pack"]
 
 WORD_BITS = 32
 
@@ -47,6 +47,11 @@ class PatchKernel(NamedTuple):
     excess: int
     threshold: Tensor
     flip: Tensor
+
+
+def bits_of(channels: int) -> int:
+    """Channels of the images that :func:`pack` gives: two words for each that it takes."""
+    return 2 * WORD_BITS * channels
 
 
 def pack(
@@ -89,7 +94,7 @@ def pack(
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     shape = conv_shape(name, x.shape[2:], taps, stride, padding, dilation)
     words = torch.ops.bitgnn.pack_patches(x, taps, *shape, threshold)
-    return BitImages._trusted(words, 2 * WORD_BITS * x.size(1))
+    return BitImages._trusted(words, bits_of(x.size(1)))
 
 
 def kernel(
@@ -124,7 +129,7 @@ def kernel(
     prepared = conv.prepare(w, scale=scale, bias=bias, threshold=threshold, flip=flip)
     limit, turned = prepared[:, -2], prepared[:, -1]
     return PatchKernel(
-        BitImages._trusted(words, 2 * WORD_BITS * w.channels),
+        BitImages._trusted(words, bits_of(w.channels)),
         excess,
         (2 * limit + excess).float(),
         turned.bool(),

@@ -253,3 +253,5 @@ def test_binarisations_of_the_input(inputs, tmp_path):
     assert torch.equal(bitgnn.load(bitgnn.save(frozen, tmp_path))(x), frozen(x))
     if inputs != "none":
         assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))
+        kinds = _kinds(frozen)
+        assert kinds[kinds.index("pack_patches") + 1] == "patches_bbb"

@@ -15,7 +15,7 @@ from bitgnn.convert.images.weights import kernel_words, row_words, rows_behind_i
 from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value
 from bitgnn.convert.writer import ProgramWriter
-from bitgnn.ops import conv
+from bitgnn.ops import conv, patches
 
 __all__ = ["LAYERS", "ImageProducts"]
 
@@ -42,6 +42,7 @@ class ImageProducts:
         self.floats: dict[Value, int] = {self.features: 0}
         self.sums: dict[Value, int] = {}
         self.bits: dict[Value, int] = {}
+        self.patches: dict[Value, int] = {}
         self.raw: int | None = None
         self.boundaries: dict[str, str] = {}
         live = {value.layer for value in self.demands.values}
@@ -55,6 +56,9 @@ class ImageProducts:
 
     def _product(self, value: Value, chain: Chain | None) -> int | None:
         """A binary product to the bits of a chain behind it, or to floats."""
+        if value in self.patches and chain is not None:
+            self._product_of_patches(value, chain)
+            return None
         of_images, step = value.rank == IMAGES, value.attributes["input_step"]
         (source,) = value.inputs
         attributes: dict[str, Any] = {"out": value.size}
@@ -90,6 +94,26 @@ class ImageProducts:
         written = self.out.step(f"{name}bb", value.layer, [register], attributes, tensors)
         self._pooled(written, chain)
         return None
+
+    def _product_of_patches(self, value: Value, chain: Chain) -> None:
+        """A convolution whose input is packed as its own patches, to bits."""
+        weight = value.tensors["weight"]
+        threshold, flip = comparison(chain, of_sums=True)
+        kernel = patches.kernel(
+            BitImages.from_float(weight), scale=False, threshold=threshold, flip=flip
+        )
+        attributes = {
+            "channels": weight.size(1), "taps": weight[0, 0].numel(), "out": value.size,
+            "size": kernel.words.channels,
+        }  # fmt: skip
+        tensors: dict[str, Tensor | None] = {
+            "weight": kernel.words.words, "threshold": kernel.threshold, "flip": kernel.flip,
+            "prepared": conv.prepare(kernel.words, threshold=kernel.threshold, flip=kernel.flip),
+        }  # fmt: skip
+        self.boundaries[value.layer] = "bits"
+        inputs = [self.patches[value]]
+        written = self.out.step("patches_bbb", value.layer, inputs, attributes, tensors)
+        self._pooled(written, chain)
 
     def _rows(self, value: Value, source: Value) -> tuple[int, Tensor, int]:
         """Bits that a linear map reads, its words in their order, and their number."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from bitgnn.convert.comparisons import mask_of
 from bitgnn.convert.images.chains import Chain, comparison, target_of
 from bitgnn.convert.images.demands import is_bit_flatten
 from bitgnn.convert.images.layers import IMAGES, ROWS
+from bitgnn.convert.images.patch_fronts import patches_reader
 from bitgnn.convert.images.products import ImageProducts
 from bitgnn.convert.lower import Network
 from bitgnn.convert.registers import ALSO_FLOATS
 from bitgnn.convert.values import Value
 from bitgnn.inference.frozen_images import FrozenImages, Takes
 from bitgnn.inference.report import FreezeReport
+from bitgnn.ops import patches
 
 __all__ = ["select_image_steps"]
 
@@ -81,6 +85,10 @@ class _Selection(ImageProducts):
             raise ValueError(f"freeze: the channels of what {base.layer!r} gives are not known")
         threshold, flips = comparison(chain, of_sums=False)
         of_images = base.rank == IMAGES
+        reader = None if flips is not None else patches_reader(self.demands, base, chain)
+        if reader is not None:
+            self._cut(base, chain, reader, threshold)
+            return
         size = {"size": base.size}
         kind = "pack_images" if of_images else "pack"
         tensors = {"threshold": threshold}
@@ -90,6 +98,17 @@ class _Selection(ImageProducts):
             kind = "flip_images" if of_images else "flip"
             register = self.out.step(kind, layer, [register], size, mask)
         self._pooled(register, chain)
+
+    def _cut(self, base: Value, chain: Chain, reader: Value, threshold: Tensor | None) -> None:
+        """Pack the patches that one convolution reads."""
+        layer = (chain.links[-1] if chain.links else base).layer
+        sides = list(reader.tensors["weight"].shape[2:])
+        attributes = {
+            "channels": base.size, "size": patches.bits_of(base.size or 0), "kernel": sides,
+            **{name: reader.attributes[name] for name in ("stride", "padding", "dilation")},
+        }  # fmt: skip
+        inputs, tensors = [self._float_register(base, "patches")], {"threshold": threshold}
+        self.patches[reader] = self.out.step("pack_patches", layer, inputs, attributes, tensors)
 
     def _why_packed(self, base: Value) -> str:
         if base.kind == "add":

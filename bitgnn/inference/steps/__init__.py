@@ -10,6 +10,7 @@ from bitgnn.inference.steps import (
     image_floats,
     images,
     linear,
+    patches,
     products,
 )
 
@@ -23,9 +24,21 @@ __all__ = [
     "image_floats",
     "images",
     "linear",
+    "patches",
     "products",
 ]
 
-_FILES = (products, aggregates, bits, floats, heads, linear, convolutions, images, image_floats)
+_FILES = (
+    products,
+    aggregates,
+    bits,
+    floats,
+    heads,
+    linear,
+    convolutions,
+    images,
+    image_floats,
+    patches,
+)
 KINDS = steps_of(kind for file in _FILES for kind in file.KINDS)
 """Every kind by name; a checkpoint can name no other."""

@@ -13,7 +13,7 @@ from bitgnn.bits import BitImages
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
 
-__all__ = ["ADDS", "CONVOLUTIONS", "FIXED", "KINDS"]
+__all__ = ["ADDS", "CONVOLUTIONS", "FIXED", "KINDS", "check_prepared", "expect_numbers"]
 
 _conv_bbb = torch.ops.bitgnn.conv_bbb.default
 _conv_bbf = torch.ops.bitgnn.conv_bbf.default
@@ -43,11 +43,28 @@ def _vector(attributes: Mapping[str, Any], name: str, length: int, least: int) -
         raise ValueError(f"{name} must be {length} numbers of at least {least}, got {values}")
 
 
-def _check_numbers(attributes: Mapping[str, Any]) -> tuple[int, int]:
-    """Channels and outputs of a convolution whose numbers are in order."""
+def expect_numbers(attributes: Mapping[str, Any]) -> None:
+    """Strides, padding of the four sides and dilation must be in order."""
     _vector(attributes, "stride", 2, 1)
     _vector(attributes, "padding", _PADDED_SIDES, 0)
     _vector(attributes, "dilation", 2, 1)
+
+
+def check_prepared(prepared: Tensor | None, out: int, taps: int) -> None:
+    """What was made of the weights beforehand, if it was."""
+    columns = taps + 2
+    if prepared is not None and (
+        prepared.dtype != torch.int32 or list(prepared.shape) != [out, columns]
+    ):
+        raise ValueError(
+            f"prepared must be torch.int32 [{out}, {columns}], got {prepared.dtype} "
+            f"{list(prepared.shape)}"
+        )
+
+
+def _check_numbers(attributes: Mapping[str, Any]) -> tuple[int, int]:
+    """Channels and outputs of a convolution whose numbers are in order."""
+    expect_numbers(attributes)
     size, out = positive("size", attributes["size"]), positive("out", attributes["out"])
     groups = positive("groups", attributes.get("groups", 1))
     if size % groups or out % groups:
@@ -66,14 +83,7 @@ def _check_weight(
     BitImages(weight, channels)
     if weight.size(0) != out:
         raise ValueError(f"weight must have {out} kernels, got {weight.size(0)}")
-    columns = weight.size(1) * weight.size(2) + 2
-    if prepared is not None and (
-        prepared.dtype != torch.int32 or list(prepared.shape) != [out, columns]
-    ):
-        raise ValueError(
-            f"prepared must be torch.int32 [{out}, {columns}], got {prepared.dtype} "
-            f"{list(prepared.shape)}"
-        )
+    check_prepared(prepared, out, weight.size(1) * weight.size(2))
     expect_tensors(own, dict.fromkeys(allowed, out), {"flip": torch.bool})
 
 
