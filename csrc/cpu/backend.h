@@ -22,35 +22,15 @@ class Backend {
                     " must be on the CPU like the other arguments, got another device");
   }
 
-  // Elements of float, int32, int16 or int64. The shim call costs a tenth of a trip through the
-  // dispatcher; large tensors come from the buffer cache.
   template <size_t N>
   Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
     int64_t strides[N];
-    int64_t stride = 1;
-    for (size_t i = N; i-- > 0;) {
-      strides[i] = stride;
-      stride *= sizes[i] > 0 ? sizes[i] : 1;
-    }
-    const bool is_long = dtype == ScalarType::Long, is_short = dtype == ScalarType::Short;
-    const size_t bytes = static_cast<size_t>(stride) * (is_long    ? sizeof(int64_t)
-                                                        : is_short ? sizeof(int16_t)
-                                                                   : sizeof(int32_t));
-    if (is_cached(bytes)) {
-      void* data = take_buffer(bytes);
-      STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
-      return torch::stable::from_blob(data, {sizes, N}, {strides, N},
-                                      torch::stable::Device(torch::headeronly::DeviceType::CPU),
-                                      dtype, return_buffer);
-    }
-    const int32_t code = is_long                      ? aoti_torch_dtype_int64()
-                         : is_short                   ? aoti_torch_dtype_int16()
-                         : dtype == ScalarType::Float ? aoti_torch_dtype_float32()
-                                                      : aoti_torch_dtype_int32();
-    AtenTensorHandle handle = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(N, sizes, strides, code,
-                                                    aoti_torch_device_type_cpu(), 0, &handle));
-    return Tensor(handle);
+    return new_tensor(sizes, strides, N, dtype);
+  }
+
+  Tensor empty_of(const std::vector<int64_t>& sizes, ScalarType dtype) const {
+    std::vector<int64_t> strides(sizes.size());
+    return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
   }
 
   // The ends of a row pointer, which guard every read of edges.
@@ -93,6 +73,25 @@ class Backend {
   }
 
  private:
+  // The shim call costs a tenth of a trip through the dispatcher; large tensors come from the
+  // buffer cache. Fills the strides.
+  static Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) {
+    const int64_t elements = ops::contiguous_strides(sizes, count, strides);
+    const auto bytes = static_cast<size_t>(elements * ops::dtype_bytes(dtype));
+    if (is_cached(bytes)) {
+      void* data = take_buffer(bytes);
+      STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
+      return torch::stable::from_blob(data, {sizes, count}, {strides, count},
+                                      torch::stable::Device(torch::headeronly::DeviceType::CPU),
+                                      dtype, return_buffer);
+    }
+    AtenTensorHandle handle = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(count), sizes, strides,
+                                                    ops::dtype_code(dtype),
+                                                    aoti_torch_device_type_cpu(), 0, &handle));
+    return Tensor(handle);
+  }
+
   void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,
                 const float* narrow_factor) const;
 };

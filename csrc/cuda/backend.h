@@ -52,26 +52,15 @@ class Backend {
                     " like the first operand, got cuda:", t.get_device_index());
   }
 
-  // Elements of 4 bytes, int64 or int16.
   template <size_t N>
   Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
     int64_t strides[N];
-    int64_t stride = 1;
-    for (size_t i = N; i-- > 0;) {
-      strides[i] = stride;
-      stride *= sizes[i] > 0 ? sizes[i] : 1;
-    }
-    const bool is_long = dtype == ScalarType::Long, is_short = dtype == ScalarType::Short;
-    const int32_t code = is_long                      ? aoti_torch_dtype_int64()
-                         : is_short                   ? aoti_torch_dtype_int16()
-                         : dtype == ScalarType::Float ? aoti_torch_dtype_float32()
-                                                      : aoti_torch_dtype_int32();
-    AtenTensorHandle handle = nullptr;
-    const AOTITorchError status = aoti_torch_empty_strided(
-        N, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle);
-    const size_t bytes = is_long ? sizeof(int64_t) : is_short ? sizeof(int16_t) : sizeof(int32_t);
-    check_memory(status, stride * static_cast<int64_t>(bytes), index_);
-    return Tensor(handle);
+    return new_tensor(sizes, strides, N, dtype);
+  }
+
+  Tensor empty_of(const std::vector<int64_t>& sizes, ScalarType dtype) const {
+    std::vector<int64_t> strides(sizes.size());
+    return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
   }
 
   // Nothing: reading the device's memory would wait for it. BitAdjacency checks when it is made.
@@ -109,6 +98,17 @@ class Backend {
   void run_stages(const CooperativeArgs& a) const;
 
  private:
+  // Fills the strides.
+  Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) const {
+    const int64_t elements = ops::contiguous_strides(sizes, count, strides);
+    AtenTensorHandle handle = nullptr;
+    const AOTITorchError status = aoti_torch_empty_strided(
+        static_cast<int64_t>(count), sizes, strides, ops::dtype_code(dtype),
+        aoti_torch_device_type_cuda(), index_, &handle);
+    check_memory(status, elements * ops::dtype_bytes(dtype), index_);
+    return Tensor(handle);
+  }
+
   void check_slice_size(const SlicedArgs& a, const char* op) const;
 
   // Runs launch(context) and reports what it returns.

@@ -4,12 +4,14 @@
 //   Backend(first, op, name)          from the first operand; makes its device the current one
 //   check(t, op, name)                requires t to be on that device
 //   empty(sizes, dtype)               a new contiguous tensor there
+//   empty_of(sizes, dtype)            the same of a vector of sizes
 //   check_row_pointer(...)            what can be checked of a row pointer without waiting for it
 //   pack, unpack, transpose_bits, multiply, aggregate_bits, aggregate_dense, aggregate_frdc,
 //   aggregate_blocked, add, concat                       the kernels, on the arguments of
 //   bitgnn/arguments.h
 #pragma once
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -17,6 +19,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "bitgnn/arguments.h"
 
@@ -44,6 +47,48 @@ inline void check_size(int64_t found, int64_t expected, const char* op, const ch
 inline int64_t columns(const Tensor& t, const char* op, const char* name) {
   check_dim(t, 2, op, name);
   return t.size(1);
+}
+
+// A dtype in the numbers of torch's C interface, and the bytes of its elements. Results are
+// float32, float16, bfloat16, int16, int32 or int64.
+inline int32_t dtype_code(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float:
+      return aoti_torch_dtype_float32();
+    case ScalarType::Half:
+      return aoti_torch_dtype_float16();
+    case ScalarType::BFloat16:
+      return aoti_torch_dtype_bfloat16();
+    case ScalarType::Long:
+      return aoti_torch_dtype_int64();
+    case ScalarType::Short:
+      return aoti_torch_dtype_int16();
+    default:
+      return aoti_torch_dtype_int32();
+  }
+}
+
+constexpr int64_t dtype_bytes(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Long:
+      return 8;
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+    case ScalarType::Short:
+      return 2;
+    default:
+      return 4;
+  }
+}
+
+// Strides of a contiguous tensor; returns its elements, empty dimensions counted as 1.
+inline int64_t contiguous_strides(const int64_t* sizes, size_t count, int64_t* strides) {
+  int64_t stride = 1;
+  for (size_t i = count; i-- > 0;) {
+    strides[i] = stride;
+    stride *= sizes[i] > 0 ? sizes[i] : 1;
+  }
+  return stride;
 }
 
 inline Tensor as_contiguous(const Tensor& t) {
