@@ -22,8 +22,14 @@ from bitgnn.bench.environment import environment
 from bitgnn.bench.report import write_json
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
-# Small and ragged operands of every operator; everything runs some fifty times slower there.
-REDUCED = ("tests/ops/test_kernels.py", "-k", "test_sizes and cuda-33")
+# Small and ragged operands of every operator, and convolutions big enough for Hopper's warpgroups;
+# everything runs some fifty times slower there.
+REDUCED = (
+    "tests/ops/test_kernels.py",
+    "tests/ops/test_conv_cuda_wgmma.py",
+    "-k",
+    "(test_sizes and cuda-33) or (wgmma and (shape8 or shape11))",
+)
 FAILURES_KEPT = 50
 
 
