@@ -1,4 +1,4 @@
-"""Graphs and images for training, demo and benchmarks: real ones by name, synthetic ones."""
+"""Graphs, images and sentences for training, demo and benchmarks: real and synthetic ones."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,7 @@ from bitgnn.data.errors import DataError
 
 if TYPE_CHECKING:
     from bitgnn.data.digits import load_digits_graph
+    from bitgnn.data.glue import TextData, TextSet, load_text, text_set_names
     from bitgnn.data.images import (
         ImageData,
         ImageSet,
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
     from bitgnn.data.planetoid import load_planetoid
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
+    from bitgnn.data.tokens import CharacterData, TokenData, TokenSet, character_data, tokenize
 
 # Imported on first use: PyTorch Geometric and scikit-learn take seconds each.
 _LAZY = {
+    "CharacterData": "tokens",
     "ImageData": "images",
     "ImageSet": "images",
+    "TextData": "glue",
+    "TextSet": "glue",
+    "TokenData": "tokens",
+    "TokenSet": "tokens",
+    "character_data": "tokens",
     "dataset_names": "loading",
     "image_set_names": "images",
     "load": "loading",
@@ -31,14 +39,23 @@ _LAZY = {
     "load_images": "images",
     "load_planetoid": "planetoid",
     "load_pyg": "loading",
+    "load_text": "glue",
     "per_class_split": "splits",
     "synthetic": "synthetic_graphs",
+    "text_set_names": "glue",
+    "tokenize": "tokens",
 }
 
 __all__ = [
+    "CharacterData",
     "DataError",
     "ImageData",
     "ImageSet",
+    "TextData",
+    "TextSet",
+    "TokenData",
+    "TokenSet",
+    "character_data",
     "dataset_names",
     "image_set_names",
     "load",
@@ -47,8 +64,11 @@ __all__ = [
     "load_images",
     "load_planetoid",
     "load_pyg",
+    "load_text",
     "per_class_split",
     "synthetic",
+    "text_set_names",
+    "tokenize",
 ]
 
 

@@ -1,0 +1,259 @@
+"""Sentences as numbers: an own word-piece tokenizer, padded token sets, and characters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from bitgnn._files import write_atomically
+from bitgnn.data.errors import DataError
+from bitgnn.data.glue import TextData, TextSet
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = [
+    "CharacterData",
+    "TokenData",
+    "TokenSet",
+    "character_data",
+    "encode_sentences",
+    "tokenize",
+    "train_tokenizer",
+]
+
+PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PADDING_ID = 0
+HEADER = "bitgnn tokens"
+FORMAT = 2
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class TokenSet:
+    """Labelled sentences as token numbers.
+
+    Attributes:
+        ids: int32 ``[N, T]``, 0 behind the end of a sentence.
+        lengths: int64 ``[N]`` tokens of each.
+        labels: int64 ``[N]``.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return self.labels.numel()
+
+    def to(self, device: torch.device | str) -> TokenSet:
+        """The set on a device."""
+        return replace(
+            self,
+            ids=self.ids.to(device),
+            lengths=self.lengths.to(device),
+            labels=self.labels.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class TokenData:
+    """A task as token numbers.
+
+    Attributes:
+        name: of the task.
+        train: to train on, and so on as in :class:`~bitgnn.data.TextData`.
+        validation: to stop by.
+        test: what results are reported on.
+        vocabulary: number of tokens there are.
+        classes: names of the classes.
+        metric: ``"accuracy"`` or ``"matthews"``.
+    """
+
+    name: str
+    train: TokenSet
+    validation: TokenSet
+    test: TokenSet
+    vocabulary: int
+    classes: tuple[str, ...]
+    metric: str
+
+    def to(self, device: torch.device | str) -> TokenData:
+        """All of it on a device."""
+        return replace(self, **{part: getattr(self, part).to(device) for part in PARTS})
+
+
+def train_tokenizer(sentences: Iterable[str], vocabulary: int) -> Tokenizer:
+    """Train a lower-case word-piece tokenizer as BERT has it, ``[CLS] … [SEP]`` around a sentence.
+
+    Args:
+        sentences: to train on.
+        vocabulary: tokens at most; fewer where the sentences do not have so many pieces.
+
+    Raises:
+        DataError: the package ``tokenizers`` is not installed.
+        ValueError: ``vocabulary`` has no room beside the special tokens.
+    """
+    if vocabulary <= len(SPECIAL):
+        raise ValueError(
+            f"train_tokenizer: vocabulary must be above {len(SPECIAL)}, got {vocabulary}"
+        )
+    try:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    except ImportError as error:
+        raise DataError(f"tokenizers is not installed ({error}): pip install 'bitgnn[text]'") from (
+            error
+        )
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    ends = [(token, tokenizer.token_to_id(token)) for token in (CLASS, SEPARATOR)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLASS} $A {SEPARATOR}", special_tokens=ends
+    )
+    return tokenizer
+
+
+def encode_sentences(tokenizer: Tokenizer, part: TextSet, length: int) -> TokenSet:
+    """Sentences as padded rows of token numbers; what is longer than ``length`` is cut.
+
+    Args:
+        tokenizer: of :func:`train_tokenizer`.
+        part: the sentences.
+        length: tokens of a row T, ends included.
+
+    Raises:
+        ValueError: ``length`` leaves no room for a token.
+    """
+    if length < 3:
+        raise ValueError(f"encode_sentences: length must be at least 3, got {length}")
+    tokenizer.enable_truncation(length)
+    rows = [encoding.ids for encoding in tokenizer.encode_batch(list(part.sentences))]
+    ids = torch.full((len(rows), length), PADDING_ID, dtype=torch.int32)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row)
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    return TokenSet(ids, lengths, torch.tensor(part.labels, dtype=torch.int64))
+
+
+def tokenize(data: TextData, vocabulary: int, length: int, cache: Path | None = None) -> TokenData:
+    """A task as token numbers, by a tokenizer trained on its training sentences.
+
+    Args:
+        data: the task.
+        vocabulary: tokens at most.
+        length: tokens of a sentence at most, ends included.
+        cache: safetensors file to keep the numbers in; it is used again only for the same
+            sentences and sizes, and needs no ``tokenizers`` then.
+
+    Raises:
+        DataError: the package ``tokenizers`` is not installed.
+        OSError: the cache cannot be written.
+    """
+    digest = _digest(data, vocabulary, length)
+    found = None if cache is None else _read_cache(cache, digest)
+    if found is None:
+        tokenizer = train_tokenizer(data.train.sentences, vocabulary)
+        parts = {part: encode_sentences(tokenizer, getattr(data, part), length) for part in PARTS}
+        size = tokenizer.get_vocab_size()
+        if cache is not None:
+            _write_cache(cache, digest, parts, size)
+    else:
+        parts, size = found
+    return TokenData(
+        data.name, parts["train"], parts["validation"], parts["test"], size, data.classes,
+        data.metric,
+    )  # fmt: skip
+
+
+def _digest(data: TextData, vocabulary: int, length: int) -> str:
+    parts = [[getattr(data, part).sentences, getattr(data, part).labels] for part in PARTS]
+    text = json.dumps([FORMAT, vocabulary, length, parts])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write_cache(path: Path, digest: str, parts: dict[str, TokenSet], size: int) -> None:
+    tensors = {f"{part}.{key}": t for part in PARTS for key, t in vars(parts[part]).items()}
+    header = json.dumps({"digest": digest, "vocabulary": size})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, safetensors.torch.save(tensors, metadata={HEADER: header}))
+
+
+def _read_cache(path: Path, digest: str) -> tuple[dict[str, TokenSet], int] | None:
+    """What was kept; None where it is missing, damaged, or of other sentences."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER])
+            if header["digest"] != digest:
+                return None
+            parts = {
+                part: TokenSet(
+                    *(file.get_tensor(f"{part}.{key}") for key in ("ids", "lengths", "labels"))
+                )
+                for part in PARTS
+            }
+            return parts, int(header["vocabulary"])
+    except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError):
+        return None
+
+
+@dataclass(frozen=True)
+class CharacterData:
+    """Running text as numbers of its characters.
+
+    Attributes:
+        alphabet: the characters by number; the first stands for all that are not in the training
+            text.
+        train: uint8 ``[C]`` to train on.
+        validation: to stop by.
+        test: what results are reported on.
+    """
+
+    alphabet: str
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+    def to(self, device: torch.device | str) -> CharacterData:
+        """All of it on a device."""
+        return replace(self, **{part: getattr(self, part).to(device) for part in PARTS})
+
+
+def character_data(data: Sequence[TextData]) -> CharacterData:
+    """The sentences of tasks as lines of one text, a newline behind each.
+
+    Args:
+        data: the tasks, in the order of the text.
+
+    Raises:
+        ValueError: there are no tasks, or more than 255 different characters.
+    """
+    if not data:
+        raise ValueError("character_data: data must hold at least one task")
+    texts = {
+        part: "".join(f"{line}\n" for task in data for line in getattr(task, part).sentences)
+        for part in PARTS
+    }
+    known = sorted(set(texts["train"]))
+    if len(known) > 255:
+        raise ValueError(f"character_data: at most 255 characters fit, got {len(known)}")
+    alphabet = "\ufffd" + "".join(known)
+    numbers = {character: number for number, character in enumerate(alphabet)}
+    parts = {
+        part: torch.tensor([numbers.get(character, 0) for character in text], dtype=torch.uint8)
+        for part, text in texts.items()
+    }
+    return CharacterData(alphabet, parts["train"], parts["validation"], parts["test"])
