@@ -1,7 +1,12 @@
-"""Trainable layers of the signatures of PyG, each with a precision, and binary ones of torch's."""
+"""Trainable layers with PyG's signatures and a precision, binary and BWTA ones with torch's."""
 
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.binary_conv2d import BinaryConv2d
 from bitgnn.nn.binary_linear import BinaryLinear
+from bitgnn.nn.bwta_attention import BWTAAttention
+from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.nn.bwta_multihead_attention import BWTAMultiheadAttention
+from bitgnn.nn.bwta_self_attention import BWTASelfAttention
 from bitgnn.nn.channel_shortcut import ChannelShortcut
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.graph_conv import GraphConv
@@ -12,6 +17,11 @@ from bitgnn.nn.standardize import NodeStandardize
 
 __all__ = [
     "PRESETS",
+    "ActivationQuantizer",
+    "BWTAAttention",
+    "BWTALinear",
+    "BWTAMultiheadAttention",
+    "BWTASelfAttention",
     "BinaryConv2d",
     "BinaryLinear",
     "ChannelShortcut",

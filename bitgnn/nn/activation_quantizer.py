@@ -1,0 +1,194 @@
+"""The quantiser of one activation: kind, level and learnt scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn._checks import check_value
+from bitgnn.quantize.learnt_scale import initial_scale, lsq_scale, positive_scale
+from bitgnn.quantize.levels import check_level, clipped_gradients, integer_levels
+
+__all__ = ["ActivationQuantizer", "Kind"]
+
+Kind = Literal["ternary", "bool", "sign"]
+
+
+class _ScaledSign(torch.autograd.Function):
+    """Signs with the gradients of ``clip(x / scale, -1, 1)``."""
+
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor) -> Tensor:
+        return torch.where(x >= 0, 1.0, -1.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, scale = ctx.saved_tensors
+        return clipped_gradients(grad, x, scale, -1, 1)
+
+
+class ActivationQuantizer(nn.Module):
+    r"""Activations as integers q, to be multiplied by a learnt scale s behind the product.
+
+    * ``"ternary"``: :math:`q = \mathrm{clip}(\lfloor x / s + 1/2 \rfloor, -L, L)`, in training on
+      the way to L = 1, where q is in {-1, 0, +1}.
+    * ``"bool"``: the same in [0, L], for what is never negative.
+    * ``"sign"``: :math:`q = \mathrm{sgn}(x)`, whatever the level; binary activations to compare
+      with.
+
+    The scale starts from :math:`2\,\mathrm{mean}|x| / \sqrt{L}` of the first activations seen in
+    training, or of those given to :meth:`initialize`; gradients are LSQ's, see
+    :func:`bitgnn.quantize.levels`.
+
+    Args:
+        kind: which values.
+        level: L, or None for activations that are not quantised.
+        device: of the scale.
+
+    Attributes:
+        scale: 0-d parameter, float32; 0 as long as it is not set.
+
+    Raises:
+        TypeError: ``level`` is no integer.
+        ValueError: unknown kind, or ``level`` is below 1.
+    """
+
+    _level: int | None
+    _is_set: bool
+
+    def __init__(self, kind: Kind = "ternary", level: int | None = 1, device: Any = None) -> None:
+        super().__init__()
+        check_value(
+            kind in get_args(Kind),
+            lambda: f"ActivationQuantizer: kind must be one of {get_args(Kind)}, got {kind!r}",
+        )
+        self.kind: Kind = kind
+        self.level = level
+        self.scale = nn.Parameter(torch.zeros((), dtype=torch.float32, device=device))
+        self._is_set = False
+
+    @property
+    def level(self) -> int | None:
+        """Largest integer; None for activations as they are."""
+        return self._level
+
+    @level.setter
+    def level(self, level: int | None) -> None:
+        self._level = None if level is None else check_level("ActivationQuantizer", level)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the scale has a value."""
+        return self._is_set
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor, valid: Tensor | None = None) -> None:
+        r"""Set the scale to :math:`2\,\mathrm{mean}|x| / \sqrt{L}`; it may be set anew.
+
+        Args:
+            x: activations of any shape; without NaN, and not all 0.
+            valid: bool that broadcasts to ``x``: values that count; None for all.
+
+        Raises:
+            ValueError: the scale would not be positive and finite (looked at on the CPU).
+        """
+        self._start(x, valid)
+        check_value(
+            self._is_set,
+            lambda: f"ActivationQuantizer: x must have values other than 0, got {list(x.shape)}",
+        )
+
+    @torch.no_grad()
+    def _start(self, x: Tensor, valid: Tensor | None) -> None:
+        """Set the scale, if ``x`` tells one; the GPU is not waited for."""
+        level = 1 if self.kind == "sign" else self._level or 1
+        scale = initial_scale(x, level, self.kind != "bool", valid)
+        self._is_set = x.numel() > 0
+        if scale.device.type == "cpu" and not torch.compiler.is_compiling():
+            value = float(scale)
+            check_value(
+                math.isfinite(value),
+                lambda: (
+                    f"ActivationQuantizer: x must be finite, got NaN or infinity in {list(x.shape)}"
+                ),
+            )
+            self._is_set = value > 0
+        self.scale.copy_(scale)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Integers ``q``, float32 like ``x``, and the scale s; ``s q`` is the activation.
+
+        Args:
+            x: floats of any shape; NaN becomes 0.
+            valid: which of them count for a scale that starts here.
+
+        Returns:
+            q, and s as a positive 0-d float32 tensor; ``x`` itself and 1 with level None.
+
+        Raises:
+            ValueError: the scale is not set and the module is in evaluation.
+        """
+        if self._level is None:
+            return x, torch.ones((), device=x.device)
+        if not self._is_set:
+            check_value(
+                self.training,
+                lambda: (
+                    "ActivationQuantizer: the scale is not set; call the model in training mode, "
+                    "initialize(x), or load trained parameters"
+                ),
+            )
+            self._start(x, valid)
+        level = 1 if self.kind == "sign" else self._level
+        scale = lsq_scale(positive_scale(self.scale), x.numel(), level)
+        if self.kind == "sign":
+            signs: Tensor = _ScaledSign.apply(x, scale)
+            return signs, scale
+        return integer_levels(x, scale, level, self.kind == "ternary"), scale
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """The integers alone."""
+        return self(x)[0]
+
+    def frozen_scale(self, name: str) -> Tensor:
+        """The scale as frozen forms hold it: 0-d float32.
+
+        Args:
+            name: of this quantiser, for messages.
+
+        Raises:
+            ValueError: the scale is not positive and finite, or ``level`` is not 1.
+        """
+        check_value(
+            self.kind == "sign" or self._level == 1,
+            lambda: f"freeze: {name} must have level 1, got {self._level}; train it down to there",
+        )
+        value = float(self.scale)
+        check_value(
+            0 < value < math.inf,
+            lambda: (
+                f"freeze: the scale of {name} must be positive and finite, got {value}"
+                + ("" if self._is_set else " (it was never set: train or initialize first)")
+            ),
+        )
+        return positive_scale(self.scale.detach()).clone()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """As torch's, but a checkpoint of a float layer has no scale, which stays as it is."""
+        key = prefix + "scale"
+        if key not in state_dict:
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        # Loaded tensors may be as little set as this one was.
+        self._is_set = self.scale.is_meta or bool(self.scale != 0)
+
+    def extra_repr(self) -> str:
+        """Kind and level."""
+        return f"{self.kind}, level={self._level}"

@@ -1,0 +1,304 @@
+"""Scaled dot-product attention on ternary queries, keys and values, without projections."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn._checks import check_value
+from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
+from bitgnn.nn.attention_bits import attended_keys
+from bitgnn.quantize.levels import clipped_gradients
+
+__all__ = ["Attended", "BWTAAttention", "allowed_keys"]
+
+
+class _GivenBits(torch.autograd.Function):
+    """Bits decided elsewhere, with the gradients of rounding probabilities to them."""
+
+    @staticmethod
+    def forward(probability: Tensor, scale: Tensor, bits: Tensor) -> Tensor:
+        return bits.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        probability, scale = ctx.saved_tensors
+        return *clipped_gradients(grad, probability, scale, 0, 1), None
+
+
+class Attended(NamedTuple):
+    """What attention gives.
+
+    Attributes:
+        out: ``[B, H, N, D]``.
+        weights: ``[B, H, N, L]`` by which values were multiplied; None where nobody needs them.
+        probabilities: the softmax they come from; None where nobody needs it.
+    """
+
+    out: Tensor
+    weights: Tensor | None
+    probabilities: Tensor | None
+
+
+def allowed_keys(
+    queries: int,
+    keys: int,
+    key_mask: Tensor | None,
+    allowed: Tensor | None,
+    causal: bool,
+    device: torch.device,
+) -> Tensor | None:
+    """Keys that queries may attend to, bool that broadcasts to ``[B, H, N, L]``; None for all.
+
+    Args:
+        queries: N.
+        keys: L.
+        key_mask: bool ``[B, L]`` or None.
+        allowed: bool that broadcasts to ``[B, H, N, L]``, or None.
+        causal: query i attends to keys j <= i + L - N.
+        device: of the result.
+    """
+    if causal:
+        past = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+        allowed = past if allowed is None else allowed & past
+    if key_mask is not None:
+        seen = key_mask.bool()[:, None, None, :]
+        allowed = seen if allowed is None else allowed & seen
+    return allowed
+
+
+class BWTAAttention(nn.Module):
+    r"""Attention whose two products are ternary by ternary and boolean by ternary.
+
+    .. math:: P = \mathrm{softmax}(s_Q s_K c\; q k^\top), \quad Y = s_P s_V\; b(P / s_P)\, v
+
+    q, k and v are the ternary integers of queries, keys and values, c is ``scale`` and b is 1 where
+    :math:`P \ge 0.5 s_P`. The softmax is one of floats. In evaluation at level 1, b is decided as
+    packed attention decides (:func:`bitgnn.nn.attention_bits.attended_keys`: float64 sums in a
+    fixed order), so that frozen forms give the same values bit for bit; in training, and at higher
+    levels, by torch's float32 softmax, which differs where P is within rounding of the limit.
+
+    A query that may attend to no key gives 0, also in full precision. Keys and values may have
+    fewer heads than queries (grouped-query attention).
+
+    Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
+    Co-design".
+
+    Args:
+        dropout: probability of dropping a weight in training.
+        activation: ``"ternary"``, or ``"sign"`` for binary queries, keys and values.
+        level: of all quantisers; None for attention in full precision.
+        scale: c; None for :math:`1 / \sqrt{D}`.
+        device: of the scales.
+
+    Attributes:
+        query_quantizer: of the queries, and so on for keys, values and probabilities.
+
+    Raises:
+        TypeError: ``level`` is no integer.
+        ValueError: ``activation`` has none of its values, ``level`` is below 1, or ``dropout`` is
+            not in [0, 1).
+    """
+
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        activation: Kind = "ternary",
+        level: int | None = 1,
+        scale: float | None = None,
+        device: Any = None,
+    ) -> None:
+        super().__init__()
+        check_value(
+            activation in ("ternary", "sign"),
+            lambda: f"BWTAAttention: activation must be 'ternary' or 'sign', got {activation!r}",
+        )
+        check_value(
+            0.0 <= dropout < 1.0,
+            lambda: f"BWTAAttention: dropout must be in [0, 1), got {dropout}",
+        )
+        self.dropout = dropout
+        self.scale = scale
+        self.query_quantizer = ActivationQuantizer(activation, level, device)
+        self.key_quantizer = ActivationQuantizer(activation, level, device)
+        self.value_quantizer = ActivationQuantizer(activation, level, device)
+        self.probability_quantizer = ActivationQuantizer("bool", level, device)
+
+    @property
+    def activation(self) -> Kind:
+        """Kind of queries, keys and values."""
+        return self.query_quantizer.kind
+
+    @property
+    def level(self) -> int | None:
+        """Largest integer of every operand; None: nothing is quantised."""
+        return self.query_quantizer.level
+
+    @level.setter
+    def level(self, level: int | None) -> None:
+        for quantizer in self.children():
+            if isinstance(quantizer, ActivationQuantizer):
+                quantizer.level = level
+
+    def score_factor(self, size: int) -> float:
+        """c, by which scores of heads of ``size`` features are multiplied."""
+        return 1.0 / math.sqrt(size) if self.scale is None else self.scale
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_mask: Tensor | None = None,
+        *,
+        allowed: Tensor | None = None,
+        causal: bool = False,
+        return_probabilities: bool = False,
+    ) -> Any:
+        """Attend.
+
+        Args:
+            query: ``[B, H, N, D]`` floats.
+            key: ``[B, Hk, L, D]``, Hk dividing H.
+            value: ``[B, Hk, L, D]``.
+            key_mask: bool or 0 and 1 ``[B, L]``: keys that may be attended to; None for all.
+            allowed: bool that broadcasts to ``[B, H, N, L]``, in addition.
+            causal: query i attends to keys j <= i + L - N alone.
+            return_probabilities: return the softmax ``[B, H, N, L]`` behind the output, too.
+
+        Returns:
+            ``[B, H, N, D]`` of the dtype of ``query``; with ``return_probabilities`` a tuple.
+
+        Raises:
+            ValueError: shapes do not fit together.
+        """
+        allowed = self.allowed(query, key, value, key_mask, allowed, causal)
+        attended = self.attend(query, key, value, allowed, need_probabilities=return_probabilities)
+        return (attended.out, attended.probabilities) if return_probabilities else attended.out
+
+    def allowed(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_mask: Tensor | None,
+        allowed: Tensor | None,
+        causal: bool,
+    ) -> Tensor | None:
+        """:func:`allowed_keys` of checked shapes.
+
+        Raises:
+            ValueError: shapes do not fit together.
+        """
+        name = type(self).__name__
+        fits = query.dim() == key.dim() == 4 and key.shape == value.shape
+        fits = fits and query.size(0) == key.size(0) and query.size(3) == key.size(3)
+        check_value(
+            fits,
+            lambda: (
+                f"{name}: query must be [B, H, N, D], key and value [B, Hk, L, D], got "
+                f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
+            ),
+        )
+        check_value(
+            key.size(1) > 0 and query.size(1) % key.size(1) == 0,
+            lambda: (
+                f"{name}: the heads of keys must divide those of queries, got {key.size(1)} and "
+                f"{query.size(1)}"
+            ),
+        )
+        batch, _, queries, _ = query.shape
+        keys = key.size(2)
+        check_value(
+            key_mask is None or key_mask.shape == (batch, keys),
+            lambda: f"{name}: key_mask must be {[batch, keys]}, got {list(key_mask.shape)}",  # type: ignore[union-attr]
+        )
+        return allowed_keys(queries, keys, key_mask, allowed, causal, query.device)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        need_weights: bool = False,
+        need_probabilities: bool = False,
+    ) -> Attended:
+        """What :meth:`forward` gives, on checked shapes, and the weights."""
+        groups = query.size(1) // key.size(1)
+        if groups > 1:
+            key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+        if self.level is None:
+            return self._attend_floats(query, key, value, allowed, need_weights, need_probabilities)
+        with torch.autocast(query.device.type, enabled=False):
+            attended = self._attend_levels(query, key, value, allowed)
+        return attended._replace(out=attended.out.to(query.dtype))
+
+    def _attend_floats(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+        need_weights: bool,
+        need_probabilities: bool,
+    ) -> Attended:
+        dropout = self.dropout if self.training else 0.0
+        factor = self.score_factor(query.size(3))
+        if not (need_weights or need_probabilities):
+            out = functional.scaled_dot_product_attention(
+                query, key, value, allowed, dropout, scale=factor
+            )
+            if allowed is not None:
+                # Back ends differ in what a row without keys gives.
+                out = out.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
+            return Attended(out, None, None)
+        probabilities = _softmax(factor * (query @ key.transpose(2, 3)), allowed)
+        weights = functional.dropout(probabilities, dropout)
+        return Attended(weights @ value, weights, probabilities)
+
+    def _attend_levels(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        allowed: Tensor | None,
+    ) -> Attended:
+        q, query_scale = self.query_quantizer(query)
+        k, key_scale = self.key_quantizer(key)
+        v, value_scale = self.value_quantizer(value)
+        size = query.size(3)
+        dot = q @ k.transpose(2, 3)
+        factor = self.score_factor(size)
+        probabilities = _softmax((query_scale * key_scale * factor) * dot, allowed)
+        bits, probability_scale = self.probability_quantizer(probabilities, allowed)
+        if not self.training and self.level == 1 and self.activation == "ternary":
+            # float64 products, as the python floats of frozen forms multiply.
+            scale = query_scale.detach().double() * key_scale.detach().double() * factor
+            limit = probability_scale.detach().double()
+            exact = attended_keys(dot.detach(), allowed, scale, limit, size)
+            bits = _GivenBits.apply(probabilities, probability_scale, exact)
+        kept = functional.dropout(bits, self.dropout, self.training)
+        out = (probability_scale * value_scale) * (kept @ v)
+        return Attended(out, probability_scale * kept, probabilities)
+
+    def extra_repr(self) -> str:
+        """Activation, level and dropout."""
+        return f"activation={self.activation!r}, level={self.level}, dropout={self.dropout}"
+
+
+def _softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax over the keys that may be attended to; 0 where there are none."""
+    if allowed is None:
+        return scores.softmax(-1)
+    hidden = ~allowed
+    probabilities = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
+    return probabilities.masked_fill(hidden, 0.0)

@@ -1,0 +1,126 @@
+"""Linear with binary weights and ternary activations, in the place of torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
+from bitgnn.quantize import shifted_sign
+
+__all__ = ["BWTALinear", "bwta_product"]
+
+
+def bwta_product(
+    x: Tensor, weight: Tensor, bias: Tensor | None, quantizer: ActivationQuantizer
+) -> Tensor:
+    r"""``[*, M]``: :math:`(s_A s_W)\,(q \cdot \mathrm{sgn}(W - \mu)) + b`, of the dtype of ``x``.
+
+    The product is one of exact integers; the rest is float32 in this order, rounded once, as in the
+    packed operators.
+
+    Args:
+        x: ``[*, K]`` floats.
+        weight: ``[M, K]`` latent floats.
+        bias: ``[M]`` or None.
+        quantizer: of ``x``; its level is an integer.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        q, scale = quantizer(x)
+        signs, weight_scale = shifted_sign(weight)
+        out = (scale * weight_scale) * functional.linear(q, signs)
+        if bias is not None:
+            out = out + bias.float()
+    return out.to(x.dtype)
+
+
+class BWTALinear(nn.Linear):
+    r"""torch's ``Linear`` with weights of one bit and activations in {-1, 0, +1}.
+
+    .. math:: Y = (s_A s_W)\, q(X / s_A) \cdot \mathrm{sgn}(W - \mu)^\top + b
+
+    :math:`\mu` is the mean of the weights and :math:`s_W = \mathrm{mean}|W - \mu|`; :math:`s_A` is
+    learnt. Parameters are torch's, so that checkpoints of ``Linear`` load. Gradients pass straight
+    through to the weights, and to activations where they are not clipped
+    (:func:`bitgnn.quantize.levels`). Frozen, the same values come from bits, bit for bit.
+
+    Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
+    Co-design".
+
+    Args:
+        in_features: as in torch, and so on up to ``dtype``.
+        out_features: outputs M.
+        bias: add a bias.
+        device: of the parameters.
+        dtype: of the parameters; the scale is float32.
+        activation: ``"ternary"``; ``"bool"`` for input that is never negative; ``"sign"`` for
+            binary activations.
+        level: of the activations: 1, more on the way there, or None for torch's own product of
+            floats.
+
+    Attributes:
+        input_quantizer: the :class:`ActivationQuantizer` of the input.
+
+    Raises:
+        TypeError: ``level`` is no integer.
+        ValueError: unknown ``activation``, or ``level`` is below 1.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        activation: Kind = "ternary",
+        level: int | None = 1,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.input_quantizer = ActivationQuantizer(activation, level, device)
+
+    @property
+    def activation(self) -> Kind:
+        """Kind of the quantised input."""
+        return self.input_quantizer.kind
+
+    @property
+    def level(self) -> int | None:
+        """Largest integer that an activation becomes; None: nothing is quantised."""
+        return self.input_quantizer.level
+
+    @level.setter
+    def level(self, level: int | None) -> None:
+        self.input_quantizer.level = level
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            input: ``[*, in_features]`` floats.
+
+        Returns:
+            ``[*, out_features]`` floats of the input's dtype.
+
+        Raises:
+            TypeError: ``input`` holds no floats.
+            ValueError: the last size of ``input`` is not ``in_features``, or the scale is not set
+                in evaluation.
+        """
+        if input.dim() == 0 or input.size(-1) != self.in_features:
+            raise ValueError(
+                f"BWTALinear: input must be [*, {self.in_features}], got {list(input.shape)}"
+            )
+        if not input.is_floating_point():
+            raise TypeError(f"BWTALinear: input must hold floats, got {input.dtype}")
+        if self.level is None:
+            return functional.linear(input, self.weight, self.bias)
+        return bwta_product(input, self.weight, self.bias, self.input_quantizer)
+
+    def extra_repr(self) -> str:
+        """Torch's description and the activation."""
+        return f"{super().extra_repr()}, activation={self.activation!r}, level={self.level}"

@@ -1,0 +1,33 @@
+"""Boolean values of activations that are never negative."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bitgnn.quantize.levels import levels
+
+__all__ = ["boolean"]
+
+
+def boolean(x: Tensor, scale: Tensor | float) -> Tensor:
+    r"""``s`` where :math:`x \ge 0.5 s`, else 0 (also for NaN).
+
+    For attention probabilities and the values behind a ReLU: the bits of
+    :func:`bitgnn.ops.pack_bool` times the scale, with the gradients of :func:`levels`.
+
+    Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
+    Co-design".
+
+    Args:
+        x: float32, float16 or bfloat16 of any shape.
+        scale: s, a number or a 0-d tensor on the device of ``x``; positive.
+
+    Returns:
+        Tensor like ``x``.
+
+    Raises:
+        TypeError: ``x`` or ``scale`` holds no floats.
+        ValueError: ``scale`` is not positive and finite (looked at on the CPU), has dimensions or
+            is elsewhere.
+    """
+    return levels(x, scale, 1, signed=False)

@@ -1,0 +1,179 @@
+"""Levels, ternary and boolean values, shifted signs: values, gradients, bad input."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from bitgnn.quantize import boolean, levels, shifted_sign, ternary
+from bitgnn.quantize.learnt_scale import LEAST_SCALE, initial_scale, lsq_scale, positive_scale
+from bitgnn.quantize.levels import integer_levels
+
+EDGES = [-math.inf, -2.0, -0.75, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 0.75, 2.0, math.inf, math.nan]
+
+
+def plain(x: Tensor, scale: Tensor, lowest: int, level: int) -> Tensor:
+    """LSQ by autograd alone: rounding by a detached difference."""
+    n = x.numel()
+    factor = 1 / math.sqrt(n * level)
+    s = scale * factor + (scale - scale * factor).detach()
+    v = (x / s).clamp(lowest, level)
+    return s * (v + (torch.floor(v + 0.5) - v).detach())
+
+
+def test_ternary_is_half_open_and_takes_nan_for_0() -> None:
+    x = torch.tensor(EDGES)
+    # x / s >= 0.5 and x / s < -0.5 with s = 0.5, s = 1
+    assert ternary(x, 0.5).div(0.5).tolist() == [-1, -1, -1, -1, 0, 0, 0, 1, 1, 1, 1, 1, 0]
+    assert ternary(x, 1.0).tolist() == [-1, -1, -1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0]
+    assert boolean(x, 1.0).tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("level", [1, 2, 3, 7])
+def test_levels_round_halves_up_and_clip(level: int, signed: bool) -> None:
+    x = torch.arange(-40, 41) / 4
+    got = levels(x, 1.0, level, signed)
+    expected = [min(max(math.floor(v + 0.5), -level if signed else 0), level) for v in x.tolist()]
+    assert got.tolist() == expected
+
+
+def test_limits_are_compared_without_a_quotient() -> None:
+    # 0.5f * s is exact; x / s may round up to 0.5 where x is the float below.
+    scales = torch.rand(1000) + 0.1
+    for s in scales[:200]:
+        limit = 0.5 * s
+        below = torch.nextafter(limit, torch.tensor(0.0))
+        x = torch.stack([limit, below, -limit, torch.nextafter(-limit, torch.tensor(-9.0))])
+        assert integer_levels(x, s, 1).tolist() == [1, 0, 0, -1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_compared_in_float32(dtype: torch.dtype) -> None:
+    x = torch.randn(1000).to(dtype)
+    scale = torch.tensor(0.7301)
+    assert torch.equal(integer_levels(x, scale, 1), integer_levels(x.float(), scale, 1))
+    assert levels(x, scale, 3).dtype == dtype
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("level", [1, 2, 4])
+def test_gradients_are_those_of_lsq(level: int, signed: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(50, 7) * 2
+    weight = torch.randn(50, 7)
+    got, expected = [], []
+    for into, function in (
+        (got, lambda x, s: levels(x, s, level, signed)),
+        (expected, lambda x, s: plain(x, s, -level if signed else 0, level)),
+    ):
+        a, s = x.clone().requires_grad_(), torch.tensor(0.83, requires_grad=True)
+        out = function(a, s)
+        (out * weight).sum().backward()
+        into += [out.detach(), a.grad, s.grad]
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert got[2] != 0
+
+
+def test_nan_and_infinity_pass_no_gradient() -> None:
+    x = torch.tensor([math.nan, math.inf, -math.inf, 0.3], requires_grad=True)
+    s = torch.tensor(1.0, requires_grad=True)
+    levels(x, s, 2).sum().backward()
+    assert x.grad.tolist() == [0, 0, 0, 1]
+    assert s.grad is not None
+    assert s.grad.isfinite()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (31,), (2, 33)])
+def test_shapes(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    assert levels(x, 0.5, 2).shape == x.shape
+    assert ternary(x.t() if x.dim() == 2 else x, 0.5).shape == (x.t() if x.dim() == 2 else x).shape
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, torch.tensor(0.0)])
+def test_scales_must_be_positive_and_finite(scale: float | Tensor) -> None:
+    for function in (ternary, boolean):
+        with pytest.raises(ValueError, match="scale must be positive and finite"):
+            function(torch.ones(2), scale)
+
+
+def test_bad_arguments_are_named() -> None:
+    x = torch.ones(2)
+    with pytest.raises(TypeError, match=r"x must be a float tensor, got torch\.int64"):
+        ternary(torch.ones(2, dtype=torch.int64), 1.0)
+    with pytest.raises(TypeError, match="scale must be a number or a 0-d tensor, got str"):
+        ternary(x, "1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"scale must be 0-d, got \[2\]"):
+        ternary(x, torch.ones(2))
+    with pytest.raises(ValueError, match="scale must be on cpu like x, got meta"):
+        ternary(x, torch.ones((), device="meta"))
+    with pytest.raises(ValueError, match="level must be at least 1, got 0"):
+        levels(x, 1.0, 0)
+    with pytest.raises(TypeError, match="level must be an integer, got float"):
+        levels(x, 1.0, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="weight must be a float tensor"):
+        shifted_sign(torch.ones(2, dtype=torch.int8))
+
+
+def test_first_scale_is_twice_the_mean_magnitude() -> None:
+    x = torch.tensor([[1.0, -2.0], [3.0, 0.0]])
+    assert initial_scale(x) == 3.0
+    assert initial_scale(x, level=4) == 1.5
+    assert initial_scale(x, signed=False) == 2.0
+    assert initial_scale(x, valid=torch.tensor([[True], [False]])) == 3.0
+    assert initial_scale(x[:0]) == 0
+
+
+def test_guard_keeps_scales_positive_and_lets_them_return() -> None:
+    for value in (-0.5, 0.0, 2.0):
+        s = torch.tensor(value, requires_grad=True)
+        out = positive_scale(s)
+        assert out == max(value, torch.tensor(LEAST_SCALE).item())
+        out.backward()
+        assert s.grad == 1
+    s = torch.tensor(2.0, requires_grad=True)
+    out = lsq_scale(s, 8, 2)
+    out.backward()
+    assert out == 2
+    assert s.grad == 0.25
+
+
+def test_shifted_sign() -> None:
+    torch.manual_seed(0)
+    weight = (torch.randn(40, 30) + 0.3).requires_grad_()
+    signs, scale = shifted_sign(weight)
+    centred = weight.detach() - weight.detach().mean()
+    assert torch.equal(signs, torch.where(centred >= 0, 1.0, -1.0))
+    torch.testing.assert_close(scale, centred.abs().mean())
+    assert not scale.requires_grad
+    grad = torch.randn(40, 30)
+    (scale * signs * grad).sum().backward()
+    # s_W sgn(W - mean) passes straight through to W - mean.
+    torch.testing.assert_close(weight.grad, grad - grad.mean())
+
+
+def test_weights_without_spread() -> None:
+    weight = torch.full((3, 4), 0.25, requires_grad=True)
+    signs, scale = shifted_sign(weight)
+    assert bool((signs == 1).all())
+    assert scale == 0
+    signs.sum().backward()
+    assert weight.grad.isfinite().all()
+    assert shifted_sign(torch.empty(0, 4))[1] == 0
+
+
+def test_quantisers_compile_whole() -> None:
+    def step(x: Tensor, s: Tensor, w: Tensor) -> Tensor:
+        signs, scale = shifted_sign(w)
+        return (scale * levels(x, s, 2) @ signs).sum()
+
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+    s = torch.tensor(0.5, requires_grad=True)
+    grads = []
+    for function in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        grads.append(torch.autograd.grad(function(x, s, w), (x, s, w)))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
