@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops._fake_conv import CONV_FAKES
+from bitgnn.ops._fake_ternary import TERNARY_FAKES
 from bitgnn.ops.reference.heads import HEADS
 from bitgnn.ops.reference.linear_chain import LAYER_NUMBERS
 from bitgnn.ops.reference.pack import words_for
 
-FAKES: dict[str, Callable[..., Any]] = dict(CONV_FAKES)
+FAKES: dict[str, Callable[..., Any]] = CONV_FAKES | TERNARY_FAKES
 """Fake kernel of each operator, by name."""
 
 

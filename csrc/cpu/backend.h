@@ -5,6 +5,7 @@
 #include "bitgnn/cpu/kernel_table.h"
 #include "bitgnn/linear_chain.h"
 #include "bitgnn/narrow_call.h"
+#include "bitgnn/ternary_arguments.h"
 #include "cpu/buffer_cache.h"
 #include "ops/operands.h"
 
@@ -66,6 +67,12 @@ class Backend {
   void pool_bits(const BitPoolArgs& a) const;
   void pack_patches(const PatchArgs& a) const;
   void linear_chain(const LinearChainArgs& a) const;
+  void pack_ternary(const TernaryPackArgs& a) const;
+  void pack_ternary_columns(const TernaryColumnPackArgs& a) const;
+  void multiply_ternary(const TernaryBmmArgs& a) const;
+  void linear_ternary(const TernaryLinearArgs& a) const;
+  void matmul_ternary(const TernaryMatmulArgs& a) const;
+  void attention_ternary(const TernaryAttentionArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs&) const {
@@ -94,6 +101,9 @@ class Backend {
 
   void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,
                 const float* narrow_factor) const;
+  // See PairPanels.
+  Tensor pair_panels_of(const TernaryOperand& y, const int64_t (&batches)[2], int64_t rows,
+                        int64_t size) const;
 };
 
 // Rows a thread should take at least, so that starting it pays.

@@ -18,6 +18,8 @@
 #include "ops/pack_operators.h"
 #include "ops/patch_operators.h"
 #include "ops/slot_operators.h"
+#include "ops/ternary_attention_operators.h"
+#include "ops/ternary_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_pack<bitgnn::cpu::Backend>(m);
@@ -37,5 +39,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_fixed_conv<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bit_pool<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_patches<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_ternary<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_ternary_attention<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));
 }

@@ -13,15 +13,21 @@ FLOAT_OPERANDS = [
     name
     for name in OPERATORS
     if name != "unpack"
-    and (name.startswith(("pack", "bmm_add", "bmm_bspmm")) or "f" in name.split("_")[1][:2])
+    and (
+        name.startswith(("pack", "linear_t", "bmm_add", "bmm_bspmm"))
+        or "f" in name.split("_")[1][:2]
+    )
 ]
 # What an F operand may hold; ADD and CONCAT take float32 only, their Python functions convert.
 PACKABLE = [torch.float16, torch.bfloat16, torch.float64, torch.uint8]
+TERNARY = ("pack_ternary", "pack_bool", "pack_ternary_columns", "linear_ternary")
 DTYPES = [
     (name, dtype)
     for name in FLOAT_OPERANDS
     for dtype in (
-        PACKABLE
+        [torch.float16, torch.bfloat16]
+        if name in TERNARY
+        else PACKABLE
         if name.startswith(("pack", "bmm"))
         else [torch.float16, torch.bfloat16]
         if name in ("bspmm_ffb", "bspmm_fff")

@@ -58,12 +58,22 @@ from bitgnn.ops.reference.pack import (
 )
 from bitgnn.ops.reference.patches import pack_patches
 from bitgnn.ops.reference.slots import bspmm_slots
+from bitgnn.ops.reference.ternary import (
+    bmm_tbb,
+    bmm_tbf,
+    linear_ternary,
+    pack_bool,
+    pack_ternary,
+    pack_ternary_columns,
+)
+from bitgnn.ops.reference.ternary_attention import attention_ternary, matmul_btf, matmul_ttf
 
 __all__ = [
     "OPERATORS",
     "add_bbb",
     "add_bbf",
     "add_ffb",
+    "attention_ternary",
     "bits_linear",
     "bmm_add",
     "bmm_bbb",
@@ -76,6 +86,8 @@ __all__ = [
     "bmm_fbb",
     "bmm_fbf",
     "bmm_ffb",
+    "bmm_tbb",
+    "bmm_tbf",
     "bspmm_bbb",
     "bspmm_bbb_blocked",
     "bspmm_bbb_frdc",
@@ -102,11 +114,17 @@ __all__ = [
     "conv_fbb",
     "conv_fbf",
     "linear_chain",
+    "linear_ternary",
+    "matmul_btf",
+    "matmul_ttf",
     "pack",
+    "pack_bool",
     "pack_images",
     "pack_patches",
     "pack_scaled",
     "pack_standardized",
+    "pack_ternary",
+    "pack_ternary_columns",
     "pool_bits",
     "transpose_bits",
     "unpack",
