@@ -1,6 +1,8 @@
-"""Whole models built from the layers: the papers' networks for graphs and for images."""
+"""Whole models built from the layers: the papers' networks for graphs, images and text."""
 
+from bitgnn.models.bert import BertClassifier, BertStates
 from bitgnn.models.bincnn import BinCNN, bincnn
+from bitgnn.models.decoder import Decoder, KeyValueCache
 from bitgnn.models.gcn import GCN
 from bitgnn.models.graph_sage import GraphSAGE
 from bitgnn.models.graph_saint import GraphSAINT
@@ -14,10 +16,14 @@ __all__ = [
     "MLP",
     "VGG",
     "AlexNet",
+    "BertClassifier",
+    "BertStates",
     "BinCNN",
+    "Decoder",
     "GraphSAGE",
     "GraphSAINT",
     "ImageNetwork",
+    "KeyValueCache",
     "ResNet",
     "alexnet",
     "bincnn",

@@ -1,0 +1,283 @@
+"""A LLaMA-shaped decoder whose linear layers can be binary with ternary activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.nn import BWTALinear
+from bitgnn.nn.seeded_dropout import SeededDropout
+
+__all__ = ["Decoder", "DecoderLayer", "KeyValueCache"]
+
+INITIAL_STD = 0.02
+ROTARY_BASE = 10_000.0
+NORM_EPSILON = 1e-5
+
+
+@dataclass
+class KeyValueCache:
+    """Keys and values of the positions seen so far, with room for more.
+
+    Attributes:
+        keys: ``[B, Hk, length, D]`` of each layer.
+        values: the same of the values.
+        position: int64 ``[1]``, number of positions seen, on the device: recorded steps count on.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    position: Tensor
+
+
+class _Attention(nn.Module):
+    """Causal attention in floats with rotary positions between binary projections."""
+
+    def __init__(self, width: int, heads: int, kv_heads: int) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.size = heads, kv_heads, width // heads
+        inner = kv_heads * self.size
+        self.query = BWTALinear(width, width, bias=False, level=None)
+        self.key = BWTALinear(width, inner, bias=False, level=None)
+        self.value = BWTALinear(width, inner, bias=False, level=None)
+        self.out = BWTALinear(width, width, bias=False, level=None)
+
+    def forward(
+        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor, Tensor] | None
+    ) -> Tensor:
+        batch, length, width = x.shape
+        query, key, value = (
+            layer(x).view(batch, length, heads, self.size).transpose(1, 2)
+            for layer, heads in (
+                (self.query, self.heads), (self.key, self.kv_heads), (self.value, self.kv_heads),
+            )
+        )  # fmt: skip
+        query, key = _turn(query, turn), _turn(key, turn)
+        grouped = self.kv_heads != self.heads
+        if cache is None:
+            context = functional.scaled_dot_product_attention(
+                query, key, value, is_causal=True, enable_gqa=grouped
+            )
+        else:
+            keys, values, places = cache
+            keys.index_copy_(2, places, key)
+            values.index_copy_(2, places, value)
+            seen = torch.arange(keys.size(2), device=x.device) <= places[:, None]
+            context = functional.scaled_dot_product_attention(
+                query, keys, values, attn_mask=seen, enable_gqa=grouped
+            )
+        out: Tensor = self.out(context.transpose(1, 2).reshape(batch, length, width))
+        return out
+
+
+class _FeedForward(nn.Module):
+    """SwiGLU: ``down(silu(gate(x)) * up(x))``."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate = BWTALinear(width, inner, bias=False, level=None)
+        self.up = BWTALinear(width, inner, bias=False, level=None)
+        self.down = BWTALinear(inner, width, bias=False, level=None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Attention and SwiGLU, an RMS norm in front of each.
+
+    Args:
+        width: features of a token.
+        heads: heads of queries.
+        kv_heads: heads of keys and values.
+        inner: features inside the feed-forward network.
+        dropout: probability of dropping what is added to the residual stream.
+    """
+
+    def __init__(self, width: int, heads: int, kv_heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(width, NORM_EPSILON)
+        self.attention = _Attention(width, heads, kv_heads)
+        self.feed_forward_norm = nn.RMSNorm(width, NORM_EPSILON)
+        self.feed_forward = _FeedForward(width, inner)
+        self.dropout = SeededDropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        turn: tuple[Tensor, Tensor],
+        cache: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """The residual stream ``[B, N, width]`` behind the layer.
+
+        Args:
+            x: ``[B, N, width]``.
+            turn: cosines and sines ``[N, D]`` of the rotary positions.
+            cache: keys, values and the places of the N tokens in them; None for none.
+        """
+        x = x + self.dropout(self.attention(self.attention_norm(x), turn, cache))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class Decoder(nn.Module):
+    """Embeddings, decoder layers, and scores of the next token.
+
+    Every linear layer inside is a :class:`bitgnn.nn.BWTALinear` of level None, torch's own product;
+    those that are given a level (:func:`bitgnn.quantize.multistage.set_level`) are binary with
+    ternary activations. Embeddings, norms, attention and the head stay in full precision.
+
+    Args:
+        vocabulary: number of tokens there are.
+        layers: decoder layers.
+        width: features of a token.
+        heads: heads of queries, a divisor of ``width`` with an even quotient.
+        kv_heads: heads of keys and values, a divisor of ``heads``; None for as many.
+        inner: features inside feed-forward networks.
+        length: tokens of a context at most.
+        dropout: probability of dropping in training.
+
+    Attributes:
+        config: the arguments.
+
+    Raises:
+        ValueError: an argument is outside of its range.
+
+    Source: Touvron et al., LLaMA, 2023.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        layers: int = 4,
+        width: int = 256,
+        heads: int = 4,
+        kv_heads: int | None = None,
+        inner: int = 704,
+        length: int = 256,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        for name, value in (
+            ("vocabulary", vocabulary), ("layers", layers), ("width", width), ("heads", heads),
+            ("kv_heads", kv_heads), ("inner", inner), ("length", length),
+        ):  # fmt: skip
+            if value < 1:
+                raise ValueError(f"Decoder: {name} must be at least 1, got {value}")
+        if width % (2 * heads):
+            raise ValueError(f"Decoder: width must be a multiple of 2 * heads, got {width}")
+        if heads % kv_heads:
+            raise ValueError(f"Decoder: kv_heads must divide heads {heads}, got {kv_heads}")
+        self.config = {
+            "vocabulary": vocabulary, "layers": layers, "width": width, "heads": heads,
+            "kv_heads": kv_heads, "inner": inner, "length": length, "dropout": dropout,
+        }  # fmt: skip
+        self.length, self.kv_heads, self.size = length, kv_heads, width // heads
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList(
+            DecoderLayer(width, heads, kv_heads, inner, dropout) for _ in range(layers)
+        )
+        self.norm = nn.RMSNorm(width, NORM_EPSILON)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        places = torch.arange(length, dtype=torch.float64)
+        rates = ROTARY_BASE ** (-torch.arange(0, self.size, 2, dtype=torch.float64) / self.size)
+        angles = torch.outer(places, rates).repeat(1, 2)
+        self.register_buffer("cosines", angles.cos().float(), persistent=False)
+        self.register_buffer("sines", angles.sin().float(), persistent=False)
+        self.cosines: Tensor
+        self.sines: Tensor
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights from N(0, 0.02²); norms start at 1."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=INITIAL_STD)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Scores of the token behind each.
+
+        Args:
+            ids: int32 or int64 ``[B, N]`` token numbers.
+
+        Returns:
+            ``[B, N, vocabulary]`` floats.
+
+        Raises:
+            ValueError: ``ids`` has another shape or too many tokens.
+        """
+        self._check(ids)
+        turn = self.cosines[: ids.size(1)], self.sines[: ids.size(1)]
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x, turn)
+        return self._scores(x)
+
+    def new_cache(self, batch: int) -> KeyValueCache:
+        """An empty cache for ``batch`` contexts of ``length`` tokens, where the model is.
+
+        Raises:
+            ValueError: ``batch`` is below 1.
+        """
+        if batch < 1:
+            raise ValueError(f"Decoder.new_cache: batch must be at least 1, got {batch}")
+        weight = self.tokens.weight
+        shape = batch, self.kv_heads, self.length, self.size
+
+        def empty() -> list[Tensor]:
+            return [weight.new_zeros(shape) for _ in self.layers]
+
+        position = torch.zeros(1, dtype=torch.int64, device=weight.device)
+        return KeyValueCache(empty(), empty(), position)
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, cache: KeyValueCache) -> Tensor:
+        """Scores of the token behind the last, with what the cache holds before them.
+
+        A prompt is one call, each further token another; the same call can be recorded as a CUDA
+        graph, since the position is counted on the device. It is not looked at there: a context
+        longer than ``length`` is the caller's affair.
+
+        Args:
+            ids: int32 or int64 ``[B, N]`` the next tokens of each context.
+            cache: of :meth:`new_cache`; the tokens are added to it.
+
+        Returns:
+            ``[B, vocabulary]`` floats.
+
+        Raises:
+            ValueError: ``ids`` has another shape, too many tokens, or another batch than the cache.
+        """
+        self._check(ids)
+        if ids.size(0) != cache.keys[0].size(0):
+            raise ValueError(
+                f"Decoder: ids must have the cache's {cache.keys[0].size(0)} contexts, "
+                f"got {ids.size(0)}"
+            )
+        places = cache.position + torch.arange(ids.size(1), device=ids.device)
+        turn = self.cosines[places], self.sines[places]
+        x = self.tokens(ids)
+        for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
+            x = layer(x, turn, (keys, values, places))
+        cache.position += ids.size(1)
+        return self._scores(x[:, -1])
+
+    def _scores(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.norm(x))
+        return out
+
+    def _check(self, ids: Tensor) -> None:
+        if ids.dim() != 2 or not 0 < ids.size(1) <= self.length:
+            raise ValueError(f"Decoder: ids must be [B, 1 to {self.length}], got {list(ids.shape)}")
+
+
+def _turn(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary positions: pairs of features half a head apart turned by their position's angle."""
+    cosines, sines = (t.to(x.dtype) for t in turn)
+    first, second = x.chunk(2, -1)
+    return x * cosines + torch.cat([-second, first], -1) * sines

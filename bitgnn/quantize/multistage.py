@@ -1,0 +1,286 @@
+"""Smooth multi-stage quantisation of BWTA: levels fall from stage to stage, scales follow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from bitgnn.nn import ActivationQuantizer
+
+__all__ = [
+    "BERT_LEVELS",
+    "BIT_LEVELS",
+    "DECODER_LEVELS",
+    "Alignment",
+    "EarlyStop",
+    "Stage",
+    "activation_quantizers",
+    "enter_level",
+    "initialize_scales",
+    "plan_stages",
+    "scale_parameters",
+    "set_level",
+]
+
+Alignment = Literal["projection", "mean", "none"]
+
+BERT_LEVELS = (4, 3, 2, 1)
+"""Level-wise schedule for BERT: integers in [-L, L], L falling by 1."""
+
+BIT_LEVELS = (4, 2, 1)
+"""Bit-wise schedule it is compared with: the range halves, as with 3, 2 and 1 bits and a sign."""
+
+DECODER_LEVELS = (9, 7, 5, 3, 1)
+"""Level-wise schedule for decoders: 19, 15, 11, 7 and 3 integers."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Part of a training with one range of integers.
+
+    Attributes:
+        level: activations are integers in [-level, level], or [0, level] where they are not
+            negative.
+        epochs: how long it lasts at most.
+    """
+
+    level: int
+    epochs: int
+
+
+def plan_stages(levels: Sequence[int], epochs: int) -> list[Stage]:
+    """Give half of all epochs to the last stage and divide the others evenly.
+
+    Earlier stages get the odd epochs first. Where there are too few epochs for every stage to have
+    one, earlier stages come first to be left out, never the last one.
+
+    Args:
+        levels: falling, at least 1.
+        epochs: of all stages together.
+
+    Raises:
+        ValueError: levels do not fall or are below 1, there are none, or no epochs.
+    """
+    if not levels or levels[-1] < 1 or any(a <= b for a, b in itertools.pairwise(levels)):
+        raise ValueError(f"plan_stages: levels must fall and be at least 1, got {list(levels)}")
+    if epochs < 1:
+        raise ValueError(f"plan_stages: epochs must be at least 1, got {epochs}")
+    if len(levels) == 1:
+        return [Stage(levels[0], epochs)]
+    early = epochs // 2
+    earlier = list(levels[:-1])[max(0, len(levels) - 1 - early) :]
+    share, odd = divmod(early, len(earlier)) if earlier else (0, 0)
+    stages = [Stage(level, share + (number < odd)) for number, level in enumerate(earlier)]
+    return [*stages, Stage(levels[-1], epochs - sum(stage.epochs for stage in stages))]
+
+
+class EarlyStop:
+    """Ends a stage when the evaluation loss has not fallen for some epochs.
+
+    Args:
+        patience: epochs without a new lowest loss that are waited for; None never stops.
+
+    Attributes:
+        best: lowest loss so far.
+        waited: epochs since.
+
+    Raises:
+        ValueError: ``patience`` is below 1.
+    """
+
+    def __init__(self, patience: int | None) -> None:
+        if patience is not None and patience < 1:
+            raise ValueError(f"EarlyStop: patience must be at least 1 or None, got {patience}")
+        self.patience = patience
+        self.best = float("inf")
+        self.waited = 0
+
+    def observe(self, loss: float) -> bool:
+        """Take note of an epoch's loss; whether the stage ends. A NaN counts as no improvement."""
+        if loss < self.best:
+            self.best, self.waited = loss, 0
+        else:
+            self.waited += 1
+        return self.patience is not None and self.waited >= self.patience
+
+
+def activation_quantizers(
+    model: nn.Module, only: Collection[str] | None = None
+) -> dict[str, ActivationQuantizer]:
+    """The model's quantisers of activations by name, those of signs too.
+
+    Args:
+        model: with quantisers.
+        only: names of the modules in which to look; None for all of the model.
+    """
+    from bitgnn.nn import ActivationQuantizer
+
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, ActivationQuantizer) and _is_inside(name, only)
+    }
+
+
+def _is_inside(name: str, only: Collection[str] | None) -> bool:
+    return only is None or any(name == part or name.startswith(f"{part}.") for part in only)
+
+
+def scale_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The scales of all quantisers of activations."""
+    return [quantizer.scale for quantizer in activation_quantizers(model).values()]
+
+
+def set_level(model: nn.Module, level: int | None, only: Collection[str] | None = None) -> None:
+    """Set the level of quantised layers; scales stay as they are.
+
+    Args:
+        model: with quantised layers.
+        level: at least 1; None is full precision, of weights too.
+        only: names of the layers; None for all.
+
+    Raises:
+        TypeError: ``level`` is no integer.
+        ValueError: ``level`` is below 1.
+    """
+    for quantizer in activation_quantizers(model, only).values():
+        quantizer.level = level
+
+
+def initialize_scales(
+    model: nn.Module, run: Callable[[], Any], only: Collection[str] | None = None
+) -> None:
+    """Start every scale from the activations of a calibration run.
+
+    Scales are set one behind the other in the order in which activations reach them, each by the
+    activations that the scales before it already shape.
+
+    Args:
+        model: with quantisers.
+        run: sends calibration data through the model; no gradients are kept.
+        only: names of the layers; None for all.
+    """
+    quantizers = list(activation_quantizers(model, only).values())
+    with _hooked(quantizers, _initialize), torch.no_grad():
+        run()
+
+
+def _initialize(module: ActivationQuantizer, inputs: tuple[Tensor, ...]) -> None:
+    module.initialize(*inputs)
+
+
+def enter_level(
+    model: nn.Module,
+    level: int,
+    run: Callable[[], Any],
+    alignment: Alignment = "projection",
+    only: Collection[str] | None = None,
+) -> dict[str, float]:
+    """Pass from one stage to the next: set the level of quantised layers and adapt their scales.
+
+    ``"projection"`` multiplies every scale by ``sum |A_prev| / sum |A_now|``, both of the same
+    activations, with the old and with the new level (BWTA, equation 1); ``"mean"`` starts it anew
+    from the activations' mean; ``"none"`` leaves it. A scale whose activations all become 0 with
+    the new level starts anew too. Scales of signs stay.
+
+    Args:
+        model: with quantisers that have a level.
+        level: of the next stage.
+        run: sends calibration data through the model; no gradients are kept.
+        alignment: how scales follow.
+        only: names of the layers; None for all.
+
+    Returns:
+        What each scale was multiplied by, by the quantiser's name.
+
+    Raises:
+        ValueError: ``alignment`` is unknown, or a quantiser has no level or no scale yet.
+    """
+    if alignment not in ("projection", "mean", "none"):
+        raise ValueError(
+            f"enter_level: alignment must be 'projection', 'mean' or 'none', got {alignment!r}"
+        )
+    quantizers = {
+        name: quantizer
+        for name, quantizer in activation_quantizers(model, only).items()
+        if quantizer.kind != "sign"
+    }
+    without = [name for name, quantizer in quantizers.items() if quantizer.level is None]
+    if without:
+        raise ValueError(f"enter_level: {without[0]} has no level to come from; set_level first")
+    unset = [name for name, quantizer in quantizers.items() if not quantizer.is_set]
+    if unset:
+        raise ValueError(
+            f"enter_level: the scale of {unset[0]} is not set; initialize_scales first"
+        )
+    before = {name: float(quantizer.scale.detach()) for name, quantizer in quantizers.items()}
+    if alignment == "mean":
+        set_level(model, level, only)
+        with _hooked(list(quantizers.values()), _initialize), torch.no_grad():
+            run()
+    elif alignment == "projection":
+        _project(list(quantizers.values()), level, run)
+    set_level(model, level, only)
+    return {name: float(q.scale.detach()) / before[name] for name, q in quantizers.items()}
+
+
+@torch.no_grad()
+def _project(quantizers: Sequence[ActivationQuantizer], level: int, run: Callable[[], Any]) -> None:
+    """Multiply scales by the projection factor; the run itself keeps the old level."""
+    found: dict[nn.Module, _Sums] = {}
+
+    def add(module: ActivationQuantizer, inputs: tuple[Tensor, ...]) -> None:
+        previous = module.level
+        sums = found.setdefault(module, _Sums(inputs))
+        # The scale is common to both sums.
+        sums.previous += _magnitude(module, inputs)
+        module.level = level
+        sums.now += _magnitude(module, inputs)
+        module.level = previous
+
+    with _hooked(quantizers, add):
+        run()
+    for quantizer in quantizers:
+        if quantizer not in found:
+            continue  # the calibration data did not reach it
+        sums = found[quantizer]
+        if sums.previous > 0 and sums.now > 0:
+            quantizer.scale.mul_(sums.previous / sums.now)
+        else:
+            quantizer.level = level
+            quantizer.initialize(*sums.inputs)
+
+
+@dataclass
+class _Sums:
+    """Sums of the magnitudes of the integers that a quantiser gives, before and behind a step."""
+
+    inputs: tuple[Tensor, ...]
+    previous: float = 0.0
+    now: float = 0.0
+
+
+def _magnitude(quantizer: ActivationQuantizer, inputs: tuple[Tensor, ...]) -> float:
+    # The module's forward itself, since calling it would call the hook again.
+    q, _ = quantizer.forward(*inputs)
+    return float(q.abs().sum(dtype=torch.float64))
+
+
+@contextmanager
+def _hooked(
+    modules: Sequence[nn.Module], hook: Callable[[Any, tuple[Tensor, ...]], None]
+) -> Iterator[None]:
+    """Calls ``hook`` in front of every call of the modules."""
+    handles = [module.register_forward_pre_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,232 @@
+"""Stages of a schedule, early stops, and scales that follow from level to level."""
+
+import pytest
+import torch
+from torch import nn
+
+from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTASelfAttention
+from bitgnn.quantize.multistage import (
+    BERT_LEVELS,
+    BIT_LEVELS,
+    DECODER_LEVELS,
+    EarlyStop,
+    Stage,
+    activation_quantizers,
+    enter_level,
+    initialize_scales,
+    plan_stages,
+    scale_parameters,
+    set_level,
+)
+
+
+def test_half_of_the_epochs_belong_to_the_last_stage():
+    assert plan_stages(BERT_LEVELS, 80) == [Stage(4, 14), Stage(3, 13), Stage(2, 13), Stage(1, 40)]
+    assert plan_stages(BIT_LEVELS, 8) == [Stage(4, 2), Stage(2, 2), Stage(1, 4)]
+    assert plan_stages((1,), 7) == [Stage(1, 7)]
+    # Integers in [-L, L]: 19, 15, 11, 7 and 3 of them.
+    assert [2 * stage.level + 1 for stage in plan_stages(DECODER_LEVELS, 50)] == [19, 15, 11, 7, 3]
+
+
+@pytest.mark.parametrize("levels", [BERT_LEVELS, BIT_LEVELS, DECODER_LEVELS, (2, 1), (1,)])
+@pytest.mark.parametrize("epochs", range(1, 40))
+def test_stages_take_all_epochs_and_end_at_the_last_level(levels, epochs):
+    stages = plan_stages(levels, epochs)
+    assert sum(stage.epochs for stage in stages) == epochs
+    assert stages[-1].level == levels[-1]
+    assert all(stage.epochs > 0 for stage in stages)
+    if len(levels) > 1:
+        assert stages[-1].epochs == epochs - epochs // 2
+    # What is left out for want of epochs is left out at the beginning.
+    assert [stage.level for stage in stages] == list(levels[len(levels) - len(stages) :])
+
+
+@pytest.mark.parametrize("levels", [(), (1, 2), (2, 2, 1), (3, 0), (0,)])
+def test_levels_must_fall(levels):
+    with pytest.raises(ValueError, match="levels must fall and be at least 1"):
+        plan_stages(levels, 10)
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+        plan_stages((1,), 0)
+
+
+def test_early_stop_waits_for_patience():
+    stop = EarlyStop(2)
+    losses = (3.0, 2.0, 2.5, 1.9, float("nan"), 1.9)
+    assert [stop.observe(loss) for loss in losses] == [False, False, False, False, False, True]
+    never = EarlyStop(None)
+    assert not any(never.observe(1.0) for _ in range(100))
+    with pytest.raises(ValueError, match="patience must be at least 1 or None, got 0"):
+        EarlyStop(0)
+
+
+class Network(nn.Module):
+    def __init__(self, activation="ternary"):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = BWTALinear(32, 32, activation=activation)
+        self.attention = BWTASelfAttention(32, 2, activation=activation)
+        self.last = BWTALinear(32, 4, activation="bool")
+
+    def forward(self, x):
+        return self.last(torch.relu(self.attention(self.first(x))))
+
+
+def made(level=4, activation="ternary"):
+    model, x = (
+        Network(activation),
+        torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1)),
+    )
+
+    def run():
+        model.eval()
+        model(x)
+
+    set_level(model, level)
+    initialize_scales(model, run)
+    return model, run
+
+
+def magnitudes(model, run):
+    """Sum of |scale * q| of every quantiser, each of what it is given."""
+    sums = {}
+    names = {module: name for name, module in activation_quantizers(model).items()}
+
+    def note(module, inputs, output):
+        q, scale = output
+        sums[names[module]] = float((scale * q).detach().abs().double().sum())
+
+    handles = [module.register_forward_hook(note) for module in names]
+    run()
+    for handle in handles:
+        handle.remove()
+    return sums
+
+
+def test_every_quantiser_is_found():
+    model, _ = made()
+    names = list(activation_quantizers(model))
+    # One input each of six linear layers, and queries, keys, values and probabilities.
+    assert len(names) == 10
+    assert len(scale_parameters(model)) == 10
+    assert list(activation_quantizers(model, ["last"])) == ["last.input_quantizer"]
+    # Names are compared part by part.
+    assert not activation_quantizers(model, ["la", "attention.o"])
+    assert len(activation_quantizers(model, ["attention"])) == 8
+
+
+def test_levels_are_set_everywhere_or_in_some_layers():
+    model, _ = made(4)
+    set_level(model, 2, ["first"])
+    assert (model.first.level, model.attention.level, model.last.level) == (2, 4, 4)
+    set_level(model, None)
+    x = torch.randn(1, 3, 32)
+    assert torch.equal(
+        model.first(x), nn.functional.linear(x, model.first.weight, model.first.bias)
+    )
+    with pytest.raises(ValueError, match="level must be at least 1, got 0"):
+        set_level(model, 0)
+
+
+def test_scales_start_one_behind_the_other():
+    model, _ = made(4)
+    x = torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1))
+    expected = 2 * x.abs().mean() / 2  # 2 mean|x| / sqrt(4)
+    torch.testing.assert_close(model.first.input_quantizer.scale.detach(), expected)
+    behind = 2 * model.first(x).abs().mean() / 2
+    torch.testing.assert_close(
+        model.attention.query.input_quantizer.scale.detach(), behind.detach()
+    )
+
+
+def test_projection_is_the_ratio_of_magnitudes_of_the_same_activations():
+    model, run = made(4)
+    inputs = {}
+    quantizers = activation_quantizers(model)
+    handles = [
+        q.register_forward_pre_hook(lambda module, given: inputs.__setitem__(module, given))
+        for q in quantizers.values()
+    ]
+    run()
+    for handle in handles:
+        handle.remove()
+    expected = {}
+    with torch.no_grad():
+        for name, quantizer in quantizers.items():
+            was = (quantizer(*inputs[quantizer])[0]).abs().sum()
+            quantizer.level = 2
+            now = (quantizer(*inputs[quantizer])[0]).abs().sum()
+            quantizer.level = 4
+            expected[name] = float(was / now)
+    factors = enter_level(model, 2, run)
+    assert factors == pytest.approx(expected, rel=1e-5)
+    # Fewer integers on both sides of 0 are smaller ones; 0 and 1 of ReLU and softmax may grow.
+    signed = [name for name, quantizer in quantizers.items() if quantizer.kind == "ternary"]
+    assert all(factors[name] > 1 for name in signed)
+    assert all(quantizer.level == 2 for quantizer in quantizers.values())
+
+
+def test_the_first_scale_keeps_its_magnitude_better_than_without_projection():
+    before = None
+    found = {}
+    for alignment in ("projection", "none"):
+        model, run = made(4)
+        before = magnitudes(model, run)["first.input_quantizer"]
+        enter_level(model, 1, run, alignment)
+        found[alignment] = magnitudes(model, run)["first.input_quantizer"]
+    # The projection is one step towards equality: quantising with the new scale moves the sum anew.
+    assert abs(found["projection"] - before) < 0.7 * abs(found["none"] - before)
+
+
+def test_other_alignments():
+    model, run = made(4)
+    assert set(enter_level(model, 1, run, "none").values()) == {1.0}
+    model, run = made(4)
+    enter_level(model, 1, run, "mean")
+    x = torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(
+        model.first.input_quantizer.scale.detach(), 2 * x.abs().mean(), rtol=1e-6, atol=0
+    )
+    with pytest.raises(ValueError, match="alignment must be"):
+        enter_level(model, 1, run, "search")
+
+
+def test_only_some_layers_change_level():
+    model, run = made(4)
+    factors = enter_level(model, 2, run, only=["first", "last"])
+    assert list(factors) == ["first.input_quantizer", "last.input_quantizer"]
+    assert (model.first.level, model.attention.level, model.last.level) == (2, 4, 2)
+
+
+def test_signs_have_no_levels_to_fall():
+    model, run = made(1, "sign")
+    scale = model.first.input_quantizer.scale.detach().clone()
+    factors = enter_level(model, 1, run)
+    assert "first.input_quantizer" not in factors
+    assert "last.input_quantizer" in factors
+    assert torch.equal(model.first.input_quantizer.scale.detach(), scale)
+
+
+def test_a_scale_under_which_all_becomes_zero_starts_anew():
+    model = nn.Sequential(BWTALinear(4, 4, level=9))
+    quantizer = model[0].input_quantizer
+    x = torch.tensor([[0.6, -0.55, 0.0, 0.0]])
+    quantizer.initialize(x)
+    with torch.no_grad():
+        quantizer.scale.fill_(1.0)
+    assert isinstance(quantizer, ActivationQuantizer)
+    # Level 9 and level 1 agree here, so the scale stays.
+    assert enter_level(model, 1, lambda: model.eval()(x)) == {"0.input_quantizer": 1.0}
+    with torch.no_grad():
+        quantizer.scale.fill_(100.0)
+    quantizer.level = 9
+    enter_level(model, 1, lambda: model.eval()(x))
+    torch.testing.assert_close(quantizer.scale.detach(), 2 * x.abs().mean())
+
+
+def test_what_cannot_be_entered_is_named():
+    model, run = made(4)
+    set_level(model, None, ["last"])
+    with pytest.raises(ValueError, match=r"last\.input_quantizer has no level"):
+        enter_level(model, 2, run)
+    with pytest.raises(ValueError, match=r"scale of first\.input_quantizer is not set"):
+        enter_level(Network(), 1, lambda: None)
