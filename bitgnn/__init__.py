@@ -8,7 +8,7 @@ from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
 
 if TYPE_CHECKING:
     from bitgnn import models, nn, tune
-    from bitgnn.convert import BinarizeConfig, Plan, binarize, freeze, summary
+    from bitgnn.convert import BinarizeConfig, BWTAConfig, Plan, binarize, freeze, summary
     from bitgnn.exchange import export_parameters, import_parameters
     from bitgnn.inference import load, memory_report, save
 
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _LAZY = {
+    "BWTAConfig": "bitgnn.convert",
     "BinarizeConfig": "bitgnn.convert",
     "Plan": "bitgnn.convert",
     "binarize": "bitgnn.convert",
@@ -32,6 +33,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "BWTAConfig",
     "BinarizeConfig",
     "BitAdjacency",
     "BitTensor",

@@ -1,5 +1,6 @@
 """binarize(): swap layers for binary ones; freeze(): pack a trained model; summary(): a table."""
 
+from bitgnn.convert.bwta import BWTAConfig
 from bitgnn.convert.freezing import freeze
 from bitgnn.convert.layer_summary import summary
 from bitgnn.convert.plan import ModelShape, Plan
@@ -12,6 +13,7 @@ from bitgnn.convert.swapping import (
 )
 
 __all__ = [
+    "BWTAConfig",
     "BinarizeConfig",
     "BinarizeReport",
     "LayerSummary",

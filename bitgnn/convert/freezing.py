@@ -6,10 +6,12 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from bitgnn.convert.bwta import freeze_bwta, has_bwta
 from bitgnn.convert.heads import Output, set_output
 from bitgnn.convert.images.freezing import freeze_images
 from bitgnn.convert.images.lowering import is_image_network
@@ -22,7 +24,7 @@ from bitgnn.convert.plan import Plan, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
-from bitgnn.inference import FeatureForm, FreezeReport, FrozenModel
+from bitgnn.inference import FeatureForm, FreezeReport
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["freeze"]
@@ -41,7 +43,7 @@ def freeze(
     output: Output | None = None,
     features: FeatureForm | None = None,
     fold: bool = True,
-) -> FrozenModel:
+) -> Any:
     """Pack a trained binary model for inference.
 
     The forward is traced with torch.fx. Weights become words; biases, batch norms, clips and
@@ -56,7 +58,8 @@ def freeze(
     Args:
         model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its
             forward takes features, an edge index where there are graph layers, and edge weights;
-            or images alone, with ``BinaryConv2d`` and ``BinaryLinear``.
+            or images alone, with ``BinaryConv2d`` and ``BinaryLinear``. Models with BWTA layers are
+            not traced: any forward will do, and every BWTA layer is packed in its place.
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
@@ -75,7 +78,8 @@ def freeze(
 
     Returns:
         The inference module, on the model's device; a
-        :class:`~bitgnn.inference.FrozenImages` for a network of images.
+        :class:`~bitgnn.inference.FrozenImages` for a network of images, a
+        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers.
 
     Raises:
         TypeError: ``model`` is not a module.
@@ -88,6 +92,15 @@ def freeze(
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
     _check_devices(model)
+    if has_bwta(model):
+        if any(option is not None for option in (plan, output, features)):
+            raise ValueError(
+                "freeze: plan, output and features must be None for a model of BWTA layers, got "
+                f"{plan!r}, {output!r} and {features!r}"
+            )
+        transformer = freeze_bwta(model)
+        _log.info("freeze:\n%s", transformer.report)
+        return transformer
     if is_image_network(model):
         if plan is not None:
             raise ValueError(

@@ -6,7 +6,7 @@ import copy
 import logging
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch_geometric.nn
 from torch import nn
@@ -15,6 +15,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 import bitgnn.nn
 from bitgnn.convert.binarizing import Activation, BinarizeConfig, BinarizeReport, Precision
+from bitgnn.convert.bwta import BWTAConfig, binarize_bwta
 from bitgnn.convert.images.swapping import is_for_images, swap_image_layers
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
@@ -28,13 +29,20 @@ from bitgnn.nn import LayerPrecision
 __all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped_layer"]
 
 _log = logging.getLogger(__name__)
+Scheme = Literal["binary", "bwta"]
 _REPORT = "bitgnn_report"
 LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 WHOLE = ("bin", "full")
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
 
-def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None) -> nn.Module:
+def binarize(
+    model: nn.Module,
+    config: BinarizeConfig | BWTAConfig | Precision | None = None,
+    *,
+    scheme: Scheme = "binary",
+    **options: Any,
+) -> nn.Module:
     """A copy of ``model`` whose supported layers are binary, with the weights kept.
 
     ``GCNConv``, ``SAGEConv`` and ``GraphConv`` of PyG and of this package are swapped, linear
@@ -46,22 +54,35 @@ def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None)
     binarise theirs. (With ``linear=True`` a model of linear layers alone gets
     ``bitgnn.nn.Linear``, with its letters.)
 
+    With ``scheme="bwta"`` linear layers and attention of any model, of transformers of Hugging Face
+    among others, get binary weights and ternary activations (:class:`BWTAConfig`).
+
     Elsewhere the code of the model is not touched, so that an activation
     function in it stays; a ReLU in front of a sign is warned of: it makes every sign +1.
 
     Args:
         model: any module tree; unchanged.
-        config: what to do, or just a precision; None is ``BinarizeConfig()``.
+        config: what to do, or just a precision; None is ``BinarizeConfig()``. A ``BWTAConfig``
+            means its scheme.
+        scheme: ``"binary"`` or ``"bwta"``.
+        options: fields of :class:`BWTAConfig`, with that scheme: ``layers=0.15``, ...
 
     Returns:
         The copy; :func:`report_of` tells what was done.
 
     Raises:
-        ValueError: unknown precision, a name in ``config`` that is no layer, or nothing to swap.
-        TypeError: ``model`` is not a module.
+        ValueError: unknown precision or scheme, a name in ``config`` that is no layer, or nothing
+            to swap.
+        TypeError: ``model`` is not a module, or ``options`` has no field's name.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"binarize: model must be a torch.nn.Module, got {type(model).__name__}")
+    if scheme not in get_args(Scheme):
+        raise ValueError(f"binarize: scheme must be one of {get_args(Scheme)}, got {scheme!r}")
+    if scheme == "bwta" or isinstance(config, BWTAConfig):
+        return _reported(*binarize_bwta(model, _bwta_config(config, options)))
+    if options:
+        raise TypeError(f"binarize: {sorted(options)} are of scheme 'bwta'; use a BinarizeConfig")
     if config is None:
         config = BinarizeConfig()
     elif not isinstance(config, BinarizeConfig):
@@ -81,6 +102,18 @@ def binarize(model: nn.Module, config: BinarizeConfig | Precision | None = None)
     else:
         result, report = _swap_layers(model, config)
     return _reported(result, report)
+
+
+def _bwta_config(config: Any, options: dict[str, Any]) -> BWTAConfig:
+    """The config itself, or one of options."""
+    if config is None:
+        return BWTAConfig(**options)
+    if not isinstance(config, BWTAConfig) or options:
+        raise ValueError(
+            "binarize: with scheme 'bwta' config must be a BWTAConfig alone or None, got "
+            f"{type(config).__name__} and {sorted(options)}"
+        )
+    return config
 
 
 def _reported(result: nn.Module, report: BinarizeReport) -> nn.Module:

@@ -1,6 +1,7 @@
 """Frozen models: packed weights, thresholds, checkpoints and their memory."""
 
 from bitgnn.inference.bound_program import FeatureForm
+from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.choice import AutoExecutor
 from bitgnn.inference.cooperative import CooperativeExecutor
@@ -25,6 +26,7 @@ __all__ = [
     "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
+    "FrozenBWTA",
     "FrozenImages",
     "FrozenModel",
     "GraphSpec",

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from bitgnn._files import write_atomically
 from bitgnn._vouched import check_entry, read_tensors, remove_stale, write_tensors
+from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
 
@@ -17,10 +20,12 @@ __all__ = ["load", "save"]
 FORMAT_VERSION = 2
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
-KINDS = {kind.kind: kind for kind in (FrozenModel, FrozenImages)}
+KINDS: dict[str, Any] = {kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA)}
+
+Frozen = FrozenModel | FrozenBWTA
 
 
-def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:
+def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
     ``weights-<digest>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
@@ -41,15 +46,14 @@ def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:
     """
     if type(model) not in KINDS.values():
         raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
-    calls = [step.layer for step in model.program.steps if step.kind == "call"]
-    if calls:
-        raise ValueError(
-            f"save: {calls} run code of the user's own, which a checkpoint cannot hold; "
-            "move them out of the model or keep the trained model and freeze it anew"
-        )
+    if isinstance(model, FrozenBWTA):
+        tensors, _ = model.saved_tensors()
+    else:
+        _refuse_calls(model)
+        tensors = model.state_dict()
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    entry = write_tensors(folder, PREFIX, model.state_dict())
+    entry = write_tensors(folder, PREFIX, tensors)
     description = {
         "format": FORMAT_VERSION,
         "kind": model.kind,
@@ -62,24 +66,43 @@ def save(model: FrozenModel, path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def load(path: str | os.PathLike[str]) -> FrozenModel:
+def _refuse_calls(model: FrozenModel) -> None:
+    """Refuse code of the user's own."""
+    calls = [step.layer for step in model.program.steps if step.kind == "call"]
+    if calls:
+        raise ValueError(
+            f"save: {calls} run code of the user's own, which a checkpoint cannot hold; "
+            "move them out of the model or keep the trained model and freeze it anew"
+        )
+
+
+def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     """Read a frozen model written by :func:`save`, on the CPU.
 
     Args:
         path: the folder.
+        model: for frozen BWTA models of the user's own classes, which no file can hold: a model of
+            that architecture, trained or not; it stays as it is. Models of ``transformers`` and of
+            ``bitgnn.models`` need none.
 
     Returns:
-        The model.
+        The :class:`FrozenModel`, :class:`FrozenImages` or :class:`FrozenBWTA`.
 
     Raises:
         FileNotFoundError: there is no checkpoint at ``path``.
-        ValueError: the checkpoint is truncated, altered, or of an unknown format.
+        ImportError: the model needs ``transformers``, which is not installed.
+        ValueError: the checkpoint is truncated, altered, of an unknown format, or needs ``model``
+            or has no use for it.
     """
     folder = Path(path)
     description = _read_description(folder)
     tensors = read_tensors(folder, description["tensors"], "checkpoint")
+    kind = KINDS[description["kind"]]
+    if model is not None and kind is not FrozenBWTA:
+        raise ValueError(f"load: model must be None, {folder} holds a whole {kind.__name__}")
+    more = () if model is None else (model,)
     try:
-        return KINDS[description["kind"]].from_description(description, tensors)
+        return kind.from_description(description, tensors, *more)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{folder}: damaged checkpoint, {error}") from error
 

@@ -170,7 +170,7 @@ class ActivationQuantizer(nn.Module):
             self.kind == "sign" or self._level == 1,
             lambda: f"freeze: {name} must have level 1, got {self._level}; train it down to there",
         )
-        value = float(self.scale)
+        value = float(self.scale.detach())
         check_value(
             0 < value < math.inf,
             lambda: (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +11,10 @@ from torch.nn import functional
 from bitgnn._checks import check_value
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.attention_bits import attended_keys
+from bitgnn.nn.attention_forward import Attended, AttentionForward, allowed_keys, score_factor
 from bitgnn.quantize.levels import clipped_gradients
 
-__all__ = ["Attended", "BWTAAttention", "allowed_keys"]
+__all__ = ["BWTAAttention"]
 
 
 class _GivenBits(torch.autograd.Function):
@@ -34,48 +34,7 @@ class _GivenBits(torch.autograd.Function):
         return *clipped_gradients(grad, probability, scale, 0, 1), None
 
 
-class Attended(NamedTuple):
-    """What attention gives.
-
-    Attributes:
-        out: ``[B, H, N, D]``.
-        weights: ``[B, H, N, L]`` by which values were multiplied; None where nobody needs them.
-        probabilities: the softmax they come from; None where nobody needs it.
-    """
-
-    out: Tensor
-    weights: Tensor | None
-    probabilities: Tensor | None
-
-
-def allowed_keys(
-    queries: int,
-    keys: int,
-    key_mask: Tensor | None,
-    allowed: Tensor | None,
-    causal: bool,
-    device: torch.device,
-) -> Tensor | None:
-    """Keys that queries may attend to, bool that broadcasts to ``[B, H, N, L]``; None for all.
-
-    Args:
-        queries: N.
-        keys: L.
-        key_mask: bool ``[B, L]`` or None.
-        allowed: bool that broadcasts to ``[B, H, N, L]``, or None.
-        causal: query i attends to keys j <= i + L - N.
-        device: of the result.
-    """
-    if causal:
-        past = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
-        allowed = past if allowed is None else allowed & past
-    if key_mask is not None:
-        seen = key_mask.bool()[:, None, None, :]
-        allowed = seen if allowed is None else allowed & seen
-    return allowed
-
-
-class BWTAAttention(nn.Module):
+class BWTAAttention(AttentionForward, nn.Module):
     r"""Attention whose two products are ternary by ternary and boolean by ternary.
 
     .. math:: P = \mathrm{softmax}(s_Q s_K c\; q k^\top), \quad Y = s_P s_V\; b(P / s_P)\, v
@@ -148,91 +107,19 @@ class BWTAAttention(nn.Module):
             if isinstance(quantizer, ActivationQuantizer):
                 quantizer.level = level
 
-    def score_factor(self, size: int) -> float:
-        """c, by which scores of heads of ``size`` features are multiplied."""
-        return 1.0 / math.sqrt(size) if self.scale is None else self.scale
-
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_mask: Tensor | None = None,
-        *,
-        allowed: Tensor | None = None,
-        causal: bool = False,
-        return_probabilities: bool = False,
-    ) -> Any:
-        """Attend.
-
-        Args:
-            query: ``[B, H, N, D]`` floats.
-            key: ``[B, Hk, L, D]``, Hk dividing H.
-            value: ``[B, Hk, L, D]``.
-            key_mask: bool or 0 and 1 ``[B, L]``: keys that may be attended to; None for all.
-            allowed: bool that broadcasts to ``[B, H, N, L]``, in addition.
-            causal: query i attends to keys j <= i + L - N alone.
-            return_probabilities: return the softmax ``[B, H, N, L]`` behind the output, too.
-
-        Returns:
-            ``[B, H, N, D]`` of the dtype of ``query``; with ``return_probabilities`` a tuple.
-
-        Raises:
-            ValueError: shapes do not fit together.
-        """
-        allowed = self.allowed(query, key, value, key_mask, allowed, causal)
-        attended = self.attend(query, key, value, allowed, need_probabilities=return_probabilities)
-        return (attended.out, attended.probabilities) if return_probabilities else attended.out
-
-    def allowed(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_mask: Tensor | None,
-        allowed: Tensor | None,
-        causal: bool,
-    ) -> Tensor | None:
-        """:func:`allowed_keys` of checked shapes.
-
-        Raises:
-            ValueError: shapes do not fit together.
-        """
-        name = type(self).__name__
-        fits = query.dim() == key.dim() == 4 and key.shape == value.shape
-        fits = fits and query.size(0) == key.size(0) and query.size(3) == key.size(3)
-        check_value(
-            fits,
-            lambda: (
-                f"{name}: query must be [B, H, N, D], key and value [B, Hk, L, D], got "
-                f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
-            ),
-        )
-        check_value(
-            key.size(1) > 0 and query.size(1) % key.size(1) == 0,
-            lambda: (
-                f"{name}: the heads of keys must divide those of queries, got {key.size(1)} and "
-                f"{query.size(1)}"
-            ),
-        )
-        batch, _, queries, _ = query.shape
-        keys = key.size(2)
-        check_value(
-            key_mask is None or key_mask.shape == (batch, keys),
-            lambda: f"{name}: key_mask must be {[batch, keys]}, got {list(key_mask.shape)}",  # type: ignore[union-attr]
-        )
-        return allowed_keys(queries, keys, key_mask, allowed, causal, query.device)
-
     def attend(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        allowed: Tensor | None,
+        key_mask: Tensor | None = None,
+        allowed: Tensor | None = None,
+        causal: bool = False,
         need_weights: bool = False,
         need_probabilities: bool = False,
     ) -> Attended:
         """What :meth:`forward` gives, on checked shapes, and the weights."""
+        allowed = allowed_keys(query.size(2), key.size(2), key_mask, allowed, causal, query.device)
         groups = query.size(1) // key.size(1)
         if groups > 1:
             key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
@@ -252,7 +139,7 @@ class BWTAAttention(nn.Module):
         need_probabilities: bool,
     ) -> Attended:
         dropout = self.dropout if self.training else 0.0
-        factor = self.score_factor(query.size(3))
+        factor = score_factor(self.scale, query.size(3))
         if not (need_weights or need_probabilities):
             out = functional.scaled_dot_product_attention(
                 query, key, value, allowed, dropout, scale=factor
@@ -277,7 +164,7 @@ class BWTAAttention(nn.Module):
         v, value_scale = self.value_quantizer(value)
         size = query.size(3)
         dot = q @ k.transpose(2, 3)
-        factor = self.score_factor(size)
+        factor = score_factor(self.scale, size)
         probabilities = _softmax((query_scale * key_scale * factor) * dot, allowed)
         bits, probability_scale = self.probability_quantizer(probabilities, allowed)
         if not self.training and self.level == 1 and self.activation == "ternary":

@@ -1,0 +1,133 @@
+"""How much each layer's output changes in BWTA, on calibration data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from bitgnn._checks import check_value
+from bitgnn.convert.bwta.config import Calibration, calibration_runs
+from bitgnn.convert.bwta.layers import candidates, is_bwta, new_form, start_scales
+from bitgnn.nn.activation_quantizer import Kind
+
+__all__ = ["Measured", "measure_layers", "output_errors"]
+
+
+class Measured:
+    """Sums over the calibration batches of one layer.
+
+    Attributes:
+        error: of squared differences between outputs in BWTA and in floats.
+        power: of squared outputs in floats.
+        count: of outputs.
+        negative: whether an input was below 0.
+    """
+
+    def __init__(self) -> None:
+        self.error, self.power, self.count = 0.0, 0.0, 0
+        self.negative = False
+
+    def result(self, relative: bool) -> float:
+        """Mean square error, or its ratio to the mean square output."""
+        if relative:
+            return self.error / self.power if self.power > 0 else float(self.error > 0)
+        return self.error / max(self.count, 1)
+
+
+def output_errors(
+    model: nn.Module,
+    calibration: Calibration,
+    names: Iterable[str] | None = None,
+    relative: bool = False,
+) -> dict[str, float]:
+    """Mean square error of each layer's output when it alone is BWTA.
+
+    The model runs in full precision (layers that are BWTA already at level None), in evaluation;
+    beside each layer its BWTA form sees the same input, with the scale its activations start from.
+
+    Source: the layer selection of Ding et al., "BWTA: Accurate and Efficient Binarized Transformer
+    by Algorithm-Hardware Co-design".
+
+    Args:
+        model: unchanged.
+        calibration: a batch, a list of batches, or a function that runs the model; see
+            :class:`BWTAConfig`.
+        names: of the layers; None for all linear and multi-head attention modules.
+        relative: divide by the mean square output.
+
+    Returns:
+        Error by module name, the smallest first.
+
+    Raises:
+        ValueError: there are no such layers, or calibration never reaches one.
+    """
+    measured = measure_layers(model, calibration, names)
+    errors = {name: result.result(relative) for name, result in measured.items()}
+    return dict(sorted(errors.items(), key=lambda item: item[1]))
+
+
+@torch.no_grad()
+def measure_layers(
+    model: nn.Module,
+    calibration: Calibration,
+    names: Iterable[str] | None = None,
+    activation: Kind = "ternary",
+) -> dict[str, Measured]:
+    """What :func:`output_errors` reports, as sums.
+
+    Args:
+        model: unchanged.
+        calibration: see there.
+        names: see there.
+        activation: of linear layers.
+
+    Raises:
+        ValueError: see there.
+    """
+    runs = calibration_runs(calibration)
+    # Hooks, levels and the mode of a model in use stay as they are.
+    model = copy.deepcopy(model).eval()
+    known = candidates(model)
+    chosen = list(known) if names is None else list(names)
+    check_value(
+        bool(chosen) and set(chosen) <= known.keys(),
+        lambda: f"output_errors: layers must be some of {sorted(known)}, got {sorted(chosen)}",
+    )
+    for module in known.values():
+        if is_bwta(module):
+            module.level = None  # type: ignore[assignment]
+    measured = {name: Measured() for name in chosen}
+    for name in chosen:
+        hook = _Compare(measured[name], activation)
+        known[name].register_forward_hook(hook, with_kwargs=True)
+    for run in runs:
+        run(model)
+    unseen = [name for name, result in measured.items() if not result.count]
+    check_value(not unseen, lambda: f"output_errors: calibration never reaches {unseen}")
+    return measured
+
+
+class _Compare:
+    """Forward hook that runs a layer's BWTA form on the same input."""
+
+    def __init__(self, measured: Measured, activation: Kind) -> None:
+        self.measured = measured
+        self.activation = activation
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        x = args[0] if args else next(iter(kwargs.values()))
+        form = new_form(module, self.activation, 1).eval()
+        start_scales(form)
+        got, wanted = (
+            (y[0] if isinstance(y, tuple) else y).double() for y in (form(*args, **kwargs), output)
+        )
+        self.measured.error += float((got - wanted).square().sum())
+        self.measured.power += float(wanted.square().sum())
+        self.measured.count += wanted.numel()
+        self.measured.negative |= bool((x < 0).any())

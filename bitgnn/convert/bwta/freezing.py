@@ -1,0 +1,79 @@
+"""freeze() of models with BWTA layers: packed forms in the places of trained ones."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+
+from bitgnn._checks import check_value
+from bitgnn.convert.bwta.layers import leave_fast_paths
+from bitgnn.inference.bwta import (
+    FrozenBWTA,
+    FrozenBWTAAttention,
+    FrozenBWTALinear,
+    FrozenBWTAMultiheadAttention,
+)
+from bitgnn.inference.bwta.architecture import float_form
+from bitgnn.inference.report import FreezeReport
+from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
+
+__all__ = ["freeze_bwta", "has_bwta"]
+
+TRAINED = (BWTALinear, BWTAAttention, BWTAMultiheadAttention)
+
+
+def has_bwta(model: nn.Module) -> bool:
+    """Whether a model has BWTA layers, at whatever level."""
+    return any(isinstance(module, TRAINED) for module in model.modules())
+
+
+def freeze_bwta(model: nn.Module) -> FrozenBWTA:
+    """Pack a model's BWTA layers; the rest stays as it is, in floats.
+
+    Layers at level None become torch's own.
+
+    Args:
+        model: trained; unchanged.
+
+    Returns:
+        The frozen model, whose ``model`` is a copy of ``model`` with the packed layers.
+
+    Raises:
+        ValueError: every BWTA layer is at level None, or one cannot be packed (its level is above
+            1, its scale not set or not positive, its weights are not finite, its activations are
+            signs); the message names it.
+    """
+    letters: dict[str, str] = {}
+    floats: dict[str, str] = {}
+    replaced: dict[str, nn.Module] = {}
+    inside: list[str] = []
+    for name, module in model.named_modules():
+        if not isinstance(module, TRAINED) or name.startswith(tuple(inside)):
+            continue
+        if isinstance(module, BWTAMultiheadAttention):
+            inside.append(f"{name}." if name else "")
+        if module.level is None:
+            floats[name] = "at level None"
+            replaced[name] = float_form(module)
+        else:
+            replaced[name] = _frozen_form(name or type(module).__name__, module)
+            letters[name] = "BWTA" if isinstance(module, BWTALinear) else "BWTA attention"
+    check_value(
+        bool(letters),
+        lambda: f"freeze: every BWTA layer of {type(model).__name__} is at level None",
+    )
+    # What is replaced is not copied.
+    memo: dict[int, object] = {id(model.get_submodule(name)): new for name, new in replaced.items()}
+    frozen = copy.deepcopy(model, memo)
+    leave_fast_paths(frozen)
+    return FrozenBWTA(frozen, FreezeReport(letters=letters, floats=floats))
+
+
+def _frozen_form(name: str, module: nn.Module) -> nn.Module:
+    if isinstance(module, BWTAMultiheadAttention):
+        return FrozenBWTAMultiheadAttention.from_layer(name, module)
+    if isinstance(module, BWTALinear):
+        return FrozenBWTALinear.from_layer(name, module)
+    assert isinstance(module, BWTAAttention)
+    return FrozenBWTAAttention.from_layer(name, module)

@@ -1,0 +1,173 @@
+"""What a frozen transformer is made of beside its tensors, and a model of that make again."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from bitgnn._checks import check_value
+from bitgnn.inference.bwta.attention import FrozenBWTAAttention
+from bitgnn.inference.bwta.layer import FrozenLayer
+from bitgnn.inference.bwta.linear import FrozenBWTALinear
+from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
+from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
+from bitgnn.nn.pretrained_attention import CORE, is_pretrained, use_implementation
+
+__all__ = ["build", "describe", "float_form", "frozen_layers"]
+
+FORMS: dict[str, Any] = {
+    form.kind: form
+    for form in (FrozenBWTALinear, FrozenBWTAAttention, FrozenBWTAMultiheadAttention)
+}
+OWN = "bitgnn.models"
+PRETRAINED = "transformers"
+
+
+def frozen_layers(model: nn.Module) -> dict[str, FrozenLayer]:
+    """Packed layers by name, those inside of others left out."""
+    found: dict[str, FrozenLayer] = {}
+    for name, module in model.named_modules():
+        parents = (f"{parent}." if parent else "" for parent in found)
+        if isinstance(module, FrozenLayer) and not name.startswith(tuple(parents)):
+            found[name] = module
+    return found
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """Plain values from which, with the tensors, :func:`build` makes the model again."""
+    architecture: dict[str, Any] = {"library": None, "class": type(model).__qualname__}
+    config = getattr(model, "config", None)
+    if is_pretrained(model):
+        architecture |= {"library": PRETRAINED, "config": model.config.to_dict()}  # type: ignore[union-attr, operator]
+    elif type(model).__module__.startswith(f"{OWN}.") and isinstance(config, Mapping):
+        architecture |= {"library": OWN, "config": dict(config)}
+    layers = frozen_layers(model)
+    floats = {
+        name: module.scale
+        for name, module in model.named_modules()
+        if isinstance(module, BWTAAttention)
+    }
+    return {
+        "architecture": architecture,
+        "layers": {name: {"kind": m.kind, **m.description()} for name, m in layers.items()},
+        "float_attention": floats,
+    }
+
+
+def build(
+    description: Mapping[str, Any], tensors: Mapping[str, Tensor], model: nn.Module | None
+) -> nn.Module:
+    """The model of a description.
+
+    Args:
+        description: of :func:`describe`.
+        tensors: the state of the model.
+        model: of the same architecture, trained or not, for one that is neither of ``transformers``
+            nor of ``bitgnn.models``; unchanged.
+
+    Raises:
+        ImportError: the model needs ``transformers``, which is not installed.
+        KeyError: an entry is missing.
+        ValueError: a model is needed and there is none, or something does not fit.
+    """
+    skeleton = _skeleton(description["architecture"]) if model is None else copy.deepcopy(model)
+    layers: Mapping[str, Any] = description["layers"]
+    for name, layer in layers.items():
+        if layer["kind"] not in FORMS:
+            raise ValueError(f"layer {name!r} is of the unknown kind {layer['kind']!r}")
+        start = f"{name}." if name else ""
+        own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
+        skeleton = _put(skeleton, name, FORMS[layer["kind"]].from_tensors(layer, own))
+    for name, factor in description["float_attention"].items():
+        skeleton = _put(skeleton, name, BWTAAttention(level=None, scale=factor))
+    for name, module in list(skeleton.named_modules()):
+        if isinstance(module, BWTALinear | BWTAMultiheadAttention):
+            skeleton = _put(skeleton, name, float_form(module))
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0
+    if is_pretrained(skeleton) and any(name.endswith(CORE) for name in layers):
+        use_implementation(skeleton)
+    try:
+        skeleton.load_state_dict(dict(tensors), strict=True, assign=True)
+    except RuntimeError as error:
+        raise ValueError(f"the tensors do not fit {type(skeleton).__name__}: {error}") from error
+    return skeleton
+
+
+def float_form(module: nn.Module) -> nn.Module:
+    """What a BWTA layer at level None is: torch's own, with the same parameters.
+
+    Args:
+        module: BWTA layer; attention without projections, which torch has no module of, is copied.
+    """
+    if not isinstance(module, BWTALinear | BWTAMultiheadAttention):
+        return copy.deepcopy(module)
+    new: nn.Module
+    with parameters_on_meta():
+        if isinstance(module, BWTALinear):
+            new = nn.Linear(module.in_features, module.out_features, module.bias is not None)
+        else:
+            new = nn.MultiheadAttention(
+                module.embed_dim,
+                module.num_heads,
+                module.dropout,
+                module.in_proj_bias is not None,
+                module.bias_k is not None,
+                module.add_zero_attn,
+                module.kdim,
+                module.vdim,
+                module.batch_first,
+            )
+    state = module.state_dict()
+    new.load_state_dict({name: state[name].clone() for name in new.state_dict()}, assign=True)
+    return new.train(module.training)
+
+
+@contextlib.contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Modules made inside have parameters without memory; buffers have theirs."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = on_meta  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _skeleton(architecture: Mapping[str, Any]) -> nn.Module:
+    library, name = architecture["library"], architecture["class"]
+    if library is None:
+        raise ValueError(
+            f"the model is a {name} of the user's own; pass load() one as model=, trained or not"
+        )
+    check_value(library in (OWN, PRETRAINED), lambda: f"models of {library!r} are not known here")
+    form = getattr(importlib.import_module(library), name, None)
+    check_value(
+        isinstance(form, type) and issubclass(form, nn.Module),
+        lambda: f"{library} has no model {name!r}",
+    )
+    assert form is not None
+    config = architecture["config"]
+    with parameters_on_meta():
+        if library == PRETRAINED:
+            return form(form.config_class.from_dict(config))
+        return form(**config)
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    if not name:
+        return module
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
+    return model

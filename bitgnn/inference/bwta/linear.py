@@ -1,0 +1,193 @@
+"""BWTALinear on bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn._checks import check_value
+from bitgnn.inference.bwta.layer import FrozenLayer, checked_scale
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.quantize import shifted_sign
+
+__all__ = ["FrozenBWTALinear"]
+
+KINDS = ("ternary", "bool")
+WORD_BITS = 32
+
+
+class FrozenBWTALinear(FrozenLayer):
+    r"""Packed weights times activations that are made ternary on the way in.
+
+    :math:`((s_A s_W)\, dot) + b` in float32, rounded once to the type of the input: what
+    :class:`bitgnn.nn.BWTALinear` gives at level 1, bit for bit.
+
+    Args:
+        words: int32 ``[M, ceil(K / 32)]``, bit 1 = +1.
+        scale: 0-d float32, of activations.
+        weight_scale: 0-d float32.
+        bias: float32 ``[M]`` or None.
+        in_features: K.
+        activation: ``"ternary"`` or ``"bool"``.
+
+    Raises:
+        ValueError: a tensor has another shape or type than that, or a value no meaning.
+    """
+
+    kind = "linear"
+    words: Tensor
+    scale: Tensor
+    weight_scale: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        words: Tensor,
+        scale: Tensor,
+        weight_scale: Tensor,
+        bias: Tensor | None,
+        in_features: int,
+        activation: str = "ternary",
+    ) -> None:
+        super().__init__()
+        check_value(
+            words.dim() == 2
+            and words.dtype == torch.int32
+            and words.size(1) == -(-in_features // WORD_BITS),
+            lambda: (
+                f"FrozenBWTALinear: words must be int32 [M, ceil({in_features} / 32)], "
+                f"got {words.dtype} {list(words.shape)}"
+            ),
+        )
+        check_value(
+            bias is None or (bias.shape == words.shape[:1] and bias.dtype == torch.float32),
+            lambda: f"FrozenBWTALinear: bias must be float32 [{words.size(0)}]",
+        )
+        check_value(
+            activation in KINDS,
+            lambda: f"FrozenBWTALinear: activation must be one of {KINDS}, got {activation!r}",
+        )
+        check_value(
+            weight_scale.dim() == 0 and bool(weight_scale.isfinite()),
+            lambda: f"FrozenBWTALinear: weight_scale must be a finite number, got {weight_scale}",
+        )
+        self.in_features, self.out_features = in_features, words.size(0)
+        self.activation = activation
+        self.register_buffer("words", words)
+        self.register_buffer("scale", checked_scale({"scale": scale}, "scale", "FrozenBWTALinear"))
+        self.register_buffer("weight_scale", weight_scale)
+        self.register_buffer("bias", bias)
+
+    @classmethod
+    def from_parts(
+        cls, name: str, weight: Tensor, bias: Tensor | None, quantizer: ActivationQuantizer
+    ) -> FrozenBWTALinear:
+        """The frozen form of a product.
+
+        Args:
+            name: of the layer, for messages.
+            weight: latent ``[M, K]``.
+            bias: ``[M]`` or None.
+            quantizer: of the input.
+
+        Raises:
+            ValueError: weights or bias are not finite, the scale is not set or not positive, the
+                level is not 1, or activations are signs.
+        """
+        check_value(
+            quantizer.kind in KINDS,
+            lambda: (
+                f"freeze: {name} has activations of kind {quantizer.kind!r}, which have no "
+                f"frozen form here; {KINDS} have"
+            ),
+        )
+        scale = quantizer.frozen_scale(name)
+        for what, tensor in (("weight", weight), ("bias", bias)):
+            check_value(
+                tensor is None or bool(tensor.isfinite().all()),
+                lambda what=what: f"freeze: the {what} of {name} holds NaN or infinity",  # type: ignore[misc]
+            )
+        signs, weight_scale = shifted_sign(weight.detach())
+        return cls(
+            torch.ops.bitgnn.pack(signs),
+            scale,
+            weight_scale.clone(),
+            None if bias is None else bias.detach().float().clone(),
+            weight.size(1),
+            quantizer.kind,
+        )
+
+    @classmethod
+    def from_layer(cls, name: str, layer: BWTALinear) -> FrozenBWTALinear:
+        """The frozen form of a trained layer; errors are those of :meth:`from_parts`."""
+        return cls.from_parts(name, layer.weight, layer.bias, layer.input_quantizer)
+
+    @classmethod
+    def from_tensors(
+        cls, description: dict[str, Any], tensors: dict[str, Tensor]
+    ) -> FrozenBWTALinear:
+        """The inverse of :meth:`description` and ``state_dict``.
+
+        Raises:
+            KeyError: an entry is missing.
+            ValueError: one is wrong.
+        """
+        return cls(
+            tensors["words"],
+            tensors["scale"],
+            tensors["weight_scale"],
+            tensors.get("bias"),
+            description["in_features"],
+            description["activation"],
+        )
+
+    def description(self) -> dict[str, Any]:
+        """Arguments beside the tensors."""
+        return {"in_features": self.in_features, "activation": self.activation}
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            input: ``[*, in_features]`` float32, float16 or bfloat16.
+
+        Returns:
+            ``[*, out_features]`` of the input's dtype.
+
+        Raises:
+            TypeError: ``input`` holds no such floats.
+            ValueError: the last size of ``input`` is not ``in_features``.
+        """
+        check_value(
+            input.dim() > 0 and input.size(-1) == self.in_features,
+            lambda: (
+                f"FrozenBWTALinear: input must be [*, {self.in_features}], got {list(input.shape)}"
+            ),
+        )
+        out: Tensor = torch.ops.bitgnn.linear_ternary(
+            input.reshape(input.shape[:-1].numel(), self.in_features),
+            self.words,
+            self.in_features,
+            self.scale,
+            self.weight_scale,
+            self.bias,
+            input.dtype,
+            self.activation == "bool",
+        )
+        return out.view(*input.shape[:-1], self.out_features)
+
+    def to_float(self) -> Tensor:
+        """The weights as floats ``[M, K]``: signs times their scale."""
+        signs: Tensor = torch.ops.bitgnn.unpack(self.words, self.in_features)
+        return self.weight_scale * signs
+
+    def extra_repr(self) -> str:
+        """Sizes and activation."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, activation={self.activation!r}"
+        )

@@ -1,0 +1,206 @@
+"""binarize(scheme="bwta"): which layers, by which error, with which activations; bad input."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import bitgnn
+from bitgnn import BWTAConfig
+from bitgnn.convert import report_of
+from bitgnn.convert.bwta import output_errors
+from bitgnn.nn import BWTALinear, BWTAMultiheadAttention
+
+
+class Network(nn.Module):
+    """Blocks in a ModuleList between a first and a last layer."""
+
+    def __init__(self, blocks: int = 5) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 32)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
+            for _ in range(blocks)
+        )
+        self.last = nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x)
+
+
+@pytest.fixture
+def network() -> Network:
+    torch.manual_seed(0)
+    return Network()
+
+
+def swapped(model: nn.Module) -> list[str]:
+    return [name for name, m in model.named_modules() if isinstance(m, BWTALinear)]
+
+
+def test_all_but_first_and_last(network: Network) -> None:
+    state = copy.deepcopy(network.state_dict())
+    model = bitgnn.binarize(network, scheme="bwta")
+    assert swapped(model) == [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)]
+    report = report_of(model)
+    assert set(report.left) == {"first", "last"}
+    assert not swapped(network)
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, state[name])
+        assert torch.equal(model.state_dict()[name], tensor)
+    parameters = {id(p) for p in model.parameters()}
+    assert not parameters & {id(p) for p in network.parameters()}
+    model(torch.randn(8, 16)).square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_calibration_starts_scales_and_finds_what_is_never_negative(network: Network) -> None:
+    x = torch.randn(64, 16)
+    model = bitgnn.binarize(network.eval(), scheme="bwta", calibration=x)
+    assert not model.training
+    assert model(x).isfinite().all()
+    kinds = {name: model.get_submodule(name).activation for name in swapped(model)}
+    assert kinds == {
+        f"blocks.{i}.{j}": "ternary" if j == 1 else "bool" for i in range(5) for j in (1, 3)
+    }
+    first = model.blocks[0][1].input_quantizer.scale
+    torch.testing.assert_close(
+        first.detach(), 2 * model.blocks[0][0](model.first(x)).abs().mean().detach()
+    )
+    frozen = bitgnn.freeze(model)
+    assert torch.equal(frozen(x), model(x))
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_errors_are_those_of_each_layer_alone(network: Network, relative: bool) -> None:
+    x = torch.randn(64, 16)
+    errors = output_errors(network, x, relative=relative)
+    assert list(errors.values()) == sorted(errors.values())
+    assert set(errors) == {"first", "last", *(f"blocks.{i}.{j}" for i in range(5) for j in (1, 3))}
+    layer = BWTALinear(32, 64)
+    layer.load_state_dict(network.blocks[0][1].state_dict())
+    with torch.no_grad():
+        seen = network.blocks[0][0](network.first(x))
+        wanted = network.blocks[0][1](seen)
+        error = (layer(seen) - wanted).square().mean()
+        expected = error / wanted.square().mean() if relative else error
+    assert errors["blocks.0.1"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_shares_take_the_layers_of_least_error(network: Network) -> None:
+    x = torch.randn(64, 16)
+    errors = output_errors(network, x, [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)])
+    for share, count in ((0.1, 1), (0.3, 3), (1.0, 10)):
+        model = bitgnn.binarize(
+            network, scheme="bwta", layers=share, calibration=x, activation="ternary"
+        )
+        assert set(swapped(model)) == set(list(errors)[:count])
+        left = report_of(model).left
+        assert sum("is not among" in reason for reason in left.values()) == 10 - count
+
+
+def test_forms_of_calibration(network: Network) -> None:
+    x = torch.randn(32, 16)
+    whole = output_errors(network, x)
+    for calibration in ((x,), {"x": x}, lambda model: model(x), [x], [(x,)]):
+        assert output_errors(network, calibration) == whole
+    halves = output_errors(network, [x[:16], x[16:]])
+    assert halves.keys() == whole.keys()
+    with pytest.raises(TypeError, match="calibration must be a tensor"):
+        output_errors(network, 3)
+    with pytest.raises(ValueError, match="the list of batches is empty"):
+        output_errors(network, [])
+
+
+def test_layers_that_are_bwta_already_change_level(network: Network) -> None:
+    model = bitgnn.binarize(network, scheme="bwta")
+    for name in swapped(model):
+        model.get_submodule(name).level = None
+    x = torch.randn(32, 16)
+    # The measured model is in floats throughout, whatever levels there were.
+    assert output_errors(model, x) == pytest.approx(output_errors(network, x))
+    share = bitgnn.binarize(model, scheme="bwta", layers=0.2, calibration=x)
+    levels = [share.get_submodule(name).level for name in swapped(share)]
+    assert sorted(levels, key=str) == [1] * 2 + [None] * 8
+    assert all(model.get_submodule(name).level is None for name in swapped(model))
+    frozen = bitgnn.freeze(share.eval())
+    assert torch.equal(frozen(x), share(x))
+
+
+def test_names_and_skip(network: Network) -> None:
+    model = bitgnn.binarize(network, scheme="bwta", layers=["last", "blocks.0.1"])
+    assert swapped(model) == ["blocks.0.1", "last"]
+    model = bitgnn.binarize(network, BWTAConfig(skip=("blocks.0.1",), activation="sign", level=3))
+    assert "blocks.0.1" not in swapped(model)
+    assert report_of(model).left["blocks.0.1"] == "named in skip"
+    assert model.blocks[1][1].level == 3
+    assert model.blocks[1][1].activation == "sign"
+
+
+def test_models_without_module_lists() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    assert swapped(bitgnn.binarize(model, scheme="bwta")) == ["2"]
+    embedded = nn.Sequential(nn.Embedding(5, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    assert swapped(bitgnn.binarize(embedded, scheme="bwta")) == ["1"]
+    alone = bitgnn.binarize(nn.Linear(4, 3), scheme="bwta", layers=[""])
+    assert isinstance(alone, BWTALinear)
+
+
+def test_multihead_attention_goes_as_a_whole() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 2, enable_nested_tensor=False
+    )
+    x = torch.randn(3, 5, 16)
+    model = bitgnn.binarize(encoder, scheme="bwta", calibration=(x,))
+    whole = [n for n, m in model.named_modules() if isinstance(m, BWTAMultiheadAttention)]
+    assert whole == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert model.layers[0].linear2.activation == "bool"
+    with torch.no_grad():
+        out = model.eval()(x, src_key_padding_mask=torch.zeros(3, 5, dtype=torch.bool))
+    assert out.isfinite().all()
+
+
+def test_shared_parameters_stay_shared() -> None:
+    model = Network(2)
+    model.blocks[1][1].weight = model.blocks[0][1].weight
+    binary = bitgnn.binarize(model, scheme="bwta")
+    assert binary.blocks[1][1].weight is binary.blocks[0][1].weight
+
+
+def test_errors(network: Network) -> None:
+    with pytest.raises(ValueError, match="Sequential has no layer to replace"):
+        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 3, 1)), scheme="bwta")
+    with pytest.raises(ValueError, match=r"has no layer to replace.*'0', '1'.* can be named"):
+        bitgnn.binarize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), scheme="bwta")
+    with pytest.raises(ValueError, match=r"has no modules \['body'\]"):
+        bitgnn.binarize(network, scheme="bwta", layers=["body"])
+    with pytest.raises(ValueError, match="are neither Linear nor MultiheadAttention"):
+        bitgnn.binarize(network, scheme="bwta", layers=["blocks.0.0"])
+    with pytest.raises(ValueError, match="chosen by calibration, got None"):
+        bitgnn.binarize(network, scheme="bwta", layers=0.3)
+    with pytest.raises(ValueError, match=r"must be in \(0, 1\], got 1.5"):
+        bitgnn.binarize(network, scheme="bwta", layers=1.5, calibration=torch.randn(2, 16))
+    with pytest.raises(ValueError, match=r"a share of 0\.01 of 10 layers is none"):
+        bitgnn.binarize(network, scheme="bwta", layers=0.01, calibration=torch.randn(2, 16))
+    with pytest.raises(TypeError, match="layers must be a share or names, got str"):
+        bitgnn.binarize(network, scheme="bwta", layers="last")
+    with pytest.raises(ValueError, match="x must be finite"):
+        bitgnn.binarize(network, scheme="bwta", calibration=torch.full((2, 16), math.nan))
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        bitgnn.binarize(network, scheme="int8")
+    with pytest.raises(ValueError, match="config must be a BWTAConfig"):
+        bitgnn.binarize(network, "bin", scheme="bwta")
+    with pytest.raises(TypeError, match="are of scheme 'bwta'"):
+        bitgnn.binarize(network, layers=0.5)
+    with pytest.raises(ValueError, match="activation must be one of"):
+        BWTAConfig(activation="int8")
+    unused = nn.ModuleDict({"used": nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])})
+    unused.forward = lambda x: unused["used"][0](x)
+    with pytest.raises(ValueError, match=r"calibration never reaches \['used.1'\]"):
+        output_errors(unused, lambda model: model["used"][0](torch.randn(2, 4)))

@@ -1,0 +1,286 @@
+"""Frozen BWTA models: equal to trained ones in evaluation, bit for bit; checkpoints; bad input."""
+
+import copy
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import bitgnn
+from bitgnn.inference import FrozenBWTA
+from bitgnn.inference.bwta import (
+    FrozenBWTAAttention,
+    FrozenBWTALinear,
+    FrozenBWTAMultiheadAttention,
+)
+from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention, BWTASelfAttention
+
+
+class Block(nn.Module):
+    """A transformer's block of the user's own, with float parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 48)
+        self.attention = BWTASelfAttention(48, 3)
+        self.norm = nn.LayerNorm(48)
+        self.up = BWTALinear(48, 70)
+        self.down = BWTALinear(70, 48, activation="bool")
+        self.kept = BWTALinear(48, 48, level=None)
+        self.head = nn.Linear(48, 5)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.embed(tokens)
+        x = self.norm(x + self.attention(x, mask, causal=True))
+        x = x + self.down(self.up(x).relu()) + self.kept(x)
+        return self.head(x)
+
+
+def trained_block() -> tuple[Block, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model = Block()
+    tokens = torch.randint(0, 11, (3, 37))
+    mask = torch.ones(3, 37, dtype=torch.bool)
+    mask[1, 30:] = False
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(tokens, mask).logsumexp(-1).mean().backward()
+        optimizer.step()
+    return model.eval(), tokens, mask
+
+
+@pytest.mark.parametrize("shape", [(5, 33), (33,), (0, 33), (2, 3, 33), (1, 33)])
+@pytest.mark.parametrize("activation", ["ternary", "bool"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_linear(shape: tuple[int, ...], activation: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = BWTALinear(33, 67, activation=activation)
+    layer(torch.randn(64, 33))
+    frozen = FrozenBWTALinear.from_layer("layer", layer.eval())
+    x = torch.randn(shape).to(dtype)
+    got = frozen(x)
+    assert got.dtype == dtype
+    assert torch.equal(got, layer(x))
+    # Rounding has limits at half a scale; values there must fall on the same side.
+    half = 0.5 * layer.input_quantizer.scale.detach()
+    ties = torch.stack([half, -half, torch.nextafter(half, half * 0), half * 0]).repeat(9)[:33]
+    assert torch.equal(frozen(ties), layer(ties))
+
+
+def test_linear_of_any_memory_order_and_nan() -> None:
+    layer = BWTALinear(8, 5)
+    layer(torch.randn(64, 8))
+    frozen = FrozenBWTALinear.from_layer("layer", layer.eval())
+    x = torch.randn(8, 6)
+    assert torch.equal(frozen(x.t()), layer(x.t()))
+    x = torch.tensor([[math.nan, math.inf, -math.inf, 0.0, -0.0, 1, -1, 2]])
+    assert torch.equal(frozen(x), layer(x))
+    assert frozen(x).isfinite().all()
+    torch.testing.assert_close(
+        frozen.to_float().sign(), layer.weight.sub(layer.weight.mean()).sign()
+    )
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (7, 33), (33, 33), (5, 64), (0, 3), (3, 0)])
+@pytest.mark.parametrize("size", [8, 32, 40, 64])
+def test_attention(queries: int, keys: int, size: int) -> None:
+    torch.manual_seed(queries + keys + size)
+    layer = BWTAAttention()
+    layer(*(torch.randn(2, 6, 40, size) for _ in range(3)))
+    layer.eval()
+    frozen = FrozenBWTAAttention.from_layer("attention", layer)
+    q = torch.randn(2, queries, 6, size).transpose(1, 2)
+    k, v = (torch.randn(2, keys, 2, size).transpose(1, 2) for _ in range(2))
+    seen = torch.rand(2, keys) < 0.7
+    pairs = torch.rand(2, 1, queries, keys) < 0.5
+    for options in (
+        {},
+        {"key_mask": seen},
+        {"causal": True},
+        {"key_mask": seen, "causal": True},
+        {"allowed": pairs},
+        {"allowed": pairs, "key_mask": seen, "causal": True},
+    ):
+        assert torch.equal(frozen(q, k, v, **options), layer(q, k, v, **options))
+    out, probabilities = frozen(q, k, v, seen, return_probabilities=True)
+    expected, softmax = layer(q, k, v, seen, return_probabilities=True)
+    assert torch.equal(out, expected)
+    torch.testing.assert_close(probabilities, softmax)
+    hidden = torch.zeros(2, keys, dtype=torch.bool)
+    assert not frozen(q, k, v, hidden).any()
+
+
+def test_attention_with_its_own_factor_and_halves() -> None:
+    layer = BWTAAttention(scale=0.7)
+    x = [torch.randn(1, 2, 50, 24) for _ in range(3)]
+    layer(*x)
+    frozen = FrozenBWTAAttention.from_layer("attention", layer.eval())
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        halves = [t.to(dtype) for t in x]
+        assert frozen(*halves).dtype == dtype
+        assert torch.equal(frozen(*halves), layer(*halves))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 12, "vdim": 20}],
+)
+def test_multihead(options: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    layer = BWTAMultiheadAttention(24, 3, **options)
+    q = torch.randn(9, 2, 24)
+    k, v = torch.randn(9, 2, layer.kdim), torch.randn(9, 2, layer.vdim)
+    layer(q, k, v)
+    frozen = FrozenBWTAMultiheadAttention.from_layer("layer", layer.eval())
+    padding = torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, 4:] = True
+    causal = nn.Transformer.generate_square_subsequent_mask(9)
+    for arguments in (
+        {},
+        {"need_weights": False},
+        {"key_padding_mask": padding, "need_weights": False},
+        {"key_padding_mask": padding, "average_attn_weights": False},
+        {"attn_mask": causal, "is_causal": True, "need_weights": False},
+        {"attn_mask": torch.rand(6, 9, 9) < 0.5, "need_weights": False},
+    ):
+        got, expected = frozen(q, k, v, **arguments), layer(q, k, v, **arguments)
+        assert torch.equal(got[0], expected[0])
+        assert (got[1] is None) == (expected[1] is None)
+        assert got[1] is None or torch.equal(got[1], expected[1])
+
+
+def test_models_of_ones_own() -> None:
+    model, tokens, mask = trained_block()
+    before = copy.deepcopy(model.state_dict())
+    frozen = bitgnn.freeze(model)
+    assert isinstance(frozen, FrozenBWTA)
+    for arguments in ((tokens,), (tokens, mask), (tokens[:1, :1],)):
+        assert torch.equal(frozen(*arguments), model(*arguments))
+    assert frozen.report.floats == {"kept": "at level None"}
+    assert set(frozen.report.letters) == {
+        *(f"attention.{n}" for n in ("query", "key", "value", "attention", "out")),
+        "up",
+        "down",
+    }
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert not any(p.requires_grad for p in frozen.parameters())
+    assert not frozen.train().training
+    assert isinstance(frozen.model.kept, nn.Linear)
+    floats = sum(t.nbytes for t in model.state_dict().values())
+    assert frozen.packed_nbytes < frozen.nbytes < floats
+
+
+def test_only_floats_are_rounded_by_half() -> None:
+    model, tokens, _ = trained_block()
+    frozen = bitgnn.freeze(model).half()
+    assert frozen.model.up.scale.dtype == torch.float32
+    assert torch.equal(frozen.model.up.scale, model.up.input_quantizer.scale)
+    assert frozen.model.head.weight.dtype == torch.float16
+    assert frozen(tokens).dtype == torch.float16
+
+
+def test_checkpoints(tmp_path) -> None:
+    model, tokens, mask = trained_block()
+    frozen = bitgnn.freeze(model)
+    bitgnn.save(frozen, tmp_path / "model")
+    with pytest.raises(ValueError, match="pass load\\(\\) one as model="):
+        bitgnn.load(tmp_path / "model")
+    fresh = Block()
+    loaded = bitgnn.load(tmp_path / "model", fresh)
+    assert isinstance(fresh.up, BWTALinear)
+    assert torch.equal(loaded(tokens, mask), frozen(tokens, mask))
+    assert loaded.report == frozen.report
+    assert loaded.nbytes == frozen.nbytes
+    text = (tmp_path / "model" / "model.json").read_text()
+    assert json.loads(text)["kind"] == "bwta"
+    bitgnn.save(loaded, tmp_path / "again")
+    again = bitgnn.load(tmp_path / "again", Block())
+    assert torch.equal(again(tokens), frozen(tokens))
+
+
+def test_damaged_checkpoints_are_refused(tmp_path) -> None:
+    model, _, _ = trained_block()
+    bitgnn.save(bitgnn.freeze(model), tmp_path)
+    with pytest.raises(ValueError, match="do not fit"):
+        bitgnn.load(tmp_path, nn.ModuleDict({"attention": nn.ModuleDict(), "up": nn.Linear(1, 1)}))
+    description = json.loads((tmp_path / "model.json").read_text())
+    for change in ({"kind": "conv"}, {"activation": "int8"}, {"in_features": 4000}):
+        altered = copy.deepcopy(description)
+        altered["layers"]["up"] |= change
+        (tmp_path / "model.json").write_text(json.dumps(altered))
+        with pytest.raises(ValueError, match="damaged checkpoint"):
+            bitgnn.load(tmp_path, Block())
+
+
+def test_torchs_encoder(tmp_path) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(24, 2, 40, batch_first=True, dropout=0.0)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    x = torch.randn(2, 7, 24)
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[0, 5:] = True
+    binary = bitgnn.binarize(model, scheme="bwta", calibration=(x,)).eval()
+    frozen = bitgnn.freeze(binary)
+    causal = nn.Transformer.generate_square_subsequent_mask(7)
+    with torch.no_grad():
+        for arguments in (
+            {},
+            {"src_key_padding_mask": padding},
+            {"mask": causal, "is_causal": True},
+            {"mask": causal, "src_key_padding_mask": padding == 1},
+        ):
+            if "mask" in arguments and "src_key_padding_mask" in arguments:
+                arguments["src_key_padding_mask"] = torch.zeros(2, 7).masked_fill(
+                    padding, -math.inf
+                )
+            assert torch.equal(frozen(x, **arguments), binary(x, **arguments))
+        assert not torch.equal(binary(x), model.eval()(x))
+    bitgnn.save(frozen, tmp_path)
+    assert torch.equal(bitgnn.load(tmp_path, model)(x), frozen(x))
+
+
+def test_what_cannot_be_frozen_says_why() -> None:
+    model, _, _ = trained_block()
+    with pytest.raises(ValueError, match="plan, output and features must be None"):
+        bitgnn.freeze(model, "bin")
+    for change, message in (
+        (lambda m: setattr(m.up, "level", 2), "up must have level 1, got 2"),
+        (lambda m: m.up.input_quantizer.scale.data.fill_(-1.0), "scale of up must be positive"),
+        (lambda m: m.up.weight.data[0].fill_(math.nan), "the weight of up holds NaN"),
+        (lambda m: m.up.bias.data.fill_(math.inf), "the bias of up holds NaN or infinity"),
+        (lambda m: setattr(m, "up", BWTALinear(48, 70)), "was never set"),
+        (lambda m: setattr(m, "up", BWTALinear(48, 70, activation="sign")), "kind 'sign'"),
+    ):
+        broken = copy.deepcopy(model)
+        change(broken)
+        with pytest.raises(ValueError, match=message):
+            bitgnn.freeze(broken)
+    with pytest.raises(ValueError, match="every BWTA layer of BWTALinear is at level None"):
+        bitgnn.freeze(BWTALinear(3, 3, level=None))
+    frozen = bitgnn.freeze(model)
+    with pytest.raises(ValueError, match=r"input must be \[\*, 48\], got \[2, 47\]"):
+        frozen.model.up(torch.randn(2, 47))
+
+
+def test_frozen_models_compile() -> None:
+    model, tokens, mask = trained_block()
+    frozen = bitgnn.freeze(model)
+    expected = frozen(tokens, mask)
+    compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert torch.equal(compiled(tokens, mask), expected)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu() -> None:
+    model, _, mask = trained_block()
+    frozen = bitgnn.freeze(model)
+    attention = frozen.model.attention
+    x = torch.randn(3, 37, 48)
+    expected = attention(x, mask, causal=True)
+    on_gpu = copy.deepcopy(attention).cuda()
+    assert torch.equal(on_gpu(x.cuda(), mask.cuda(), causal=True).cpu(), expected)
+    assert torch.equal(frozen.model.up.cuda()(x.cuda()).cpu(), model.up(x))

@@ -1,0 +1,337 @@
+"""BWTA attention: values against plain torch, masks, heads, gradients, checkpoints, bad input."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bitgnn.nn import BWTAAttention, BWTAMultiheadAttention, BWTASelfAttention
+from bitgnn.nn.attention_bits import attended_keys, softmax_table
+from bitgnn.ops.reference import ternary_attention as reference
+from bitgnn.quantize import ternary
+
+
+def core(**options: object) -> BWTAAttention:
+    torch.manual_seed(3)
+    layer = BWTAAttention(**options)
+    layer(*(torch.randn(2, 4, 20, 16) for _ in range(3)))
+    return layer
+
+
+def by_definition(
+    layer: BWTAAttention, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Row by row, as the contract has it, in python floats where sums matter."""
+    sq, sk, sv, sp = (
+        float(x.scale.detach())
+        for x in (
+            layer.query_quantizer,
+            layer.key_quantizer,
+            layer.value_quantizer,
+            layer.probability_quantizer,
+        )
+    )
+    tq, tk, tv = ((ternary(x, s) / s).round() for x, s in ((q, sq), (k, sk), (v, sv)))
+    size = q.size(3)
+    table = reference.softmax_table(sq * sk * (1 / math.sqrt(size)), 2 * size + 1)
+    dot = tq @ tk.transpose(2, 3)
+    bits = torch.zeros_like(dot)
+    allowed = allowed.expand_as(dot)
+    for place in torch.cartesian_prod(*(torch.arange(n) for n in dot.shape[:3])).tolist():
+        row, seen = dot[tuple(place)], allowed[tuple(place)]
+        if not seen.any():
+            continue
+        distance = (row[seen].max() - row).long()
+        total = 0.0
+        for t in range(2 * size + 1):
+            total += table[t] * int(((distance == t) & seen).sum())
+        for j in range(row.numel()):
+            bits[(*place, j)] = bool(seen[j]) and table[distance[j]] >= 0.5 * sp * total
+    return torch.tensor(sp * sv) * (bits @ tv), bits
+
+
+@pytest.mark.parametrize("case", ["all", "keys", "causal", "both", "pairs"])
+def test_evaluation_is_the_exact_definition(case: str) -> None:
+    layer = core().eval()
+    q, k, v = torch.randn(2, 4, 7, 16), torch.randn(2, 4, 9, 16), torch.randn(2, 4, 9, 16)
+    seen = torch.rand(2, 9) < 0.7
+    past = torch.ones(7, 9, dtype=torch.bool).tril(2)
+    pairs = torch.rand(2, 1, 7, 9) < 0.6
+    every = torch.ones(2, 1, 7, 9, dtype=torch.bool)
+    options, allowed = {
+        "all": ({}, every),
+        "keys": ({"key_mask": seen}, every & seen[:, None, None]),
+        "causal": ({"causal": True}, every & past),
+        "both": ({"key_mask": seen, "causal": True}, every & past & seen[:, None, None]),
+        "pairs": ({"allowed": pairs}, pairs),
+    }[case]
+    expected, _ = by_definition(layer, q, k, v, allowed)
+    assert torch.equal(layer(q, k, v, **options), expected)
+    assert torch.equal(layer(q, k, v, **options).detach(), layer(q, k, v, **options))
+
+
+def test_softmax_table_is_the_operators() -> None:
+    for scale in (1e-9, 0.003, 0.1, 0.7, 12.0, 900.0):
+        got = softmax_table(torch.tensor(scale, dtype=torch.float64), 300)
+        assert got.tolist() == reference.softmax_table(scale, 300)
+    assert softmax_table(torch.tensor(1.0, dtype=torch.float64), 0).numel() == 0
+
+
+def test_training_and_evaluation_differ_only_at_the_limit() -> None:
+    layer = core()
+    q, k, v = (torch.randn(2, 4, 33, 16) for _ in range(3))
+    out, probabilities = layer(q, k, v, return_probabilities=True)
+    limit = 0.5 * layer.probability_quantizer.scale.detach()
+    close = (probabilities - limit).abs() <= 1e-5 * limit
+    layer.eval()
+    differs = (layer(q, k, v) != out).any(-1)
+    assert not (differs & ~close.any(-1)).any()
+    assert not differs.all()
+
+
+def test_ties_at_the_limit_count() -> None:
+    # All scores equal: P = 1 / L, and the limit 0.5 s_P = 1 / L.
+    dot = torch.zeros(1, 1, 3, 8)
+    double = {"dtype": torch.float64}
+    bits = attended_keys(dot, None, torch.tensor(0.3, **double), torch.tensor(0.25, **double), 4)
+    assert bool((bits == 1).all())
+    above = torch.tensor(math.nextafter(0.25, 1), **double)
+    assert not attended_keys(dot, None, torch.tensor(0.3, **double), above, 4).any()
+
+
+@pytest.mark.parametrize("level", [None, 1, 4])
+@pytest.mark.parametrize("training", [True, False])
+def test_hidden_rows_give_zeros(level: int | None, training: bool) -> None:
+    layer = core(level=level).train(training)
+    q, k, v = (torch.randn(2, 4, 5, 16, requires_grad=True) for _ in range(3))
+    seen = torch.tensor([[True] * 5, [False] * 5])
+    for asks in (False, True):
+        out = layer(q, k, v, seen, return_probabilities=asks)
+        out, probabilities = out if asks else (out, torch.zeros(2, 4, 5, 5))
+        assert not out[1].any()
+        assert out[0].any()
+        assert not probabilities[1].any()
+        grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+        assert all(grad.isfinite().all() and not grad[1].any() for grad in grads)
+
+
+def test_level_none_is_torchs_attention() -> None:
+    layer = core(level=None)
+    q, k, v = (torch.randn(2, 4, 6, 16) for _ in range(3))
+    expected = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(layer(q, k, v, causal=True), expected)
+    out, probabilities = layer(q, k, v, causal=True, return_probabilities=True)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 4, 6))
+
+
+def test_higher_levels_come_closer_to_floats() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 4, 24, 32) for _ in range(3))
+    exact = nn.functional.scaled_dot_product_attention(q, k, v)
+    errors = []
+    for level in (1, 4, 16, 64):
+        layer = BWTAAttention(level=level)
+        errors.append(float((layer(q, k, v) - exact).square().mean()))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.05 * errors[0]
+
+
+def test_grouped_queries() -> None:
+    layer = core().eval()
+    q, k, v = torch.randn(2, 6, 5, 16), torch.randn(2, 2, 5, 16), torch.randn(2, 2, 5, 16)
+    repeated = (x.repeat_interleave(3, 1) for x in (k, v))
+    assert torch.equal(layer(q, k, v), layer(q, *repeated))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0), (1, 1), (1, 33)])
+@pytest.mark.parametrize("training", [True, False])
+def test_short_sequences(queries: int, keys: int, training: bool) -> None:
+    layer = core().train(training)
+    q, kv = torch.randn(2, 4, queries, 16), torch.randn(2, 4, keys, 16)
+    out = layer(q, kv, kv)
+    assert out.shape == (2, 4, queries, 16)
+    assert keys > 0 or not out.any()
+
+
+def test_evaluation_with_gradients_passes_what_rounding_passes() -> None:
+    layer = core()
+    x = [torch.randn(2, 4, 12, 16, requires_grad=True) for _ in range(3)]
+    train = torch.autograd.grad(layer(*x).square().sum(), x)
+    layer.eval()
+    evaluation = torch.autograd.grad(layer(*x).square().sum(), x)
+    for one, other in zip(train, evaluation, strict=True):
+        assert one.any()
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_drops_weights_in_training_alone() -> None:
+    layer = core(dropout=0.5)
+    q, k, v = (torch.randn(2, 4, 12, 16) for _ in range(3))
+    assert not torch.equal(layer(q, k, v), layer(q, k, v))
+    layer.eval()
+    assert torch.equal(layer(q, k, v), layer(q, k, v))
+
+
+def test_core_errors() -> None:
+    layer = core()
+    x = torch.randn(2, 4, 5, 16)
+    with pytest.raises(ValueError, match="heads of keys must divide those of queries, got 3 and 4"):
+        layer(x, x[:, :3], x[:, :3])
+    with pytest.raises(ValueError, match=r"query must be \[B, H, N, D\]"):
+        layer(x, x[..., :8], x[..., :8])
+    with pytest.raises(ValueError, match=r"key_mask must be \[2, 5\], got \[2, 4\]"):
+        layer(x, x, x, torch.ones(2, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="activation must be 'ternary' or 'sign'"):
+        BWTAAttention(activation="bool")
+    with pytest.raises(ValueError, match="dropout must be in"):
+        BWTAAttention(dropout=1.0)
+
+
+def test_self_attention_is_its_parts() -> None:
+    torch.manual_seed(0)
+    layer = BWTASelfAttention(32, 4, kv_heads=2)
+    x, mask = torch.randn(2, 9, 32), torch.ones(2, 9)
+    mask[1, 5:] = 0
+    layer(x, mask)
+    layer.eval()
+    q, k, v = (
+        m(x).view(2, 9, -1, 8).transpose(1, 2) for m in (layer.query, layer.key, layer.value)
+    )
+    context = layer.attention(q, k, v, mask, causal=True)
+    expected = layer.out(context.transpose(1, 2).reshape(2, 9, 32))
+    assert torch.equal(layer(x, mask, causal=True), expected)
+    out, probabilities = layer(x, mask, causal=True, return_probabilities=True)
+    assert torch.equal(out, expected)
+    assert probabilities.shape == (2, 4, 9, 9)
+    turned = layer(x, mask, rotary=lambda q, k: (q.flip(2), k))
+    assert not torch.equal(turned, layer(x, mask))
+
+
+def test_self_attention_levels_and_signs() -> None:
+    layer = BWTASelfAttention(32, 4, activation="sign")
+    layer(torch.randn(2, 9, 32))
+    assert {q.kind for q in layer.modules() if hasattr(q, "kind")} == {"sign", "bool"}
+    layer.level = 3
+    levels = {m.level for m in layer.modules() if hasattr(m, "level")}
+    assert levels == {3}
+    with pytest.raises(ValueError, match="heads must divide hidden, got 5 and 32"):
+        BWTASelfAttention(32, 5)
+    with pytest.raises(ValueError, match="kv_heads must divide heads, got 3 and 4"):
+        BWTASelfAttention(32, 4, 3)
+    with pytest.raises(ValueError, match=r"x must be \[B, N, 32\]"):
+        layer(torch.randn(9, 32))
+
+
+OPTIONS = [
+    {},
+    {"batch_first": True},
+    {"bias": False},
+    {"add_bias_kv": True, "add_zero_attn": True},
+    {"kdim": 12, "vdim": 20, "batch_first": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_multihead_in_full_precision_is_torchs(options: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    plain = nn.MultiheadAttention(24, 3, **options)
+    layer = BWTAMultiheadAttention(24, 3, level=None, **options)
+    assert not layer.load_state_dict(plain.state_dict()).unexpected_keys
+    q = torch.randn(5, 2, 24)
+    k, v = torch.randn(7, 2, plain.kdim), torch.randn(7, 2, plain.vdim)
+    if plain.batch_first:
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[1, 4:] = True
+    pairs = torch.rand(2 * 3, 5, 7) < 0.3
+    pairs[..., 0] = False
+    for arguments in (
+        {},
+        {"key_padding_mask": padding, "attn_mask": pairs},
+        {"attn_mask": pairs[0], "average_attn_weights": False},
+        {"attn_mask": torch.zeros(5, 7).masked_fill(pairs[0], -math.inf), "need_weights": False},
+    ):
+        got, expected = layer(q, k, v, **arguments), plain(q, k, v, **arguments)
+        torch.testing.assert_close(got, expected)
+    unbatched = (x.select(0 if plain.batch_first else 1, 0) for x in (q, k, v))
+    alone = list(unbatched)
+    torch.testing.assert_close(layer(*alone), plain(*alone))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_multihead_trains_and_keeps_torchs_keys(options: dict[str, object]) -> None:
+    plain = nn.MultiheadAttention(24, 3, **options)
+    layer = BWTAMultiheadAttention(24, 3, **options)
+    keys = {k for k in layer.state_dict() if not k.endswith("quantizer.scale")}
+    assert keys == set(plain.state_dict())
+    q, k, v = (torch.randn(5, 5, n) for n in (24, plain.kdim, plain.vdim))
+    out, weights = layer(q, k, v)
+    out.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+    other = BWTAMultiheadAttention(24, 3, **options)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other.eval()(q, k, v)[0], layer.eval()(q, k, v)[0])
+    assert weights.shape == (5, 5, 5 + (2 if "add_bias_kv" in options else 0))
+    assert out.dtype == torch.float32
+
+
+def test_causal_hint_is_the_mask() -> None:
+    torch.manual_seed(0)
+    layer = BWTAMultiheadAttention(24, 3, batch_first=True)
+    x = torch.randn(2, 6, 24)
+    hidden = nn.Transformer.generate_square_subsequent_mask(6)
+    layer(x, x, x, attn_mask=hidden)
+    layer.eval()
+    hinted = layer(x, x, x, attn_mask=hidden, is_causal=True, need_weights=False)[0]
+    assert torch.equal(hinted, layer(x, x, x, attn_mask=hidden, need_weights=False)[0])
+
+
+def test_multihead_errors() -> None:
+    with pytest.raises(ValueError, match="num_heads must divide embed_dim, got 5 and 24"):
+        BWTAMultiheadAttention(24, 5)
+    layer = BWTAMultiheadAttention(24, 3, batch_first=True)
+    x = torch.randn(2, 6, 24)
+    with pytest.raises(ValueError, match=r"key must be \[2, 6, 24\] \(batch first\), got"):
+        layer(x, x[..., :20], x)
+    with pytest.raises(ValueError, match="attn_mask must hold bools, or 0 and -inf"):
+        layer(x, x, x, attn_mask=torch.full((6, 6), 0.5))
+    with pytest.raises(ValueError, match=r"\[6, 6\] or \[6, 6, 6\], got \[5, 6\]"):
+        layer(x, x, x, attn_mask=torch.zeros(5, 6))
+    with pytest.raises(ValueError, match=r"key_padding_mask must be \[2, 6\], got \[2, 5\]"):
+        layer(x, x, x, key_padding_mask=torch.zeros(2, 5, dtype=torch.bool))
+    with pytest.raises(ValueError, match="is_causal needs the attn_mask"):
+        layer(x, x, x, is_causal=True)
+    with pytest.raises(ValueError, match="2 or 3 dimensions alike"):
+        layer(x, x[0], x[0])
+
+
+def test_torchs_encoder_calls_it() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(24, 3, 48, batch_first=True, dropout=0.0)
+    attention = BWTAMultiheadAttention(24, 3, batch_first=True)
+    encoder.self_attn = attention
+    x = torch.randn(2, 6, 24)
+    encoder(x)
+    encoder.eval()
+    calls = []
+    attention.out_proj.register_forward_pre_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        encoder(x, src_key_padding_mask=torch.zeros(2, 6, dtype=torch.bool))
+    assert calls
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_attention_compiles_whole(training: bool) -> None:
+    torch.manual_seed(0)
+    layer = BWTASelfAttention(16, 2)
+    x = torch.randn(2, 5, 16)
+    layer(x)
+    layer.train(training)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, causal=True), layer(x, causal=True))
+    grads = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
+    others = torch.autograd.grad(compiled(x).square().sum(), list(layer.parameters()))
+    for one, other in zip(grads, others, strict=True):
+        torch.testing.assert_close(one, other)
