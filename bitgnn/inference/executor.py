@@ -21,6 +21,7 @@ from bitgnn.inference.steps.linear_chain import (
 )
 from bitgnn.inference.steps.linear_pair import bind_linear_pair
 from bitgnn.inference.steps.narrow import bind_narrow_product, bind_rooted_product
+from bitgnn.inference.steps.pooled_convolution import bind_pooled_convolution
 from bitgnn.inference.steps.products import (
     PRODUCTS,
     bind_aggregated_product,
@@ -257,7 +258,8 @@ def _bind_rooted(group: Sequence[Step], own: Own) -> Any:
 
 
 def _bind_joint(group: Sequence[Step], own: Own) -> Any:
-    return bind_joint_product(group, own) or bind_linear_pair(group, own)
+    joint = bind_joint_product(group, own) or bind_linear_pair(group, own)
+    return joint or bind_pooled_convolution(group, own)
 
 
 def _bind_alone(kind: StepKind, group: Sequence[Step], own: Own) -> Runner:

@@ -1,5 +1,7 @@
 """Max pooling of packed images."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -57,7 +59,52 @@ def max_pool(
         ),
     )
     _arguments.vector(name, "flip", flip, x.channels, x.device, torch.bool)
-    turned = None if flip is None else image_words(flip.view(1, 1, 1, -1)).flatten()
+    turned = _mask(flip)
     sides = height, height, width, width
     words = torch.ops.bitgnn.pool_bits(x.words, kernel, steps, sides, turned)
     return BitImages._trusted(words, x.channels)
+
+
+def pool_window(
+    name: str,
+    pool: Pair | None,
+    flip: Tensor | None,
+    channels: int,
+    size: Sequence[int],
+    device: torch.device,
+) -> tuple[tuple[int, int] | None, Tensor | None]:
+    """What a convolution's operator takes to pool its bits: the window and words of the flip.
+
+    Args:
+        name: of the function, for errors.
+        pool: number or pair, or None.
+        flip: bool ``[O]``, or None.
+        channels: O.
+        size: height and width of the convolution's images.
+        device: of both.
+
+    Raises:
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape, device or number does not fit.
+    """
+    _arguments.vector(name, "pool_flip", flip, channels, device, torch.bool)
+    check_value(
+        pool is not None or flip is None,
+        lambda: f"{name}: pool_flip must be left out where there is no pool",
+    )
+    if pool is None:
+        return None, None
+    window = whole_pair(name, "pool", pool, 1)
+    check_value(
+        window[0] <= size[0] and window[1] <= size[1],
+        lambda: (
+            f"{name}: pool must be no larger than the convolution's images, {list(size)}, "
+            f"got {list(window)}"
+        ),
+    )
+    return window, _mask(flip)
+
+
+def _mask(flip: Tensor | None) -> Tensor | None:
+    """A row of words whose set bits are channels that are turned round."""
+    return None if flip is None else image_words(flip.view(1, 1, 1, -1)).flatten()

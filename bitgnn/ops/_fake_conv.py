@@ -54,12 +54,19 @@ def conv_bbb(
     stride: Numbers,
     padding: Numbers,
     dilation: Numbers,
-    *_: Any,
-    **__: Any,
+    groups: int = 1,
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+    prepared: Tensor | None = None,
+    pool: Numbers | None = None,
+    pool_flip: Tensor | None = None,
 ) -> Tensor:
-    """Words of each output pixel."""
-    pixels = _pixels(x, w, stride, padding, dilation)
-    return _images(x, pixels, words_for(w.size(0)), torch.int32)
+    """Words of each output pixel, or of each window of them."""
+    images, *size = _pixels(x, w, stride, padding, dilation)
+    height, width = size if pool is None else _places(size, pool, pool, (0, 0, 0, 0), (1, 1))
+    return _images(x, (images, height, width), words_for(w.size(0)), torch.int32)
 
 
 def conv_bbf(

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._bit_pool import max_pool
+from bitgnn.ops._bit_pool import max_pool, pool_window
 from bitgnn.ops._conv_add import add
 from bitgnn.ops._conv_checks import check_operands, check_prepared
 from bitgnn.ops._conv_prepare import prepare
@@ -54,13 +54,17 @@ def bbb(
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
     prepared: Tensor | None = None,
+    pool: Pair | None = None,
+    pool_flip: Tensor | None = None,
 ) -> BitImages:
     """Bits of ``scale[o] * dot + bias[o] >= threshold[o]`` (0 without one), turned where ``flip``.
 
-    With neither bias nor threshold the scale, which is positive, is never computed.
+    With neither bias nor threshold the scale, which is positive, is never computed. ``pool``, a
+    number or pair, max-pools the bits as :func:`max_pool` with that kernel and stride does, and
+    ``pool_flip``, bool ``[O]``, is its ``flip``; a GPU does both in one launch where it can.
 
     Returns:
-        Images ``[N, O, out height, out width]``.
+        Images ``[N, O, out height, out width]``, pooled where ``pool`` is given.
     """
     name = "conv.bbb"
     shape = check_operands(name, x, w, stride, padding, dilation, groups)
@@ -70,9 +74,10 @@ def bbb(
     _arguments.vector(name, "flip", flip, outputs, x.device, torch.bool)
     check_prepared(name, prepared, w)
     w_scale = w.scale if scale else None
-    words = _OPS.conv_bbb(
-        x.words, w.words, x.channels, *shape, groups, w_scale, bias, threshold, flip, prepared
-    )
+    size = shape.output_size(x.words.shape[1:3], w.words.shape[1:3])
+    window, turned = pool_window(name, pool, pool_flip, outputs, size, x.device)
+    given = (w_scale, bias, threshold, flip, prepared, window, turned)
+    words = _OPS.conv_bbb(x.words, w.words, x.channels, *shape, groups, *given)
     return BitImages._trusted(words, outputs)
 
 

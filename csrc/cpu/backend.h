@@ -61,6 +61,8 @@ class Backend {
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
   void convolve(const bitgnn::ConvArgs& a) const;
+  // Bits are pooled behind the convolution.
+  bool convolve_pooled(const bitgnn::ConvArgs&, const BitPoolArgs&) const { return false; }
   void convolve_add(const ConvAddArgs& a) const;
   void convolve_fixed(const FixedConvArgs& a) const;
   void pack_images(const ImagePackArgs& a) const;

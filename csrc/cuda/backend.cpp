@@ -96,6 +96,15 @@ void Backend::convolve(const ConvArgs& a) const {
   run([&](const Context& c) { return cuda::convolve(a, c); });
 }
 
+bool Backend::convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const {
+  bool pools = false;
+  run([&](const Context& c) {
+    pools = pools_in_convolution(a, pool, c);
+    return pools ? cuda::convolve_pooled(a, pool.flip, c) : cudaSuccess;
+  });
+  return pools;
+}
+
 void Backend::convolve_add(const ConvAddArgs& a) const {
   run([&](const Context& c) { return cuda::convolve_add(a, c); });
 }

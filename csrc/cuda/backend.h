@@ -73,6 +73,8 @@ class Backend {
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
   void multiply(const BmmArgs& a) const;
   void convolve(const ConvArgs& a) const;
+  // Both in one launch; whether there is one.
+  bool convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const;
   void convolve_add(const ConvAddArgs& a) const;
   void aggregate_bits(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;

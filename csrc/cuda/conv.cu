@@ -2,6 +2,7 @@
 #include "bitgnn/cuda/conv_launch.h"
 #include "bitgnn/cuda/conv_prepare.cuh"
 #include "bitgnn/cuda/conv_simt.cuh"
+#include "bitgnn/cuda/conv_strips.h"
 #include "bitgnn/cuda/conv_tiles.h"
 #include "bitgnn/cuda/conv_wgmma.h"
 
@@ -76,7 +77,37 @@ ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& co
   return ConvTileKind::kTiny;
 }
 
-cudaError_t run(ConvAddArgs args, ConvResult output, const Context& context) {
+// Rows of few words are bound by gathers and comparisons, where others are faster.
+bool goes_to_warpgroups(const ConvAddArgs& args, const Context& context) {
+  constexpr int kLeastChannels = 128;
+  return args.conv.channels >= kLeastChannels && conv_wgmma_fits(args, context);
+}
+
+// Where strips are measured to be faster than warpgroups: wherever these have few channels or
+// pixels, and sums or a stride of two with 128 channels.
+bool goes_to_strips(const ConvAddArgs& args, ConvResult output, const Context& context) {
+  constexpr int64_t kManyPixels = 1 << 18;
+  const ConvArgs& c = args.conv;
+  const bool sums = output == ConvResult::kSums;
+  if (output == ConvResult::kValues || !conv_strips_fit(args, sums, context)) return false;
+  if (c.channels < 128 || !goes_to_warpgroups(args, context)) return true;
+  return c.channels == 128 && (sums || c.stride_height == 2 || c.pixels() < kManyPixels);
+}
+
+// The tile nearest to the chosen one that holds whole windows of pooled bits; walks hold none.
+bool choose_pooled_tile(const ConvAddArgs& args, const Context& context, ConvTileKind& kind) {
+  const ConvTileKind chosen = choose_tile(args.conv, ConvResult::kBits, context);
+  if (walks(chosen)) return false;
+  for (const ConvTileKind tried : {chosen, ConvTileKind::kSmall, ConvTileKind::kMiddle}) {
+    kind = tried;
+    const int pixels = with_conv_tile(kind, [](auto tile) { return int{decltype(tile)::kPixels}; });
+    if (holds_windows(args.conv, pixels) && fits(args, kind, copy_words(args.conv), context))
+      return true;
+  }
+  return false;
+}
+
+cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const Context& context) {
   ConvArgs& c = args.conv;
   if (c.pixels() == 0) return cudaSuccess;
   const bool sums = output == ConvResult::kSums;
@@ -84,6 +115,7 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const Context& context) {
   const int vector = copy_words(c);
   // Long rows and large kernels leave room for other tiles only, the largest for none.
   ConvTileKind kind = choose_tile(c, output, context);
+  if (pool.pools && !choose_pooled_tile(args, context, kind)) kind = ConvTileKind::kMiddle;
   if (walks(kind) && !fits(args, kind, vector, context))
     kind = kind == ConvTileKind::kWalk ? ConvTileKind::kMiddle : ConvTileKind::kLarge;
   if (!fits(args, kind, vector, context)) kind = ConvTileKind::kTiny;
@@ -97,13 +129,13 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const Context& context) {
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
-  // Rows of few words are bound by gathers and comparisons, where walks are faster.
-  constexpr int64_t kLeastChannels = 128;
-  if (c.channels >= kLeastChannels && conv_wgmma_fits(args, context))
-    return conv_wgmma(args, sums, context);
+  if (goes_to_strips(args, output, context))
+    return sums ? conv_strips_sums(args, prefetches, context)
+                : conv_strips_bits(c, pool, prefetches, context);
+  if (!pool.pools && goes_to_warpgroups(args, context)) return conv_wgmma(args, sums, context);
   switch (output) {
     case ConvResult::kBits:
-      return conv_mma_bits(args, kind, vector, prefetches, context);
+      return conv_mma_bits(args, kind, vector, pool, prefetches, context);
     case ConvResult::kValues:
       return conv_mma_values(args, kind, vector, prefetches, context);
     default:
@@ -117,11 +149,29 @@ cudaError_t convolve(const ConvArgs& args, const Context& context) {
   ConvAddArgs all{};
   all.conv = args;
   const bool bits = args.out_bits != nullptr;
-  return run(all, bits ? ConvResult::kBits : ConvResult::kValues, context);
+  return run(all, bits ? ConvResult::kBits : ConvResult::kValues, ConvPool{}, context);
+}
+
+bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const Context& context) {
+  const bool halves = pool.kernel_height == 2 && pool.kernel_width == 2 &&
+                      pool.stride_height == 2 && pool.stride_width == 2 && pool.padding_top == 0 &&
+                      pool.padding_left == 0;
+  ConvAddArgs all{};
+  all.conv = args;
+  if (!halves || !suits_mma(all, context)) return false;
+  if (goes_to_strips(all, ConvResult::kBits, context)) return args.stride_height == 1;
+  ConvTileKind kind{};
+  return !goes_to_warpgroups(all, context) && choose_pooled_tile(all, context, kind);
+}
+
+cudaError_t convolve_pooled(const ConvArgs& args, const int32_t* flip, const Context& context) {
+  ConvAddArgs all{};
+  all.conv = args;
+  return run(all, ConvResult::kBits, ConvPool{true, flip}, context);
 }
 
 cudaError_t convolve_add(const ConvAddArgs& args, const Context& context) {
-  return run(args, ConvResult::kSums, context);
+  return run(args, ConvResult::kSums, ConvPool{}, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -3,9 +3,9 @@
 
 namespace bitgnn::cuda {
 
-cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
-                          const Context& context) {
-  return run_conv_tile<ConvResult::kBits>(args, kind, vector, prefetches, context);
+cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector,
+                          const ConvPool& pool, bool prefetches, const Context& context) {
+  return run_conv_tile<ConvResult::kBits>(args, kind, vector, pool, prefetches, context);
 }
 
 }  // namespace bitgnn::cuda

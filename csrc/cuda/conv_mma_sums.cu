@@ -5,7 +5,7 @@ namespace bitgnn::cuda {
 
 cudaError_t conv_mma_sums(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                           const Context& context) {
-  return run_conv_tile<ConvResult::kSums>(args, kind, vector, prefetches, context);
+  return run_conv_tile<ConvResult::kSums>(args, kind, vector, ConvPool{}, prefetches, context);
 }
 
 }  // namespace bitgnn::cuda

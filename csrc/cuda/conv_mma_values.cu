@@ -5,7 +5,7 @@ namespace bitgnn::cuda {
 
 cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                             const Context& context) {
-  return run_conv_tile<ConvResult::kValues>(args, kind, vector, prefetches, context);
+  return run_conv_tile<ConvResult::kValues>(args, kind, vector, ConvPool{}, prefetches, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -1,9 +1,10 @@
 // Binary convolution and the packing of images, for any backend.
 #pragma once
 
+#include <optional>
 #include <vector>
 
-#include "ops/conv_problem.h"
+#include "ops/bit_pool_problem.h"
 
 namespace bitgnn::ops {
 
@@ -21,14 +22,43 @@ struct ConvOperators {
     return out;
   }
 
+  using Window = std::optional<std::vector<int64_t>>;
+
+  // Bits, pooled over windows next to each other: in the convolution where the backend can.
+  static Tensor convolve_pooled(const ConvRequest& q, const Tensor& x_in, const Tensor& w,
+                                const std::vector<int64_t>& pool, const OptionalTensor& flip) {
+    const Backend backend(x_in, q.op, "x");
+    check_numbers(pool, 2, 1, q.op, "pool");
+    STD_TORCH_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
+    const Tensor x = packed_images(backend, x_in, q.channels, q.op, "x");
+    ConvProblem<Backend> problem(backend, q, x, 1, w);
+    ConvArgs& a = problem.args;
+    a.x = x.const_data_ptr<int32_t>();
+    problem.settle_output(q, Output::kBits);
+    BitPoolProblem<Backend> pooling(backend, a.images, a.out_height, a.out_width,
+                                    words_for(a.out_channels), pool, pool, {0, 0, 0, 0}, flip, q.op,
+                                    "pool", "pool_flip");
+    Tensor out = pooling.new_images(backend);
+    a.out_bits = pooling.args.out;
+    if (backend.convolve_pooled(a, pooling.args)) return out;
+    const Tensor whole = problem.new_images(backend, Output::kBits);
+    backend.convolve(a);
+    pooling.args.x = a.out_bits;
+    backend.pool_bits(pooling.args);
+    return out;
+  }
+
   static Tensor bbb(const Tensor& x, const Tensor& w, int64_t channels, std::vector<int64_t> stride,
                     std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups,
                     const OptionalTensor& w_scale, const OptionalTensor& bias,
                     const OptionalTensor& threshold, const OptionalTensor& flip,
-                    const OptionalTensor& prepared) {
-    return convolve({"conv_bbb", channels, stride, padding, dilation, groups, w_scale, bias,
-                     threshold, flip, prepared},
-                    x, w, Output::kBits);
+                    const OptionalTensor& prepared, Window pool, const OptionalTensor& pool_flip) {
+    const ConvRequest q{"conv_bbb", channels, stride,    padding, dilation, groups,
+                        w_scale,    bias,     threshold, flip,    prepared};
+    STD_TORCH_CHECK(pool.has_value() || !pool_flip.has_value(), q.op,
+                    ": pool_flip must be left out where there is no pool");
+    return pool.has_value() ? convolve_pooled(q, x, w, *pool, pool_flip)
+                            : convolve(q, x, w, Output::kBits);
   }
 
   static Tensor bbf(const Tensor& x, const Tensor& w, int64_t channels, std::vector<int64_t> stride,

@@ -159,9 +159,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   const std::string window = "int[] stride, int[] padding, int[] dilation, ";
   const std::string conv = "Tensor x, Tensor w, int channels, " + window + "int groups=1, ";
   const std::string scaled = "Tensor? w_scale=None, Tensor? bias=None, ";
-  const std::string compared =
-      "Tensor? threshold=None, Tensor? flip=None, Tensor? prepared=None) -> Tensor";
-  m.def(("conv_bbb(" + conv + scaled + compared).c_str());
+  const std::string compared = "Tensor? threshold=None, Tensor? flip=None, Tensor? prepared=None";
+  m.def(("conv_bbb(" + conv + scaled + compared +
+         ", int[]? pool=None, Tensor? pool_flip=None) -> Tensor")
+            .c_str());
   m.def(("conv_bbf(" + conv + scaled + "bool integer=False, Tensor? prepared=None) -> Tensor")
             .c_str());
   m.def(("conv_add(" + conv +
@@ -170,7 +171,7 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
          "Tensor? prepared=None) -> (Tensor, Tensor)")
             .c_str());
   const std::string fixed = "Tensor x, Tensor w, float step, " + window + scaled;
-  m.def(("conv_fbb(" + fixed + compared).c_str());
+  m.def(("conv_fbb(" + fixed + compared + ") -> Tensor").c_str());
   m.def(("conv_fbf(" + fixed + "bool integer=False) -> Tensor").c_str());
   m.def(
       "pool_bits(Tensor x, int[] kernel, int[] stride, int[] padding, Tensor? flip=None) -> "

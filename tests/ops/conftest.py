@@ -15,6 +15,7 @@ from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops.linear import weight_digits
 from bitgnn.ops.linear_chain import make_chain
 from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.conv import conv_bbb
 from bitgnn.ops.reference.conv_add import conv_add
 from bitgnn.ops.reference.pack import to_words
 
@@ -103,7 +104,9 @@ class Sampler:
             return self._linear_arguments(n, k, m, optional)
         if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
             return self._joint_arguments(name, n, k, m, optional)
-        if name in ("conv_bbb", "conv_bbf"):
+        if name == "conv_bbb":
+            return self._pooled_arguments(self._conv_arguments(name, k, m, optional), optional)
+        if name == "conv_bbf":
             return self._conv_arguments(name, k, m, optional)
         if name == "conv_add":
             return self._conv_add_arguments(k, m, optional)
@@ -290,6 +293,16 @@ class Sampler:
             if bool(self.integer(2)) if optional is None else optional:
                 drawn = self.floats(outputs)
                 given[vector] = drawn > 0 if vector == "flip" else drawn
+        return given
+
+    def _pooled_arguments(self, given: dict[str, Any], optional: bool | None) -> dict[str, Any]:
+        """The same with a window over the convolution's images, where it is drawn."""
+        if self.integer(2) if optional is None else optional:
+            _, height, width, words = conv_bbb(**given).shape
+            given["pool"] = [1 + self.integer(min(3, size)) for size in (height, width)]
+            if self.integer(2) or optional:
+                given["pool_flip"] = self.bits(1, given["w"].size(0)).flatten()
+                assert given["pool_flip"].numel() == words
         return given
 
     def _conv_add_arguments(self, k: int, m: int, optional: bool | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.ops.reference.bit_pool import pool_bits
 from bitgnn.ops.reference.pack import binarise, signs, to_words
 
 __all__ = [
@@ -82,18 +83,26 @@ def conv_bbb(
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
     prepared: Tensor | None = None,
+    pool: Sequence[int] | None = None,
+    pool_flip: Tensor | None = None,
 ) -> Tensor:
     """Words of ``(w_scale[o] * dot + bias[o] >= threshold[o]) ^ flip[o]``.
 
     ``padding`` is top, bottom, left, right. Without bias and threshold the scale, which is
-    positive, is never applied. ``prepared`` only saves kernels work.
+    positive, is never applied. ``prepared`` only saves kernels work. With ``pool`` (height, width)
+    the words are pooled over windows next to each other, ``pool_flip`` being the flip there.
     """
     dot = integer_dots(x, w, channels, stride, padding, dilation, groups)
     if bias is None and threshold is None:
         bits = dot >= 0
     else:
         bits = scaled_dots(dot, w_scale, bias) >= (0 if threshold is None else threshold)
-    return image_words(bits if flip is None else bits ^ flip)
+    words = image_words(bits if flip is None else bits ^ flip)
+    if pool is not None:
+        return pool_bits(words, pool, pool, (0, 0, 0, 0), pool_flip)
+    if pool_flip is not None:
+        raise ValueError("pool_flip must be left out where there is no pool")
+    return words
 
 
 def conv_bbf(

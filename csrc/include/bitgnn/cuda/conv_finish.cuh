@@ -93,6 +93,7 @@ struct ConvFinish {
   static constexpr bool kFetches = kOutput == ConvResult::kSums && Tile::kOwnHalves * kWords <= 2;
 
   int row[Tile::kOwnHalves];  // of the tile
+  int32_t* pooled = nullptr;  // where words that are pooled wait for the others of their windows
   ConvAddend addend[kFetches ? Tile::kOwnHalves : 1][kWords];
 
   __device__ __forceinline__ void load_addends(const ConvAddArgs& a, const ConvMmaPlan& plan,
@@ -153,6 +154,14 @@ struct ConvFinish {
         bits |= __shfl_xor_sync(kFullWarp, bits, 1);
         bits |= __shfl_xor_sync(kFullWarp, bits, 2);
         const int word = own.column / 32 + t;
+        if constexpr (kOutput == ConvResult::kBits) {
+          if (pooled != nullptr) {
+            if (quad == 0)
+              pooled[row[h] * Tile::kChannelWords + word] =
+                  static_cast<int32_t>(bits ^ own.turned[t]);
+            continue;
+          }
+        }
         if (quad == 0 && exists && word * 32 < own.count)
           c.out_bits[pixel * plan.out_words + own.first / 32 + word] =
               static_cast<int32_t>(bits ^ own.turned[t]);

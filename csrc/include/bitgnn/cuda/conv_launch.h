@@ -13,6 +13,13 @@ namespace bitgnn::cuda {
 // runs.
 cudaError_t convolve(const ConvArgs& args, const Context& context);
 
+// Whether convolve_pooled() takes the convolution and the pooling of its bits.
+bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const Context& context);
+
+// Bits pooled over 2 x 2 pixels: args.out_bits is [images, out_height / 2, out_width / 2, words];
+// flip as in BitPoolArgs, written as early as `prepared`.
+cudaError_t convolve_pooled(const ConvArgs& args, const int32_t* flip, const Context& context);
+
 // See ConvAddArgs; of `prepared` only the set bits count.
 cudaError_t convolve_add(const ConvAddArgs& args, const Context& context);
 

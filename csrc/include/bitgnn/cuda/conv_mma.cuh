@@ -87,6 +87,29 @@ struct ConvSums {
   }
 };
 
+// Writes the words of windows of 2 x 2 pixels, whose rows lie in the tile.
+template <class Tile>
+__device__ __forceinline__ void write_pooled(const int32_t* words, const ConvArgs& c,
+                                             const ConvMmaPlan& plan, int first_pixel,
+                                             int first_channel, int channels) {
+  constexpr int kWords = Tile::kChannelWords;
+  const int width = plan.out_width / 2;
+  const int of_tile = Tile::kPixels / (2 * plan.out_width) * width;
+  const int first = first_pixel / (2 * plan.out_width) * width, all = plan.pixels / 4;
+  for (int at = static_cast<int>(threadIdx.x); at < of_tile * kWords; at += Tile::kThreads) {
+    const int window = at / kWords, word = at - window * kWords;
+    const int line = window / width, x = window - line * width;
+    if (first + window >= all || word * 32 >= channels) continue;
+    const int place = first_channel / 32 + word;
+    const int32_t flip = plan.pool.flip != nullptr ? plan.pool.flip[place] : 0;
+    const int32_t* const from = words + (line * 2 * plan.out_width + 2 * x) * kWords + word;
+    const int32_t* const below = from + plan.out_width * kWords;
+    c.out_bits[static_cast<int64_t>(first + window) * plan.out_words + place] =
+        ((from[0] ^ flip) | (from[kWords] ^ flip) | (below[0] ^ flip) | (below[kWords] ^ flip)) ^
+        flip;
+  }
+}
+
 template <class Tile, int kVector, ConvResult kOutput>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     conv_mma_kernel(const __grid_constant__ ConvAddArgs a,
@@ -185,6 +208,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     finish.row[h] =
         pixel_warp * Tile::kPixelFragments * kMmaRows + (first_half + h) * 8 + fragment_group(lane);
   finish.load_addends(a, plan, tables.terms, own);
+  // Nobody asks where rows come from once the last chunk is on its way.
+  if (kOutput == ConvResult::kBits && plan.pool.pools)
+    finish.pooled = reinterpret_cast<int32_t*>(tables.rows);
 
   ConvSums<Tile> sums;
   int stage = 0;
@@ -251,15 +277,23 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
                    lane);
     }
   }
+  if constexpr (kOutput == ConvResult::kBits) {
+    static_assert(sizeof(ConvRow) >= Tile::kChannelWords * sizeof(int32_t));
+    if (!plan.pool.pools) return;
+    __syncthreads();
+    write_pooled<Tile>(finish.pooled, c, plan, first_pixel, first_channel, channels);
+  }
 }
 
 template <class Tile, int kVector, ConvResult kOutput>
-cudaError_t launch_conv_mma(const ConvAddArgs& args, bool prefetches, const Context& context) {
+cudaError_t launch_conv_mma(const ConvAddArgs& args, const ConvPool& pool, bool prefetches,
+                            const Context& context) {
   static_assert(sizeof(ConvTables<Tile>) == conv_row_bytes<Tile>() && sizeof(ConvCopy) == 8);
   ConvMmaPlan plan{};
   const size_t bytes = plan_conv_mma<Tile>(plan, args, kVector, prefetches);
   if (bytes == 0 || bytes > static_cast<size_t>(context.device.shared_bytes))
     return cudaErrorInvalidConfiguration;
+  plan.pool = pool;
   const auto kernel = conv_mma_kernel<Tile, kVector, kOutput>;
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, context.device.shared_bytes);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bitgnn/conv_arguments.h"
+#include "bitgnn/cuda/conv_pool.h"
 #include "bitgnn/cuda/launch.h"
 
 namespace bitgnn::cuda {
@@ -23,6 +24,7 @@ struct ConvTile {
   static constexpr int kBlocks = kBlocksOf;  // on a multiprocessor
   static constexpr int kPixels = kPixelWarps * kPixelFragments * 16;
   static constexpr int kChannels = kChannelWarps * kChannelFragments * 8;
+  static constexpr int kChannelWords = kChannels / 32;
   static constexpr int kThreads = kPixelWarps * kChannelWarps * kSumWarps * 32;
   // Halves of fragments, 8 pixels each: warps of a sum share them out when they finish.
   static constexpr int kHalves = kPixelFragments * 2;
@@ -65,6 +67,7 @@ struct ConvMmaPlan {
   bool prefetches;      // weights were there before the kernel in front
   bool vectors;         // outputs go eight at once
   bool addend_vectors;  // addends come eight at once
+  ConvPool pool;        // of bits
 };
 
 inline ConvClasses conv_classes(int64_t out, int64_t stride, int64_t padding, int64_t dilation,

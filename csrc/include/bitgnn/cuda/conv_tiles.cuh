@@ -10,14 +10,14 @@
 namespace bitgnn::cuda {
 
 template <class Tile, ConvResult kOutput, bool kWalks>
-cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, bool prefetches,
-                          const Context& context) {
+cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, const ConvPool& pool,
+                          bool prefetches, const Context& context) {
   const auto launch = [&](auto copied) {
     constexpr int kVector = decltype(copied)::value;
     if constexpr (kWalks) {
       return launch_conv_walk<Tile, kVector, kOutput>(args, prefetches, context);
     } else {
-      return launch_conv_mma<Tile, kVector, kOutput>(args, prefetches, context);
+      return launch_conv_mma<Tile, kVector, kOutput>(args, pool, prefetches, context);
     }
   };
   switch (vector) {
@@ -31,21 +31,22 @@ cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, bool prefetches,
 }
 
 template <ConvResult kOutput>
-cudaError_t run_conv_tile(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
-                          const Context& context) {
+cudaError_t run_conv_tile(const ConvAddArgs& args, ConvTileKind kind, int vector,
+                          const ConvPool& pool, bool prefetches, const Context& context) {
   switch (kind) {
     case ConvTileKind::kTiny:
-      return run_conv_tile<ConvTinyTile, kOutput, false>(args, vector, prefetches, context);
+      return run_conv_tile<ConvTinyTile, kOutput, false>(args, vector, pool, prefetches, context);
     case ConvTileKind::kSmall:
-      return run_conv_tile<ConvSmallTile, kOutput, false>(args, vector, prefetches, context);
+      return run_conv_tile<ConvSmallTile, kOutput, false>(args, vector, pool, prefetches, context);
     case ConvTileKind::kMiddle:
-      return run_conv_tile<ConvMiddleTile, kOutput, false>(args, vector, prefetches, context);
+      return run_conv_tile<ConvMiddleTile, kOutput, false>(args, vector, pool, prefetches, context);
     case ConvTileKind::kLarge:
-      return run_conv_tile<ConvLargeTile, kOutput, false>(args, vector, prefetches, context);
+      return run_conv_tile<ConvLargeTile, kOutput, false>(args, vector, pool, prefetches, context);
     case ConvTileKind::kWalk:
-      return run_conv_tile<ConvWalkTile, kOutput, true>(args, vector, prefetches, context);
+      return run_conv_tile<ConvWalkTile, kOutput, true>(args, vector, pool, prefetches, context);
     default:
-      return run_conv_tile<ConvWideWalkTile, kOutput, true>(args, vector, prefetches, context);
+      return run_conv_tile<ConvWideWalkTile, kOutput, true>(args, vector, pool, prefetches,
+                                                            context);
   }
 }
 

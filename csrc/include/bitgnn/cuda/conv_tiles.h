@@ -20,6 +20,11 @@ constexpr bool walks(ConvTileKind kind) {
   return kind == ConvTileKind::kWalk || kind == ConvTileKind::kWideWalk;
 }
 
+// Whether whole windows of 2 x 2 pixels lie in a tile of so many.
+inline bool holds_windows(const ConvArgs& c, int pixels) {
+  return c.out_height % 2 == 0 && c.out_width % 2 == 0 && pixels % (2 * c.out_width) == 0;
+}
+
 template <class F>
 auto with_conv_tile(ConvTileKind kind, const F& f) {
   switch (kind) {
@@ -39,8 +44,8 @@ auto with_conv_tile(ConvTileKind kind, const F& f) {
 }
 
 // `vector`: words that one copy moves; `prefetches`: see ConvMmaPlan.
-cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
-                          const Context& context);
+cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector,
+                          const ConvPool& pool, bool prefetches, const Context& context);
 cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                             const Context& context);
 cudaError_t conv_mma_sums(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
