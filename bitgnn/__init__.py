@@ -4,7 +4,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bitgnn import ops
-from bitgnn.bits import BitAdjacency, BitTensor, BlockedLayout, FrdcLayout
+from bitgnn.bits import (
+    BitAdjacency,
+    BitTensor,
+    BlockedLayout,
+    BooleanTensor,
+    FrdcLayout,
+    TernaryTensor,
+)
 
 if TYPE_CHECKING:
     from bitgnn import models, nn, tune
@@ -38,8 +45,10 @@ __all__ = [
     "BitAdjacency",
     "BitTensor",
     "BlockedLayout",
+    "BooleanTensor",
     "FrdcLayout",
     "Plan",
+    "TernaryTensor",
     "__version__",
     "binarize",
     "export_parameters",

@@ -6,6 +6,7 @@ from bitgnn.bits.images import BitImages
 from bitgnn.bits.layouts import BlockedLayout, FrdcLayout
 from bitgnn.bits.sparse_bits import select_rows, set_bits
 from bitgnn.bits.tensor import BitTensor
+from bitgnn.bits.ternary import BooleanTensor, TernaryTensor
 
 __all__ = [
     "BitAdjacency",
@@ -13,7 +14,9 @@ __all__ = [
     "BitTensor",
     "BlockedAdjacency",
     "BlockedLayout",
+    "BooleanTensor",
     "FrdcLayout",
+    "TernaryTensor",
     "select_rows",
     "set_bits",
 ]

@@ -1,6 +1,19 @@
-"""Operators on bits: packing, BMM, BSpMM, convolution, ADD, CONCAT, pairs and their reference."""
+"""Operators on bits: packing, BMM, BSpMM, convolution, ternary products, pairs, the reference."""
 
-from bitgnn.ops import add, bmm, bspmm, concat, conv, fused, joint, linear, pack, patches, reference
+from bitgnn.ops import (
+    add,
+    bmm,
+    bspmm,
+    concat,
+    conv,
+    fused,
+    joint,
+    linear,
+    pack,
+    patches,
+    reference,
+    ternary,
+)
 from bitgnn.ops._register import register
 from bitgnn.ops.buffers import release_buffers
 
@@ -19,4 +32,5 @@ __all__ = [
     "patches",
     "reference",
     "release_buffers",
+    "ternary",
 ]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import BitTensor
+from bitgnn.bits import BitTensor, TernaryTensor
 
 
 def float_matrix(
@@ -45,6 +45,18 @@ def bit_matrix(function: str, name: str, x: BitTensor) -> None:
     check_type(
         isinstance(x, BitTensor),
         lambda: f"{function}: {name} must be a BitTensor, got {name_type(x)}",
+    )
+
+
+def ternary_matrix(function: str, name: str, x: TernaryTensor) -> None:
+    """Require a TernaryTensor of two dimensions."""
+    check_type(
+        isinstance(x, TernaryTensor),
+        lambda: f"{function}: {name} must be a TernaryTensor, got {name_type(x)}",
+    )
+    check_value(
+        len(x.shape) == 2,
+        lambda: f"{function}: {name} must have two dimensions, got shape {list(x.shape)}",
     )
 
 

@@ -1,6 +1,7 @@
-"""BMM.xyz: the seven binary matrix products, letters for activation, weight and output.
+"""BMM.xyz: the binary matrix products, letters for activation, weight and output.
 
-F stands for a full-precision operand or result (a tensor), B for bits (a ``BitTensor``). ``x`` is
+F stands for a full-precision operand or result (a tensor), B for bits (a ``BitTensor``), T for
+ternary activations (a ``TernaryTensor``). ``x`` is
 ``[N, K]``, ``w`` ``[M, K]`` as in ``torch.nn.Linear``, the result ``[N, M]``. ``dot`` is the sum of
 the products of +-1 values, an exact integer.
 
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits import BitTensor
+from bitgnn.bits import BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 
 _OPS = torch.ops.bitgnn
@@ -177,6 +178,50 @@ def ffb(
     return BitTensor._trusted(words, rows)
 
 
+def tbf(
+    x: TernaryTensor,
+    w: BitTensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """Ternary values times bits to float32 or int32; see the module for formula and errors.
+
+    ``x`` is ``[N, K]``; its scale, if any, is one for all rows. Source: BWTA (ternary activations).
+    """
+    name = "bmm.tbf"
+    rows = check_ternary_bits(name, x, w)
+    _float_epilogue(name, rows, x.device, bias, integer)
+    x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
+    dtype = torch.int32 if integer else torch.float32
+    result: Tensor = _OPS.bmm_tbf(x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, dtype)
+    return result
+
+
+def tbb(
+    x: TernaryTensor,
+    w: BitTensor,
+    *,
+    scale: bool = True,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    flip: Tensor | None = None,
+) -> BitTensor:
+    """Ternary values times bits to bits; see the module for formula and errors.
+
+    ``x`` is ``[N, K]``; its scale, if any, is one for all rows. Source: BWTA (ternary activations).
+    """
+    name = "bmm.tbb"
+    rows = check_ternary_bits(name, x, w)
+    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
+    x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
+    words = _OPS.bmm_tbb(
+        x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, threshold, flip
+    )
+    return BitTensor._trusted(words, rows)
+
+
 def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTensor:
     """An operand with its rows along K, whichever way it is stored."""
     if not transposed:
@@ -187,6 +232,15 @@ def _stored(name: str, operand: str, bits: BitTensor, transposed: bool) -> BitTe
         lambda: f"{name}: {operand} must hold no scale where it is stored transposed",
     )
     return bits.t()
+
+
+def check_ternary_bits(name: str, x: TernaryTensor, w: BitTensor) -> int:
+    """Check both operands; rows of the weight."""
+    _arguments.ternary_matrix(name, "x", x)
+    _arguments.bit_matrix(name, "w", w)
+    _arguments.same_features(name, "w", w.size, x.size)
+    _arguments.same_device(name, "w", w.words.device, x.device)
+    return w.words.size(0)
 
 
 def check_bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:

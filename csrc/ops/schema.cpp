@@ -181,8 +181,9 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "pack_patches(Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, "
       "Tensor? threshold=None) -> Tensor");
 
+  // Sizes may be those of sequences, which an exported program leaves open.
   const std::string ternary =
-      "Tensor x, Tensor counts, Tensor w, int size, Tensor? x_scale=None, Tensor? w_scale=None, "
+      "Tensor x, Tensor counts, Tensor w, SymInt size, Tensor? x_scale=None, Tensor? w_scale=None, "
       "Tensor? bias=None, ";
   m.def("pack_ternary(Tensor x, Tensor scale) -> (Tensor, Tensor)");
   m.def("pack_bool(Tensor x, Tensor scale) -> (Tensor, Tensor)");
@@ -190,15 +191,16 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   m.def(("bmm_tbf(" + ternary + "ScalarType? dtype=None) -> Tensor").c_str());
   m.def(("bmm_tbb(" + ternary + "Tensor? threshold=None, Tensor? flip=None) -> Tensor").c_str());
   m.def(
-      "linear_ternary(Tensor x, Tensor w, int size, Tensor scale, Tensor? w_scale=None, "
+      "linear_ternary(Tensor x, Tensor w, SymInt size, Tensor scale, Tensor? w_scale=None, "
       "Tensor? bias=None, ScalarType? dtype=None, bool boolean=False) -> Tensor");
   const std::string batched =
-      "_counts, int size, Tensor? scale=None, ScalarType? dtype=None) -> Tensor";
+      "_counts, SymInt size, Tensor? scale=None, ScalarType? dtype=None) -> Tensor";
   m.def(("matmul_ttf(Tensor q, Tensor q_counts, Tensor k, Tensor k" + batched).c_str());
   m.def(("matmul_btf(Tensor a, Tensor a_counts, Tensor v, Tensor v" + batched).c_str());
   m.def(
       "attention_ternary(Tensor q, Tensor q_counts, Tensor k, Tensor k_counts, Tensor v, "
-      "Tensor v_counts, int size, int length, float scale, float bool_scale, float out_scale, "
+      "Tensor v_counts, SymInt size, SymInt length, float scale, float bool_scale, float "
+      "out_scale, "
       "Tensor? mask=None, bool causal=False, ScalarType? dtype=None) -> Tensor");
 
   m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");

@@ -1,0 +1,339 @@
+r"""Products of ternary rows: linear layers, batched products and attention of BWTA networks.
+
+Activations are :class:`~bitgnn.TernaryTensor` (values in {-1, 0, +1}, two bits each) or
+:class:`~bitgnn.BooleanTensor` ({0, 1}), weights :class:`~bitgnn.BitTensor` (+-1). With a scale
+:math:`s` a float :math:`a` becomes
+
+.. math:: ternary(a) = \lfloor a / s \ge 1/2 \rfloor - \lfloor a / s < -1/2 \rfloor, \qquad
+          bool(a) = \lfloor a / s \ge 1/2 \rfloor,
+
+compared in float32 with :math:`s / 2`. Sums of products are exact integers; what follows is float32
+arithmetic, rounded once to the result's dtype. Every function raises TypeError (type, dtype) or
+ValueError (shape, device, value) before any kernel runs. Operators are for inference: results carry
+no gradient. Scales that are tensors on a GPU are not checked to be positive, which would wait for
+them.
+
+Source: "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware Co-design", 2026
+(quantisers and the three products).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
+from bitgnn.bits.ternary import QUANTISED, check_positive, scale_tensor
+from bitgnn.ops import _arguments
+
+__all__ = ["attention", "linear", "matmul", "pack_bool", "pack_mask", "pack_ternary"]
+
+ACTIVATIONS = ("ternary", "bool")
+
+
+def pack_ternary(x: Tensor, scale: Tensor | float) -> TernaryTensor:
+    """Ternary rows of floats ``[..., K]``; see :meth:`bitgnn.TernaryTensor.from_float`."""
+    return TernaryTensor.from_float(x, scale)
+
+
+def pack_bool(x: Tensor, scale: Tensor | float) -> BooleanTensor:
+    """Boolean rows of floats ``[..., K]``; see :meth:`bitgnn.BooleanTensor.from_float`."""
+    return BooleanTensor.from_float(x, scale)
+
+
+def linear(
+    x: Tensor,
+    w: BitTensor,
+    scale: Tensor | float,
+    *,
+    w_scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    activation: str = "ternary",
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """A linear layer of floats that are made ternary on the way.
+
+    ``((scale * w_scale[o]) * dot) + bias[o]`` with ``dot`` the product of ``ternary(x, scale)`` (or
+    ``bool(x, scale)``) and the row ``o`` of ``w``.
+
+    Args:
+        x: float32, float16 or bfloat16 ``[..., K]``.
+        w: ``[M, K]``.
+        scale: of the activations, a positive number or float32 tensor of no dimensions.
+        w_scale: float32 ``[M]`` or one number as a tensor; that of ``w``, if any, where left out.
+        bias: float32 ``[M]``.
+        activation: "ternary" or "bool".
+        dtype: float32, float16, bfloat16, that of ``x`` where left out; or int32 for ``dot``,
+            without scales and bias.
+
+    Returns:
+        ``[..., M]``.
+
+    Raises:
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape, device, number or name does not fit.
+    """
+    name = "ternary.linear"
+    _quantisable(name, "x", x)
+    _arguments.bit_matrix(name, "w", w)
+    check_value(
+        x.dim() >= 1 and x.size(-1) == w.size,
+        lambda: f"{name}: x must have shape [..., {w.size}] like w, got {list(x.shape)}",
+    )
+    _arguments.same_device(name, "w", w.words.device, x.device)
+    check_value(
+        activation in ACTIVATIONS,
+        lambda: f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}",
+    )
+    dtype = _result_dtype(name, dtype, x.dtype)
+    integer = dtype == torch.int32
+    outputs = w.words.size(0)
+    _output_scale(name, w_scale, outputs, x.device)
+    _arguments.vector(name, "bias", bias, outputs, x.device)
+    check_value(
+        not integer or (w_scale is None and bias is None),
+        lambda: f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums",
+    )
+    factor = scale_tensor(name, "scale", scale, x.device)
+    if w_scale is None and not integer:
+        w_scale = w.scale
+    rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), w.size)
+    result: Tensor = torch.ops.bitgnn.linear_ternary(
+        rows, w.words, w.size, factor, w_scale, bias, dtype, activation == "bool"
+    )
+    return result if x.dim() == 2 else result.view(*x.shape[:-1], outputs)
+
+
+def matmul(
+    x: TernaryTensor | BooleanTensor,
+    y: TernaryTensor,
+    *,
+    scale: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Products of every row of ``x`` with every row of ``y``, of all matrices of a batch.
+
+    Queries and keys are two ternary operands; attention and values a boolean one and the values
+    packed along the keys (:meth:`TernaryTensor.from_columns
+    <bitgnn.TernaryTensor.from_columns>`).
+
+    Args:
+        x: ``[..., N, K]``.
+        y: ``[..., M, K]``, leading dimensions as those of ``x``.
+        scale: multiply by the operands' scales, as far as they have some.
+        dtype: float32, float16 or bfloat16, or int32 for the bare sums.
+
+    Returns:
+        ``[..., N, M]``.
+
+    Raises:
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape or device does not fit.
+    """
+    name = "ternary.matmul"
+    check_type(
+        isinstance(x, TernaryTensor | BooleanTensor),
+        lambda: f"{name}: x must be a TernaryTensor or BooleanTensor, got {name_type(x)}",
+    )
+    _ternary(name, "y", y)
+    _batched(name, "x", x, 2)
+    _batched(name, "y", y, 2)
+    check_value(
+        x.size == y.size and x.shape[:-2] == y.shape[:-2],
+        lambda: (
+            f"{name}: y must have shape {[*x.shape[:-2], 'M', x.size]} like x, got {list(y.shape)}"
+        ),
+    )
+    _arguments.same_device(name, "y", y.device, x.device)
+    dtype = _result_dtype(name, dtype, torch.float32)
+    factor = _product_scale(x.scale, y.scale) if scale and dtype != torch.int32 else None
+    operator = (
+        torch.ops.bitgnn.matmul_ttf if isinstance(x, TernaryTensor) else torch.ops.bitgnn.matmul_btf
+    )
+    result: Tensor = operator(x.words, x.counts, y.words, y.counts, x.size, factor, dtype)
+    return result
+
+
+def attention(
+    q: TernaryTensor,
+    k: TernaryTensor,
+    v: TernaryTensor,
+    *,
+    scale: float,
+    bool_scale: float,
+    out_scale: float = 1.0,
+    mask: Tensor | BitTensor | None = None,
+    causal: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    r"""Attention on bits, without a matrix of scores in memory.
+
+    With :math:`d_{ij}` the product of query i and key j, the probability of key j becomes the bit
+
+    .. math:: b_{ij} = \Big\lfloor e^{scale (d_{ij} - m_i)} \ge \tfrac12\, bool\_scale
+              \sum_{j'} e^{scale (d_{ij'} - m_i)} \Big\rfloor, \qquad m_i = \max_{j'} d_{ij'},
+
+    over the keys that the query may attend to, and the result is
+    :math:`out\_scale \sum_j b_{ij} v_j`. Powers and sums are float64 in a fixed order, so that bits
+    are the same on every device.
+
+    Args:
+        q: ``[B, H, N, D]``.
+        k: ``[B, G, L, D]``, G dividing H: head h reads head ``h // (H // G)`` (grouped queries).
+        v: ``[B, G, D, L]``, the values packed along the keys (:meth:`TernaryTensor.from_columns
+            <bitgnn.TernaryTensor.from_columns>` of ``[B, G, L, D]``).
+        scale: what products are multiplied by in front of the softmax: the scales of queries and
+            keys over ``sqrt(D)``.
+        bool_scale: scale that probabilities are made boolean by.
+        out_scale: what sums are multiplied by: ``bool_scale`` times the values' scale.
+        mask: bool ``[B, L]``, True where a key may be attended to, or such bits packed
+            (:func:`pack_mask`).
+        causal: query i attends to keys up to ``i + L - N`` only.
+        dtype: float32, float16 or bfloat16.
+
+    Returns:
+        ``[B, H, N, D]``, a view of memory ``[B, N, H, D]``. Queries that may attend to no key, and
+        those with ``L = 0``, give 0.
+
+    Raises:
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape, device or number does not fit.
+    """
+    name = "ternary.attention"
+    for operand, rows in (("q", q), ("k", k), ("v", v)):
+        _ternary(name, operand, rows)
+        check_value(
+            len(rows.shape) == 4,
+            lambda operand=operand, rows=rows: (  # type: ignore[misc]
+                f"{name}: {operand} must have four dimensions, got shape {list(rows.shape)}"
+            ),
+        )
+        _arguments.same_device(name, operand, rows.device, q.device)
+    batch, heads, _, size = q.shape
+    groups, length = k.shape[1:3]
+    check_value(
+        k.size == size and k.shape[0] == batch,
+        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k.shape)}",
+    )
+    check_value(
+        groups == heads or (groups > 0 and heads % groups == 0),
+        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
+    )
+    check_value(
+        v.shape == (batch, groups, size, length),
+        lambda: (
+            f"{name}: v must have shape {[batch, groups, size, length]} like k transposed, "
+            f"got {list(v.shape)}"
+        ),
+    )
+    for what, number in (("scale", scale), ("bool_scale", bool_scale), ("out_scale", out_scale)):
+        check_type(
+            isinstance(number, float | int) and not isinstance(number, bool),
+            lambda what=what, number=number: (  # type: ignore[misc]
+                f"{name}: {what} must be a number, got {name_type(number)}"
+            ),
+        )
+        check_positive(name, what, number)
+    check_value(
+        dtype in QUANTISED,
+        lambda: f"{name}: dtype must be float32, float16 or bfloat16, got {dtype}",
+    )
+    bits = _mask_bits(name, mask, batch, length, q.device)
+    result: Tensor = torch.ops.bitgnn.attention_ternary(
+        q.words,
+        q.counts,
+        k.words,
+        k.counts,
+        v.words,
+        v.counts,
+        size,
+        length,
+        float(scale),
+        float(bool_scale),
+        float(out_scale),
+        None if bits is None else bits.words,
+        causal,
+        dtype,
+    )
+    return result
+
+
+def pack_mask(mask: Tensor) -> BitTensor:
+    """Bits of a bool mask ``[B, L]``, for masks that serve several calls of :func:`attention`.
+
+    Raises:
+        TypeError: ``mask`` is no bool tensor.
+        ValueError: it has other than two dimensions.
+    """
+    name = "ternary.pack_mask"
+    check_type(
+        isinstance(mask, Tensor) and mask.dtype == torch.bool,
+        lambda: f"{name}: mask must be a bool tensor, got {name_type(mask)}",
+    )
+    check_value(
+        mask.dim() == 2,
+        lambda: f"{name}: mask must have shape [B, L], got {list(mask.shape)}",
+    )
+    words = torch.ops.bitgnn.pack(mask.to(torch.float32) - 0.5)
+    return BitTensor._trusted(words, mask.size(1))
+
+
+def _quantisable(name: str, operand: str, x: Tensor) -> None:
+    check_type(
+        isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided,
+        lambda: f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}",
+    )
+
+
+def _ternary(name: str, operand: str, x: TernaryTensor) -> None:
+    check_type(
+        isinstance(x, TernaryTensor),
+        lambda: f"{name}: {operand} must be a TernaryTensor, got {name_type(x)}",
+    )
+
+
+def _batched(name: str, operand: str, x: TernaryTensor | BooleanTensor, dimensions: int) -> None:
+    check_value(
+        len(x.shape) >= dimensions,
+        lambda: f"{name}: {operand} must have {dimensions} or more dimensions, got {list(x.shape)}",
+    )
+
+
+def _result_dtype(name: str, dtype: torch.dtype | None, default: torch.dtype) -> torch.dtype:
+    dtype = default if dtype is None else dtype
+    check_value(
+        dtype in (*QUANTISED, torch.int32),
+        lambda: f"{name}: dtype must be float32, float16, bfloat16 or int32, got {dtype}",
+    )
+    return dtype
+
+
+def _output_scale(name: str, scale: Tensor | None, outputs: int, device: torch.device) -> None:
+    """Require None, one number or one a output, of any sign."""
+    if isinstance(scale, Tensor) and scale.dim() == 0:
+        scale = scale.expand(outputs)
+    _arguments.vector(name, "w_scale", scale, outputs, device)
+
+
+def _product_scale(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+    if x is None or y is None:
+        return y if x is None else x
+    return x * y
+
+
+def _mask_bits(
+    name: str, mask: Tensor | BitTensor | None, batch: int, length: int, device: torch.device
+) -> BitTensor | None:
+    if mask is None:
+        return None
+    bits = mask if isinstance(mask, BitTensor) else pack_mask(mask)
+    check_value(
+        bits.size == length and bits.words.size(0) == batch,
+        lambda: (
+            f"{name}: mask must have shape [{batch}, {length}], "
+            f"got [{bits.words.size(0)}, {bits.size}]"
+        ),
+    )
+    _arguments.same_device(name, "mask", bits.device, device)
+    return bits

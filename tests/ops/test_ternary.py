@@ -1,0 +1,409 @@
+"""Ternary products and attention: values against float products, errors, compilation, export."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitgnn import BitTensor, BooleanTensor, TernaryTensor
+from bitgnn.ops import bmm, ternary
+from bitgnn.ops.reference.ternary_attention import exact_exp, softmax_table
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def weights(outputs: int, size: int, device: torch.device | str = "cpu") -> BitTensor:
+    return BitTensor.from_float(torch.randn(outputs, size, device=device), scale="mean")
+
+
+@pytest.mark.parametrize("boolean", [False, True])
+def test_every_product_of_short_rows(boolean, device):
+    """All rows of up to four values times all weights."""
+    for size in range(1, 5):
+        choices = (0.0, 1.0) if boolean else (-1.0, 0.0, 1.0)
+        x = torch.tensor(list(itertools.product(choices, repeat=size)), device=device)
+        w = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=size)), device=device)
+        bits = BitTensor.from_float(w)
+        kind = "bool" if boolean else "ternary"
+        sums = ternary.linear(x, bits, 1.0, activation=kind, dtype=torch.int32)
+        assert torch.equal(sums, (x @ w.t()).int())
+        if not boolean:
+            rows = TernaryTensor.from_float(x, 1.0)
+            assert torch.equal(bmm.tbf(rows, bits, integer=True), sums)
+            assert torch.equal(bmm.tbb(rows, bits).to_float() > 0, sums >= 0)
+        left = (BooleanTensor if boolean else TernaryTensor).from_float(x, 1.0)
+        all_rows = torch.tensor(list(itertools.product((-1.0, 0.0, 1.0), repeat=size)))
+        right = TernaryTensor.from_float(all_rows.to(device), 1.0)
+        expected = x.cpu() @ all_rows.t()
+        assert torch.equal(ternary.matmul(left, right).cpu(), expected)
+
+
+@given(
+    n=st.integers(0, 40),
+    k=st.integers(0, 200),
+    m=st.integers(0, 70),
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from(DTYPES),
+    kind=st.sampled_from(["ternary", "bool"]),
+)
+def test_linear_is_the_product_of_emulated_values(n, k, m, seed, dtype, kind):
+    torch.manual_seed(seed)
+    x, w = torch.randn(n, k).to(dtype), weights(m, k)
+    bias, scale = torch.randn(m), 0.25 + torch.rand(())
+    out = ternary.linear(x, w, scale, bias=bias, activation=kind, dtype=torch.float32)
+    rows = (TernaryTensor if kind == "ternary" else BooleanTensor).from_float(x, scale)
+    expected = rows.to_float() @ w.to_float().t() + bias
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-4)
+    narrow = ternary.linear(x, w, scale, bias=bias, activation=kind)
+    assert narrow.dtype == dtype
+    assert torch.equal(narrow, out.to(dtype))
+
+
+def test_linear_takes_any_leading_dimensions(device):
+    x, w = torch.randn(2, 3, 4, 70, device=device), weights(33, 70, device)
+    out = ternary.linear(x.transpose(0, 2), w, 0.7)
+    assert out.shape == (4, 3, 2, 33)
+    assert torch.equal(out.transpose(0, 2), ternary.linear(x, w, 0.7))
+    assert ternary.linear(x[0, 0, 0], w, 0.7).shape == (33,)
+    shared = ternary.linear(x, w, 0.7, w_scale=torch.tensor(0.5, device=device))
+    each = ternary.linear(x, w, 0.7, w_scale=torch.full((33,), 0.5, device=device))
+    assert torch.equal(shared, each)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 9, 40])
+@pytest.mark.parametrize("size", [1, 64, 511, 513, 1056])
+def test_few_rows(rows, size, device):
+    """Up to eight rows read the weights in place."""
+    x = torch.randn(rows, size, device=device).half()
+    w = weights(100, size, device)
+    sums = ternary.linear(x, w, 1.0, dtype=torch.int32)
+    values = TernaryTensor.from_float(x, 1.0).to_float()
+    expected = values.double() @ (BitTensor(w.words, size).to_float().t().double())
+    assert torch.equal(sums, expected.int())
+
+
+def test_comparisons(device):
+    x, w = TernaryTensor.from_float(torch.randn(9, 70, device=device), 0.6), weights(40, 70, device)
+    bias, threshold = torch.randn(2, 40, device=device)
+    flip = torch.rand(40, device=device) < 0.5
+    values = bmm.tbf(x, w, bias=bias)
+    bits = bmm.tbb(x, w, bias=bias, threshold=threshold, flip=flip)
+    assert torch.equal(bits.to_float() > 0, (values >= threshold) ^ flip)
+    plain = BitTensor(w.words, 70)
+    x.scale = None
+    assert torch.equal(bmm.tbf(x, plain).int(), bmm.tbf(x, w, integer=True))
+    assert torch.equal(bmm.tbf(x, w, scale=False).int(), bmm.tbf(x, w, integer=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_matmul_is_batched_and_strided(dtype, device):
+    q, k = torch.randn(2, 2, 9, 3, 40, device=device)  # [B, N, H, D]
+    left = TernaryTensor.from_float(q.transpose(1, 2), 0.5)
+    right = TernaryTensor.from_float(k.transpose(1, 2), 0.25)
+    expected = left.to_float() @ right.to_float().transpose(-1, -2)
+    assert torch.equal(ternary.matmul(left, right, dtype=dtype), expected.to(dtype))
+    # Packed as it lies and seen the other way round: words and counts have strides.
+    turned = TernaryTensor.from_float(q, 0.5)
+    turned.words, turned.counts = turned.words.transpose(1, 2), turned.counts.transpose(1, 2)
+    assert torch.equal(ternary.matmul(turned, right, dtype=dtype), expected.to(dtype))
+    bare = ternary.matmul(left, right, dtype=torch.int32)
+    assert torch.equal(bare, ternary.matmul(left, right, scale=False).int())
+
+
+def test_boolean_rows_times_columns(device):
+    a, v = torch.rand(2, 3, 9, 50, device=device), torch.randn(2, 3, 50, 20, device=device)
+    bits, columns = BooleanTensor.from_float(a, 0.5), TernaryTensor.from_columns(v, 0.5)
+    expected = bits.to_float() @ columns.to_float().transpose(-1, -2)
+    assert torch.equal(ternary.matmul(bits, columns), expected)
+
+
+def test_powers_are_those_of_e():
+    for x in [0.0, -1e-300, -1e-9, -0.1, -0.3465, -0.3466, -1.0, -17.3, -300.0, -699.9]:
+        assert exact_exp(x) == pytest.approx(math.exp(x), rel=4e-16)
+    assert exact_exp(-700.1) == 0 == exact_exp(-1e300)
+    for scale in (1e-300, 1e-17, 0.001, 0.1, 5.0, 1e300):
+        table = softmax_table(scale, 300)
+        assert table[0] == 1
+        assert all(a >= b for a, b in itertools.pairwise(table))
+
+
+def emulated_attention(q, k, v, scale, bool_scale, out_scale, allowed):
+    """Attention of float values in float64, by softmax."""
+    heads = q.size(1) // max(k.size(1), 1)
+    k, v = k.repeat_interleave(heads, 1), v.repeat_interleave(heads, 1)
+    scores = (q.double() @ k.double().transpose(-1, -2)) * scale
+    scores = scores.masked_fill(~allowed, -math.inf)
+    probability = scores.softmax(-1).nan_to_num(0.0)
+    # Nearer than this to the border, powers of another library may decide otherwise.
+    unclear = ((probability - 0.5 * bool_scale).abs() < 1e-12).any(-1)
+    return out_scale * ((probability >= 0.5 * bool_scale).double() @ v.double()), unclear
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    queries=st.integers(0, 20),
+    keys=st.integers(0, 80),
+    size=st.sampled_from([1, 8, 32, 40, 64, 100]),
+    causal=st.booleans(),
+    masked=st.booleans(),
+)
+def test_attention_is_softmax_attention(seed, queries, keys, size, causal, masked):
+    torch.manual_seed(seed)
+    batch, groups, heads = 2, 2, 4
+    q, k, v = (
+        TernaryTensor.from_float(torch.randn(batch, *shape, size), 1.0)
+        for shape in ((heads, queries), (groups, keys), (groups, keys))
+    )
+    columns = TernaryTensor.from_columns(v.to_float(), 1.0)
+    mask = torch.rand(batch, keys) < 0.7 if masked else None
+    scale, bool_scale = 0.37, 0.02 + float(torch.rand(()))
+    out = ternary.attention(
+        q, k, columns, scale=scale, bool_scale=bool_scale, mask=mask, causal=causal
+    )
+    assert out.shape == (batch, heads, queries, size)
+    allowed = torch.ones(batch, 1, queries, keys, dtype=torch.bool)
+    if mask is not None:
+        allowed &= mask[:, None, None]
+    if causal:
+        allowed &= torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    expected, unclear = emulated_attention(
+        q.to_float(), k.to_float(), v.to_float(), scale, bool_scale, 1.0, allowed
+    )
+    assert torch.equal(out[~unclear].double(), expected[~unclear])
+
+
+def test_queries_without_keys_give_zero(device):
+    q, k = (TernaryTensor.from_float(torch.randn(1, 2, 6, 40, device=device), 1.0) for _ in "qk")
+    v = TernaryTensor.from_columns(torch.randn(1, 2, 6, 40, device=device), 1.0)
+    scales = {"scale": 0.1, "bool_scale": 0.1}
+    mask = torch.zeros(1, 6, dtype=torch.bool, device=device)
+    assert ternary.attention(q, k, v, mask=mask, **scales).eq(0).all()
+    assert ternary.attention(q, k, v, mask=ternary.pack_mask(mask), **scales).eq(0).all()
+    mask[0, 3:] = True
+    out = ternary.attention(q, k, v, mask=mask, causal=True, **scales)
+    assert out[:, :, :3].eq(0).all()
+    assert out[:, :, 3:].ne(0).any()
+    empty = TernaryTensor.from_float(torch.randn(1, 2, 0, 40, device=device), 1.0)
+    columns = TernaryTensor.from_columns(torch.randn(1, 2, 0, 40, device=device), 1.0)
+    out = ternary.attention(q, empty, columns, **scales)
+    assert out.shape == (1, 2, 6, 40)
+    assert out.eq(0).all()
+    assert ternary.attention(empty, k, v, **scales).shape == (1, 2, 0, 40)
+
+
+def test_attention_lies_as_projections_read_it(device):
+    q = TernaryTensor.from_float(torch.randn(2, 3, 5, 40, device=device), 1.0)
+    v = TernaryTensor.from_columns(torch.randn(2, 3, 5, 40, device=device), 1.0)
+    for dtype in DTYPES:
+        out = ternary.attention(q, q, v, scale=0.1, bool_scale=0.2, out_scale=0.3, dtype=dtype)
+        assert out.dtype == dtype
+        assert out.transpose(1, 2).is_contiguous()
+        wide = ternary.attention(q, q, v, scale=0.1, bool_scale=0.2, out_scale=0.3)
+        assert torch.equal(out, wide.to(dtype))
+
+
+class Block(torch.nn.Module):
+    """Projections and attention on bits, as a frozen layer runs them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        drawn = weights(3 * 64, 64)
+        self.register_buffer("words", drawn.words)
+        self.register_buffer("scale", torch.tensor(0.8))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        w = BitTensor(self.words, 64)
+        qkv = ternary.linear(x, w, self.scale).unflatten(-1, (3, 2, 32))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        out = ternary.attention(
+            TernaryTensor.from_float(q, self.scale),
+            TernaryTensor.from_float(k, 0.5),
+            TernaryTensor.from_columns(v, self.scale),
+            scale=0.1,
+            bool_scale=0.2,
+            mask=mask,
+            causal=True,
+        )
+        bits = BooleanTensor.from_float(out, 1.0)
+        scores = ternary.matmul(bits, TernaryTensor.from_float(k, 1.0))
+        rows = TernaryTensor.from_float(out.transpose(1, 2).flatten(2).flatten(0, 1), 0.5)
+        return bmm.tbf(rows, BitTensor(self.words[:32], 64)).sum() + scores.sum()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile_whole_graph(dynamic):
+    torch.manual_seed(0)
+    block = Block()
+    compiled = torch.compile(block, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for length in (9, 17):
+        x, mask = torch.randn(2, length, 64), torch.rand(2, length) < 0.8
+        torch.testing.assert_close(compiled(x, mask), block(x, mask))
+
+
+def test_export():
+    torch.manual_seed(0)
+    block = Block()
+    x, mask = torch.randn(2, 40, 64), torch.rand(2, 40) < 0.8
+    # Words of up to 32 keys are one, and sizes of 1 are fixed when a program is traced.
+    length = torch.export.Dim("length", min=33, max=2048)
+    program = torch.export.export(
+        block, (x, mask), dynamic_shapes={"x": {1: length}, "mask": {1: length}}
+    )
+    x, mask = torch.randn(2, 100, 64), torch.rand(2, 100) < 0.8
+    torch.testing.assert_close(program.module()(x, mask), block(x, mask))
+
+
+def test_compiled_graphs_check_scales():
+    compiled = torch.compile(
+        lambda x, s: TernaryTensor.from_float(x, s).to_float(), fullgraph=True, backend="aot_eager"
+    )
+    x = torch.randn(4, 40)
+    assert torch.equal(compiled(x, torch.tensor(1.0)), compiled(x, torch.tensor(1.0)))
+    with pytest.raises((RuntimeError, ValueError), match="scale must be positive and finite"):
+        compiled(x, torch.tensor(0.0))
+
+
+X = torch.ones(6, 40)
+W = BitTensor.from_float(torch.ones(5, 40))
+T = TernaryTensor.from_float(X, 1.0)
+HEADS = TernaryTensor.from_float(torch.ones(2, 4, 6, 40), 1.0)
+PAIR = TernaryTensor.from_float(torch.ones(2, 2, 6, 40), 1.0)
+THREE = TernaryTensor.from_float(torch.ones(2, 3, 6, 40), 1.0)
+COLUMNS = TernaryTensor.from_columns(torch.ones(2, 4, 6, 40), 1.0)
+
+
+def attend(q=HEADS, k=HEADS, v=COLUMNS, **changed):
+    return ternary.attention(q, k, v, **({"scale": 0.1, "bool_scale": 0.1} | changed))
+
+
+CASES = {
+    "x dtype": (
+        lambda: ternary.linear(X.double(), W, 1.0),
+        TypeError,
+        "must be float32.*float64",
+    ),
+    "x size": (lambda: ternary.linear(X[:, :9], W, 1.0), ValueError, r"\[\.\.\., 40\] like w, got"),
+    "w type": (lambda: ternary.linear(X, X, 1.0), TypeError, "w must be a BitTensor"),
+    "zero scale": (lambda: ternary.linear(X, W, 0.0), ValueError, "scale must be positive.*got 0"),
+    "nan": (lambda: ternary.linear(X, W, float("nan")), ValueError, "positive and finite, got nan"),
+    "activation": (
+        lambda: ternary.linear(X, W, 1.0, activation="relu"),
+        ValueError,
+        r"activation must be one of \('ternary', 'bool'\), got 'relu'",
+    ),
+    "dtype": (lambda: ternary.linear(X, W, 1.0, dtype=torch.int8), ValueError, "got torch.int8"),
+    "bias": (lambda: ternary.linear(X, W, 1.0, bias=X[0]), ValueError, r"bias .*\[5\], got \[40\]"),
+    "w_scale": (
+        lambda: ternary.linear(X, W, 1.0, w_scale=X[0]),
+        ValueError,
+        r"w_scale must have shape \[5\], got \[40\]",
+    ),
+    "sums": (
+        lambda: ternary.linear(X, W, 1.0, bias=torch.ones(5), dtype=torch.int32),
+        ValueError,
+        "w_scale and bias must be None with dtype int32",
+    ),
+    "tbf type": (lambda: bmm.tbf(W, W), TypeError, "bmm.tbf: x must be a TernaryTensor, got BitT"),
+    "tbf rows": (lambda: bmm.tbf(HEADS, W), ValueError, "bmm.tbf: x must have two dimensions"),
+    "tbf integer": (
+        lambda: bmm.tbf(T, W, integer=True, bias=torch.ones(5)),
+        ValueError,
+        "bias must be None with integer",
+    ),
+    "tbb size": (
+        lambda: bmm.tbb(T, BitTensor.from_float(X[:, :9])),
+        ValueError,
+        "bmm.tbb: w must hold 40 features like x, got 9",
+    ),
+    "matmul x": (lambda: ternary.matmul(X, T), TypeError, "x must be a TernaryTensor or Boolean"),
+    "matmul y": (lambda: ternary.matmul(T, X), TypeError, "y must be a TernaryTensor, got torch"),
+    "matmul leading": (
+        lambda: ternary.matmul(HEADS, T),
+        ValueError,
+        r"y must have shape \[2, 4, 'M', 40\] like x, got \[6, 40\]",
+    ),
+    "matmul dtype": (
+        lambda: ternary.matmul(T, T, dtype=torch.int64),
+        ValueError,
+        "got torch.int64",
+    ),
+    "q": (lambda: attend(q=T), ValueError, r"q must have four dimensions, got shape \[6, 40\]"),
+    "k": (lambda: attend(k=PAIR.to_float()), TypeError, "k must be a TernaryTensor"),
+    "heads": (lambda: attend(k=THREE), ValueError, "must divide the 4 heads of q, got 3"),
+    "v": (lambda: attend(v=HEADS), ValueError, r"\[2, 4, 40, 6\] like k transposed, got \[2, 4, 6"),
+    "scale": (lambda: attend(scale=-1.0), ValueError, "attention: scale must be positive"),
+    "bool_scale": (lambda: attend(bool_scale=0), ValueError, "bool_scale must be positive"),
+    "out_scale": (lambda: attend(out_scale=float("inf")), ValueError, "out_scale must be pos"),
+    "scale tensor": (
+        lambda: attend(scale=torch.tensor(1.0)),
+        TypeError,
+        "scale must be a number, got torch.float32 Tensor",
+    ),
+    "mask dtype": (
+        lambda: attend(mask=torch.ones(2, 6)),
+        TypeError,
+        "mask must be a bool tensor, got torch.float32",
+    ),
+    "mask shape": (
+        lambda: attend(mask=torch.ones(2, 7, dtype=torch.bool)),
+        ValueError,
+        r"mask must have shape \[2, 6\], got \[2, 7\]",
+    ),
+    "attention dtype": (lambda: attend(dtype=torch.int32), ValueError, "got torch.int32"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors(case):
+    function, error, match = CASES[case]
+    with pytest.raises(error, match=match):
+        function()
+
+
+OPS = torch.ops.bitgnn
+RAW = {
+    "planes": (lambda: OPS.bmm_tbf(T.words[:, :1], T.counts, W.words, 40), "planes of x must be 2"),
+    "counts": (lambda: OPS.bmm_tbf(T.words, T.counts[:3], W.words, 40), "entries of counts"),
+    "counts dtype": (
+        lambda: OPS.bmm_tbb(T.words, T.counts.float(), W.words, 40),
+        "counts must be Int, got Float",
+    ),
+    "words": (lambda: OPS.bmm_tbf(T.words, T.counts, W.words, 70), "must hold 3 words a row"),
+    "scale": (
+        lambda: OPS.bmm_tbf(T.words, T.counts, W.words, 40, torch.ones(1)),
+        "x_scale must have 0 dimensions",
+    ),
+    "negative scale": (
+        lambda: OPS.matmul_ttf(T.words, T.counts, T.words, T.counts, 40, torch.tensor(-1.0)),
+        "scale must be positive and finite, got -1",
+    ),
+    "int32 with scale": (
+        lambda: OPS.linear_ternary(
+            X, W.words, 40, torch.tensor(1.0), torch.ones(5), None, torch.int32
+        ),
+        "dtype int32 gives the bare dot product",
+    ),
+    "dtype": (
+        lambda: OPS.bmm_tbf(T.words, T.counts, W.words, 40, None, None, None, torch.float64),
+        "dtype must be float32, float16, bfloat16 or int32, got Double",
+    ),
+    "double": (lambda: OPS.pack_ternary(X.double(), torch.tensor(1.0)), "must be float32, float16"),
+    "leading": (
+        lambda: OPS.matmul_ttf(HEADS.words, HEADS.counts, PAIR.words, PAIR.counts, 40),
+        "k must have the leading dimensions of q",
+    ),
+}
+
+
+@pytest.mark.skipif(
+    not torch._C._dispatch_has_kernel_for_dispatch_key("bitgnn::bmm_tbf", "CPU"),
+    reason="no compiled library is loaded",
+)
+@pytest.mark.parametrize("case", RAW)
+def test_errors_of_operators(case):
+    function, match = RAW[case]
+    with pytest.raises(RuntimeError, match=match):
+        function()
