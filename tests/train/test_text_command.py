@@ -83,6 +83,12 @@ def test_runs_records_and_pictures(place, capsys):
     # 30 % of 14 linear layers.
     assert len(decoder["forms"]["share_30"]["runs"][0]["layers"]) == 4
     assert decoder["metric"] == "perplexity"
+    # Packed layers answer as trained ones do, position by position.
+    frozen = decoder["frozen"]
+    assert list(frozen) == ["share_30"]
+    assert frozen["share_30"]["equal"] == frozen["share_30"]["answers"] > 0
+    assert frozen["share_30"]["frozen_perplexity"] == frozen["share_30"]["trained_perplexity"]
+    assert "speed" not in decoder
     assert (place / "results" / "text.png").read_bytes().startswith(PNG)
     runs = place / "runs" / "sst2" / "runs"
     assert (runs / "bwta_level-1.png").read_bytes().startswith(PNG)
@@ -106,6 +112,8 @@ def test_finished_runs_are_not_trained_again(place, monkeypatch):
 def test_what_is_wrong_is_one_line(place, capsys):
     assert call(place, "--seeds", "0") == 1
     assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+    assert call(place, "--epochs", "-1") == 1
+    assert "--epochs must be at least 1, got -1" in capsys.readouterr().err
     assert call(place, only=("mnli",)) == 1
     assert "mnli.yaml" in capsys.readouterr().err
     (place / "data" / "glue" / "SST-2" / "dev.tsv").unlink()
@@ -141,7 +149,7 @@ def test_configurations_of_the_project():
         ({"labels": 0}, "labels must be above 0"),
         ({"precision": "int8"}, "precision"),
         ({"warm": 1}, "warm"),
-        ({"teacher": "fp32", "distill": {"hiden": 1}}, "hiden"),
+        ({"teacher": "fp32", "distill": {"other": 1}}, "other"),
     ],
 )
 def test_configurations_that_cannot_be(place, change, message):

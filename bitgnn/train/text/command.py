@@ -21,6 +21,7 @@ from bitgnn.train.experiment import make_progress
 from bitgnn.train.log import LogError
 from bitgnn.train.loop import TrainingError
 from bitgnn.train.store import OutputError
+from bitgnn.train.text.frozen_decoders import compare_decoders
 from bitgnn.train.text.plot import text_chart
 from bitgnn.train.text.recipe import DecoderConfig, TextConfig, load_text_config
 from bitgnn.train.text.record import text_record
@@ -88,6 +89,9 @@ def _parser(root: Path) -> argparse.ArgumentParser:
         "either way",
     )  # fmt: skip
     parser.add_argument(
+        "--speed", action="store_true", help="time prefill and decode of the decoders, on a GPU"
+    )
+    parser.add_argument(
         "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
     )
     return parser
@@ -136,7 +140,7 @@ def _train(parsed: argparse.Namespace, console: Console) -> None:
             return run
 
         runs = side_by_side([train(unit) for unit in units], device)
-    _write(units, runs, parsed.results)
+    _write(units, runs, parsed)
 
 
 def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder: Path) -> Any:
@@ -146,14 +150,17 @@ def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder
     return tokenize(text, config.vocabulary, config.network.length, folder / TOKENS_FILE)
 
 
-def _write(units: Sequence[TextUnit], runs: Sequence[TextRun], results: Path) -> None:
+def _write(units: Sequence[TextUnit], runs: Sequence[TextRun], parsed: argparse.Namespace) -> None:
     for name in dict.fromkeys(unit.config.name for unit in units):
         ours = [
             (unit, run) for unit, run in zip(units, runs, strict=True) if unit.config.name == name
         ]
         first = ours[0][0]
-        record = text_record(first.config, first.data, [run for _, run in ours])
-        write_json(results / f"text_{name}.json", record)
+        extra = {}
+        if isinstance(first.config, DecoderConfig):
+            extra = compare_decoders(first.config, first.data, first.store, timed=parsed.speed)
+        record = text_record(first.config, first.data, [run for _, run in ours], extra)
+        write_json(parsed.results / f"text_{name}.json", record)
 
 
 def _records(results: Path) -> list[dict[str, Any]]:

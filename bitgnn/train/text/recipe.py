@@ -168,12 +168,14 @@ class DecoderConfig(Strict):
         title: what tables and charts call it.
         datasets: whose sentences make the text, as :func:`bitgnn.data.load_text` takes them.
         network: sizes of the decoder.
+        wide: sizes of decoders with random weights whose speed is measured too; None for none.
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
         forms: recipe by form, trained in this order.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {
         "network": DecoderNetwork,
+        "wide": DecoderNetwork,
         "forms": DecoderRecipe,
     }
 
@@ -181,6 +183,7 @@ class DecoderConfig(Strict):
     title: str = Field(min_length=1)
     datasets: tuple[str, ...] = Field(min_length=1)
     network: DecoderNetwork = DecoderNetwork()
+    wide: DecoderNetwork | None = None
     seeds: int = Field(1, gt=0)
     forms: dict[str, DecoderRecipe] = Field(min_length=1)
 

@@ -30,7 +30,7 @@ from bitgnn.train.text.recipe import DecoderConfig, DecoderRecipe, TextConfig, T
 from bitgnn.train.text.sentences import SentenceTask
 from bitgnn.train.unit import RunOptions
 
-__all__ = ["TextRun", "TextRuns", "TextUnit", "trained_network"]
+__all__ = ["TextRun", "TextRuns", "TextUnit", "build_network", "least_sensitive", "trained_network"]
 
 Config = TextConfig | DecoderConfig
 Data = TokenData | CharacterData
@@ -178,7 +178,7 @@ class TextUnit:
         task = CharacterTask(model, self.data, recipe, teacher)
         if recipe.precision == "fp32":
             return task, []
-        layers = _least_sensitive(model, task, recipe.share)
+        layers = least_sensitive(model, task.calibrate, recipe.share)
         task.only = layers
         return task, layers
 
@@ -200,10 +200,16 @@ class TextUnit:
         )
 
 
-def _least_sensitive(model: Decoder, task: CharacterTask, share: float) -> list[str]:
-    """A share of the linear layers: those whose output suffers least when they alone are BWTA."""
+def least_sensitive(model: Decoder, run: Any, share: float) -> list[str]:
+    """A share of the linear layers: those whose output suffers least when they alone are BWTA.
+
+    Args:
+        model: at level None.
+        run: sends calibration data through a model.
+        share: of the layers; at least one is taken.
+    """
     names = [name for name, module in model.named_modules() if isinstance(module, BWTALinear)]
-    errors = output_errors(model, task.calibrate, names, relative=True)
+    errors = output_errors(model, run, names, relative=True)
     return sorted(errors, key=errors.__getitem__)[: max(1, round(share * len(names)))]
 
 
