@@ -193,6 +193,9 @@ def bspmm_bbf(
     return _floats(x, rowptr.size(0) - 1, size, integer)
 
 
+FAKES["bspmm_tbb"], FAKES["bspmm_tbf"] = bspmm_bbb, bspmm_bbf
+
+
 def _float_rows_to_words(x: Tensor, rowptr: Tensor, *_: Any, **__: Any) -> Tensor:
     return _words(x, rowptr.size(0) - 1, x.size(1))
 

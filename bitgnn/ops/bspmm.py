@@ -1,7 +1,8 @@
-"""BSpMM.xyz: the eight binary sparse products, letters for activation, adjacency and output.
+"""BSpMM.xyz: the binary sparse products, letters for activation, adjacency and output.
 
 ``x`` is ``[N, K]``, the adjacency ``[M, N]`` (rows: destinations), the result ``[M, K]``. Letters
-name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency``).
+name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency``), T ternary
+values (``TernaryTensor``).
 
 - y = B, x = F: ``row[i] * sum_j(pattern[i, j] * (col[j] * x[j])) + bias[k]``, float32. ``x`` may be
   float32, float16 or bfloat16 (float64 is rounded to float32), or int8 or int16: without ``col``
@@ -9,28 +10,34 @@ name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency
 - y = B, x = B: ``row[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum of the
   neighbours' +-1 values. Neither ``col`` nor a scale of ``x`` can act on bits: they are left out
   (the paper's "bin" approximation; ``bff`` is the exact alternative).
+- y = B, x = T: ``(row[i] * scale) * s + bias[k]`` with the integer sum ``s`` of the neighbours'
+  values in {-1, 0, +1}: as many +1 as there are neighbours' bits in ``pos``, less those in ``neg``.
+  The scale of ``x``, if any, is one for all rows and takes part; ``col`` is left out.
 - y = F: ``sum_e(values[e] * x[indices[e]]) + bias[k]``, float32, for a torch sparse CSR or COO
   tensor or a ``torch_sparse.SparseTensor``. A scale of bits ``x`` takes part. CSR with int32
   indices and float32 values is read as it is; other forms are converted on every call.
 - z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
 
-Bits times bits may choose ``layout`` "csr", "blocked" or "sliced" (method "carry_save") or "frdc"
-(methods "if_else", "and_andnot", "and_degree", the three ways to reconcile 0/1 with +-1); results
-are the same. None takes CSR, on a GPU "sliced" where a graph is dense enough to gain from gathers
-out of shared memory. FRDC cannot hold duplicate edges: CSR then serves, with a warning. A layout
-other than CSR is built on its first use, which CUDA graph capture and ``torch.compile`` do not
-allow: call ``adjacency.sliced()``, ``frdc()`` or ``blocked()`` before; the default takes CSR there.
+Bits, and ternary values, over a pattern may choose ``layout`` "csr", "blocked" or "sliced" (method
+"carry_save") or "frdc" (methods "if_else", "and_andnot", "and_degree", the three ways to reconcile
+0/1 with +-1); results are the same. None takes CSR, on a GPU "sliced" where a graph is dense enough
+to gain from gathers out of shared memory. FRDC cannot hold duplicate edges: CSR then serves, with a
+warning. A layout other than CSR is built on its first use, which CUDA graph capture and
+``torch.compile`` do not allow: call ``adjacency.sliced()``, ``frdc()`` or ``blocked()`` before; the
+default takes CSR there.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results
 carry no gradient. Source: BitGNN, section 3.2.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._adjacency import compressed_rows, pattern_arguments
 
@@ -76,6 +83,54 @@ def bbf(
     operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
     result: Tensor = operator(x.words, x.size, *pattern, row, bias, integer)
     return result
+
+
+def tbb(
+    x: TernaryTensor,
+    adjacency: BitAdjacency,
+    *,
+    threshold: Tensor | None = None,
+    method: str | None = None,
+    layout: str | None = None,
+) -> BitTensor:
+    """Ternary values over a pattern to bits; see the module for formula, shapes and errors."""
+    name = "bspmm.tbb"
+    layout, pattern = _ternary_pattern(name, x, adjacency, layout, method)
+    _arguments.vector(name, "threshold", threshold, x.size, x.device)
+    # A positive factor in front of a comparison with zero changes nothing.
+    row = adjacency.row if threshold is None else _ternary_factor(x, adjacency)
+    if layout == "csr" and x.device.type == "cpu":
+        words = _OPS.bspmm_tbb(x.words, x.size, *pattern, row, threshold)
+    else:
+        sums = _ternary_sums(x, layout, pattern)
+        values = sums.to(torch.float32) if row is None else row.unsqueeze(1) * sums
+        words = _OPS.pack(values, threshold)
+    return BitTensor._trusted(words, x.size)
+
+
+def tbf(
+    x: TernaryTensor,
+    adjacency: BitAdjacency,
+    *,
+    bias: Tensor | None = None,
+    integer: bool = False,
+    method: str | None = None,
+    layout: str | None = None,
+) -> Tensor:
+    """Ternary values over a pattern to float32, or with ``integer`` to int32; see the module."""
+    name = "bspmm.tbf"
+    layout, pattern = _ternary_pattern(name, x, adjacency, layout, method)
+    _arguments.vector(name, "bias", bias, x.size, x.device)
+    _arguments.no_bias_with_integer(name, bias, integer)
+    row = None if integer else _ternary_factor(x, adjacency)
+    if layout == "csr" and x.device.type == "cpu":
+        result: Tensor = _OPS.bspmm_tbf(x.words, x.size, *pattern, row, bias, integer)
+        return result
+    sums = _ternary_sums(x, layout, pattern)
+    if integer:
+        return sums
+    values = sums.to(torch.float32) if row is None else row.unsqueeze(1) * sums
+    return values if bias is None else values + bias
 
 
 def fbb(
@@ -177,6 +232,38 @@ def fff(
 def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
     _arguments.bit_matrix(name, "x", x)
     check_pattern(name, adjacency, x.words.size(0), x.words.device)
+
+
+def _planes(x: TernaryTensor) -> BitTensor:
+    """Both planes of a row behind each other, as bits."""
+    return BitTensor._trusted(x.words.flatten(1), 64 * x.words.size(2))
+
+
+def _ternary_pattern(
+    name: str, x: TernaryTensor, adjacency: BitAdjacency, layout: str | None, method: str | None
+) -> tuple[str, tuple[Any, ...]]:
+    """Check both operands; the layout in use and what its operator takes."""
+    _arguments.ternary_matrix(name, "x", x)
+    check_pattern(name, adjacency, x.words.size(0), x.device)
+    return pattern_arguments(name, _planes(x), adjacency, layout, method)
+
+
+def _ternary_factor(x: TernaryTensor, adjacency: BitAdjacency) -> Tensor | None:
+    """What sums are multiplied by: float32 ``[M]`` or None."""
+    if x.scale is None or adjacency.row is None:
+        return adjacency.row if x.scale is None else x.scale.repeat(adjacency.shape[0])
+    return adjacency.row * x.scale
+
+
+def _ternary_sums(x: TernaryTensor, layout: str, pattern: tuple[Any, ...]) -> Tensor:
+    """Int32 ``[M, K]``, by one aggregation of the planes as bits.
+
+    It gives ``2 * count - degree`` of each plane, whose difference is twice the sum.
+    """
+    planes, half = _planes(x), 32 * x.words.size(2)
+    operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
+    signs: Tensor = operator(planes.words, planes.size, *pattern, None, None, True)
+    return (signs[:, : x.size] - signs[:, half : half + x.size]) >> 1
 
 
 def _dense_pattern(

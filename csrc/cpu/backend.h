@@ -46,6 +46,8 @@ class Backend {
   // Products into narrow rows, whose factors are the row scale times `factor` ([rows] or null).
   void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;
   void aggregate_bits(const AggregateArgs& a) const;
+  // x holds the two planes of ternary rows.
+  void aggregate_ternary(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
   void aggregate_blocked(const bitgnn::BlockedArgs& a) const;

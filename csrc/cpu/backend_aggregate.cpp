@@ -104,6 +104,12 @@ void Backend::aggregate_bits(const AggregateArgs& given) const {
   for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
 }
 
+void Backend::aggregate_ternary(const AggregateArgs& given) const {
+  const CsrArgs a = csr_args(given);
+  const auto kernel = kernels().aggregate_ternary;
+  for_balanced_rows(a, given.rows, [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
+}
+
 void Backend::aggregate_dense(const AggregateArgs& given) const {
   AggregateArgs converted = given;
   Tensor floats;

@@ -35,6 +35,7 @@
 #include "bitgnn/cpu/pack_standardized_kernel.h"
 #include "bitgnn/cpu/patch_kernel.h"
 #include "bitgnn/cpu/slots_kernel.h"
+#include "bitgnn/cpu/ternary_aggregate_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
 //
@@ -49,6 +50,7 @@ const KernelTable kAvx2Kernels = {
     BITGNN_ISA::pack_panels,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,
+    BITGNN_ISA::aggregate_ternary,
     BITGNN_ISA::aggregate_float,
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,

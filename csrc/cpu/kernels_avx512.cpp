@@ -40,6 +40,7 @@
 #include "bitgnn/cpu/pack_standardized_kernel.h"
 #include "bitgnn/cpu/patch_kernel.h"
 #include "bitgnn/cpu/slots_kernel.h"
+#include "bitgnn/cpu/ternary_aggregate_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
 //
@@ -54,6 +55,7 @@ const KernelTable kAvx512Kernels = {
     BITGNN_ISA::pack_panels,
     BITGNN_ISA::bmm,
     BITGNN_ISA::aggregate_bits,
+    BITGNN_ISA::aggregate_ternary,
     BITGNN_ISA::aggregate_float,
     BITGNN_ISA::aggregate_frdc,
     BITGNN_ISA::aggregate_blocked,

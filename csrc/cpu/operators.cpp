@@ -6,6 +6,7 @@
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/bspmm_ternary_operators.h"
 #include "ops/conv_add_operators.h"
 #include "ops/conv_operators.h"
 #include "ops/cooperative_operators.h"
@@ -39,6 +40,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_fixed_conv<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bit_pool<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_patches<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_bspmm_ternary<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_ternary<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_ternary_attention<bitgnn::cpu::Backend>(m);
   m.impl("csr_from_edges", TORCH_BOX(&bitgnn::cpu::csr_from_edges_operator));

@@ -193,6 +193,12 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   m.def(
       "linear_ternary(Tensor x, Tensor w, SymInt size, Tensor scale, Tensor? w_scale=None, "
       "Tensor? bias=None, ScalarType? dtype=None, bool boolean=False) -> Tensor");
+  m.def(
+      "bspmm_tbb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
+      "Tensor? threshold=None) -> Tensor");
+  m.def(
+      "bspmm_tbf(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
+      "Tensor? bias=None, bool integer=False) -> Tensor");
   const std::string batched =
       "_counts, SymInt size, Tensor? scale=None, ScalarType? dtype=None) -> Tensor";
   m.def(("matmul_ttf(Tensor q, Tensor q_counts, Tensor k, Tensor k" + batched).c_str());

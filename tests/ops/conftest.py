@@ -408,6 +408,19 @@ class Sampler:
         def taken() -> bool:
             return bool(self.integer(2)) if optional is None else optional
 
+        if name.startswith("bspmm"):
+            layout = self._layout(name, n, m)
+            given: dict[str, Any] = {key: layout[key] for key in ("rowptr", "indices")}
+            given |= {"x": self.ternary(n, k)[0], "size": k}
+            if name == "bspmm_tbf":
+                given["integer"] = taken()
+                if given["integer"]:
+                    return given
+            if taken():
+                given["row"] = self.floats(m)
+            if taken():
+                given["threshold" if name == "bspmm_tbb" else "bias"] = self.floats(k)
+            return given
         if name.startswith("pack"):
             x = self.matrix(n, k)
             if self.integer(2):
@@ -419,7 +432,7 @@ class Sampler:
             leading = [(), (2,), (2, 3), (2, 1, 3)][self.integer(4)]
             first, second = ("a", "v") if name == "matmul_btf" else ("q", "k")
             words, counts = self.ternary(*leading, n, k, boolean=first == "a")
-            given: dict[str, Any] = {first: words, f"{first}_counts": counts, "size": k}
+            given = {first: words, f"{first}_counts": counts, "size": k}
             given[second], given[f"{second}_counts"] = self.ternary(*leading, m, k)
             given["dtype"] = OUT_DTYPES[self.integer(5)]
             if taken() and given["dtype"] != torch.int32:

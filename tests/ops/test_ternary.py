@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitgnn import BitTensor, BooleanTensor, TernaryTensor
-from bitgnn.ops import bmm, ternary
+from bitgnn import BitAdjacency, BitTensor, BooleanTensor, TernaryTensor
+from bitgnn.ops import bmm, bspmm, ternary
 from bitgnn.ops.reference.ternary_attention import exact_exp, softmax_table
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -275,6 +275,10 @@ THREE = TernaryTensor.from_float(torch.ones(2, 3, 6, 40), 1.0)
 COLUMNS = TernaryTensor.from_columns(torch.ones(2, 4, 6, 40), 1.0)
 
 
+GRAPH = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 6)
+NARROW = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 5)
+
+
 def attend(q=HEADS, k=HEADS, v=COLUMNS, **changed):
     return ternary.attention(q, k, v, **({"scale": 0.1, "bool_scale": 0.1} | changed))
 
@@ -317,6 +321,19 @@ CASES = {
         lambda: bmm.tbb(T, BitTensor.from_float(X[:, :9])),
         ValueError,
         "bmm.tbb: w must hold 40 features like x, got 9",
+    ),
+    "bspmm type": (lambda: bspmm.tbf(W, GRAPH), TypeError, "bspmm.tbf: x must be a TernaryTensor"),
+    "bspmm pattern": (lambda: bspmm.tbb(T, X), TypeError, "bspmm.tbb: adjacency must be a BitAdj"),
+    "bspmm rows": (lambda: bspmm.tbb(T, NARROW), ValueError, "must have 6 columns like the rows"),
+    "bspmm threshold": (
+        lambda: bspmm.tbb(T, GRAPH, threshold=X[0, :3]),
+        ValueError,
+        r"threshold must have shape \[40\], got \[3\]",
+    ),
+    "bspmm integer": (
+        lambda: bspmm.tbf(T, GRAPH, bias=X[0], integer=True),
+        ValueError,
+        "bias must be None with integer",
     ),
     "matmul x": (lambda: ternary.matmul(X, T), TypeError, "x must be a TernaryTensor or Boolean"),
     "matmul y": (lambda: ternary.matmul(T, X), TypeError, "y must be a TernaryTensor, got torch"),
@@ -407,3 +424,33 @@ def test_errors_of_operators(case):
     function, match = RAW[case]
     with pytest.raises(RuntimeError, match=match):
         function()
+
+
+def graph(rows: int, columns: int, edges: int, device: torch.device) -> BitAdjacency:
+    edge_index = torch.stack([torch.randint(columns, (edges,)), torch.randint(rows, (edges,))])
+    return BitAdjacency.from_edge_index(
+        edge_index, (rows, columns), normalize="mean", coalesce=True
+    ).to(device)
+
+
+@pytest.mark.parametrize("layout", [None, "csr", "blocked", "sliced", "frdc"])
+@pytest.mark.parametrize("size", [1, 33, 64, 200])
+def test_aggregation(layout, size, device):
+    adjacency = graph(30, 20, 150, device)
+    x = TernaryTensor.from_float(torch.randn(20, size, device=device), 0.9)
+    pattern = torch.zeros(30, 20, device=device)
+    for i in range(30):
+        pattern[i, adjacency.indices[adjacency.rowptr[i] : adjacency.rowptr[i + 1]].long()] = 1
+    values = x.to_float() / 0.9
+    sums = bspmm.tbf(x, adjacency, integer=True, layout=layout)
+    assert torch.equal(sums, (pattern @ values).round().int())
+    bias, threshold = torch.randn(2, size, device=device)
+    expected = (adjacency.row * x.scale).unsqueeze(1) * sums + bias
+    assert torch.equal(bspmm.tbf(x, adjacency, bias=bias, layout=layout), expected)
+    assert torch.equal(bspmm.tbb(x, adjacency, layout=layout).to_float() > 0, sums >= 0)
+    compared = bspmm.tbb(x, adjacency, threshold=threshold, layout=layout)
+    scaled = (adjacency.row * x.scale).unsqueeze(1) * sums
+    assert torch.equal(compared.to_float() > 0, scaled >= threshold)
+    x.scale = None
+    plain = BitAdjacency(adjacency.rowptr, adjacency.indices, 20)
+    assert torch.equal(bspmm.tbf(x, plain, layout=layout), sums.float())

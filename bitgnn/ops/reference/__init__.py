@@ -41,6 +41,8 @@ from bitgnn.ops.reference.bspmm import (
     bspmm_fbf,
     bspmm_ffb,
     bspmm_fff,
+    bspmm_tbb,
+    bspmm_tbf,
 )
 from bitgnn.ops.reference.conv import conv_bbb, conv_bbf, pack_images
 from bitgnn.ops.reference.conv_add import conv_add
@@ -105,6 +107,8 @@ __all__ = [
     "bspmm_ffb",
     "bspmm_fff",
     "bspmm_slots",
+    "bspmm_tbb",
+    "bspmm_tbf",
     "concat_bbb",
     "concat_bbf",
     "concat_ffb",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bitgnn.ops.reference._sums import block_edges, row_sums, slice_edges, tile_edges
 from bitgnn.ops.reference.pack import from_words, signs, to_words
+from bitgnn.ops.reference.ternary import ternary_values
 
 NUM_METHODS = 3
 """Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
@@ -66,6 +67,37 @@ def bspmm_bbf(
 ) -> Tensor:
     """Words x aggregated to float32 ``row * s + bias``, or to int32 ``s`` with ``integer``."""
     return _float_or_integer(_sign_sums(x, size, rowptr, indices), row, bias, integer)
+
+
+def _ternary_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tensor:
+    """Int32 ``[M, size]``: sums of the neighbours' values in {-1, 0, +1}."""
+    values = ternary_values(x, size).to(torch.int32)
+    return row_sums(rowptr, size, torch.int32, lambda edges: values[indices[edges].long()])
+
+
+def bspmm_tbb(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    threshold: Tensor | None = None,
+) -> Tensor:
+    """Ternary x ``[N, 2, W]`` aggregated to words ``[M, W]``: bit of ``row * s >= threshold``."""
+    return _bits(_scaled_rows(_ternary_sums(x, size, rowptr, indices), row), threshold)
+
+
+def bspmm_tbf(
+    x: Tensor,
+    size: int,
+    rowptr: Tensor,
+    indices: Tensor,
+    row: Tensor | None = None,
+    bias: Tensor | None = None,
+    integer: bool = False,
+) -> Tensor:
+    """Ternary x aggregated to float32 ``row * s + bias``, or to int32 ``s`` with ``integer``."""
+    return _float_or_integer(_ternary_sums(x, size, rowptr, indices), row, bias, integer)
 
 
 def _row_products(

@@ -1,6 +1,7 @@
 // Aggregation of packed rows over a 0/1 pattern: sum of -1/+1 neighbours = 2 count - degree.
 // Bound by the gathers of packed rows where the table exceeds the cache, else by the adders.
 // Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+#pragma once
 
 #include <cmath>
 

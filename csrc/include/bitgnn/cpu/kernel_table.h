@@ -169,6 +169,8 @@ struct KernelTable {
                       int32_t* to, int64_t begin, int64_t end);
   void (*bmm)(const BmmArgs&, int64_t begin, int64_t end, int64_t panel_begin, int64_t panel_end);
   void (*aggregate_bits)(const CsrArgs&, int64_t begin, int64_t end);
+  // Ternary rows: pos in the first half of a row of x_bits, neg in the second.
+  void (*aggregate_ternary)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
   void (*aggregate_blocked)(const BlockedArgs&, int64_t begin, int64_t end);

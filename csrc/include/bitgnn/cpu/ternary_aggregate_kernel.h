@@ -1,0 +1,72 @@
+// Aggregation of ternary rows over a 0/1 pattern: neighbours' +1 and -1 are counted as two
+// bit-sliced counters, the sum is their difference. Signs of sums never leave the bits.
+// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+
+#include "bitgnn/cpu/aggregate_kernel.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+// Bits of a >= b of two numbers as planes, from the lowest up: the majority of (a, not b, result so
+// far) is the borrow of their difference turned round.
+template <class B>
+inline B reaches(const B* a, const B* b, int count) {
+  B result = B::ones();
+  for (int p = 0; p < count; ++p) result = B::carry(a[p], b[p] ^ B::ones(), result);
+  return result;
+}
+
+struct TernaryCounter {
+  template <class B>
+  static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    const auto tail = B::tail(words);
+    const B valid = valid_bits<B>(a.features, first_word, words, tail);
+    const int32_t* const pos = a.x_bits + first_word;
+    const Neighbours<int32_t> plus{a.indices, pos, a.x_stride};
+    const Neighbours<int32_t> minus{a.indices, pos + words_for(a.features), a.x_stride};
+    const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
+    for (int64_t row = begin, e = a.row_begin(begin); row < end; ++row) {
+      const int64_t next = a.row_begin(row + 1);
+      B of_plus[kMaxPlanes], of_minus[kMaxPlanes];
+      const int count = count_bits<B>(plus, tail, e, next, prefetch_end, of_plus);
+      count_bits<B>(minus, tail, e, next, 0, of_minus);
+      finish<B>(a, row, of_plus, of_minus, count, first_word, words, tail, valid);
+      e = next;
+    }
+  }
+
+ private:
+  template <class B>
+  static void finish(const CsrArgs& a, int64_t row, const B* plus, const B* minus, int count,
+                     int64_t first_word, int64_t words, typename B::Tail tail, const B& valid) {
+    const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
+    if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
+      B bits = B::ones();
+      if (scale > 0) bits = reaches(plus, minus, count);
+      if (scale < 0) bits = reaches(minus, plus, count);
+      B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
+      return;
+    }
+    alignas(64) int32_t plus_words[kMaxPlanes][B::kWords], minus_words[kMaxPlanes][B::kWords];
+    const auto all = B::tail(B::kWords);
+    for (int p = 0; p < count; ++p) {
+      B::store(plus_words[p], plus[p], all);
+      B::store(minus_words[p], minus[p], all);
+    }
+    for (int64_t w = 0; w < words; ++w) {
+      alignas(64) int32_t up[kWordBits], down[kWordBits];
+      store_ints(up, signed_sums(&plus_words[0][0] + w, B::kWords, count, 0));
+      store_ints(down, signed_sums(&minus_words[0][0] + w, B::kWords, count, 0));
+      for (int64_t l = 0; l < kWordBits; ++l) up[l] = (up[l] - down[l]) / 2;  // of even numbers
+      finish_sums(a, row, first_word + w, load_ints(up));
+    }
+  }
+};
+
+void aggregate_ternary(const CsrArgs& a, int64_t begin, int64_t end) {
+  for_word_chunks<TernaryCounter>(a, a.features, begin, end);
+  if (a.stream) stream_fence();
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA
