@@ -21,6 +21,7 @@ from bitgnn.bench.report import (
     markdown_table,
 )
 from bitgnn.bench.stream_tables import stream_table
+from bitgnn.bench.text_tables import decoder_table, text_table
 from bitgnn.bench.tune_tables import runs_table, tuner_table
 
 Record = dict[str, Any]
@@ -226,6 +227,8 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
     "images": ("images_*.json", images_table),
+    "text": ("text_*.json", text_table),
+    "decoder": ("text_*.json", decoder_table),
     "tuner": ("tuner_c*.json", tuner_table),
     "tuner_runs": ("tuner_runs.json", lambda records: runs_table(records[0])),
     "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),

@@ -1,0 +1,144 @@
+"""Markdown of what ``scripts/train_text.py`` records."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from bitgnn.bench.report import format_bytes, format_seconds, markdown_table
+
+__all__ = ["decoder_table", "text_table"]
+
+Record = dict[str, Any]
+ORDER = ("binary", "bwta_bit", "bwta_level")
+"""BWTA's paper has them in this order, the last one best."""
+
+
+def text_table(records: Sequence[Record]) -> str:
+    """One row a form of an encoder, and whether the paper's order holds.
+
+    Args:
+        records: of ``scripts/train_text.py``, at least one; those of decoders are left out.
+    """
+    encoders = [record for record in reversed(records) if record["metric"] != "perplexity"]
+    if not encoders:
+        return "Not measured yet.\n"
+    rows = [
+        [
+            f"{record['config']['title']}: {form}",
+            str(len(entry["runs"])),
+            _levels(record["config"]["forms"][form]),
+            f"{entry['test_mean']:.1f} ± {entry['test_std']:.1f}",
+            ", ".join(f"{100 * run['test_score']:.1f}" for run in entry["runs"]),
+            f"{entry['validation_loss_mean']:.3f}",
+            f"{entry['epochs_median']:.0f}",
+        ]
+        for record in encoders
+        for form, entry in record["forms"].items()
+    ]
+    header = [
+        "task: form", "seeds", "levels", "test score, %", "of each seed", "validation loss",
+        "epochs",
+    ]  # fmt: skip
+    orders = "".join(_order(record) for record in encoders)
+    return f"{_trained_line(encoders[0])}\n\n{markdown_table(header, rows)}\n{orders}"
+
+
+def decoder_table(records: Sequence[Record]) -> str:
+    """One row a form of the decoder: perplexity, times of prompts and tokens, bytes.
+
+    Args:
+        records: of ``scripts/train_text.py``; the first one of a decoder is shown.
+    """
+    found = [record for record in records if record["metric"] == "perplexity"]
+    if not found:
+        return "Not measured yet.\n"
+    record = found[0]
+    rows = []
+    for form, entry in record["forms"].items():
+        frozen = record.get("frozen", {}).get(form)
+        rows.append(
+            [
+                form,
+                str(len(entry["runs"][0]["layers"]) or "0"),
+                f"{entry['test_mean']:.3f}",
+                f"{entry['validation_mean']:.3f}",
+                f"{entry['epochs_median']:.0f}",
+                "" if frozen is None else f"{frozen['equal']} of {frozen['answers']}",
+            ]
+        )
+    header = [
+        "decoder", "layers on bits", "test perplexity", "validation perplexity", "epochs",
+        "frozen answers as trained",
+    ]  # fmt: skip
+    text = f"{_trained_line(record)}\n\n{markdown_table(header, rows)}"
+    for key, title in (("speed", "The decoder as trained"), ("speed_wide", "Random weights")):
+        if key in record:
+            text += f"\n{_speed_title(record, key, title)}\n\n{_speed_table(record[key])}"
+    return text
+
+
+def _speed_title(record: Record, key: str, title: str) -> str:
+    sizes = record["config"]["network" if key == "speed" else "wide"]
+    return (
+        f"{title}, {sizes['layers']} layers of {sizes['width']} features; medians in CUDA graphs, "
+        "caches warm, float16 apart from bits:"
+    )
+
+
+def _speed_table(speeds: Sequence[Record]) -> str:
+    rows = []
+    for speed in speeds:
+        base = next(s for s in speeds if s["batch"] == speed["batch"])
+        tokens = speed["batch"] * speed["prompt"] / speed["prefill_seconds"]
+        rows.append(
+            [
+                f"{speed['form']}, batch {speed['batch']}",
+                f"{format_seconds(speed['prefill_seconds'])} ({tokens:,.0f}/s)",
+                f"{base['prefill_seconds'] / speed['prefill_seconds']:.2f}×",
+                f"{format_seconds(speed['decode_seconds'])} "
+                f"({speed['batch'] / speed['decode_seconds']:,.0f}/s)",
+                f"{base['decode_seconds'] / speed['decode_seconds']:.2f}×",
+                format_bytes(speed["bytes"]),
+            ]
+        )
+    prompt = speeds[0]["prompt"]
+    header = [
+        "form", f"prompt of {prompt} tokens", "of fp32 form's speed", "one token",
+        "of fp32 form's speed", "bytes",
+    ]  # fmt: skip
+    return markdown_table([h.replace("fp32 form", "float form") for h in header], rows)
+
+
+def _levels(recipe: Record) -> str:
+    if recipe["precision"] == "fp32":
+        return "floats"
+    if recipe["precision"] == "binary":
+        return "signs"
+    return ", ".join(map(str, recipe["levels"])) + f" ({recipe['alignment']})"
+
+
+def _order(record: Record) -> str:
+    """Whether each form is better than the one before it in the paper's order."""
+    forms = record["forms"]
+    lines = []
+    for worse, better in itertools.pairwise(form for form in ORDER if form in forms):
+        gain = forms[better]["test_mean"] - forms[worse]["test_mean"]
+        spread = max(forms[form]["test_std"] for form in (worse, better))
+        verdict = "holds" if gain > 0 else "does NOT hold"
+        within = ", within one standard deviation" if abs(gain) <= spread else ""
+        lines.append(
+            f"- {record['config']['title']}: {better} above {worse} {verdict}: "
+            f"{gain:+.1f} points{within}\n"
+        )
+    return "".join(lines)
+
+
+def _trained_line(record: Record) -> str:
+    machine = record["environment"]
+    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    return (
+        f"Trained on {machine['gpu'] or machine['cpu']}, torch {machine['versions']['torch']}, "
+        f"commit {commit}, {machine['date'][:10]}."
+    )

@@ -1,0 +1,96 @@
+"""Tables of trainings on text: scores, the paper's order, speeds."""
+
+import pytest
+
+from bitgnn.bench.text_tables import decoder_table, text_table
+
+
+def run(score, layers=()):
+    return {"test_score": score, "layers": list(layers)}
+
+
+def entry(mean, std, runs, epochs=4):
+    return {
+        "test_mean": mean, "test_std": std, "validation_mean": mean, "validation_loss_mean": 0.4567,
+        "epochs_median": epochs, "runs": runs,
+    }  # fmt: skip
+
+
+def encoder_record(level=82.0):
+    recipes = {
+        "fp32": {"precision": "fp32"},
+        "binary": {"precision": "binary", "levels": [1]},
+        "bwta_bit": {"precision": "bwta", "levels": [4, 2, 1], "alignment": "mean"},
+        "bwta_level": {"precision": "bwta", "levels": [4, 3, 2, 1], "alignment": "projection"},
+    }
+    return {
+        "metric": "accuracy",
+        "environment": {
+            "gpu": "A GPU", "cpu": "A CPU", "versions": {"torch": "2.11"}, "commit": "0123456789ab",
+            "dirty": False, "date": "2026-01-02T03:04",
+        },
+        "config": {"title": "Task", "forms": recipes},
+        "forms": {
+            "fp32": entry(85.0, 0.1, [run(0.849), run(0.851)]),
+            "binary": entry(78.0, 0.5, [run(0.775), run(0.785)]),
+            "bwta_bit": entry(81.0, 0.2, [run(0.808), run(0.812)]),
+            "bwta_level": entry(level, 1.5, [run(0.81), run(0.83)]),
+        },
+    }  # fmt: skip
+
+
+def test_scores_and_the_order_of_the_paper():
+    text = text_table([encoder_record()])
+    assert "Trained on A GPU, torch 2.11, commit 0123456789, 2026-01-02." in text
+    assert "| Task: fp32 | 2 | floats | 85.0 ± 0.1 | 84.9, 85.1 | 0.457 | 4 |" in text
+    assert "| Task: bwta_bit | 2 | 4, 2, 1 (mean) | 81.0 ± 0.2 |" in text
+    assert "- Task: bwta_bit above binary holds: +3.0 points\n" in text
+    assert (
+        "- Task: bwta_level above bwta_bit holds: +1.0 points, within one standard deviation"
+        in text
+    )
+
+
+def test_an_order_that_does_not_hold_is_said():
+    text = text_table([encoder_record(level=79.0)])
+    assert "- Task: bwta_level above bwta_bit does NOT hold: -2.0 points\n" in text
+
+
+def decoder_record():
+    record = encoder_record()
+    speeds = [
+        {
+            "form": form, "batch": 1, "prompt": 100, "prefill_seconds": prefill,
+            "decode_seconds": decode, "bytes": 2048, "captured": True,
+        }
+        for form, prefill, decode in (("fp32", 1e-3, 1e-4), ("share_30", 2e-3, 5e-5))
+    ]  # fmt: skip
+    return {
+        **record,
+        "metric": "perplexity",
+        "config": {"title": "decoder", "network": {"layers": 4, "width": 256}},
+        "forms": {
+            "fp32": entry(3.0, 0.0, [run(3.0)]),
+            "share_30": entry(3.5, 0.0, [run(3.5, ["a", "b"])]),
+        },
+        "frozen": {"share_30": {"equal": 9, "answers": 10}},
+        "speed": speeds,
+    }
+
+
+def test_perplexities_and_speeds():
+    text = decoder_table([encoder_record(), decoder_record()])
+    assert "| fp32 | 0 | 3.000 | 3.000 | 4 |  |" in text
+    assert "| share_30 | 2 | 3.500 | 3.500 | 4 | 9 of 10 |" in text
+    assert "The decoder as trained, 4 layers of 256 features" in text
+    assert (
+        "| share_30, batch 1 | 2.00 ms (50,000/s) | 0.50× | 50.0 µs (20,000/s) | 2.00× | 2.00 KiB |"
+        in text
+    )
+    assert "Random weights" not in text
+
+
+@pytest.mark.parametrize("table", [text_table, decoder_table])
+def test_without_its_kind_of_record_nothing_was_measured(table):
+    other = decoder_record() if table is text_table else encoder_record()
+    assert table([other]) == "Not measured yet.\n"
