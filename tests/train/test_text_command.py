@@ -109,6 +109,27 @@ def test_finished_runs_are_not_trained_again(place, monkeypatch):
         call(place, "--seeds", "2")
 
 
+def test_what_is_finished_is_recorded_also_on_an_interrupt(place, monkeypatch, capsys):
+    from bitgnn.train.text import unit
+
+    train = unit.train_text
+
+    def interrupted(task, recipe, seed, **options):
+        if recipe.precision == "bwta":
+            raise KeyboardInterrupt
+        return train(task, recipe, seed, **options)
+
+    monkeypatch.setattr(unit, "train_text", interrupted)
+    assert call(place, "--seeds", "1", only=("sst2",)) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert list(record["forms"]) == ["fp32"]
+    monkeypatch.setattr(unit, "train_text", train)
+    assert call(place, "--seeds", "1", only=("sst2",)) == 0
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert list(record["forms"]) == ["fp32", "bwta_level"]
+
+
 def test_what_is_wrong_is_one_line(place, capsys):
     assert call(place, "--seeds", "0") == 1
     assert "--seeds must be at least 1, got 0" in capsys.readouterr().err

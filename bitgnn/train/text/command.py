@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,20 +127,24 @@ def _train(parsed: argparse.Namespace, console: Console) -> None:
             for seed in range(config.seeds)
             for form in config.forms
         ]
+    finished: dict[TextUnit, TextRun] = {}
     total = sum(unit.recipe.epochs for unit in units)
     with make_progress(console) as progress:
         task = progress.add_task(f"{len(units)} trainings", total=total)
 
-        def train(unit: TextUnit) -> Any:
+        def train(unit: TextUnit) -> Generator[None, None, None]:
             run = yield from unit.train(lambda count: progress.advance(task, count))
+            finished[unit] = run
             console.print(
                 f"{unit.config.title} {unit.form}, seed {unit.seed + 1}/{unit.config.seeds}: "
                 f"test {run.test_score:.4f} in {run.seconds:.1f} s"
             )
-            return run
 
-        runs = side_by_side([train(unit) for unit in units], device)
-    _write(units, runs, parsed)
+        try:
+            side_by_side([train(unit) for unit in units], device)
+        finally:
+            # What is finished is recorded also when the others are stopped.
+            _write(finished, parsed)
 
 
 def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder: Path) -> Any:
@@ -150,17 +154,15 @@ def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder
     return tokenize(text, config.vocabulary, config.network.length, folder / TOKENS_FILE)
 
 
-def _write(units: Sequence[TextUnit], runs: Sequence[TextRun], parsed: argparse.Namespace) -> None:
-    for name in dict.fromkeys(unit.config.name for unit in units):
-        ours = [
-            (unit, run) for unit, run in zip(units, runs, strict=True) if unit.config.name == name
-        ]
-        first = ours[0][0]
+def _write(finished: Mapping[TextUnit, TextRun], parsed: argparse.Namespace) -> None:
+    for name in dict.fromkeys(unit.config.name for unit in finished):
+        units = [unit for unit in finished if unit.config.name == name]
+        config, data, store = units[0].config, units[0].data, units[0].store
         extra = {}
-        if isinstance(first.config, DecoderConfig):
-            extra = compare_decoders(first.config, first.data, first.store, timed=parsed.speed)
-        record = text_record(first.config, first.data, [run for _, run in ours], extra)
-        write_json(parsed.results / f"text_{name}.json", record)
+        if isinstance(config, DecoderConfig) and all(store.is_finished(f, 0) for f in config.forms):
+            extra = compare_decoders(config, data, store, timed=parsed.speed)
+        runs = sorted((finished[unit] for unit in units), key=lambda run: run.seed)
+        write_json(parsed.results / f"text_{name}.json", text_record(config, data, runs, extra))
 
 
 def _records(results: Path) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ class TextRuns(RunFiles[TextRun]):
         return self._path(form, seed, "png")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextUnit:
     """One form with one seed.
 
