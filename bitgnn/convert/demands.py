@@ -15,7 +15,7 @@ __all__ = [
     "standardized_source",
 ]
 
-BIT_WRITERS = ("product", "aggregate", "add", "cat")
+BIT_WRITERS = ("product", "aggregate", "add", "cat", "ternary_product", "ternary_aggregate")
 """Kinds of values whose operators can write bits themselves."""
 
 JOINED = ("add", "mul", "maximum")

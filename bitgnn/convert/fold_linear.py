@@ -63,7 +63,7 @@ def binarised(scores: Value) -> set[Value]:
     for value in reversed(ordered(scores)):
         if value in found or value.kind == "call" or value.name == "sign":
             found.update(value.inputs)
-        elif value.kind == "product":
+        elif value.kind in ("product", "ternary_product", "ternary_aggregate"):
             found.add(value.inputs[0])
     return found
 

@@ -114,7 +114,7 @@ def _trained(layer: Any, letters: str) -> LayerPrecision:
         surrogate=own.surrogate,
         weight_gradient=own.weight_gradient,
         hardtanh=own.hardtanh,
-        hidden_norm=own.hidden_norm if planned.bmm[2] == "B" else None,
+        hidden_norm=own.hidden_norm if planned.bmm[2] == "B" or planned.sums_ternary else None,
         output_norm=own.output_norm,
     )
 

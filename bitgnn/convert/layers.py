@@ -109,12 +109,20 @@ def _product(
     bias: Tensor | None = None,
     addend: Value | None = None,
     takes_sign_of_dot: bool = False,
+    scale: Tensor | None = None,
 ) -> Value:
-    """The dense product of prepared activations, up to the letters' boundary."""
+    """The dense product of prepared activations, up to the letters' boundary.
+
+    ``scale`` is that of ternary activations.
+    """
     out = weight.size(0)
     value = with_size(value, weight.size(1), name)
     if letters.is_float_linear:
         result = Value("linear", name, (value,), out, tensors=named(weight=weight, bias=bias))
+        return result if addend is None else Value("add", name, (result, addend), out)
+    if letters.takes_ternary:
+        tensors = named(weight=weight, bias=bias, scale=scale)
+        result = Value("ternary_product", name, (value,), out, tensors=tensors)
         return result if addend is None else Value("add", name, (result, addend), out)
     key = "weight" if letters.bmm[1] == "B" else "float_weight"
     tensors = named(**{key: weight, "bias": bias})
@@ -172,6 +180,7 @@ def lower_linear(name: str, layer: Any, value: Value, plan: Mapping[int, LayerPr
         weight,
         bias=first_bias,
         takes_sign_of_dot=bare,
+        scale=_scale(name, layer, "input_quantizer", letters.takes_ternary),
     )
     if hidden is not None:
         out = batch_norm(f"{name}.hidden_norm", hidden, out)
@@ -240,21 +249,43 @@ def lower_graph_layer(
         source = _prepare(name, layer, letters, _projected(name, layer, value))
     hidden = getattr(layer, "hidden_norm", None)
     to_hidden_bits = letters.bmm[2] == "B"
-    z = _product(name, letters, source, _weight(linear, name), takes_sign_of_dot=hidden is None)
+    scale = _scale(name, layer, "input_quantizer", letters.takes_ternary)
+    weight = _weight(linear, name)
+    z = _product(name, letters, source, weight, takes_sign_of_dot=hidden is None, scale=scale)
     if hidden is not None:
         z = batch_norm(f"{name}.hidden_norm", hidden, z)
     if to_hidden_bits:
         z = _sign(name, z)
     bias = layer.bias if is_gcn else linear.bias
-    out = Value("aggregate", name, (z,), z.size, tensors=named(bias=bias), spec=spec)
+    hidden_scale = _scale(name, layer, "hidden_quantizer", letters.sums_ternary)
+    tensors = named(bias=bias, scale=hidden_scale)
+    kind: Any = "aggregate" if hidden_scale is None else "ternary_aggregate"
+    out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)
     if root is not None:
-        out = _product(name, letters, prepared, _weight(root, name), addend=out)
+        out = _product(name, letters, prepared, _weight(root, name), addend=out, scale=scale)
     output = getattr(layer, "output_norm", None)
     if output is not None:
         out = batch_norm(f"{name}.output_norm", output, out)
     if letters.bspmm[2] == "B":
         return _sign(name, out)
     return _normalized(name, layer, out)
+
+
+def _scale(name: str, layer: Any, quantizer: str, is_ternary: bool) -> Tensor | None:
+    """The learnt scale ``[1]`` of a layer's ternary values; None where there are none.
+
+    Raises:
+        ValueError: the layer was not trained with ternary values, so that it has none.
+    """
+    if not is_ternary:
+        return None
+    found = getattr(layer, quantizer, None)
+    if found is None:
+        raise ValueError(
+            f"freeze: layer {name!r} has no scale for ternary values; train it with these letters"
+        )
+    scale: Tensor = found.frozen_scale(f"{name}.{quantizer}").view(1)
+    return scale
 
 
 def _linear_maps(layer: Any) -> tuple[Any, Any]:

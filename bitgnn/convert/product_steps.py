@@ -70,6 +70,28 @@ class Products(Registers):
         inputs = [bits.register, *scale, *(self.floats[part] for part in addend)]
         return self.out.step(kind, value.layer, inputs, attributes, tensors)
 
+    def _ternary_product(self, value: Value, target: Value | None) -> int:
+        """A product of ternary activations to floats, or to the bits of ``target``."""
+        weight = value.tensors["weight"]
+        w_scale = _pack_scaled(weight)[1]
+        tensors: dict[str, Tensor | None] = {
+            "weight": _pack(weight),
+            "weight_scale": w_scale,
+            "scale": value.tensors["scale"].clone(),
+        }
+        kind = "bmm_tbf"
+        if target is None:
+            tensors["bias"] = value.tensors.get("bias")
+        else:
+            kind = "bmm_tbb"
+            threshold, flip = self._comparison(value, target)
+            # Scales may be 0, where the sign of the product is +1 whatever the dot product.
+            tensors["threshold"] = torch.zeros_like(w_scale) if threshold is None else threshold
+            tensors["flip"] = flip
+        attributes = {"size": value.inputs[0].size, "out": value.size}
+        inputs = [self.floats[value.inputs[0]]]
+        return self.out.step(kind, value.layer, inputs, attributes, tensors)
+
     def _float_weight_product(self, value: Value) -> int:
         """Signs times float weights."""
         source, *addend = value.inputs

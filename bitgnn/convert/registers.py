@@ -23,6 +23,8 @@ __all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers"]
 
 BY_LETTERS = "its letters ask for"
 """How reasons begin that the user gave."""
+LAYERS = ("product", "linear", "aggregate", "ternary_product", "ternary_aggregate", "call")
+"""Kinds of values that layers compute."""
 ALSO_FLOATS = "its value is read in floats as well as by sign"
 
 
@@ -161,7 +163,7 @@ def _behind_layers(values: Sequence[Value]) -> set[Value]:
     """Values that a layer computes or that depend on one; the others are made of the features."""
     found: set[Value] = set()
     for value in values:
-        is_layer = value.kind in ("product", "linear", "aggregate", "call")
+        is_layer = value.kind in LAYERS
         if is_layer or any(parent in found for parent in value.inputs):
             found.add(value)
     return found

@@ -78,6 +78,10 @@ class _Selection(Products):
             return self._product(value, None)
         if kind == "aggregate":
             return self._aggregate(value, None)
+        if kind == "ternary_product":
+            return self._ternary_product(value, None)
+        if kind == "ternary_aggregate":
+            return self._ternary_aggregate(value, None)
         if kind == "call":
             return self._call(value)
         if kind == "linear":
@@ -110,9 +114,14 @@ class _Selection(Products):
         if value.kind == "product":
             self.bits[target] = Bits(self._product(value, target), value.size)
             return
+        if value.kind == "ternary_product":
+            self.bits[target] = Bits(self._ternary_product(value, target), value.size)
+            return
         comparison = self._comparison(value, target)
         if value.kind == "aggregate":
             register = self._aggregate(value, comparison)
+        elif value.kind == "ternary_aggregate":
+            register = self._ternary_aggregate(value, comparison)
         else:
             register = self._sum(value, comparison[0])
         self.bits[target] = Bits(register, value.size, comparison[1])
@@ -135,6 +144,20 @@ class _Selection(Products):
         size = {"size": value.size}
         graph = self.out.graph(value.spec)
         return self.out.step(f"bspmm_{letters}", value.layer, [read], size, last, graph)
+
+    def _ternary_aggregate(self, value: Value, comparison: Comparison | None) -> int:
+        """Sums of ternary values, to floats or to bits."""
+        assert value.spec is not None
+        scale, size = {"scale": value.tensors["scale"]}, {"size": value.size}
+        source = [self.floats[value.inputs[0]]]
+        planes = self.out.step("pack_ternary", value.layer, source, size, scale)
+        # Buffers of a checkpoint share no memory.
+        scale = {"scale": scale["scale"].clone()}
+        kind, last = "bspmm_tbf", {"bias": value.tensors.get("bias")}
+        if comparison is not None:
+            kind, last = "bspmm_tbb", {"threshold": comparison[0]}
+        graph = self.out.graph(value.spec)
+        return self.out.step(kind, value.layer, [planes], size, {**scale, **last}, graph)
 
     def _sum(self, value: Value, threshold: Tensor | None) -> int:
         """Bits of a sum of two values."""

@@ -25,6 +25,7 @@ from bitgnn.convert.sign_inputs import (
     sign_feeding_modules,
 )
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.binary_product import NORMS, QUANTIZERS
 
 __all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped_layer"]
 
@@ -264,7 +265,7 @@ def _binary_layer(layer: Any, precision: LayerPrecision, dropout: float) -> nn.M
         }
         new = _graph_layer(layer, options)
     missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
-    own = ("input_norm.", "hidden_norm.", "output_norm.")
+    own = tuple(f"{name}." for name in (*NORMS, *QUANTIZERS))
     lost = [name for name in [*missing, *unexpected] if not name.startswith(own)]
     if lost:
         raise ValueError(f"binarize: {type(layer).__name__} has other tensors than PyG's: {lost}")

@@ -16,8 +16,8 @@ __all__ = ["Value", "canonical", "collapse", "is_unit"]
 
 Kind = Literal[
     "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
-    "classes", "conv", "max_pool", "avg_pool", "adaptive_avg_pool", "shortcut", "flatten",
-    "mean_pixels", "grey", "local_binary_patterns",
+    "classes", "ternary_product", "ternary_aggregate", "conv", "max_pool", "avg_pool",
+    "adaptive_avg_pool", "shortcut", "flatten", "mean_pixels", "grey", "local_binary_patterns",
 ]  # fmt: skip
 
 
@@ -31,6 +31,7 @@ class Value:
         kind: what computes it. ``"product"`` binarises its first input (and adds its second one);
             ``"aggregate"`` sums neighbours; ``"function"`` is one of
             :data:`bitgnn.inference.steps.floats.FUNCTIONS`; ``"call"`` is the user's own code;
+            ``"ternary_product"`` and ``"ternary_aggregate"`` make their input ternary first;
             ``"classes"`` is the index of the largest feature; the last row of them belongs to
             images.
         layer: module or node it comes from.

@@ -77,7 +77,7 @@ def step_cost(model: BoundProgram, step: Step, num_nodes: int, graphs: Sequence[
         edges = graphs[step.graph].nnz
         touched = edges * (reads[0] + INDEX_BYTES) + num_nodes * writes + weights
         # A pattern only adds; float weights multiply as well.
-        from_bits, has_values = step.kind[6] == "b", step.kind[7] == "f"
+        from_bits, has_values = step.kind[6] in "bt", step.kind[7] == "f"
         if from_bits and not has_values:
             return StepCost(edges * size, 0, touched)
         return StepCost(0, edges * size * (2 if has_values else 1), touched)

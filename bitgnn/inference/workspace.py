@@ -96,6 +96,10 @@ def _workspace(
         if step.kind.startswith("bspmm_") and step.graph is not None:
             read = registers[step.inputs[0]]
             needed.append(_aggregation(step, read, graphs[step.graph], num_nodes))
+            if step.kind.startswith("bspmm_t"):
+                # The sums of both planes in floats, and their difference.
+                columns = (read.size or 0) + step.attributes["size"]
+                needed[-1] += num_nodes * columns * FLOAT_BYTES
         elif step.kind.startswith("bmm_") and step is group[0]:
             needed.append(_product(step, num_nodes, device))
     if is_joined(group, graphs, device):

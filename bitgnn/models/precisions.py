@@ -40,7 +40,7 @@ def layer_precisions(
         num_layers: number of layers, at least 1.
         options: fields of ``LayerPrecision`` other than the letters. ``surrogate``,
             ``weight_gradient`` and ``hardtanh`` go to every layer with a binary dense product,
-            ``hidden_norm`` to those that hand bits to their aggregation, ``output_norm`` to the
+            ``hidden_norm`` to those that aggregate bits or ternary values, ``output_norm`` to the
             binary layers in front of another layer.
         owner: the model's name, for messages.
         gives_scores: the last layer's output are the class scores, so that it must be floats.
@@ -96,7 +96,7 @@ def _with_options(
 ) -> LayerPrecision:
     """``layer`` with the options that concern it; a float layer keeps PyG's arithmetic."""
     changes = {name: value for name, value in options.items() if name in PRODUCT_OPTIONS}
-    if layer.bmm[2] == "B" and "hidden_norm" in options:
+    if (layer.bmm[2] == "B" or layer.sums_ternary) and "hidden_norm" in options:
         changes["hidden_norm"] = options["hidden_norm"]
     if not is_last and "output_norm" in options:
         changes["output_norm"] = options["output_norm"]

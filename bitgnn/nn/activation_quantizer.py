@@ -88,6 +88,11 @@ class ActivationQuantizer(nn.Module):
         """Whether the scale has a value."""
         return self._is_set
 
+    def reset_parameters(self) -> None:
+        """Forget the scale."""
+        nn.init.zeros_(self.scale)
+        self._is_set = False
+
     @torch.no_grad()
     def initialize(self, x: Tensor, valid: Tensor | None = None) -> None:
         r"""Set the scale to :math:`2\,\mathrm{mean}|x| / \sqrt{L}`; it may be set anew.

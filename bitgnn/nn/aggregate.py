@@ -68,7 +68,12 @@ class _Aggregate(torch.autograd.Function):
 
 
 def aggregate(
-    x: Tensor, adjacency: BitAdjacency, bias: Tensor | None = None, *, use_col: bool = True
+    x: Tensor,
+    adjacency: BitAdjacency,
+    bias: Tensor | None = None,
+    *,
+    use_row: bool = True,
+    use_col: bool = True,
 ) -> Tensor:
     r"""``row * (pattern (col * x)) + bias`` with gradients for ``x`` and ``bias``.
 
@@ -79,6 +84,7 @@ def aggregate(
         x: ``[N, K]`` float activations; computed in float32.
         adjacency: ``[M, N]`` pattern with its factors; no gradient reaches the factors.
         bias: ``[K]`` or None.
+        use_row: apply the row factor.
         use_col: apply the column factor (a product on bits cannot).
 
     Returns:
@@ -101,7 +107,7 @@ def aggregate(
         bias,
         adjacency.rowptr,
         adjacency.indices,
-        adjacency.row,
+        adjacency.row if use_row else None,
         adjacency.col if use_col else None,
         *transposed,
     )

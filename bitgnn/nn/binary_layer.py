@@ -160,13 +160,36 @@ class BinaryLayer(BinaryProduct):
         return self.letters.bspmm[0] == "F"
 
     def _aggregate_pattern(self, z: Tensor, adjacency: BitAdjacency, bias: Tensor | None) -> Tensor:
-        """``row * (pattern (col * z)) + bias`` along the dimension of nodes."""
-        if z.dim() == 2 and self.node_dim in (0, -2):
-            return aggregate(z, adjacency, bias, use_col=self._use_col)
-        by_node = z.movedim(self.node_dim, 0)
-        out = aggregate(by_node.flatten(1), adjacency, use_col=self._use_col)
+        """``row * (pattern (col * z)) + bias`` along the dimension of nodes.
+
+        Of ternary values the sums are integers: ``(row * scale) * sum + bias``.
+        """
+        q, scale = z, None
+        if self.hidden_quantizer is not None:
+            q, scale = self.hidden_quantizer(z)
+        if q.dim() == 2 and self.node_dim in (0, -2):
+            return self._sum_rows(q, scale, adjacency, bias).to(z.dtype)
+        by_node = q.movedim(self.node_dim, 0)
+        out = self._sum_rows(by_node.flatten(1), scale, adjacency, None).to(z.dtype)
         out = out.view(-1, *by_node.shape[1:]).movedim(0, self.node_dim)
         return out if bias is None else out + bias
+
+    def _sum_rows(
+        self, q: Tensor, scale: Tensor | None, adjacency: BitAdjacency, bias: Tensor | None
+    ) -> Tensor:
+        if scale is None:
+            return aggregate(q, adjacency, bias, use_col=self._use_col)
+        sums = aggregate(q, adjacency, use_row=False, use_col=False)
+        row = adjacency.row
+        out = (scale if row is None else (row * scale).unsqueeze(1)) * sums
+        return out if bias is None else out + bias
+
+    def _as_messages(self, z: Tensor) -> Tensor:
+        """What PyG's message passing aggregates in place of ternary values: their floats."""
+        if self.hidden_quantizer is None:
+            return z
+        q, scale = self.hidden_quantizer(z)
+        return (scale * q).to(z.dtype)
 
     def _edge_factors(self, edge_index: Tensor, adjacency: BitAdjacency) -> Tensor:
         """The factors of an adjacency as weights of its edges in PyG's order."""

@@ -11,11 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.precision import InputNorm, LayerPrecision
 from bitgnn.nn.standardize import NodeStandardize
-from bitgnn.quantize import binary_linear, binary_sign, fast_dropout
+from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 
-__all__ = ["BinaryProduct", "on_rows"]
+__all__ = ["NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
+
+NORMS = ("input_norm", "hidden_norm", "output_norm")
+QUANTIZERS = ("input_quantizer", "hidden_quantizer")
+"""Modules that layers have beside PyG's."""
 
 
 class BinaryProduct:
@@ -28,6 +33,8 @@ class BinaryProduct:
         input_norm: module on the layer's input, or None.
         hidden_norm: module behind the dense product, or None.
         output_norm: module in front of the output, or None.
+        input_quantizer: of ternary activations, or None.
+        hidden_quantizer: of what is aggregated as ternary values, or None.
     """
 
     letters: LayerPrecision
@@ -36,6 +43,8 @@ class BinaryProduct:
     input_norm: nn.Module | None
     hidden_norm: nn.Module | None
     output_norm: nn.Module | None
+    input_quantizer: ActivationQuantizer | None
+    hidden_quantizer: ActivationQuantizer | None
 
     def _set_precision(self, letters: LayerPrecision, dropout: float) -> None:
         """Settle what PyG's constructor needs when it calls ``reset_parameters``."""
@@ -45,8 +54,10 @@ class BinaryProduct:
         self.dropout = dropout
 
     def _add_norms(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
-        """Create the norms that the precision asks for."""
+        """Create the norms and quantisers that the precision asks for."""
         kinds = self.letters
+        self.input_quantizer = ActivationQuantizer() if kinds.takes_ternary else None
+        self.hidden_quantizer = ActivationQuantizer() if kinds.sums_ternary else None
         self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
         self.hidden_norm = None if kinds.hidden_norm is None else nn.BatchNorm1d(out_channels)
         self.output_norm = None if kinds.output_norm is None else nn.BatchNorm1d(out_channels)
@@ -65,11 +76,11 @@ class BinaryProduct:
         super().reset_parameters()  # type: ignore[misc]
         for linear in self._products():
             self._reset_product(linear)
-        for name in ("input_norm", "hidden_norm", "output_norm"):
-            # PyG's constructors call this before the norms exist.
-            norm = getattr(self, name, None)
-            if isinstance(norm, nn.BatchNorm1d):
-                norm.reset_parameters()
+        # PyG's constructors call this before these exist.
+        for name in (*NORMS, *QUANTIZERS):
+            part = getattr(self, name, None)
+            if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):
+                part.reset_parameters()
 
     def _reset_product(self, linear: torch_geometric.nn.Linear) -> None:
         """Bi-GCN's initialisation; PyG's stays where the product is a float one."""
@@ -105,6 +116,8 @@ class BinaryProduct:
         letters = self.letters
         if letters.is_float_linear:
             return functional.linear(fast_dropout(u, self.dropout, self.training), weight)
+        if self.input_quantizer is not None:
+            return self._ternary_product(u, weight, self.input_quantizer, sign_output)
         out = binary_linear(
             u if u.dim() == 2 else u.reshape(-1, u.size(-1)),
             weight,
@@ -117,6 +130,30 @@ class BinaryProduct:
             weight_gradient=letters.weight_gradient,
         )
         return out if u.dim() == 2 else out.view(*u.shape[:-1], -1)
+
+    def _ternary_product(
+        self,
+        u: Tensor,
+        weight: Tensor,
+        quantizer: ActivationQuantizer,
+        sign_output: bool | int,
+    ) -> Tensor:
+        """``(s m_o) dot`` of ternary activations; Bi-GCN's gradients reach the weights."""
+        letters = self.letters
+        with torch.autocast(u.device.type, enabled=False):
+            q, scale = quantizer(u)
+            q = fast_dropout(q, self.dropout, self.training)
+            weight_scale = row_scale(weight).float()
+            if letters.weight_gradient == "ste":
+                weight_scale = weight_scale.detach()
+            signs = binary_sign(weight, letters.surrogate).float()
+            out = ((scale * weight_scale) * functional.linear(q, signs)).to(u.dtype)
+        if sign_output is True:
+            return binary_sign(out, letters.surrogate)
+        if sign_output:
+            first = binary_sign(out[..., :sign_output], letters.surrogate)
+            return torch.cat([first, out[..., sign_output:]], -1)
+        return out
 
     @property
     def _signs_product(self) -> bool:

@@ -35,7 +35,9 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
       adjacency and output of the aggregation. A B activation of the dense product is used by its
       sign alone; an F weight is used as it is; a B output is :math:`\mathrm{sgn}` of the value, as
       floats +1 and -1; an F adjacency uses the float edge weights exactly instead of their
-      factorisation.
+      factorisation. A T activation is ternary, {-1, 0, +1} times a learnt scale, beside a B weight
+      or adjacency alone; in the aggregation it is made of the floats of the product, and the column
+      factor is left out as on bits.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh and chooses the rules of
       the backward pass.
 
@@ -127,7 +129,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             if self.add_self_loops:
                 graph, _ = add_remaining_self_loops(graph, num_nodes=z.size(self.node_dim))
             weight = self._edge_factors(graph, adjacency).to(z.dtype)
-        out = self.propagate(graph, x=z, edge_weight=weight)
+        out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
         return self._output(out if self.bias is None else out + self.bias)
 
     def _bit_adjacency(

@@ -22,7 +22,8 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
       with :math:`\alpha_i = \mathrm{mean}|X_i|`, :math:`m_o = \mathrm{mean}|W_o|` (Bi-GCN).
     * ``"bin"`` (``"FBB"``): the sign of that, +1 and -1.
     * letters ``"xyz"``: activation, weight and output. A B activation is used by its sign alone; an
-      F weight is used as it is; a B output is a sign.
+      F weight is used as it is; a B output is a sign; a T activation is ternary, {-1, 0, +1} times
+      a learnt scale.
     * a :class:`~bitgnn.nn.LayerPrecision` also places norms and hardtanh; its aggregation letters
       mean nothing here. ``hidden_norm`` acts before the bias, ``output_norm`` after it.
 

@@ -130,7 +130,7 @@ class NeighbourLayer(BinaryLayer):
         bias: Tensor | None,
     ) -> Tensor:
         """PyG's aggregation of the products, plus the bias."""
-        out = self._propagate((z, None), graph, edge_weight, sizes)
+        out = self._propagate((self._as_messages(z), None), graph, edge_weight, sizes)
         return out if bias is None else out + bias
 
     def _propagate(

@@ -16,8 +16,8 @@ PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
 Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
 
-_LETTERS = re.compile(r"[FB]{3}")
-_PAIR = re.compile(r"([FB]{3})\+([FB]{3})")
+_LETTERS = re.compile(r"[FB]{3}|TB[FB]")
+_PAIR = re.compile(r"([FBT]{3})\+([FBT]{3})")
 _CHOICES: dict[str, tuple[object, ...]] = {
     "surrogate": get_args(Surrogate),
     "weight_gradient": get_args(WeightGradient),
@@ -33,8 +33,10 @@ class LayerPrecision:
     """What is binary in a layer, and how it is trained.
 
     Attributes:
-        bmm: activation, weight and output of the dense product; F full precision, B bits.
-        bspmm: activation, adjacency and output of the aggregation.
+        bmm: activation, weight and output of the dense product; F full precision, B bits; as
+            activation beside binary weights also T, ternary: {-1, 0, +1} times a learnt scale.
+        bspmm: activation, adjacency and output of the aggregation; T beside a pattern takes the
+            dense product's floats and makes them ternary.
         surrogate: slope in place of the sign's derivative: ``"ste"`` (clipped straight-through) or
             ``"approx"`` (ApproxSign), see :func:`bitgnn.quantize.surrogate_slope`.
         weight_gradient: ``"bigcn"`` (Bi-GCN's rule) or ``"ste"`` (its first term, the scale of the
@@ -70,13 +72,14 @@ class LayerPrecision:
             if _LETTERS.fullmatch(letters) is None:
                 raise ValueError(
                     f"LayerPrecision: {name} must be three letters F or B, got {letters!r}"
+                    + (" (T stands in front of B alone, as in 'TBF')" if "T" in letters else "")
                 )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 named = ", ".join(map(repr, choices))
                 raise ValueError(f"LayerPrecision: {name} must be one of {named}, got {value!r}")
-        if self.bmm[2] != self.bspmm[0]:
+        if self.bmm[2] != ("F" if self.bspmm[0] == "T" else self.bspmm[0]):
             raise ValueError(
                 f"precision {self._pair!r}: the output of BMM ({self.bmm[2]}) must be the "
                 f"activation of BSpMM ({self.bspmm[0]})"
@@ -150,6 +153,16 @@ class LayerPrecision:
     def is_float_linear(self) -> bool:
         """Whether the dense product is the plain float one."""
         return self.bmm == "FFF"
+
+    @property
+    def takes_ternary(self) -> bool:
+        """Whether the dense product takes ternary activations."""
+        return self.bmm[0] == "T"
+
+    @property
+    def sums_ternary(self) -> bool:
+        """Whether ternary values are aggregated."""
+        return self.bspmm[0] == "T"
 
     @property
     def options(self) -> dict[str, object]:

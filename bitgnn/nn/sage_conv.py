@@ -76,7 +76,8 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
             in_channels, out_channels, aggr, normalize, root_weight, project, bias, **kwargs
         )
         self._complete(in_channels, out_channels)
-        if project and not letters.is_float_linear and letters.input_norm is None:
+        signs = not (letters.is_float_linear or letters.takes_ternary)
+        if project and signs and letters.input_norm is None:
             warnings.warn(
                 "SAGEConv: project=True feeds the sign through a ReLU: no value is negative there, "
                 "so every bit would be +1; set input_norm in LayerPrecision",

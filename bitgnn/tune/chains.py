@@ -3,7 +3,8 @@
 The last letter of a layer is the first one of its readers, through what stands between them: a
 dropout or a join of columns hands bits on as they are; a sum of layers may be read as floats or by
 its signs; a function such as a norm takes floats, and a reader behind it may take the signs of what
-it gives, unless none is below 0. Class scores are floats.
+it gives, unless none is below 0. Class scores are floats. Ternary
+letters are for layers that were trained with them, which have their scales.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.sign_inputs import is_never_negative
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import Value
+from bitgnn.nn.binary_product import QUANTIZERS
 
 __all__ = ["Chains", "LayerRule", "layer_rules", "matches"]
 
@@ -32,7 +34,9 @@ Between = Literal["floats", "nothing", "sum", "signed", "positive"]
 nothing, a sum, or functions that give both signs or none below 0."""
 
 LETTERS = "FB"
-"""Of operands; a third one has its place here and in :mod:`bitgnn.nn.precision`."""
+"""Of every operand."""
+TERNARY = "T"
+"""Of activations, in the place of F: ternary values are made of floats, beside bits alone."""
 _RANK: tuple[Between, ...] = ("nothing", "sum", "signed", "positive")
 _FLOATS = ("signed", "positive")
 """Functions that take floats: behind a sign they would see two values only."""
@@ -48,6 +52,8 @@ class LayerRule:
         sources: layers whose results it reads.
         between: what stands between these and the layer.
         outputs: last letters it may have.
+        ternary_input: whether its product may take ternary activations.
+        ternary_hidden: whether its aggregation may.
     """
 
     name: str
@@ -55,9 +61,16 @@ class LayerRule:
     sources: tuple[str, ...]
     between: Between
     outputs: str
+    ternary_input: bool = False
+    ternary_hidden: bool = False
 
     def activations(self, handed_over: Mapping[str, str]) -> str:
         """First letters that fit the last letters of the sources."""
+        firsts = self._operands(handed_over)
+        return firsts + TERNARY if self.ternary_input and "F" in firsts else firsts
+
+    def _operands(self, handed_over: Mapping[str, str]) -> str:
+        """The same without ternary activations."""
         if self.between in ("floats", "positive"):
             return "F"
         if self.between in ("sum", "signed"):
@@ -86,14 +99,22 @@ def layer_rules(model: nn.Module) -> tuple[LayerRule, ...]:
 
 def _model_rules(model: nn.Module, gives_scores: bool) -> tuple[LayerRule, ...]:
     """A model that makes what stands between its layers fit their letters."""
-    names = [name for name, m in tunable_layers(model).items() if isinstance(m, MessagePassing)]
+    layers = tunable_layers(model)
+    names = [name for name, m in layers.items() if isinstance(m, MessagePassing)]
     rules = []
     for place, name in enumerate(names):
         is_last = place == len(names) - 1
         between: Between = "nothing" if place else "floats"
         outputs = "F" if is_last and gives_scores else LETTERS
         rules.append(
-            LayerRule(name, True, tuple(names[max(place - 1, 0) : place]), between, outputs)
+            LayerRule(
+                name,
+                True,
+                tuple(names[max(place - 1, 0) : place]),
+                between,
+                outputs,
+                *_ternary(layers[name]),
+            )
         )
     return tuple(rules)
 
@@ -124,9 +145,19 @@ def _traced_rules(model: nn.Module, network: Network) -> tuple[LayerRule, ...]:
             isinstance(known[name], MessagePassing),
             *sources[name],
             "F" if name in in_floats else LETTERS,
+            *_ternary(known[name]),
         )
         for name in layers.values()
     )
+
+
+def _ternary(layer: nn.Module) -> tuple[bool, bool]:
+    """Whether a layer has the scales of ternary activations in its product and aggregation."""
+    input_scale, hidden_scale = (
+        quantizer is not None and bool(quantizer.is_set)
+        for quantizer in (getattr(layer, name, None) for name in QUANTIZERS)
+    )
+    return input_scale, hidden_scale
 
 
 def _entry(output: Value, name: str, layers: Mapping[Value, str]) -> list[Value]:
@@ -244,11 +275,14 @@ def _spelled(rule: LayerRule, firsts: str, pattern: str | None) -> tuple[str, ..
     """Letters of a layer with one of these first letters that fit a pattern."""
     found = []
     for first, weight, last in itertools.product(firsts, LETTERS, rule.outputs):
+        if first == TERNARY and weight != "B":
+            continue
         if rule.is_graph:
             found += [
                 f"{first}{weight}{hidden}+{hidden}{adjacency}{last}"
                 for hidden, adjacency in itertools.product(LETTERS, repeat=2)
             ]
+            found += [f"{first}{weight}F+{TERNARY}B{last}"] * rule.ternary_hidden
         else:
             found.append(first + weight + last)
     return tuple(letters for letters in found if pattern is None or matches(letters, pattern))

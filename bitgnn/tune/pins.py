@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from bitgnn.nn.precision import PRESETS
-from bitgnn.tune.chains import LETTERS, Chains, LayerRule, layer_rules
+from bitgnn.tune.chains import LETTERS, TERNARY, Chains, LayerRule, layer_rules
 
 __all__ = ["Pins", "pin_patterns", "pinned_chains"]
 
@@ -19,7 +19,7 @@ _SENTENCE = re.compile(
     r"\s*(?:the\s+)?(?:(?P<end>first|last)\s+layer|(?:layer\s+)?(?P<name>[\w.\-]+))"
     r"\s*(?:stays|=|:)\s*(?P<pattern>[\w*+]+)\s*",
 )
-_PATTERN = re.compile(rf"[{LETTERS}*]{{3}}(\+[{LETTERS}*]{{3}})?")
+_PATTERN = re.compile(rf"[{LETTERS}{TERNARY}*]{{3}}(\+[{LETTERS}{TERNARY}*]{{3}})?")
 FLOAT_LETTER = "F"
 
 

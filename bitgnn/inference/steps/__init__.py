@@ -12,6 +12,7 @@ from bitgnn.inference.steps import (
     linear,
     patches,
     products,
+    ternary,
 )
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "linear",
     "patches",
     "products",
+    "ternary",
 ]
 
 _FILES = (
@@ -39,6 +41,7 @@ _FILES = (
     images,
     image_floats,
     patches,
+    ternary,
 )
 KINDS = steps_of(kind for file in _FILES for kind in file.KINDS)
 """Every kind by name; a checkpoint can name no other."""

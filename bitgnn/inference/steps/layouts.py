@@ -25,6 +25,8 @@ __all__ = [
 Pattern = BitAdjacency | BlockedAdjacency
 """What steps find as the graph where it holds a pattern."""
 
+Aggregation = Callable[..., Tensor]
+
 LAYOUTS = ("csr", "sliced", "blocked", "frdc")
 """Layouts in which a graph can be prepared."""
 
@@ -73,9 +75,7 @@ def words_of(size: int) -> int:
     return -(-size // WORD_BITS)
 
 
-def bind_bits_aggregation(
-    to_bits: bool, size: int, last: Tensor | None
-) -> Callable[[Tensor, Pattern], Tensor]:
+def bind_bits_aggregation(to_bits: bool, size: int, last: Tensor | None) -> Aggregation:
     """The aggregation of packed rows in the layout that the graph was prepared in.
 
     Args:
@@ -84,23 +84,24 @@ def bind_bits_aggregation(
         last: float32 ``[size]``, the threshold of packed results or the bias of floats.
 
     Returns:
-        Takes words ``[N, W]`` and the pattern; gives words ``[M, W]`` or float32 ``[M, size]``.
+        Takes words ``[N, W]``, the pattern, and whether its row factor acts; gives words
+        ``[M, W]`` or float32 ``[M, size]``.
     """
     operators, words = _TO_BITS if to_bits else _TO_FLOATS, words_of(size)
     csr, sliced, blocked, frdc = (operators[layout] for layout in LAYOUTS)
 
-    def aggregate(x: Tensor, a: Pattern) -> Tensor:
-        layout = a.planned_layout(words)
+    def aggregate(x: Tensor, a: Pattern, use_row: bool = True) -> Tensor:
+        layout, row = a.planned_layout(words), a.row if use_row else None
         if layout == "csr":
-            result: Tensor = csr(x, size, a.rowptr, a.indices, a.row, last)
+            result: Tensor = csr(x, size, a.rowptr, a.indices, row, last)
         elif layout == "sliced":
             assert isinstance(a, BitAdjacency), "no other adjacency has slices"
-            result = sliced(x, size, *a.sliced().arguments, a.row, last)
+            result = sliced(x, size, *a.sliced().arguments, row, last)
         elif layout == "frdc":
             assert isinstance(a, BitAdjacency), "no other adjacency has tiles"
-            result = frdc(x, size, *a.frdc_arguments, a.row, last)
+            result = frdc(x, size, *a.frdc_arguments, row, last)
         else:
-            result = blocked(x, size, *a.blocked().arguments, a.row, last)
+            result = blocked(x, size, *a.blocked().arguments, row, last)
         return result
 
     return aggregate

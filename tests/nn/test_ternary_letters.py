@@ -1,0 +1,227 @@
+"""T in graph layers: what the letters mean, training, PyG's paths, frozen forms."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import bitgnn
+from bitgnn.bits import BitAdjacency
+from bitgnn.convert.plan import Plan
+from bitgnn.models import GCN, GraphSAGE
+from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
+from bitgnn.quantize import row_scale, ternary
+
+NODES, WIDTH = 30, 40
+LETTERS = ("TBF+FBF", "TBF+TBF", "TBB+BBF", "FBF+TBF", "BBF+TBF", "FFF+TBF", "TBF+FFF")
+
+
+@pytest.mark.parametrize("letters", [*LETTERS, "TBF+TBB", "TBB+BBB"])
+def test_letters_are_read(letters: str) -> None:
+    precision = LayerPrecision.parse(letters)
+    assert str(precision) == letters
+    assert GCNConv(4, 4, precision=letters).precision == letters
+    assert precision.takes_ternary == (letters[0] == "T")
+    assert precision.sums_ternary == (letters[4] == "T")
+    assert Plan({"conv": letters}).letters["conv"] == letters
+
+
+@pytest.mark.parametrize(
+    "letters", ["TFF+FBF", "FTF+FBF", "FBT+TBF", "FBB+TBF", "TBF+TFF", "TBF+BBF", "FBF+FBT"]
+)
+def test_letters_without_meaning_are_refused(letters: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        LayerPrecision.parse(letters)
+
+
+def test_linear_is_the_formula() -> None:
+    torch.manual_seed(0)
+    layer = Linear(WIDTH, 7, precision="TBF")
+    x = torch.randn(NODES, WIDTH)
+    layer(x)
+    scale = layer.input_quantizer.scale.detach()
+    weight = layer.weight.detach()
+    dot = (ternary(x, scale) / scale).round() @ torch.where(weight >= 0, 1.0, -1.0).t()
+    expected = (scale * row_scale(weight)) * dot + layer.bias
+    assert torch.equal(layer(x), expected)
+    bits = Linear(WIDTH, 7, bias=False, precision="TBB")
+    bits.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "bias"})
+    assert torch.equal(bits(x), torch.where(expected - layer.bias >= 0, 1.0, -1.0))
+
+
+def test_gradients_reach_weights_and_scales_by_bigcns_rule() -> None:
+    torch.manual_seed(0)
+    layer = Linear(6, 4, bias=False, precision="TBF")
+    x = torch.randn(10, 6)
+    layer(x)
+    weight = layer.weight.detach().clone().requires_grad_()
+    scale = layer.input_quantizer.scale.detach().clone().requires_grad_()
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    grad = torch.randn(10, 4)
+    layer(a).backward(grad)
+    window = weight.detach().abs() <= 1
+    signs = torch.where(weight.detach() >= 0, 1.0, -1.0)
+    through = signs + (weight - weight.detach()) * window
+    m = (weight * signs).mean(1)
+    (m * (ternary(b, scale) @ through.t())).backward(grad)
+    torch.testing.assert_close(layer.weight.grad, weight.grad)
+    torch.testing.assert_close(a.grad, b.grad)
+    torch.testing.assert_close(layer.input_quantizer.scale.grad, scale.grad)
+
+
+@pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
+@pytest.mark.parametrize("letters", LETTERS)
+def test_layers_train(kind: type, letters: str, graph: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    layer = kind(WIDTH, 8, precision=letters)
+    x = torch.randn(NODES, WIDTH, requires_grad=True)
+    out = layer(x, graph)
+    out.square().sum().backward()
+    assert out.isfinite().all()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all()
+    scales = [n for n, _ in layer.named_parameters() if n.endswith("quantizer.scale")]
+    assert len(scales) == letters.count("T")
+    layer.reset_parameters()
+    assert all(float(dict(layer.named_parameters())[name].detach()) == 0 for name in scales)
+
+
+def test_sums_are_of_ternary_values(simple: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    layer = GCNConv(WIDTH, 8, precision="FBF+TBF").train()
+    x = torch.randn(NODES, WIDTH)
+    layer(x, simple)
+    adjacency = BitAdjacency.from_edge_index(simple, NODES, normalize="sym", add_self_loops=True)
+    full = GCNConv(WIDTH, 8, bias=False, precision="FBF+FBF")
+    full.load_state_dict({"lin.weight": layer.lin.weight.detach()})
+    identity = torch.arange(NODES).expand(2, -1)
+    z = full(x, BitAdjacency.from_edge_index(identity, NODES))
+    scale = layer.hidden_quantizer.scale.detach()
+    t = (ternary(z, scale) / scale).round()
+    pattern = torch.zeros(NODES, NODES)
+    pattern[simple[1], simple[0]] = 1
+    pattern.fill_diagonal_(1)
+    expected = (adjacency.row * scale).unsqueeze(1) * (pattern @ t) + layer.bias
+    assert torch.equal(layer(x, simple), expected)
+
+
+def test_message_passing_sums_the_same_values(simple: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    layer = SAGEConv(WIDTH, 8, precision="TBF+TBF")
+    x = torch.randn(NODES, WIDTH)
+    expected = layer(x, simple)
+    seen = []
+    layer.register_message_forward_hook(lambda *arguments: seen.append(1))
+    torch.testing.assert_close(layer(x, simple), expected)
+    assert seen
+
+
+@pytest.mark.filterwarnings("ignore:SAGEConv. aggr")
+def test_other_aggregations_keep_the_product(simple: torch.Tensor) -> None:
+    layer = SAGEConv(WIDTH, 8, aggr="max", precision="TBF+TBF")
+    assert layer(torch.randn(NODES, WIDTH), simple).isfinite().all()
+
+
+def test_checkpoints_of_pyg_load() -> None:
+    import torch_geometric.nn
+
+    plain = torch_geometric.nn.SAGEConv(WIDTH, 8)
+    layer = SAGEConv(WIDTH, 8, precision="TBF+TBF")
+    assert not layer.load_state_dict(plain.state_dict()).missing_keys
+    copied = copy.deepcopy(layer)
+    assert torch.equal(copied.lin_l.weight, plain.lin_l.weight)
+
+
+def trained(model: nn.Module, graph: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    x = torch.randn(NODES, WIDTH)
+    labels = torch.randint(0, 3, (NODES,))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(5):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x, graph), labels).backward()
+        optimizer.step()
+    return model.eval(), x
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [
+        (GCN, "TBF+TBF, TBF+FBF"),
+        (GCN, "TBB+BBB, TBF+TBF"),
+        (GCN, "TBF+TBB, BBF+TBF"),
+        (GCN, "FFF+TBB, TBB+BBF"),
+        (GraphSAGE, "TBF+TBF, TBF+TBF"),
+        (GraphSAGE, "TBF+TBB, BBF+TBF"),
+        (GraphSAGE, "TBB+BBF, TBF+FBF"),
+    ],
+)
+def test_frozen_models_are_equal_bit_for_bit(
+    kind: type, precision: str, graph: torch.Tensor, tmp_path
+) -> None:
+    model, x = trained(kind(WIDTH, 33, 3, precision=precision), graph)
+    frozen = bitgnn.freeze(model)
+    assert frozen.report.letters == {
+        f"convs.{i}": letters for i, letters in enumerate(precision.split(", "))
+    }
+    expected = model(x, graph)
+    # Floats that sum floats may do so in another order.
+    exact = "FBF" not in precision and "FFF" not in precision
+    same = torch.equal if exact else torch.testing.assert_close
+    assert same(frozen(x, frozen.prepare_graph(graph, NODES)), expected) in (True, None)
+    plain = torch.unique(graph, dim=1)
+    first = frozen(x, frozen.prepare_graph(plain, NODES))
+    for layout in frozen.useful_layouts():
+        assert torch.equal(frozen(x, frozen.prepare_graph(plain, NODES, layout=layout)), first)
+    bitgnn.save(frozen, tmp_path)
+    assert torch.equal(bitgnn.load(tmp_path)(x, frozen.prepare_graph(plain, NODES)), first)
+    assert "T" not in str(frozen.report.floats)
+    summary = bitgnn.summary(model, (x, graph))
+    assert summary.layers
+
+
+def test_norms_stand_in_front_of_the_quantisers(graph: torch.Tensor) -> None:
+    model, x = trained(
+        GCN(WIDTH, 16, 3, precision="TBF+TBB, TBF+TBF", hidden_norm="batch", output_norm="batch"),
+        graph,
+    )
+    assert model.convs[0].hidden_norm is not None
+    frozen = bitgnn.freeze(model)
+    assert torch.equal(frozen(x, frozen.prepare_graph(graph, NODES)), model(x, graph))
+
+
+def test_other_letters_for_a_trained_model(graph: torch.Tensor) -> None:
+    model, x = trained(GCN(WIDTH, 16, 3, precision="TBF+TBF"), graph)
+    adjacency = bitgnn.freeze(model).prepare_graph(graph, NODES)
+    changed = bitgnn.freeze(model, ["TBF+FBF", "FBF+TBF"])
+    assert changed(x, adjacency).isfinite().all()
+    assert set(changed.report.letters.values()) == {"TBF+FBF", "FBF+TBF"}
+    plain, x = trained(GCN(WIDTH, 16, 3, precision="bin"), graph)
+    with pytest.raises(ValueError, match=r"has no scale|was never set"):
+        bitgnn.freeze(plain, "TBF+TBF")
+    again = model.with_precision("bin").with_precision("TBF+TBF")
+    assert not again.convs[0].input_quantizer.is_set
+    binary = bitgnn.binarize(GCN(WIDTH, 16, 3), bitgnn.BinarizeConfig("TBF+TBF"))
+    assert binary(x, graph).isfinite().all()
+
+
+def test_scales_that_went_wrong_are_named(graph: torch.Tensor) -> None:
+    model, _ = trained(GCN(WIDTH, 16, 3, precision="TBF+TBF"), graph)
+    with torch.no_grad():
+        model.convs[1].hidden_quantizer.scale.fill_(-1.0)
+    with pytest.raises(ValueError, match=r"scale of convs\.1\.hidden_quantizer must be positive"):
+        bitgnn.freeze(model)
+
+
+@pytest.mark.cuda
+def test_frozen_models_on_a_gpu(graph: torch.Tensor) -> None:
+    model, x = trained(GCN(WIDTH, 33, 3, precision="TBF+TBF"), graph)
+    expected = model(x, graph)
+    frozen = bitgnn.freeze(model.cuda())
+    adjacency = frozen.prepare_graph(graph.cuda(), NODES)
+    got = frozen(x.cuda(), adjacency)
+    assert torch.equal(got, model(x.cuda(), graph.cuda()))
+    torch.testing.assert_close(got.cpu(), expected)
