@@ -380,6 +380,25 @@ def test_errors(case):
         function()
 
 
+@pytest.mark.cuda
+def test_operands_must_be_on_one_device():
+    x, w = X.cuda(), BitTensor.from_float(torch.ones(5, 40, device="cuda"))
+    rows, one = TernaryTensor.from_float(x, 1.0), torch.tensor(1.0)
+    cases = {
+        "w must be on cuda:0": lambda: ternary.linear(x, W, 1.0),
+        "scale must be on cuda:0": lambda: ternary.linear(x, w, one),
+        "x: scale must be on cuda:0": lambda: TernaryTensor.from_float(x, one),
+        "bias must be on cuda:0": lambda: ternary.linear(x, w, 1.0, bias=torch.ones(5)),
+        "y must be on cpu": lambda: ternary.matmul(T, rows),
+        "bmm.tbf: w must be on cuda:0": lambda: bmm.tbf(rows, W),
+        "bspmm.tbf: adjacency must be on cuda:0": lambda: bspmm.tbf(rows, GRAPH),
+        "k must be on cuda:0": lambda: attend(q=HEADS.to("cuda")),
+    }
+    for match, function in cases.items():
+        with pytest.raises(ValueError, match=match.removeprefix("x: ")):
+            function()
+
+
 OPS = torch.ops.bitgnn
 RAW = {
     "planes": (lambda: OPS.bmm_tbf(T.words[:, :1], T.counts, W.words, 40), "planes of x must be 2"),
