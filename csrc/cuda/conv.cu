@@ -83,15 +83,25 @@ bool goes_to_warpgroups(const ConvAddArgs& args, const Context& context) {
   return args.conv.channels >= kLeastChannels && conv_wgmma_fits(args, context);
 }
 
-// Where strips are measured to be faster than warpgroups: wherever these have few channels or
-// pixels, and sums or a stride of two with 128 channels.
+// Where strips are measured to be faster than warpgroups: up to 128 channels, with 256 for sums,
+// else wherever these have too few pixels.
 bool goes_to_strips(const ConvAddArgs& args, ConvResult output, const Context& context) {
-  constexpr int64_t kManyPixels = 1 << 18;
-  const ConvArgs& c = args.conv;
+  constexpr int64_t kFewChannels = 128, kChannelsOfSums = 256;
   const bool sums = output == ConvResult::kSums;
   if (output == ConvResult::kValues || !conv_strips_fit(args, sums, context)) return false;
-  if (c.channels < 128 || !goes_to_warpgroups(args, context)) return true;
-  return c.channels == 128 && (sums || c.stride_height == 2 || c.pixels() < kManyPixels);
+  return args.conv.channels <= (sums ? kChannelsOfSums : kFewChannels) ||
+         !goes_to_warpgroups(args, context);
+}
+
+cudaError_t run_strips(const ConvAddArgs& args, bool sums, const ConvPool& pool, bool prefetches,
+                       const Context& context) {
+  constexpr int64_t kWarpChannels = 256;  // more than registers of a warp hold weights of
+  const bool splits = args.conv.channels > kWarpChannels;
+  if (sums)
+    return splits ? conv_split_strips_sums(args, prefetches, context)
+                  : conv_strips_sums(args, prefetches, context);
+  return splits ? conv_split_strips_bits(args.conv, pool, prefetches, context)
+                : conv_strips_bits(args.conv, pool, prefetches, context);
 }
 
 // The tile nearest to the chosen one that holds whole windows of pooled bits; walks hold none.
@@ -130,8 +140,7 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
     c.prepared = prepared;
   }
   if (goes_to_strips(args, output, context))
-    return sums ? conv_strips_sums(args, prefetches, context)
-                : conv_strips_bits(c, pool, prefetches, context);
+    return run_strips(args, sums, pool, prefetches, context);
   if (!pool.pools && goes_to_warpgroups(args, context)) return conv_wgmma(args, sums, context);
   switch (output) {
     case ConvResult::kBits:

@@ -1,5 +1,7 @@
 // Binary convolution in strips of pixels to sums with an addend, and which problems strips take.
-#include "bitgnn/cuda/conv_strips.cuh"
+#include <algorithm>
+
+#include "bitgnn/cuda/conv_strip_sums.cuh"
 
 namespace bitgnn::cuda {
 
@@ -8,8 +10,8 @@ bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context)
   const int capability = context.device.capability;
   if (capability < 80 || capability >= 100) return false;
   constexpr int64_t kTile = 64;  // outputs, or two tiles of half as many
-  if ((c.channels != 64 && c.channels != 128 && c.channels != 256) || c.groups != 1 ||
-      c.out_channels < 1 || c.out_channels % kTile != 0 || c.kernel_height != 3 ||
+  if ((c.channels != 64 && c.channels != 128 && c.channels != 256 && c.channels != 512) ||
+      c.groups != 1 || c.out_channels < 1 || c.out_channels % kTile != 0 || c.kernel_height != 3 ||
       c.kernel_width != 3 || c.dilation_height != 1 || c.dilation_width != 1 ||
       c.stride_height != c.stride_width || c.stride_height > 2)
     return false;
@@ -24,7 +26,8 @@ bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context)
   const auto on = [](const void* p, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
   };
-  if (!on(c.x, c.channels / 8) || !on(c.w, c.channels / 8)) return false;
+  const int64_t piece = std::min<int64_t>(c.channels / 8, 32);
+  if (!on(c.x, piece) || !on(c.w, piece)) return false;
   if (!adds) return c.out_bits != nullptr;
   return !args.addend_wide && !(args.sums_wide && args.sums != nullptr) && on(args.sums, 16) &&
          on(args.addend, 16) && args.addend_channels % 8 == 0;
@@ -32,8 +35,8 @@ bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context)
 
 cudaError_t conv_strips_sums(const ConvAddArgs& args, bool prefetches, const Context& context) {
   return with_strip_shape(args.conv, [&](auto words, auto stride) {
-    return launch_conv_strips<decltype(words)::value, decltype(stride)::value, ConvResult::kSums,
-                              false>(args, ConvPool{}, prefetches, context);
+    return launch_conv_strip_sums<decltype(words)::value, decltype(stride)::value>(args, prefetches,
+                                                                                   context);
   });
 }
 

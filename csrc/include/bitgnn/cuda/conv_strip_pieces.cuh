@@ -1,10 +1,9 @@
-// Pieces of binary 3 x 3 convolutions in strips of 8 x 2 pixels: what a warp multiplies, what it
-// compares its sums with, and its way through the images.
+// Pieces of binary 3 x 3 convolutions in strips of 8 x 2 pixels: what a warp multiplies, how it
+// stores its results, and its way through the images.
 #pragma once
 
-#include "bitgnn/cuda/conv_outputs.cuh"
+#include "bitgnn/cuda/conv_strip_terms.cuh"
 #include "bitgnn/cuda/conv_strips.h"
-#include "bitgnn/cuda/conv_tile.h"
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/mma_b1.cuh"
 
@@ -12,7 +11,6 @@ namespace bitgnn::cuda {
 
 constexpr int kStripWidth = 8, kStripHeight = 2;  // pixels
 constexpr int kStripWarps = 4;
-constexpr int kStripClasses = 9;
 
 struct ConvStripPlan {
   int height, width, out_height, out_width;
@@ -96,78 +94,6 @@ struct StripSums {
     }
   }
 };
-
-// Which of the three taps from `at` on are inside: 0 not the first, 2 not the last, 1 all.
-__device__ __forceinline__ int strip_class(int at, int size) {
-  return at < 0 ? 0 : at + 2 >= size ? 2 : 1;
-}
-
-// Gives put(class, channels * taps inside - 2 |b|) every class of which `step` threads of a channel
-// have a share, this one being the `begin`th.
-template <class Put>
-__device__ __forceinline__ void for_strip_classes(const ConvArgs& c, int channel, int begin,
-                                                  int step, const Put& put) {
-  const int32_t* from = c.prepared + static_cast<int64_t>(channel) * (9 + kPreparedExtra);
-  int32_t columns[3][3];  // sums of the taps in a row of the kernel
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    const int32_t left = from[i * 3], middle = from[i * 3 + 1], right = from[i * 3 + 2];
-    columns[0][i] = middle + right;
-    columns[1][i] = left + middle + right;
-    columns[2][i] = left + middle;
-  }
-#pragma unroll
-  for (int which = 0; which < kStripClasses; ++which) {
-    if (which % step != begin) continue;
-    const int y = which / 3, x = which % 3;
-    const int32_t (&taps)[3] = columns[x];
-    const int32_t set = taps[1] + (y != 0 ? taps[0] : 0) + (y != 2 ? taps[2] : 0);
-    const int inside = (y == 1 ? 3 : 2) * (x == 1 ? 3 : 2);
-    put(which, inside * static_cast<int32_t>(c.channels) - 2 * set);
-  }
-}
-
-__device__ __forceinline__ int32_t prepared_limit(const ConvArgs& c, int channel) {
-  return c.prepared[static_cast<int64_t>(channel) * (9 + kPreparedExtra) + 9];
-}
-
-// What pixels of each class add to the sum of channel `channel` of the block's: for bits what
-// h - p is compared with, for even and odd |a|, else the part of dot that is no count.
-template <ConvResult kOutput, int kChannels>
-__device__ __forceinline__ void make_strip_terms(int32_t* terms, const ConvArgs& c, int first,
-                                                 int channel, int begin, int step) {
-  constexpr bool kCompares = kOutput == ConvResult::kBits;
-  const int32_t limit = kCompares ? prepared_limit(c, first + channel) : 0;
-  for_strip_classes(c, first + channel, begin, step, [&](int which, int32_t base) {
-    if constexpr (kCompares) {
-      // dot >= limit where p >= h + ceil((limit - base + 2 e) / 4)
-      terms[which * 2 * kChannels + channel] = ((limit - base + 3) >> 2) - 1;
-      terms[(which * 2 + 1) * kChannels + channel] = ((limit - base + 5) >> 2) - 1;
-    } else {
-      terms[which * kChannels + channel] = base;
-    }
-  });
-}
-
-// The same for sums of 2 p - |a|.
-template <ConvResult kOutput, int kChannels>
-__device__ __forceinline__ void make_dot_terms(int32_t* terms, const ConvArgs& c, int first,
-                                               int channel, int begin, int step) {
-  constexpr bool kCompares = kOutput == ConvResult::kBits;
-  const int32_t limit = kCompares ? prepared_limit(c, first + channel) : 0;
-  for_strip_classes(c, first + channel, begin, step, [&](int which, int32_t base) {
-    terms[which * kChannels + channel] = kCompares ? ((limit - base + 1) >> 1) - 1 : base;
-  });
-}
-
-// One less than the least integer at or above the threshold; a total of 16 bits and a dot stays
-// below the bounds.
-__device__ __forceinline__ int32_t total_limit(const float* threshold, int channel) {
-  constexpr float kBound = 1 << 30;
-  const float t = threshold != nullptr ? threshold[channel] : 0.0f;
-  if (!(t <= kBound)) return 1 << 30;  // NaN too
-  return static_cast<int32_t>(fmaxf(ceilf(t), -kBound)) - 1;
-}
 
 // Eight integers from shared memory.
 __device__ __forceinline__ void load_eight(int32_t (&v)[8], const int32_t* from) {
@@ -280,29 +206,6 @@ struct StripWalk {
   // Row of the image under the first taps of a strip.
   __device__ __forceinline__ int top(const ConvStripPlan& p, int of_row) const {
     return of_row * kStripHeight * kStride - p.padding_top;
-  }
-};
-
-// Addends of a lane: of both pixels eight channels of each 32.
-template <int kTileWords>
-struct StripAddends {
-  int4 of[2][kTileWords];
-
-  __device__ __forceinline__ void load(const ConvAddArgs& a, const ConvStripPlan& p, int image,
-                                       int row, int x, int channel) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int y = row * kStripHeight + h;
-      const auto* from = static_cast<const int16_t*>(a.addend) +
-                         (a.addend != nullptr ? addend_offset(a, image, y, x) : 0) + channel;
-      const bool exists = a.addend != nullptr && y < p.out_height && x < p.out_width;
-#pragma unroll
-      for (int t = 0; t < kTileWords; ++t) {
-        of[h][t] = make_int4(0, 0, 0, 0);
-        if (exists && channel + t * 32 < static_cast<int>(a.addend_channels))
-          of[h][t] = __ldcs(reinterpret_cast<const int4*>(from + t * 32));
-      }
-    }
   }
 };
 
