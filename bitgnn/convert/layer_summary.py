@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
+from bitgnn.convert.bwta.summary import is_bwta_model, summarise_bwta
 from bitgnn.convert.images.lowering import is_image_network, lower_images
 from bitgnn.convert.images.select import select_image_steps
 from bitgnn.convert.lower import lower_trace
@@ -44,8 +45,8 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
             trained or not, or a frozen one; unchanged.
         data: a PyG ``Data`` with ``x`` and ``edge_index``, or what the model takes: ``(x,
             edge_index)`` or ``(x, edge_index, edge_weight)``, or ``x`` alone for a model without
-            a graph, such as images. With it every layer is timed; for a frozen model also results
-            of ``pack_features`` and ``prepare_graph``.
+            a graph, such as images; None for models of BWTA layers. With it every layer is timed;
+            for a frozen model also results of ``pack_features`` and ``prepare_graph``.
         repeats: timed calls of each layer; the median counts.
 
     Returns:
@@ -58,6 +59,8 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
+    if is_bwta_model(model):
+        return summarise_bwta(model, data)
     if repeats < 1:
         raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
     is_frozen = isinstance(model, FrozenModel)

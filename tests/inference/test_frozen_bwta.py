@@ -284,3 +284,34 @@ def test_on_a_gpu() -> None:
     on_gpu = copy.deepcopy(attention).cuda()
     assert torch.equal(on_gpu(x.cuda(), mask.cuda(), causal=True).cpu(), expected)
     assert torch.equal(frozen.model.up.cuda()(x.cuda()).cpu(), model.up(x))
+
+
+def test_summary_counts_bits_and_bytes() -> None:
+    model, tokens, _ = trained_block()
+    frozen = bitgnn.freeze(model)
+    for given in (model, frozen):
+        summary = bitgnn.summary(given)
+        rows = {layer.name: layer for layer in summary.layers}
+        assert summary.packed_bytes == frozen.nbytes
+        assert (rows["up"].activation_bits, rows["up"].weight_bits) == (2, 1)
+        assert rows["down"].activation_bits == 1
+        assert rows["up"].float_bytes == 4 * (48 * 70 + 70)
+        assert rows["up"].packed_bytes == 4 * (70 * 2 + 70 + 2)
+        assert rows["kept"].one_bit_share == 0
+        linear = 4 * 48 * 48 + 2 * 48 * 70
+        assert summary.one_bit_share == linear / (linear + 48 * 48 + 5 * 48)
+        assert "attention.attention" in rows
+        assert "up" in str(summary)
+    with pytest.raises(ValueError, match="data must be None"):
+        bitgnn.summary(frozen, tokens)
+    assert bitgnn.summary(BWTAMultiheadAttentionModel()).layers
+
+
+class BWTAMultiheadAttentionModel(nn.Module):
+    """One multi-head attention, trained for a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = BWTAMultiheadAttention(24, 3)
+        x = torch.randn(5, 2, 24)
+        self.attention(x, x, x)
