@@ -1,8 +1,8 @@
 r"""Fully connected layers on bits, one behind the other in one call.
 
-A small network at a small batch is bound by the launches of its layers. On a GPU of compute
-capability 9.0 a cluster of blocks takes 16 rows through all layers in one launch, the weights held
-in shared memory, so that a layer costs a barrier; elsewhere, or where the weights are too large
+A small network is bound by the launches of its layers. On a GPU of compute capability 9.0 a cluster
+of blocks takes 16 to 80 rows through all layers in one launch, the weights held in shared memory,
+so that a layer costs a barrier; elsewhere, or where the weights are too large
 (:meth:`LinearChain.fits`), layers one by one are faster.
 """
 
@@ -24,9 +24,15 @@ __all__ = ["LinearChain", "linear_chain", "make_chain"]
 
 MOST_LAYERS = 8
 MOST_FEATURES = 1 << 14
+FEW_ROWS = 128
+"""Rows up to which a cluster of 16 blocks takes 16 of them; of more a cluster of eight takes 32 or
+80."""
 _BLOCKS = 16
 _BLOCK_BYTES = 227 * 1024
 _ROWS = 16
+_MANY_BLOCKS = 8
+_SOME_ROWS = 480
+_SOME_PITCH, _MANY_PITCH = 40, 104
 _COLUMNS = 16
 
 
@@ -47,18 +53,27 @@ class LinearChain:
         """Features of the first layer."""
         return self.layers[0]
 
-    def fits(self) -> bool:
-        """Whether a cluster of blocks on a GPU of compute capability 9.0 holds all weights."""
+    def fits(self, rows: int = 1) -> bool:
+        """Whether a cluster of blocks on a GPU of compute capability 9.0 holds all weights.
+
+        Args:
+            rows: what is asked of the form of the launch for so many rows. Where it does not fit,
+                but that for fewer rows does, more clusters of fewer rows take them.
+        """
+        few = rows <= FEW_ROWS
+        blocks = _BLOCKS if few else _MANY_BLOCKS
         sizes, outputs = self.layers[0::4], self.layers[1::4]
         last = len(sizes) - 1
-        words = 2 * _ROWS * _pitch(max(map(chain_words, sizes))) + 4
-        staged = 0
+        widest, staged, words = max(map(chain_words, sizes)), 0, 4
         for number, (size, out) in enumerate(zip(sizes, outputs, strict=True)):
-            unit = _COLUMNS if number == last else 32
-            own = _round_up(-(-out // _BLOCKS), unit)
-            staged = max(staged, 0 if number == last else _ROWS * own // 32)
+            own = _round_up(-(-out // blocks), _COLUMNS if number == last else 32)
+            staged = max(staged, 0 if number == last else own // 32)
             words += own * (_pitch(chain_words(size)) + LAST_TABLE) + 4
-        return 4 * (words + staged) <= _BLOCK_BYTES
+        if few:
+            words += _ROWS * (2 * _pitch(widest) + staged)
+        else:
+            words += 2 * widest * (_SOME_PITCH if rows <= _SOME_ROWS else _MANY_PITCH)
+        return 4 * words <= _BLOCK_BYTES
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -34,7 +34,7 @@ FixedSource source_of(const FixedConvArgs& a) {
                                                       : FixedSource::kValues;
 }
 
-// About the cycles that a tile takes: both of a multiprocessor's blocks share its units.
+// About the cycles that a tile takes.
 int64_t tile_cost(const FixedPlan& plan) {
   const int pixel_warps = kFixedThreads / 32 * kFixedWarpChannels / plan.block_channels;
   const int64_t rounds = ceil_div(plan.slabs(), pixel_warps);
@@ -46,7 +46,7 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   constexpr int64_t kMostSide = 1 << 14;      // of images and kernels
   constexpr int64_t kMostProducts = 1 << 12;  // of an output
   constexpr int64_t kMostColumns = 256;       // of a tile
-  constexpr int64_t kMostPixels = 512;
+  constexpr int64_t kMostPixels = 1024;
   const ConvArgs& c = a.conv;
   if (c.channels > kWordBits || c.taps() * c.channels > kMostProducts || c.height > kMostSide ||
       c.width > kMostSide || c.dilation_height > kMostSide || c.dilation_width > kMostSide ||
@@ -59,6 +59,7 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   plan.steps = static_cast<int>(ceil_div(c.taps() * plan.channel_words, kFixedStepWords));
   plan.block_channels = static_cast<int>(
       c.out_channels <= kFixedWarpChannels ? kFixedWarpChannels : 2 * kFixedWarpChannels);
+  plan.warp_pixels = 2 * kFixedMmaPixels;
   plan.shift = static_cast<int>((kFixedVector - c.padding_left % kFixedVector) % kFixedVector);
   // Rows of pixels are cut into equal parts, which begin at aligned columns.
   const int64_t parts = ceil_div(c.out_width, kMostColumns);
@@ -74,7 +75,10 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   for (int height = 1; height <= most_height; ++height) {
     set_tile(plan, c, height, static_cast<int>(width));
     if (plan.bytes() > (height == 1 ? context.device.shared_bytes : most_bytes)) break;
-    const int64_t cost = ceil_div(plan.tiles * columns, blocks) * tile_cost(plan);
+    const int64_t all = plan.tiles * columns;
+    // Two blocks of a multiprocessor share its units.
+    const int64_t share = all > context.device.sm_count ? 6 : 5;
+    const int64_t cost = ceil_div(all, blocks) * share * tile_cost(plan);
     if (cost <= least) {
       least = cost;
       best = height;
@@ -84,15 +88,21 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   return best > 0;
 }
 
+template <class T, FixedSource kSource>
+cudaError_t run_source(const FixedConvArgs& a, const FixedPlan& plan, const Context& context) {
+  return plan.warp_pixels == kFixedMmaPixels ? launch_fixed_conv<T, kSource, 1>(a, plan, context)
+                                             : launch_fixed_conv<T, kSource, 2>(a, plan, context);
+}
+
 template <class T>
 cudaError_t run_tensor(const FixedConvArgs& a, const FixedPlan& plan, const Context& context) {
   switch (plan.source) {
     case FixedSource::kPlanes:
-      return launch_fixed_conv<T, FixedSource::kPlanes>(a, plan, context);
+      return run_source<T, FixedSource::kPlanes>(a, plan, context);
     case FixedSource::kTriples:
-      return launch_fixed_conv<T, FixedSource::kTriples>(a, plan, context);
+      return run_source<T, FixedSource::kTriples>(a, plan, context);
     default:
-      return launch_fixed_conv<T, FixedSource::kValues>(a, plan, context);
+      return run_source<T, FixedSource::kValues>(a, plan, context);
   }
 }
 
@@ -109,18 +119,7 @@ cudaError_t run(const FixedConvArgs& a, const Context& context) {
 cudaError_t convolve_fixed(const FixedConvArgs& args, const Context& context) {
   if (args.conv.pixels() * args.conv.out_channels == 0) return cudaSuccess;
   if (suits_fixed_linear(args, context)) return fixed_linear(args, context);
-  switch (args.type) {
-    case FloatType::kFloat32:
-      return run<float>(args, context);
-    case FloatType::kFloat16:
-      return run<__half>(args, context);
-    case FloatType::kBFloat16:
-      return run<__nv_bfloat16>(args, context);
-    case FloatType::kUInt8:
-      return run<uint8_t>(args, context);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return with_fixed_type(args.type, [&](auto zero) { return run<decltype(zero)>(args, context); });
 }
 
 }  // namespace bitgnn::cuda

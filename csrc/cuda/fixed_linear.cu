@@ -1,23 +1,28 @@
 // Chooses and launches the kernel of a fully connected first layer.
 #include "bitgnn/cuda/fixed_linear.h"
 
+#include "bitgnn/cuda/fixed_linear_bytes.cuh"
 #include "bitgnn/cuda/fixed_linear_few.cuh"
 
 namespace bitgnn::cuda {
 namespace {
 
+constexpr int64_t kFewRows = 16;
+
 template <class T, bool kVector>
-cudaError_t run(const FixedConvArgs& a, const Context& context) {
-  if (a.conv.images <= 8) return launch_fixed_linear_few<T, kVector, 1>(a, context);
-  if (a.conv.images <= 16) return launch_fixed_linear_few<T, kVector, 2>(a, context);
+cudaError_t run_plain(const FixedConvArgs& a, const Context& context) {
+  if (a.conv.images <= kFewRows / 2) return launch_fixed_linear_few<T, kVector, 1>(a, context);
+  if (a.conv.images <= kFewRows) return launch_fixed_linear_few<T, kVector, 2>(a, context);
   return launch_fixed_linear<T, kVector>(a, context);
 }
 
 template <class T>
 cudaError_t run(const FixedConvArgs& a, const Context& context) {
+  if (a.conv.images > kFewRows && suits_fixed_linear_bytes(a, context))
+    return launch_fixed_linear_bytes<T>(a, context);
   const bool vectors = reinterpret_cast<uintptr_t>(a.x) % (4 * sizeof(T)) == 0 &&
                        a.image_stride % 4 == 0 && a.conv.channels % 4 == 0;
-  return vectors ? run<T, true>(a, context) : run<T, false>(a, context);
+  return vectors ? run_plain<T, true>(a, context) : run_plain<T, false>(a, context);
 }
 
 }  // namespace
@@ -30,18 +35,7 @@ bool suits_fixed_linear(const FixedConvArgs& args, const Context& context) {
 }
 
 cudaError_t fixed_linear(const FixedConvArgs& args, const Context& context) {
-  switch (args.type) {
-    case FloatType::kFloat32:
-      return run<float>(args, context);
-    case FloatType::kFloat16:
-      return run<__half>(args, context);
-    case FloatType::kBFloat16:
-      return run<__nv_bfloat16>(args, context);
-    case FloatType::kUInt8:
-      return run<uint8_t>(args, context);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return with_fixed_type(args.type, [&](auto zero) { return run<decltype(zero)>(args, context); });
 }
 
 }  // namespace bitgnn::cuda

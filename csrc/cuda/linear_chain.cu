@@ -1,12 +1,14 @@
-// Launches chains of fully connected layers, a cluster of blocks for every 16 rows.
-#include "bitgnn/cuda/linear_chain.cuh"
+// Launches chains of fully connected layers, a cluster of blocks for every 16 rows, or for more
+// where there are many.
+#include "bitgnn/cuda/linear_chain_rows.cuh"
 
 #include <algorithm>
 
 namespace bitgnn::cuda {
 namespace {
 
-constexpr int64_t kChainBlocks = 16;  // of a cluster: as many as Hopper allows
+constexpr int64_t kChainBlocks = 16;    // of a cluster: as many as Hopper allows
+constexpr int64_t kFewChainRows = 128;  // 16 rows a cluster up to these
 
 int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
@@ -36,6 +38,71 @@ size_t plan_chain(ChainPlan& plan, const LinearChainArgs& args) {
   return static_cast<size_t>(at) * sizeof(int32_t);
 }
 
+// The same for the kernel of many rows, `rows` of them a cluster.
+size_t plan_many_rows(ManyRowsPlan& plan, const LinearChainArgs& args, int rows) {
+  int64_t widest = 0, at = 0;
+  const auto take = [&](int64_t words) {
+    const int64_t place = at;
+    at += round_up(words, 4);
+    return static_cast<int>(place);
+  };
+  for (int l = 0; l < args.count; ++l) {
+    const ChainLayer& layer = args.layers[l];
+    const bool last = l + 1 == args.count;
+    const int64_t words = chain_words(layer.size);
+    const int64_t slice =
+        round_up(ceil_div(layer.outputs, kManyBlocks), last ? kChainColumns : kWordBits);
+    plan.slice[l] = static_cast<int>(slice);
+    plan.weights[l] = take(slice * tile_pitch(static_cast<int>(words)));
+    plan.table[l] = take(last ? slice * kLastTable : slice + slice / kWordBits);
+    plan.reciprocal[l] = static_cast<uint32_t>(ceil_div(int64_t{1} << 32, words / 4));
+    widest = std::max(widest, words);
+  }
+  for (int& place : plan.rows) place = take(widest * many_rows_pitch(rows));
+  plan.barriers = take(4);
+  return static_cast<size_t>(at) * sizeof(int32_t);
+}
+
+// A cluster for every `rows` rows.
+template <class Plan>
+cudaError_t launch(void (*kernel)(LinearChainArgs, Plan), const LinearChainArgs& args,
+                   const Plan& plan, size_t bytes, int rows, int blocks, int threads,
+                   const Context& context) {
+  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            context.device.shared_bytes);
+  if (status == cudaSuccess)
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  if (status != cudaSuccess) return status;
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid_size(ceil_div(args.rows, rows) * blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = bytes;
+  config.stream = context.stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  return cudaLaunchKernelEx(&config, kernel, args, plan);
+}
+
+template <int kRows>
+cudaError_t launch_many_rows(const LinearChainArgs& args, const Context& context) {
+  ManyRowsPlan plan{};
+  const size_t bytes = plan_many_rows(plan, args, kRows);
+  return launch(linear_chain_rows_kernel<kRows>, args, plan, bytes, kRows, kManyBlocks,
+                many_rows_threads(kRows), context);
+}
+
+// Whether so many rows take the kernel of `many` rows a cluster.
+bool takes_many_rows(const LinearChainArgs& args, int many, const Context& context) {
+  ManyRowsPlan plan{};
+  return args.rows > kFewChainRows &&
+         plan_many_rows(plan, args, many) <= static_cast<size_t>(context.device.shared_bytes);
+}
+
 }  // namespace
 
 bool linear_chain_fits(const LinearChainArgs& args, const Context& context) {
@@ -45,29 +112,16 @@ bool linear_chain_fits(const LinearChainArgs& args, const Context& context) {
 }
 
 cudaError_t linear_chain(const LinearChainArgs& args, const Context& context) {
+  constexpr int kSome = 32;
+  constexpr int64_t kClusters = 15;  // that the devices run at once
   if (args.rows == 0) return cudaSuccess;
+  if (args.rows > kClusters * kSome && takes_many_rows(args, kMostManyRows, context))
+    return launch_many_rows<kMostManyRows>(args, context);
+  if (takes_many_rows(args, kSome, context)) return launch_many_rows<kSome>(args, context);
   ChainPlan plan{};
   const size_t bytes = plan_chain(plan, args);
-  cudaError_t status =
-      cudaFuncSetAttribute(linear_chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           context.device.shared_bytes);
-  if (status == cudaSuccess)
-    status = cudaFuncSetAttribute(linear_chain_kernel,
-                                  cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  if (status != cudaSuccess) return status;
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(kChainBlocks), 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid_size(ceil_div(args.rows, kChainRows) * kChainBlocks));
-  config.blockDim = dim3(kChainThreads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = context.stream;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  return cudaLaunchKernelEx(&config, linear_chain_kernel, args, plan);
+  return launch(linear_chain_kernel, args, plan, bytes, kChainRows, static_cast<int>(kChainBlocks),
+                kChainThreads, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -75,6 +75,47 @@ def test_is_torchs_convolution(shape, outputs, kernel, stride, padding, layout, 
         assert torch.equal(conv.fbb(x, moved, step, prepared=prepared, **numbers).words, bits.words)
 
 
+FORMS = {
+    "signed bytes": lambda q: q % 256 - 128,
+    "unsigned bytes": lambda q: q % 256,
+    "multiples of 64": lambda q: (q % 256 - 128) * 64,
+    "unsigned multiples of 64": lambda q: q % 256 * 64,
+    "negative multiples of 256": lambda q: -(q % 100) * 256,
+    "high bytes": lambda q: q % 128 * 256,
+    "the lowest": lambda q: q * 0 - 32768,
+    "nothing": lambda q: q * 0,
+    "all": lambda q: q % 65536 - 32768,
+    "nine bits": lambda q: q % 512 - 256,
+}
+"""Integers that one byte holds, without the zero bits that they end in, or that take two."""
+
+
+@pytest.mark.parametrize("form", [*FORMS, "one image each"])
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel"),
+    [((70, 100, 1, 1), 300, 1), ((40, 784, 1, 1), 1024, 1), ((11, 3, 12, 12), 70, 3)],
+)
+def test_integers_of_one_byte_and_of_two(form, shape, outputs, kernel, device):
+    random = torch.randint(1 << 20, shape, generator=torch.Generator().manual_seed(3))
+    if form in FORMS:
+        q = FORMS[form](random)
+    else:
+        forms = list(FORMS.values())
+        q = torch.stack([forms[i % len(forms)](image) for i, image in enumerate(random)])
+    w = drawn(outputs, shape[1], kernel, kernel, seed=1)
+    dot = functional.conv2d(q.double(), sgn(w))
+    step = 2.0**-12
+    x, weight = (q * step).float().to(device), BitImages.from_float(w).to(device)
+    assert torch.equal(conv.fbf(x, weight, step, integer=True).cpu().double(), dot)
+    threshold = dot.float().flatten(2).median(2).values.median(0).values * step + step / 2
+    comparison = {"threshold": threshold.to(device)}
+    bits = conv.fbb(x, weight, step, **comparison)
+    limits = conv.prepare(weight, step=step, **comparison)
+    prepared = conv.fbb(x, weight, step, **comparison, prepared=limits)
+    assert torch.equal(bits.to_float().cpu() > 0, dot * step >= threshold.view(-1, 1, 1))
+    assert torch.equal(prepared.words, bits.words)
+
+
 def test_rounding_and_special_values(device):
     values = [0.5, 1.5, 2.5, -0.5, -1.5, 0.499, 40000.0, -40000.0, float("nan"), float("inf")]
     expected = [0, 2, 2, 0, -2, 0, 32767, -32768, 0, 32767]

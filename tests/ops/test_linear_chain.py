@@ -60,12 +60,19 @@ SIZES = [
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("count", [0, 1, 8, 16, 17, 100])
+@pytest.mark.parametrize("count", [0, 1, 8, 16, 17, 100, 129, 300, 600, 1100])
 def test_equals_layers_one_by_one(sizes, count, device):
     network = Network(sizes, device)
     chain = network.chain()
     assert chain.fits()
     x = rows_of(count, sizes[0], device)
+    assert torch.equal(linear_chain(x, chain), network.layer_by_layer(x))
+
+
+def test_many_rows_of_layers_too_wide_for_their_bits(device):
+    network = Network((9000, 40, 20), device)
+    chain, x = network.chain(), rows_of(520, 9000, device)
+    assert [chain.fits(rows) for rows in (1, 128, 129, 256, 520)] == [True] * 4 + [False]
     assert torch.equal(linear_chain(x, chain), network.layer_by_layer(x))
 
 

@@ -13,7 +13,7 @@ from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.program import Runner, Step
 from bitgnn.inference.steps.sources import derives_from
 from bitgnn.ops import conv
-from bitgnn.ops.linear_chain import MOST_LAYERS, LinearChain, make_chain
+from bitgnn.ops.linear_chain import FEW_ROWS, MOST_LAYERS, LinearChain, make_chain
 
 __all__ = ["bind_linear_chain", "chain_length", "linear_chain_of"]
 
@@ -21,8 +21,8 @@ _bmm_bbb = torch.ops.bitgnn.bmm_bbb.default
 _bmm_bbf = torch.ops.bitgnn.bmm_bbf.default
 _linear_chain = torch.ops.bitgnn.linear_chain.default
 
-MOST_ROWS = 128
-"""Rows up to which one launch is faster than one of each layer."""
+MOST_ROWS = 2048
+"""Rows up to which one launch is faster than one of each layer, where many fit."""
 MOST_BYTES = 512 << 10
 """Of weights: larger ones come faster through all multiprocessors, layer by layer, than through a
 cluster."""
@@ -77,9 +77,10 @@ def _limits(weight: BitTensor, tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def bind_linear_chain(group: Sequence[Step], own: Own, chain: LinearChain) -> Runner:
-    """The call: one launch for few rows, else layer by layer."""
+    """The call: one launch up to some number of rows, beyond it layer by layer."""
     (x,), (out,) = group[0].inputs, group[-1].outputs
     image, layers = chain.image, list(chain.layers)
+    most_rows = MOST_ROWS if chain.fits(MOST_ROWS) else FEW_ROWS
     *hidden, last = [
         (tensors["weight"], step.attributes["size"])
         for step, tensors in zip(group, own, strict=True)
@@ -90,7 +91,7 @@ def bind_linear_chain(group: Sequence[Step], own: Own, chain: LinearChain) -> Ru
     @derives_from([tensor for tensors in own for tensor in tensors.values()])
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         words = v[x]
-        if words.size(0) <= MOST_ROWS:
+        if words.size(0) <= most_rows:
             v[out] = _linear_chain(words, image, layers)
             return
         for weight, comparison in zip(hidden, compared, strict=True):

@@ -1,8 +1,8 @@
 // First layers on the tensor cores: images in 16-bit fixed point times weights of +-1, an implicit
 // product of bytes. Every block keeps its weights as bytes in shared memory and walks tiles of
 // output pixels; a warp takes 16 pixels and 64 channels. q = 256 * high + low: the high bytes are
-// multiplied only where a tile has any. Bound by reading the images, by the tensor cores where
-// kernels are large.
+// multiplied only where a tile needs any, less the zero bits that all of its q end in. Bound by
+// reading the images, by the tensor cores where kernels are large.
 #pragma once
 
 #include <algorithm>
@@ -16,23 +16,23 @@
 namespace bitgnn::cuda {
 
 constexpr int kFixedFragments = kFixedWarpChannels / 8;
-constexpr int kFixedTiles = kFixedWarpPixels / 16;
+constexpr int kFixedMmaPixels = 16;
 
 using FixedSums = int32_t[kFixedFragments][4];
 
 // Adds the products of one plane's bytes. base are the addresses of the first words of pixels
 // g + 8 i, where g = lane / 4; weights is that of the lane's words of channel g.
-template <bool kSigned>
-__device__ __forceinline__ void multiply_plane(FixedSums (&sum)[kFixedTiles], const FixedPlan& plan,
-                                               const char* plane, const int (&base)[4],
+template <bool kSigned, int kTiles>
+__device__ __forceinline__ void multiply_plane(FixedSums (&sum)[kTiles], const FixedPlan& plan,
+                                               const char* plane, const int (&base)[2 * kTiles],
                                                const int2* places, const uint32_t* weights) {
   const int step_words = plan.step_words();
 #pragma unroll 1
   for (int step = 0; step < plan.steps; ++step) {
     const int2 place = places[step * 4];
-    uint32_t bytes[kFixedTiles][4];
+    uint32_t bytes[kTiles][4];
 #pragma unroll
-    for (int i = 0; i < 2 * kFixedTiles; ++i) {
+    for (int i = 0; i < 2 * kTiles; ++i) {
       bytes[i / 2][i % 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.x);
       bytes[i / 2][i % 2 + 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.y);
     }
@@ -40,7 +40,7 @@ __device__ __forceinline__ void multiply_plane(FixedSums (&sum)[kFixedTiles], co
     for (int j = 0; j < kFixedFragments; ++j) {
       const uint2 w = *reinterpret_cast<const uint2*>(weights + j * 8 * kFixedStepWords);
 #pragma unroll
-      for (int i = 0; i < kFixedTiles; ++i) mma_bytes<kSigned>(sum[i][j], bytes[i], w.x, w.y);
+      for (int i = 0; i < kTiles; ++i) mma_bytes<kSigned>(sum[i][j], bytes[i], w.x, w.y);
     }
     weights += step_words;
   }
@@ -100,7 +100,16 @@ __device__ __forceinline__ void finish_values(FixedSums& sum, const FixedConvArg
   }
 }
 
-template <class T, FixedSource kSource>
+__device__ __forceinline__ void shift_sums(FixedSums& sum, int places) {
+#pragma unroll
+  for (int j = 0; j < kFixedFragments; ++j) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sum[j][k] <<= places;
+  }
+}
+
+// kTiles of 16 pixels make the slab of a warp.
+template <class T, FixedSource kSource, int kTiles>
 __global__ void __launch_bounds__(kFixedThreads, 2)
     fixed_conv_kernel(const FixedConvArgs a, const FixedPlan plan, const float inverse_step) {
   extern __shared__ __align__(16) uint32_t memory[];
@@ -114,6 +123,8 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   const int lane = static_cast<int>(threadIdx.x) % kWarp, quad = lane % 4, group = lane / 4;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int block_channel = static_cast<int>(blockIdx.y) * plan.block_channels;
+  __shared__ uint32_t found[2];  // of tiles in turn
+  if (threadIdx.x < 2) found[threadIdx.x] = 0;
   let_next_start();
   // What is prepared, and the weights it is of, lie ready since before the previous kernel.
   if (a.conv.prepared == nullptr) wait_for_previous();
@@ -131,6 +142,7 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   const auto out_width = static_cast<int>(a.conv.out_width);
   const uint32_t* own_weights = weights + (warp_channel + group) * kFixedStepWords + quad * 2;
   const int2* own_places = reinterpret_cast<const int2*>(places) + quad;
+  int turn = 0;
 #pragma unroll 1
   for (int64_t index = blockIdx.x; index < plan.tiles; index += gridDim.x) {
     const FixedTile tile(plan, index);
@@ -138,36 +150,39 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
     const int columns = out_width - tile.column;
     const int64_t origin = (tile.image * a.conv.out_height + tile.row) * out_width + tile.column;
     __syncthreads();
-    const FixedDigits digits =
-        stage_region<T, kSource>(low_plane, high_plane, a, plan, tile, inverse_step);
+    const FixedForm form =
+        stage_region<T, kSource>(low_plane, high_plane, a, plan, tile, inverse_step, found + turn);
+    turn ^= 1;
+    if (threadIdx.x == 0) found[turn] = 0;  // read for the last time before the tile began
 #pragma unroll 1
     for (int slab = warp / channel_warps; slab < plan.slabs(); slab += pixel_warps) {
-      const int2* slab_pixels = pixels + slab * kFixedWarpPixels;
-      int base[4];
+      const int2* slab_pixels = pixels + slab * plan.warp_pixels;
+      int base[2 * kTiles];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) base[i] = slab_pixels[i * 8 + group].x;
-      FixedSums sum[kFixedTiles];
+      for (int i = 0; i < 2 * kTiles; ++i) base[i] = slab_pixels[i * 8 + group].x;
+      FixedSums sum[kTiles];
       const auto each_start = [&](const auto& f) {
 #pragma unroll
         for (int j = 0; j < kFixedFragments; ++j) {
           const int2 start =
               *reinterpret_cast<const int2*>(starts + warp_channel + j * 8 + quad * 2);
 #pragma unroll
-          for (int i = 0; i < kFixedTiles; ++i) {
+          for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
             for (int k = 0; k < 4; ++k) f(sum[i][j][k], k % 2 == 0 ? start.x : start.y);
           }
         }
       };
-      if (digits == FixedDigits::kBoth) {
+      if (form.digits == FixedDigits::kBoth) {
         each_start([](int32_t& own, int32_t) { own = 0; });
         multiply_plane<true>(sum, plan, reinterpret_cast<const char*>(high_plane), base, own_places,
                              own_weights);
         each_start([](int32_t& own, int32_t start) { own = own * 256 + start; });
       } else {
-        each_start([](int32_t& own, int32_t start) { own = start; });
+        // A comparison with a multiple of 2^zeros is one with the next smaller integer.
+        each_start([&](int32_t& own, int32_t start) { own = start >> form.zeros; });
       }
-      if (digits == FixedDigits::kSigned)
+      if (form.digits == FixedDigits::kSigned)
         multiply_plane<true>(sum, plan, reinterpret_cast<const char*>(low_plane), base, own_places,
                              own_weights);
       else
@@ -175,7 +190,7 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
                               own_weights);
       const int channel = block_channel + warp_channel;
 #pragma unroll
-      for (int i = 0; i < kFixedTiles; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
         const auto pixel_of = [&](int half) {  // of all images, or -1
           const int at = slab_pixels[i * 16 + half * 8 + group].y;
           const int row = at >> 16, column = at & 0xffff;
@@ -184,6 +199,7 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
                      : int64_t{-1};
         };
         if (!compares) {
+          shift_sums(sum[i], form.zeros);
           const int64_t both[2] = {pixel_of(0), pixel_of(1)};
           finish_values(sum[i], a, both, channel, quad);
         }
@@ -199,10 +215,10 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   }
 }
 
-template <class T, FixedSource kSource>
+template <class T, FixedSource kSource, int kTiles>
 cudaError_t launch_fixed_conv(const FixedConvArgs& a, const FixedPlan& plan,
                               const Context& context) {
-  const auto kernel = fixed_conv_kernel<T, kSource>;
+  const auto kernel = fixed_conv_kernel<T, kSource, kTiles>;
   const auto bytes = static_cast<size_t>(plan.bytes());
   cudaError_t status = grant_shared_memory(kernel, plan.bytes());
   if (status != cudaSuccess) return status;

@@ -7,9 +7,8 @@ namespace bitgnn::cuda {
 
 constexpr int kFixedThreads = 256;
 constexpr int kFixedWarpChannels = 64;  // two words of bits
-constexpr int kFixedWarpPixels = 32;
-constexpr int kFixedStepWords = 8;  // of four products each, that tensor cores add up in a step
-constexpr int kFixedVector = 4;     // pixels staged at once
+constexpr int kFixedStepWords = 8;      // of four products each, that tensor cores add up in a step
+constexpr int kFixedVector = 4;         // pixels staged at once
 
 // How the region under a tile is read: vectors of pixels of separate channels, vectors of pixels of
 // three channels each, or value by value.
@@ -32,14 +31,15 @@ struct FixedPlan {
   int channel_words;
   int steps;
   int block_channels;
+  int warp_pixels;  // 16 or 32, a slab of the tile
 
   constexpr int pixels() const { return tile_height * tile_width; }
-  constexpr int slabs() const { return (pixels() + kFixedWarpPixels - 1) / kFixedWarpPixels; }
+  constexpr int slabs() const { return (pixels() + warp_pixels - 1) / warp_pixels; }
   // Words of a step in front of the next one's: writing taps side by side meets no bank twice.
   constexpr int step_words() const { return (block_channels + 1) * kFixedStepWords; }
   constexpr int weight_words() const { return steps * step_words(); }
   constexpr int place_words() const { return steps * kFixedStepWords; }
-  constexpr int pixel_words() const { return slabs() * kFixedWarpPixels * 2; }
+  constexpr int pixel_words() const { return slabs() * warp_pixels * 2; }
   constexpr int channel_table_words() const { return block_channels + block_channels / 16; }
   constexpr int plane_words() const { return channel_words * region_height * pitch; }
   constexpr int64_t bytes() const {

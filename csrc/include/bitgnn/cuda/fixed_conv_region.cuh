@@ -20,9 +20,6 @@ struct FixedTile {
   }
 };
 
-// The bytes of q that count: the high ones do not where all q are of 8 bits.
-enum class FixedDigits : int { kUnsigned, kSigned, kBoth };
-
 // Four channels of kPixels pixels next to each other, from column x on, all inside the image or all
 // outside of it; missing channels are 0.
 template <class T, FixedSource kSource>
@@ -63,48 +60,64 @@ struct FixedPixels {
   }
 };
 
-// Fills both planes; rows of the region are whole vectors from an aligned column on.
+// The vectors of a region that a thread takes, by the row of the planes that they are in.
+struct FixedWalk {
+  int vectors, line_step, vector_step, line, vector;
+
+  __device__ __forceinline__ explicit FixedWalk(int of_line)
+      : vectors(of_line),
+        line_step(kFixedThreads / of_line),
+        vector_step(kFixedThreads - line_step * of_line),
+        line(static_cast<int>(threadIdx.x) / of_line),
+        vector(static_cast<int>(threadIdx.x) - line * of_line) {}
+
+  __device__ __forceinline__ void next() {
+    vector += vector_step;
+    line += line_step;
+    if (vector >= vectors) {
+      vector -= vectors;
+      ++line;
+    }
+  }
+};
+
+// Fills both planes; rows of the region are whole vectors from an aligned column on. `found` is 0,
+// in shared memory, and what every thread of the block sees there is all bits of the region.
 template <class T, FixedSource kSource>
-__device__ __forceinline__ FixedDigits stage_region(uint32_t* low_plane, uint32_t* high_plane,
-                                                    const FixedConvArgs& a, const FixedPlan& plan,
-                                                    const FixedTile& tile, float inverse_step) {
+__device__ __forceinline__ FixedForm stage_region(uint32_t* low_plane, uint32_t* high_plane,
+                                                  const FixedConvArgs& a, const FixedPlan& plan,
+                                                  const FixedTile& tile, float inverse_step,
+                                                  uint32_t* found) {
   using Pixels = FixedPixels<T, kSource>;
+  constexpr bool kFloats = !std::is_same_v<T, uint8_t>;  // which need no high bytes
   constexpr int kWide = Pixels::kPixels;
   constexpr int kLoads = kWide > 1 ? 2 : 4;  // in flight a thread
+  using Words = FixedVector<uint32_t, kWide>;
   const int first_row =
       tile.row * static_cast<int>(a.conv.stride_height) - static_cast<int>(a.conv.padding_top);
   const int first_column = tile.column * static_cast<int>(a.conv.stride_width) -
                            static_cast<int>(a.conv.padding_left) - plan.shift;
-  const int vectors = plan.pitch / kWide;
   const int lines = plan.region_height * plan.channel_words;
   const T* image = static_cast<const T*>(a.x) + tile.image * a.image_stride;
-  const int line_step = kFixedThreads / vectors;
-  const int vector_step = kFixedThreads - line_step * vectors;
-  int line = static_cast<int>(threadIdx.x) / vectors;
-  int vector = static_cast<int>(threadIdx.x) - line * vectors;
-  uint32_t wide = 0, high_bits = 0;
-  while (line < lines) {
+  FixedBits bits;
+  FixedWalk walk(plan.pitch / kWide);
+  while (walk.line < lines) {
     Pixels pixels[kLoads];
     int place[kLoads];
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
       place[j] = -1;
-      if (line >= lines) continue;
-      const int part = plan.channel_words == 1 ? 0 : line / plan.region_height;
-      const int row = line - part * plan.region_height;
-      place[j] = line * plan.pitch + vector * kWide;
-      pixels[j].load(a, image, part, first_row + row, first_column + vector * kWide);
-      vector += vector_step;
-      line += line_step;
-      if (vector >= vectors) {
-        vector -= vectors;
-        ++line;
-      }
+      if (walk.line >= lines) continue;
+      const int part = plan.channel_words == 1 ? 0 : walk.line / plan.region_height;
+      const int row = walk.line - part * plan.region_height;
+      place[j] = walk.line * plan.pitch + walk.vector * kWide;
+      pixels[j].load(a, image, part, first_row + row, first_column + walk.vector * kWide);
+      walk.next();
     }
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
       if (place[j] < 0) continue;
-      FixedVector<uint32_t, kWide> low, high;
+      Words low, high;
 #pragma unroll
       for (int p = 0; p < kWide; ++p) {
         const uint32_t first =
@@ -113,15 +126,31 @@ __device__ __forceinline__ FixedDigits stage_region(uint32_t* low_plane, uint32_
             fixed_pair(pixels[j].value(p, 2), pixels[j].value(p, 3), inverse_step);
         low.value[p] = low_bytes(first, second);
         high.value[p] = high_bytes(first, second);
-        wide |= high.value[p] ^ byte_signs(low.value[p]);
-        high_bits |= high.value[p];
+        if constexpr (kFloats) bits.add(first, second);
       }
-      *reinterpret_cast<FixedVector<uint32_t, kWide>*>(low_plane + place[j]) = low;
-      *reinterpret_cast<FixedVector<uint32_t, kWide>*>(high_plane + place[j]) = high;
+      *reinterpret_cast<Words*>(low_plane + place[j]) = low;
+      *reinterpret_cast<Words*>(high_plane + place[j]) = high;
     }
   }
-  if (!__syncthreads_or(wide != 0)) return FixedDigits::kSigned;
-  return __syncthreads_or(high_bits != 0) ? FixedDigits::kBoth : FixedDigits::kUnsigned;
+  if constexpr (!kFloats) {
+    __syncthreads();
+    return FixedForm{};
+  }
+  const uint32_t of_warp = __reduce_or_sync(kFullWarp, bits.all());
+  if (threadIdx.x % kWarp == 0) atomicOr(found, of_warp);
+  __syncthreads();
+  const FixedForm form(*found);
+  if (form.zeros == 0) return form;
+  for (FixedWalk own(plan.pitch / kWide); own.line < lines; own.next()) {
+    const int place = own.line * plan.pitch + own.vector * kWide;
+    Words& low = *reinterpret_cast<Words*>(low_plane + place);
+    const Words high = *reinterpret_cast<const Words*>(high_plane + place);
+#pragma unroll
+    for (int p = 0; p < kWide; ++p)
+      low.value[p] = shifted_bytes(low.value[p], high.value[p], form.zeros);
+  }
+  __syncthreads();
+  return form;
 }
 
 }  // namespace bitgnn::cuda

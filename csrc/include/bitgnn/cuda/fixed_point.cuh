@@ -5,6 +5,23 @@
 
 namespace bitgnn::cuda {
 
+// Calls f with a zero of an element type that fixed point takes.
+template <class F>
+cudaError_t with_fixed_type(FloatType type, const F& f) {
+  switch (type) {
+    case FloatType::kFloat32:
+      return f(float{});
+    case FloatType::kFloat16:
+      return f(__half{});
+    case FloatType::kBFloat16:
+      return f(__nv_bfloat16{});
+    case FloatType::kUInt8:
+      return f(uint8_t{});
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
 // q of a value: the product with 1 / step is exact, the conversion clamps and makes NaN 0.
 __device__ __forceinline__ uint32_t fixed_pair(float first, float second) {
   uint32_t pair;
@@ -49,6 +66,62 @@ __device__ __forceinline__ uint32_t byte_signs(uint32_t bytes) {
   uint32_t signs;
   asm("prmt.b32 %0, %1, 0, 0xba98;\n" : "=r"(signs) : "r"(bytes));
   return signs;
+}
+
+// Bits that some q of several sets, as they are and turned round where q is negative: they tell how
+// few bytes hold every q.
+struct FixedBits {
+  uint32_t values = 0, sizes = 0;  // of pairs of q
+
+  __device__ __forceinline__ void add(uint32_t first, uint32_t second) {
+    const auto signs = [](uint32_t pair) {
+      uint32_t spread;
+      asm("prmt.b32 %0, %1, 0, 0xbb99;\n" : "=r"(spread) : "r"(pair));
+      return spread;
+    };
+    values |= first | second;
+    sizes |= first ^ signs(first);
+    sizes |= second ^ signs(second);
+  }
+
+  // Both halves of the result as those of FixedForm's argument.
+  __device__ __forceinline__ uint32_t all() const {
+    return ((values | values >> 16) & 0xffffu) | ((sizes | sizes << 16) & 0xffff0000u);
+  }
+};
+
+// The bytes of q that count: the high ones do not where all q, less the zero bits that every one
+// ends in, are of 8 bits.
+enum class FixedDigits : int { kUnsigned, kSigned, kBoth };
+
+struct FixedForm {
+  FixedDigits digits = FixedDigits::kUnsigned;
+  int zeros = 0;  // bits left out: the sums are to be multiplied with 2^zeros
+
+  __device__ FixedForm() {}
+
+  // Of q whose FixedBits are `all`: bits that they have in the lower half, sizes in the upper one.
+  __device__ __forceinline__ explicit FixedForm(uint32_t all) {
+    constexpr int kMostZeros = 8;  // what is left then is of 8 bits
+    const uint32_t values = all & 0xffffu, sizes = all >> 16;
+    const bool negative = (values & 0x8000u) != 0;
+    if (sizes >= 128 && (negative || values >= 256))
+      zeros = min(__ffs(static_cast<int>(values)) - 1, kMostZeros);
+    if (sizes >> zeros < 128) {
+      digits = FixedDigits::kSigned;
+    } else if (!negative && values >> zeros < 256) {
+      digits = FixedDigits::kUnsigned;
+    } else {
+      digits = FixedDigits::kBoth;
+      zeros = 0;
+    }
+  }
+};
+
+// The low bytes of q >> zeros of four q that FixedForm left 8 bits of.
+__device__ __forceinline__ uint32_t shifted_bytes(uint32_t low, uint32_t high, int zeros) {
+  const uint32_t kept = (0xffu >> zeros) * 0x01010101u;
+  return (low >> zeros & kept) | (high << (8 - zeros) & ~kept);
 }
 
 // Four weights of bits 0 to 3: bytes of +-1, or 0 from `count` on.

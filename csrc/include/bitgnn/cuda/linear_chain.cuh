@@ -129,6 +129,12 @@ __device__ __forceinline__ void chain_bits(uint32_t* shared, const LinearChainAr
   }
 }
 
+// The value of the last layer of twice the products less the set bits.
+__device__ __forceinline__ float chain_value(const int4& entry, int32_t value) {
+  const auto dot = static_cast<float>(entry.x + 2 * value);
+  return __fadd_rn(__fmul_rn(__int_as_float(entry.y), dot), __int_as_float(entry.z));
+}
+
 // The block's values of the last layer.
 __device__ __forceinline__ void chain_values(const uint32_t* shared, const LinearChainArgs& a,
                                              const ChainPlan& plan, int l, const uint32_t* from,
@@ -152,10 +158,7 @@ __device__ __forceinline__ void chain_values(const uint32_t* shared, const Linea
         const int64_t row = first_row + fragment_group(lane) + i / 2 * 8;
         const int o = rank * slice + column;
         if (row >= a.rows || o >= outputs) continue;
-        const int4 entry = table[column];
-        const auto dot = static_cast<float>(entry.x + 2 * value[j][i]);
-        a.out[row * outputs + o] =
-            __fadd_rn(__fmul_rn(__int_as_float(entry.y), dot), __int_as_float(entry.z));
+        a.out[row * outputs + o] = chain_value(table[column], value[j][i]);
       }
   }
 }
