@@ -108,6 +108,10 @@ inline Lanes to_lanes(const IntLanes& a) {
   for (int i = 0; i < 4; ++i) r.v[i] = _mm256_cvtepi32_ps(a.v[i]);
   return r;
 }
+inline IntLanes halved(IntLanes a) {
+  for (auto& v : a.v) v = _mm256_srai_epi32(v, 1);
+  return a;
+}
 inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   uint32_t bits = 0;
   for (int i = 0; i < 4; ++i)

@@ -75,6 +75,9 @@ inline void store_ints(int32_t* p, const IntLanes& a) {
 inline Lanes to_lanes(const IntLanes& a) {
   return {_mm512_cvtepi32_ps(a.lo), _mm512_cvtepi32_ps(a.hi)};
 }
+inline IntLanes halved(const IntLanes& a) {
+  return {_mm512_srai_epi32(a.lo, 1), _mm512_srai_epi32(a.hi, 1)};
+}
 inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   const uint32_t lo = _mm512_cmp_ps_mask(a.lo, b.lo, _CMP_GE_OQ);
   const uint32_t hi = _mm512_cmp_ps_mask(a.hi, b.hi, _CMP_GE_OQ);

@@ -93,6 +93,11 @@ inline Lanes to_lanes(const IntLanes& a) {
   for (int i = 0; i < kWordBits; ++i) r.v[i] = static_cast<float>(a.v[i]);
   return r;
 }
+// Of even numbers.
+inline IntLanes halved(IntLanes a) {
+  for (int32_t& v : a.v) v /= 2;
+  return a;
+}
 // Bit i is a[i] >= b[i]; false for NaN.
 inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   uint32_t bits = 0;
