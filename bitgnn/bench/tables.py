@@ -226,6 +226,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
+    "accuracy_ternary": ("accuracy_ternary.json", lambda records: accuracies_table(records[0])),
     "images": ("images_*.json", images_table),
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),

@@ -156,7 +156,7 @@ def _graph_goals(table: Table, name: str, forms: Mapping[str, Any]) -> list[dict
     goals = []
     paper = PAPER.get(name)
     if paper is not None:
-        for form in ("full", "bin"):
+        for form in (name for name in ("full", "bin") if name in means):
             limit = getattr(paper, form) - PAPER_TOLERANCE
             goals.append(_goal(f"{form}: the paper's mean less {PAPER_TOLERANCE}",
                                means[form], limit))  # fmt: skip

@@ -315,3 +315,30 @@ class BWTAMultiheadAttentionModel(nn.Module):
         self.attention = BWTAMultiheadAttention(24, 3)
         x = torch.randn(5, 2, 24)
         self.attention(x, x, x)
+
+
+def test_torchs_transformer_with_padding(tmp_path) -> None:
+    torch.manual_seed(0)
+    model = nn.Transformer(24, 3, 1, 2, 40, batch_first=True)
+    padding = torch.tensor([[False] * 9, [False] * 5 + [True] * 4])
+    arguments = {
+        "src": torch.randn(2, 9, 24),
+        "tgt": torch.randn(2, 7, 24),
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(7),
+        "tgt_is_causal": True,
+        "src_key_padding_mask": padding,
+        "memory_key_padding_mask": padding,
+    }
+    # torch's encoder would go over to nested tensors here.
+    binary = bitgnn.binarize(model, scheme="bwta", calibration=arguments).eval()
+    attentions = [m for m in binary.modules() if isinstance(m, BWTAMultiheadAttention)]
+    assert len(attentions) == 5
+    frozen = bitgnn.freeze(binary)
+    with torch.no_grad():
+        expected = binary(**arguments)
+        assert torch.equal(frozen(**arguments), expected)
+        hidden = {**arguments, "src": arguments["src"].clone()}
+        hidden["src"][1, 5:] = 7.0
+        assert torch.equal(frozen(**hidden), expected)
+    bitgnn.save(frozen, tmp_path)
+    assert torch.equal(bitgnn.load(tmp_path, model)(**arguments), expected)

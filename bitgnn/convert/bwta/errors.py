@@ -12,6 +12,7 @@ from torch import nn
 from bitgnn._checks import check_value
 from bitgnn.convert.bwta.config import Calibration, calibration_runs
 from bitgnn.convert.bwta.layers import candidates, is_bwta, new_form, start_scales
+from bitgnn.inference.bwta.architecture import leave_fast_paths
 from bitgnn.nn.activation_quantizer import Kind
 
 __all__ = ["Measured", "measure_layers", "output_errors"]
@@ -91,6 +92,7 @@ def measure_layers(
     runs = calibration_runs(calibration)
     # Hooks, levels and the mode of a model in use stay as they are.
     model = copy.deepcopy(model).eval()
+    leave_fast_paths(model)
     known = candidates(model)
     chosen = list(known) if names is None else list(names)
     check_value(

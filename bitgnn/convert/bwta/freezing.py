@@ -7,14 +7,13 @@ import copy
 from torch import nn
 
 from bitgnn._checks import check_value
-from bitgnn.convert.bwta.layers import leave_fast_paths
 from bitgnn.inference.bwta import (
     FrozenBWTA,
     FrozenBWTAAttention,
     FrozenBWTALinear,
     FrozenBWTAMultiheadAttention,
 )
-from bitgnn.inference.bwta.architecture import float_form
+from bitgnn.inference.bwta.architecture import float_form, leave_fast_paths
 from bitgnn.inference.report import FreezeReport
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 

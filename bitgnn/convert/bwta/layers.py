@@ -15,7 +15,6 @@ __all__ = [
     "candidates",
     "eligible",
     "is_bwta",
-    "leave_fast_paths",
     "new_form",
     "start_scales",
 ]
@@ -117,13 +116,6 @@ def start_scales(model: nn.Module) -> list[ActivationQuantizer]:
     for quantizer in fresh:
         quantizer.train()
     return fresh
-
-
-def leave_fast_paths(model: nn.Module) -> None:
-    """Keep torch's encoder layers from computing with weights instead of calling modules."""
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoderLayer):
-            module.activation_relu_or_gelu = 0
 
 
 def _take_parameters(new: nn.Module, old: nn.Module) -> None:

@@ -15,9 +15,9 @@ from bitgnn.convert.bwta.layers import (
     bwta_form,
     candidates,
     eligible,
-    leave_fast_paths,
     start_scales,
 )
+from bitgnn.inference.bwta.architecture import leave_fast_paths
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.pretrained_attention import add_attention, is_pretrained

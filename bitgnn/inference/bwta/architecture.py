@@ -18,7 +18,7 @@ from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttenti
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.pretrained_attention import CORE, is_pretrained, use_implementation
 
-__all__ = ["build", "describe", "float_form", "frozen_layers"]
+__all__ = ["build", "describe", "float_form", "frozen_layers", "leave_fast_paths"]
 
 FORMS: dict[str, Any] = {
     form.kind: form
@@ -88,8 +88,7 @@ def build(
     for name, module in list(skeleton.named_modules()):
         if isinstance(module, BWTALinear | BWTAMultiheadAttention):
             skeleton = _put(skeleton, name, float_form(module))
-        if isinstance(module, nn.TransformerEncoderLayer):
-            module.activation_relu_or_gelu = 0
+    leave_fast_paths(skeleton)
     if is_pretrained(skeleton) and any(name.endswith(CORE) for name in layers):
         use_implementation(skeleton)
     try:
@@ -126,6 +125,15 @@ def float_form(module: nn.Module) -> nn.Module:
     state = module.state_dict()
     new.load_state_dict({name: state[name].clone() for name in new.state_dict()}, assign=True)
     return new.train(module.training)
+
+
+def leave_fast_paths(model: nn.Module) -> None:
+    """Keep torch's encoders from computing with weights, or on nested tensors, past modules."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0
+        elif isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = False
 
 
 @contextlib.contextmanager

@@ -32,14 +32,13 @@ class Recorded:
         generator: torch.Generator | None = None,
     ) -> None:
         self._body, self._device, self._generator = body, device, generator
-        self._pool: Any = None
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._warm: set[int] = set()
 
     def forget(self) -> None:
         """Record anew, since the body changed; nothing has to be warmed up again."""
         self._graphs.clear()
-        self._pool = None  # it ends with its last graph
 
     def __call__(self, key: int) -> None:
         """Run the body with ``key``."""
@@ -57,8 +56,6 @@ class Recorded:
     def _record(self, key: int) -> torch.cuda.CUDAGraph:
         """Capture the body; unlike torch.cuda.graph without waiting for the work of others."""
         graph = torch.cuda.CUDAGraph()
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
         if self._generator is not None:
             graph.register_generator_state(self._generator)
         # A collection might free other graphs' memory in the middle of the capture.

@@ -18,7 +18,7 @@ from bitgnn.train.text.scores import score
 __all__ = ["SentenceTask", "distillation_loss"]
 
 CALIBRATION_BATCHES = 4
-TEST_BATCH = 1024
+TEST_BATCH = 256
 
 
 class SentenceTask:
