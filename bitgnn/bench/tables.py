@@ -21,7 +21,7 @@ from bitgnn.bench.report import (
     markdown_table,
 )
 from bitgnn.bench.stream_tables import stream_table
-from bitgnn.bench.text_tables import decoder_table, text_table
+from bitgnn.bench.text_tables import decoder_speed_table, decoder_table, text_table
 from bitgnn.bench.tune_tables import runs_table, tuner_table
 
 Record = dict[str, Any]
@@ -230,6 +230,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "images": ("images_*.json", images_table),
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),
+    "decoder_cuda": ("decoder_cuda.json", lambda records: decoder_speed_table(records[0])),
     "tuner": ("tuner_c*.json", tuner_table),
     "tuner_runs": ("tuner_runs.json", lambda records: runs_table(records[0])),
     "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),

@@ -6,9 +6,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from bitgnn.bench.report import format_bytes, format_seconds, markdown_table
+from bitgnn.bench.report import (
+    environment_line,
+    format_bytes,
+    format_seconds,
+    markdown_table,
+)
 
-__all__ = ["decoder_table", "text_table"]
+__all__ = ["decoder_speed_table", "decoder_table", "text_table"]
 
 Record = dict[str, Any]
 ORDER = ("binary", "bwta_bit", "bwta_level")
@@ -46,7 +51,7 @@ def text_table(records: Sequence[Record]) -> str:
 
 
 def decoder_table(records: Sequence[Record]) -> str:
-    """One row a form of the decoder: perplexity, times of prompts and tokens, bytes.
+    """One row a form of the decoder: perplexities, layers, and whether frozen ones answer alike.
 
     Args:
         records: of ``scripts/train_text.py``; the first one of a decoder is shown.
@@ -72,19 +77,24 @@ def decoder_table(records: Sequence[Record]) -> str:
         "decoder", "layers on bits", "test perplexity", "validation perplexity", "epochs",
         "frozen answers as trained",
     ]  # fmt: skip
-    text = f"{_trained_line(record)}\n\n{markdown_table(header, rows)}"
-    for key, title in (("speed", "The decoder as trained"), ("speed_wide", "Random weights")):
-        if key in record:
-            text += f"\n{_speed_title(record, key, title)}\n\n{_speed_table(record[key])}"
+    return f"{_trained_line(record)}\n\n{markdown_table(header, rows)}"
+
+
+def decoder_speed_table(record: Record) -> str:
+    """One table a size of decoders, a row a share and batch.
+
+    Args:
+        record: of ``scripts/bench_decoder.py``.
+    """
+    text = environment_line(record) + "\n"
+    sizes: list[Record] = []
+    for result in record["results"]:
+        if result["network"] not in sizes:
+            sizes.append(result["network"])
+    for size in sizes:
+        speeds = [result for result in record["results"] if result["network"] == size]
+        text += f"\n{size['layers']} layers of {size['width']} features:\n\n{_speed_table(speeds)}"
     return text
-
-
-def _speed_title(record: Record, key: str, title: str) -> str:
-    sizes = record["config"]["network" if key == "speed" else "wide"]
-    return (
-        f"{title}, {sizes['layers']} layers of {sizes['width']} features; medians in CUDA graphs, "
-        "caches warm, float16 apart from bits:"
-    )
 
 
 def _speed_table(speeds: Sequence[Record]) -> str:
@@ -95,6 +105,7 @@ def _speed_table(speeds: Sequence[Record]) -> str:
         rows.append(
             [
                 f"{speed['form']}, batch {speed['batch']}",
+                str(speed["layers"]),
                 f"{format_seconds(speed['prefill_seconds'])} ({tokens:,.0f}/s)",
                 f"{base['prefill_seconds'] / speed['prefill_seconds']:.2f}×",
                 f"{format_seconds(speed['decode_seconds'])} "
@@ -105,10 +116,10 @@ def _speed_table(speeds: Sequence[Record]) -> str:
         )
     prompt = speeds[0]["prompt"]
     header = [
-        "form", f"prompt of {prompt} tokens", "of fp32 form's speed", "one token",
-        "of fp32 form's speed", "bytes",
+        "form", "layers on bits", f"prompt of {prompt} tokens", "against floats", "one token",
+        "against floats", "bytes",
     ]  # fmt: skip
-    return markdown_table([h.replace("fp32 form", "float form") for h in header], rows)
+    return markdown_table(header, rows)
 
 
 def _levels(recipe: Record) -> str:

@@ -1,10 +1,17 @@
 """Times of decoders: what is timed, what is refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from bitgnn.bench.decoder_command import main, share_decoders
 from bitgnn.bench.decoder_speed import decoder_speeds
+from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.models import Decoder
+from bitgnn.train.text import DecoderConfig
+
+ROOT = Path(__file__).parents[2]
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "inner": 32, "length": 12}
 
@@ -15,6 +22,32 @@ def test_arguments():
     for prompt in (0, 12):
         with pytest.raises(ValueError, match=f"prompt must be from 1 to 11, got {prompt}"):
             decoder_speeds({"one": Decoder(20, **SIZES)}, prompt=prompt)
+
+
+def test_shares_of_layers_are_packed():
+    config = DecoderConfig.model_validate(
+        {
+            "name": "d", "title": "d", "datasets": ["sst2"], "network": SIZES,
+            "forms": {
+                "fp32": {"precision": "fp32", "epochs": 1, "learning_rate": 1},
+                "some": {
+                    "precision": "bwta", "epochs": 1, "learning_rate": 1, "share": 0.3,
+                    "teacher": "fp32", "distill": {},
+                },
+            },
+        }
+    )  # fmt: skip
+    models, layers = share_decoders(config, config.network, torch.device("cpu"))
+    assert layers == {"fp32": 0, "some": 2}
+    packed = [m for m in models["some"].modules() if isinstance(m, FrozenBWTALinear)]
+    assert len(packed) == 2
+    assert models["some"](torch.zeros(1, 3, dtype=torch.int64)).shape == (1, 3, 100)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="without a CUDA device")
+def test_times_need_a_gpu(capsys):
+    assert main([], root=ROOT) == 1
+    assert "bench_decoder: error: torch finds no CUDA device" in capsys.readouterr().err
 
 
 @pytest.mark.cuda

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitgnn.bench.text_tables import decoder_table, text_table
+from bitgnn.bench.text_tables import decoder_speed_table, decoder_table, text_table
 
 
 def run(score, layers=()):
@@ -58,13 +58,6 @@ def test_an_order_that_does_not_hold_is_said():
 
 def decoder_record():
     record = encoder_record()
-    speeds = [
-        {
-            "form": form, "batch": 1, "prompt": 100, "prefill_seconds": prefill,
-            "decode_seconds": decode, "bytes": 2048, "captured": True,
-        }
-        for form, prefill, decode in (("fp32", 1e-3, 1e-4), ("share_30", 2e-3, 5e-5))
-    ]  # fmt: skip
     return {
         **record,
         "metric": "perplexity",
@@ -74,7 +67,6 @@ def decoder_record():
             "share_30": entry(3.5, 0.0, [run(3.5, ["a", "b"])]),
         },
         "frozen": {"share_30": {"equal": 9, "answers": 10}},
-        "speed": speeds,
     }
 
 
@@ -82,12 +74,30 @@ def test_perplexities_and_speeds():
     text = decoder_table([encoder_record(), decoder_record()])
     assert "| fp32 | 0 | 3.000 | 3.000 | 4 |  |" in text
     assert "| share_30 | 2 | 3.500 | 3.500 | 4 | 9 of 10 |" in text
-    assert "The decoder as trained, 4 layers of 256 features" in text
-    assert (
-        "| share_30, batch 1 | 2.00 ms (50,000/s) | 0.50× | 50.0 µs (20,000/s) | 2.00× | 2.00 KiB |"
-        in text
-    )
-    assert "Random weights" not in text
+
+
+def test_speeds_stand_beside_those_of_floats_of_the_same_batch():
+    speeds = [
+        {
+            "form": form, "layers": 3, "network": {"layers": 4, "width": 256}, "batch": 1,
+            "prompt": 100, "prefill_seconds": prefill,
+            "decode_seconds": decode, "bytes": 2048, "captured": True,
+        }
+        for form, prefill, decode in (("fp32", 1e-3, 1e-4), ("share_30", 2e-3, 5e-5))
+    ]  # fmt: skip
+    environment = {
+        **encoder_record()["environment"], "cuda": "13.0",
+        "versions": {"torch": "2.11", "torch-geometric": "2.8"},
+    }  # fmt: skip
+    record = {
+        "benchmark": "decoders_cuda", "environment": environment, "settings": {"repeats": 15},
+        "results": speeds,
+    }  # fmt: skip
+    text = decoder_speed_table(record)
+    assert "A GPU, CUDA 13.0, torch 2.11" in text
+    assert "4 layers of 256 features:" in text
+    row = "| share_30, batch 1 | 3 | 2.00 ms (50,000/s) | 0.50× | 50.0 µs (20,000/s) | 2.00× |"
+    assert row in text
 
 
 @pytest.mark.parametrize("table", [text_table, decoder_table])
