@@ -1,4 +1,5 @@
 // Chooses the kernel of a binary convolution by device and shape, and launches it.
+#include "bitgnn/cuda/conv_box.h"
 #include "bitgnn/cuda/conv_launch.h"
 #include "bitgnn/cuda/conv_prepare.cuh"
 #include "bitgnn/cuda/conv_simt.cuh"
@@ -83,6 +84,11 @@ bool goes_to_warpgroups(const ConvAddArgs& args, const Context& context) {
   return args.conv.channels >= kLeastChannels && conv_wgmma_fits(args, context);
 }
 
+// Boxes of pixels, where there are enough.
+bool goes_to_boxes(const ConvAddArgs& args, ConvResult output, const Context& context) {
+  return output != ConvResult::kValues && conv_box_fits(args, output == ConvResult::kSums, context);
+}
+
 // Where strips are measured to be faster than warpgroups: up to 128 channels, with 256 for sums,
 // else wherever these have too few pixels.
 bool goes_to_strips(const ConvAddArgs& args, ConvResult output, const Context& context) {
@@ -139,6 +145,8 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
+  if (!pool.pools && goes_to_boxes(args, output, context))
+    return conv_box(args, sums, prefetches, context);
   if (goes_to_strips(args, output, context))
     return run_strips(args, sums, pool, prefetches, context);
   if (!pool.pools && goes_to_warpgroups(args, context)) return conv_wgmma(args, sums, context);
@@ -168,6 +176,9 @@ bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const C
   ConvAddArgs all{};
   all.conv = args;
   if (!halves || !suits_mma(all, context)) return false;
+  // Up to here a strip's pooling spares more than boxes do.
+  constexpr int64_t kMostPixels = 1 << 17;
+  if (args.pixels() > kMostPixels && goes_to_boxes(all, ConvResult::kBits, context)) return false;
   if (goes_to_strips(all, ConvResult::kBits, context)) return args.stride_height == 1;
   ConvTileKind kind{};
   return !goes_to_warpgroups(all, context) && choose_pooled_tile(all, context, kind);

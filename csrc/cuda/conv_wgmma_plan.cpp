@@ -30,16 +30,6 @@ struct Axis {
     while (!wraps_into_zeros(length)) ++length;
     return length;
   }
-  ConvAxis classes() const {
-    const int64_t leading = std::min(out, (padding + stride - 1) / stride);
-    // The first output whose last tap lies beyond the image.
-    const int64_t room = size + padding - 1 - dilation * (kernel - 1);
-    const int64_t trailing = std::min(out, room < 0 ? 0 : room / stride + 1);
-    if (leading > trailing)
-      return {static_cast<int>(out), static_cast<int>(out), static_cast<int>(out)};
-    return {static_cast<int>(leading), static_cast<int>(trailing),
-            static_cast<int>(leading + 1 + out - trailing)};
-  }
 };
 
 FrameDivider frame_divider(int64_t divisor) {
@@ -119,6 +109,17 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
 
 }  // namespace
 
+ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
+  const int64_t leading = std::min(out, (padding + stride - 1) / stride);
+  // The first output whose last tap lies beyond the image.
+  const int64_t room = size + padding - kernel;
+  const int64_t trailing = std::min(out, room < 0 ? 0 : room / stride + 1);
+  if (leading > trailing)
+    return {static_cast<int>(out), static_cast<int>(out), static_cast<int>(out)};
+  return {static_cast<int>(leading), static_cast<int>(trailing),
+          static_cast<int>(leading + 1 + out - trailing)};
+}
+
 bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& device) {
   const Axis row_axis{a.height,        a.out_height,  a.kernel_height,
                       a.stride_height, a.padding_top, a.dilation_height};
@@ -147,8 +148,10 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   plan.padding_left = static_cast<int>(a.padding_left);
   plan.pitch = frame_divider(pitch);
   plan.frame = frame_divider(frame);
-  plan.row_axis = row_axis.classes();
-  plan.column_axis = column_axis.classes();
+  plan.row_axis =
+      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top);
+  plan.column_axis =
+      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left);
   plan.tiles = static_cast<int>((positions + kConvTileRows - 1) / kConvTileRows);
   plan.column_tiles = static_cast<int>((a.out_channels + columns - 1) / columns);
 

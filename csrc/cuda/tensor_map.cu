@@ -52,4 +52,26 @@ cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t rows, 
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+cudaError_t encode_boxes(CUtensorMap& map, const BoxedTensor& t) {
+  static const EncodeTiled encode = find_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  cuuint64_t sizes[5], strides[4];
+  cuuint32_t box[5], steps[5];
+  for (int i = 0; i < 5; ++i) {
+    sizes[i] = static_cast<cuuint64_t>(t.size[i]);
+    box[i] = static_cast<cuuint32_t>(t.box[i]);
+    steps[i] = static_cast<cuuint32_t>(t.step[i]);
+  }
+  for (int i = 0; i < 4; ++i) strides[i] = static_cast<cuuint64_t>(t.stride[i]);
+  const auto type = t.element_bytes == 2   ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                    : t.element_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_INT32
+                                           : CU_TENSOR_MAP_DATA_TYPE_INT64;
+  const CUresult result =
+      encode(&map, type, 5, const_cast<void*>(t.from), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE,
+             t.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 }  // namespace bitgnn::cuda

@@ -13,7 +13,10 @@ pytestmark = [
 
 # Images, height, width, channels, outputs, kernel, stride, padding: layers of networks; channels
 # with an odd number of 128-bit pieces; outputs that fill no tile; borders of many classes; images
-# smaller than a tile; weights that stay and weights that stream.
+# smaller than a tile; weights that stay and weights that stream. Then boxes of pixels: many a
+# block; rows of several units, too long to be copied as one, the longest; units of several rows;
+# boxes of several images; phases of strides in another order than theirs; images smaller than the
+# kernel.
 SHAPES = [
     (40, 28, 28, 128, 128, 3, 1, 1),
     (24, 28, 28, 64, 64, 3, 1, 1),
@@ -29,6 +32,18 @@ SHAPES = [
     (9000, 2, 3, 128, 32, (2, 3), 1, (1, 2)),
     (40, 30, 17, 256, 128, 3, (1, 2), (0, 2)),
     (2, 64, 64, 2048, 256, 3, 1, 1),
+    (400, 28, 28, 128, 128, 3, 1, 1),
+    (9, 40, 65, 128, 256, 3, 1, (0, 2)),
+    (4, 40, 130, 128, 128, 3, 1, 1),
+    (2, 33, 256, 128, 128, 3, 1, (1, 0)),
+    (70, 14, 14, 256, 256, 3, 1, 1),
+    (300, 7, 7, 512, 512, 3, 1, 1),
+    (90, 28, 28, 128, 256, 3, 2, 1),
+    (90, 15, 13, 256, 128, 3, 2, 1),
+    (60, 21, 22, 128, 128, (2, 3), (2, 1), (1, 2)),
+    (150, 12, 12, 128, 128, (3, 1), 1, (1, 0)),
+    (500, 3, 2, 128, 128, 3, 1, 2),
+    (300, 2, 2, 256, 128, 3, 2, 1),
 ]
 
 

@@ -73,6 +73,9 @@ struct ConvAxis {
   int classes;
 };
 
+// Without dilation.
+ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding);
+
 struct ConvPlan {
   int images, height, width;
   int out_height, out_width;

@@ -19,4 +19,16 @@ cudaError_t encode_rows(CUtensorMap& map, const int32_t* from, int64_t rows, int
 cudaError_t encode_weights(CUtensorMap& map, const int32_t* from, int64_t rows, int64_t words,
                            int columns, int chunk, bool ordered);
 
+// A tensor of five dimensions of elements of 2, 4 or 8 bytes, the innermost first, and boxes of it.
+struct BoxedTensor {
+  const void* from;
+  int element_bytes;
+  int64_t size[5];
+  int64_t stride[4];  // bytes from one to the next of dimensions 1 to 4
+  int64_t box[5];     // of which every step-th element is copied
+  int64_t step[5];
+  bool swizzled;  // innermost rows of 128 bytes with the 128-byte swizzle
+};
+cudaError_t encode_boxes(CUtensorMap& map, const BoxedTensor& tensor);
+
 }  // namespace bitgnn::cuda

@@ -74,6 +74,26 @@ __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[128], uint64_t a, ui
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
+// The same for 144 columns.
+__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[72], uint64_t a, uint64_t b,
+                                               bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %74, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n144k256.s32.b1.b1.and.popc {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, "
+      "%40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, "
+      "%56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "%72, %73, p;\n}\n"
+      : BITGNN_SUMS_64(d, 0), BITGNN_SUMS_8(d, 64)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
 // The same for 128 columns.
 __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[64], uint64_t a, uint64_t b,
                                                bool accumulate) {
