@@ -15,8 +15,7 @@ pytestmark = [
 # with an odd number of 128-bit pieces; outputs that fill no tile; borders of many classes; images
 # smaller than a tile; weights that stay and weights that stream. Then boxes of pixels: many a
 # block; rows of several units, too long to be copied as one, the longest; units of several rows;
-# boxes of several images; phases of strides in another order than theirs; images smaller than the
-# kernel.
+# boxes of several images; phases of strides in another order than theirs; a border of 25 classes.
 SHAPES = [
     (40, 28, 28, 128, 128, 3, 1, 1),
     (24, 28, 28, 64, 64, 3, 1, 1),
@@ -34,16 +33,15 @@ SHAPES = [
     (2, 64, 64, 2048, 256, 3, 1, 1),
     (400, 28, 28, 128, 128, 3, 1, 1),
     (9, 40, 65, 128, 256, 3, 1, (0, 2)),
-    (4, 40, 130, 128, 128, 3, 1, 1),
-    (2, 33, 256, 128, 128, 3, 1, (1, 0)),
+    (16, 40, 128, 128, 128, 3, 1, 1),
+    (8, 33, 256, 128, 128, 3, 1, (1, 0)),
     (70, 14, 14, 256, 256, 3, 1, 1),
     (300, 7, 7, 512, 512, 3, 1, 1),
-    (90, 28, 28, 128, 256, 3, 2, 1),
-    (90, 15, 13, 256, 128, 3, 2, 1),
-    (60, 21, 22, 128, 128, (2, 3), (2, 1), (1, 2)),
-    (150, 12, 12, 128, 128, (3, 1), 1, (1, 0)),
-    (500, 3, 2, 128, 128, 3, 1, 2),
-    (300, 2, 2, 256, 128, 3, 2, 1),
+    (130, 28, 28, 128, 256, 3, 2, 1),
+    (600, 15, 13, 256, 128, 3, 2, 1),
+    (300, 21, 22, 128, 128, (2, 3), (2, 1), (1, 2)),
+    (900, 12, 12, 128, 128, (3, 1), 1, (1, 0)),
+    (1100, 5, 5, 128, 128, 3, 1, 2),
 ]
 
 
