@@ -22,7 +22,10 @@ __all__ = ["PAPER", "Table", "accuracy_chart", "accuracy_csv", "accuracy_record"
 
 FLOAT_FORM = "fp32"
 FORM_DISTANCE = 0.22
-"""Between the points of a graph in the chart, as a share of the way to the next graph."""
+"""Most between the points of a graph in the chart, as a share of the way to the next graph."""
+GRAPH_WIDTH = 0.7
+"""Of that way, what all points of a graph may take."""
+MOST_LEGEND_COLUMNS = 4
 PAPER_TOLERANCE = 0.3
 """Points a mean may stay below the paper's and still reproduce it."""
 
@@ -228,11 +231,12 @@ def accuracy_chart(record: Mapping[str, Any]) -> bytes:
     figure = Figure(figsize=(2.0 + 1.8 * len(graphs), 4.0), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.subplots()
+    distance = min(FORM_DISTANCE, GRAPH_WIDTH / len(forms))
     for number, form in enumerate(forms):
         places, means, spreads, paper = [], [], [], []
         for place, entry in enumerate(graphs.values()):
             if form in entry["forms"]:
-                places.append(place + (number - (len(forms) - 1) / 2) * FORM_DISTANCE)
+                places.append(place + (number - (len(forms) - 1) / 2) * distance)
                 means.append(entry["forms"][form]["score_mean_percent"])
                 spreads.append(entry["forms"][form]["score_std_points"])
                 paper.append((entry["paper"] or {}).get(form, math.nan))
@@ -252,7 +256,9 @@ def accuracy_chart(record: Mapping[str, Any]) -> bytes:
     )
     axes.set_title(f"Two-layer GCN, mean ± standard deviation of {seeds} seeds", fontsize=10)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.legend(fontsize=8, frameon=False, ncols=len(forms) + 1, loc="upper right")
+    axes.legend(
+        fontsize=8, frameon=False, ncols=min(len(forms) + 1, MOST_LEGEND_COLUMNS), loc="upper right"
+    )
     axes.margins(y=0.15)
     axes.spines[["top", "right"]].set_visible(False)
     image = io.BytesIO()

@@ -16,7 +16,7 @@ from bitgnn.train.deploy import FormResult
 __all__ = ["draw_chart", "form_color"]
 
 FORM_COLORS = {"fp32": "#8a8f98", "full": "#3d7ea6", "bin": "#d1603d"}
-OTHER_COLORS = ("#6a9a5b", "#8a6fb0", "#c9a227")
+OTHER_COLORS = ("#6a9a5b", "#8a6fb0", "#c9a227", "#4fa3a0", "#b0647f")
 PART_COLORS = {
     "features": "#3d7ea6",
     "graph": "#8fb8ce",
