@@ -159,10 +159,13 @@ def attend(
     check_value(
         softcap is None, lambda: f"attention: softcap {softcap} has no ternary form, must be None"
     )
-    core: Any = getattr(module, CORE)
+    core: Any = getattr(module, CORE, None)
+    if core is None:
+        # A module that calls the function and was not known to: full precision.
+        core = BWTAAttention(level=None, scale=scaling).train(module.training)
     if core.training:
         core.dropout = dropout
-    causal = module.is_causal if is_causal is None else is_causal
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     seen, allowed = attention_mask, None
     if attention_mask is not None and attention_mask.dim() == 4:
         seen = None

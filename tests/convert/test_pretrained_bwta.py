@@ -180,3 +180,16 @@ def test_hidden_rows_and_bad_scores() -> None:
     x = [torch.randn(1, 3, 4, 16) for _ in range(3)]
     with pytest.raises(ValueError, match="softcap"):
         attend(core, *x, None, softcap=30.0)
+
+
+def test_attention_modules_without_a_core_attend_in_floats() -> None:
+    class Caller(torch.nn.Module):
+        is_causal = True
+
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    out, weights = attend(Caller().eval(), q, k, v, None, scaling=0.3)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), is_causal=True, scale=0.3
+    )
+    torch.testing.assert_close(out, expected.transpose(1, 2))
+    assert weights is None

@@ -135,7 +135,7 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
         size = query.size(3)
         dot = operators.matmul_ttf(*q, *k, size, None, torch.int32).float()
         factor, limit = (
-            torch.tensor(number, dtype=torch.float64, device=dot.device)
+            torch.full((), number, dtype=torch.float64, device=dot.device)
             for number in (scale, self._probability)
         )
         bits = attended_keys(dot, allowed, factor, limit, size)
