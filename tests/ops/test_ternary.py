@@ -175,6 +175,18 @@ def test_attention_is_softmax_attention(seed, queries, keys, size, causal, maske
     assert torch.equal(out[~unclear].double(), expected[~unclear])
 
 
+@pytest.mark.parametrize("keys", [1, 2, 32, 64, 256])
+def test_probabilities_on_the_border_count(keys, device):
+    """All keys alike: each probability is 1 / keys, which half of the scale may be exactly."""
+    q = TernaryTensor.from_float(torch.ones(1, 1, 3, 40, device=device), 1.0)
+    k = TernaryTensor.from_float(torch.ones(1, 1, keys, 40, device=device), 1.0)
+    v = TernaryTensor.from_columns(torch.ones(1, 1, keys, 40, device=device), 1.0)
+    at = ternary.attention(q, k, v, scale=0.3, bool_scale=2 / keys)
+    assert at.eq(keys).all()
+    above = ternary.attention(q, k, v, scale=0.3, bool_scale=math.nextafter(2 / keys, 3))
+    assert above.eq(0).all()
+
+
 def test_queries_without_keys_give_zero(device):
     q, k = (TernaryTensor.from_float(torch.randn(1, 2, 6, 40, device=device), 1.0) for _ in "qk")
     v = TernaryTensor.from_columns(torch.randn(1, 2, 6, 40, device=device), 1.0)
