@@ -89,9 +89,6 @@ def _parser(root: Path) -> argparse.ArgumentParser:
         "either way",
     )  # fmt: skip
     parser.add_argument(
-        "--speed", action="store_true", help="time prefill and decode of the decoders, on a GPU"
-    )
-    parser.add_argument(
         "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
     )
     return parser
@@ -144,7 +141,7 @@ def _train(parsed: argparse.Namespace, console: Console) -> None:
             side_by_side([train(unit) for unit in units], device)
         finally:
             # What is finished is recorded also when the others are stopped.
-            _write(finished, parsed)
+            _write(finished, parsed.results)
 
 
 def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder: Path) -> Any:
@@ -154,15 +151,28 @@ def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder
     return tokenize(text, config.vocabulary, config.network.length, folder / TOKENS_FILE)
 
 
-def _write(finished: Mapping[TextUnit, TextRun], parsed: argparse.Namespace) -> None:
-    for name in dict.fromkeys(unit.config.name for unit in finished):
-        units = [unit for unit in finished if unit.config.name == name]
-        config, data, store = units[0].config, units[0].data, units[0].store
-        extra = {}
+def _write(finished: Mapping[TextUnit, TextRun], results: Path) -> None:
+    by_name: dict[str, list[TextUnit]] = {}
+    for unit in finished:
+        by_name.setdefault(unit.config.name, []).append(unit)
+    for units in by_name.values():
+        _write_one(units, finished, results)
+    for units in by_name.values():
+        config, store = units[0].config, units[0].store
         if isinstance(config, DecoderConfig) and all(store.is_finished(f, 0) for f in config.forms):
-            extra = compare_decoders(config, data, store, timed=parsed.speed)
-        runs = sorted((finished[unit] for unit in units), key=lambda run: run.seed)
-        write_json(parsed.results / f"text_{name}.json", text_record(config, data, runs, extra))
+            frozen = compare_decoders(config, units[0].data, store)
+            _write_one(units, finished, results, {"frozen": frozen})
+
+
+def _write_one(
+    units: Sequence[TextUnit],
+    finished: Mapping[TextUnit, TextRun],
+    results: Path,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    config, data = units[0].config, units[0].data
+    runs = sorted((finished[unit] for unit in units), key=lambda run: run.seed)
+    write_json(results / f"text_{config.name}.json", text_record(config, data, runs, extra))
 
 
 def _records(results: Path) -> list[dict[str, Any]]:

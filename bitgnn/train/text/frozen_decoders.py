@@ -1,28 +1,24 @@
-"""Trained decoders on bits: whether they answer as before, and how fast they are."""
+"""Trained decoders on bits: whether they answer as before."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.bench.decoder_speed import decoder_speeds
 from bitgnn.convert import freeze
 from bitgnn.data import CharacterData
 from bitgnn.models.decoder import Decoder
 from bitgnn.nn import BWTALinear
-from bitgnn.quantize.multistage import initialize_scales, set_level
 from bitgnn.train.text.recipe import DecoderConfig
-from bitgnn.train.text.unit import TextRuns, least_sensitive, trained_network
+from bitgnn.train.text.unit import TextRuns, trained_network
 
 __all__ = ["compare_decoders", "frozen_decoder"]
 
-WINDOWS = 64
-BATCHES = (1, 8)
+WINDOWS = 32
 
 
 def frozen_decoder(model: Decoder) -> Decoder:
@@ -35,45 +31,31 @@ def frozen_decoder(model: Decoder) -> Decoder:
 
 
 def compare_decoders(
-    config: DecoderConfig, data: CharacterData, store: TextRuns, *, timed: bool
-) -> dict[str, Any]:
-    """What becomes of the decoders of the first seed when they are frozen.
+    config: DecoderConfig, data: CharacterData, store: TextRuns
+) -> dict[str, dict[str, Any]]:
+    """Trained and frozen decoders of the first seed on the same windows, on the CPU.
 
     Args:
         config: the experiment.
-        data: its text, on the device to compare on.
+        data: its text.
         store: the finished runs.
-        timed: take times too, on a CUDA device, in float16 apart from packed layers; also of wide
-            decoders with random weights where the configuration has one.
 
     Returns:
-        Entries of the record.
+        By form: number of answers, of equal ones, and both perplexities.
 
     Raises:
         TrainingError: a run is missing.
-        ValueError: times are asked for without a CUDA device.
     """
-    if timed and data.train.device.type != "cuda":
-        raise ValueError("compare_decoders: times need a CUDA device")
-    trained: dict[str, Decoder] = {}
-    for form in config.forms:
+    data = data.to("cpu")
+    windows = _test_windows(data, config.network.length)
+    found = {}
+    for form, recipe in config.forms.items():
+        if recipe.precision == "fp32":
+            continue
         model = trained_network(config, form, 0, data, store)
         assert isinstance(model, Decoder)
-        trained[form] = model
-    frozen = {form: frozen_decoder(model) for form, model in trained.items()}
-    windows = _test_windows(data, config.network.length)
-    entries: dict[str, Any] = {
-        "frozen": {
-            form: _compare(model, frozen[form], windows)
-            for form, model in trained.items()
-            if frozen[form] is not model
-        }
-    }
-    if timed:
-        entries["speed"] = _speeds(frozen)
-        if config.wide is not None:
-            entries["speed_wide"] = _speeds(_wide_decoders(config, data))
-    return entries
+        found[form] = _compare(model, frozen_decoder(model), windows)
+    return found
 
 
 def _test_windows(data: CharacterData, length: int) -> torch.Tensor:
@@ -94,33 +76,3 @@ def _compare(trained: Decoder, frozen: Decoder, windows: torch.Tensor) -> dict[s
         "trained_perplexity": math.exp(losses[0]),
         "frozen_perplexity": math.exp(losses[1]),
     }
-
-
-def _speeds(models: dict[str, Decoder]) -> list[dict[str, Any]]:
-    halves = {form: model.half() for form, model in models.items()}
-    return [
-        {"form": form, **asdict(speed)}
-        for batch in BATCHES
-        for form, speed in decoder_speeds(halves, batch).items()
-    ]
-
-
-def _wide_decoders(config: DecoderConfig, data: CharacterData) -> dict[str, Decoder]:
-    """Decoders of the wide sizes with random weights, the shares of layers packed."""
-    assert config.wide is not None
-    windows = _test_windows(data, config.wide.length)[:4, :-1]
-
-    def run(model: nn.Module) -> None:
-        model(windows)
-
-    models: dict[str, Decoder] = {}
-    for form, recipe in config.forms.items():
-        torch.manual_seed(0)
-        with torch.device(data.train.device):
-            model = Decoder(len(data.alphabet), **config.wide.model_dump()).eval()
-        if recipe.precision == "bwta":
-            names = least_sensitive(model, run, recipe.share)
-            set_level(model, 1, names)
-            initialize_scales(model, lambda model=model: run(model), names)  # type: ignore[misc]
-        models[form] = frozen_decoder(model)
-    return models

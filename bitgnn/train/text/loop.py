@@ -14,7 +14,7 @@ from bitgnn.quantize.multistage import enter_level, initialize_scales, set_level
 from bitgnn.train.loop import Keeping, TrainingError
 from bitgnn.train.text.batches import EpochTable
 from bitgnn.train.text.recipe import TextRecipe
-from bitgnn.train.text.recorded import Pace, Recorded
+from bitgnn.train.text.recorded import GraphMemory, Pace, Recorded
 from bitgnn.train.text.session import TextSession
 from bitgnn.train.text.step import TrainStep, restart
 from bitgnn.train.text.task import Evaluation, Task
@@ -107,8 +107,9 @@ class _Run:
         self._steps = len(plan.lengths)
         self._table = EpochTable(plan, task.device)
         self._step = TrainStep(task, session.optimizer, self._table)
-        self._train = Recorded(self._step, task.device, session.generator)
-        self._tests = [_Test(part, task.device) for part in task.evaluations()]
+        memory = GraphMemory()
+        self._train = Recorded(self._step, task.device, session.generator, memory)
+        self._tests = [_Test(part, task.device, memory) for part in task.evaluations()]
         self._pace = Pace(task.device)
         self._lengths: list[int] = []
 
@@ -167,10 +168,10 @@ class _Run:
 class _Test:
     """Evaluation on one part of the data, its steps recorded."""
 
-    def __init__(self, part: Evaluation, device: torch.device) -> None:
+    def __init__(self, part: Evaluation, device: torch.device, memory: GraphMemory) -> None:
         self._part = part
         self._table = EpochTable(part.plan, device)
-        self.run = Recorded(self._add, device)
+        self.run = Recorded(self._add, device, memory=memory)
 
     def start(self) -> list[int]:
         """Set the sums to 0; the lengths of the steps to come."""

@@ -9,11 +9,39 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["Pace", "Recorded", "side_by_side"]
+__all__ = ["GraphMemory", "Pace", "Recorded", "side_by_side"]
 
 Result = TypeVar("Result")
+FULL_SHARE = 0.4
 QUEUED_STEPS = 8
 """Steps that a training may be ahead of the device, so that others get their turn."""
+
+
+class GraphMemory:
+    """Memory of recordings that never run at the same time."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+
+    def pool(self) -> Any:
+        """The pool of the recordings to come."""
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
+
+    def end(self) -> None:
+        """Take a new pool from now on: one whose last recording is gone takes no other."""
+        self._pool = None
+
+    @staticmethod
+    def make_room(device: torch.device) -> None:
+        """Give back what steps before their recording have left, if memory gets short.
+
+        Every stream keeps blocks of its own, and while a step is recorded none can be freed.
+        """
+        total = torch.cuda.get_device_properties(device).total_memory
+        if torch.cuda.memory_reserved(device) > FULL_SHARE * total:
+            torch.cuda.empty_cache()
 
 
 class Recorded:
@@ -23,6 +51,7 @@ class Recorded:
         body: works on tensors that stay where they are.
         device: where it runs; a GPU needs another than its default stream.
         generator: of the random numbers in it, if any.
+        memory: shared with what never runs at the same time; None for its own.
     """
 
     def __init__(
@@ -30,15 +59,17 @@ class Recorded:
         body: Callable[[int], None],
         device: torch.device,
         generator: torch.Generator | None = None,
+        memory: GraphMemory | None = None,
     ) -> None:
         self._body, self._device, self._generator = body, device, generator
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._memory = GraphMemory() if memory is None else memory
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._warm: set[int] = set()
 
     def forget(self) -> None:
         """Record anew, since the body changed; nothing has to be warmed up again."""
         self._graphs.clear()
+        self._memory.end()
 
     def __call__(self, key: int) -> None:
         """Run the body with ``key``."""
@@ -55,6 +86,7 @@ class Recorded:
 
     def _record(self, key: int) -> torch.cuda.CUDAGraph:
         """Capture the body; unlike torch.cuda.graph without waiting for the work of others."""
+        self._memory.make_room(self._device)
         graph = torch.cuda.CUDAGraph()
         if self._generator is not None:
             graph.register_generator_state(self._generator)
@@ -62,7 +94,7 @@ class Recorded:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            graph.capture_begin(pool=self._memory.pool(), capture_error_mode="thread_local")
             try:
                 self._body(key)
             finally:

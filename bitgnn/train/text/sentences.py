@@ -18,7 +18,7 @@ from bitgnn.train.text.scores import score
 __all__ = ["SentenceTask", "distillation_loss"]
 
 CALIBRATION_BATCHES = 4
-TEST_BATCH = 256
+TEST_BATCH = 512
 
 
 class SentenceTask:
