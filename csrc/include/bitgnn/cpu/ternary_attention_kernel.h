@@ -126,7 +126,7 @@ void attend_tile(const TernaryAttentionArgs& a, const int32_t* panels, const dou
     const double limit = (0.5 * a.bool_scale) * sums[r];
     const int64_t far = any[r] ? farthest(table, entries, limit) : -1;
     if (far < 0) {
-      std::memset(buffers.attended_of(r), 0, static_cast<size_t>(reach) * sizeof(int32_t));
+      std::fill(buffers.attended_of(r), buffers.attended_of(r) + reach, 0);
     } else {
       attend_within(buffers.products_of(r), reach, far, buffers.attended_of(r));
     }

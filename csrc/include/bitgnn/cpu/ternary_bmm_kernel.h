@@ -80,10 +80,11 @@ void multiply_ternary_panels(const TernaryProduct& product, int64_t begin, int64
   }
 }
 
-// Set bits of the words that R rows choose by O rows of weights, which are read once.
+// Set bits of the words that R rows choose by O rows of weights, which are read once; those of a
+// row lie a word's features apart from those of the next.
 template <int R, int O>
 inline void chosen_bits(const int32_t* x, int64_t x_stride, const int32_t* w, int64_t words,
-                        int32_t (*to)[kWordBits]) {
+                        int32_t* to) {
   SetBits bits[R][O];
   for (int r = 0; r < R; ++r)
     for (int o = 0; o < O; ++o) bits[r][o].clear();
@@ -98,7 +99,7 @@ inline void chosen_bits(const int32_t* x, int64_t x_stride, const int32_t* w, in
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int o = 0; o < O; ++o) to[r][o] = bits[r][o].sum();
+    for (int o = 0; o < O; ++o) to[r * kWordBits + o] = bits[r][o].sum();
 }
 
 template <int R>
@@ -106,17 +107,14 @@ inline void multiply_rows_in_place(const TernaryBmmArgs& a, int64_t row,
                                    const TernaryEpilogue& epilogue) {
   constexpr int kOutputs = 4;
   const int64_t words = words_for(a.size);
-  alignas(64) int32_t counts[R][kWordBits] = {};
+  alignas(64) int32_t counts[R * kWordBits] = {};
   const int32_t* x = a.x + row * 2 * words;
   const int32_t* w = a.w + epilogue.first * words;
   int64_t o = 0;
   for (; o + kOutputs <= epilogue.count; o += kOutputs)
-    chosen_bits<R, kOutputs>(x, 2 * words, w + o * words, words,
-                             reinterpret_cast<int32_t (*)[kWordBits]>(counts[0] + o));
-  for (; o < epilogue.count; ++o)
-    chosen_bits<R, 1>(x, 2 * words, w + o * words, words,
-                      reinterpret_cast<int32_t (*)[kWordBits]>(counts[0] + o));
-  for (int r = 0; r < R; ++r) epilogue(row + r, load_ints(counts[r]));
+    chosen_bits<R, kOutputs>(x, 2 * words, w + o * words, words, counts + o);
+  for (; o < epilogue.count; ++o) chosen_bits<R, 1>(x, 2 * words, w + o * words, words, counts + o);
+  for (int r = 0; r < R; ++r) epilogue(row + r, load_ints(counts + r * kWordBits));
 }
 
 // Few rows: weights come from memory output by output, at the rate of memory.
