@@ -79,7 +79,7 @@ def test_bert(tmp_path) -> None:
     assert all(p.grad is not None and p.grad.isfinite() for p in quantizers)
 
 
-def test_full_precision_core_is_the_librarys_attention() -> None:
+def test_full_precision_core_is_what_transformers_computes() -> None:
     for make in (bert, llama):
         model = make()
         data = batch()
