@@ -7,10 +7,10 @@
 
 namespace bitgnn::cuda {
 
-// Whether the strips take the problem: one group of 64, 128, 256 or 512 channels, outputs in multiples
-// of 64, kernels of 3 x 3 with at most one row or column of taps outside at each side, strides of 1
-// or 2, bits, or sums with an addend, both of 16 bits. A plain convolution is ConvAddArgs{conv}
-// without addend and sums.
+// Whether the strips take the problem: one group of 64, 128, 256 or 512 channels, outputs in
+// multiples of 64, kernels of 3 x 3 with at most one row or column of taps outside at each side,
+// strides of 1 or 2, bits, or sums with an addend, both of 16 bits. A plain convolution is
+// ConvAddArgs{conv} without addend and sums.
 bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context);
 
 // Results as of convolve() and convolve_add(); conv.prepared must be given. `prefetches`: weights,
