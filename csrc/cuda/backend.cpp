@@ -188,6 +188,22 @@ void Backend::linear_chain(const LinearChainArgs& a) const {
   });
 }
 
+void Backend::pack_ternary(const TernaryPackArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_ternary(a, c); });
+}
+
+void Backend::pack_ternary_columns(const TernaryColumnPackArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_ternary_columns(a, c); });
+}
+
+void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
+  run([&](const Context& c) { return cuda::multiply_ternary(a, c); });
+}
+
+void Backend::linear_ternary(const TernaryLinearArgs& a) const {
+  run([&](const Context& c) { return cuda::linear_ternary(a, c); });
+}
+
 void Backend::add(const JoinArgs& a) const {
   run([&](const Context& c) { return cuda::add(a, c); });
 }

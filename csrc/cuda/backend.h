@@ -12,6 +12,7 @@
 #include "bitgnn/cuda/linear_chain.h"
 #include "bitgnn/cuda/narrow_launch.h"
 #include "bitgnn/cuda/pack_patches.h"
+#include "bitgnn/cuda/ternary_launch.h"
 #include "bitgnn/cuda/transpose_bits.h"
 #include "ops/operands.h"
 
@@ -95,6 +96,10 @@ class Backend {
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
   void linear_chain(const LinearChainArgs& a) const;
+  void pack_ternary(const TernaryPackArgs& a) const;
+  void pack_ternary_columns(const TernaryColumnPackArgs& a) const;
+  void multiply_ternary(const TernaryBmmArgs& a) const;
+  void linear_ternary(const TernaryLinearArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs& a) const;

@@ -1,0 +1,21 @@
+// Ternary packing and products with weights of +-1 on CUDA devices.
+#pragma once
+
+#include "bitgnn/cuda/launch.h"
+#include "bitgnn/ternary_arguments.h"
+
+namespace bitgnn::cuda {
+
+// See TernaryPackArgs.
+cudaError_t pack_ternary(const TernaryPackArgs& args, const Context& context);
+
+// See TernaryColumnPackArgs.
+cudaError_t pack_ternary_columns(const TernaryColumnPackArgs& args, const Context& context);
+
+// See TernaryBmmArgs.
+cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context);
+
+// See TernaryLinearArgs.
+cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda

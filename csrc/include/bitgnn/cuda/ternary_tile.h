@@ -1,0 +1,71 @@
+// Shapes of the tile product of ternary rows, and the layout of its shared memory.
+#pragma once
+
+#include <cstdint>
+
+namespace bitgnn::cuda {
+
+// Chunks of 512 features: a lane loads four successive words of a weight row, two steps of the
+// tensor cores. In shared memory a row has 64 features after each other: two words of pos, two of
+// neg; lane q of a quad reads groups 2 q (first step) and 2 q + 1 (second step) of a chunk.
+constexpr int kChunkWords = 16;
+constexpr int kChunkGroups = kChunkWords / 2;
+constexpr int kGroupWords = 4;
+constexpr int kChunkPitch = kChunkGroups * kGroupWords;  // words of both planes
+constexpr int kUnitFloats = 256;                         // that a warp packs at a time
+constexpr int kUnitGroups = kUnitFloats / 64;
+
+// A warp multiplies kRowTiles of eight rows with kOutputTiles of 16 outputs; a block has kRowWarps
+// by kOutputWarps of them, times kPartWarps that share out the chunks of a row. A warp loads kStages
+// chunks of weights and kBatch pieces of rows at a time. kCluster blocks, next to each other along
+// the outputs, share the packing of their rows.
+template <int kRowTiles_, int kRowWarps_, int kOutputTiles_, int kOutputWarps_, int kPartWarps_,
+          int kStages_, int kBatch_, int kCluster_ = 1>
+struct TernaryTile {
+  static constexpr int kRowTiles = kRowTiles_;
+  static constexpr int kRowWarps = kRowWarps_;
+  static constexpr int kOutputTiles = kOutputTiles_;
+  static constexpr int kOutputWarps = kOutputWarps_;
+  static constexpr int kPartWarps = kPartWarps_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kBatch = kBatch_;
+  static constexpr int kCluster = kCluster_;
+  static constexpr int kWarps = kRowWarps * kOutputWarps * kPartWarps;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRows = kRowTiles * kRowWarps * 8;
+  static constexpr int kOutputs = kOutputTiles * kOutputWarps * 16;
+  static constexpr int kTiles = kRowTiles * kOutputTiles;  // of a warp
+};
+
+// floor(n / divisor) for n * divisor < 2^32, by a multiplication.
+struct FastDivisor {
+  uint32_t divisor, reciprocal;
+
+  FastDivisor() = default;
+  explicit FastDivisor(int64_t d)
+      : divisor(static_cast<uint32_t>(d)),
+        reciprocal(static_cast<uint32_t>(((int64_t{1} << 32) + d - 1) / d)) {}
+#if defined(__CUDACC__)
+  __device__ __forceinline__ uint32_t divide(uint32_t n) const {
+    return divisor == 1 ? n : __umulhi(n, reciprocal);
+  }
+#endif
+};
+
+struct TernaryTilePlan {
+  int words;   // of a row's plane
+  int chunks;  // of a row
+  int pitch;   // of a row in shared memory, in words
+  int column_tiles;
+  FastDivisor row_units;   // of 256 floats in the chunks of a row
+  FastDivisor row_groups;  // of 64 features in the chunks of a row
+
+  // Words of shared memory: planes and counts of rows, sums that parts of a row exchange.
+  template <class Tile>
+  int64_t shared_words() const {
+    return int64_t{Tile::kRows} * (pitch + 1) +
+           (Tile::kPartWarps > 1 ? Tile::kWarps * Tile::kTiles * 32 * 4 : 0);
+  }
+};
+
+}  // namespace bitgnn::cuda
