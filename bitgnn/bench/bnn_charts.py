@@ -14,12 +14,15 @@ Record = Mapping[str, Any]
 OURS, PEERS, GOAL = "#f58518", ("#4c78a8", "#9ecae9", "#79706e"), "#e45756"
 
 
-def bnn_chart(path: str | Path, record: Record) -> None:
+def bnn_chart(
+    path: str | Path, record: Record, title: str = "Binary convolutions and networks"
+) -> None:
     """Draws ratios of all cases that are no sweep, and times of each sweep over the channels.
 
     Args:
         path: image file; the suffix chooses the format.
         record: of ``scripts/bench_bnn.py``, with at least one case.
+        title: what the cases are.
 
     Raises:
         OSError: the file cannot be written.
@@ -49,7 +52,7 @@ def bnn_chart(path: str | Path, record: Record) -> None:
     machine = record["environment"]
     on_cuda = record["benchmark"].endswith("cuda")
     device = machine["gpu"] if on_cuda else f"{machine['cpu']}, {machine['threads']} threads"
-    figure.suptitle(f"Binary convolutions and networks, medians, {device}", fontsize=11)
+    figure.suptitle(f"{title}, medians, {device}", fontsize=11)
     figure.savefig(path, dpi=110)
 
 

@@ -23,7 +23,7 @@ from bitgnn.bench.command import parse, record
 from bitgnn.bench.models_command import ResumeError, finished_cases
 from bitgnn.bench.report import write_json
 
-__all__ = ["bnn_main"]
+__all__ = ["bnn_main", "measure_cases"]
 
 PARTS = ("convolutions", "linear", "networks")
 
@@ -71,7 +71,7 @@ def bnn_main(argv: Sequence[str] | None = None) -> int:
         # Both choose among cuDNN's algorithms by trying them, ours calls none of them.
         torch.backends.cudnn.benchmark = True
         _compile(arguments, cases, found)
-    _measure(cases, arguments, found)
+    measure_cases(cases, arguments, found)
     write_json(arguments.output, found)
     arguments.output.with_suffix(".csv").write_text(bnn_csv(found), encoding="utf-8")
     if results:
@@ -116,10 +116,16 @@ def _compile(
     found["compile_seconds"] = time.perf_counter() - start
 
 
-def _measure(
+def measure_cases(
     cases: Sequence[BnnCase], arguments: argparse.Namespace, found: dict[str, Any]
 ) -> None:
-    """Runs the cases, adding each to the record and to the file as soon as it is done."""
+    """Runs the cases, adding each to the record and to the file as soon as it is done.
+
+    Args:
+        cases: what to run.
+        arguments: device, repeats and output.
+        found: the record; its lists "results" and "failed" grow.
+    """
     clock = GraphClock(arguments.device)
     with tqdm(total=len(cases), unit="case", disable=None) as progress:
         for case in cases:

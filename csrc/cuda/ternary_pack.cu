@@ -1,9 +1,9 @@
 // Launches the packing of floats into ternary and boolean bits, along rows and along columns.
 #include <algorithm>
 
-#include "bitgnn/cuda/ternary_routes.h"
 #include "bitgnn/cuda/ternary_pack.cuh"
 #include "bitgnn/cuda/ternary_pack_columns.cuh"
+#include "bitgnn/cuda/ternary_routes.h"
 #include "bitgnn/cuda/with_quantised_type.h"
 
 namespace bitgnn::cuda {
@@ -15,11 +15,10 @@ cudaError_t launch_pack(const TernaryPackArgs& a, const Context& context) {
   const int64_t rows = a.rows();
   const bool few = has_few_rows(rows, context);
   const int64_t blocks = few ? rows : ceil_div(rows, kTernaryPackWarps);
-  const auto kernel =
-      few ? (aligned ? ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, true>
-                     : ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, false>)
-          : (aligned ? ternary_pack_kernel<T, kPlanes, 1, true>
-                     : ternary_pack_kernel<T, kPlanes, 1, false>);
+  const auto kernel = few ? (aligned ? ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, true>
+                                     : ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, false>)
+                          : (aligned ? ternary_pack_kernel<T, kPlanes, 1, true>
+                                     : ternary_pack_kernel<T, kPlanes, 1, false>);
   return launch_dependent(kernel, dim3(grid_size(blocks)), kTernaryPackWarps * kWarp, 0, context,
                           a);
 }
@@ -50,9 +49,8 @@ cudaError_t pack_ternary_columns(const TernaryColumnPackArgs& args, const Contex
     const auto kernel = has_aligned_rows(args.x, args.type, strides)
                             ? ternary_pack_columns_kernel<T, true>
                             : ternary_pack_columns_kernel<T, false>;
-    const auto warps = static_cast<int>(
-        std::clamp<int64_t>(ceil_div(words_for(args.length), kColumnWords), kColumnLeastWarps,
-                            kColumnMostWarps));
+    const auto warps = static_cast<int>(std::clamp<int64_t>(
+        ceil_div(words_for(args.length), kColumnWords), kColumnLeastWarps, kColumnMostWarps));
     return launch_dependent(kernel,
                             dim3(grid_size(matrices * ceil_div(args.features, kColumnFeatures))),
                             warps * kWarp, 0, context, args);

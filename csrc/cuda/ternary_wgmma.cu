@@ -54,7 +54,8 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
   status = grant_shared_memory(kernel, kBytes);
   if (status != cudaSuccess) return status;
   const int64_t tiles = int64_t{plan.row_tiles} * plan.column_tiles;
-  return launch_dependent(kernel, dim3(grid_size(std::min<int64_t>(tiles, context.device.sm_count))),
+  return launch_dependent(kernel,
+                          dim3(grid_size(std::min<int64_t>(tiles, context.device.sm_count))),
                           kTernaryThreads, kBytes, context, a, x_map, w_map, plan);
 }
 
@@ -78,9 +79,9 @@ bool suits_ternary_wgmma(const TernaryBmmArgs& a, const Context& context) {
 
 cudaError_t multiply_ternary_wgmma(const TernaryBmmArgs& args, const Context& context) {
   const Prepared prepared(args, kTernaryPackWarps, context);
-  const cudaError_t status = launch_dependent(
-      ternary_complement_kernel, dim3(prepared.blocks), kTernaryPackWarps * kWarp, 0, context,
-      args, prepared.weights, prepared.planes, prepared.differences);
+  const cudaError_t status =
+      launch_dependent(ternary_complement_kernel, dim3(prepared.blocks), kTernaryPackWarps * kWarp,
+                       0, context, args, prepared.weights, prepared.planes, prepared.differences);
   return status != cudaSuccess ? status : launch(args, prepared, context);
 }
 
@@ -93,10 +94,10 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
   const cudaError_t status = with_quantised_type(pack.type, [&](auto zero) {
     using T = decltype(zero);
     const bool aligned = has_aligned_rows(pack.x, pack.type, pack.strides);
-    const auto kernel = few ? (aligned ? ternary_prepare_kernel<T, kTernaryPackWarps, true>
-                                       : ternary_prepare_kernel<T, kTernaryPackWarps, false>)
-                            : (aligned ? ternary_prepare_kernel<T, 1, true>
-                                       : ternary_prepare_kernel<T, 1, false>);
+    const auto kernel =
+        few ? (aligned ? ternary_prepare_kernel<T, kTernaryPackWarps, true>
+                       : ternary_prepare_kernel<T, kTernaryPackWarps, false>)
+            : (aligned ? ternary_prepare_kernel<T, 1, true> : ternary_prepare_kernel<T, 1, false>);
     return launch_dependent(kernel, dim3(prepared.blocks), kTernaryPackWarps * kWarp, 0, context,
                             pack, prepared.weights);
   });

@@ -32,7 +32,7 @@ cudaError_t linear_ternary_fused(const TernaryLinearArgs& args, const Context& c
   if (a.size > kShortSize && context.device.capability == 90)
     return launch_fused<Long, T>(args, context);
   return a.out_features >= 8 * ShortWide::kOutputs ? launch_fused<ShortWide, T>(args, context)
-                                                    : launch_fused<Short, T>(args, context);
+                                                   : launch_fused<Short, T>(args, context);
 }
 
 }  // namespace bitgnn::cuda

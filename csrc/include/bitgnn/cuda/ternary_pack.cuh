@@ -1,5 +1,5 @@
-// Packs float rows into ternary or boolean bits and counts them: one warp a row of many rows, a block
-// a row of few. Bound by reading the floats.
+// Packs float rows into ternary or boolean bits and counts them: one warp a row of many rows, a
+// block a row of few. Bound by reading the floats.
 #pragma once
 
 #include "bitgnn/cuda/dependent_launch.cuh"
@@ -38,9 +38,8 @@ __device__ __forceinline__ void pack_ternary_row(const TernaryPackArgs& a, int b
   __shared__ int32_t partial[kTernaryPackWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int64_t row = kRowWarps == 1
-                          ? static_cast<int64_t>(block) * kTernaryPackWarps + warp
-                          : static_cast<int64_t>(block);
+  const int64_t row = kRowWarps == 1 ? static_cast<int64_t>(block) * kTernaryPackWarps + warp
+                                     : static_cast<int64_t>(block);
   const int part = kRowWarps == 1 ? 0 : warp;
   let_next_start();
   wait_for_previous();

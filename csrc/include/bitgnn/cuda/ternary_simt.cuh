@@ -1,5 +1,5 @@
-// Ternary rows times +-1 weights on plain instructions: a warp makes 32 outputs of a row. For rows of
-// any length, also those that the tile product's shared memory cannot hold. Bound by popcounts.
+// Ternary rows times +-1 weights on plain instructions: a warp makes 32 outputs of a row. For rows
+// of any length, also those that the tile product's shared memory cannot hold. Bound by popcounts.
 #pragma once
 
 #include "bitgnn/cuda/dependent_launch.cuh"
@@ -40,8 +40,7 @@ __global__ void __launch_bounds__(kTernarySimtWarps* kWarp)
   }
   const float threshold = exists && a.threshold != nullptr ? a.threshold[output] : 0.0f;
   const bool flip = exists && a.flip != nullptr && a.flip[output];
-  const uint32_t bits =
-      __ballot_sync(kFullWarp, exists && (terms.value(dot) >= threshold) != flip);
+  const uint32_t bits = __ballot_sync(kFullWarp, exists && (terms.value(dot) >= threshold) != flip);
   if (lane == 0) a.out_bits[item] = static_cast<int32_t>(bits);
 }
 

@@ -1,6 +1,6 @@
 // How a block of the ternary tile product fills shared memory with the planes of its rows: packing
-// them from floats, alone or shared out in a cluster, or copying what was packed before. Loads of the
-// first pieces are issued by start(), ahead of other loads, and used by finish().
+// them from floats, alone or shared out in a cluster, or copying what was packed before. Loads of
+// the first pieces are issued by start(), ahead of other loads, and used by finish().
 #pragma once
 
 #include "bitgnn/cuda/cluster.cuh"

@@ -1,7 +1,8 @@
-// Ternary rows times +-1 weights on mma.sync: a block packs (or copies) its rows' planes into shared
-// memory while its weights come straight from memory into registers, each word once a block. With
-// the weights w as the register operand their complement is one instruction, and one accumulator
-// takes popc(w & pos) + popc(~w & neg). Bound by latency for small shapes, else by the weights.
+// Ternary rows times +-1 weights on mma.sync: a block packs (or copies) its rows' planes into
+// shared memory while its weights come straight from memory into registers, each word once a block.
+// With the weights w as the register operand their complement is one instruction, and one
+// accumulator takes popc(w & pos) + popc(~w & neg). Bound by latency for small shapes, else by the
+// weights.
 #pragma once
 
 #include "bitgnn/cuda/cluster.cuh"
@@ -79,14 +80,15 @@ struct WeightStages {
 template <class Tile, bool kVector>
 __device__ __forceinline__ void multiply_chunk(
     int32_t (&sum)[Tile::kOutputTiles][Tile::kRowTiles][4],
-    const uint4 (&weights)[Tile::kOutputTiles][2], const uint32_t* const (&fragment)[Tile::kRowTiles],
-    int chunk) {
+    const uint4 (&weights)[Tile::kOutputTiles][2],
+    const uint32_t* const (&fragment)[Tile::kRowTiles], int chunk) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint4 x[Tile::kRowTiles];
 #pragma unroll
     for (int j = 0; j < Tile::kRowTiles; ++j)
-      x[j] = *reinterpret_cast<const uint4*>(fragment[j] + chunk * kChunkPitch + half * kGroupWords);
+      x[j] =
+          *reinterpret_cast<const uint4*>(fragment[j] + chunk * kChunkPitch + half * kGroupWords);
 #pragma unroll
     for (int i = 0; i < Tile::kOutputTiles; ++i) {
       const uint4 &low = weights[i][0], &high = weights[i][1];
@@ -110,8 +112,9 @@ __device__ __forceinline__ void multiply_chunk(
 // Warps that share out a row's chunks share out their tiles: tile t is summed up by part t modulo
 // their number. Afterwards the other tiles of `sum` are of no use.
 template <class Tile>
-__device__ __forceinline__ void exchange_sums(int32_t (&sum)[Tile::kOutputTiles][Tile::kRowTiles][4],
-                                              int4* exchanged, int part, int team, int lane) {
+__device__ __forceinline__ void exchange_sums(
+    int32_t (&sum)[Tile::kOutputTiles][Tile::kRowTiles][4], int4* exchanged, int part, int team,
+    int lane) {
   constexpr int kParts = Tile::kPartWarps;
   const auto slot = [&](int p, int tile) {
     return exchanged + ((team * kParts + p) * Tile::kTiles + tile) * kWarp + lane;
@@ -236,12 +239,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
     }
   };
   if constexpr (kBits) {
-    finish([&](const TilePlace& at, const LaneTerms& t, const int32_t(&dot)[4]) {
+    finish([&](const TilePlace& at, const LaneTerms& t, const int32_t (&dot)[4]) {
       store_tile_bits(a, at, t, dot, lane);
     });
   } else {
     const auto values = [&](auto type) {
-      finish([&](const TilePlace& at, const LaneTerms& t, const int32_t(&dot)[4]) {
+      finish([&](const TilePlace& at, const LaneTerms& t, const int32_t (&dot)[4]) {
         store_tile_values<decltype(type)::value>(a, at, t, dot, lane);
       });
     };

@@ -16,9 +16,9 @@ constexpr int kUnitFloats = 256;                         // that a warp packs at
 constexpr int kUnitGroups = kUnitFloats / 64;
 
 // A warp multiplies kRowTiles of eight rows with kOutputTiles of 16 outputs; a block has kRowWarps
-// by kOutputWarps of them, times kPartWarps that share out the chunks of a row. A warp loads kStages
-// chunks of weights and kBatch pieces of rows at a time. kCluster blocks, next to each other along
-// the outputs, share the packing of their rows.
+// by kOutputWarps of them, times kPartWarps that share out the chunks of a row. A warp loads
+// kStages chunks of weights and kBatch pieces of rows at a time. kCluster blocks, next to each
+// other along the outputs, share the packing of their rows.
 template <int kRowTiles_, int kRowWarps_, int kOutputTiles_, int kOutputWarps_, int kPartWarps_,
           int kStages_, int kBatch_, int kCluster_ = 1>
 struct TernaryTile {

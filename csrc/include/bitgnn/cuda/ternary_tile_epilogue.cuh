@@ -1,5 +1,6 @@
 // From the sums of a warp's tile of the ternary product to values or bits, without shared memory.
-// Lane 4 g + q holds outputs g and g + 8 of rows 2 q and 2 q + 1: sum[2 * h + r] is (g + 8 h, 2 q + r).
+// Lane 4 g + q holds outputs g and g + 8 of rows 2 q and 2 q + 1: sum[2 * h + r] is (g + 8 h, 2 q +
+// r).
 #pragma once
 
 #include "bitgnn/cuda/mma_b1.cuh"

@@ -1,6 +1,6 @@
-// Hopper's product of many ternary rows with +-1 weights: bulk copies, warpgroup products, blocks that
-// stay resident over many tiles. Rows hold pos and the complement of neg, so that both planes meet
-// the same tile of weights in one accumulator:
+// Hopper's product of many ternary rows with +-1 weights: bulk copies, warpgroup products, blocks
+// that stay resident over many tiles. Rows hold pos and the complement of neg, so that both planes
+// meet the same tile of weights in one accumulator:
 //   acc = popc(w & pos) + popc(w & ~neg),  dot = 2 * (acc - |w|) - (|pos| - |neg|).
 // Bound by the tensor cores.
 #pragma once
@@ -84,7 +84,8 @@ template <class T, int kRowWarps, bool kAligned>
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
     ternary_prepare_kernel(const TernaryPackArgs a, const CountedWeights weights) {
   if (static_cast<int>(blockIdx.x) < weights.row_blocks) {
-    pack_ternary_row<T, PackedPlanes::kComplement, kRowWarps, kAligned>(a, static_cast<int>(blockIdx.x));
+    pack_ternary_row<T, PackedPlanes::kComplement, kRowWarps, kAligned>(
+        a, static_cast<int>(blockIdx.x));
   } else {
     weights.count();
   }
@@ -92,8 +93,8 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
 
 // The same of rows packed before; a warp a row.
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
-    ternary_complement_kernel(const TernaryBmmArgs a, const CountedWeights weights,
-                              int32_t* planes, int32_t* differences) {
+    ternary_complement_kernel(const TernaryBmmArgs a, const CountedWeights weights, int32_t* planes,
+                              int32_t* differences) {
   if (static_cast<int>(blockIdx.x) >= weights.row_blocks) {
     weights.count();
     return;
@@ -176,10 +177,9 @@ struct TernaryPairs {
   __device__ __forceinline__ TernaryPairs(const Shared& shared, int consumer, int column,
                                           const int32_t* sum, const int32_t (&difference)[2]) {
     const int2 term = *reinterpret_cast<const int2*>(&shared.term[consumer][column]);
-    const int32_t dot[4] = {2 * sum[0] + (term.x - difference[0]),
-                            2 * sum[1] + (term.y - difference[0]),
-                            2 * sum[2] + (term.x - difference[1]),
-                            2 * sum[3] + (term.y - difference[1])};
+    const int32_t dot[4] = {
+        2 * sum[0] + (term.x - difference[0]), 2 * sum[1] + (term.y - difference[0]),
+        2 * sum[2] + (term.x - difference[1]), 2 * sum[3] + (term.y - difference[1])};
     if constexpr (std::is_same_v<T, int32_t>) {
       memcpy(row, dot, sizeof(row));
     } else {
@@ -311,24 +311,24 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
 #if defined(BITGNN_TERNARY_NO_STORE)
     if (sum[0] == 123456789)
 #endif
-    switch (a.type) {
-      case ValueType::kFloat32:
-        store_ternary<kColumns, float>(shared, a, plan, sum, difference, row, column, consumer,
-                                       warp, lane);
-        break;
-      case ValueType::kFloat16:
-        store_ternary<kColumns, __half>(shared, a, plan, sum, difference, row, column, consumer,
-                                        warp, lane);
-        break;
-      case ValueType::kBFloat16:
-        store_ternary<kColumns, __nv_bfloat16>(shared, a, plan, sum, difference, row, column,
-                                               consumer, warp, lane);
-        break;
-      case ValueType::kInt32:
-        store_ternary<kColumns, int32_t>(shared, a, plan, sum, difference, row, column, consumer,
+      switch (a.type) {
+        case ValueType::kFloat32:
+          store_ternary<kColumns, float>(shared, a, plan, sum, difference, row, column, consumer,
                                          warp, lane);
-        break;
-    }
+          break;
+        case ValueType::kFloat16:
+          store_ternary<kColumns, __half>(shared, a, plan, sum, difference, row, column, consumer,
+                                          warp, lane);
+          break;
+        case ValueType::kBFloat16:
+          store_ternary<kColumns, __nv_bfloat16>(shared, a, plan, sum, difference, row, column,
+                                                 consumer, warp, lane);
+          break;
+        case ValueType::kInt32:
+          store_ternary<kColumns, int32_t>(shared, a, plan, sum, difference, row, column, consumer,
+                                           warp, lane);
+          break;
+      }
   }
 }
 

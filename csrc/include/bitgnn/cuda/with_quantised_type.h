@@ -30,9 +30,8 @@ cudaError_t with_quantised_type(FloatType type, const F& f) {
 template <size_t N>
 bool has_aligned_rows(const void* x, FloatType type, const int64_t (&strides)[N]) {
   return reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
-         std::all_of(strides, strides + N, [&](int64_t stride) {
-           return stride * element_bytes(type) % 16 == 0;
-         });
+         std::all_of(strides, strides + N,
+                     [&](int64_t stride) { return stride * element_bytes(type) % 16 == 0; });
 }
 
 }  // namespace bitgnn::cuda

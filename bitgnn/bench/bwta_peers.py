@@ -1,0 +1,80 @@
+"""What torch and bitsandbytes make of the linear layers of the BWTA benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bitgnn.bench.bnn_cases import Entry
+
+__all__ = ["int8_linear_entries", "linear_peers", "same_call"]
+
+LEAST_INT8_ROWS = 17
+"""That ``torch._int_mm`` takes."""
+
+
+def same_call(call: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
+    """How an :class:`Entry` makes a call that needs no making."""
+    return lambda: call
+
+
+def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
+    """A linear layer in the type of its operands, in int8 and by bitsandbytes.
+
+    Args:
+        x: rows ``[N, K]``.
+        w: weights ``[M, K]``.
+    """
+    name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
+    yield Entry(f"torch {name}", False, same_call(partial(functional.linear, x, w)))
+    if not x.is_cuda:
+        return
+    yield from int8_linear_entries(x, [w], 1)
+    if x.size(0) >= LEAST_INT8_ROWS:
+        narrow, weight = (t.clamp(-8, 8).mul(8).to(torch.int8) for t in (x, w))
+        product = partial(torch._int_mm, narrow, weight.t())
+        yield Entry("torch._int_mm, quantised before", False, same_call(product), ranked=False)
+
+        def whole() -> Tensor:
+            quantised = torch.round(x * 8).clamp(-127, 127).to(torch.int8)
+            return torch._int_mm(quantised, weight.t()).to(torch.float16) * 0.015625
+
+        yield Entry("torch._int_mm, quantising included", False, same_call(whole))
+
+
+def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Entry]:
+    """``Linear8bitLt`` of bitsandbytes, where that is installed.
+
+    Args:
+        x: rows ``[N, K]`` in fp16.
+        weights: matrices ``[M, K]``, taken in turn.
+        count: calls.
+    """
+    try:
+        import bitsandbytes
+    except Exception:
+        return
+
+    def make() -> Callable[[], Any]:
+        layers = []
+        for w in weights:
+            layer = bitsandbytes.nn.Linear8bitLt(
+                w.size(1), w.size(0), bias=False, has_fp16_weights=False
+            )
+            layer.weight = bitsandbytes.nn.Int8Params(
+                w.cpu(), requires_grad=False, has_fp16_weights=False
+            )
+            layers.append(layer.cuda().eval())
+
+        def call() -> None:
+            for i in range(count):
+                layers[i % len(layers)](x)
+
+        return call
+
+    yield Entry("bitsandbytes Linear8bitLt", False, make)

@@ -1,0 +1,164 @@
+"""Ternary packing and products on a GPU: bit for bit what the CPU gives, by every kernel."""
+
+import itertools
+
+import pytest
+import torch
+
+import bitgnn  # noqa: F401  (registers the operators)
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+OUTPUTS = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
+OPS = torch.ops.bitgnn
+SHAPES = (
+    (1, 1, 1), (1, 31, 33), (3, 33, 31), (8, 2560, 96), (1, 2560, 13824), (8, 4096, 260),
+    (5, 768, 13825), (16, 100, 100), (17, 264, 257), (33, 1000, 66), (31, 520, 48),
+    (128, 768, 768), (128, 768, 3072), (127, 3072, 768), (32, 5120, 1000), (256, 128, 128),
+    (300, 768, 520), (257, 1152, 129), (1000, 4096, 384), (70, 90000, 3), (2, 500000, 5),
+)  # fmt: skip
+"""Rows, features, outputs."""
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Many values at the limits, some that are no numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-8, 9, shape, generator=generator) / 4.0
+    odd = torch.rand(shape, generator=generator)
+    x = torch.where(odd < 0.01, torch.full_like(x, float("nan")), x)
+    x = torch.where((odd > 0.01) & (odd < 0.02), torch.full_like(x, float("inf")), x)
+    x = torch.where((odd > 0.02) & (odd < 0.03), torch.full_like(x, -float("inf")), x)
+    return torch.where(odd > 0.5, x, x * 0.37).to(dtype)
+
+
+def sign_words(outputs: int, size: int, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    words = -(-size // 32)
+    w = torch.randint(-(2**31), 2**31, (outputs, words), generator=generator, dtype=torch.int64)
+    w = w.to(torch.int32)
+    if size % 32 and outputs:
+        w[:, -1] &= (1 << (size % 32)) - 1
+    return w
+
+
+def same(on_gpu, on_cpu) -> bool:
+    pairs = zip(on_gpu, on_cpu, strict=True) if isinstance(on_cpu, tuple) else [(on_gpu, on_cpu)]
+    return all(torch.equal(a.cpu(), b) and a.dtype == b.dtype for a, b in pairs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", ["pack_ternary", "pack_bool"])
+@pytest.mark.parametrize("scale", [1.0, 0.37, 3e-5, 1e6])
+def test_rows_are_packed_as_on_the_cpu(op, dtype, scale):
+    pack, s = getattr(OPS, op), torch.tensor(scale)
+    for rows, size in itertools.product((0, 1, 3, 1500), (0, 1, 8, 31, 32, 33, 256, 1000, 1024)):
+        x = numbers(rows, size, dtype=dtype) * (scale if dtype != torch.float16 else 1.0)
+        assert same(pack(x.cuda(), s.cuda()), pack(x, s)), (rows, size)
+    x = numbers(2, 5, 3, 4, 72, dtype=dtype)
+    for view in (x, x.transpose(1, 3), x[:, 1:, :, ::2], x[..., 3:], x.transpose(-1, -2)):
+        on_gpu = pack(
+            x.cuda().as_strided(view.size(), view.stride(), view.storage_offset()), s.cuda()
+        )
+        assert same(on_gpu, pack(view, s)), view.shape
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_are_packed_as_on_the_cpu(dtype):
+    s = torch.tensor(0.8)
+    for length, features in itertools.product((0, 1, 31, 33, 128, 700, 2050), (0, 1, 7, 64, 65)):
+        x = numbers(2, length, features, dtype=dtype)
+        found = OPS.pack_ternary_columns(x.cuda(), s.cuda())
+        assert same(found, OPS.pack_ternary_columns(x, s)), (length, features)
+    x = numbers(2, 100, 3, 64, dtype=dtype).transpose(1, 2)  # heads of an attention
+    assert same(OPS.pack_ternary_columns(x.cuda(), s.cuda()), OPS.pack_ternary_columns(x, s))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_of_packed_rows(shape):
+    rows, size, outputs = shape
+    scale, w = torch.tensor(0.9), sign_words(outputs, size)
+    words, counts = OPS.pack_ternary(numbers(rows, size), scale)
+    w_scale, bias = torch.rand(outputs) + 0.1, torch.randn(outputs)
+    threshold, flip = torch.randn(outputs), torch.rand(outputs) < 0.5
+    for dtype in OUTPUTS:
+        bare = dtype == torch.int32
+        more = () if bare else (scale, w_scale, bias)
+        on_gpu = OPS.bmm_tbf(*(t.cuda() for t in (words, counts, w)), size,
+                             *(t.cuda() for t in more), dtype=dtype)  # fmt: skip
+        assert same(on_gpu, OPS.bmm_tbf(words, counts, w, size, *more, dtype=dtype)), dtype
+    for more in ({}, {"x_scale": scale, "w_scale": w_scale, "bias": bias},
+                 {"threshold": threshold, "flip": flip, "w_scale": torch.tensor(0.5)}):  # fmt: skip
+        on_gpu = OPS.bmm_tbb(*(t.cuda() for t in (words, counts, w)), size,
+                             **{k: v.cuda() for k, v in more.items()})  # fmt: skip
+        assert same(on_gpu, OPS.bmm_tbb(words, counts, w, size, **more)), list(more)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_linear_layers(shape, dtype):
+    rows, size, outputs = shape
+    x, w = numbers(rows, size, dtype=dtype), sign_words(outputs, size)
+    scale, w_scale, bias = torch.tensor(0.9), torch.rand(outputs) + 0.1, torch.randn(outputs)
+    for boolean in (False, True):
+        for terms in ((w_scale, bias), (torch.tensor(0.3), None), (None, None)):
+            on_gpu = OPS.linear_ternary(
+                x.cuda(), w.cuda(), size, scale.cuda(),
+                *(None if t is None else t.cuda() for t in terms), dtype, boolean=boolean,
+            )  # fmt: skip
+            found = OPS.linear_ternary(x, w, size, scale, *terms, dtype, boolean=boolean)
+            assert same(on_gpu, found), (boolean, terms[0])
+    on_gpu = OPS.linear_ternary(x.cuda(), w.cuda(), size, scale.cuda(), None, None, torch.int32)
+    assert same(on_gpu, OPS.linear_ternary(x, w, size, scale, None, None, torch.int32))
+
+
+@pytest.mark.parametrize(("rows", "outputs"), [(0, 5), (5, 0), (0, 0)])
+def test_nothing(rows, outputs):
+    x, w = numbers(rows, 40).cuda(), sign_words(outputs, 40).cuda()
+    out = OPS.linear_ternary(x, w, 40, torch.tensor(1.0).cuda())
+    assert out.shape == (rows, outputs)
+    empty = OPS.linear_ternary(x[:, :0], w[:, :0], 0, torch.tensor(1.0).cuda())
+    assert torch.equal(empty, torch.zeros(rows, outputs, device="cuda"))
+
+
+def test_rows_between_others_and_misaligned_weights():
+    """Rows of a wider matrix, and weights that no vector load may read."""
+    wide = numbers(40, 1000, dtype=torch.float16)
+    scale = torch.tensor(0.9)
+    for first, size in ((0, 768), (1, 768), (4, 264), (8, 512)):
+        w = sign_words(70, size)
+        moved = torch.zeros(w.numel() + 1, dtype=torch.int32, device="cuda")[1:].view_as(w)
+        moved.copy_(w)
+        x = wide[:, first : first + size]
+        on_gpu = OPS.linear_ternary(wide.cuda()[:, first : first + size], moved, size, scale.cuda())
+        assert same(on_gpu, OPS.linear_ternary(x, w, size, scale)), (first, size)
+
+
+def test_a_graph_replays_new_rows():
+    scale = torch.tensor(0.9).cuda()
+    w = sign_words(768, 768).cuda()
+    x = numbers(128, 768, dtype=torch.float16).cuda()
+    for _ in range(2):
+        OPS.linear_ternary(x, w, 768, scale, None, None, torch.float16)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        hidden = OPS.linear_ternary(x, w, 768, scale, None, None, torch.float16)
+        out = OPS.linear_ternary(hidden, w, 768, scale, None, None, torch.float16)
+    for seed in range(3):
+        x.copy_(numbers(128, 768, dtype=torch.float16, seed=seed))
+        graph.replay()
+        hidden_now = OPS.linear_ternary(x.cpu(), w.cpu(), 768, scale.cpu(), None, None, x.dtype)
+        again = OPS.linear_ternary(hidden_now, w.cpu(), 768, scale.cpu(), None, None, x.dtype)
+        assert torch.equal(out.cpu(), again)
+
+
+def test_errors_name_the_argument():
+    x, w, scale = numbers(4, 64).cuda(), sign_words(5, 64).cuda(), torch.tensor(1.0).cuda()
+    with pytest.raises(RuntimeError, match="linear_ternary: w must be on"):
+        OPS.linear_ternary(x, w.cpu(), 64, scale)
+    with pytest.raises(RuntimeError, match="linear_ternary: scale must be on"):
+        OPS.linear_ternary(x, w, 64, scale.cpu())
+    with pytest.raises(RuntimeError, match="linear_ternary: x must be float32"):
+        OPS.linear_ternary(x.double(), w, 64, scale)
