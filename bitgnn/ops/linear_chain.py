@@ -1,7 +1,7 @@
 r"""Fully connected layers on bits, one behind the other in one call.
 
 A small network is bound by the launches of its layers. On a GPU of compute capability 9.0 a cluster
-of blocks takes 16 to 80 rows through all layers in one launch, the weights held in shared memory,
+of blocks takes 16 or 48 rows through all layers in one launch, the weights held in shared memory,
 so that a layer costs a barrier; elsewhere, or where the weights are too large
 (:meth:`LinearChain.fits`), layers one by one are faster.
 """
@@ -25,15 +25,13 @@ __all__ = ["LinearChain", "linear_chain", "make_chain"]
 MOST_LAYERS = 8
 MOST_FEATURES = 1 << 14
 FEW_ROWS = 128
-"""Rows up to which a cluster of 16 blocks takes 16 of them; of more a cluster of eight takes 32 or
-80."""
+"""Rows up to which the launch is worth while whose clusters take 16 of them."""
 _BLOCKS = 16
 _BLOCK_BYTES = 227 * 1024
 _ROWS = 16
+_STAGED = _ROWS * MOST_FEATURES // _BLOCKS // 32
 _MANY_BLOCKS = 8
-_SOME_ROWS = 480
-_SOME_PITCH, _MANY_PITCH = 40, 104
-_COLUMNS = 16
+_MANY_PITCH = 72
 
 
 @dataclass(frozen=True)
@@ -54,26 +52,26 @@ class LinearChain:
         return self.layers[0]
 
     def fits(self, rows: int = 1) -> bool:
-        """Whether a cluster of blocks on a GPU of compute capability 9.0 holds all weights.
+        """Whether the launch on a GPU of compute capability 9.0 is for so many rows.
 
-        Args:
-            rows: what is asked of the form of the launch for so many rows. Where it does not fit,
-                but that for fewer rows does, more clusters of fewer rows take them.
+        Clusters of eight blocks take 16 rows each, or 48; where those cannot hold the weights,
+        clusters of 16 blocks may, which take 16 rows, but only a few of them run at once.
         """
-        few = rows <= FEW_ROWS
-        blocks = _BLOCKS if few else _MANY_BLOCKS
-        sizes, outputs = self.layers[0::4], self.layers[1::4]
-        last = len(sizes) - 1
-        widest, staged, words = max(map(chain_words, sizes)), 0, 4
-        for number, (size, out) in enumerate(zip(sizes, outputs, strict=True)):
-            own = _round_up(-(-out // blocks), _COLUMNS if number == last else 32)
-            staged = max(staged, 0 if number == last else own // 32)
+        many = self._words(_MANY_BLOCKS) + 2 * _MANY_PITCH * self._widest
+        few = self._words(_BLOCKS) + 2 * _ROWS * _pitch(self._widest) + _STAGED
+        return 4 * (many if rows > FEW_ROWS else min(many, few)) <= _BLOCK_BYTES
+
+    @property
+    def _widest(self) -> int:
+        return max(map(chain_words, self.layers[0::4]))
+
+    def _words(self, blocks: int) -> int:
+        """At most so many words of weights and tables of all layers has each of the blocks."""
+        words = 4
+        for size, outputs in zip(self.layers[0::4], self.layers[1::4], strict=True):
+            own = _round_up(-(-outputs // blocks), 32)
             words += own * (_pitch(chain_words(size)) + LAST_TABLE) + 4
-        if few:
-            words += _ROWS * (2 * _pitch(widest) + staged)
-        else:
-            words += 2 * widest * (_SOME_PITCH if rows <= _SOME_ROWS else _MANY_PITCH)
-        return 4 * words <= _BLOCK_BYTES
+        return words
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -14,7 +14,7 @@ void set_tile(FixedPlan& plan, const ConvArgs& c, int height, int width) {
   plan.tile_width = width;
   plan.tiles_down = static_cast<int>(ceil_div(c.out_height, height));
   plan.tiles_across = static_cast<int>(ceil_div(c.out_width, width));
-  plan.tiles = c.images * plan.tiles_down * plan.tiles_across;
+  plan.tiles = static_cast<int>(c.images * plan.tiles_down * plan.tiles_across);
   plan.region_height = static_cast<int>((height - 1) * c.stride_height +
                                         (c.kernel_height - 1) * c.dilation_height + 1);
   const int64_t columns =
@@ -38,7 +38,7 @@ FixedSource source_of(const FixedConvArgs& a) {
 int64_t tile_cost(const FixedPlan& plan) {
   const int pixel_warps = kFixedThreads / 32 * kFixedWarpChannels / plan.block_channels;
   const int64_t rounds = ceil_div(plan.slabs(), pixel_warps);
-  return 2000 + plan.plane_words() + rounds * (400 * int64_t{plan.steps} + 600);
+  return 2000 + plan.plane_words() + rounds * (250 * int64_t{plan.steps} + 400);
 }
 
 // False where the arguments are beyond the tensor-core kernel.
@@ -46,12 +46,13 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   constexpr int64_t kMostSide = 1 << 14;      // of images and kernels
   constexpr int64_t kMostProducts = 1 << 12;  // of an output
   constexpr int64_t kMostColumns = 256;       // of a tile
+  constexpr int64_t kMostOutputs = 1 << 30;   // pixels of all images
   constexpr int64_t kMostPixels = 1024;
   const ConvArgs& c = a.conv;
   if (c.channels > kWordBits || c.taps() * c.channels > kMostProducts || c.height > kMostSide ||
       c.width > kMostSide || c.dilation_height > kMostSide || c.dilation_width > kMostSide ||
       c.stride_height > kMostSide || c.stride_width > kMostSide || c.padding_top > kMostSide ||
-      c.padding_left > kMostSide || c.out_channels > (1 << 20))
+      c.padding_left > kMostSide || c.out_channels > (1 << 20) || c.pixels() > kMostOutputs)
     return false;
   plan.source = source_of(a);
   plan.taps = static_cast<int>(c.taps());
@@ -59,7 +60,6 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   plan.steps = static_cast<int>(ceil_div(c.taps() * plan.channel_words, kFixedStepWords));
   plan.block_channels = static_cast<int>(
       c.out_channels <= kFixedWarpChannels ? kFixedWarpChannels : 2 * kFixedWarpChannels);
-  plan.warp_pixels = 2 * kFixedMmaPixels;
   plan.shift = static_cast<int>((kFixedVector - c.padding_left % kFixedVector) % kFixedVector);
   // Rows of pixels are cut into equal parts, which begin at aligned columns.
   const int64_t parts = ceil_div(c.out_width, kMostColumns);
@@ -75,7 +75,7 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   for (int height = 1; height <= most_height; ++height) {
     set_tile(plan, c, height, static_cast<int>(width));
     if (plan.bytes() > (height == 1 ? context.device.shared_bytes : most_bytes)) break;
-    const int64_t all = plan.tiles * columns;
+    const int64_t all = int64_t{plan.tiles} * columns;
     // Two blocks of a multiprocessor share its units.
     const int64_t share = all > context.device.sm_count ? 6 : 5;
     const int64_t cost = ceil_div(all, blocks) * share * tile_cost(plan);
@@ -88,21 +88,15 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   return best > 0;
 }
 
-template <class T, FixedSource kSource>
-cudaError_t run_source(const FixedConvArgs& a, const FixedPlan& plan, const Context& context) {
-  return plan.warp_pixels == kFixedMmaPixels ? launch_fixed_conv<T, kSource, 1>(a, plan, context)
-                                             : launch_fixed_conv<T, kSource, 2>(a, plan, context);
-}
-
 template <class T>
 cudaError_t run_tensor(const FixedConvArgs& a, const FixedPlan& plan, const Context& context) {
   switch (plan.source) {
     case FixedSource::kPlanes:
-      return run_source<T, FixedSource::kPlanes>(a, plan, context);
+      return launch_fixed_conv<T, FixedSource::kPlanes>(a, plan, context);
     case FixedSource::kTriples:
-      return run_source<T, FixedSource::kTriples>(a, plan, context);
+      return launch_fixed_conv<T, FixedSource::kTriples>(a, plan, context);
     default:
-      return run_source<T, FixedSource::kValues>(a, plan, context);
+      return launch_fixed_conv<T, FixedSource::kValues>(a, plan, context);
   }
 }
 

@@ -1,5 +1,5 @@
-// Launches chains of fully connected layers, a cluster of blocks for every 16 rows, or for more
-// where there are many.
+// Launches chains of fully connected layers, a cluster of blocks for every 16 rows, or for 48 where
+// there are many.
 #include "bitgnn/cuda/linear_chain_rows.cuh"
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 namespace bitgnn::cuda {
 namespace {
 
-constexpr int64_t kChainBlocks = 16;    // of a cluster: as many as Hopper allows
-constexpr int64_t kFewChainRows = 128;  // 16 rows a cluster up to these
+constexpr int64_t kChainBlocks = 16;           // of a cluster: as many as Hopper allows
+constexpr int kSomeRows = 16, kManyRows = 48;  // of a cluster of kManyBlocks
+constexpr int64_t kMostSomeRows = 256;         // in all: more take kManyRows a cluster
 
 int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
@@ -88,36 +89,33 @@ cudaError_t launch(void (*kernel)(LinearChainArgs, Plan), const LinearChainArgs&
   return cudaLaunchKernelEx(&config, kernel, args, plan);
 }
 
+// False where blocks cannot hold the weights and the bits of kRows rows.
 template <int kRows>
-cudaError_t launch_many_rows(const LinearChainArgs& args, const Context& context) {
+bool launch_many_rows(cudaError_t& status, const LinearChainArgs& args, const Context& context) {
   ManyRowsPlan plan{};
   const size_t bytes = plan_many_rows(plan, args, kRows);
-  return launch(linear_chain_rows_kernel<kRows>, args, plan, bytes, kRows, kManyBlocks,
-                many_rows_threads(kRows), context);
-}
-
-// Whether so many rows take the kernel of `many` rows a cluster.
-bool takes_many_rows(const LinearChainArgs& args, int many, const Context& context) {
-  ManyRowsPlan plan{};
-  return args.rows > kFewChainRows &&
-         plan_many_rows(plan, args, many) <= static_cast<size_t>(context.device.shared_bytes);
+  if (bytes > static_cast<size_t>(context.device.shared_bytes)) return false;
+  status = launch(linear_chain_rows_kernel<kRows>, args, plan, bytes, kRows, kManyBlocks,
+                  many_rows_threads(kRows), context);
+  return true;
 }
 
 }  // namespace
 
 bool linear_chain_fits(const LinearChainArgs& args, const Context& context) {
+  const auto most = static_cast<size_t>(context.device.shared_bytes);
   ChainPlan plan{};
+  ManyRowsPlan many{};
   return context.device.capability == kDependentCapability &&
-         plan_chain(plan, args) <= static_cast<size_t>(context.device.shared_bytes);
+         (plan_chain(plan, args) <= most || plan_many_rows(many, args, kSomeRows) <= most);
 }
 
 cudaError_t linear_chain(const LinearChainArgs& args, const Context& context) {
-  constexpr int kSome = 32;
-  constexpr int64_t kClusters = 15;  // that the devices run at once
   if (args.rows == 0) return cudaSuccess;
-  if (args.rows > kClusters * kSome && takes_many_rows(args, kMostManyRows, context))
-    return launch_many_rows<kMostManyRows>(args, context);
-  if (takes_many_rows(args, kSome, context)) return launch_many_rows<kSome>(args, context);
+  cudaError_t status = cudaSuccess;
+  if (args.rows > kMostSomeRows && launch_many_rows<kManyRows>(status, args, context))
+    return status;
+  if (launch_many_rows<kSomeRows>(status, args, context)) return status;
   ChainPlan plan{};
   const size_t bytes = plan_chain(plan, args);
   return launch(linear_chain_kernel, args, plan, bytes, kChainRows, static_cast<int>(kChainBlocks),

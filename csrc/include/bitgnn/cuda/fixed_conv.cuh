@@ -16,31 +16,29 @@
 namespace bitgnn::cuda {
 
 constexpr int kFixedFragments = kFixedWarpChannels / 8;
-constexpr int kFixedMmaPixels = 16;
 
 using FixedSums = int32_t[kFixedFragments][4];
 
-// Adds the products of one plane's bytes. base are the addresses of the first words of pixels
-// g + 8 i, where g = lane / 4; weights is that of the lane's words of channel g.
-template <bool kSigned, int kTiles>
-__device__ __forceinline__ void multiply_plane(FixedSums (&sum)[kTiles], const FixedPlan& plan,
-                                               const char* plane, const int (&base)[2 * kTiles],
+// Adds the products of one plane's bytes. base are the addresses of the first words of pixels g and
+// g + 8, where g = lane / 4; weights is that of the lane's words of channel g.
+template <bool kSigned>
+__device__ __forceinline__ void multiply_plane(FixedSums& sum, const FixedPlan& plan,
+                                               const char* plane, const int (&base)[2],
                                                const int2* places, const uint32_t* weights) {
   const int step_words = plan.step_words();
 #pragma unroll 1
   for (int step = 0; step < plan.steps; ++step) {
     const int2 place = places[step * 4];
-    uint32_t bytes[kTiles][4];
+    uint32_t bytes[4];
 #pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      bytes[i / 2][i % 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.x);
-      bytes[i / 2][i % 2 + 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.y);
+    for (int i = 0; i < 2; ++i) {
+      bytes[i] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.x);
+      bytes[i + 2] = *reinterpret_cast<const uint32_t*>(plane + base[i] + place.y);
     }
 #pragma unroll
     for (int j = 0; j < kFixedFragments; ++j) {
       const uint2 w = *reinterpret_cast<const uint2*>(weights + j * 8 * kFixedStepWords);
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) mma_bytes<kSigned>(sum[i][j], bytes[i], w.x, w.y);
+      mma_bytes<kSigned>(sum[j], bytes, w.x, w.y);
     }
     weights += step_words;
   }
@@ -108,8 +106,7 @@ __device__ __forceinline__ void shift_sums(FixedSums& sum, int places) {
   }
 }
 
-// kTiles of 16 pixels make the slab of a warp.
-template <class T, FixedSource kSource, int kTiles>
+template <class T, FixedSource kSource>
 __global__ void __launch_bounds__(kFixedThreads, 2)
     fixed_conv_kernel(const FixedConvArgs a, const FixedPlan plan, const float inverse_step) {
   extern __shared__ __align__(16) uint32_t memory[];
@@ -142,35 +139,32 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   const auto out_width = static_cast<int>(a.conv.out_width);
   const uint32_t* own_weights = weights + (warp_channel + group) * kFixedStepWords + quad * 2;
   const int2* own_places = reinterpret_cast<const int2*>(places) + quad;
+  const FixedWalk walk(plan.pitch / FixedPixels<T, kSource>::kPixels);
   int turn = 0;
 #pragma unroll 1
-  for (int64_t index = blockIdx.x; index < plan.tiles; index += gridDim.x) {
+  for (int index = static_cast<int>(blockIdx.x); index < plan.tiles;
+       index += static_cast<int>(gridDim.x)) {
     const FixedTile tile(plan, index);
     const int rows = static_cast<int>(a.conv.out_height) - tile.row;
     const int columns = out_width - tile.column;
     const int64_t origin = (tile.image * a.conv.out_height + tile.row) * out_width + tile.column;
     __syncthreads();
-    const FixedForm form =
-        stage_region<T, kSource>(low_plane, high_plane, a, plan, tile, inverse_step, found + turn);
+    const FixedForm form = stage_region<T, kSource>(low_plane, high_plane, a, plan, tile, walk,
+                                                    inverse_step, found + turn);
     turn ^= 1;
     if (threadIdx.x == 0) found[turn] = 0;  // read for the last time before the tile began
 #pragma unroll 1
     for (int slab = warp / channel_warps; slab < plan.slabs(); slab += pixel_warps) {
-      const int2* slab_pixels = pixels + slab * plan.warp_pixels;
-      int base[2 * kTiles];
-#pragma unroll
-      for (int i = 0; i < 2 * kTiles; ++i) base[i] = slab_pixels[i * 8 + group].x;
-      FixedSums sum[kTiles];
+      const int2* slab_pixels = pixels + slab * kFixedWarpPixels;
+      const int base[2] = {slab_pixels[group].x, slab_pixels[8 + group].x};
+      FixedSums sum;
       const auto each_start = [&](const auto& f) {
 #pragma unroll
         for (int j = 0; j < kFixedFragments; ++j) {
           const int2 start =
               *reinterpret_cast<const int2*>(starts + warp_channel + j * 8 + quad * 2);
 #pragma unroll
-          for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-            for (int k = 0; k < 4; ++k) f(sum[i][j][k], k % 2 == 0 ? start.x : start.y);
-          }
+          for (int k = 0; k < 4; ++k) f(sum[j][k], k % 2 == 0 ? start.x : start.y);
         }
       };
       if (form.digits == FixedDigits::kBoth) {
@@ -189,36 +183,33 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
         multiply_plane<false>(sum, plan, reinterpret_cast<const char*>(low_plane), base, own_places,
                               own_weights);
       const int channel = block_channel + warp_channel;
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const auto pixel_of = [&](int half) {  // of all images, or -1
-          const int at = slab_pixels[i * 16 + half * 8 + group].y;
-          const int row = at >> 16, column = at & 0xffff;
-          return row < rows && column < columns && row < plan.tile_height
-                     ? origin + row * out_width + column
-                     : int64_t{-1};
-        };
-        if (!compares) {
-          shift_sums(sum[i], form.zeros);
-          const int64_t both[2] = {pixel_of(0), pixel_of(1)};
-          finish_values(sum[i], a, both, channel, quad);
-        }
-        if (a.conv.out_bits == nullptr) continue;
-        const uint32_t failures = gather_signs(sum[i], quad);
-        const int64_t own = pixel_of(quad / 2);
-        const int word = channel / 32 + quad % 2;
-        if (own >= 0 && word < out_words)
-          a.conv.out_bits[own * out_words + word] =
-              static_cast<int32_t>(failures ^ masks[warp_channel / 32 + quad % 2]);
+      const auto pixel_of = [&](int half) {  // of all images, or -1
+        const int at = slab_pixels[half * 8 + group].y;
+        const int row = at >> 16, column = at & 0xffff;
+        return row < rows && column < columns && row < plan.tile_height
+                   ? origin + row * out_width + column
+                   : int64_t{-1};
+      };
+      if (!compares) {
+        shift_sums(sum, form.zeros);
+        const int64_t both[2] = {pixel_of(0), pixel_of(1)};
+        finish_values(sum, a, both, channel, quad);
       }
+      if (a.conv.out_bits == nullptr) continue;
+      const uint32_t failures = gather_signs(sum, quad);
+      const int64_t own = pixel_of(quad / 2);
+      const int word = channel / 32 + quad % 2;
+      if (own >= 0 && word < out_words)
+        a.conv.out_bits[own * out_words + word] =
+            static_cast<int32_t>(failures ^ masks[warp_channel / 32 + quad % 2]);
     }
   }
 }
 
-template <class T, FixedSource kSource, int kTiles>
+template <class T, FixedSource kSource>
 cudaError_t launch_fixed_conv(const FixedConvArgs& a, const FixedPlan& plan,
                               const Context& context) {
-  const auto kernel = fixed_conv_kernel<T, kSource, kTiles>;
+  const auto kernel = fixed_conv_kernel<T, kSource>;
   const auto bytes = static_cast<size_t>(plan.bytes());
   cudaError_t status = grant_shared_memory(kernel, plan.bytes());
   if (status != cudaSuccess) return status;

@@ -7,6 +7,7 @@ namespace bitgnn::cuda {
 
 constexpr int kFixedThreads = 256;
 constexpr int kFixedWarpChannels = 64;  // two words of bits
+constexpr int kFixedWarpPixels = 16;    // a slab of a tile: more would spill registers
 constexpr int kFixedStepWords = 8;      // of four products each, that tensor cores add up in a step
 constexpr int kFixedVector = 4;         // pixels staged at once
 
@@ -23,7 +24,7 @@ struct FixedPlan {
   int tile_width;
   int tiles_down;
   int tiles_across;
-  int64_t tiles;
+  int tiles;
   int region_height;
   int pitch;  // words of a row of the region, whole vectors
   int shift;  // columns in front of the first pixel's, so that vectors are aligned
@@ -31,15 +32,14 @@ struct FixedPlan {
   int channel_words;
   int steps;
   int block_channels;
-  int warp_pixels;  // 16 or 32, a slab of the tile
 
   constexpr int pixels() const { return tile_height * tile_width; }
-  constexpr int slabs() const { return (pixels() + warp_pixels - 1) / warp_pixels; }
+  constexpr int slabs() const { return (pixels() + kFixedWarpPixels - 1) / kFixedWarpPixels; }
   // Words of a step in front of the next one's: writing taps side by side meets no bank twice.
   constexpr int step_words() const { return (block_channels + 1) * kFixedStepWords; }
   constexpr int weight_words() const { return steps * step_words(); }
   constexpr int place_words() const { return steps * kFixedStepWords; }
-  constexpr int pixel_words() const { return slabs() * warp_pixels * 2; }
+  constexpr int pixel_words() const { return slabs() * kFixedWarpPixels * 2; }
   constexpr int channel_table_words() const { return block_channels + block_channels / 16; }
   constexpr int plane_words() const { return channel_words * region_height * pitch; }
   constexpr int64_t bytes() const {

@@ -12,11 +12,11 @@ struct FixedTile {
   int row;
   int column;
 
-  __device__ FixedTile(const FixedPlan& plan, int64_t index) {
-    const int64_t lines = index / plan.tiles_across;
-    column = static_cast<int>(index - lines * plan.tiles_across) * plan.tile_width;
-    image = lines / plan.tiles_down;
-    row = static_cast<int>(lines - image * plan.tiles_down) * plan.tile_height;
+  __device__ FixedTile(const FixedPlan& plan, int index) {
+    const int lines = index / plan.tiles_across, of = lines / plan.tiles_down;
+    column = (index - lines * plan.tiles_across) * plan.tile_width;
+    row = (lines - of * plan.tiles_down) * plan.tile_height;
+    image = of;
   }
 };
 
@@ -60,7 +60,8 @@ struct FixedPixels {
   }
 };
 
-// The vectors of a region that a thread takes, by the row of the planes that they are in.
+// The vectors of a region that a thread takes, the same of every tile: rows of the planes and
+// places there.
 struct FixedWalk {
   int vectors, line_step, vector_step, line, vector;
 
@@ -86,8 +87,8 @@ struct FixedWalk {
 template <class T, FixedSource kSource>
 __device__ __forceinline__ FixedForm stage_region(uint32_t* low_plane, uint32_t* high_plane,
                                                   const FixedConvArgs& a, const FixedPlan& plan,
-                                                  const FixedTile& tile, float inverse_step,
-                                                  uint32_t* found) {
+                                                  const FixedTile& tile, FixedWalk walk,
+                                                  float inverse_step, uint32_t* found) {
   using Pixels = FixedPixels<T, kSource>;
   constexpr bool kFloats = !std::is_same_v<T, uint8_t>;  // which need no high bytes
   constexpr int kWide = Pixels::kPixels;
@@ -100,7 +101,7 @@ __device__ __forceinline__ FixedForm stage_region(uint32_t* low_plane, uint32_t*
   const int lines = plan.region_height * plan.channel_words;
   const T* image = static_cast<const T*>(a.x) + tile.image * a.image_stride;
   FixedBits bits;
-  FixedWalk walk(plan.pitch / kWide);
+  FixedWalk own = walk;
   while (walk.line < lines) {
     Pixels pixels[kLoads];
     int place[kLoads];
@@ -141,7 +142,7 @@ __device__ __forceinline__ FixedForm stage_region(uint32_t* low_plane, uint32_t*
   __syncthreads();
   const FixedForm form(*found);
   if (form.zeros == 0) return form;
-  for (FixedWalk own(plan.pitch / kWide); own.line < lines; own.next()) {
+  for (; own.line < lines; own.next()) {
     const int place = own.line * plan.pitch + own.vector * kWide;
     Words& low = *reinterpret_cast<Words*>(low_plane + place);
     const Words high = *reinterpret_cast<const Words*>(high_plane + place);

@@ -59,7 +59,7 @@ __device__ __forceinline__ void set_places(int32_t* places, const FixedConvArgs&
 // column; those past the last one read what that reads and have a row that no tile has.
 __device__ __forceinline__ void set_pixels(int2* pixels, const FixedConvArgs& a,
                                            const FixedPlan& plan) {
-  for (int i = static_cast<int>(threadIdx.x); i < plan.slabs() * plan.warp_pixels;
+  for (int i = static_cast<int>(threadIdx.x); i < plan.slabs() * kFixedWarpPixels;
        i += kFixedThreads) {
     const int pixel = min(i, plan.pixels() - 1);
     const int row = pixel / plan.tile_width, column = pixel - row * plan.tile_width;

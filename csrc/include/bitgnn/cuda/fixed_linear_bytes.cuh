@@ -48,7 +48,8 @@ struct ByteItem {
   uint32_t pair[4][2];
 };
 
-// Features from `feature` on, 0 behind the row's end; kVector: they are aligned to 16 bytes.
+// Features from `feature` on, 0 behind the row's end; kVector: rows are whole aligned pieces of 16
+// bytes.
 template <class T, bool kVector>
 __device__ __forceinline__ void load_item(T (&values)[16], const T* row, int feature, int size) {
   constexpr int kEach = kVector ? 16 / static_cast<int>(sizeof(T)) : 1;
@@ -56,13 +57,8 @@ __device__ __forceinline__ void load_item(T (&values)[16], const T* row, int fea
 #pragma unroll
   for (int i = 0; i < 16; i += kEach) {
     Vector vector{};
-    if (row != nullptr && feature + i + kEach <= size) {
+    if (row != nullptr && feature + i < size)
       vector = *reinterpret_cast<const Vector*>(row + feature + i);
-    } else if (kEach > 1 && row != nullptr) {
-#pragma unroll
-      for (int k = 0; k < kEach; ++k)
-        if (feature + i + k < size) vector.value[k] = row[feature + i + k];
-    }
 #pragma unroll
     for (int k = 0; k < kEach; ++k) values[i + k] = vector.value[k];
   }
@@ -265,7 +261,8 @@ template <class T>
 cudaError_t launch_fixed_linear_bytes(const FixedConvArgs& a, const Context& context) {
   constexpr uintptr_t kAligned = 16;
   const bool vectors = reinterpret_cast<uintptr_t>(a.x) % kAligned == 0 &&
-                       a.image_stride * sizeof(T) % kAligned == 0;
+                       a.image_stride * sizeof(T) % kAligned == 0 &&
+                       a.conv.channels * sizeof(T) % kAligned == 0;
   const auto kernel =
       vectors ? fixed_linear_bytes_kernel<T, true> : fixed_linear_bytes_kernel<T, false>;
   const ByteLayout layout{static_cast<int>(words_for(a.conv.channels))};

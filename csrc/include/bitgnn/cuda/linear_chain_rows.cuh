@@ -1,7 +1,7 @@
-// The chain of fully connected layers for many rows: a cluster of blocks takes up to 80 of them,
-// whose bits lie in shared memory word by word. What a warp makes of a layer goes straight into the
-// memory of all blocks and counts at their barriers: nobody waits for a whole block. Bound by
-// latency: launch, fetch of the rows, a layer's products and exchange.
+// The chain of fully connected layers for many rows: a cluster of blocks takes 16 or 48 of
+// them, whose bits lie in shared memory word by word. What a warp makes of a layer goes straight
+// into the memory of all blocks and counts at their barriers: nobody waits for a whole block. Bound
+// by latency: launch, fetch of the rows, a layer's products and exchange.
 #pragma once
 
 #include "bitgnn/cuda/async_copy.cuh"
@@ -11,7 +11,6 @@ namespace bitgnn::cuda {
 
 constexpr int kManyBlocks = 8;  // of a cluster: more clusters run at once than of 16
 constexpr int kManyShares = 4;  // warps that share a tile of 16 rows, each with other outputs
-constexpr int kMostManyRows = 80;
 
 // Words in front of the next word of the same row: fragments are read without bank conflicts.
 __host__ __device__ constexpr int many_rows_pitch(int rows) { return (rows + 23) / 32 * 32 + 8; }
