@@ -100,7 +100,7 @@ cudaError_t launch_box(const ConvAddArgs& args, bool prefetches, const Context& 
 }
 
 int64_t units_of(const ConvBoxPlan& plan) {
-  return int64_t{plan.tiles} * plan.tile_images * plan.image_units * plan.column_tiles;
+  return int64_t{plan.tiles} * plan.tile_units * plan.column_tiles;
 }
 
 // Below these, strips of pixels have less to wait for.
@@ -149,6 +149,13 @@ bool conv_box_fits(const ConvAddArgs& args, bool adds, const Context& context) {
 
 cudaError_t conv_box(const ConvAddArgs& args, bool adds, bool prefetches, const Context& context) {
   if (adds) return launch_box<kBoxSumGroups, 1, ConvOutput::kSums>(args, prefetches, context);
+  ConvBoxPlan plan;
+  if (!plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, context.device))
+    return cudaErrorInvalidValue;
+  // In long launches more groups at a time count more than the next one's early start.
+  constexpr int64_t kManyUnits = 16;
+  if (units_of(plan) > kManyUnits * context.device.sm_count)
+    return launch_box<kBoxLongGroups, 1, ConvOutput::kBits>(args, prefetches, context);
   return launch_box<kBoxBitGroups, 2, ConvOutput::kBits>(args, prefetches, context);
 }
 

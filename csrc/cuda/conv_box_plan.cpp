@@ -37,13 +37,15 @@ int place_before_boxes(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput ou
 }
 
 // The tile whose boxes leave the least work to the block that has most of them.
-bool choose_tile(ConvBoxPlan& plan, int most_slots, int room) {
+bool choose_tile(ConvBoxPlan& plan, ConvOutput output, int most_slots, int room) {
   const int lines = divide_up(plan.out_height, plan.unit_rows);  // of units in an image
   const int most_groups = plan.groups;
   int64_t best = INT64_MAX;
-  const auto consider = [&](int tile_lines, int images) {
-    const int units = tile_lines * images * plan.row_units;
-    const int box_rows = tile_lines * plan.unit_rows + plan.rows_behind;
+  const auto consider = [&](int tile_lines, int images, int tile_rows, bool runs) {
+    const int box_rows = tile_rows + plan.rows_behind;
+    const int last = (images - 1) * box_rows * plan.pitch + (tile_rows - 1) * plan.pitch +
+                     plan.out_width;  // position behind
+    const int units = runs ? divide_up(last, kBoxUnitRows) : tile_lines * images * plan.row_units;
     const int positions = images * box_rows * plan.pitch;
     const int reach = plan.rows_behind * plan.pitch + kBoxLongestSide;
     const int phase = align(plan.pieces * positions * kPieceBytes, kCopyAlignment);
@@ -51,20 +53,25 @@ bool choose_tile(ConvBoxPlan& plan, int most_slots, int room) {
     const int slot = align(loaded + (kBoxUnitRows + reach) * kPieceBytes, kCopyAlignment);
     if (units > kBoxMostUnits || images > kMostSide || box_rows * plan.stride_height > kMostSide)
       return;
-    const int image_tiles = divide_up(lines, tile_lines);
+    const int image_tiles = divide_up(plan.out_height, tile_rows);
     const int tiles = images > 1 ? divide_up(plan.images, images) : plan.images * image_tiles;
     const int rounds = divide_up(tiles, most_groups);
     const int slots = std::min({most_slots, room / slot, rounds});
     if (slots < std::min(2, rounds)) return;
-    // Clock cycles, roughly: of a product, of a tile, and of the first boxes.
-    constexpr int kStepCycles = 75, kTileCycles = 100, kBytesPerCycle = 16;
-    const int64_t cost = int64_t{rounds} * (units * plan.steps * kStepCycles + kTileCycles) +
-                         loaded / kBytesPerCycle;
+    // Clock cycles, roughly: of a product, of a unit that runs on, of a tile, and of the first
+    // boxes.
+    constexpr int kStepCycles = 75, kRunCycles = 20, kTileCycles = 100, kBytesPerCycle = 16;
+    const int64_t cost =
+        int64_t{rounds} *
+            (units * (plan.steps * kStepCycles + (runs ? kRunCycles : 0)) + kTileCycles) +
+        loaded / kBytesPerCycle;
     if (cost >= best) return;
     best = cost;
+    plan.runs = runs;
+    plan.tile_units = units;
     plan.image_units = tile_lines * plan.row_units;
     plan.tile_images = images;
-    plan.tile_rows = tile_lines * plan.unit_rows;
+    plan.tile_rows = tile_rows;
     plan.image_tiles = image_tiles;
     plan.image_positions = box_rows * plan.pitch;
     plan.tiles = tiles;
@@ -74,9 +81,18 @@ bool choose_tile(ConvBoxPlan& plan, int most_slots, int room) {
     plan.phase_bytes = phase;
     plan.slot_bytes = slot;
   };
-  for (int i = 1; i <= std::min(lines, kBoxMostUnits); ++i) consider(i, 1);
-  for (int i = 2; i <= std::min(plan.images, kBoxMostUnits); ++i) consider(lines, i);
-  return best < INT64_MAX;
+  for (int i = 1; i <= std::min(lines, kBoxMostUnits); ++i)
+    consider(i, 1, i * plan.unit_rows, false);
+  const int most_images = std::min(plan.images, kBoxMostUnits);
+  for (int i = 2; i <= most_images; ++i) consider(lines, i, lines * plan.unit_rows, false);
+  // Sums move whole rows.
+  if (output == ConvOutput::kBits) {
+    for (int i = 1; i <= plan.out_height; ++i) consider(0, 1, i, true);
+    for (int i = 2; i <= most_images; ++i) consider(0, i, plan.out_height, true);
+  }
+  if (best == INT64_MAX) return false;
+  plan.by_image = frame_divider(plan.image_positions);
+  return true;
 }
 
 // The order in which phases lie in a slot, and the steps: a product of two taps reads the second
@@ -140,6 +156,7 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   plan.classes = plan.row_axis.classes * plan.column_axis.classes;
   const int height = static_cast<int>(a.kernel_height), width = static_cast<int>(a.kernel_width);
   plan.pitch = plan.out_width + (width - 1) / plan.stride_width;
+  plan.by_pitch = frame_divider(plan.pitch);
   plan.rows_behind = (height - 1) / plan.stride_height;
   if (plan.classes > kBoxMostClasses || plan.pitch * plan.stride_width > kMostSide) return false;
   plan.unit_rows =
@@ -159,12 +176,12 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   if (plan.groups == 0) return false;
   plan.slots_at = place_before_boxes(plan, args, output, groups);
   const int room = device.shared_bytes - kBoxAlignment - plan.slots_at;
-  if (!choose_tile(plan, kBoxMostSlots, room)) return false;
+  if (!choose_tile(plan, output, kBoxMostSlots, room)) return false;
   // In half of the shared memory they leave room for the next kernel's blocks beside them.
   constexpr int kReserved = 1024, kLeastSlots = 2;
   const int half = (device.shared_bytes + kReserved) / 2 - kReserved - kBoxAlignment;
   const int fitting = (half - plan.slots_at) / plan.slot_bytes;
-  if (output == ConvOutput::kBits && fitting >= kLeastSlots)
+  if (output == ConvOutput::kBits && groups == kBoxBitGroups && fitting >= kLeastSlots)
     plan.slots = std::min(plan.slots, fitting);
   plan.shared_bytes = kBoxAlignment + plan.slots_at + plan.slots * plan.slot_bytes;
   return order_phases(plan, a);

@@ -32,13 +32,6 @@ struct Axis {
   }
 };
 
-FrameDivider frame_divider(int64_t divisor) {
-  uint32_t shift = 0;
-  while ((int64_t{1} << shift) < divisor) ++shift;
-  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
-  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
-}
-
 // A piece of 128 bits of the products' length: what it reads, and how far from the tile's first.
 struct Piece {
   ConvSlab slab;
@@ -108,6 +101,13 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
 }
 
 }  // namespace
+
+FrameDivider frame_divider(int64_t divisor) {
+  uint32_t shift = 0;
+  while ((int64_t{1} << shift) < divisor) ++shift;
+  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
+  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
+}
 
 ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
   const int64_t leading = std::min(out, (padding + stride - 1) / stride);

@@ -90,7 +90,7 @@ __device__ __forceinline__ void multiply_boxes(BoxShared& shared, unsigned char*
   const uint64_t weights = wgmma_descriptor(shared_address(raw));
   const unsigned char* terms = raw + plan.terms_at;
   const BoxLane lane(plan, thread);
-  const int units = plan.tile_images * plan.image_units;
+  const int units = plan.tile_units;
   BoxSumsRing<kGroups> ring(shared, raw, maps, args, plan, walk, group);
   if constexpr (kSums) {
     if (thread == 0) ring.start();
@@ -113,8 +113,7 @@ __device__ __forceinline__ void multiply_boxes(BoxShared& shared, unsigned char*
       wgmma_commit();
       at.image += walk.image;
       at.y += walk.line;
-      const BoxRow row[2] = {box_row(plan, at, lane.y[0], lane.x[0]),
-                             box_row(plan, at, lane.y[1], lane.x[1])};
+      const BoxRow row[2] = {box_row(plan, at, lane, 0), box_row(plan, at, lane, 1)};
       wgmma_wait<0>();
       if (unit + kGroups >= units && thread == 0)
         barrier_arrive(shared_address(&shared.slot_empty[slot.at]));

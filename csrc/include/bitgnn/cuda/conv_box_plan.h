@@ -3,9 +3,9 @@
 //
 // A box holds rows of `pitch` positions, beginning `padding_left` before the image: output (y, x)
 // is position y * pitch + x, and a tap is a constant distance from there. A stride of s divides the
-// pixels into up to s * s phases with a box each. A unit is 64 positions from the first of a row of
-// outputs on: some whole rows of outputs, or a part of one. A tile is the units of some rows of one
-// image, or of some images.
+// pixels into up to s * s phases with a box each. A tile is some rows of outputs of one image, or
+// some images. A unit is 64 positions: from the first of a row of outputs on, some whole rows or a
+// part of one; or, where `runs` says so, the next 64 of the tile, wherever its rows end.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ constexpr int kBoxMostUnits = 32;  // of a tile
 constexpr int kBoxUnitRows = 64;   // positions
 // Warpgroups that take a tile's units in turn.
 constexpr int kBoxBitGroups = 2;
+constexpr int kBoxLongGroups = 4;
 constexpr int kBoxSumGroups = 3;
 constexpr int kBoxMostBuffers = 3;
 constexpr int kBoxPartChannels = 64;  // 128 bytes of addends or sums
@@ -47,10 +48,14 @@ struct ConvBoxPlan {
   ConvAxis column_axis;
   int classes;
   int pitch;
+  FrameDivider by_pitch;
+  FrameDivider by_image;  // positions
+  bool runs;
   int rows_behind;  // of a box, behind those of the tile's outputs
   int unit_rows;    // of outputs
   int row_units;    // units of a row
-  int image_units;  // of a tile in one image
+  int tile_units;
+  int image_units;  // of a tile in one image, unless they run on
   int tile_images;
   int tile_rows;    // of outputs of a tile in one image
   int image_tiles;  // of an image, where a tile has no more than one

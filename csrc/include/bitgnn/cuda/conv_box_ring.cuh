@@ -101,7 +101,7 @@ class BoxSumsRing {
   }
   // Starts the copies of the addends of the next unit.
   __device__ __forceinline__ void load(int to) {
-    const int units = plan_.tile_images * plan_.image_units;
+    const int units = plan_.tile_units;
     for (; unit_ >= units; unit_ -= units) ahead_.advance(plan_);
     if (parts_ == 0 || ahead_.tile >= ahead_.last) return;
     const BoxUnit unit = shared_.units[unit_];

@@ -25,7 +25,11 @@ __device__ __forceinline__ void set_ones(unsigned char* stages, const ConvBoxPla
 
 // The units of a tile, from its first image and row on.
 __device__ __forceinline__ void make_units(BoxUnit* units, const ConvBoxPlan& plan, int thread) {
-  if (thread >= plan.tile_images * plan.image_units) return;
+  if (thread >= plan.tile_units) return;
+  if (plan.runs) {
+    units[thread] = {thread * kBoxUnitRows, 0, 0, 0};
+    return;
+  }
   const int image = thread / plan.image_units, inside = thread - image * plan.image_units;
   const int line = inside / plan.row_units, part = inside - line * plan.row_units;
   BoxUnit unit;
@@ -106,16 +110,17 @@ __device__ __forceinline__ void make_box_terms(int32_t* terms, uint32_t* turned,
 // The lane's two rows of every unit, as accumulator fragments have them.
 struct BoxLane {
   int quad;
-  int y[2], x[2];
+  int position[2];
+  int y[2], x[2];  // unless units run on
   __device__ __forceinline__ BoxLane(const ConvBoxPlan& plan, int thread) {
     constexpr int kNowhere = 1 << 20;
     const int lane = thread % kWarp;
     quad = fragment_quad(lane);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int position = thread / kWarp * kMmaRows + fragment_group(lane) + half * 8;
-      y[half] = plan.row_units > 1 ? 0 : position / plan.pitch;
-      x[half] = y[half] < plan.unit_rows ? position - y[half] * plan.pitch : kNowhere;
+      position[half] = thread / kWarp * kMmaRows + fragment_group(lane) + half * 8;
+      y[half] = plan.row_units > 1 ? 0 : position[half] / plan.pitch;
+      x[half] = y[half] < plan.unit_rows ? position[half] - y[half] * plan.pitch : kNowhere;
     }
   }
 };
@@ -129,15 +134,25 @@ __device__ __forceinline__ int class_index(const ConvAxis& axis, int at) {
   return at < axis.trailing ? min(at, axis.leading) : axis.leading + 1 + at - axis.trailing;
 }
 
-__device__ __forceinline__ BoxRow box_row(const ConvBoxPlan& plan, const BoxUnit& unit, int y,
-                                          int x) {
-  y += unit.y;
-  x += unit.x;
-  const bool exists = unit.image < plan.images && y < plan.out_height && x < plan.out_width;
+// `unit` counts images and rows from the first of all.
+__device__ __forceinline__ BoxRow box_row(const ConvBoxPlan& plan, const BoxUnit& unit,
+                                          const BoxLane& lane, int half) {
+  int image = unit.image, y = unit.y + lane.y[half], x = unit.x + lane.x[half];
+  bool exists = true;
+  if (plan.runs) {
+    const int at = unit.start + lane.position[half];
+    const int inside = quotient(at, plan.by_image);
+    const int rest = at - inside * plan.image_positions;
+    const int row = quotient(rest, plan.by_pitch);
+    exists = inside < plan.tile_images && row < plan.tile_rows;
+    image = unit.image + inside;
+    y = unit.y + row;
+    x = rest - row * plan.pitch;
+  }
+  exists = exists && image < plan.images && y < plan.out_height && x < plan.out_width;
   const int index =
       class_index(plan.row_axis, y) * plan.column_axis.classes + class_index(plan.column_axis, x);
-  return {exists ? (unit.image * plan.out_height + y) * plan.out_width + x : -1,
-          exists ? index : 0};
+  return {exists ? (image * plan.out_height + y) * plan.out_width + x : -1, exists ? index : 0};
 }
 
 #endif

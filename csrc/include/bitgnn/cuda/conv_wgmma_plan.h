@@ -56,6 +56,8 @@ struct FrameDivider {
   uint32_t shift;
 };
 
+FrameDivider frame_divider(int64_t divisor);
+
 // A slab holds 16 bytes of each of `rows` positions from the tile's first: a piece of the channels
 // of one phase's pixels, or the 64 channels of two pixels that two successive taps read.
 struct ConvSlab {
