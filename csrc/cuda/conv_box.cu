@@ -104,10 +104,21 @@ int64_t units_of(const ConvBoxPlan& plan) {
 }
 
 // Below these, strips of pixels have less to wait for.
-constexpr int64_t kLeastSteps = 2300, kLeastStepsOfSums = 5000;
+constexpr int64_t kLeastSteps = 2300, kLeastStepsOfSums = 5000, kLeastStepsOfShortSums = 30000;
 
 bool suits_sums(const ConvBoxPlan& plan) {
-  return units_of(plan) * plan.steps >= kLeastStepsOfSums;
+  return units_of(plan) * plan.steps >=
+         (plan.pieces == 1 ? kLeastStepsOfShortSums : kLeastStepsOfSums);
+}
+
+// Plans bits and gives the number of groups, or 0. In long launches more groups at a time count
+// more than the next one's early start.
+int plan_bits(ConvBoxPlan& plan, const ConvAddArgs& args, const Device& device) {
+  constexpr int64_t kManyUnits = 16;
+  if (plan_conv_box(plan, args, ConvOutput::kBits, kBoxLongGroups, device) &&
+      units_of(plan) > kManyUnits * device.sm_count)
+    return kBoxLongGroups;
+  return plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, device) ? kBoxBitGroups : 0;
 }
 
 // Long rows are faster where every piece of them is loaded once for all outputs and nothing but
@@ -141,20 +152,16 @@ bool conv_box_fits(const ConvAddArgs& args, bool adds, const Context& context) {
   }
   if (args.sums != nullptr && (args.sums_wide || !aligned(args.sums))) return false;
   ConvBoxPlan plan;
-  if (!(adds ? plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device)
-             : plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, context.device)))
-    return false;
-  return adds ? suits_sums(plan) : suits_bits(plan, a, context.device);
+  if (adds)
+    return plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device) &&
+           suits_sums(plan);
+  return plan_bits(plan, args, context.device) != 0 && suits_bits(plan, a, context.device);
 }
 
 cudaError_t conv_box(const ConvAddArgs& args, bool adds, bool prefetches, const Context& context) {
   if (adds) return launch_box<kBoxSumGroups, 1, ConvOutput::kSums>(args, prefetches, context);
   ConvBoxPlan plan;
-  if (!plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, context.device))
-    return cudaErrorInvalidValue;
-  // In long launches more groups at a time count more than the next one's early start.
-  constexpr int64_t kManyUnits = 16;
-  if (units_of(plan) > kManyUnits * context.device.sm_count)
+  if (plan_bits(plan, args, context.device) == kBoxLongGroups)
     return launch_box<kBoxLongGroups, 1, ConvOutput::kBits>(args, prefetches, context);
   return launch_box<kBoxBitGroups, 2, ConvOutput::kBits>(args, prefetches, context);
 }

@@ -37,7 +37,7 @@ int place_before_boxes(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput ou
 }
 
 // The tile whose boxes leave the least work to the block that has most of them.
-bool choose_tile(ConvBoxPlan& plan, ConvOutput output, int most_slots, int room) {
+bool choose_tile(ConvBoxPlan& plan, bool may_run, int most_slots, int room) {
   const int lines = divide_up(plan.out_height, plan.unit_rows);  // of units in an image
   const int most_groups = plan.groups;
   int64_t best = INT64_MAX;
@@ -85,8 +85,7 @@ bool choose_tile(ConvBoxPlan& plan, ConvOutput output, int most_slots, int room)
     consider(i, 1, i * plan.unit_rows, false);
   const int most_images = std::min(plan.images, kBoxMostUnits);
   for (int i = 2; i <= most_images; ++i) consider(lines, i, lines * plan.unit_rows, false);
-  // Sums move whole rows.
-  if (output == ConvOutput::kBits) {
+  if (may_run) {
     for (int i = 1; i <= plan.out_height; ++i) consider(0, 1, i, true);
     for (int i = 2; i <= most_images; ++i) consider(0, i, plan.out_height, true);
   }
@@ -176,7 +175,9 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   if (plan.groups == 0) return false;
   plan.slots_at = place_before_boxes(plan, args, output, groups);
   const int room = device.shared_bytes - kBoxAlignment - plan.slots_at;
-  if (!choose_tile(plan, output, kBoxMostSlots, room)) return false;
+  // Sums move whole rows; short launches would wait for the longer tiles.
+  const bool may_run = output == ConvOutput::kBits && groups == kBoxLongGroups;
+  if (!choose_tile(plan, may_run, kBoxMostSlots, room)) return false;
   // In half of the shared memory they leave room for the next kernel's blocks beside them.
   constexpr int kReserved = 1024, kLeastSlots = 2;
   const int half = (device.shared_bytes + kReserved) / 2 - kReserved - kBoxAlignment;

@@ -14,8 +14,9 @@ pytestmark = [
 # Images, height, width, channels, outputs, kernel, stride, padding: layers of networks; channels
 # with an odd number of 128-bit pieces; outputs that fill no tile; borders of many classes; images
 # smaller than a tile; weights that stay and weights that stream. Then boxes of pixels: many a
-# block; rows of several units, too long to be copied as one, the longest; units of several rows;
-# boxes of several images; phases of strides in another order than theirs; a border of 25 classes.
+# block; rows of several units, too long to be copied as one, the longest; units of several rows
+# and running on; boxes of several images; phases of strides in another order than theirs; a border
+# of 25 classes.
 SHAPES = [
     (40, 28, 28, 128, 128, 3, 1, 1),
     (24, 28, 28, 64, 64, 3, 1, 1),
@@ -31,7 +32,10 @@ SHAPES = [
     (9000, 2, 3, 128, 32, (2, 3), 1, (1, 2)),
     (40, 30, 17, 256, 128, 3, (1, 2), (0, 2)),
     (2, 64, 64, 2048, 256, 3, 1, 1),
-    (400, 28, 28, 128, 128, 3, 1, 1),
+    (440, 28, 28, 128, 128, 3, 1, 1),
+    (150, 32, 32, 128, 128, 3, 1, 1),
+    (16, 40, 65, 256, 128, 3, 1, (0, 2)),
+    (140, 21, 22, 256, 128, (2, 3), (2, 1), (1, 2)),
     (9, 40, 65, 128, 256, 3, 1, (0, 2)),
     (16, 40, 128, 128, 128, 3, 1, 1),
     (8, 33, 256, 128, 128, 3, 1, (1, 0)),

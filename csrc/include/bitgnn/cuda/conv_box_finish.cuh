@@ -98,7 +98,7 @@ __device__ __forceinline__ void add_box_sums(const ConvArgs& a, const uint32_t* 
       const int32_t* s = sum + chunk * 16 + half * 2;
       const int32_t* term = own + row[half].index * kBoxSumPitch + chunk * 32;
       const int count = window_count(sum, half);
-      const int4 v = chunk / 2 < parts ? *at : make_int4(0, 0, 0, 0);
+      const int4 v = exists && chunk / 2 < parts ? *at : make_int4(0, 0, 0, 0);
       const int4 low =
           add_pairs(conv_dots(make_int4(s[0], s[1], s[4], s[5]), term, count), v.x, v.y);
       const int4 high =

@@ -48,8 +48,7 @@ __device__ __forceinline__ void for_box_classes(const ConvArgs& a, const ConvBox
   const int height = static_cast<int>(a.kernel_height), width = static_cast<int>(a.kernel_width);
   int count[kBoxMostTaps];
 #pragma unroll
-  for (int tap = 0; tap < kBoxMostTaps; ++tap)
-    count[tap] = tap < height * width ? __ldg(counts + tap) : 0;
+  for (int tap = 0; tap < kBoxMostTaps; ++tap) count[tap] = tap < height * width ? counts[tap] : 0;
 #pragma unroll 1
   for (int index = first; index < plan.classes; index += step) {
     const int y = class_output(plan.row_axis, index / plan.column_axis.classes);
@@ -83,8 +82,8 @@ __device__ __forceinline__ void make_box_terms(int32_t* terms, uint32_t* turned,
   bool turns;
   if constexpr (kOutput == ConvOutput::kBits) {
     const int most = taps * static_cast<int>(a.channels);
-    const int limit = min(max(__ldg(from + taps), -most), most + 1);
-    turns = __ldg(from + taps + 1) != 0;
+    const int limit = min(max(from[taps], -most), most + 1);
+    turns = from[taps + 1] != 0;
     const int quad = output / 32, e = output / 8 % 4, i = output % 8;
     auto* const to =
         reinterpret_cast<uint16_t*>(terms) + 2 * (quad * kBoxQuadPitch + 2 * i + e / 2) + e % 2;
