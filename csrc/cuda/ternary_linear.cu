@@ -10,12 +10,13 @@ namespace {
 bool suits_fused(const TernaryLinearArgs& args, const Context& context) {
   const TernaryPackArgs& p = args.pack;
   const TernaryBmmArgs& a = args.product;
-  constexpr int64_t kMostRows = 160, kMostSize = 8192;
+  constexpr int64_t kMostRows = 160, kMostSize = 16384, kMostBytes = 8 << 20, kColumns = 96;
   const bool fits = has_tensor_cores(context) && has_vector_weights(a) && p.size % 8 == 0 &&
                     p.size <= kMostSize && has_aligned_rows(p.x, p.type, p.strides);
   if (!fits) return false;
-  if (a.rows <= 8) return true;
-  return a.rows <= kMostRows && a.rows * p.size <= 128 * 4096;
+  const int64_t row_bytes = p.size * element_bytes(p.type);
+  return a.rows <= 2 || (a.rows <= kMostRows &&
+                         ceil_div(a.out_features, kColumns) * a.rows * row_bytes <= kMostBytes);
 }
 
 cudaError_t linear_fused(const TernaryLinearArgs& args, const Context& context) {

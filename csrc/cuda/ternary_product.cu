@@ -8,7 +8,7 @@ namespace {
 
 // Row tiles, row warps, output tiles, output warps, part warps, stages, batch.
 using FewRows = TernaryTile<1, 1, 2, 4, 3, 2, 2>;
-using SomeRows = TernaryTile<4, 1, 2, 4, 4, 3, 5>;
+using SomeRows = TernaryTile<4, 1, 2, 4, 2, 3, 5>;
 using ManyRows = TernaryTile<4, 2, 2, 4, 1, 2, 4>;
 
 template <class Tile, bool kBits>

@@ -34,7 +34,6 @@ struct Prepared {
 
 template <int kColumns>
 cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Context& context) {
-  using Shared = typename TernaryWgmma<kColumns>::Shared;
   const int words = prepared.weights.words;
   TernaryWgmmaPlan plan{};
   plan.words = words;
@@ -50,7 +49,8 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
   status = encode_rows(w_map, a.w, a.out_features, words, kColumns);
   if (status != cudaSuccess) return status;
   const auto kernel = ternary_wgmma_kernel<kColumns>;
-  constexpr size_t kBytes = sizeof(Shared) + 1024;  // and the alignment of the stages
+  // And the alignment of the stages.
+  constexpr size_t kBytes = sizeof(typename TernaryWgmma<kColumns>::Shared) + 1024;
   status = grant_shared_memory(kernel, kBytes);
   if (status != cudaSuccess) return status;
   const int64_t tiles = int64_t{plan.row_tiles} * plan.column_tiles;
@@ -69,7 +69,7 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
 }  // namespace
 
 bool suits_ternary_wgmma(const TernaryBmmArgs& a, const Context& context) {
-  constexpr int64_t kLeastRows = 256, kLeastOutputs = 128, kLeastTiles = 32;
+  constexpr int64_t kLeastRows = 96, kLeastOutputs = 128, kLeastTiles = 32;
   const int64_t tiles = ceil_div(a.rows, kTernaryTileRows) * ceil_div(a.out_features, 128);
   return context.device.capability == 90 && a.out_bits == nullptr && a.size > 0 &&
          words_for(a.size) % 4 == 0 && reinterpret_cast<uintptr_t>(a.w) % 16 == 0 &&

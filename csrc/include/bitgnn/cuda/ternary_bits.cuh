@@ -95,14 +95,44 @@ struct TernaryLimits<__nv_bfloat16> : HalfLimits<__nv_bfloat162> {
                    __bfloat162bfloat162(__float2bfloat16_ru(-0.5f * scale))} {}
 };
 
+// Loads that stay where they are written: behind the wait for the kernel before, and ahead of what
+// else is to be under way at the same time. (Those through the read-only cache may be moved up.)
+__device__ __forceinline__ uint4 load_in_place(const uint4* p) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+__device__ __forceinline__ uint2 load_in_place(const uint2* p) {
+  uint2 v;
+  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];\n" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_in_place(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.global.u32 %0, [%1];\n" : "=r"(v) : "l"(p));
+  return v;
+}
+__device__ __forceinline__ int32_t load_in_place(const int32_t* p) {
+  return static_cast<int32_t>(load_in_place(reinterpret_cast<const uint32_t*>(p)));
+}
+__device__ __forceinline__ float load_in_place(const float* p) {
+  return __uint_as_float(load_in_place(reinterpret_cast<const uint32_t*>(p)));
+}
+
 // Whole pieces at 16-byte aligned addresses.
 template <class T>
 __device__ __forceinline__ typename TernaryLimits<T>::Piece load_piece(const T* x) {
   if constexpr (sizeof(T) == 4) {
-    const auto* p = reinterpret_cast<const float4*>(x);
-    return {__ldg(p), __ldg(p + 1)};
+    const uint4 first = load_in_place(reinterpret_cast<const uint4*>(x));
+    const uint4 second = load_in_place(reinterpret_cast<const uint4*>(x) + 1);
+    typename TernaryLimits<T>::Piece piece;
+    memcpy(&piece.first, &first, sizeof(first));
+    memcpy(&piece.second, &second, sizeof(second));
+    return piece;
   } else {
-    return __ldg(reinterpret_cast<const uint4*>(x));
+    return load_in_place(reinterpret_cast<const uint4*>(x));
   }
 }
 

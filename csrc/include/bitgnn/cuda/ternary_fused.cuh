@@ -14,24 +14,26 @@ cudaError_t launch_fused(const TernaryLinearArgs& args, const Context& context) 
   return launch_ternary_tile<Tile, true, false>(args.product, source, context);
 }
 
+// Chosen by measurements on an H200.
 template <class T>
 cudaError_t linear_ternary_fused(const TernaryLinearArgs& args, const Context& context) {
-  // Row tiles, row warps, output tiles, output warps, part warps, stages, batch, cluster.
-  using FewWide = TernaryTile<1, 1, 2, 4, 3, 2, 2>;
+  // Row tiles, row warps, output tiles, output warps, part warps, stages, batch.
+  using OneRow = TernaryTile<1, 1, 2, 4, 5, 1, 1>;
+  using FewRows = TernaryTile<1, 1, 2, 4, 3, 2, 8>;
   using FewNarrow = TernaryTile<1, 1, 1, 2, 8, 1, 2>;
-  using Short = TernaryTile<1, 1, 1, 6, 2, 1, 3>;
-  using ShortWide = TernaryTile<1, 2, 1, 12, 1, 2, 3>;
-  using Long = TernaryTile<1, 1, 1, 6, 3, 2, 2, 4>;
+  using Short = TernaryTile<1, 1, 1, 6, 4, 1, 1>;
+  using ShortWide = TernaryTile<1, 1, 1, 24, 1, 2, 2>;
+  using Long = TernaryTile<1, 1, 1, 6, 3, 2, 6>;
   const TernaryBmmArgs& a = args.product;
-  if (a.rows <= FewWide::kRows) {
-    return a.out_features >= FewWide::kOutputs * context.device.sm_count / 2
-               ? launch_fused<FewWide, T>(args, context)
-               : launch_fused<FewNarrow, T>(args, context);
+  if (a.rows <= 8) {
+    if (2 * a.out_features < OneRow::kOutputs * context.device.sm_count)
+      return launch_fused<FewNarrow, T>(args, context);
+    return a.rows <= 2 ? launch_fused<OneRow, T>(args, context)
+                       : launch_fused<FewRows, T>(args, context);
   }
   constexpr int64_t kShortSize = 1024;
-  if (a.size > kShortSize && context.device.capability == 90)
-    return launch_fused<Long, T>(args, context);
-  return a.out_features >= 8 * ShortWide::kOutputs ? launch_fused<ShortWide, T>(args, context)
+  if (a.size > kShortSize) return launch_fused<Long, T>(args, context);
+  return a.out_features >= 6 * ShortWide::kOutputs ? launch_fused<ShortWide, T>(args, context)
                                                    : launch_fused<Short, T>(args, context);
 }
 

@@ -44,7 +44,7 @@ __device__ __forceinline__ void pack_ternary_row(const TernaryPackArgs& a, int b
   let_next_start();
   wait_for_previous();
   if (row >= a.rows()) return;
-  const TernaryLimits<T> limits(__ldg(a.scale));
+  const TernaryLimits<T> limits(load_in_place(a.scale));
   const T* from = packed_row<T>(a, row);
   const int64_t words = words_for(a.size);
   auto* pos = reinterpret_cast<uint8_t*>(a.words +

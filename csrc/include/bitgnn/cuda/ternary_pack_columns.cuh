@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kColumnMostWarps* kWarp)
       static_cast<int>(min(static_cast<int64_t>(kColumnFeatures), a.features - first_feature));
   let_next_start();
   wait_for_previous();
-  const TernaryLimits<T> limits(__ldg(a.scale));
+  const TernaryLimits<T> limits(load_in_place(a.scale));
   const T* x = static_cast<const T*>(a.x) + matrix / a.batches[1] * a.batch_strides[0] +
                matrix % a.batches[1] * a.batch_strides[1];
   const int64_t words = words_for(a.length);

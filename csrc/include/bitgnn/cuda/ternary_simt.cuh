@@ -31,8 +31,9 @@ __global__ void __launch_bounds__(kTernarySimtWarps* kWarp)
   }
   const int64_t output = first_output + lane;
   const bool exists = output < a.out_features;
-  TernaryTerms terms;
-  if (exists) terms.load(a, output);
+  LoadedTerms loaded;
+  if (exists) loaded.load(a, output);
+  const TernaryTerms terms = loaded.terms();
   const int32_t dot = 2 * own - a.counts[row];
   if (a.out_bits == nullptr) {
     if (exists) store_value(a, row * a.out_features + output, terms, dot);

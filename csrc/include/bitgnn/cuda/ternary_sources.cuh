@@ -70,8 +70,8 @@ struct FloatSource {
                                           int64_t first_row, int rows) {
       const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
       first = static_cast<int>(threadIdx.x) / kWarp * Tile::kCluster + rank;
-      scale = __ldg(s.scale);
       load(s, plan, first_row, rows * static_cast<int>(plan.row_units.divisor));
+      scale = load_in_place(s.scale);
     }
     __device__ __forceinline__ void finish(const FloatSource& s, const TernaryTilePlan& plan,
                                            int64_t first_row, int rows, uint32_t* planes,
@@ -81,23 +81,29 @@ struct FloatSource {
       const TernaryLimits<T> limits(scale);
 #pragma unroll 1
       while (true) {
+        // Units past the last one have no bits; they pass through the same steps, to no place.
+        PieceBits bits[Tile::kBatch];
+        int count[Tile::kBatch];
+#pragma unroll
+        for (int i = 0; i < Tile::kBatch; ++i) {
+          bits[i] = limits.bits(piece[i]);
+          bits[i].neg &= s.neg_mask;
+          count[i] = __reduce_add_sync(kFullWarp, bits[i].count());
+        }
 #pragma unroll
         for (int i = 0; i < Tile::kBatch; ++i) {
           const int at = unit(first, i);
-          if (at >= units) break;
           const auto row = static_cast<int>(plan.row_units.divide(at));
           const int place = at - row * static_cast<int>(plan.row_units.divisor);
-          PieceBits bits = limits.bits(piece[i]);
-          bits.neg &= s.neg_mask;
-          const int count = __reduce_add_sync(kFullWarp, bits.count());
           uint32_t* to = planes + row * plan.pitch + place * (kUnitGroups * kGroupWords);
           auto* byte = reinterpret_cast<uint8_t*>(to) + lane / 8 * 16 + lane % 8;
-          byte[0] = static_cast<uint8_t>(PieceBits::byte(bits.pos));
-          byte[8] = static_cast<uint8_t>(PieceBits::byte(bits.neg));
-          if constexpr (Tile::kCluster == 1) {
-            if (lane == 0) atomicAdd(counts + row, count);
-          } else {
-            share<Tile>(to, counts + row, count, lane);
+          if (at < units) {
+            byte[0] = static_cast<uint8_t>(PieceBits::byte(bits[i].pos));
+            byte[8] = static_cast<uint8_t>(PieceBits::byte(bits[i].neg));
+            if (Tile::kCluster == 1 && lane == 0) atomicAdd(counts + row, count[i]);
+          }
+          if constexpr (Tile::kCluster > 1) {
+            if (at < units) share<Tile>(to, counts + row, count[i], lane);
           }
         }
         first = unit(first, Tile::kBatch);
@@ -150,8 +156,8 @@ struct PlaneSource {
         group[i] = make_uint4(0, 0, 0, 0);
         if (at >= items || word >= plan.words) continue;
         if constexpr (kPairs) {
-          const uint2 p = __ldg(reinterpret_cast<const uint2*>(pos));
-          const uint2 n = __ldg(reinterpret_cast<const uint2*>(neg));
+          const uint2 p = load_in_place(reinterpret_cast<const uint2*>(pos));
+          const uint2 n = load_in_place(reinterpret_cast<const uint2*>(neg));
           group[i] = make_uint4(p.x, p.y, n.x, n.y);
         } else {
           group[i].x = static_cast<uint32_t>(pos[0]);
@@ -167,7 +173,7 @@ struct PlaneSource {
                                           int64_t first_row, int rows) {
       first = static_cast<int>(threadIdx.x);
       load(s, plan, first_row, rows * static_cast<int>(plan.row_groups.divisor));
-      if (first < rows) count = s.counts[first_row + first];
+      if (first < rows) count = load_in_place(s.counts + first_row + first);
     }
     __device__ __forceinline__ void finish(const PlaneSource& s, const TernaryTilePlan& plan,
                                            int64_t first_row, int rows, uint32_t* planes,

@@ -18,11 +18,12 @@ namespace bitgnn::cuda {
 template <bool kVector>
 __device__ __forceinline__ uint4 load_weights(const int32_t* row, int word, int words) {
   if constexpr (kVector) {
-    return __ldg(reinterpret_cast<const uint4*>(row + min(word, words - 4)));
+    return load_in_place(reinterpret_cast<const uint4*>(row + min(word, words - 4)));
   } else {
     uint32_t value[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) value[k] = static_cast<uint32_t>(row[min(word + k, words - 1)]);
+    for (int k = 0; k < 4; ++k)
+      value[k] = static_cast<uint32_t>(load_in_place(row + min(word + k, words - 1)));
     return make_uint4(value[0], value[1], value[2], value[3]);
   }
 }
@@ -55,14 +56,15 @@ struct WeightStages {
   const int32_t* row[Tile::kOutputTiles][2];
   uint4 words[Tile::kStages][Tile::kOutputTiles][2];
 
-  __device__ __forceinline__ WeightStages(const TernaryBmmArgs& a, int row_words, int64_t output,
+  __device__ __forceinline__ WeightStages(const TernaryBmmArgs& a, int row_words, int output,
                                           int group) {
+    const int last = static_cast<int>(a.out_features) - 1;
 #pragma unroll
     for (int i = 0; i < Tile::kOutputTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         row[i][half] =
-            a.w + min(output + i * kMmaRows + half * 8 + group, a.out_features - 1) * row_words;
+            a.w + int64_t{min(output + i * kMmaRows + half * 8 + group, last)} * row_words;
     }
   }
   __device__ __forceinline__ void fetch(int stage, int chunk, int row_words, int quad) {
@@ -166,16 +168,16 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int group = fragment_group(lane), quad = fragment_quad(lane);
   const int part = warp % Tile::kPartWarps, team = warp / Tile::kPartWarps;
   const int row_warp = team % Tile::kRowWarps, output_warp = team / Tile::kRowWarps;
-  const int row_tile = static_cast<int>(blockIdx.x) / plan.column_tiles;
-  const int column_tile = static_cast<int>(blockIdx.x) - row_tile * plan.column_tiles;
-  const int64_t block_output = static_cast<int64_t>(column_tile) * Tile::kOutputs;
-  const int64_t first_output = block_output + output_warp * kOutputTiles * kMmaRows;
-  const int64_t first_row = static_cast<int64_t>(row_tile) * Tile::kRows;
+  const int block_output = static_cast<int>(blockIdx.x) * Tile::kOutputs;
+  const int first_output = block_output + output_warp * kOutputTiles * kMmaRows;
+  const int64_t row_tile = blockIdx.y + int64_t{blockIdx.z} * gridDim.y;
+  const int64_t first_row = row_tile * Tile::kRows;
   const int rows = static_cast<int>(min(static_cast<int64_t>(Tile::kRows), a.rows - first_row));
+  if (rows <= 0) return;  // a whole layer of blocks holds more than there are
 
   let_next_start();
   if (kVector && thread == 0 && block_output < a.out_features)
-    prefetch_cache(a.w + block_output * plan.words,
+    prefetch_cache(a.w + int64_t{block_output} * plan.words,
                    min(static_cast<int64_t>(Tile::kOutputs), a.out_features - block_output) *
                        plan.words * static_cast<int64_t>(sizeof(int32_t)));
   if (thread < Tile::kRows) counts[thread] = 0;

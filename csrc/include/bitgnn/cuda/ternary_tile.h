@@ -53,10 +53,9 @@ struct FastDivisor {
 };
 
 struct TernaryTilePlan {
-  int words;   // of a row's plane
-  int chunks;  // of a row
-  int pitch;   // of a row in shared memory, in words
-  int column_tiles;
+  int words;               // of a row's plane
+  int chunks;              // of a row
+  int pitch;               // of a row in shared memory, in words
   FastDivisor row_units;   // of 256 floats in the chunks of a row
   FastDivisor row_groups;  // of 64 features in the chunks of a row
 

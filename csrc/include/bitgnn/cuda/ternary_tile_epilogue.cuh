@@ -60,19 +60,19 @@ __device__ __forceinline__ void store_words(const TernaryBmmArgs& a, const TileP
 
 // Two outputs' terms, and what decides about their bits.
 struct LaneTerms {
-  TernaryTerms value[2];
-  float threshold[2];
-  bool flip[2];
+  LoadedTerms value[2];
+  float threshold[2] = {0.0f, 0.0f};
+  bool flip[2] = {false, false};
 
   template <bool kBits>
-  __device__ __forceinline__ void load(const TernaryBmmArgs& a, int64_t output) {
+  __device__ __forceinline__ void load(const TernaryBmmArgs& a, int output) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int64_t at = min(output + 8 * h, a.out_features - 1);
+      const int at = min(output + 8 * h, static_cast<int>(a.out_features) - 1);
       value[h].load(a, at);
       if constexpr (kBits) {
-        threshold[h] = a.threshold != nullptr ? __ldg(a.threshold + at) : 0.0f;
-        flip[h] = a.flip != nullptr && a.flip[at];
+        if (a.threshold != nullptr) threshold[h] = load_in_place(a.threshold + at);
+        if (a.flip != nullptr) flip[h] = *(static_cast<const volatile bool*>(a.flip) + at);
       }
     }
   }
@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_tile_values(const TernaryBmmArgs& a, const
   } else {
     float v[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) v[k] = terms.value[k / 2].value(dot[k]);
+    for (int k = 0; k < 4; ++k) v[k] = terms.value[k / 2].terms().value(dot[k]);
     if constexpr (kType == ValueType::kFloat32) store_words(a, at, v, lane);
     if constexpr (kType == ValueType::kFloat16) store_halves<__half>(a, at, v, lane);
     if constexpr (kType == ValueType::kBFloat16) store_halves<__nv_bfloat16>(a, at, v, lane);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_tile_bits(const TernaryBmmArgs& a, const T
   uint32_t bits = 0;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const float v = terms.value[k / 2].value(dot[k]);
+    const float v = terms.value[k / 2].terms().value(dot[k]);
     const bool bit = (v >= terms.threshold[k / 2]) != terms.flip[k / 2];
     if (bit && at.output + group + k / 2 * 8 < a.out_features) bits |= 1u << (8 * k + group);
   }

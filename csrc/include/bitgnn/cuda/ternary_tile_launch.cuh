@@ -27,8 +27,6 @@ TernaryTilePlan ternary_tile_plan(const TernaryBmmArgs& a) {
   plan.words = static_cast<int>(words_for(a.size));
   plan.chunks = static_cast<int>(ceil_div(plan.words, kChunkWords));
   plan.pitch = plan.chunks * kChunkPitch + 4;
-  plan.column_tiles = static_cast<int>(
-      ceil_div(ceil_div(a.out_features, Tile::kOutputs), Tile::kCluster) * Tile::kCluster);
   plan.row_units = FastDivisor(plan.chunks * kChunkWords * kWordBits / kUnitFloats);
   plan.row_groups = FastDivisor(plan.chunks * kChunkGroups);
   return plan;
@@ -48,7 +46,13 @@ cudaError_t launch_ternary_tile(const TernaryBmmArgs& a, const Source& source,
   const auto bytes = static_cast<size_t>(ternary_tile_bytes<Tile>(a));
   const cudaError_t status = grant_shared_memory(kernel, static_cast<int64_t>(bytes));
   if (status != cudaSuccess) return status;
-  const dim3 blocks(grid_size(plan.column_tiles * ceil_div(a.rows, Tile::kRows)));
+  constexpr int64_t kMostBlocks = 65535;  // along the second and the third dimension
+  const int64_t row_tiles = ceil_div(a.rows, Tile::kRows);
+  const int64_t column_tiles =
+      ceil_div(ceil_div(a.out_features, Tile::kOutputs), Tile::kCluster) * Tile::kCluster;
+  const int64_t layers = ceil_div(row_tiles, kMostBlocks);
+  const dim3 blocks(grid_size(column_tiles), grid_size(ceil_div(row_tiles, layers)),
+                    grid_size(layers));
   if constexpr (Tile::kCluster == 1) {
     return launch_dependent(kernel, blocks, Tile::kThreads, bytes, context, a, source, plan);
   } else {

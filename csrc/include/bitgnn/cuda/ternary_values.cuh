@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "bitgnn/cuda/common.cuh"
+#include "bitgnn/cuda/ternary_bits.cuh"
 #include "bitgnn/ternary_arguments.h"
 
 namespace bitgnn::cuda {
@@ -13,16 +13,22 @@ namespace bitgnn::cuda {
 struct TernaryTerms {
   float scale = 1.0f, bias = -0.0f;
 
-  __device__ __forceinline__ void load(const TernaryBmmArgs& a, int64_t output) {
-    scale = a.x_scale != nullptr ? __ldg(a.x_scale) : 1.0f;
-    if (a.w_scale != nullptr) {
-      const float w_scale = __ldg(a.w_scale + output * a.w_scale_stride);
-      scale = a.x_scale != nullptr ? __fmul_rn(scale, w_scale) : w_scale;
-    }
-    bias = a.bias != nullptr ? __ldg(a.bias + output) : -0.0f;
-  }
   __device__ __forceinline__ float value(int32_t dot) const {
     return __fadd_rn(__fmul_rn(scale, __int2float_rn(dot)), bias);
+  }
+};
+
+// The terms of an output as they are loaded; nothing waits for them before they are asked for.
+struct LoadedTerms {
+  float x_scale = 1.0f, w_scale = 1.0f, bias = -0.0f;
+
+  __device__ __forceinline__ void load(const TernaryBmmArgs& a, int64_t output) {
+    if (a.x_scale != nullptr) x_scale = load_in_place(a.x_scale);
+    if (a.w_scale != nullptr) w_scale = load_in_place(a.w_scale + output * a.w_scale_stride);
+    if (a.bias != nullptr) bias = load_in_place(a.bias + output);
+  }
+  __device__ __forceinline__ TernaryTerms terms() const {
+    return {__fmul_rn(x_scale, w_scale), bias};
   }
 };
 
@@ -52,28 +58,6 @@ __device__ __forceinline__ void store_value(const TernaryBmmArgs& a, int64_t at,
       break;
     case ValueType::kInt32:
       static_cast<int32_t*>(a.out)[at] = dot;
-      break;
-  }
-}
-
-// The same for two neighbours at an even element of an aligned output.
-__device__ __forceinline__ void store_values(const TernaryBmmArgs& a, int64_t at,
-                                             const TernaryTerms (&terms)[2],
-                                             const int32_t (&dot)[2]) {
-  const float2 value = make_float2(terms[0].value(dot[0]), terms[1].value(dot[1]));
-  switch (a.type) {
-    case ValueType::kFloat32:
-      *reinterpret_cast<float2*>(static_cast<float*>(a.out) + at) = value;
-      break;
-    case ValueType::kFloat16:
-      *reinterpret_cast<__half2*>(static_cast<__half*>(a.out) + at) = __float22half2_rn(value);
-      break;
-    case ValueType::kBFloat16:
-      *reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(a.out) + at) =
-          __float22bfloat162_rn(value);
-      break;
-    case ValueType::kInt32:
-      *reinterpret_cast<int2*>(static_cast<int32_t*>(a.out) + at) = make_int2(dot[0], dot[1]);
       break;
   }
 }

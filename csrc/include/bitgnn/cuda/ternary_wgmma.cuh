@@ -55,7 +55,7 @@ __device__ __forceinline__ void count_weights(const int32_t* w, int64_t output, 
   int count = 0;
 #pragma unroll 4
   for (int i = lane; i < words / 4; i += kWarp) {
-    const uint4 v = __ldg(row + i);
+    const uint4 v = load_in_place(row + i);
     count += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
   }
   count = __reduce_add_sync(kFullWarp, count);
@@ -174,17 +174,17 @@ struct TernaryPairs {
   T row[2][2];
 
   template <class Shared>
-  __device__ __forceinline__ TernaryPairs(const Shared& shared, int consumer, int column,
+  __device__ __forceinline__ TernaryPairs(const Shared& shared, int table, int column,
                                           const int32_t* sum, const int32_t (&difference)[2]) {
-    const int2 term = *reinterpret_cast<const int2*>(&shared.term[consumer][column]);
+    const int2 term = *reinterpret_cast<const int2*>(&shared.term[table][column]);
     const int32_t dot[4] = {
         2 * sum[0] + (term.x - difference[0]), 2 * sum[1] + (term.y - difference[0]),
         2 * sum[2] + (term.x - difference[1]), 2 * sum[3] + (term.y - difference[1])};
     if constexpr (std::is_same_v<T, int32_t>) {
       memcpy(row, dot, sizeof(row));
     } else {
-      const float2 scale = *reinterpret_cast<const float2*>(&shared.scale[consumer][column]);
-      const float2 bias = *reinterpret_cast<const float2*>(&shared.bias[consumer][column]);
+      const float2 scale = *reinterpret_cast<const float2*>(&shared.scale[table][column]);
+      const float2 bias = *reinterpret_cast<const float2*>(&shared.bias[table][column]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         row[r][0] = rounded<T>(TernaryTerms{scale.x, bias.x}.value(dot[2 * r]));
@@ -196,19 +196,19 @@ struct TernaryPairs {
 
 // Writes 16 rows by kColumns columns of a warp: lane 4 g + q holds columns 2 q, 2 q + 1 of every
 // eight in rows g and g + 8.
-template <int kColumns, class T>
-__device__ __forceinline__ void store_ternary(typename TernaryWgmma<kColumns>::Shared& shared,
-                                              const TernaryBmmArgs& a, const TernaryWgmmaPlan& plan,
+template <int kColumns, class T, class Shared>
+__device__ __forceinline__ void store_ternary(Shared& shared, int table, const TernaryBmmArgs& a,
+                                              const TernaryWgmmaPlan& plan,
                                               const int32_t (&sum)[kColumns / 2],
                                               const int32_t (&difference)[2], int64_t row,
-                                              int64_t column, int consumer, int warp, int lane) {
+                                              int64_t column, int warp, int lane) {
   const int group = fragment_group(lane), quad = fragment_quad(lane);
   T* out = static_cast<T*>(a.out) + row * a.out_features + column;
   const auto rows = static_cast<int>(min(a.rows - row, static_cast<int64_t>(kMmaRows)));
   const auto columns =
       static_cast<int>(min(a.out_features - column, static_cast<int64_t>(kColumns)));
   if (sizeof(T) == 2 && plan.vectors) {
-    auto& staged = shared.staged[consumer * 4 + warp];
+    auto& staged = shared.staged[warp];
     const int r = lane / 8, c = lane % 8 * 8;
     T* to = out + r * a.out_features + c;
 #pragma unroll
@@ -216,7 +216,7 @@ __device__ __forceinline__ void store_ternary(typename TernaryWgmma<kColumns>::S
 #pragma unroll
       for (int i = 0; i < kTernarySlab / 8; ++i) {
         const int at = i * 8 + quad * 2;
-        const TernaryPairs<T> pairs(shared, consumer, slab * kTernarySlab + at,
+        const TernaryPairs<T> pairs(shared, table, slab * kTernarySlab + at,
                                     sum + (slab * (kTernarySlab / 8) + i) * 4, difference);
         memcpy(&staged[group][at], pairs.row[0], 4);
         memcpy(&staged[group + 8][at], pairs.row[1], 4);
@@ -226,7 +226,7 @@ __device__ __forceinline__ void store_ternary(typename TernaryWgmma<kColumns>::S
       for (int i = 0; i < 4; ++i) {
         const uint4 v = *reinterpret_cast<const uint4*>(&staged[r + 4 * i][c]);
         if (r + 4 * i < rows && slab * kTernarySlab + c < columns)
-          *reinterpret_cast<uint4*>(to + 4 * i * a.out_features + slab * kTernarySlab) = v;
+          __stcs(reinterpret_cast<uint4*>(to + 4 * i * a.out_features + slab * kTernarySlab), v);
       }
       __syncwarp();
     }
@@ -235,13 +235,41 @@ __device__ __forceinline__ void store_ternary(typename TernaryWgmma<kColumns>::S
 #pragma unroll
   for (int i = 0; i < kColumns / 8; ++i) {
     const int at = i * 8 + quad * 2;
-    const TernaryPairs<T> pairs(shared, consumer, at, sum + i * 4, difference);
+    const TernaryPairs<T> pairs(shared, table, at, sum + i * 4, difference);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int r = group + k / 2 * 8;
       if (r < rows && at + k % 2 < columns)
         out[r * a.out_features + at + k % 2] = pairs.row[k / 2][k % 2];
     }
+  }
+}
+
+// `table` names the columns' terms, `warp` the place where values are turned round.
+template <int kColumns, class Shared>
+__device__ __forceinline__ void store_ternary_values(Shared& shared, int table,
+                                                     const TernaryBmmArgs& a,
+                                                     const TernaryWgmmaPlan& plan,
+                                                     const int32_t (&sum)[kColumns / 2],
+                                                     const int32_t (&difference)[2], int64_t row,
+                                                     int64_t column, int warp, int lane) {
+  switch (a.type) {
+    case ValueType::kFloat32:
+      store_ternary<kColumns, float>(shared, table, a, plan, sum, difference, row, column, warp,
+                                     lane);
+      break;
+    case ValueType::kFloat16:
+      store_ternary<kColumns, __half>(shared, table, a, plan, sum, difference, row, column, warp,
+                                      lane);
+      break;
+    case ValueType::kBFloat16:
+      store_ternary<kColumns, __nv_bfloat16>(shared, table, a, plan, sum, difference, row, column,
+                                             warp, lane);
+      break;
+    case ValueType::kInt32:
+      store_ternary<kColumns, int32_t>(shared, table, a, plan, sum, difference, row, column, warp,
+                                       lane);
+      break;
   }
 }
 
@@ -263,7 +291,7 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
         static_cast<int64_t>(row_tile) * kTernaryTileRows + consumer * kWgmmaRows + warp * kMmaRows;
     const int64_t column = static_cast<int64_t>(column_tile) * kColumns;
     int32_t sum[kColumns / 2];
-    TernaryTerms terms[kOwn];
+    LoadedTerms loaded[kOwn];
     int32_t weight_count[kOwn], difference[2];
     int before = 0;
     for (int block = 0; block < plan.blocks; ++block) {
@@ -285,7 +313,7 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
           const int64_t output = min(column + thread + i * 128, a.out_features - 1);
-          terms[i].load(a, output);
+          loaded[i].load(a, output);
           weight_count[i] = plan.weight_counts[output];
         }
 #pragma unroll
@@ -301,34 +329,16 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
     group_sync(group_barrier, 128);  // the tile before is stored
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      shared.scale[consumer][thread + i * 128] = terms[i].scale;
-      shared.bias[consumer][thread + i * 128] = terms[i].bias;
+      const TernaryTerms terms = loaded[i].terms();
+      shared.scale[consumer][thread + i * 128] = terms.scale;
+      shared.bias[consumer][thread + i * 128] = terms.bias;
       shared.term[consumer][thread + i * 128] = -2 * weight_count[i];
     }
     group_sync(group_barrier, 128);
     wgmma_wait<0>();
     if (thread == 0) barrier_arrive(shared_address(&shared.empty[before]));
-#if defined(BITGNN_TERNARY_NO_STORE)
-    if (sum[0] == 123456789)
-#endif
-      switch (a.type) {
-        case ValueType::kFloat32:
-          store_ternary<kColumns, float>(shared, a, plan, sum, difference, row, column, consumer,
-                                         warp, lane);
-          break;
-        case ValueType::kFloat16:
-          store_ternary<kColumns, __half>(shared, a, plan, sum, difference, row, column, consumer,
-                                          warp, lane);
-          break;
-        case ValueType::kBFloat16:
-          store_ternary<kColumns, __nv_bfloat16>(shared, a, plan, sum, difference, row, column,
-                                                 consumer, warp, lane);
-          break;
-        case ValueType::kInt32:
-          store_ternary<kColumns, int32_t>(shared, a, plan, sum, difference, row, column, consumer,
-                                           warp, lane);
-          break;
-      }
+    store_ternary_values<kColumns>(shared, consumer, a, plan, sum, difference, row, column,
+                                   consumer * 4 + warp, lane);
   }
 }
 
