@@ -106,13 +106,16 @@ bool suits_tall(const BmmArgs& args, const Context& context) {
   return std::max(bits, values) <= static_cast<size_t>(context.device.shared_bytes);
 }
 
-// Enough tiles and enough work in each for the long pipeline of the warpgroup kernel.
+// Enough tiles and enough work in each for the long pipeline of the warpgroup kernel; of many rows
+// that are long, fewer tiles do.
 bool suits_wgmma(const BmmArgs& args) {
   constexpr int64_t kLeastFeatures = 1024;
-  constexpr int64_t kLeastTiles = 64;
+  constexpr int64_t kManyRows = 512, kLong = 1 << 12, kVeryLong = 1 << 14;
+  const bool is_long = args.rows >= kManyRows && args.size >= kLong;
+  const int64_t least_tiles = !is_long ? 64 : args.size >= kVeryLong ? 8 : 16;
   constexpr int64_t kMostTiles = 1 << 30;
   const int64_t tiles = ceil_div(args.rows, 128) * ceil_div(args.out_features, 256);
-  return args.size >= kLeastFeatures && args.out_features >= 256 && tiles >= kLeastTiles &&
+  return args.size >= kLeastFeatures && args.out_features >= 256 && tiles >= least_tiles &&
          tiles < kMostTiles && args.rows <= INT32_MAX && args.out_features <= INT32_MAX;
 }
 

@@ -172,11 +172,13 @@ __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMma
   bool turned = false;
   if (lane < count && c.out_bits != nullptr) {
     const int taps = plan.kernel_height * plan.kernel_width;
-    if constexpr (kOutput == ConvResult::kBits)
-      turned = __ldg(c.prepared + static_cast<int64_t>(first + lane + 1) * (taps + kPreparedExtra) -
-                     1) != 0;
-    else
+    if constexpr (kOutput == ConvResult::kBits) {
+      // No read-only load: those may pass the wait for the kernel that prepares.
+      turned =
+          c.prepared[static_cast<int64_t>(first + lane + 1) * (taps + kPreparedExtra) - 1] != 0;
+    } else {
       turned = c.flip != nullptr && c.flip[first + lane];
+    }
   }
   return __ballot_sync(kFullWarp, turned);
 }
