@@ -222,4 +222,15 @@ void Backend::run_stages(const CooperativeArgs& a) const {
   });
 }
 
+void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
+  run([&](const Context& c) { return cuda::matmul_ternary(a, c); });
+}
+
+void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
+  const int64_t largest = largest_attention_head(device_properties(index_));
+  STD_TORCH_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
+                  " features on this device, got ", a.size);
+  run([&](const Context& c) { return cuda::attention_ternary(a, c); });
+}
+
 }  // namespace bitgnn::cuda

@@ -12,6 +12,7 @@
 #include "bitgnn/cuda/linear_chain.h"
 #include "bitgnn/cuda/narrow_launch.h"
 #include "bitgnn/cuda/pack_patches.h"
+#include "bitgnn/cuda/ternary_attention_launch.h"
 #include "bitgnn/cuda/ternary_launch.h"
 #include "bitgnn/cuda/transpose_bits.h"
 #include "ops/operands.h"
@@ -103,6 +104,8 @@ class Backend {
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs& a) const;
+  void matmul_ternary(const TernaryMatmulArgs& a) const;
+  void attention_ternary(const TernaryAttentionArgs& a) const;
 
  private:
   // Fills the strides.

@@ -17,6 +17,7 @@
 #include "ops/pack_operators.h"
 #include "ops/patch_operators.h"
 #include "ops/slot_operators.h"
+#include "ops/ternary_attention_operators.h"
 #include "ops/ternary_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
@@ -38,4 +39,5 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_slots<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_linear_chain<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_ternary<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_ternary_attention<bitgnn::cuda::Backend>(m);
 }

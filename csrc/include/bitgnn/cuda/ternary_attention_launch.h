@@ -1,0 +1,18 @@
+// Batched products of ternary rows and attention made of them on CUDA devices.
+#pragma once
+
+#include "bitgnn/cuda/launch.h"
+#include "bitgnn/ternary_arguments.h"
+
+namespace bitgnn::cuda {
+
+// See TernaryMatmulArgs.
+cudaError_t matmul_ternary(const TernaryMatmulArgs& args, const Context& context);
+
+// Features of the largest head that attention_ternary() takes.
+int64_t largest_attention_head(const Device& device);
+
+// See TernaryAttentionArgs.
+cudaError_t attention_ternary(const TernaryAttentionArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda
