@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from bitgnn.bench.report import environment_line, format_ratio, format_seconds, markdown_table
@@ -86,6 +87,13 @@ def _training_line(record: Record) -> str:
     versions = machine["versions"]
     device = machine["gpu"] or machine["cpu"]
     commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    graphs = record["graphs"].values()
+    forms = [form for entry in graphs for form in entry["forms"].values()]
+    runs = [run for form in forms for run in form["runs"] if "machine" in run]
+    machines = Counter(run["machine"] for run in runs)
+    if len(machines) > 1:
+        places = ", ".join(f"{count} runs on {name}" for name, count in machines.most_common())
+        device = f"several machines ({places}); recorded on {device}"
     return (
         f"Trained on {device}, torch {versions['torch']}, PyG {versions['torch-geometric']}, "
         f"commit {commit}, {machine['date'][:10]}."

@@ -131,3 +131,12 @@ def test_tables_without_markers_are_left_out(tmp_path):
 def test_readme_shows_the_recorded_results():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert fill(text, ROOT / "scripts" / "results") == text
+
+
+def test_accuracies_name_every_machine():
+    runs = [{"machine": "a GPU"}, {"machine": "a CPU"}, {"machine": "a GPU"}]
+    form = {"score_mean_percent": 80.0, "score_std_points": 1.0, "frozen": None, "runs": runs}
+    entry = {"metric": "accuracy", "paper": None, "forms": {"fp32": form}, "goals": []}
+    record = {"graphs": {"G": entry}, "goals": [], "environment": {**MACHINE, "gpu": None}}
+    text = accuracies_table(record)
+    assert "several machines (2 runs on a GPU, 1 runs on a CPU); recorded on Some CPU" in text
