@@ -221,6 +221,8 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "bnn_cuda": ("bnn_cuda.json", lambda records: bnn_table(records[0])),
     "bnn_parts": ("bnn_cuda.json", lambda records: parts_table(records[0])),
     "bnn_cpu": ("bnn_cpu.json", lambda records: bnn_table(records[0])),
+    "bwta_cuda": ("bwta_cuda.json", lambda records: bnn_table(records[0])),
+    "bwta_cpu": ("bwta_cpu.json", lambda records: bnn_table(records[0])),
     "products_cuda": ("products_cuda.json", lambda records: products_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
