@@ -1,0 +1,185 @@
+"""Ternary operators say what is wrong with an argument before anything runs."""
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency, BitTensor, TernaryTensor
+from bitgnn.ops import bmm, bspmm, ternary
+
+X = torch.ones(6, 40)
+W = BitTensor.from_float(torch.ones(5, 40))
+T = TernaryTensor.from_float(X, 1.0)
+HEADS = TernaryTensor.from_float(torch.ones(2, 4, 6, 40), 1.0)
+PAIR = TernaryTensor.from_float(torch.ones(2, 2, 6, 40), 1.0)
+THREE = TernaryTensor.from_float(torch.ones(2, 3, 6, 40), 1.0)
+COLUMNS = TernaryTensor.from_columns(torch.ones(2, 4, 6, 40), 1.0)
+
+
+GRAPH = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 6)
+NARROW = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 5)
+
+
+def attend(q=HEADS, k=HEADS, v=COLUMNS, **changed):
+    return ternary.attention(q, k, v, **({"scale": 0.1, "bool_scale": 0.1} | changed))
+
+
+CASES = {
+    "x dtype": (
+        lambda: ternary.linear(X.double(), W, 1.0),
+        TypeError,
+        "must be float32.*float64",
+    ),
+    "x size": (lambda: ternary.linear(X[:, :9], W, 1.0), ValueError, r"\[\.\.\., 40\] like w, got"),
+    "w type": (lambda: ternary.linear(X, X, 1.0), TypeError, "w must be a BitTensor"),
+    "zero scale": (lambda: ternary.linear(X, W, 0.0), ValueError, "scale must be positive.*got 0"),
+    "nan": (lambda: ternary.linear(X, W, float("nan")), ValueError, "positive and finite, got nan"),
+    "activation": (
+        lambda: ternary.linear(X, W, 1.0, activation="relu"),
+        ValueError,
+        r"activation must be one of \('ternary', 'bool'\), got 'relu'",
+    ),
+    "dtype": (lambda: ternary.linear(X, W, 1.0, dtype=torch.int8), ValueError, "got torch.int8"),
+    "bias": (lambda: ternary.linear(X, W, 1.0, bias=X[0]), ValueError, r"bias .*\[5\], got \[40\]"),
+    "w_scale": (
+        lambda: ternary.linear(X, W, 1.0, w_scale=X[0]),
+        ValueError,
+        r"w_scale must have shape \[5\], got \[40\]",
+    ),
+    "sums": (
+        lambda: ternary.linear(X, W, 1.0, bias=torch.ones(5), dtype=torch.int32),
+        ValueError,
+        "w_scale and bias must be None with dtype int32",
+    ),
+    "tbf type": (lambda: bmm.tbf(W, W), TypeError, "bmm.tbf: x must be a TernaryTensor, got BitT"),
+    "tbf rows": (lambda: bmm.tbf(HEADS, W), ValueError, "bmm.tbf: x must have two dimensions"),
+    "tbf integer": (
+        lambda: bmm.tbf(T, W, integer=True, bias=torch.ones(5)),
+        ValueError,
+        "bias must be None with integer",
+    ),
+    "tbb size": (
+        lambda: bmm.tbb(T, BitTensor.from_float(X[:, :9])),
+        ValueError,
+        "bmm.tbb: w must hold 40 features like x, got 9",
+    ),
+    "bspmm type": (lambda: bspmm.tbf(W, GRAPH), TypeError, "bspmm.tbf: x must be a TernaryTensor"),
+    "bspmm pattern": (lambda: bspmm.tbb(T, X), TypeError, "bspmm.tbb: adjacency must be a BitAdj"),
+    "bspmm rows": (lambda: bspmm.tbb(T, NARROW), ValueError, "must have 6 columns like the rows"),
+    "bspmm threshold": (
+        lambda: bspmm.tbb(T, GRAPH, threshold=X[0, :3]),
+        ValueError,
+        r"threshold must have shape \[40\], got \[3\]",
+    ),
+    "bspmm integer": (
+        lambda: bspmm.tbf(T, GRAPH, bias=X[0], integer=True),
+        ValueError,
+        "bias must be None with integer",
+    ),
+    "matmul x": (lambda: ternary.matmul(X, T), TypeError, "x must be a TernaryTensor or Boolean"),
+    "matmul y": (lambda: ternary.matmul(T, X), TypeError, "y must be a TernaryTensor, got torch"),
+    "matmul leading": (
+        lambda: ternary.matmul(HEADS, T),
+        ValueError,
+        r"y must have shape \[2, 4, 'M', 40\] like x, got \[6, 40\]",
+    ),
+    "matmul dtype": (
+        lambda: ternary.matmul(T, T, dtype=torch.int64),
+        ValueError,
+        "got torch.int64",
+    ),
+    "q": (lambda: attend(q=T), ValueError, r"q must have four dimensions, got shape \[6, 40\]"),
+    "k": (lambda: attend(k=PAIR.to_float()), TypeError, "k must be a TernaryTensor"),
+    "heads": (lambda: attend(k=THREE), ValueError, "must divide the 4 heads of q, got 3"),
+    "v": (lambda: attend(v=HEADS), ValueError, r"\[2, 4, 40, 6\] like k transposed, got \[2, 4, 6"),
+    "scale": (lambda: attend(scale=-1.0), ValueError, "attention: scale must be positive"),
+    "bool_scale": (lambda: attend(bool_scale=0), ValueError, "bool_scale must be positive"),
+    "out_scale": (lambda: attend(out_scale=float("inf")), ValueError, "out_scale must be pos"),
+    "scale tensor": (
+        lambda: attend(scale=torch.tensor(1.0)),
+        TypeError,
+        "scale must be a number, got torch.float32 Tensor",
+    ),
+    "mask dtype": (
+        lambda: attend(mask=torch.ones(2, 6)),
+        TypeError,
+        "mask must be a bool tensor, got torch.float32",
+    ),
+    "mask shape": (
+        lambda: attend(mask=torch.ones(2, 7, dtype=torch.bool)),
+        ValueError,
+        r"mask must have shape \[2, 6\], got \[2, 7\]",
+    ),
+    "attention dtype": (lambda: attend(dtype=torch.int32), ValueError, "got torch.int32"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors(case):
+    function, error, match = CASES[case]
+    with pytest.raises(error, match=match):
+        function()
+
+
+@pytest.mark.cuda
+def test_operands_must_be_on_one_device():
+    x, w = X.cuda(), BitTensor.from_float(torch.ones(5, 40, device="cuda"))
+    rows, one = TernaryTensor.from_float(x, 1.0), torch.tensor(1.0)
+    cases = {
+        "w must be on cuda:0": lambda: ternary.linear(x, W, 1.0),
+        "scale must be on cuda:0": lambda: ternary.linear(x, w, one),
+        "x: scale must be on cuda:0": lambda: TernaryTensor.from_float(x, one),
+        "bias must be on cuda:0": lambda: ternary.linear(x, w, 1.0, bias=torch.ones(5)),
+        "y must be on cpu": lambda: ternary.matmul(T, rows),
+        "bmm.tbf: w must be on cuda:0": lambda: bmm.tbf(rows, W),
+        "bspmm.tbf: adjacency must be on cuda:0": lambda: bspmm.tbf(rows, GRAPH),
+        "k must be on cuda:0": lambda: attend(q=HEADS.to("cuda")),
+    }
+    for match, function in cases.items():
+        with pytest.raises(ValueError, match=match.removeprefix("x: ")):
+            function()
+
+
+OPS = torch.ops.bitgnn
+RAW = {
+    "planes": (lambda: OPS.bmm_tbf(T.words[:, :1], T.counts, W.words, 40), "planes of x must be 2"),
+    "counts": (lambda: OPS.bmm_tbf(T.words, T.counts[:3], W.words, 40), "entries of counts"),
+    "counts dtype": (
+        lambda: OPS.bmm_tbb(T.words, T.counts.float(), W.words, 40),
+        "counts must be Int, got Float",
+    ),
+    "words": (lambda: OPS.bmm_tbf(T.words, T.counts, W.words, 70), "must hold 3 words a row"),
+    "scale": (
+        lambda: OPS.bmm_tbf(T.words, T.counts, W.words, 40, torch.ones(1)),
+        "x_scale must have 0 dimensions",
+    ),
+    "negative scale": (
+        lambda: OPS.matmul_ttf(T.words, T.counts, T.words, T.counts, 40, torch.tensor(-1.0)),
+        "scale must be positive and finite, got -1",
+    ),
+    "int32 with scale": (
+        lambda: OPS.linear_ternary(
+            X, W.words, 40, torch.tensor(1.0), torch.ones(5), None, torch.int32
+        ),
+        "dtype int32 gives the bare dot product",
+    ),
+    "dtype": (
+        lambda: OPS.bmm_tbf(T.words, T.counts, W.words, 40, None, None, None, torch.float64),
+        "dtype must be float32, float16, bfloat16 or int32, got Double",
+    ),
+    "double": (lambda: OPS.pack_ternary(X.double(), torch.tensor(1.0)), "must be float32, float16"),
+    "leading": (
+        lambda: OPS.matmul_ttf(HEADS.words, HEADS.counts, PAIR.words, PAIR.counts, 40),
+        "k must have the leading dimensions of q",
+    ),
+}
+
+
+@pytest.mark.skipif(
+    not torch._C._dispatch_has_kernel_for_dispatch_key("bitgnn::bmm_tbf", "CPU"),
+    reason="no compiled library is loaded",
+)
+@pytest.mark.parametrize("case", RAW)
+def test_errors_of_operators(case):
+    function, match = RAW[case]
+    with pytest.raises(RuntimeError, match=match):
+        function()
