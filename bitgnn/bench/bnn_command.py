@@ -19,11 +19,9 @@ from bitgnn.bench.bnn_networks import MODES, cpu_network_cases, network_cases
 from bitgnn.bench.bnn_peers import compile_ahead
 from bitgnn.bench.bnn_structures import STRUCTURES
 from bitgnn.bench.bnn_tables import bnn_csv, bnn_table
-from bitgnn.bench.command import parse, record
-from bitgnn.bench.models_command import ResumeError, finished_cases
-from bitgnn.bench.report import write_json
+from bitgnn.bench.case_runs import begin, finish, parse_cases, run_into
 
-__all__ = ["bnn_main", "measure_cases"]
+__all__ = ["bnn_main", "case_name", "measure_cases"]
 
 PARTS = ("convolutions", "linear", "networks")
 
@@ -41,47 +39,25 @@ def _options(parser: argparse.ArgumentParser) -> None:
         default=["default"],
         help="of torch.compile for the plain networks on CUDA (default: default)",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="keep the finished cases of the output file"
-    )
 
 
 def bnn_main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 where a result is wrong or a case fails."""
-    arguments = parse(
-        "Times binary convolutions and networks against torch's.",
-        "bnn",
-        argv,
-        devices=True,
-        cpu_suffix="_cpu",
-        extend=_options,
+    arguments = parse_cases(
+        "Times binary convolutions and networks against torch's.", "bnn", argv, _options
     )
-    found = record(f"bnn_{arguments.device}", arguments)
-    results: list[dict[str, Any]] = []
-    try:
-        if arguments.resume and arguments.output.exists():
-            results = finished_cases(arguments.output, found)
-    except ResumeError as error:
-        print(f"bench: {error}", file=sys.stderr)
+    found = begin("bnn", arguments)
+    if found is None:
         return 2
-    found |= {"results": results, "skipped": [], "failed": [], "compile_seconds": None}
-    done = {(result["group"], result["name"]) for result in results}
+    found["compile_seconds"] = None
+    done = {(result["group"], result["name"]) for result in found["results"]}
     cases = [case for case in _cases(arguments) if case.key not in done]
     if arguments.device == "cuda":
         # Both choose among cuDNN's algorithms by trying them, ours calls none of them.
         torch.backends.cudnn.benchmark = True
         _compile(arguments, cases, found)
     measure_cases(cases, arguments, found)
-    write_json(arguments.output, found)
-    arguments.output.with_suffix(".csv").write_text(bnn_csv(found), encoding="utf-8")
-    if results:
-        bnn_chart(arguments.output.with_suffix(".png"), found)
-    print(f"\n{bnn_table(found)}\nwritten: {arguments.output} and its .csv and .png")
-    problems = [f"{r['group']}: {r['name']}: wrong" for r in results if not r["checked"]]
-    problems += [f"{entry['name']}: {entry['reason']}" for entry in found["failed"]]
-    for line in problems:
-        print(f"bench: {line}", file=sys.stderr)
-    return 1 if problems else 0
+    return finish(found, arguments.output, bnn_csv, bnn_chart, bnn_table, case_name)
 
 
 def _cases(arguments: argparse.Namespace) -> Iterable[BnnCase]:
@@ -116,6 +92,11 @@ def _compile(
     found["compile_seconds"] = time.perf_counter() - start
 
 
+def case_name(result: dict[str, Any]) -> str:
+    """Group and name of a result."""
+    return f"{result['group']}: {result['name']}"
+
+
 def measure_cases(
     cases: Sequence[BnnCase], arguments: argparse.Namespace, found: dict[str, Any]
 ) -> None:
@@ -130,18 +111,11 @@ def measure_cases(
     with tqdm(total=len(cases), unit="case", disable=None) as progress:
         for case in cases:
             show = partial(_show, progress, f"{case.group}: {case.name}")
-            try:
-                result = run_case(case, clock, arguments.repeats, show)
-            except torch.AcceleratorError:
-                raise  # the device is of no use to this process any more
-            except Exception as error:  # the other cases are worth having
-                reason = f"{type(error).__name__}: {error}"
-                name = f"{case.group}: {case.name}"
-                found["failed"].append({"group": case.group, "name": name, "reason": reason})
-            else:
-                found["results"].append(result)
+            run = partial(run_case, case, clock, arguments.repeats, show)
+            name = f"{case.group}: {case.name}"
+            result = run_into(found, arguments.output, case.group, name, run)
+            if result is not None:
                 progress.write(describe(result))
-            write_json(arguments.output, found)
             progress.update()
 
 

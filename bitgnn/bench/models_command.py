@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
+from bitgnn.bench.case_runs import begin, finish, parse_cases, run_into
 from bitgnn.bench.ceilings import Ceilings, CeilingsError
-from bitgnn.bench.command import parse, record
 from bitgnn.bench.cuda_ceilings import measure_ceilings
 from bitgnn.bench.models import Settings, run_case
 from bitgnn.bench.models_charts import models_chart
@@ -23,21 +19,15 @@ from bitgnn.bench.models_floor import CpuRates, CudaRates, Rates
 from bitgnn.bench.models_ours import EXECUTORS
 from bitgnn.bench.models_tables import models_csv, models_table
 from bitgnn.bench.models_tasks import GRAPHS, MODELS, QUICK_GRAPH, load_task
-from bitgnn.bench.report import format_ratio, format_seconds, write_json
+from bitgnn.bench.report import format_ratio, format_seconds
 from bitgnn.data import DataError
 
-__all__ = ["ResumeError", "finished_cases", "models_main"]
+__all__ = ["models_main"]
 
 GRAPHS_BY_DEVICE = {
     "cpu": ("cora", "citeseer", "pubmed", "flickr", "reddit_eighth"),
     "cuda": ("cora", "citeseer", "pubmed", "flickr", "reddit"),
 }
-SAME_TO_RESUME = ("cpu", "gpu", "threads", "versions", "commit")
-"""Entries of the environment that finished cases and new ones must share."""
-
-
-class ResumeError(ValueError):
-    """Finished cases cannot be continued; the message says why."""
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -48,51 +38,28 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--executors", nargs="+", choices=EXECUTORS["cuda"], help="of ours (default: all)"
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="keep the finished cases of the output file"
-    )
 
 
 def models_main(argv: Sequence[str] | None = None) -> int:
     """Runs the whole-model benchmark; the exit status is 1 where a model is wrong or fails."""
-    arguments = parse(
-        "Times whole frozen models against PyG's.",
-        "models",
-        argv,
-        devices=True,
-        cpu_suffix="_cpu",
-        extend=_options,
-    )
+    arguments = parse_cases("Times whole frozen models against PyG's.", "models", argv, _options)
     graphs = arguments.graphs or (
         (QUICK_GRAPH,) if arguments.quick else GRAPHS_BY_DEVICE[arguments.device]
     )
-    found = record(f"models_{arguments.device}", arguments)
-    results: list[dict[str, Any]] = []
-    try:
-        if arguments.resume and arguments.output.exists():
-            results = finished_cases(arguments.output, found)
-    except ResumeError as error:
-        print(f"bench: {error}", file=sys.stderr)
+    found = begin("models", arguments)
+    if found is None:
         return 2
     ceilings, rates, problem = _rates(arguments)
     settings = Settings(arguments.device, arguments.repeats, rates, arguments.executors)
-    skipped = [] if problem is None else [_left_out("floor", problem)]
-    found |= {"results": results, "skipped": skipped, "failed": [], "ceilings": ceilings}
-    done = {(result["graph"], result["model"]) for result in results}
+    found["ceilings"] = ceilings
+    if problem is not None:
+        found["skipped"].append(_left_out("floor", problem))
+    done = {(result["graph"], result["model"]) for result in found["results"]}
     todo = {graph: [m for m in arguments.models if (graph, m) not in done] for graph in graphs}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)
         _measure(todo, arguments, settings, found)
-    write_json(arguments.output, found)
-    arguments.output.with_suffix(".csv").write_text(models_csv(found), encoding="utf-8")
-    if results:
-        models_chart(arguments.output.with_suffix(".png"), found)
-    print(f"\n{models_table(found)}\nwritten: {arguments.output} and its .csv and .png")
-    problems = [f"{r['model']} on {r['graph']}: wrong" for r in results if not r["checked"]]
-    problems += [f"{entry['name']}: {entry['reason']}" for entry in found["failed"]]
-    for line in problems:
-        print(f"bench: {line}", file=sys.stderr)
-    return 1 if problems else 0
+    return finish(found, arguments.output, models_csv, models_chart, models_table, _case_name)
 
 
 def _measure(
@@ -115,17 +82,11 @@ def _measure(
                 continue
             for kind in kinds:
                 show = partial(_show, progress, f"{kind}, {graph}")
-                try:
-                    result = run_case(kind, graph, task, settings, show)
-                except torch.AcceleratorError:
-                    raise  # the device is of no use to this process any more
-                except Exception as error:  # the other cases are worth having
-                    reason = f"{type(error).__name__}: {error}"
-                    found["failed"].append(_left_out(f"{kind} on {graph}", reason))
-                else:
-                    found["results"].append(result)
+                run = partial(run_case, kind, graph, task, settings, show)
+                name = f"{kind} on {graph}"
+                result = run_into(found, arguments.output, "models", name, run)
+                if result is not None:
                     progress.write(_line(result))
-                write_json(arguments.output, found)
                 progress.update()
 
 
@@ -133,31 +94,8 @@ def _left_out(name: str, reason: str) -> dict[str, str]:
     return {"group": "models", "name": name, "reason": reason}
 
 
-def finished_cases(path: Path, now: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Cases in an output file, which must have been measured as the new ones will be.
-
-    Args:
-        path: the file.
-        now: environment and settings of this run.
-
-    Raises:
-        ResumeError: they were measured elsewhere, with other versions or settings.
-    """
-    before = json.loads(path.read_text(encoding="utf-8"))
-    differences = [
-        f"{name} was {before['environment'].get(name)}, is {now['environment'].get(name)}"
-        for name in SAME_TO_RESUME
-        if before["environment"].get(name) != now["environment"].get(name)
-    ]
-    if before["settings"] != now["settings"]:
-        differences.append(f"settings were {before['settings']}, are {now['settings']}")
-    if differences:
-        raise ResumeError(
-            f"--resume: the cases in {path} do not belong to this run: {'; '.join(differences)}; "
-            "leave --resume out to measure all of them anew"
-        )
-    results: list[dict[str, Any]] = before["results"]
-    return results
+def _case_name(result: dict[str, Any]) -> str:
+    return f"{result['model']} on {result['graph']}"
 
 
 def _rates(
