@@ -1,11 +1,12 @@
 """Fake kernels of convolutions and of what packs and pools images; see ``_fake``."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from bitgnn.ops._fake_calls import fakes_like
+from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.pack import words_for
 
 Numbers = Sequence[int]
@@ -42,26 +43,18 @@ def _fixed_pixels(
     return x.size(0), *_places(x.shape[2:4], w.shape[1:3], stride, padding, dilation)
 
 
-def pack_images(x: Tensor, threshold: Tensor | None = None) -> Tensor:
+def _pack_images(x: Tensor) -> Tensor:
     """Words of float images."""
     return _images(x, (x.size(0), x.size(2), x.size(3)), words_for(x.size(1)), torch.int32)
 
 
-def conv_bbb(
+def _conv_bbb(
     x: Tensor,
     w: Tensor,
-    channels: int,
     stride: Numbers,
     padding: Numbers,
     dilation: Numbers,
-    groups: int = 1,
-    w_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    threshold: Tensor | None = None,
-    flip: Tensor | None = None,
-    prepared: Tensor | None = None,
-    pool: Numbers | None = None,
-    pool_flip: Tensor | None = None,
+    pool: Numbers | None,
 ) -> Tensor:
     """Words of each output pixel, or of each window of them."""
     images, *size = _pixels(x, w, stride, padding, dilation)
@@ -69,40 +62,23 @@ def conv_bbb(
     return _images(x, (images, height, width), words_for(w.size(0)), torch.int32)
 
 
-def conv_bbf(
-    x: Tensor,
-    w: Tensor,
-    channels: int,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    groups: int = 1,
-    w_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    prepared: Tensor | None = None,
+def _conv_bbf(
+    x: Tensor, w: Tensor, stride: Numbers, padding: Numbers, dilation: Numbers, integer: bool
 ) -> Tensor:
     """Values or integers of each output pixel."""
     pixels = _pixels(x, w, stride, padding, dilation)
     return _images(x, pixels, w.size(0), torch.int32 if integer else torch.float32)
 
 
-def conv_add(
+def _conv_add(
     x: Tensor,
     w: Tensor,
-    channels: int,
     stride: Numbers,
     padding: Numbers,
     dilation: Numbers,
-    groups: int = 1,
-    addend: Tensor | None = None,
-    addend_stride: Numbers | None = None,
-    threshold: Tensor | None = None,
-    flip: Tensor | None = None,
-    wide: bool = False,
-    sums: bool = True,
-    bits: bool = True,
-    prepared: Tensor | None = None,
+    wide: bool,
+    sums: bool,
+    bits: bool,
 ) -> tuple[Tensor, Tensor]:
     """Sums and words of each output pixel, where they are asked for."""
     pixels = _pixels(x, w, stride, padding, dilation)
@@ -113,69 +89,45 @@ def conv_add(
     return kept, words
 
 
-def conv_fbb(
-    x: Tensor,
-    w: Tensor,
-    step: float,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    *_: Any,
-    **__: Any,
-) -> Tensor:
+def _conv_fbb(x: Tensor, w: Tensor, stride: Numbers, padding: Numbers, dilation: Numbers) -> Tensor:
     """Words of each output pixel."""
     pixels = _fixed_pixels(x, w, stride, padding, dilation)
     return _images(x, pixels, words_for(w.size(0)), torch.int32)
 
 
-def conv_fbf(
-    x: Tensor,
-    w: Tensor,
-    step: float,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    w_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
+def _conv_fbf(
+    x: Tensor, w: Tensor, stride: Numbers, padding: Numbers, dilation: Numbers, integer: bool
 ) -> Tensor:
     """Values or integers of each output pixel."""
     pixels = _fixed_pixels(x, w, stride, padding, dilation)
     return _images(x, pixels, w.size(0), torch.int32 if integer else torch.float32)
 
 
-def pool_bits(
-    x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers, flip: Tensor | None = None
-) -> Tensor:
+def _pool_bits(x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers) -> Tensor:
     """Words of each window."""
     height, width = _places(x.shape[1:3], kernel, stride, padding, (1, 1))
     return x.new_empty((x.size(0), height, width, x.size(3)))
 
 
-def pack_patches(
-    x: Tensor,
-    kernel: Numbers,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    threshold: Tensor | None = None,
+def _pack_patches(
+    x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers
 ) -> Tensor:
     """Words of each patch."""
     height, width = _places(x.shape[2:], kernel, stride, padding, dilation)
     return x.new_empty((x.size(0), height, width, 2 * x.size(1)), dtype=torch.int32)
 
 
-CONV_FAKES: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        conv_add,
-        conv_bbb,
-        conv_bbf,
-        conv_fbb,
-        conv_fbf,
-        pack_images,
-        pack_patches,
-        pool_bits,
-    )
-}
+CONV_FAKES = fakes_like(
+    OPERATORS,
+    (
+        (["pack_images"], _pack_images),
+        (["conv_bbb"], _conv_bbb),
+        (["conv_bbf"], _conv_bbf),
+        (["conv_add"], _conv_add),
+        (["conv_fbb"], _conv_fbb),
+        (["conv_fbf"], _conv_fbf),
+        (["pool_bits"], _pool_bits),
+        (["pack_patches"], _pack_patches),
+    ),
+)
 """Fake kernel of each operator, by name."""
