@@ -96,5 +96,17 @@ def _training_line(record: Record) -> str:
         device = f"several machines ({places}); recorded on {device}"
     return (
         f"Trained on {device}, torch {versions['torch']}, PyG {versions['torch-geometric']}, "
-        f"commit {commit}, {machine['date'][:10]}."
+        f"commit {commit}, {machine['date'][:10]}{_kept(record)}."
+    )
+
+
+def _kept(record: Record) -> str:
+    """Which graphs were recorded before, and of which commit."""
+    by_commit: dict[str, list[str]] = {}
+    for title, entry in record["graphs"].items():
+        if "environment" in entry:
+            commit = (entry["environment"]["commit"] or "unknown")[:10]
+            by_commit.setdefault(commit, []).append(title)
+    return "".join(
+        f"; {' and '.join(titles)} of commit {commit}" for commit, titles in by_commit.items()
     )

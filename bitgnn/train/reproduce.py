@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,7 +91,10 @@ def _parser(root: Path) -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, default=Path("bitgnn-train"), help="of the runs")
     parser.add_argument("--results", type=Path, default=root / "scripts" / "results")
     parser.add_argument("--configs", type=Path, default=root / "configs")
-    parser.add_argument("--only", nargs="*", help="names of configurations to leave it at")
+    parser.add_argument(
+        "--only", nargs="*",
+        help="names of configurations to leave it at; other graphs of the record stay as they are",
+    )  # fmt: skip
     parser.add_argument("--seeds", type=int, help="repeats (default: the table's)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
@@ -112,6 +116,9 @@ def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     names = [name for name in table.configs if not parsed.only or name in parsed.only]
     if not names:
         raise ValueError(f"--only must name some of {list(table.configs)}, got {parsed.only}")
+    base = parsed.results / f"accuracy_{table.name}"
+    # A record that cannot be read is noticed before anything is trained.
+    before = _before(base.with_suffix(".json")) if len(names) < len(table.configs) else None
     jobs = []
     for name in names:
         config = load_config(parsed.configs / f"{name}.yaml")
@@ -120,13 +127,17 @@ def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     finished = train_side_by_side(
         jobs, parsed.data_root, options, parsed.workers, console, check_frozen=True
     )
-    record = accuracy_record(table, list(_experiments(jobs, finished, parsed.data_root)))
-    base = parsed.results / f"accuracy_{table.name}"
+    record = accuracy_record(table, list(_experiments(jobs, finished, parsed.data_root)), before)
     write_json(base.with_suffix(".json"), record)
     write_atomically(base.with_suffix(".csv"), accuracy_csv(record).encode())
     write_atomically(base.with_suffix(".png"), accuracy_chart(record))
     _print(record, console)
     return record
+
+
+def _before(path: Path) -> dict[str, Any] | None:
+    """The record at hand."""
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
 def _experiments(
