@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
     from bitgnn.data.tokens import CharacterData, TokenData, TokenSet, character_data, tokenize
+    from bitgnn.data.unlabelled import pretraining_text, whole_sentences
 
 # Imported on first use: PyTorch Geometric and scikit-learn take seconds each.
 _LAZY = {
@@ -41,9 +42,11 @@ _LAZY = {
     "load_pyg": "loading",
     "load_text": "glue",
     "per_class_split": "splits",
+    "pretraining_text": "unlabelled",
     "synthetic": "synthetic_graphs",
     "text_set_names": "glue",
     "tokenize": "tokens",
+    "whole_sentences": "unlabelled",
 }
 
 __all__ = [
@@ -66,9 +69,11 @@ __all__ = [
     "load_pyg",
     "load_text",
     "per_class_split",
+    "pretraining_text",
     "synthetic",
     "text_set_names",
     "tokenize",
+    "whole_sentences",
 ]
 
 

@@ -33,8 +33,11 @@ __all__ = [
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADDING_ID = 0
+MASK_ID = SPECIAL.index(MASK)
+FIRST_ID = len(SPECIAL)
+"""Of the tokens that stand for text."""
 HEADER = "bitgnn tokens"
-FORMAT = 2
+FORMAT = 3
 PARTS = ("train", "validation", "test")
 
 
@@ -149,8 +152,14 @@ def encode_sentences(tokenizer: Tokenizer, part: TextSet, length: int) -> TokenS
     return TokenSet(ids, lengths, torch.tensor(part.labels, dtype=torch.int64))
 
 
-def tokenize(data: TextData, vocabulary: int, length: int, cache: Path | None = None) -> TokenData:
-    """A task as token numbers, by a tokenizer trained on its training sentences.
+def tokenize(
+    data: TextData,
+    vocabulary: int,
+    length: int,
+    cache: Path | None = None,
+    sentences: Sequence[str] | None = None,
+) -> TokenData:
+    """A task as token numbers, by a tokenizer trained on its training sentences or on others.
 
     Args:
         data: the task.
@@ -158,15 +167,17 @@ def tokenize(data: TextData, vocabulary: int, length: int, cache: Path | None = 
         length: tokens of a sentence at most, ends included.
         cache: safetensors file to keep the numbers in; it is used again only for the same
             sentences and sizes, and needs no ``tokenizers`` then.
+        sentences: what the tokenizer is trained on; None for the training sentences.
 
     Raises:
         DataError: the package ``tokenizers`` is not installed.
         OSError: the cache cannot be written.
     """
-    digest = _digest(data, vocabulary, length)
+    learnt = data.train.sentences if sentences is None else sentences
+    digest = _digest(data, vocabulary, length, learnt)
     found = None if cache is None else _read_cache(cache, digest)
     if found is None:
-        tokenizer = train_tokenizer(data.train.sentences, vocabulary)
+        tokenizer = train_tokenizer(learnt, vocabulary)
         parts = {part: encode_sentences(tokenizer, getattr(data, part), length) for part in PARTS}
         size = tokenizer.get_vocab_size()
         if cache is not None:
@@ -179,9 +190,9 @@ def tokenize(data: TextData, vocabulary: int, length: int, cache: Path | None = 
     )  # fmt: skip
 
 
-def _digest(data: TextData, vocabulary: int, length: int) -> str:
+def _digest(data: TextData, vocabulary: int, length: int, sentences: Sequence[str]) -> str:
     parts = [[getattr(data, part).sentences, getattr(data, part).labels] for part in PARTS]
-    text = json.dumps([FORMAT, vocabulary, length, parts])
+    text = json.dumps([FORMAT, vocabulary, length, parts, list(sentences)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 import yaml
 from text_training import SIZES
@@ -95,6 +96,34 @@ def test_runs_records_and_pictures(place, capsys):
     assert len((runs / "bwta_level-0-log.csv").read_text().splitlines()) == 4
     assert not list(runs.glob("*.checkpoint"))
     assert "made bwta_level, seed 2/2: test" in capsys.readouterr().out
+
+
+def test_forms_start_from_pretraining(place, monkeypatch):
+    assert call(place, "--seeds", "1", "--pretrain", "2", only=("sst2",)) == 0
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert list(record["forms"]) == ["fp32", "bwta_level"]
+    assert record["config"]["pretraining"]["datasets"] == ["sst2"]
+    (run,) = record["pretraining"]["runs"]
+    assert [row["level"] for row in run["history"]] == [0, 0]
+    runs = place / "runs" / "sst2" / "runs"
+    trained = safetensors.torch.load_file(runs / "pretraining-0.safetensors")
+
+    def seen(task, recipe, seed, **options):
+        started.append(task.model.state_dict())
+        raise KeyboardInterrupt
+
+    started = []
+    (runs / "fp32-0.json").unlink()
+    monkeypatch.setattr("bitgnn.train.text.unit.train_text", seen)
+    assert call(place, "--seeds", "1", "--pretrain", "2", only=("sst2",)) == 130
+    (state,) = started
+    for name, tensor in state.items():
+        same = torch.equal(tensor, trained[f"encoder.{name}"]) if "classifier" not in name else None
+        assert same in (True, None) or name.startswith("pooler"), name
+    assert state["classifier.weight"].size(0) == 2
+    # Another number of epochs is another experiment.
+    assert call(place, "--pretrain", "0", only=("sst2",)) == 1
+    assert call(place, "--pretrain", "-1", only=("sst2",)) == 1
 
 
 def test_finished_runs_are_not_trained_again(place, monkeypatch):

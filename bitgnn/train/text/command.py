@@ -14,7 +14,7 @@ from rich.console import Console
 
 from bitgnn._files import write_atomically
 from bitgnn.bench.report import write_json
-from bitgnn.data import DataError, character_data, load_text, tokenize
+from bitgnn.data import DataError, character_data, load_text, pretraining_text, tokenize
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ConfigError
 from bitgnn.train.experiment import make_progress
@@ -23,7 +23,7 @@ from bitgnn.train.loop import TrainingError
 from bitgnn.train.store import OutputError
 from bitgnn.train.text.frozen_decoders import compare_decoders
 from bitgnn.train.text.plot import text_chart
-from bitgnn.train.text.recipe import DecoderConfig, TextConfig, load_text_config
+from bitgnn.train.text.recipe import PRETRAINING, DecoderConfig, TextConfig, load_text_config
 from bitgnn.train.text.record import text_record
 from bitgnn.train.text.recorded import side_by_side
 from bitgnn.train.text.unit import TextRun, TextRuns, TextUnit
@@ -33,6 +33,8 @@ __all__ = ["EXPERIMENTS", "main"]
 
 EXPERIMENTS = ("sst2", "cola", "decoder")
 TOKENS_FILE = "tokens.safetensors"
+TEXT_FILE = "text_tokens.safetensors"
+TASK = "task"
 FAILED, INTERRUPTED = 1, 130
 MENDABLE = (
     CheckpointError,
@@ -82,6 +84,11 @@ def _parser(root: Path) -> argparse.ArgumentParser:
     parser.add_argument("--configs", type=Path, default=root / "configs" / "text")
     parser.add_argument("--seeds", type=int, help="repeats (default: the configuration's)")
     parser.add_argument("--epochs", type=int, help="of every form, not the configuration's")
+    parser.add_argument(
+        "--pretrain", type=int, metavar="EPOCHS",
+        help="of telling hidden tokens before encoders see a label; 0 for none (default: the "
+        "configuration's)",
+    )  # fmt: skip
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--exact", action="store_true",
@@ -106,7 +113,20 @@ def _config(name: str, parsed: argparse.Namespace) -> TextConfig | DecoderConfig
     if parsed.epochs is not None:
         for recipe in content["forms"].values():
             recipe["epochs"] = parsed.epochs
+    if parsed.pretrain is not None and isinstance(config, TextConfig):
+        content[PRETRAINING] = _pretraining(config, parsed.pretrain)
     return type(config).model_validate(content)
+
+
+def _pretraining(config: TextConfig, epochs: int) -> dict[str, Any] | None:
+    """The configuration's pretraining, else one on the task's own sentences; None for none."""
+    if epochs < 0:
+        raise ValueError(f"--pretrain must be at least 0, got {epochs}")
+    if epochs == 0:
+        return None
+    given = config.pretraining
+    content = {"datasets": [config.dataset]} if given is None else given.model_dump()
+    return {**content, "epochs": epochs}
 
 
 def _train(parsed: argparse.Namespace, console: Console) -> None:
@@ -118,11 +138,11 @@ def _train(parsed: argparse.Namespace, console: Console) -> None:
     for name in parsed.only:
         config = _config(name, parsed)
         store = TextRuns(parsed.output / name, config)
-        data = _load(config, parsed, store.folder).to(device)
+        data = {form: part.to(device) for form, part in _load(config, parsed, store.folder).items()}
         units += [
-            TextUnit(config, form, seed, data, store, options)
+            TextUnit(config, form, seed, data.get(form, data[TASK]), store, options)
             for seed in range(config.seeds)
-            for form in config.forms
+            for form in (*(form for form in data if form != TASK), *config.forms)
         ]
     finished: dict[TextUnit, TextRun] = {}
     total = sum(unit.recipe.epochs for unit in units)
@@ -144,17 +164,36 @@ def _train(parsed: argparse.Namespace, console: Console) -> None:
             _write(finished, parsed.results)
 
 
-def _load(config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder: Path) -> Any:
+def _load(
+    config: TextConfig | DecoderConfig, parsed: argparse.Namespace, folder: Path
+) -> dict[str, Any]:
+    """The task's tokens or characters, and the tokens to pretrain on where there are any."""
     if isinstance(config, DecoderConfig):
-        return character_data([load_text(name, parsed.data_root) for name in config.datasets])
+        texts = [load_text(name, parsed.data_root) for name in config.datasets]
+        return {TASK: character_data(texts)}
     text = load_text(config.dataset, parsed.data_root)
-    return tokenize(text, config.vocabulary, config.network.length, folder / TOKENS_FILE)
+    sizes = config.vocabulary, config.network.length
+    if config.pretraining is None:
+        return {TASK: tokenize(text, *sizes, folder / TOKENS_FILE)}
+    whole = pretraining_text(
+        [load_text(name, parsed.data_root) for name in config.pretraining.datasets]
+    )
+    learnt = whole.train.sentences
+    return {
+        TASK: tokenize(text, *sizes, folder / TOKENS_FILE, learnt),
+        PRETRAINING: tokenize(whole, *sizes, folder / TEXT_FILE, learnt),
+    }
 
 
 def _write(finished: Mapping[TextUnit, TextRun], results: Path) -> None:
     by_name: dict[str, list[TextUnit]] = {}
     for unit in finished:
         by_name.setdefault(unit.config.name, []).append(unit)
+    by_name = {
+        name: units
+        for name, units in by_name.items()
+        if any(unit.form != PRETRAINING for unit in units)
+    }
     for units in by_name.values():
         _write_one(units, finished, results)
     for units in by_name.values():
@@ -170,7 +209,8 @@ def _write_one(
     results: Path,
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    config, data = units[0].config, units[0].data
+    config = units[0].config
+    data = next(unit.data for unit in units if unit.form != PRETRAINING)
     runs = sorted((finished[unit] for unit in units), key=lambda run: run.seed)
     write_json(results / f"text_{config.name}.json", text_record(config, data, runs, extra))
 

@@ -19,11 +19,16 @@ __all__ = [
     "DecoderNetwork",
     "DecoderRecipe",
     "Distillation",
+    "Pretraining",
     "TextConfig",
     "TextNetwork",
     "TextRecipe",
     "load_text_config",
 ]
+
+
+PRETRAINING = "pretraining"
+"""Stands for a form's name where files and records name the pretraining."""
 
 
 class Distillation(Strict):
@@ -94,6 +99,28 @@ class TextRecipe(Strict):
         return self
 
 
+class Pretraining(TextRecipe):
+    """How the encoder learns its text before it sees a label: hidden tokens are to be told.
+
+    Attributes:
+        datasets: whose sentences make the text, as :func:`bitgnn.data.load_text` takes them.
+        share: of a sentence's tokens that are to be told.
+    """
+
+    precision: Literal["fp32"] = "fp32"
+    datasets: tuple[str, ...] = Field(min_length=1)
+    learning_rate: float = Field(1e-3, gt=0)
+    batch_size: int = Field(256, gt=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    share: float = Field(0.15, gt=0, lt=1)
+
+    @pydantic.model_validator(mode="after")
+    def _check_alone(self) -> Pretraining:
+        if self.teacher is not None:
+            raise ValueError("pretraining has no teacher")
+        return self
+
+
 class TextNetwork(Strict):
     """Sizes of the encoder, as :class:`bitgnn.models.BertClassifier` takes them."""
 
@@ -113,12 +140,15 @@ class TextConfig(Strict):
         dataset: as :func:`bitgnn.data.load_text` takes it.
         vocabulary: tokens of the own tokenizer at most.
         network: sizes of the encoder.
+        pretraining: what forms without a teacher start from, once for each seed; None for fresh
+            weights.
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
         forms: recipe by form, trained in this order.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {
         "network": TextNetwork,
+        "pretraining": Pretraining,
         "forms": TextRecipe,
     }
 
@@ -127,12 +157,15 @@ class TextConfig(Strict):
     dataset: str = Field(min_length=1)
     vocabulary: int = Field(8192, gt=5)
     network: TextNetwork = TextNetwork()
+    pretraining: Pretraining | None = None
     seeds: int = Field(3, gt=0)
     forms: dict[str, TextRecipe] = Field(min_length=1)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> TextConfig:
         _check_teachers(self.forms)
+        if PRETRAINING in self.forms:
+            raise ValueError(f"forms.{PRETRAINING}: the name stands for what comes before forms")
         return self
 
 

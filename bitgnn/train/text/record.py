@@ -9,7 +9,7 @@ from typing import Any
 
 from bitgnn.bench.environment import environment
 from bitgnn.data import CharacterData, TokenData
-from bitgnn.train.text.recipe import DecoderConfig, TextConfig
+from bitgnn.train.text.recipe import PRETRAINING, DecoderConfig, TextConfig
 from bitgnn.train.text.unit import TextRun
 
 __all__ = ["text_record"]
@@ -33,21 +33,13 @@ def text_record(
     """
     is_decoder = isinstance(data, CharacterData)
     factor = 1.0 if is_decoder else PER_CENT
-    forms: dict[str, Any] = {}
-    for form in config.forms:
-        ours = [run for run in runs if run.form == form]
-        if not ours:
-            continue
-        scores = [factor * run.test_score for run in ours]
-        forms[form] = {
-            "test_mean": statistics.mean(scores),
-            "test_std": statistics.stdev(scores) if len(ours) > 1 else 0.0,
-            "validation_mean": statistics.mean(factor * run.validation_score for run in ours),
-            "validation_loss_mean": statistics.mean(run.validation_loss for run in ours),
-            "epochs_median": statistics.median(len(run.history) for run in ours),
-            "seconds_mean": statistics.mean(run.seconds for run in ours),
-            "runs": [asdict(run) for run in ours],
-        }
+    entries = {
+        form: _entry([run for run in runs if run.form == form], factor)
+        for form in (PRETRAINING, *config.forms)
+        if any(run.form == form for run in runs)
+    }
+    # Its scores are shares of hidden tokens, to be compared with no form's.
+    before = {form: entries.pop(form) for form in (PRETRAINING,) if form in entries}
     return {
         "benchmark": "training on text",
         "environment": environment(),
@@ -57,8 +49,23 @@ def text_record(
         "dataset": _sizes(data),
         "note": "scores of the test data behind the last epoch, no epoch chosen by them; mean and "
         "sample standard deviation over seeds; seconds with other trainings beside",
-        "forms": forms,
+        "forms": entries,
+        **before,
         **(extra or {}),
+    }
+
+
+def _entry(runs: Sequence[TextRun], factor: float) -> dict[str, Any]:
+    """Means and spread over the seeds of a form."""
+    scores = [factor * run.test_score for run in runs]
+    return {
+        "test_mean": statistics.mean(scores),
+        "test_std": statistics.stdev(scores) if len(runs) > 1 else 0.0,
+        "validation_mean": statistics.mean(factor * run.validation_score for run in runs),
+        "validation_loss_mean": statistics.mean(run.validation_loss for run in runs),
+        "epochs_median": statistics.median(len(run.history) for run in runs),
+        "seconds_mean": statistics.mean(run.seconds for run in runs),
+        "runs": [asdict(run) for run in runs],
     }
 
 

@@ -24,14 +24,23 @@ from bitgnn.train.log import RunLog
 from bitgnn.train.loop import Keeping, TrainingError
 from bitgnn.train.store import RunFiles
 from bitgnn.train.text.characters import CharacterTask
+from bitgnn.train.text.hidden_tokens import HiddenTokenTask, TokenTeller, encoder_state
 from bitgnn.train.text.loop import TrainedText, train_text
 from bitgnn.train.text.plot import run_chart
-from bitgnn.train.text.recipe import DecoderConfig, DecoderRecipe, TextConfig, TextRecipe
+from bitgnn.train.text.recipe import (
+    PRETRAINING,
+    DecoderConfig,
+    DecoderRecipe,
+    Pretraining,
+    TextConfig,
+    TextRecipe,
+)
 from bitgnn.train.text.sentences import SentenceTask
 from bitgnn.train.unit import RunOptions
 
 __all__ = ["TextRun", "TextRuns", "TextUnit", "build_network", "least_sensitive", "trained_network"]
 
+CLASSES = ("pooler.", "classifier.")
 Config = TextConfig | DecoderConfig
 Data = TokenData | CharacterData
 
@@ -95,9 +104,9 @@ class TextUnit:
 
     Attributes:
         config: the experiment.
-        form: name of the form.
+        form: name of the form, or :data:`~bitgnn.train.text.recipe.PRETRAINING`.
         seed: of all random generators.
-        data: tokens or characters on the device.
+        data: tokens or characters on the device; of pretraining, those of its text.
         store: where finished runs are, and checkpoints and logs of those under way.
         options: how often checkpoints are written, and TensorBoard.
     """
@@ -112,12 +121,19 @@ class TextUnit:
     @property
     def recipe(self) -> TextRecipe:
         """How the form is trained."""
-        return self.config.forms[self.form]
+        return _recipe(self.config, self.form)
+
+    @property
+    def start(self) -> str | None:
+        """What is trained before, its weights to start from: a teacher, pretraining or nothing."""
+        if self.recipe.teacher is not None or self.form == PRETRAINING:
+            return self.recipe.teacher
+        return None if getattr(self.config, PRETRAINING, None) is None else PRETRAINING
 
     def train(
         self, on_epochs: Callable[[int], None] = lambda count: None
     ) -> Generator[None, None, TextRun]:
-        """Train, or take the run from the store; waits until its teacher is there.
+        """Train, or take the run from the store; waits until what it starts from is there.
 
         Args:
             on_epochs: called with the number of epochs done since the last call.
@@ -136,15 +152,18 @@ class TextUnit:
             store.clear_leftovers(form, seed)
             on_epochs(recipe.epochs)
             return kept[0]
+        start = self.start
+        while start is not None and not store.is_finished(start, seed):
+            yield
         teacher = None
         if recipe.teacher is not None:
-            while not store.is_finished(recipe.teacher, seed):
-                yield
             teacher = trained_network(self.config, recipe.teacher, seed, self.data, store)
         seed_everything(seed)
         model = build_network(self.config, form, self.data)
         if teacher is not None:
             load_state(model, teacher.state_dict(), str(store.folder))
+        elif start is not None:
+            load_state(model, _pretrained(store, seed, model), str(store.folder))
         task, layers = self._task(model, teacher)
         store.clear_leftovers(form, seed, under_way=True)
         events = store.events(form, seed) if self.options.tensorboard else None
@@ -166,9 +185,13 @@ class TextUnit:
 
     def _task(
         self, model: nn.Module, teacher: nn.Module | None
-    ) -> tuple[SentenceTask | CharacterTask, list[str]]:
+    ) -> tuple[SentenceTask | CharacterTask | HiddenTokenTask, list[str]]:
         """What is trained, and the names of the layers quantised where it is not all of them."""
         recipe = self.recipe
+        if isinstance(recipe, Pretraining):
+            assert isinstance(model, BertClassifier)
+            teller = TokenTeller(model).to(_device(self.data))
+            return HiddenTokenTask(teller, self.data, recipe), []
         if isinstance(model, BertClassifier):
             assert teacher is None or isinstance(teacher, BertClassifier)
             return SentenceTask(model, self.data, recipe, teacher), []
@@ -200,6 +223,23 @@ class TextUnit:
         )
 
 
+def _recipe(config: Config, form: str) -> TextRecipe:
+    """The recipe of a form or of the pretraining."""
+    if form == PRETRAINING and isinstance(config, TextConfig) and config.pretraining is not None:
+        return config.pretraining
+    return config.forms[form]
+
+
+def _pretrained(store: TextRuns, seed: int, model: nn.Module) -> dict[str, Tensor]:
+    """Weights of the pretrained encoder; classes start afresh, as many as the task has."""
+    kept = store.load(PRETRAINING, seed)
+    if kept is None:
+        raise TrainingError(f"{store.folder}: the pretraining of seed {seed} is missing")
+    state = encoder_state(kept[1])
+    fresh = model.state_dict()
+    return {**state, **{name: fresh[name] for name in fresh if name.startswith(CLASSES)}}
+
+
 def least_sensitive(model: Decoder, run: Any, share: float) -> list[str]:
     """A share of the linear layers: those whose output suffers least when they alone are BWTA.
 
@@ -221,7 +261,7 @@ def build_network(config: Config, form: str, data: Data) -> nn.Module:
         form: gives precision and dropout.
         data: gives vocabulary and classes.
     """
-    recipe = config.forms[form]
+    recipe = _recipe(config, form)
     model: nn.Module
     if isinstance(config, DecoderConfig):
         assert isinstance(data, CharacterData)
