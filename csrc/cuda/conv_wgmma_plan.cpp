@@ -67,7 +67,8 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   plan.classes = plan.row_axis.classes * plan.column_axis.classes;
   // Terms of the classes, then a scale and a bias, or a limit, of every output.
   const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
-  const int mask_bytes = plan.classes * (plan.masks + 1) * 4;
+  // make_terms() reads up to two words behind the last mask, to multiply them by zero.
+  const int mask_bytes = (plan.classes * (plan.masks + 1) + 2) * 4;
   const int count_bytes = 2 * plan.count_sets * plan.rows * 4;
   const int fixed = 1024 + static_cast<int>(sizeof(ConvShared)) +
                     (table_bytes + mask_bytes + count_bytes + 127) / 128 * 128;

@@ -35,7 +35,10 @@ struct ByteLayout {
   __host__ __device__ constexpr int pitch() const { return words | 1; }  // no bank conflicts
   __host__ __device__ constexpr int high() const { return plane_words(); }
   __host__ __device__ constexpr int weights() const { return 2 * plane_words(); }
-  __host__ __device__ constexpr int staged() const { return weights() + kByteOutputs * pitch(); }
+  // Behind a word that the last output's last chunk reads where the words are odd in number.
+  __host__ __device__ constexpr int staged() const {
+    return weights() + kByteOutputs * pitch() + 1;
+  }
   __host__ __device__ constexpr int masks() const { return staged() + kByteRows * kByteWords; }
   __host__ __device__ constexpr int found() const { return masks() + 2 * kByteWords; }
   __host__ __device__ constexpr int64_t bytes() const { return 4 * (int64_t{found()} + 4); }
