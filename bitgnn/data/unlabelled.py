@@ -50,5 +50,11 @@ def pretraining_text(tasks: Sequence[TextData]) -> TextData:
     train = whole_sentences(sentence for task in tasks for sentence in task.train.sentences)
     validation = [sentence for task in tasks for sentence in task.validation.sentences]
     test = [sentence for task in tasks for sentence in task.test.sentences]
-    parts = (TextSet(tuple(part), (0,) * len(part)) for part in (train, validation, test))
-    return TextData("+".join(task.name for task in tasks), *parts, ("text",), "accuracy")
+    return TextData(
+        "+".join(task.name for task in tasks),
+        _unlabelled(train), _unlabelled(validation), _unlabelled(test), ("text",), "accuracy",
+    )  # fmt: skip
+
+
+def _unlabelled(sentences: Sequence[str]) -> TextSet:
+    return TextSet(tuple(sentences), (0,) * len(sentences))

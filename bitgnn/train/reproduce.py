@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,13 @@ from rich.console import Console
 
 from bitgnn._files import write_atomically
 from bitgnn.bench.report import write_json
-from bitgnn.data import DataError
 from bitgnn.train.accuracy import Table, accuracy_chart, accuracy_csv, accuracy_record
-from bitgnn.train.batches import LoaderError
 from bitgnn.train.build import GraphSource
-from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.config import ConfigError, ExperimentConfig, load_config
-from bitgnn.train.loop import TrainingError
+from bitgnn.train.commands import status_of
+from bitgnn.train.config import ExperimentConfig, load_config
 from bitgnn.train.report import graph_record
-from bitgnn.train.store import OutputError
 from bitgnn.train.unit import RunOptions
-from bitgnn.train.workers import Finished, Job, WorkerError, train_side_by_side
+from bitgnn.train.workers import Finished, Job, train_side_by_side
 
 __all__ = ["TABLES", "main"]
 
@@ -42,19 +37,6 @@ TABLES = {
 """The BitGNN paper's table 3 on the real graphs, the same models on further ones, and bits against
 ternary activations."""
 
-FAILED, INTERRUPTED = 1, 130
-MENDABLE = (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    LoaderError,
-    OutputError,
-    TrainingError,
-    WorkerError,
-    OSError,
-    ValueError,
-)
-
 
 def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
     """Train every graph, form and seed of a table, check the frozen models, write the record.
@@ -69,19 +51,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
         Exit status: 0, 1 where a frozen model differs or something is wrong, 130 on an interrupt.
     """
     parsed = _parser(root).parse_args(arguments)
-    console = Console()
-    try:
-        record = _reproduce(parsed, console)
-    except MENDABLE as error:
-        print(f"reproduce: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("reproduce: stopped; the same command goes on", file=sys.stderr)
-        return INTERRUPTED
-    mismatches = _mismatches(record)
-    for line in mismatches:
-        print(f"reproduce: {line}", file=sys.stderr)
-    return FAILED if mismatches else 0
+    return status_of("reproduce", lambda: _mismatches(_reproduce(parsed, Console())))
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +19,16 @@ from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.log import RunLog
 from bitgnn.train.loop import Keeping, TrainingError, train_model
-from bitgnn.train.store import Run, RunStore
+from bitgnn.train.store import AnyRun, Run, RunFiles, RunStore
 
-__all__ = ["RunOptions", "train_unit"]
+__all__ = [
+    "RunOptions",
+    "keep_under_way",
+    "kept_state",
+    "machine_name",
+    "named_errors",
+    "train_unit",
+]  # fmt: skip
 
 CUBLAS_WORKSPACE = ":4096:8"
 
@@ -97,13 +106,12 @@ def train_unit(
         on_epochs(recipe.epochs)
         return kept[0]
     device = options.torch_device()
-    states = {name: _state(store, name, seed) for name in recipe.needs()}
+    states = {name: kept_state(store, name, seed)[1] for name in recipe.needs()}
     teachers = [_logits(config, name, data, states[name], device) for name in recipe.teaching()]
     seed_everything(seed)
     model = build_model(config, form, data).to(device)
-    store.clear_leftovers(form, seed, under_way=True)
-    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
-    try:
+    keeping = keep_under_way(store, form, seed, options)
+    with named_errors(config.name, form, seed):
         trained = train_model(
             model,
             make_task(config, form, data, device),
@@ -111,11 +119,9 @@ def train_unit(
             loader=config.loader,
             initial=None if recipe.start_from is None else states[recipe.start_from],
             teachers=teachers,
-            keeping=Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds),
+            keeping=keeping,
             on_epochs=on_epochs,
         )
-    except (CheckpointError, TrainingError) as error:
-        raise type(error)(f"{config.name}, form {form}, seed {seed}: {error}") from error
     run = Run(
         form,
         seed,
@@ -125,17 +131,42 @@ def train_unit(
         trained.epoch,
         trained.epochs,
         trained.seconds,
-        f"{_processor(device)}, torch {torch.__version__}",
+        machine_name(device),
     )
     store.save(run, trained.state)
     return run
 
 
-def _state(store: RunStore, form: str, seed: int) -> dict[str, Tensor]:
+def kept_state(store: RunFiles[AnyRun], form: str, seed: int) -> tuple[AnyRun, dict[str, Tensor]]:
+    """A finished run and its state.
+
+    Raises:
+        TrainingError: the run is not in ``store``.
+    """
     kept = store.load(form, seed)
     if kept is None:
         raise TrainingError(f"{store.folder}: the run of form {form}, seed {seed} is missing")
-    return kept[1]
+    return kept
+
+
+def keep_under_way(store: RunFiles[Any], form: str, seed: int, options: RunOptions) -> Keeping:
+    """Checkpoint and logs of a run about to start or go on; half-written files are removed.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    store.clear_leftovers(form, seed, under_way=True)
+    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
+    return Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds)
+
+
+@contextmanager
+def named_errors(name: str, form: str, seed: int) -> Iterator[None]:
+    """Have the errors of a training say which one it was."""
+    try:
+        yield
+    except (CheckpointError, TrainingError) as error:
+        raise type(error)(f"{name}, form {form}, seed {seed}: {error}") from error
 
 
 @torch.no_grad()
@@ -149,5 +180,8 @@ def _logits(
     return logits
 
 
-def _processor(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+def machine_name(device: torch.device) -> str:
+    """What trains: the GPU or the processor, and torch's version."""
+    is_gpu = device.type == "cuda"
+    processor = torch.cuda.get_device_name(device) if is_gpu else cpu_model()
+    return f"{processor}, torch {torch.__version__}"

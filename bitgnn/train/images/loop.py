@@ -16,12 +16,11 @@ from bitgnn.train.images.session import ImageSession
 from bitgnn.train.images.step import TrainStep
 from bitgnn.train.loop import Keeping, TrainingError
 from bitgnn.train.rate import learning_rate
+from bitgnn.train.saver import Saver
 
 __all__ = ["TrainedNetwork", "count_right", "image_batches", "train_network"]
 
 TEST_BATCH = 1000
-# Share of a training's time that checkpoints may take where no interval is set.
-CHECKPOINT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,11 @@ def train_network(
     session = ImageSession(model, recipe)
     if keeping is not None and session.resume(keeping.checkpoint):
         on_epochs(session.epoch)
-    if keeping is not None and keeping.log is not None:
-        keeping.log.restart(session.rows())
+    saver = Saver(session, keeping)
     if teacher is not None:
         teacher.eval()
     images = TrainingImages(data.train.images, recipe.flip, recipe.crop)
     step = TrainStep(model, session.optimizer, recipe, images, data.train.labels, teacher)
-    saver = _Saver(session, keeping)
     while session.epoch < recipe.epochs:
         begin = time.perf_counter()
         rate = learning_rate(recipe, session.epoch)
@@ -113,29 +110,6 @@ def _train_epoch(
         step(order[number * batch_size : (number + 1) * batch_size])
     shown = steps * batch_size
     return float(step.loss) / shown, int(step.right) / shown
-
-
-class _Saver:
-    """Writes checkpoints and logs as often as takes a small share of the time."""
-
-    def __init__(self, session: ImageSession, keeping: Keeping | None) -> None:
-        self._session, self._keeping = session, keeping
-        self._last = time.perf_counter()
-        self._pause = 0.0 if keeping is None or keeping.seconds is None else keeping.seconds
-
-    def epoch_done(self) -> None:
-        keeping = self._keeping
-        if keeping is None:
-            return
-        if keeping.log is not None:
-            keeping.log.append(self._session.rows(self._session.epoch - 1))
-        now = time.perf_counter()
-        if now - self._last < self._pause:
-            return
-        self._session.save(keeping.checkpoint)
-        self._last = time.perf_counter()
-        if keeping.seconds is None:
-            self._pause = (self._last - now) / CHECKPOINT_SHARE
 
 
 def image_batches(part: ImageSet, size: int = TEST_BATCH) -> Iterator[tuple[Tensor, Tensor]]:

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric import seed_everything
 
-from bitgnn.bench.environment import cpu_model
 from bitgnn.data import ImageData
-from bitgnn.train.checkpoint import CheckpointError, load_state
+from bitgnn.train.checkpoint import load_state
 from bitgnn.train.images.loop import train_network
 from bitgnn.train.images.networks import build_network
 from bitgnn.train.images.recipe import ImageConfig
-from bitgnn.train.log import RunLog
-from bitgnn.train.loop import Keeping, TrainingError
 from bitgnn.train.store import RunFiles
-from bitgnn.train.unit import RunOptions
+from bitgnn.train.unit import (
+    RunOptions,
+    keep_under_way,
+    kept_state,
+    machine_name,
+    named_errors,
+)
 
 __all__ = ["ImageRun", "ImageRuns", "train_image_unit", "trained_network"]
 
@@ -97,23 +100,18 @@ def train_image_unit(
         teacher = trained_network(config, recipe.teacher, seed, data, store)
     seed_everything(seed)
     model = _on(build_network(config, form, data), device)
-    store.clear_leftovers(form, seed, under_way=True)
-    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
-    keeping = Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds)
-    try:
+    keeping = keep_under_way(store, form, seed, options)
+    with named_errors(config.name, form, seed):
         trained = train_network(
             model, data, recipe, teacher=teacher, keeping=keeping, on_epochs=on_epochs
         )
-    except (CheckpointError, TrainingError) as error:
-        raise type(error)(f"{config.name}, form {form}, seed {seed}: {error}") from error
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
     run = ImageRun(
         form,
         seed,
         trained.history[-1]["test_accuracy"],
         sum(row["seconds"] for row in trained.history),
         trained.history,
-        f"{name}, torch {torch.__version__}",
+        machine_name(device),
     )
     store.save(run, trained.state)
     return run
@@ -128,11 +126,8 @@ def trained_network(
         TrainingError: the run is not in ``store``.
         CheckpointError: its state does not fit the network.
     """
-    kept = store.load(form, seed)
-    if kept is None:
-        raise TrainingError(f"{store.folder}: the run of form {form}, seed {seed} is missing")
+    state = kept_state(store, form, seed)[1]
     model = build_network(config, form, data)
-    state: dict[str, Tensor] = kept[1]
     load_state(model, state, str(store.folder))
     return _on(model, data.train.images.device).eval()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,9 @@ from rich.console import Console
 
 from bitgnn._files import write_atomically
 from bitgnn.bench.report import write_json
-from bitgnn.data import DataError, character_data, load_text, pretraining_text, tokenize
-from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.config import ConfigError
+from bitgnn.data import character_data, load_text, pretraining_text, tokenize
+from bitgnn.train.commands import experiment_parser, overridden, records_at, status_of
 from bitgnn.train.experiment import make_progress
-from bitgnn.train.log import LogError
-from bitgnn.train.loop import TrainingError
-from bitgnn.train.store import OutputError
 from bitgnn.train.text.frozen_decoders import compare_decoders
 from bitgnn.train.text.plot import text_chart
 from bitgnn.train.text.recipe import PRETRAINING, DecoderConfig, TextConfig, load_text_config
@@ -35,17 +29,6 @@ EXPERIMENTS = ("sst2", "cola", "decoder")
 TOKENS_FILE = "tokens.safetensors"
 TEXT_FILE = "text_tokens.safetensors"
 TASK = "task"
-FAILED, INTERRUPTED = 1, 130
-MENDABLE = (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    LogError,
-    OutputError,
-    TrainingError,
-    OSError,
-    ValueError,
-)
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
@@ -61,61 +44,39 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
         Exit status: 0, 1 where something is wrong, 130 on an interrupt.
     """
     parsed = _parser(root).parse_args(arguments)
-    try:
-        _train(parsed, Console())
-        records = _records(parsed.results)
-        if records:
-            write_atomically(parsed.results / "text.png", text_chart(records))
-    except MENDABLE as error:
-        print(f"train_text: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("train_text: stopped; the same command goes on", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+    return status_of("train_text", lambda: _run(parsed, Console()))
+
+
+def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
+    """Train and record; nothing is found wrong without an error."""
+    _train(parsed, console)
+    records = records_at(parsed.results, "text", EXPERIMENTS)
+    if records:
+        write_atomically(parsed.results / "text.png", text_chart(records))
+    return []
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=EXPERIMENTS, help="names of configurations")
-    parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("bitgnn-text"), help="of the runs")
-    parser.add_argument("--results", type=Path, default=root / "scripts" / "results")
-    parser.add_argument("--configs", type=Path, default=root / "configs" / "text")
-    parser.add_argument("--seeds", type=int, help="repeats (default: the configuration's)")
-    parser.add_argument("--epochs", type=int, help="of every form, not the configuration's")
+    parser = experiment_parser(__doc__, root, "text", EXPERIMENTS)
     parser.add_argument(
         "--pretrain", type=int, metavar="EPOCHS",
         help="of telling hidden tokens before encoders see a label; 0 for none (default: the "
         "configuration's)",
     )  # fmt: skip
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--exact", action="store_true",
         help="products of floats in float32 on a GPU too, not in TF32; those of integers are exact "
         "either way",
     )  # fmt: skip
-    parser.add_argument(
-        "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
-    )
     return parser
 
 
 def _config(name: str, parsed: argparse.Namespace) -> TextConfig | DecoderConfig:
-    config = load_text_config(parsed.configs / f"{name}.yaml")
-    content = config.model_dump()
-    for key in ("seeds", "epochs"):
-        value = getattr(parsed, key)
-        if value is not None and value < 1:
-            raise ValueError(f"--{key} must be at least 1, got {value}")
-    if parsed.seeds is not None:
-        content["seeds"] = parsed.seeds
-    if parsed.epochs is not None:
-        for recipe in content["forms"].values():
-            recipe["epochs"] = parsed.epochs
-    if parsed.pretrain is not None and isinstance(config, TextConfig):
-        content[PRETRAINING] = _pretraining(config, parsed.pretrain)
-    return type(config).model_validate(content)
+    config = overridden(load_text_config(parsed.configs / f"{name}.yaml"), parsed)
+    if parsed.pretrain is None or isinstance(config, DecoderConfig):
+        return config
+    content = {**config.model_dump(), PRETRAINING: _pretraining(config, parsed.pretrain)}
+    return TextConfig.model_validate(content)
 
 
 def _pretraining(config: TextConfig, epochs: int) -> dict[str, Any] | None:
@@ -213,9 +174,3 @@ def _write_one(
     data = next(unit.data for unit in units if unit.form != PRETRAINING)
     runs = sorted((finished[unit] for unit in units), key=lambda run: run.seed)
     write_json(results / f"text_{config.name}.json", text_record(config, data, runs, extra))
-
-
-def _records(results: Path) -> list[dict[str, Any]]:
-    """The records at hand, in the order of the experiments."""
-    paths = [results / f"text_{name}.json" for name in EXPERIMENTS]
-    return [json.loads(path.read_text("utf-8")) for path in paths if path.is_file()]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bitgnn.quantize.multistage import enter_level, initialize_scales, set_level
 from bitgnn.train.loop import Keeping, TrainingError
+from bitgnn.train.saver import Saver
 from bitgnn.train.text.batches import EpochTable
 from bitgnn.train.text.recipe import TextRecipe
 from bitgnn.train.text.recorded import GraphMemory, Pace, Recorded
@@ -21,8 +22,6 @@ from bitgnn.train.text.task import Evaluation, Task
 
 __all__ = ["TrainedText", "train_text"]
 
-# Share of a training's time that checkpoints may take where no interval is set.
-CHECKPOINT_SHARE = 0.05
 SEEDS_APART = 1000
 
 
@@ -74,10 +73,8 @@ def train_text(
     session = TextSession(task.model, recipe, seed)
     if keeping is not None and session.resume(keeping.checkpoint):
         on_epochs(recipe.epochs - session.epochs_left)
-    if keeping is not None and keeping.log is not None:
-        keeping.log.restart(session.rows())
+    saver = Saver(session, keeping)
     run = _Run(session, task)
-    saver = _Saver(session, keeping)
     while (stage := session.current) is not None:
         begin = time.perf_counter()
         run.enter()
@@ -191,26 +188,3 @@ def _factors(first: int, steps: int, total: int, recipe: TextRecipe) -> Tensor:
     up = (number + 1) / max(warm, 1)
     down = (1 + torch.cos(math.pi * (number - warm) / max(total - warm, 1))) / 2
     return torch.where(number < warm, up.clamp(max=1), down).float()
-
-
-class _Saver:
-    """Writes checkpoints and logs as often as takes a small share of the time."""
-
-    def __init__(self, session: TextSession, keeping: Keeping | None) -> None:
-        self._session, self._keeping = session, keeping
-        self._last = time.perf_counter()
-        self._pause = 0.0 if keeping is None or keeping.seconds is None else keeping.seconds
-
-    def epoch_done(self) -> None:
-        keeping = self._keeping
-        if keeping is None:
-            return
-        if keeping.log is not None:
-            keeping.log.append(self._session.rows(self._session.epoch - 1))
-        now = time.perf_counter()
-        if now - self._last < self._pause:
-            return
-        self._session.save(keeping.checkpoint)
-        self._last = time.perf_counter()
-        if keeping.seconds is None:
-            self._pause = (self._last - now) / CHECKPOINT_SHARE

@@ -1,23 +1,15 @@
-"""One training on sentences in progress: network, optimizer, history, saved and taken up again."""
+"""One training on text in progress: stages, their ends, random numbers of its own."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bitgnn.nn.seeded_dropout import SeededDropout
 from bitgnn.quantize.multistage import EarlyStop, Stage, plan_stages
-from bitgnn.train.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    flatten_optimizer,
-    load_optimizer,
-    load_state,
-    read_checkpoint,
-    write_checkpoint,
-)
+from bitgnn.train.epoch_session import EpochSession
 from bitgnn.train.text.recipe import TextRecipe
 from bitgnn.train.text.step import make_optimizer
 
@@ -27,10 +19,9 @@ COLUMNS = (
     "level", "train_loss", "validation_loss", "validation_score", "test_score", "learning_rate",
     "seconds",
 )  # fmt: skip
-GROUPS = ("model", "optimizer", "random", "history")
 
 
-class TextSession:
+class TextSession(EpochSession):
     """Everything of a training that changes from epoch to epoch.
 
     Args:
@@ -46,16 +37,16 @@ class TextSession:
         factors: by the level entered, what each scale was multiplied by at that transition.
     """
 
+    columns = COLUMNS
+
     def __init__(self, model: nn.Module, recipe: TextRecipe, seed: int) -> None:
-        self.model, self.recipe, self.seed = model, recipe, seed
-        self.device = next(model.parameters()).device
-        self.optimizer = make_optimizer(model, recipe)
+        super().__init__(model, recipe, make_optimizer(model, recipe))
+        self.recipe, self.seed = recipe, seed
         self.generator = torch.Generator(self.device).manual_seed(seed)
         for module in model.modules():
             if isinstance(module, SeededDropout):
                 module.generator = self.generator
         self.stages = plan_stages(recipe.levels, recipe.epochs)
-        self.history: list[list[float]] = []
         self.factors: dict[str, dict[str, float]] = {}
         self._enter(0)
 
@@ -64,11 +55,6 @@ class TextSession:
         # The last stage takes all of its epochs.
         last = stage + 1 >= len(self.stages)
         self._stop = EarlyStop(None if last else self.recipe.patience)
-
-    @property
-    def epoch(self) -> int:
-        """Epochs finished."""
-        return len(self.history)
 
     @property
     def epochs_left(self) -> int:
@@ -105,60 +91,21 @@ class TextSession:
             if isinstance(module, SeededDropout):
                 module.generator = None
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint of the state between two epochs.
+    def _random(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {"dropout": self.generator.get_state()}, {}
 
-        Raises:
-            OSError: it cannot be written; the one before stays whole.
-        """
-        rows = torch.tensor(self.history, dtype=torch.float64).view(-1, len(COLUMNS))
-        tensors = {
-            "model": dict(self.model.state_dict()),
-            "optimizer": flatten_optimizer(self.optimizer),
-            "random": {"dropout": self.generator.get_state()},
-            "history": {"rows": rows},
-        }
-        values = {
-            "recipe": self.recipe.model_dump(mode="json"),
-            "seed": self.seed,
-            "factors": self.factors,
-        }
-        write_checkpoint(path, Checkpoint(tensors, values))
+    def _set_random(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        self.generator.set_state(tensors["dropout"])
 
-    def resume(self, path: Path) -> bool:
-        """Go on from a checkpoint.
+    def _wanted(self) -> dict[str, Any]:
+        return {**super()._wanted(), "seed": self.seed}
 
-        Args:
-            path: the file.
+    def _further(self) -> dict[str, Any]:
+        return {"factors": self.factors}
 
-        Returns:
-            Whether there was one.
-
-        Raises:
-            CheckpointError: it is damaged, or of another recipe or network.
-        """
-        found = read_checkpoint(path)
-        if found is None:
-            return False
-        wanted = (self.recipe.model_dump(mode="json"), self.seed)
-        if (found.values.get("recipe"), found.values.get("seed")) != wanted:
-            raise CheckpointError(f"{path}: checkpoint of another recipe; delete it to train anew")
-        missing = [group for group in GROUPS if group not in found.tensors]
-        if missing:
-            raise CheckpointError(f"{path}: checkpoint without {', '.join(missing)}")
-        load_state(self.model, found.tensors["model"], str(path))
-        load_optimizer(self.optimizer, found.tensors["optimizer"])
-        self.generator.set_state(found.tensors["random"]["dropout"])
-        self.factors = found.values["factors"]
+    def _go_on(self, rows: list[list[float]], values: dict[str, Any]) -> None:
+        self.factors = values["factors"]
         self.history = []
         self._enter(0)
-        for row in found.tensors["history"]["rows"].tolist():
+        for row in rows:
             self.epoch_done(row)
-        return True
-
-    def rows(self, start: int = 0) -> list[dict[str, float]]:
-        """Finished epochs from ``start`` on as rows of the log."""
-        return [
-            {"epoch": start + number, **dict(zip(COLUMNS, row, strict=True))}
-            for number, row in enumerate(self.history[start:])
-        ]

@@ -12,16 +12,13 @@ from torch import Tensor, nn
 from torch_geometric import seed_everything
 
 from bitgnn._files import write_atomically
-from bitgnn.bench.environment import cpu_model
 from bitgnn.convert.bwta import output_errors
 from bitgnn.data import CharacterData, TokenData
 from bitgnn.models.bert import BertClassifier
 from bitgnn.models.decoder import Decoder
 from bitgnn.nn import BWTALinear
 from bitgnn.quantize.multistage import set_level
-from bitgnn.train.checkpoint import CheckpointError, load_state
-from bitgnn.train.log import RunLog
-from bitgnn.train.loop import Keeping, TrainingError
+from bitgnn.train.checkpoint import load_state
 from bitgnn.train.store import RunFiles
 from bitgnn.train.text.characters import CharacterTask
 from bitgnn.train.text.hidden_tokens import HiddenTokenTask, TokenTeller, encoder_state
@@ -36,7 +33,13 @@ from bitgnn.train.text.recipe import (
     TextRecipe,
 )
 from bitgnn.train.text.sentences import SentenceTask
-from bitgnn.train.unit import RunOptions
+from bitgnn.train.unit import (
+    RunOptions,
+    keep_under_way,
+    kept_state,
+    machine_name,
+    named_errors,
+)
 
 __all__ = ["TextRun", "TextRuns", "TextUnit", "build_network", "least_sensitive", "trained_network"]
 
@@ -165,17 +168,11 @@ class TextUnit:
         elif start is not None:
             load_state(model, _pretrained(store, seed, model), str(store.folder))
         task, layers = self._task(model, teacher)
-        store.clear_leftovers(form, seed, under_way=True)
-        events = store.events(form, seed) if self.options.tensorboard else None
-        log = RunLog(store.log(form, seed), events)
-        keeping = Keeping(store.checkpoint(form, seed), log, self.options.checkpoint_seconds)
-        try:
+        keeping = keep_under_way(store, form, seed, self.options)
+        with named_errors(self.config.name, form, seed):
             trained = yield from train_text(
                 task, recipe, seed, keeping=keeping, on_epochs=on_epochs
             )
-        except (CheckpointError, TrainingError) as error:
-            message = f"{self.config.name}, form {form}, seed {seed}: {error}"
-            raise type(error)(message) from error
         run = self._run(trained, layers)
         write_atomically(
             store.chart(form, seed), run_chart(self.config.title, form, seed, run.history)
@@ -206,8 +203,6 @@ class TextUnit:
         return task, layers
 
     def _run(self, trained: TrainedText, layers: Sequence[str]) -> TextRun:
-        device = _device(self.data)
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
         last = trained.history[-1]
         return TextRun(
             self.form,
@@ -218,7 +213,7 @@ class TextUnit:
             sum(row["seconds"] for row in trained.history),
             trained.history,
             trained.factors,
-            f"{name}, torch {torch.__version__}",
+            machine_name(_device(self.data)),
             list(layers),
         )
 
@@ -232,10 +227,7 @@ def _recipe(config: Config, form: str) -> TextRecipe:
 
 def _pretrained(store: TextRuns, seed: int, model: nn.Module) -> dict[str, Tensor]:
     """Weights of the pretrained encoder; classes start afresh, as many as the task has."""
-    kept = store.load(PRETRAINING, seed)
-    if kept is None:
-        raise TrainingError(f"{store.folder}: the pretraining of seed {seed} is missing")
-    state = encoder_state(kept[1])
+    state = encoder_state(kept_state(store, PRETRAINING, seed)[1])
     fresh = model.state_dict()
     return {**state, **{name: fresh[name] for name in fresh if name.startswith(CLASSES)}}
 
@@ -286,13 +278,9 @@ def trained_network(config: Config, form: str, seed: int, data: Data, store: Tex
         TrainingError: the run is not in ``store``.
         CheckpointError: its state does not fit the network.
     """
-    kept = store.load(form, seed)
-    if kept is None:
-        raise TrainingError(f"{store.folder}: the run of form {form}, seed {seed} is missing")
-    run, state = kept
+    run, state = kept_state(store, form, seed)
     model = build_network(config, form, data)
-    tensors: dict[str, Tensor] = state
-    load_state(model, tensors, str(store.folder))
+    load_state(model, state, str(store.folder))
     if run.layers:
         set_level(model, config.forms[form].levels[-1], run.layers)
     return model.eval()

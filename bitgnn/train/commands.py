@@ -1,0 +1,113 @@
+"""What the commands that train have in common: arguments, statuses, errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bitgnn.data import DataError
+from bitgnn.train.batches import LoaderError
+from bitgnn.train.checkpoint import CheckpointError
+from bitgnn.train.config import ConfigError
+from bitgnn.train.log import LogError
+from bitgnn.train.loop import TrainingError
+from bitgnn.train.recipe import Strict
+from bitgnn.train.store import OutputError
+from bitgnn.train.workers import WorkerError
+
+__all__ = ["FAILED", "INTERRUPTED", "experiment_parser", "overridden", "records_at", "status_of"]
+
+FAILED, INTERRUPTED = 1, 130
+MENDABLE = (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    LoaderError,
+    LogError,
+    OutputError,
+    TrainingError,
+    WorkerError,
+    OSError,
+    ValueError,
+)
+"""What a user can mend: reported in one line, without a trace."""
+
+Config = TypeVar("Config", bound=Strict)
+
+
+def status_of(name: str, work: Callable[[], Iterable[str]]) -> int:
+    """Run a command's work and tell what went wrong on standard error.
+
+    Args:
+        name: of the command.
+        work: returns what it found wrong, a line each.
+
+    Returns:
+        Exit status: 0, 1 where something is wrong, 130 on an interrupt.
+    """
+    try:
+        found = list(work())
+    except MENDABLE as error:
+        print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"{name}: stopped; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+    for line in found:
+        print(f"{name}: {line}", file=sys.stderr)
+    return FAILED if found else 0
+
+
+def experiment_parser(
+    description: str | None, root: Path, kind: str, names: Sequence[str]
+) -> argparse.ArgumentParser:
+    """A parser with the arguments that all trainings of networks have.
+
+    Args:
+        description: of the command.
+        root: the project's folder, where ``configs`` and ``scripts/results`` are.
+        kind: folder of the configurations.
+        names: of those trained by default.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--only", nargs="+", default=names, help="names of configurations")
+    parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
+    parser.add_argument("--output", type=Path, default=Path(f"bitgnn-{kind}"), help="of the runs")
+    parser.add_argument("--results", type=Path, default=root / "scripts" / "results")
+    parser.add_argument("--configs", type=Path, default=root / "configs" / kind)
+    parser.add_argument("--seeds", type=int, help="repeats (default: the configuration's)")
+    parser.add_argument("--epochs", type=int, help="of every form, not the configuration's")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
+    )
+    return parser
+
+
+def overridden(config: Config, parsed: argparse.Namespace) -> Config:
+    """The configuration with ``--seeds`` and ``--epochs`` where they are given.
+
+    Raises:
+        ValueError: one of them is below 1.
+    """
+    content = config.model_dump()
+    for key in ("seeds", "epochs"):
+        value = getattr(parsed, key)
+        if value is not None and value < 1:
+            raise ValueError(f"--{key} must be at least 1, got {value}")
+    if parsed.seeds is not None:
+        content["seeds"] = parsed.seeds
+    if parsed.epochs is not None:
+        for recipe in content["forms"].values():
+            recipe["epochs"] = parsed.epochs
+    return type(config).model_validate(content)
+
+
+def records_at(results: Path, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The records ``KIND_NAME.json`` at hand, in the order of the names."""
+    paths = [results / f"{kind}_{name}.json" for name in names]
+    return [json.loads(path.read_text("utf-8")) for path in paths if path.is_file()]
