@@ -24,7 +24,7 @@ from bitgnn.convert.plan import Plan, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
-from bitgnn.inference import FeatureForm, FreezeReport
+from bitgnn.inference import FeatureForm, FreezeReport, FrozenBWTA, FrozenModel
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["freeze"]
@@ -82,7 +82,7 @@ def freeze(
         :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers.
 
     Raises:
-        TypeError: ``model`` is not a module.
+        TypeError: ``model`` is not a module, or frozen already.
         FileNotFoundError: there is no such plan.
         ValueError: the model cannot be traced, has no binary layer, spans devices, the plan does
             not fit or is for another model (the message says which), there is no such output, or
@@ -91,6 +91,8 @@ def freeze(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, FrozenModel | FrozenBWTA):
+        raise TypeError(f"freeze: model is frozen already, a {type(model).__name__}")
     _check_devices(model)
     if has_bwta(model):
         if any(option is not None for option in (plan, output, features)):
@@ -118,11 +120,19 @@ def freeze(
         model, plan = planned_form(model, plan.letters)
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
-    network = lower_trace(trace_model(model), _planned(model, plan))
+    nothing = (
+        f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
+    )
+    try:
+        traced = trace_model(model)
+    except ValueError as error:
+        if tunable_layers(model):
+            raise
+        # What no trace can follow is, more often than not, a model that was never binarised.
+        raise ValueError(f"{nothing} ({error})") from error
+    network = lower_trace(traced, _planned(model, plan))
     if not network.letters and document is None:
-        raise ValueError(
-            f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
-        )
+        raise ValueError(nothing)
     set_output(network, output)
     settle_orders(network, {} if document is None else document.order, fold)
     frozen = select_steps(network)

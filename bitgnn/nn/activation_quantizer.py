@@ -85,7 +85,10 @@ class ActivationQuantizer(nn.Module):
 
     @property
     def is_set(self) -> bool:
-        """Whether the scale has a value."""
+        """Whether the scale has a value, which may have been copied into it from outside."""
+        looked_at = type(self.scale) is nn.Parameter and not self.scale.is_meta
+        if not self._is_set and looked_at and not torch.compiler.is_compiling():
+            self._is_set = bool(self.scale.detach() != 0)
         return self._is_set
 
     def reset_parameters(self) -> None:
@@ -142,7 +145,7 @@ class ActivationQuantizer(nn.Module):
         """
         if self._level is None:
             return x, torch.ones((), device=x.device)
-        if not self._is_set:
+        if not self.is_set:
             check_value(
                 self.training,
                 lambda: (

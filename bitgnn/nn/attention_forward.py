@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bitgnn._checks import check_value
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.nn.float_inputs import check_floats
 
 __all__ = ["Attended", "AttentionForward", "allowed_keys", "score_factor"]
 
@@ -63,7 +64,18 @@ def score_factor(factor: float | None, size: int) -> float:
 
 
 class AttentionForward:
-    """Mixin of modules that attend: :meth:`forward` checks, :meth:`attend` does."""
+    """Mixin of modules that attend: :meth:`forward` checks, :meth:`attend` does.
+
+    Attributes:
+        input_dtypes: of queries, keys and values; None for any floats.
+    """
+
+    input_dtypes: tuple[torch.dtype, ...] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where its scales are."""
+        raise NotImplementedError
 
     def attend(
         self,
@@ -105,21 +117,41 @@ class AttentionForward:
             ``[B, H, N, D]`` of the dtype of ``query``; with ``return_probabilities`` a tuple.
 
         Raises:
-            ValueError: shapes do not fit together.
+            TypeError: queries, keys or values are no dense tensors of floats, ``key_mask`` is no
+                tensor or ``allowed`` is no bool one.
+            ValueError: shapes or devices do not fit together.
         """
-        self.check(query, key, value, key_mask)
+        self.check(query, key, value, key_mask, allowed)
         attended = self.attend(
             query, key, value, key_mask, allowed, causal, need_probabilities=return_probabilities
         )
         return (attended.out, attended.probabilities) if return_probabilities else attended.out
 
-    def check(self, query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None) -> None:
-        """Refuse shapes that do not fit together.
+    def check(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_mask: Tensor | None,
+        allowed: Tensor | None,
+    ) -> None:
+        """Refuse what :meth:`forward` says it refuses.
 
         Raises:
-            ValueError: they do not.
+            TypeError: a type does not fit.
+            ValueError: shapes or devices do not fit.
         """
         name = type(self).__name__
+        for what, x in (("query", query), ("key", key), ("value", value)):
+            check_floats(name, what, x, self.device, self.input_dtypes)
+        for what, mask, kind in (("key_mask", key_mask, "a"), ("allowed", allowed, "a bool")):
+            check_type(
+                mask is None
+                or (isinstance(mask, Tensor) and (what == "key_mask" or mask.dtype == torch.bool)),
+                lambda what=what, mask=mask, kind=kind: (  # type: ignore[misc]
+                    f"{name}: {what} must be {kind} tensor, got {name_type(mask)}"
+                ),
+            )
         fits = query.dim() == key.dim() == 4 and key.shape == value.shape
         fits = fits and query.size(0) == key.size(0) and query.size(3) == key.size(3)
         check_value(
@@ -140,4 +172,16 @@ class AttentionForward:
         check_value(
             key_mask is None or key_mask.shape == (batch, keys),
             lambda: f"{name}: key_mask must be {[batch, keys]}, got {list(key_mask.shape)}",  # type: ignore[union-attr]
+        )
+        shape = (batch, query.size(1), query.size(2), keys)
+        check_value(
+            allowed is None
+            or (
+                allowed.dim() <= len(shape)
+                and all(
+                    given in (1, size)
+                    for given, size in zip(reversed(allowed.shape), reversed(shape), strict=False)
+                )
+            ),
+            lambda: f"{name}: allowed must broadcast to {list(shape)}, got {list(allowed.shape)}",  # type: ignore[union-attr]
         )

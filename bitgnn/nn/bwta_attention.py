@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -63,8 +64,8 @@ class BWTAAttention(AttentionForward, nn.Module):
 
     Raises:
         TypeError: ``level`` is no integer.
-        ValueError: ``activation`` has none of its values, ``level`` is below 1, or ``dropout`` is
-            not in [0, 1).
+        ValueError: ``activation`` has none of its values, ``level`` is below 1, ``dropout`` is
+            not in [0, 1), or ``scale`` is not positive and finite.
     """
 
     def __init__(
@@ -84,12 +85,21 @@ class BWTAAttention(AttentionForward, nn.Module):
             0.0 <= dropout < 1.0,
             lambda: f"BWTAAttention: dropout must be in [0, 1), got {dropout}",
         )
+        check_value(
+            scale is None or 0.0 < scale < math.inf,
+            lambda: f"BWTAAttention: scale must be positive and finite, got {scale}",
+        )
         self.dropout = dropout
         self.scale = scale
         self.query_quantizer = ActivationQuantizer(activation, level, device)
         self.key_quantizer = ActivationQuantizer(activation, level, device)
         self.value_quantizer = ActivationQuantizer(activation, level, device)
         self.probability_quantizer = ActivationQuantizer("bool", level, device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its scales are."""
+        return self.query_quantizer.scale.device
 
     @property
     def activation(self) -> Kind:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
+from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
 __all__ = ["BWTALinear", "bwta_product"]
@@ -107,16 +108,15 @@ class BWTALinear(nn.Linear):
             ``[*, out_features]`` floats of the input's dtype.
 
         Raises:
-            TypeError: ``input`` holds no floats.
-            ValueError: the last size of ``input`` is not ``in_features``, or the scale is not set
-                in evaluation.
+            TypeError: ``input`` is no dense tensor of floats.
+            ValueError: the last size of ``input`` is not ``in_features``, it is on another device
+                than the weight, or the scale is not set in evaluation.
         """
+        check_floats("BWTALinear", "input", input, self.weight.device)
         if input.dim() == 0 or input.size(-1) != self.in_features:
             raise ValueError(
                 f"BWTALinear: input must be [*, {self.in_features}], got {list(input.shape)}"
             )
-        if not input.is_floating_point():
-            raise TypeError(f"BWTALinear: input must hold floats, got {input.dtype}")
         if self.level is None:
             return functional.linear(input, self.weight, self.bias)
         return bwta_product(input, self.weight, self.bias, self.input_quantizer)

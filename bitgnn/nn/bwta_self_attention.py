@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bitgnn._checks import check_value
+from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.bwta_attention import BWTAAttention
 from bitgnn.nn.bwta_linear import BWTALinear
@@ -36,7 +36,7 @@ class BWTASelfAttention(nn.Module):
         attention: the :class:`BWTAAttention`.
 
     Raises:
-        TypeError: ``level`` is no integer.
+        TypeError: ``level``, ``hidden`` or a number of heads is no integer.
         ValueError: heads do not divide, or an option has none of its values.
     """
 
@@ -54,8 +54,15 @@ class BWTASelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
+        for name, number in (("hidden", hidden), ("heads", heads), ("kv_heads", kv_heads)):
+            check_type(
+                isinstance(number, int) and not isinstance(number, bool),
+                lambda name=name, number=number: (  # type: ignore[misc]
+                    f"BWTASelfAttention: {name} must be an integer, got {name_type(number)}"
+                ),
+            )
         check_value(
-            heads > 0 and hidden % heads == 0,
+            heads > 0 and hidden > 0 and hidden % heads == 0,
             lambda: f"BWTASelfAttention: heads must divide hidden, got {heads} and {hidden}",
         )
         check_value(
@@ -104,8 +111,13 @@ class BWTASelfAttention(nn.Module):
             ``[B, N, E]`` of the dtype of ``x``; with ``return_probabilities`` a tuple.
 
         Raises:
-            ValueError: shapes do not fit together.
+            TypeError: ``x`` is no dense tensor of floats.
+            ValueError: shapes or devices do not fit together.
         """
+        check_type(
+            isinstance(x, Tensor),
+            lambda: f"BWTASelfAttention: x must be a tensor, got {name_type(x)}",
+        )
         check_value(
             x.dim() == 3,
             lambda: (

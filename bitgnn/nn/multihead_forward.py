@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn._checks import check_value
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.nn.float_inputs import check_floats
 
 __all__ = ["MultiheadForward"]
 
@@ -30,6 +31,7 @@ class MultiheadForward:
         add_zero_attn: append a key and value of zeros.
         attention: what attends between the projections.
         out_proj: the last projection.
+        input_dtypes: of queries, keys and values; None for any floats.
     """
 
     embed_dim: int
@@ -43,6 +45,7 @@ class MultiheadForward:
     add_zero_attn: bool
     attention: Any
     out_proj: Any
+    input_dtypes: tuple[torch.dtype, ...] | None = None
 
     def forward(
         self,
@@ -72,9 +75,13 @@ class MultiheadForward:
             ``[B, N, L]`` (``[B, H, N, L]`` without the mean, without B for inputs without) or None.
 
         Raises:
-            ValueError: shapes do not fit together, a mask of floats holds other values than 0 and
-                -inf, or ``is_causal`` comes without ``attn_mask``.
+            TypeError: queries, keys or values are no dense tensors of floats, or a mask is no
+                tensor of bools or floats.
+            ValueError: shapes or devices do not fit together, a mask of floats holds other values
+                than 0 and -inf, or ``is_causal`` comes without ``attn_mask``.
         """
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            check_floats(NAME, name, x, self.attention.device, self.input_dtypes)
         batched = query.dim() == 3
         q, k, v = (self._batch_first(x, batched) for x in (query, key, value))
         check_value(
@@ -177,10 +184,15 @@ def visible(mask: Tensor | None, name: str) -> Tensor | None:
     """What a mask of torch's lets through: the inverse of a bool one, 0 of one of 0 and -inf.
 
     Raises:
+        TypeError: it is no tensor of bools or floats.
         ValueError: a mask of floats holds other values.
     """
     if mask is None:
         return None
+    check_type(
+        isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point()),
+        lambda: f"{NAME}: {name} must be a tensor of bools or floats, got {name_type(mask)}",
+    )
     if mask.dtype == torch.bool:
         return ~mask
     seen = mask == 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bitgnn._checks import check_value
 from bitgnn.nn.bwta_attention import BWTAAttention
@@ -23,6 +24,10 @@ CORE = "bwta_attention"
 """Name of the module that attends, inside of a module of the library that calls it."""
 IMPLEMENTATION = "bwta"
 """Name of the attention function in the library's registry."""
+HIDDEN = -1e4
+"""The library's masks of floats hide keys by this or less."""
+BIASES = ("position_bias", "s_aux")
+"""Options of attention functions that add to scores or to their sum."""
 
 
 def is_pretrained(model: nn.Module) -> bool:
@@ -87,7 +92,7 @@ def use_implementation(model: Any) -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(IMPLEMENTATION, attend)
-    AttentionMaskInterface.register(IMPLEMENTATION, key_mask)
+    AttentionMaskInterface.register(IMPLEMENTATION, mask_of)
     model.set_attn_implementation(IMPLEMENTATION)
     check_value(
         model.config._attn_implementation == IMPLEMENTATION,
@@ -95,33 +100,53 @@ def use_implementation(model: Any) -> None:
     )
 
 
-def key_mask(
+def mask_of(
     batch_size: int,
     q_length: int,
     kv_length: int,
-    q_offset: int = 0,
+    q_offset: Any = 0,
     kv_offset: int = 0,
     mask_function: Any = None,
     attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
     **options: Any,
 ) -> Tensor | None:
-    """Which keys there are, bool ``[B, L]`` or None: causality is the attention module's to say.
+    """The library's mask function: bool ``[B, L]`` or None where the module's causality says all.
 
-    The signature is the library's.
-
-    Raises:
-        ValueError: a cache has room for more keys than there are positions.
+    Masks of any other kind (packed sequences, windows shorter than the keys, chunks, caches with
+    room for keys to come) are written out, ``[B, 1, N, L]``. The signature is the library's.
     """
-    if attention_mask is None:
-        return None
-    check_value(
-        attention_mask.shape[-1] >= kv_length,
-        lambda: (
-            f"attention_mask must have {kv_length} positions, got {attention_mask.shape[-1]}; "
-            "caches of a fixed length have no BWTA form"
-        ),
+    from transformers import masking_utils as library
+
+    whole = (library.causal_mask_function, library.bidirectional_mask_function)
+    within_window = local_size is not None and kv_length <= local_size
+    plain = mask_function in (None, *whole) or (
+        within_window and (allow_is_causal_skip or allow_is_bidirectional_skip)
     )
-    return attention_mask[:, -kv_length:].bool() if kv_length else attention_mask[:, :0].bool()
+    # A tensor is the offset of a cache of fixed length, whose last keys are not there yet.
+    ends_alike = isinstance(q_offset, int) and q_offset + q_length == kv_offset + kv_length
+    if plain and (ends_alike or mask_function is library.bidirectional_mask_function):
+        if attention_mask is None:
+            return None
+        room = kv_offset + kv_length - attention_mask.shape[-1]
+        seen = functional.pad(attention_mask.bool(), (0, max(room, 0)))
+        return seen[:, kv_offset : kv_offset + kv_length]
+    written: Tensor | None = library.sdpa_mask(
+        batch_size,
+        q_length,
+        kv_length,
+        q_offset,
+        kv_offset,
+        library.causal_mask_function if mask_function is None else mask_function,
+        attention_mask,
+        local_size,
+        allow_is_causal_skip=False,
+        allow_is_bidirectional_skip=False,
+        **options,
+    )
+    return written
 
 
 def attend(
@@ -135,8 +160,9 @@ def attend(
     is_causal: bool | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    output_attentions: bool = False,
     **options: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """The library's attention function: ``[B, N, H, D]`` by the module's :data:`CORE`.
 
     Args:
@@ -144,21 +170,27 @@ def attend(
         query: ``[B, H, N, D]``.
         key: ``[B, Hk, L, D]``.
         value: ``[B, Hk, L, D]``.
-        attention_mask: ``[B, L]`` of :func:`key_mask`, or ``[B, 1, N, L]`` of the caller's own,
-            bool or floats (hidden where below 0).
+        attention_mask: ``[B, L]`` or ``[B, 1, N, L]`` of :func:`mask_of`, or ``[B, 1, N, L]`` of
+            the caller's own: bool, or floats of 0 and of at most :data:`HIDDEN`.
         scaling: the factor of the scores, which the core has.
         dropout: probability of dropping a weight.
         is_causal: overrides what the module says.
         sliding_window: keys that a query may look back at.
         softcap: refused.
-        options: of other functions.
+        output_attentions: return the weights ``[B, H, N, L]`` that values are multiplied by.
+        options: of other functions; biases and sinks among them are refused.
 
     Raises:
-        ValueError: scores are capped, which has no ternary form.
+        ValueError: scores are capped or biased, which has no ternary form.
     """
-    check_value(
-        softcap is None, lambda: f"attention: softcap {softcap} has no ternary form, must be None"
-    )
+    for name in ("softcap", *BIASES):
+        check_value(
+            (softcap if name == "softcap" else options.get(name)) is None,
+            lambda name=name: (  # type: ignore[misc]
+                f"attention: {name} has no ternary form, must be None; binarize with "
+                "attention=False leaves attention in floats"
+            ),
+        )
     core: Any = getattr(module, CORE, None)
     if core is None:
         # A module that calls the function and was not known to: full precision.
@@ -169,13 +201,34 @@ def attend(
     seen, allowed = attention_mask, None
     if attention_mask is not None and attention_mask.dim() == 4:
         seen = None
-        is_bias = attention_mask.is_floating_point()
-        allowed = attention_mask >= 0 if is_bias else attention_mask.bool()
+        allowed = _allowed(attention_mask)
         causal = False
     if sliding_window is not None and causal and key.size(2) > sliding_window:
         allowed = recent_keys(query, key, sliding_window)
-    out = core(query, key, value, seen, allowed=allowed, causal=causal)
-    return out.transpose(1, 2), None
+    core.check(query, key, value, seen, allowed)
+    attended = core.attend(query, key, value, seen, allowed, causal, output_attentions)
+    return attended.out.transpose(1, 2), attended.weights if output_attentions else None
+
+
+def _allowed(mask: Tensor) -> Tensor:
+    """A mask of bools of one of the caller's own.
+
+    Raises:
+        ValueError: it holds floats other than 0 and those that hide.
+    """
+    if not mask.is_floating_point():
+        return mask.bool()
+    allowed = mask == 0
+    capturing = mask.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not (torch.compiler.is_compiling() or capturing):
+        check_value(
+            bool((allowed | (mask <= HIDDEN)).all()),
+            lambda: (
+                f"attention: attention_mask must hold bools, or 0 and floats of at most {HIDDEN}: "
+                "ternary scores take no bias"
+            ),
+        )
+    return allowed
 
 
 def recent_keys(query: Tensor, key: Tensor, window: int) -> Tensor:

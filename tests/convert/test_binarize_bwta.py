@@ -190,8 +190,12 @@ def test_errors(network: Network) -> None:
         bitgnn.binarize(network, scheme="bwta", layers=0.01, calibration=torch.randn(2, 16))
     with pytest.raises(TypeError, match="layers must be a share or names, got str"):
         bitgnn.binarize(network, scheme="bwta", layers="last")
-    with pytest.raises(ValueError, match="x must be finite"):
+    with pytest.raises(ValueError, match=r"the input of blocks\.0\.1 holds NaN"):
         bitgnn.binarize(network, scheme="bwta", calibration=torch.full((2, 16), math.nan))
+    with pytest.raises(ValueError, match="layers must name at least one layer, got none"):
+        bitgnn.binarize(network, scheme="bwta", layers=[])
+    with pytest.raises(TypeError, match="skip must be a sequence of names, got str"):
+        bitgnn.binarize(network, scheme="bwta", skip="last")
     with pytest.raises(ValueError, match="scheme must be one of"):
         bitgnn.binarize(network, scheme="int8")
     with pytest.raises(ValueError, match="config must be a BWTAConfig"):
@@ -204,3 +208,11 @@ def test_errors(network: Network) -> None:
     unused.forward = lambda x: unused["used"][0](x)
     with pytest.raises(ValueError, match=r"calibration never reaches \['used.1'\]"):
         output_errors(unused, lambda model: model["used"][0](torch.randn(2, 4)))
+
+
+def test_calibration_that_is_not_finite_names_the_layer(network: Network) -> None:
+    network.blocks[2][3].weight.data[0, 0] = math.inf
+    with pytest.raises(ValueError, match=r"the output of blocks\.2\.3 holds NaN or infinity"):
+        output_errors(network, torch.randn(2, 16), ["blocks.2.3"])
+    with pytest.raises(ValueError, match=r"the input of blocks\.3\.1 holds NaN or infinity"):
+        output_errors(network, torch.randn(2, 16), ["blocks.3.1"])

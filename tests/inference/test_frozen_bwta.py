@@ -263,6 +263,17 @@ def test_what_cannot_be_frozen_says_why() -> None:
     frozen = bitgnn.freeze(model)
     with pytest.raises(ValueError, match=r"input must be \[\*, 48\], got \[2, 47\]"):
         frozen.model.up(torch.randn(2, 47))
+    with pytest.raises(TypeError, match="model is frozen already, a FrozenBWTA"):
+        bitgnn.freeze(frozen)
+
+
+def test_models_that_were_never_binarised_say_so() -> None:
+    class Untraceable(nn.Module):
+        def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+            return [tensor + 1 for tensor in tensors]
+
+    with pytest.raises(ValueError, match="Untraceable has no binary layer; binarize"):
+        bitgnn.freeze(Untraceable())
 
 
 def test_frozen_models_compile() -> None:

@@ -39,9 +39,9 @@ class BWTAConfig:
         relative: rank by the error relative to the output's power, not by the mean square error.
 
     Raises:
-        TypeError: ``layers`` is neither a share nor names.
-        ValueError: a share is outside of (0, 1] or comes without calibration, or an option has none
-            of its values.
+        TypeError: ``layers`` is neither a share nor names, or ``skip`` is no sequence of names.
+        ValueError: a share is outside of (0, 1] or comes without calibration, there are no names,
+            or an option has none of its values.
     """
 
     layers: float | Sequence[str] | None = None
@@ -59,6 +59,10 @@ class BWTAConfig:
             self.activation in choices,
             lambda: f"BWTAConfig: activation must be one of {choices}, got {self.activation!r}",
         )
+        check_type(
+            _are_names(self.skip),
+            lambda: f"BWTAConfig: skip must be a sequence of names, got {name_type(self.skip)}",
+        )
         if self.layers is None:
             return
         if isinstance(self.layers, int | float) and not isinstance(self.layers, bool):
@@ -73,12 +77,22 @@ class BWTAConfig:
             )
             return
         check_type(
-            not isinstance(self.layers, str | bool)
-            and isinstance(self.layers, Sequence)
-            and all(isinstance(name, str) for name in self.layers),
+            _are_names(self.layers),
             lambda: f"BWTAConfig: layers must be a share or names, got {name_type(self.layers)}",
         )
+        check_value(
+            len(self.layers) > 0,  # type: ignore[arg-type]
+            lambda: "BWTAConfig: layers must name at least one layer, got none",
+        )
         object.__setattr__(self, "names", tuple(self.layers))  # type: ignore[arg-type]
+
+
+def _are_names(value: object) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(name, str) for name in value)
+    )
 
 
 def calibration_runs(calibration: Calibration) -> list[Callable[[nn.Module], Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bitgnn._checks import check_value
 from bitgnn.convert.bwta.config import Calibration, calibration_runs
@@ -64,7 +64,8 @@ def output_errors(
         Error by module name, the smallest first.
 
     Raises:
-        ValueError: there are no such layers, or calibration never reaches one.
+        ValueError: there are no such layers, calibration never reaches one, or a layer's input or
+            output is not finite.
     """
     measured = measure_layers(model, calibration, names)
     errors = {name: result.result(relative) for name, result in measured.items()}
@@ -104,7 +105,7 @@ def measure_layers(
             module.level = None  # type: ignore[assignment]
     measured = {name: Measured() for name in chosen}
     for name in chosen:
-        hook = _Compare(measured[name], activation)
+        hook = _Compare(name, measured[name], activation)
         known[name].register_forward_hook(hook, with_kwargs=True)
     for run in runs:
         run(model)
@@ -116,7 +117,8 @@ def measure_layers(
 class _Compare:
     """Forward hook that runs a layer's BWTA form on the same input."""
 
-    def __init__(self, measured: Measured, activation: Kind) -> None:
+    def __init__(self, name: str, measured: Measured, activation: Kind) -> None:
+        self.name = name
         self.measured = measured
         self.activation = activation
 
@@ -124,12 +126,21 @@ class _Compare:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         x = args[0] if args else next(iter(kwargs.values()))
+        self.check_finite("input", x)
         form = new_form(module, self.activation, 1).eval()
         start_scales(form)
         got, wanted = (
             (y[0] if isinstance(y, tuple) else y).double() for y in (form(*args, **kwargs), output)
         )
+        self.check_finite("output", wanted)
         self.measured.error += float((got - wanted).square().sum())
         self.measured.power += float(wanted.square().sum())
         self.measured.count += wanted.numel()
         self.measured.negative |= bool((x < 0).any())
+
+    def check_finite(self, what: str, x: Tensor) -> None:
+        """Refuse values that errors cannot be ranked by."""
+        check_value(
+            bool(x.isfinite().all()),
+            lambda: f"output_errors: the {what} of {self.name} holds NaN or infinity",
+        )

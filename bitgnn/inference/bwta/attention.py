@@ -9,6 +9,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
+from bitgnn.bits.ternary import QUANTISED
 from bitgnn.inference.bwta.layer import FrozenLayer, checked_scale
 from bitgnn.nn.attention_bits import attended_keys
 from bitgnn.nn.attention_forward import Attended, AttentionForward, allowed_keys, score_factor
@@ -36,6 +37,7 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
     """
 
     kind = "attention"
+    input_dtypes = QUANTISED
     query_scale: Tensor
     key_scale: Tensor
     value_scale: Tensor
@@ -43,15 +45,26 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
 
     def __init__(self, tensors: dict[str, Tensor], factor: float | None = None) -> None:
         super().__init__()
-        numbers = []
         for name in SCALES:
-            scale = checked_scale(tensors, name, "FrozenBWTAAttention")
-            self.register_buffer(name, scale)
-            numbers.append(float(scale))
+            self.register_buffer(name, checked_scale(tensors, name, "FrozenBWTAAttention"))
         self.factor = factor
-        query, key, value, probability = numbers
+        self._read_scales()
+        self.register_buffer("_one", torch.ones((), device=self.device), persistent=False)
+
+    def _read_scales(self) -> None:
+        """Keep the scales as numbers, which the operator takes without waiting for a GPU."""
+        query, key, value, probability = (float(getattr(self, name)) for name in SCALES)
         self._scores, self._probability, self._out = query * key, probability, probability * value
-        self.register_buffer("_one", torch.ones((), device=scale.device), persistent=False)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """As torch's; the numbers follow the tensors."""
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._read_scales()
+
+    @property
+    def device(self) -> torch.device:
+        """Where its scales are."""
+        return self.query_scale.device
 
     @classmethod
     def from_layer(cls, name: str, layer: BWTAAttention) -> FrozenBWTAAttention:

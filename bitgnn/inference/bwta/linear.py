@@ -9,9 +9,11 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
+from bitgnn.bits.ternary import QUANTISED
 from bitgnn.inference.bwta.layer import FrozenLayer, checked_scale
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.bwta_linear import BWTALinear
+from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
 __all__ = ["FrozenBWTALinear"]
@@ -159,9 +161,11 @@ class FrozenBWTALinear(FrozenLayer):
             ``[*, out_features]`` of the input's dtype.
 
         Raises:
-            TypeError: ``input`` holds no such floats.
-            ValueError: the last size of ``input`` is not ``in_features``.
+            TypeError: ``input`` is no dense tensor of such floats.
+            ValueError: the last size of ``input`` is not ``in_features``, or it is on another
+                device.
         """
+        check_floats("FrozenBWTALinear", "input", input, self.words.device, QUANTISED)
         check_value(
             input.dim() > 0 and input.size(-1) == self.in_features,
             lambda: (

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bitgnn.bits.ternary import QUANTISED
 from bitgnn.inference.bwta.attention import FrozenBWTAAttention
 from bitgnn.inference.bwta.layer import FrozenLayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
@@ -30,6 +31,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
     """
 
     kind = "multihead_attention"
+    input_dtypes = QUANTISED
     query_proj: FrozenBWTALinear
     key_proj: FrozenBWTALinear
     value_proj: FrozenBWTALinear

@@ -1,0 +1,58 @@
+"""What BWTA layers refuse as input before anything is computed, trained and frozen ones alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+
+__all__ = ["check_floats"]
+
+
+def check_floats(
+    owner: str,
+    name: str,
+    x: Any,
+    device: torch.device,
+    dtypes: Collection[torch.dtype] | None = None,
+) -> None:
+    """Require a dense tensor of floats on a device.
+
+    Args:
+        owner: who asks, for messages.
+        name: of the argument.
+        x: the argument.
+        device: of the layer.
+        dtypes: those that will do; None for all floats.
+
+    Raises:
+        TypeError: it is no tensor, a sparse or nested one, or of another dtype.
+        ValueError: it is on another device.
+    """
+    check_type(
+        isinstance(x, Tensor), lambda: f"{owner}: {name} must be a tensor, got {name_type(x)}"
+    )
+    check_type(
+        x.layout == torch.strided and not x.is_nested,
+        lambda: (
+            f"{owner}: {name} must be dense, got a "
+            + ("nested tensor" if x.is_nested else f"tensor of layout {x.layout}")
+        ),
+    )
+    if dtypes is None:
+        check_type(
+            x.is_floating_point(), lambda: f"{owner}: {name} must hold floats, got {x.dtype}"
+        )
+    else:
+        check_type(
+            x.dtype in dtypes,
+            lambda: f"{owner}: {name} must be float32, float16 or bfloat16, got {x.dtype}",
+        )
+    check_value(
+        x.device == device,
+        lambda: f"{owner}: {name} must be on {device} like the layer, got {x.device}",
+    )
