@@ -25,6 +25,8 @@ FORM_DISTANCE = 0.22
 """Most between the points of a graph in the chart, as a share of the way to the next graph."""
 GRAPH_WIDTH = 0.7
 """Of that way, what all points of a graph may take."""
+GRAPH_INCHES, POINT_INCHES = 1.8, 0.5
+"""What a graph, or a point, takes of the chart at least."""
 MOST_LEGEND_COLUMNS = 4
 PAPER_TOLERANCE = 0.3
 """Points a mean may stay below the paper's and still reproduce it."""
@@ -248,23 +250,28 @@ def accuracy_chart(record: Mapping[str, Any]) -> bytes:
     """
     graphs = record["graphs"]
     forms = list(dict.fromkeys(form for entry in graphs.values() for form in entry["forms"]))
-    figure = Figure(figsize=(2.0 + 1.8 * len(graphs), 4.0), layout="constrained")
+    points = sum(len(entry["forms"]) for entry in graphs.values())
+    width = 2.0 + max(GRAPH_INCHES * len(graphs), POINT_INCHES * points)
+    figure = Figure(figsize=(width, 4.0), layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.subplots()
-    distance = min(FORM_DISTANCE, GRAPH_WIDTH / len(forms))
+    is_named = False
     for number, form in enumerate(forms):
         places, means, spreads, paper = [], [], [], []
         for place, entry in enumerate(graphs.values()):
             if form in entry["forms"]:
-                places.append(place + (number - (len(forms) - 1) / 2) * distance)
+                own = [name for name in forms if name in entry["forms"]]
+                distance = min(FORM_DISTANCE, GRAPH_WIDTH / len(own))
+                places.append(place + (own.index(form) - (len(own) - 1) / 2) * distance)
                 means.append(entry["forms"][form]["score_mean_percent"])
                 spreads.append(entry["forms"][form]["score_std_points"])
                 paper.append((entry["paper"] or {}).get(form, math.nan))
         color = form_color(form, number)
         axes.errorbar(places, means, spreads, fmt="o", color=color, label=form, capsize=3)
         if not all(map(math.isnan, paper)):
-            label = "paper" if form == forms[-1] else None
+            label = None if is_named else "paper"
             axes.plot(places, paper, "_", color="#333333", markersize=14, label=label)
+            is_named = True
         for x, mean in zip(places, means, strict=True):
             axes.annotate(f"{mean:.1f}", (x, mean), xytext=(6, 0), textcoords="offset points",
                           fontsize=7, va="center")  # fmt: skip
