@@ -53,6 +53,11 @@ def lsq_scale(scale: Tensor, numel: int, level: int) -> Tensor:
         numel: n, values that the scale quantises.
         level: L, largest integer.
     """
+    if torch.compiler.is_compiling():
+        # The same value and gradient, for a number of values that the graph leaves open.
+        factor = 1.0 / torch.sym_sqrt(torch.sym_max(numel, 1) * level)
+        fixed = scale.detach()
+        return fixed + (scale - fixed) * factor
     out: Tensor = _ScaledGradient.apply(scale, 1.0 / math.sqrt(max(numel, 1) * level))
     return out
 
@@ -63,6 +68,10 @@ def positive_scale(scale: Tensor) -> Tensor:
     An optimiser's step may take a scale below zero, where no comparison with it means anything;
     the next ones can take it back.
     """
+    if torch.compiler.is_compiling():
+        # The same value and gradient: dynamo cannot call a function twice where shapes are open.
+        wide = scale.float()
+        return torch.where(wide >= LEAST_SCALE, wide, wide - wide.detach() + LEAST_SCALE)
     out: Tensor = _Positive.apply(scale)
     return out
 

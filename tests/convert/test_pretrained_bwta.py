@@ -2,53 +2,12 @@
 
 import pytest
 import torch
+from pretrained import batch, bert, llama, transformers
 
 import bitgnn
 from bitgnn.convert import report_of
 from bitgnn.nn import BWTAAttention, BWTALinear
 from bitgnn.nn.pretrained_attention import attend
-
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed (pip install bitgnn[transformers])"
-)
-
-
-def bert(**options: object) -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=96,
-        num_labels=3,
-        **options,
-    )
-    return transformers.BertForSequenceClassification(config).eval()
-
-
-def llama(**options: object) -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=50,
-        hidden_size=64,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=96,
-        max_position_embeddings=64,
-        pad_token_id=0,
-        **options,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def batch() -> dict[str, torch.Tensor]:
-    torch.manual_seed(1)
-    ids = torch.randint(1, 50, (3, 11))
-    mask = torch.ones(3, 11, dtype=torch.long)
-    mask[1, 7:] = 0
-    return {"input_ids": ids, "attention_mask": mask}
 
 
 def test_bert(tmp_path) -> None:

@@ -4,48 +4,10 @@ import copy
 
 import pytest
 import torch
+from pretrained import batch, bert, llama, transformers
 
 import bitgnn
 from bitgnn.nn.pretrained_attention import attend
-
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed (pip install bitgnn[transformers])"
-)
-
-
-def llama(**options: object) -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=48,
-        max_position_embeddings=64,
-        pad_token_id=0,
-        **options,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def bert() -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=48,
-    )
-    return transformers.BertForSequenceClassification(config).eval()
-
-
-def batch() -> dict[str, torch.Tensor]:
-    torch.manual_seed(1)
-    mask = torch.ones(3, 11, dtype=torch.long)
-    mask[1, :4] = 0
-    return {"input_ids": torch.randint(1, 50, (3, 11)), "attention_mask": mask}
 
 
 def forms(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -80,6 +42,7 @@ def test_caches_of_a_fixed_length(masked) -> None:
 def test_padding_on_the_left_changes_nothing() -> None:
     _, model = forms(llama())
     data = batch()
+    data["attention_mask"] = data["attention_mask"].flip(1)
     options = {"max_new_tokens": 5, "do_sample": False}
     together = model.generate(**data, **options)
     alone = model.generate(data["input_ids"][1:2, 4:], **options)
@@ -96,7 +59,7 @@ def test_attentions_are_handed_out(make) -> None:
     with torch.no_grad():
         found = frozen(**data, output_attentions=True).attentions
     for ours, weights in zip(found, expected, strict=True):
-        assert weights.shape == (3, 2, 11, 11)
+        assert weights.shape == (3, trained.config.num_attention_heads, 11, 11)
         assert torch.equal(ours, weights)
         # Boolean weights times one scale, none of them on padding.
         assert weights.unique().numel() <= 2
@@ -109,11 +72,11 @@ def test_what_has_no_ternary_form_is_refused() -> None:
     with pytest.raises(ValueError, match="attention_mask must hold bools, or 0 and floats of at"):
         model(data["input_ids"], attention_mask=torch.rand(3, 1, 11, 11))
     caller = model.bert.encoder.layer[0].attention.self
-    x = [torch.randn(1, 2, 4, 16) for _ in range(3)]
+    x = [torch.randn(1, 3, 4, 16) for _ in range(3)]
     for name, value in (
         ("softcap", 30.0),
-        ("position_bias", torch.zeros(1, 2, 4, 4)),
-        ("s_aux", torch.zeros(2)),
+        ("position_bias", torch.zeros(1, 3, 4, 4)),
+        ("s_aux", torch.zeros(3)),
     ):
         with pytest.raises(ValueError, match=f"{name} has no ternary form.*attention=False"):
             attend(caller, *x, None, **{name: value})

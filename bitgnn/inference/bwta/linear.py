@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -173,7 +174,7 @@ class FrozenBWTALinear(FrozenLayer):
             ),
         )
         out: Tensor = torch.ops.bitgnn.linear_ternary(
-            input.reshape(input.shape[:-1].numel(), self.in_features),
+            input.reshape(math.prod(input.shape[:-1]), self.in_features),
             self.words,
             self.in_features,
             self.scale,

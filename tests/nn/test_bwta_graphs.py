@@ -1,0 +1,59 @@
+"""BWTA layers in programs that leave the number of tokens open: torch.export, torch.compile."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bitgnn
+from bitgnn.nn import BWTALinear, BWTAMultiheadAttention, BWTASelfAttention
+
+MAKERS = {
+    "linear": lambda: BWTALinear(32, 7),
+    "self-attention": lambda: BWTASelfAttention(32, 4, 2),
+    "multihead": lambda: BWTAMultiheadAttention(32, 4, batch_first=True),
+}
+
+
+def operands(name: str, length: int) -> list[Tensor]:
+    return [torch.randn(2, length, 32)] * (3 if name == "multihead" else 1)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_export(name, frozen) -> None:
+    torch.manual_seed(0)
+    layer = MAKERS[name]()
+    layer(*operands(name, 40))
+    layer.eval()
+    if frozen:
+        layer = bitgnn.freeze(layer).model
+    # Words of up to 32 keys are one, and sizes of 1 are fixed when a program is traced.
+    length = torch.export.Dim("length", min=33, max=4096)
+    x = operands(name, 40)
+    shapes = tuple({1: length} for _ in x)
+    program = torch.export.export(layer, tuple(x), dynamic_shapes=shapes, strict=False)
+    x = operands(name, 70)
+    got, expected = program.module()(*x), layer(*x)
+    pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_compiled_training_of_any_length() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(BWTALinear(16, 24), nn.ReLU(), BWTALinear(24, 8, activation="bool"))
+    model(torch.randn(2, 5, 16))
+    # One scale that training drove below what counts.
+    with torch.no_grad():
+        model[2].input_quantizer.scale.fill_(-0.1)
+    twin = copy.deepcopy(model)
+    compiled = torch.compile(twin, fullgraph=True, dynamic=True, backend="aot_eager")
+    for shape in ((2, 5, 16), (3, 7, 16)):
+        x = torch.randn(shape)
+        expected, got = model(x), compiled(x)
+        assert torch.equal(got, expected)
+        expected.square().sum().backward()
+        got.square().sum().backward()
+    for ours, theirs in zip(twin.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
