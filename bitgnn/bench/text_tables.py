@@ -21,33 +21,36 @@ ORDER = ("binary", "bwta_bit", "bwta_level")
 
 
 def text_table(records: Sequence[Record]) -> str:
-    """One row a form of an encoder, and whether the paper's order holds.
+    """One row a form of an experiment, and whether the paper's order of methods holds.
 
     Args:
-        records: of ``scripts/train_text.py``, at least one; those of decoders are left out.
+        records: of ``scripts/train_text.py``, at least one; those without these methods are left
+            out.
     """
-    encoders = [record for record in reversed(records) if record["metric"] != "perplexity"]
-    if not encoders:
+    compared = [record for record in reversed(records) if ORDER[0] in record["forms"]]
+    if not compared:
         return "Not measured yet.\n"
+    compared.sort(key=_is_perplexity)
     rows = [
         [
             f"{record['config']['title']}: {form}",
             str(len(entry["runs"])),
             _levels(record["config"]["forms"][form]),
-            f"{entry['test_mean']:.1f} ± {entry['test_std']:.1f}",
-            ", ".join(f"{100 * run['test_score']:.1f}" for run in entry["runs"]),
+            _score(record, entry["test_mean"], entry["test_std"]),
+            ", ".join(
+                _score(record, record["score_factor"] * run["test_score"]) for run in entry["runs"]
+            ),
             f"{entry['validation_loss_mean']:.3f}",
             f"{entry['epochs_median']:.0f}",
         ]
-        for record in encoders
+        for record in compared
         for form, entry in record["forms"].items()
     ]
     header = [
-        "task: form", "seeds", "levels", "test score, %", "of each seed", "validation loss",
-        "epochs",
+        "task: form", "seeds", "levels", "test score", "of each seed", "validation loss", "epochs",
     ]  # fmt: skip
-    orders = "".join(_order(record) for record in encoders)
-    return f"{_trained_line(encoders[0])}\n\n{markdown_table(header, rows)}\n{orders}"
+    orders = "".join(_order(record) for record in compared)
+    return f"{_trained_lines(compared)}\n\n{markdown_table(header, rows)}\n{orders}"
 
 
 def decoder_table(records: Sequence[Record]) -> str:
@@ -56,7 +59,7 @@ def decoder_table(records: Sequence[Record]) -> str:
     Args:
         records: of ``scripts/train_text.py``; the first one of a decoder is shown.
     """
-    found = [record for record in records if record["metric"] == "perplexity"]
+    found = [r for r in records if _is_perplexity(r) and ORDER[0] not in r["forms"]]
     if not found:
         return "Not measured yet.\n"
     record = found[0]
@@ -130,20 +133,51 @@ def _levels(recipe: Record) -> str:
     return ", ".join(map(str, recipe["levels"])) + f" ({recipe['alignment']})"
 
 
+def _is_perplexity(record: Record) -> bool:
+    """Whether scores are perplexities, lower ones better, and no per cent."""
+    return bool(record["metric"] == "perplexity")
+
+
+def _score(record: Record, mean: float, std: float | None = None) -> str:
+    digits = 3 if _is_perplexity(record) else 1
+    spread = "" if std is None else f" ± {std:.{digits}f}"
+    return f"{mean:.{digits}f}{spread}"
+
+
 def _order(record: Record) -> str:
     """Whether each form is better than the one before it in the paper's order."""
-    forms = record["forms"]
+    forms, lower = record["forms"], _is_perplexity(record)
+    unit = "in perplexity" if lower else "points"
     lines = []
     for worse, better in itertools.pairwise(form for form in ORDER if form in forms):
+        by_seed = [
+            {run["seed"]: run["test_score"] for run in forms[form]["runs"]}
+            for form in (worse, better)
+        ]
+        gains = [
+            by_seed[1][seed] - score for seed, score in by_seed[0].items() if seed in by_seed[1]
+        ]
         gain = forms[better]["test_mean"] - forms[worse]["test_mean"]
         spread = max(forms[form]["test_std"] for form in (worse, better))
-        verdict = "holds" if gain > 0 else "does NOT hold"
+        verdict = "holds" if (gain < 0 if lower else gain > 0) else "does NOT hold"
+        agreeing = sum(one < 0 if lower else one > 0 for one in gains)
         within = ", within one standard deviation" if abs(gain) <= spread else ""
         lines.append(
             f"- {record['config']['title']}: {better} above {worse} {verdict}: "
-            f"{gain:+.1f} points{within}\n"
+            f"{gain:+.{3 if lower else 1}f} {unit}{within}; "
+            f"for {agreeing} of {len(gains)} seeds\n"
         )
     return "".join(lines)
+
+
+def _trained_lines(records: Sequence[Record]) -> str:
+    """Where each was trained; once where it is the same for all."""
+    by_line: dict[str, list[str]] = {}
+    for record in records:
+        by_line.setdefault(_trained_line(record), []).append(record["config"]["title"])
+    if len(by_line) == 1:
+        return next(iter(by_line))
+    return " ".join(f"{' and '.join(titles)}: {line}" for line, titles in by_line.items())
 
 
 def _trained_line(record: Record) -> str:

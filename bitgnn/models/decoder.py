@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from bitgnn.nn import BWTALinear
 from bitgnn.nn.seeded_dropout import SeededDropout
 
 __all__ = ["Decoder", "DecoderLayer", "KeyValueCache"]
+
+Activation = Literal["ternary", "sign"]
 
 INITIAL_STD = 0.02
 ROTARY_BASE = 10_000.0
@@ -33,17 +36,21 @@ class KeyValueCache:
     position: Tensor
 
 
+def _linear(inputs: int, outputs: int, activation: Activation) -> BWTALinear:
+    return BWTALinear(inputs, outputs, bias=False, activation=activation, level=None)
+
+
 class _Attention(nn.Module):
     """Causal attention in floats with rotary positions between binary projections."""
 
-    def __init__(self, width: int, heads: int, kv_heads: int) -> None:
+    def __init__(self, width: int, heads: int, kv_heads: int, activation: Activation) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.size = heads, kv_heads, width // heads
         inner = kv_heads * self.size
-        self.query = BWTALinear(width, width, bias=False, level=None)
-        self.key = BWTALinear(width, inner, bias=False, level=None)
-        self.value = BWTALinear(width, inner, bias=False, level=None)
-        self.out = BWTALinear(width, width, bias=False, level=None)
+        self.query = _linear(width, width, activation)
+        self.key = _linear(width, inner, activation)
+        self.value = _linear(width, inner, activation)
+        self.out = _linear(width, width, activation)
 
     def forward(
         self, x: Tensor, turn: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor, Tensor] | None
@@ -76,11 +83,11 @@ class _Attention(nn.Module):
 class _FeedForward(nn.Module):
     """SwiGLU: ``down(silu(gate(x)) * up(x))``."""
 
-    def __init__(self, width: int, inner: int) -> None:
+    def __init__(self, width: int, inner: int, activation: Activation) -> None:
         super().__init__()
-        self.gate = BWTALinear(width, inner, bias=False, level=None)
-        self.up = BWTALinear(width, inner, bias=False, level=None)
-        self.down = BWTALinear(inner, width, bias=False, level=None)
+        self.gate = _linear(width, inner, activation)
+        self.up = _linear(width, inner, activation)
+        self.down = _linear(inner, width, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
@@ -96,14 +103,23 @@ class DecoderLayer(nn.Module):
         kv_heads: heads of keys and values.
         inner: features inside the feed-forward network.
         dropout: probability of dropping what is added to the residual stream.
+        activation: of the linear layers that get a level.
     """
 
-    def __init__(self, width: int, heads: int, kv_heads: int, inner: int, dropout: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int,
+        inner: int,
+        dropout: float,
+        activation: Activation = "ternary",
+    ) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(width, NORM_EPSILON)
-        self.attention = _Attention(width, heads, kv_heads)
+        self.attention = _Attention(width, heads, kv_heads, activation)
         self.feed_forward_norm = nn.RMSNorm(width, NORM_EPSILON)
-        self.feed_forward = _FeedForward(width, inner)
+        self.feed_forward = _FeedForward(width, inner, activation)
         self.dropout = SeededDropout(dropout)
 
     def forward(
@@ -128,7 +144,7 @@ class Decoder(nn.Module):
 
     Every linear layer inside is a :class:`bitgnn.nn.BWTALinear` of level None, torch's own product;
     those that are given a level (:func:`bitgnn.quantize.multistage.set_level`) are binary with
-    ternary activations. Embeddings, norms, attention and the head stay in full precision.
+    activations of few values. Embeddings, norms, attention and the head stay in full precision.
 
     Args:
         vocabulary: number of tokens there are.
@@ -139,6 +155,7 @@ class Decoder(nn.Module):
         inner: features inside feed-forward networks.
         length: tokens of a context at most.
         dropout: probability of dropping in training.
+        activation: ``"ternary"``, or ``"sign"`` for binary ones to compare with.
 
     Attributes:
         config: the arguments.
@@ -160,6 +177,7 @@ class Decoder(nn.Module):
         inner: int = 704,
         length: int = 256,
         dropout: float = 0.0,
+        activation: Activation = "ternary",
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
@@ -173,14 +191,19 @@ class Decoder(nn.Module):
             raise ValueError(f"Decoder: width must be a multiple of 2 * heads, got {width}")
         if heads % kv_heads:
             raise ValueError(f"Decoder: kv_heads must divide heads {heads}, got {kv_heads}")
+        if activation not in get_args(Activation):
+            raise ValueError(
+                f"Decoder: activation must be one of {get_args(Activation)}, got {activation!r}"
+            )
         self.config = {
             "vocabulary": vocabulary, "layers": layers, "width": width, "heads": heads,
             "kv_heads": kv_heads, "inner": inner, "length": length, "dropout": dropout,
+            "activation": activation,
         }  # fmt: skip
         self.length, self.kv_heads, self.size = length, kv_heads, width // heads
         self.tokens = nn.Embedding(vocabulary, width)
         self.layers = nn.ModuleList(
-            DecoderLayer(width, heads, kv_heads, inner, dropout) for _ in range(layers)
+            DecoderLayer(width, heads, kv_heads, inner, dropout, activation) for _ in range(layers)
         )
         self.norm = nn.RMSNorm(width, NORM_EPSILON)
         self.head = nn.Linear(width, vocabulary, bias=False)

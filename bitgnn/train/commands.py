@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +45,8 @@ Config = TypeVar("Config", bound=Strict)
 def status_of(name: str, work: Callable[[], Iterable[str]]) -> int:
     """Run a command's work and tell what went wrong on standard error.
 
+    A request to terminate, such as that of a scheduler whose time is over, is an interrupt too.
+
     Args:
         name: of the command.
         work: returns what it found wrong, a line each.
@@ -50,7 +55,8 @@ def status_of(name: str, work: Callable[[], Iterable[str]]) -> int:
         Exit status: 0, 1 where something is wrong, 130 on an interrupt.
     """
     try:
-        found = list(work())
+        with _termination_as_interrupt():
+            found = list(work())
     except MENDABLE as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return FAILED
@@ -60,6 +66,18 @@ def status_of(name: str, work: Callable[[], Iterable[str]]) -> int:
     for line in found:
         print(f"{name}: {line}", file=sys.stderr)
     return FAILED if found else 0
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # other threads get no signals
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def experiment_parser(

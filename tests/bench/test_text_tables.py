@@ -5,8 +5,8 @@ import pytest
 from bitgnn.bench.text_tables import decoder_speed_table, decoder_table, text_table
 
 
-def run(score, layers=()):
-    return {"test_score": score, "layers": list(layers)}
+def run(score, layers=(), seed=0):
+    return {"test_score": score, "layers": list(layers), "seed": seed}
 
 
 def entry(mean, std, runs, epochs=4):
@@ -14,6 +14,10 @@ def entry(mean, std, runs, epochs=4):
         "test_mean": mean, "test_std": std, "validation_mean": mean, "validation_loss_mean": 0.4567,
         "epochs_median": epochs, "runs": runs,
     }  # fmt: skip
+
+
+def pair(first, second):
+    return [run(first), run(second, seed=1)]
 
 
 def encoder_record(level=82.0):
@@ -25,16 +29,17 @@ def encoder_record(level=82.0):
     }
     return {
         "metric": "accuracy",
+        "score_factor": 100.0,
         "environment": {
             "gpu": "A GPU", "cpu": "A CPU", "versions": {"torch": "2.11"}, "commit": "0123456789ab",
             "dirty": False, "date": "2026-01-02T03:04",
         },
         "config": {"title": "Task", "forms": recipes},
         "forms": {
-            "fp32": entry(85.0, 0.1, [run(0.849), run(0.851)]),
-            "binary": entry(78.0, 0.5, [run(0.775), run(0.785)]),
-            "bwta_bit": entry(81.0, 0.2, [run(0.808), run(0.812)]),
-            "bwta_level": entry(level, 1.5, [run(0.81), run(0.83)]),
+            "fp32": entry(85.0, 0.1, pair(0.849, 0.851)),
+            "binary": entry(78.0, 0.5, pair(0.775, 0.785)),
+            "bwta_bit": entry(81.0, 0.2, pair(0.808, 0.812)),
+            "bwta_level": entry(level, 1.5, pair(0.81, 0.83)),
         },
     }  # fmt: skip
 
@@ -44,16 +49,38 @@ def test_scores_and_the_order_of_the_paper():
     assert "Trained on A GPU, torch 2.11, commit 0123456789, 2026-01-02." in text
     assert "| Task: fp32 | 2 | floats | 85.0 ± 0.1 | 84.9, 85.1 | 0.457 | 4 |" in text
     assert "| Task: bwta_bit | 2 | 4, 2, 1 (mean) | 81.0 ± 0.2 |" in text
-    assert "- Task: bwta_bit above binary holds: +3.0 points\n" in text
+    assert "- Task: bwta_bit above binary holds: +3.0 points; for 2 of 2 seeds\n" in text
     assert (
-        "- Task: bwta_level above bwta_bit holds: +1.0 points, within one standard deviation"
-        in text
+        "- Task: bwta_level above bwta_bit holds: +1.0 points, within one standard deviation; "
+        "for 2 of 2 seeds\n" in text
     )
 
 
 def test_an_order_that_does_not_hold_is_said():
     text = text_table([encoder_record(level=79.0)])
-    assert "- Task: bwta_level above bwta_bit does NOT hold: -2.0 points\n" in text
+    assert "- Task: bwta_level above bwta_bit does NOT hold: -2.0 points; for" in text
+
+
+def test_methods_compared_by_perplexity_stand_below_and_lower_is_better():
+    record = encoder_record()
+    forms = {
+        "fp32": entry(3.9, 0.01, pair(3.8, 4.0)),
+        "binary": entry(4.8, 0.01, pair(4.7, 4.9)),
+        "bwta_bit": entry(4.7, 0.01, pair(4.8, 4.6)),
+    }
+    other = {
+        **record, "metric": "perplexity", "score_factor": 1.0, "forms": forms,
+        "config": {**record["config"], "title": "letters"},
+        "environment": {**record["environment"], "commit": None},
+    }  # fmt: skip
+    text = text_table([record, other])
+    assert text.index("| Task: bwta_level") < text.index("| letters: fp32")
+    assert "| letters: binary | 2 | signs | 4.800 ± 0.010 | 4.700, 4.900 |" in text
+    line = "- letters: bwta_bit above binary holds: -0.100 in perplexity; for 1 of 2 seeds\n"
+    assert line in text
+    assert text.startswith("Task: Trained on A GPU, torch 2.11, commit 0123456789, 2026-01-02. ")
+    assert "letters: Trained on A GPU, torch 2.11, commit unknown" in text
+    assert decoder_table([record, other]) == "Not measured yet.\n"
 
 
 def decoder_record():

@@ -1,6 +1,7 @@
 """The command that trains on text: its files, going on, records, pictures, configurations."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,34 @@ def test_what_is_finished_is_recorded_also_on_an_interrupt(place, monkeypatch, c
     assert list(record["forms"]) == ["fp32", "bwta_level"]
 
 
+def test_a_request_to_terminate_is_an_interrupt(place, monkeypatch):
+    from bitgnn.train.text import unit
+
+    def terminated(task, recipe, seed, **options):
+        signal.raise_signal(signal.SIGTERM)
+        yield
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(unit, "train_text", terminated)
+    assert call(place, "--seeds", "1", only=("sst2",)) == 130
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_binary_decoders_are_compared(place):
+    file = place / "configs" / "decoder.yaml"
+    content = yaml.safe_load(file.read_text())
+    student = content["forms"].pop("share_30")
+    content["forms"]["binary"] = {**student, "precision": "binary", "share": 1.0}
+    del content["forms"]["binary"]["levels"]
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert call(place, "--seeds", "1", only=("decoder",)) == 0
+    record = json.loads((place / "results" / "text_decoder.json").read_text())
+    (run,) = record["forms"]["binary"]["runs"]
+    assert [row["level"] for row in run["history"]] == [1, 1, 1]
+    # Signs have no packed form to be compared with.
+    assert record["frozen"] == {}
+
+
 def test_what_is_wrong_is_one_line(place, capsys):
     assert call(place, "--seeds", "0") == 1
     assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
@@ -188,6 +217,10 @@ def test_configurations_of_the_project():
     shares = [r.share for r in decoder.forms.values() if r.precision == "bwta"]
     assert shares == [0.1, 0.15, 0.3, 1.0]
     assert decoder.forms["share_10"].levels == (9, 7, 5, 3, 1)
+    order = configs["decoder_order"]
+    assert list(order.forms) == ["fp32", "binary", "bwta_bit", "bwta_level"]
+    students = [recipe for recipe in order.forms.values() if recipe.teacher]
+    assert len({(r.epochs, r.steps, r.learning_rate, r.share) for r in students}) == 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from bitgnn.train.unit import RunOptions
 
 __all__ = ["EXPERIMENTS", "main"]
 
-EXPERIMENTS = ("sst2", "cola", "decoder")
+EXPERIMENTS = ("sst2", "cola", "decoder_order", "decoder")
 TOKENS_FILE = "tokens.safetensors"
 TEXT_FILE = "text_tokens.safetensors"
 TASK = "task"

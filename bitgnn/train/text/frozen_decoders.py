@@ -50,8 +50,8 @@ def compare_decoders(
     windows = _test_windows(data, config.network.length)
     found = {}
     for form, recipe in config.forms.items():
-        if recipe.precision == "fp32":
-            continue
+        if recipe.precision != "bwta":
+            continue  # layers of signs have no packed form
         model = trained_network(config, form, 0, data, store)
         assert isinstance(model, Decoder)
         found[form] = _compare(model, frozen_decoder(model), windows)

@@ -177,7 +177,6 @@ class DecoderRecipe(TextRecipe):
         steps: of an epoch, each on ``batch_size`` windows of text.
     """
 
-    precision: Literal["fp32", "bwta"]
     share: float = Field(1.0, gt=0, le=1)
     steps: int = Field(100, gt=0)
 

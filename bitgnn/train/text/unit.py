@@ -258,7 +258,12 @@ def build_network(config: Config, form: str, data: Data) -> nn.Module:
     if isinstance(config, DecoderConfig):
         assert isinstance(data, CharacterData)
         sizes = config.network.model_dump()
-        model = Decoder(len(data.alphabet), **sizes, dropout=recipe.dropout)
+        model = Decoder(
+            len(data.alphabet),
+            **sizes,
+            dropout=recipe.dropout,
+            activation="sign" if recipe.precision == "binary" else "ternary",
+        )
     else:
         assert isinstance(data, TokenData)
         model = BertClassifier(
