@@ -1,7 +1,9 @@
-"""What torch and bitsandbytes make of the linear layers of the BWTA benchmark."""
+"""What torch and, where it is installed, bitsandbytes make of the layers of the BWTA benchmark."""
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -48,33 +50,43 @@ def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
 
 
 def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Entry]:
-    """``Linear8bitLt`` of bitsandbytes, where that is installed.
+    """``Linear8bitLt`` of bitsandbytes, where that is installed; nothing where it is not.
+
+    Weights are int8 before the call, activations become int8 in it, by rows.
 
     Args:
         x: rows ``[N, K]`` in fp16.
         weights: matrices ``[M, K]``, taken in turn.
         count: calls.
     """
-    try:
-        import bitsandbytes
-    except Exception:
+    library = _bitsandbytes()
+    if library is None:
         return
 
     def make() -> Callable[[], Any]:
         layers = []
         for w in weights:
-            layer = bitsandbytes.nn.Linear8bitLt(
-                w.size(1), w.size(0), bias=False, has_fp16_weights=False
-            )
-            layer.weight = bitsandbytes.nn.Int8Params(
-                w.cpu(), requires_grad=False, has_fp16_weights=False
-            )
-            layers.append(layer.cuda().eval())
+            layer = library.Linear8bitLt(w.size(1), w.size(0), bias=False, has_fp16_weights=False)
+            # Moving it from the CPU is what makes it int8.
+            layer.weight = library.Int8Params(w.cpu(), requires_grad=False, has_fp16_weights=False)
+            layers.append(layer.to(x.device).eval())
 
-        def call() -> None:
+        def call() -> Any:
+            result = None
             for i in range(count):
-                layers[i % len(layers)](x)
+                result = layers[i % len(layers)](x)
+            return result
 
         return call
 
     yield Entry("bitsandbytes Linear8bitLt", False, make)
+
+
+def _bitsandbytes() -> Any:
+    """Its layers; None where it is not installed or does not load."""
+    try:
+        return importlib.import_module("bitsandbytes.nn")
+    except (ImportError, OSError, RuntimeError) as error:
+        if not isinstance(error, ModuleNotFoundError):
+            warnings.warn(f"bitsandbytes does not load: {error}", RuntimeWarning, stacklevel=2)
+        return None

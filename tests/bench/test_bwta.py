@@ -2,14 +2,17 @@
 
 import csv
 import json
+import sys
+import types
 
 import pytest
 import torch
 
-from bitgnn.bench import bwta_cases
+from bitgnn.bench import bwta_cases, bwta_peers
 from bitgnn.bench.bnn_cases import GraphClock, WrongResultError, run_case
 from bitgnn.bench.bwta_cases import attention_cases, gemv_cases, linear_cases, product_cases
 from bitgnn.bench.bwta_command import bwta_main
+from bitgnn.bench.bwta_peers import int8_linear_entries
 from bitgnn.bits import BitTensor
 
 ON_GPU = [
@@ -77,6 +80,48 @@ def test_emulated_layer():
     weight = BitTensor(weight.words, 4, torch.tensor([1.0, 2.0]))
     expected = torch.tensor([[0.0, 4.0 * bwta_cases.SCALE]])
     assert torch.allclose(bwta_cases._emulated(x, weight), expected)
+
+
+class Int8Params(torch.nn.Parameter):
+    """Stands in for that of bitsandbytes: int8 in rows, made when it is moved from the CPU."""
+
+    def __new__(cls, data, requires_grad, has_fp16_weights):
+        assert not has_fp16_weights
+        return torch.nn.Parameter(data, requires_grad)
+
+
+class Linear8bitLt(torch.nn.Linear):
+    """Stands in for that of bitsandbytes."""
+
+    def __init__(self, inputs, outputs, bias, has_fp16_weights):
+        assert not has_fp16_weights
+        super().__init__(inputs, outputs, bias)
+
+
+def test_bitsandbytes_is_a_peer_where_it_is_installed(monkeypatch):
+    x = torch.randn(3, 64)
+    weights = [torch.randn(8, 64) for _ in range(2)]
+    layers = types.SimpleNamespace(Linear8bitLt=Linear8bitLt, Int8Params=Int8Params)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", types.SimpleNamespace(nn=layers))
+    monkeypatch.setitem(sys.modules, "bitsandbytes.nn", layers)
+    for count, last in ((1, 0), (4, 1)):
+        (entry,) = int8_linear_entries(x, weights, count)
+        assert (entry.name, entry.ours) == ("bitsandbytes Linear8bitLt", False)
+        torch.testing.assert_close(entry.make()(), x @ weights[last].t())
+
+
+def test_bitsandbytes_may_be_absent_or_broken(monkeypatch):
+    x, weights = torch.randn(3, 64), [torch.randn(8, 64)]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    monkeypatch.delitem(sys.modules, "bitsandbytes.nn", raising=False)
+    assert not list(int8_linear_entries(x, weights, 1))
+
+    def broken(name):
+        raise OSError("libcudart.so.12: cannot open")
+
+    monkeypatch.setattr(bwta_peers.importlib, "import_module", broken)
+    with pytest.warns(RuntimeWarning, match="bitsandbytes does not load: libcudart"):
+        assert not list(int8_linear_entries(x, weights, 1))
 
 
 @pytest.mark.parametrize("cases", [gemv_cases, product_cases, attention_cases])
