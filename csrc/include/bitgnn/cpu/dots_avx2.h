@@ -1,6 +1,7 @@
 // Dot products of packed rows on AVX2; same contract as dots_portable.h.
 #pragma once
 
+#include "bitgnn/cpu/plain_parities.h"
 #include "bitgnn/cpu/simd_avx2.h"
 
 namespace bitgnn::cpu::avx2 {
@@ -54,15 +55,6 @@ inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, 
       }
     }
     for (int r = 0; r < R; ++r) emit(r, p, dots[r]);
-  }
-}
-
-// A row of words to running parities, in place or not.
-inline void running_parities(const int32_t* from, int64_t words, int32_t* to) {
-  int32_t parity = 0;
-  for (int64_t w = 0; w < words; ++w) {
-    parity ^= from[w];
-    to[w] = parity;
   }
 }
 

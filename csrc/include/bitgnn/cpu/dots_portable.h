@@ -2,6 +2,7 @@
 // do.
 #pragma once
 
+#include "bitgnn/cpu/plain_parities.h"
 #include "bitgnn/cpu/simd_portable.h"
 
 namespace bitgnn::cpu::portable {
@@ -29,15 +30,6 @@ inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, 
         dot.v[l] = static_cast<int32_t>(static_cast<uint32_t>(size) - 2u * acc[l]);
       emit(r, p, dot);
     }
-  }
-}
-
-// A row of words to running parities, in place or not.
-inline void running_parities(const int32_t* from, int64_t words, int32_t* to) {
-  int32_t parity = 0;
-  for (int64_t w = 0; w < words; ++w) {
-    parity ^= from[w];
-    to[w] = parity;
   }
 }
 

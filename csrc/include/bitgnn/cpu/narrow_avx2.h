@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "bitgnn/cpu/plain_counts.h"
 #include "bitgnn/cpu/simd_avx2.h"
 
 namespace bitgnn::cpu::avx2 {
@@ -85,26 +86,6 @@ inline void store_half(float* p, const HalfLanes& a, int64_t count) {
   _mm256_store_ps(v, a.lo);
   _mm256_store_ps(v + 8, a.hi);
   std::memcpy(p, v, static_cast<size_t>(count) * sizeof(float));
-}
-
-struct EightCounts {
-  uint64_t v[8];
-};
-
-inline EightCounts zero_counts() { return {}; }
-inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w) {
-  for (int l = 0; l < 8; ++l) counts.v[l] += static_cast<uint64_t>(__builtin_popcountll(x ^ w[l]));
-}
-template <int N>
-inline void store_halves(int32_t* p, const EightCounts& counts, int64_t size) {
-  for (int l = 0; l < N; ++l)
-    p[l] = static_cast<int32_t>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
-}
-template <int N>
-inline void store_halves(float* p, const EightCounts& counts, int64_t size) {
-  int32_t halves[N];
-  store_halves<N>(halves, counts, size);
-  for (int l = 0; l < N; ++l) p[l] = static_cast<float>(halves[l]);
 }
 
 }  // namespace bitgnn::cpu::avx2

@@ -2,6 +2,7 @@
 // or of two or four rows side by side. The reference for narrow_avx2.h and narrow_avx512.h.
 #pragma once
 
+#include "bitgnn/cpu/plain_counts.h"
 #include "bitgnn/cpu/simd_portable.h"
 
 namespace bitgnn::cpu::portable {
@@ -78,28 +79,6 @@ inline V fold(V a) {
 }
 inline void store_half(float* p, const HalfLanes& a, int64_t count) {
   std::memcpy(p, a.v, static_cast<size_t>(count) * sizeof(float));
-}
-
-// Set bits of eight outputs' differences from a row, counted one pair of words at a time.
-struct EightCounts {
-  uint64_t v[8];
-};
-
-inline EightCounts zero_counts() { return {}; }
-inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w) {
-  for (int l = 0; l < 8; ++l) counts.v[l] += static_cast<uint64_t>(__builtin_popcountll(x ^ w[l]));
-}
-// Halves of the first 4 or all 8 products, which are size - 2 count.
-template <int N>
-inline void store_halves(int32_t* p, const EightCounts& counts, int64_t size) {
-  for (int l = 0; l < N; ++l)
-    p[l] = static_cast<int32_t>((size - 2 * static_cast<int64_t>(counts.v[l])) >> 1);
-}
-template <int N>
-inline void store_halves(float* p, const EightCounts& counts, int64_t size) {
-  int32_t halves[N];
-  store_halves<N>(halves, counts, size);
-  for (int l = 0; l < N; ++l) p[l] = static_cast<float>(halves[l]);
 }
 
 }  // namespace bitgnn::cpu::portable
