@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from bitgnn._files import write_atomically
 
-__all__ = ["check_entry", "read_tensors", "remove_stale", "write_tensors"]
+__all__ = ["check_entry", "read_json", "read_tensors", "remove_stale", "write_tensors"]
 
 
 def write_tensors(folder: Path, prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -34,6 +35,28 @@ def remove_stale(folder: Path, prefix: str, entry: Mapping[str, Any]) -> None:
     for stale in folder.glob(f"{prefix}-*.safetensors"):
         if stale.name != entry["file"]:
             stale.unlink()
+
+
+def read_json(folder: Path, name: str, what: str) -> Any:
+    """What a JSON file of a folder holds.
+
+    Args:
+        folder: with the file.
+        name: of the file.
+        what: name of what the folder holds, for messages.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not whole JSON.
+    """
+    try:
+        text = (folder / name).read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"{folder}: no {what} here ({name} is missing)") from None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError(f"{folder}: damaged {what}, {name} is not whole JSON") from None
 
 
 def check_entry(folder: Path, json_file: str, entry: Any, what: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn._files import write_atomically
-from bitgnn._vouched import check_entry, read_tensors, remove_stale, write_tensors
+from bitgnn._vouched import check_entry, read_json, read_tensors, remove_stale, write_tensors
 
 __all__ = ["DESCRIPTION_FILE", "read_files", "write_files"]
 
@@ -63,17 +63,9 @@ def read_files(folder: Path) -> tuple[str, list[dict[str, Any]], dict[str, Tenso
 
 def _description(folder: Path) -> dict[str, Any]:
     """The JSON, every entry that is relied on checked."""
-    file = folder / DESCRIPTION_FILE
-    try:
-        text = file.read_text()
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{folder}: no parameters here ({file.name} is missing)") from None
-    try:
-        description = json.loads(text)
-    except ValueError:
-        raise ValueError(f"{folder}: damaged parameters, {file.name} is not whole JSON") from None
+    description = read_json(folder, DESCRIPTION_FILE, "parameters")
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise ValueError(f"{folder}: {file.name} does not describe bitgnn's parameters")
+        raise ValueError(f"{folder}: {DESCRIPTION_FILE} does not describe bitgnn's parameters")
     if description.get("version") != VERSION:
         raise ValueError(
             f"{folder}: version {description.get('version')!r} of the parameters is unknown, "
@@ -83,10 +75,12 @@ def _description(folder: Path) -> dict[str, Any]:
     if not isinstance(layers, list) or not all(
         isinstance(layer, dict) and isinstance(layer.get("name"), str) for layer in layers
     ):
-        raise ValueError(f"{folder}: damaged parameters, {file.name} names no layers")
+        raise ValueError(f"{folder}: damaged parameters, {DESCRIPTION_FILE} names no layers")
     if description.get("layers_sha256") != _digest(layers):
-        raise ValueError(f"{folder}: damaged parameters, the layers in {file.name} were altered")
-    check_entry(folder, file.name, entry, "parameters")
+        raise ValueError(
+            f"{folder}: damaged parameters, the layers in {DESCRIPTION_FILE} were altered"
+        )
+    check_entry(folder, DESCRIPTION_FILE, entry, "parameters")
     return description
 
 

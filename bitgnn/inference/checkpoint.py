@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bitgnn._files import write_atomically
-from bitgnn._vouched import check_entry, read_tensors, remove_stale, write_tensors
+from bitgnn._vouched import check_entry, read_json, read_tensors, remove_stale, write_tensors
 from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
@@ -109,17 +109,9 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
 
 def _read_description(folder: Path) -> dict[str, Any]:
     """The JSON with every entry :func:`load` relies on checked."""
-    file = folder / DESCRIPTION_FILE
-    try:
-        text = file.read_text()
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{folder}: no checkpoint here ({file.name} is missing)") from None
-    try:
-        description = json.loads(text)
-    except ValueError:
-        raise ValueError(f"{folder}: damaged checkpoint, {file.name} is not whole JSON") from None
+    description = read_json(folder, DESCRIPTION_FILE, "checkpoint")
     if not isinstance(description, dict) or "format" not in description:
-        raise ValueError(f"{folder}: {file.name} is not a bitgnn checkpoint")
+        raise ValueError(f"{folder}: {DESCRIPTION_FILE} is not a bitgnn checkpoint")
     if description["format"] != FORMAT_VERSION:
         cure = "freeze the trained model again" if description["format"] == 1 else "is unknown"
         raise ValueError(
@@ -131,5 +123,5 @@ def _read_description(folder: Path) -> dict[str, Any]:
             f"{folder}: model kind {description.get('kind')!r} is unknown, "
             f"known are {sorted(KINDS)}"
         )
-    check_entry(folder, file.name, description.get("tensors"), "checkpoint")
+    check_entry(folder, DESCRIPTION_FILE, description.get("tensors"), "checkpoint")
     return description

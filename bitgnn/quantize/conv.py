@@ -53,17 +53,50 @@ class _SignConv(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
-        stride, padding, dilation = ctx.shape
-        frame, inner = framed(x, ctx.shape)
-        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-            grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
-            False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
-        )  # fmt: skip
-        if grad_x is not None and frame is not x:
-            top, left = padding[0], padding[2]
-            grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
-        return grad_x, grad_weight, None, None, None
+        return *frame_gradients(ctx, grad), None, None, None
+
+
+def frame_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of a convolution of framed images, in images and weights, where they are asked for.
+
+    Args:
+        ctx: of the forward: both operands saved, ``shape``, ``groups`` and ``gradient_dtype``.
+        grad: of the result.
+    """
+    x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
+    stride, padding, dilation = ctx.shape
+    frame, inner = framed(x, ctx.shape)
+    grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+        grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
+        False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
+    )  # fmt: skip
+    if grad_x is not None and frame is not x:
+        top, left = padding[0], padding[2]
+        grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
+    return grad_x, grad_weight
+
+
+def checked_shape(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    stride: Pair,
+    padding: Pair | str,
+    dilation: Pair,
+    groups: int,
+) -> ConvShape:
+    """The shape of a convolution of images and weights that fit together.
+
+    Raises:
+        ValueError: they do not, or an option has none of its values.
+    """
+    fits = x.dim() == 4 and weight.dim() == 4 and groups >= 1 and weight.numel() > 0
+    if not (fits and x.size(1) == groups * weight.size(1) and weight.size(0) % groups == 0):
+        raise ValueError(
+            f"{name}: x must be [N, C, H, W] and weight [O, C / groups, kh, kw] with groups "
+            f"dividing O, got {list(x.shape)} and {list(weight.shape)} with {groups} groups"
+        )
+    return conv_shape(name, x.shape[2:], weight.shape[2:], stride, padding, dilation)
 
 
 def framed(x: Tensor, shape: ConvShape) -> tuple[Tensor, tuple[int, int]]:
@@ -132,13 +165,7 @@ def binary_conv2d(
     name = "binary_conv2d"
     if not (x.is_floating_point() and weight.is_floating_point()):
         raise TypeError(f"{name}: x and weight must hold floats, got {x.dtype} and {weight.dtype}")
-    fits = x.dim() == 4 and weight.dim() == 4 and groups >= 1 and weight.numel() > 0
-    if not (fits and x.size(1) == groups * weight.size(1) and weight.size(0) % groups == 0):
-        raise ValueError(
-            f"{name}: x must be [N, C, H, W] and weight [O, C / groups, kh, kw] with groups "
-            f"dividing O, got {list(x.shape)} and {list(weight.shape)} with {groups} groups"
-        )
-    shape = conv_shape(name, x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    shape = checked_shape(name, x, weight, stride, padding, dilation, groups)
     # Autocast would round the exact sums of signs.
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(x, surrogate), binary_sign(weight, surrogate)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
-from bitgnn.quantize.conv import HALVES, framed
+from bitgnn.ops._conv_shape import ConvShape, Pair
+from bitgnn.quantize.conv import HALVES, checked_shape, frame_gradients, framed
 from bitgnn.quantize.scale import row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign
 
@@ -126,17 +126,7 @@ class _FixedConv(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = (saved.to(ctx.gradient_dtype) for saved in ctx.saved_tensors)
-        stride, padding, dilation = ctx.shape
-        frame, inner = framed(x, ctx.shape)
-        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-            grad.to(ctx.gradient_dtype), frame, weight, None, stride, inner, dilation,
-            False, (0, 0), ctx.groups, (*ctx.needs_input_grad[:2], False),
-        )  # fmt: skip
-        if grad_x is not None and frame is not x:
-            top, left = padding[0], padding[2]
-            grad_x = grad_x[:, :, top : top + x.size(2), left : left + x.size(3)]
-        return grad_x, grad_weight, None, None, None, None
+        return *frame_gradients(ctx, grad), None, None, None, None
 
 
 def fixed_conv2d(
@@ -177,13 +167,7 @@ def fixed_conv2d(
         ValueError: shapes do not fit together, or an option has none of its values.
     """
     name = "fixed_conv2d"
-    fits = x.dim() == 4 and weight.dim() == 4 and groups >= 1 and weight.numel() > 0
-    if not (fits and x.size(1) == groups * weight.size(1) and weight.size(0) % groups == 0):
-        raise ValueError(
-            f"{name}: x must be [N, C, H, W] and weight [O, C / groups, kh, kw] with groups "
-            f"dividing O, got {list(x.shape)} and {list(weight.shape)} with {groups} groups"
-        )
-    shape = conv_shape(name, x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    shape = checked_shape(name, x, weight, stride, padding, dilation, groups)
     with torch.autocast(x.device.type, enabled=False):
         signs = binary_sign(weight, surrogate).float()
         gradient_dtype = x.dtype if x.dtype in HALVES else torch.float32

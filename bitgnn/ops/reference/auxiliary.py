@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import binarise, from_words, to_words, unpack
+from bitgnn.ops.reference.pack import binarise, decide, from_words, to_words, unpack
 
 
 def add_bbf(
@@ -27,7 +27,7 @@ def add_bbb(
 ) -> Tensor:
     """Words of ``add_bbf(...) >= threshold``."""
     value = add_bbf(a, b, size, a_scale, b_scale)
-    return to_words(value >= (0 if threshold is None else threshold))
+    return to_words(decide(value, threshold))
 
 
 def add_ffb(a: Tensor, b: Tensor, threshold: Tensor | None = None) -> Tensor:

@@ -4,10 +4,12 @@ Letters are activation, weight, output: F full precision, B bits. ``dot`` is the
 +-1 values; every float step is rounded to float32 on its own, in the order written here.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import binarise, row_scale, signs, to_words
+from bitgnn.ops.reference.pack import binarise, decide_product, row_scale, signs, to_words
 
 EXACT_FLOAT32 = 2**24
 """Integers up to here are exact in float32."""
@@ -60,16 +62,9 @@ def _bit_result(
     threshold: Tensor | None,
     flip: Tensor | None,
 ) -> Tensor:
-    """Words of ``(result >= threshold[o]) ^ flip[o]``.
-
-    Without bias and threshold the scales are never applied: a positive one cannot change the sign.
-    """
-    if bias is None and threshold is None:
-        bits = dot >= 0
-    else:
-        value = _float_result(dot, x_scale, w_scale, bias)
-        bits = value >= (0 if threshold is None else threshold)
-    return to_words(bits if flip is None else bits ^ flip)
+    """Words of ``(result >= threshold[o]) ^ flip[o]``; see :func:`decide_product`."""
+    value = partial(_float_result, dot, x_scale, w_scale, bias)
+    return to_words(decide_product(dot, value, bias, threshold, flip))
 
 
 def bmm_bbb(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference._sums import block_edges, row_sums, slice_edges, tile_edges
-from bitgnn.ops.reference.pack import from_words, signs, to_words
+from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
 from bitgnn.ops.reference.ternary import ternary_values
 
 NUM_METHODS = 3
@@ -31,7 +31,7 @@ def _with_bias(value: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _bits(value: Tensor, threshold: Tensor | None) -> Tensor:
-    return to_words(value >= (0 if threshold is None else threshold))
+    return to_words(decide(value, threshold))
 
 
 def _float_or_integer(

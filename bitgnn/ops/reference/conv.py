@@ -6,13 +6,14 @@ what torch's convolution of +-1 gives with zeros around the image.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.ops.reference.bit_pool import pool_bits
-from bitgnn.ops.reference.pack import binarise, signs, to_words
+from bitgnn.ops.reference.pack import binarise, decide_product, signs, to_words
 
 __all__ = [
     "conv_bbb",
@@ -93,11 +94,8 @@ def conv_bbb(
     the words are pooled over windows next to each other, ``pool_flip`` being the flip there.
     """
     dot = integer_dots(x, w, channels, stride, padding, dilation, groups)
-    if bias is None and threshold is None:
-        bits = dot >= 0
-    else:
-        bits = scaled_dots(dot, w_scale, bias) >= (0 if threshold is None else threshold)
-    words = image_words(bits if flip is None else bits ^ flip)
+    value = partial(scaled_dots, dot, w_scale, bias)
+    words = image_words(decide_product(dot, value, bias, threshold, flip))
     if pool is not None:
         return pool_bits(words, pool, pool, (0, 0, 0, 0), pool_flip)
     if pool_flip is not None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.ops.reference.conv import image_words, integer_dots
+from bitgnn.ops.reference.pack import decide
 
 
 def conv_add(
@@ -40,8 +41,7 @@ def conv_add(
         total = total + functional.pad(added, (0, total.size(3) - added.size(3)))
     words = kept = total.new_empty((0,))
     if bits:
-        compared = total.to(torch.float32) >= (0 if threshold is None else threshold)
-        words = image_words(compared if flip is None else compared ^ flip)
+        words = image_words(decide(total.to(torch.float32), threshold, flip))
     if sums:
         kept = total if wide else total.clamp(-32768, 32767)
     return kept.to(torch.int32 if wide else torch.int16), words

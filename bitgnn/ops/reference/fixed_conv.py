@@ -1,12 +1,14 @@
 """Reference of the first layer: images in fixed point times weights of +-1."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.ops.reference.conv import image_signs, image_words, scaled_dots
+from bitgnn.ops.reference.pack import decide_product
 
 
 def fixed_point(x: Tensor, step: float) -> Tensor:
@@ -51,12 +53,8 @@ def conv_fbb(
     Without bias and threshold the scale, which is positive, is never applied.
     """
     dot = _dots(x, w, step, stride, padding, dilation)
-    if bias is None and threshold is None:
-        bits = dot >= 0
-    else:
-        value = scaled_dots(dot, w_scale, bias, step)
-        bits = value >= (0 if threshold is None else threshold)
-    return image_words(bits if flip is None else bits ^ flip)
+    value = partial(scaled_dots, dot, w_scale, bias, step)
+    return image_words(decide_product(dot, value, bias, threshold, flip))
 
 
 def conv_fbf(

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from bitgnn.ops.reference.bmm import bmm_bbb, bmm_bbf, bmm_fbb, bmm_fbf
 from bitgnn.ops.reference.bspmm import bspmm_bbb, bspmm_bbf, bspmm_fbb, bspmm_fbf
-from bitgnn.ops.reference.pack import to_words
+from bitgnn.ops.reference.pack import decide, to_words
 
 
 def _float_product(
@@ -48,8 +48,7 @@ def bmm_add(
     value = _float_product(x, w, size, x_scale, w_scale, bias, x_threshold, x_gain, scale) + addend
     if not out_bits:
         return value
-    bits = value >= (0 if threshold is None else threshold)
-    return to_words(bits if flip is None else bits ^ flip)
+    return to_words(decide(value, threshold, flip))
 
 
 def bmm_bspmm(

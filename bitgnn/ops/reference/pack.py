@@ -1,5 +1,7 @@
 """Reference of the packing operators: bits, canonical row scales and back to floats."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -45,6 +47,34 @@ def binarise(x: Tensor, threshold: Tensor | None = None) -> Tensor:
         raise TypeError(f"x must be floating point or uint8, got {x.dtype}")
     wide = x if x.dtype == torch.float64 else x.to(torch.float32)
     return wide >= (0 if threshold is None else threshold.to(wide.dtype))
+
+
+def decide(value: Tensor, threshold: Tensor | None, flip: Tensor | None = None) -> Tensor:
+    """Booleans ``(value >= threshold) ^ flip``, the threshold 0 without one."""
+    bits = value >= (0 if threshold is None else threshold)
+    return bits if flip is None else bits ^ flip
+
+
+def decide_product(
+    dot: Tensor,
+    value: Callable[[], Tensor],
+    bias: Tensor | None,
+    threshold: Tensor | None,
+    flip: Tensor | None,
+) -> Tensor:
+    """Booleans of an integer product behind its scales and bias.
+
+    Without bias and threshold the scales are never applied: a positive one cannot change the sign.
+
+    Args:
+        dot: the integers.
+        value: makes floats of them.
+        bias: what ``value`` adds, or None.
+        threshold: of the floats.
+        flip: turns bits round.
+    """
+    plain = bias is None and threshold is None
+    return decide(dot if plain else value(), threshold, flip)
 
 
 def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None) -> Tensor:

@@ -5,11 +5,12 @@ boolean row is one plane. ``counts`` holds the set bits of each row.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference.pack import from_words, signs, to_words, words_for
+from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words, words_for
 
 __all__ = [
     "bmm_tbb",
@@ -153,12 +154,8 @@ def bmm_tbb(
     if x_scale is not None:
         check_scale(x_scale, "x_scale")
     dot = dot_of(ternary_values(x, size), signs(w, size))
-    if bias is None and threshold is None:
-        bits = dot >= 0
-    else:
-        value = to_value(dot, _factor(x_scale, w_scale), bias, None)
-        bits = value >= (0 if threshold is None else threshold)
-    return to_words(bits if flip is None else bits ^ flip)
+    value = partial(to_value, dot, _factor(x_scale, w_scale), bias, None)
+    return to_words(decide_product(dot, value, bias, threshold, flip))
 
 
 def linear_ternary(
