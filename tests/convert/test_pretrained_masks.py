@@ -92,6 +92,30 @@ def test_what_has_no_ternary_form_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["T5", "Gemma2"])
+def test_attention_with_biases_or_caps_stays_in_floats(name, tmp_path) -> None:
+    torch.manual_seed(0)
+    data = batch()
+    if name == "T5":
+        config = transformers.T5Config(
+            vocab_size=50, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2
+        )
+        model = transformers.T5ForConditionalGeneration(config).eval()
+        data["decoder_input_ids"] = data["input_ids"][:, :3]
+    else:
+        config = transformers.Gemma2Config(
+            vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, head_dim=16, intermediate_size=48, pad_token_id=0,
+        )  # fmt: skip
+        model = transformers.Gemma2ForCausalLM(config).eval()
+    trained = bitgnn.binarize(model, scheme="bwta", attention=False, calibration=data)
+    expected = trained(**data).logits
+    frozen = bitgnn.freeze(trained)
+    bitgnn.save(frozen, tmp_path)
+    assert torch.equal(frozen(**data).logits, expected)
+    assert torch.equal(bitgnn.load(tmp_path)(**data).logits, expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("make", [bert, llama])
 def test_models_in_half_precision(make, dtype, tmp_path) -> None:

@@ -185,6 +185,11 @@ class FrozenBWTALinear(FrozenLayer):
         )
         return out.view(*input.shape[:-1], self.out_features)
 
+    @property
+    def weight(self) -> Tensor:
+        """:meth:`to_float`, made anew at each look: for code that reads ``Linear``'s weights."""
+        return self.to_float()
+
     def to_float(self) -> Tensor:
         """The weights as floats ``[M, K]``: signs times their scale."""
         signs: Tensor = torch.ops.bitgnn.unpack(self.words, self.in_features)
