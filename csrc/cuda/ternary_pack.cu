@@ -1,8 +1,10 @@
 // Launches the packing of floats into ternary and boolean bits, along rows and along columns.
 #include <algorithm>
+#include <limits>
 
 #include "bitgnn/cuda/ternary_pack.cuh"
 #include "bitgnn/cuda/ternary_pack_columns.cuh"
+#include "bitgnn/cuda/ternary_pack_narrow.cuh"
 #include "bitgnn/cuda/ternary_routes.h"
 #include "bitgnn/cuda/with_quantised_type.h"
 
@@ -13,6 +15,15 @@ template <class T, PackedPlanes kPlanes>
 cudaError_t launch_pack(const TernaryPackArgs& a, const Context& context) {
   const bool aligned = has_aligned_rows(a.x, a.type, a.strides);
   const int64_t rows = a.rows();
+  if (a.size <= kMostNarrowFloats && rows <= std::numeric_limits<int32_t>::max()) {
+    int row_lanes = 4;
+    while (row_lanes * kPieceFloats < a.size) row_lanes *= 2;
+    const int64_t block_rows = int64_t{kNarrowBatch} * kTernaryPackWarps * (kWarp / row_lanes);
+    const auto narrow = aligned ? ternary_pack_narrow_kernel<T, kPlanes, true>
+                                : ternary_pack_narrow_kernel<T, kPlanes, false>;
+    return launch_dependent(narrow, dim3(grid_size(ceil_div(rows, block_rows))),
+                            kTernaryPackWarps * kWarp, 0, context, a, row_lanes);
+  }
   const bool few = has_few_rows(rows, context);
   const int64_t blocks = few ? rows : ceil_div(rows, kTernaryPackWarps);
   const auto kernel = few ? (aligned ? ternary_pack_kernel<T, kPlanes, kTernaryPackWarps, true>
