@@ -216,3 +216,29 @@ def test_calibration_that_is_not_finite_names_the_layer(network: Network) -> Non
         output_errors(network, torch.randn(2, 16), ["blocks.2.3"])
     with pytest.raises(ValueError, match=r"the input of blocks\.3\.1 holds NaN or infinity"):
         output_errors(network, torch.randn(2, 16), ["blocks.3.1"])
+
+
+class Aliased(Network):
+    """One block in two places, one of its layers under a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.blocks[1] = self.blocks[0]
+        self.down = self.blocks[0][3]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + self.down(self.blocks[0][1](self.first(x))).mean()
+
+
+def test_a_module_in_several_places_is_replaced_in_all(tmp_path) -> None:
+    torch.manual_seed(0)
+    network, x = Aliased(), torch.randn(8, 16)
+    model = bitgnn.binarize(network, scheme="bwta", calibration=x)
+    assert isinstance(model.down, BWTALinear)
+    assert model.down is model.blocks[0][3] is model.blocks[1][3]
+    frozen = bitgnn.freeze(model.eval())
+    assert torch.equal(frozen(x), model(x))
+    bitgnn.save(frozen, tmp_path)
+    loaded = bitgnn.load(tmp_path, network)
+    assert torch.equal(loaded(x), model(x))
+    assert loaded.nbytes == frozen.nbytes

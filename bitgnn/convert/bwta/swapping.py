@@ -17,7 +17,7 @@ from bitgnn.convert.bwta.layers import (
     eligible,
     start_scales,
 )
-from bitgnn.inference.bwta.architecture import leave_fast_paths
+from bitgnn.inference.bwta.architecture import leave_fast_paths, put_module
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.pretrained_attention import add_attention, is_pretrained
@@ -67,7 +67,9 @@ def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, Bina
     result = copy.deepcopy(model)
     for name in chosen:
         module = result.get_submodule(name)
-        result = _put(result, name, bwta_form(module, _kind(name, measured, config), config.level))
+        result = put_module(
+            result, name, bwta_form(module, _kind(name, measured, config), config.level)
+        )
     swapped = {name: _text(name, measured, config) for name in chosen}
     swapped |= _swap_attention(result, config) if attention else {}
     leave_fast_paths(result)
@@ -119,15 +121,6 @@ def _text(name: str, measured: dict[str, Measured], config: BWTAConfig) -> str:
     if name not in measured:
         return kind
     return f"{kind}, output error {measured[name].result(config.relative):.4g}"
-
-
-def _put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """Put a module in the place of another; the model, which may be that module itself."""
-    if not name:
-        return module
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
-    return model
 
 
 def _swap_attention(model: nn.Module, config: BWTAConfig) -> dict[str, str]:

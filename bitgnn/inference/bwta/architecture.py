@@ -18,7 +18,7 @@ from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttenti
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.pretrained_attention import CORE, is_pretrained, use_implementation
 
-__all__ = ["build", "describe", "float_form", "frozen_layers", "leave_fast_paths"]
+__all__ = ["build", "describe", "float_form", "frozen_layers", "leave_fast_paths", "put_module"]
 
 FORMS: dict[str, Any] = {
     form.kind: form
@@ -82,12 +82,12 @@ def build(
             raise ValueError(f"layer {name!r} is of the unknown kind {layer['kind']!r}")
         start = f"{name}." if name else ""
         own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
-        skeleton = _put(skeleton, name, FORMS[layer["kind"]].from_tensors(layer, own))
+        skeleton = put_module(skeleton, name, FORMS[layer["kind"]].from_tensors(layer, own))
     for name, factor in description["float_attention"].items():
-        skeleton = _put(skeleton, name, BWTAAttention(level=None, scale=factor))
+        skeleton = put_module(skeleton, name, BWTAAttention(level=None, scale=factor))
     for name, module in list(skeleton.named_modules()):
         if isinstance(module, BWTALinear | BWTAMultiheadAttention):
-            skeleton = _put(skeleton, name, float_form(module))
+            skeleton = put_module(skeleton, name, float_form(module))
     leave_fast_paths(skeleton)
     if is_pretrained(skeleton) and any(name.endswith(CORE) for name in layers):
         use_implementation(skeleton)
@@ -173,9 +173,25 @@ def _skeleton(architecture: Mapping[str, Any]) -> nn.Module:
         return form(**config)
 
 
-def _put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+def put_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    """Put a module where another is, in every place that holds that one.
+
+    Args:
+        model: changed in place.
+        name: of the module to replace, or of one that is not there yet.
+        module: the new one.
+
+    Returns:
+        The model, which is the new module itself where ``name`` is empty.
+    """
     if not name:
         return module
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
+    path, _, last = name.rpartition(".")
+    parent = model.get_submodule(path)
+    old = parent._modules.get(last)
+    setattr(parent, last, module)
+    if old is not None:
+        for other in list(model.modules()):
+            for key in [key for key, child in other._modules.items() if child is old]:
+                setattr(other, key, module)
     return model
