@@ -22,14 +22,25 @@ from bitgnn.bench.environment import environment
 from bitgnn.bench.report import write_json
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
-# Small and ragged operands of every operator, and convolutions big enough for Hopper's warpgroups;
-# everything runs some fifty times slower there.
-REDUCED = (
-    "tests/ops/test_kernels.py",
-    "tests/ops/test_conv_cuda_wgmma.py",
-    "-k",
-    "(test_sizes and cuda-33) or (wgmma and (shape8 or shape11))",
-)
+# What the sanitizers see, some fifty times slower than plain: files of tests and which of them.
+# Everything small and ragged, and of kernels that want big operands the smallest that reach them.
+REDUCED = {
+    "every operator, ragged": (["ops/test_kernels.py"], "test_sizes and cuda-33"),
+    "convolutions by warpgroups": (
+        ["ops/test_conv_cuda_wgmma.py"],
+        "shape8 or shape11 or shape16 or shape18",
+    ),
+    "first layers, chains of layers": (
+        ["ops/test_fixed_conv.py", "ops/test_linear_chain.py"],
+        "cuda-shape1 or cuda-17-sizes or cuda-300-sizes",
+    ),
+    "ternary products": (
+        ["ops/test_ternary_cuda.py"],
+        "(packed_as and dtype1) or (packed_rows and (127 or 257)) "
+        "or (linear_layers and dtype1 and (31 or 127 or 257 or 300))",
+    ),
+    "ternary attention": (["ops/test_ternary_attention_cuda.py"], "capture or limits or views"),
+}
 FAILURES_KEPT = 50
 
 
@@ -46,17 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("torch sees no CUDA device")
     found: dict[str, Any] = {"environment": environment(), "tests": None, "sanitizer": {}}
     if not arguments.skip_tests:
-        workers = ["-n", str(arguments.workers)] if arguments.workers > 1 else []
+        # Tests differ a thousandfold in time: idle workers take over what others have left.
+        workers = (
+            ["-n", str(arguments.workers), "--dist", "worksteal"] if arguments.workers > 1 else []
+        )
         found["tests"] = run_tests([*arguments.tests, "-m", "cuda", *workers])
         write_json(arguments.output, found)
     # They do not compete for much: most of the time is Python's.
-    with ThreadPoolExecutor(max(1, len(arguments.tools))) as pool:
-        for tool, run in zip(
-            arguments.tools, pool.map(run_sanitizer, arguments.tools), strict=True
+    jobs = [(tool, part) for tool in arguments.tools for part in REDUCED]
+    with ThreadPoolExecutor(max(1, len(jobs))) as pool:
+        for (tool, part), run in zip(
+            jobs, pool.map(lambda job: run_sanitizer(*job), jobs), strict=True
         ):
-            found["sanitizer"][tool] = run
+            found["sanitizer"].setdefault(tool, {})[part] = run
             write_json(arguments.output, found)
-    runs = [found["tests"], *found["sanitizer"].values()]
+    runs = [
+        found["tests"],
+        *(run for parts in found["sanitizer"].values() for run in parts.values()),
+    ]
     failed = [run for run in runs if run is not None and run["status"] != 0]
     print(f"written: {arguments.output}; {len(failed)} of {len(runs)} runs failed")
     return 1 if failed else 0
@@ -119,14 +137,18 @@ def read_report(path: Path) -> dict[str, Any]:
     }
 
 
-def run_sanitizer(tool: str) -> dict[str, Any]:
-    """The reduced set of tests under one tool of compute-sanitizer."""
+def run_sanitizer(tool: str, part: str) -> dict[str, Any]:
+    """A part of the reduced tests under one tool of compute-sanitizer."""
     program = shutil.which("compute-sanitizer")
     if program is None:
         return {"status": 1, "problem": "compute-sanitizer is not on the PATH"}
+    files, chosen = REDUCED[part]
     prefix = [program, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
     # Without torch's cache every tensor is an allocation of its own, whose ends are guarded.
-    return run_tests(list(REDUCED), prefix, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+    return run_tests(
+        [*(f"tests/{file}" for file in files), "-m", "cuda", "-k", chosen], prefix,
+        PYTORCH_NO_CUDA_MEMORY_CACHING="1",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
