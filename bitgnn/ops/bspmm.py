@@ -99,7 +99,7 @@ def tbb(
     _arguments.vector(name, "threshold", threshold, x.size, x.device)
     # A positive factor in front of a comparison with zero changes nothing.
     row = adjacency.row if threshold is None else _ternary_factor(x, adjacency)
-    if layout == "csr" and x.device.type == "cpu":
+    if layout == "csr":
         words = _OPS.bspmm_tbb(x.words, x.size, *pattern, row, threshold)
     else:
         sums = _ternary_sums(x, layout, pattern)
@@ -123,7 +123,7 @@ def tbf(
     _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     row = None if integer else _ternary_factor(x, adjacency)
-    if layout == "csr" and x.device.type == "cpu":
+    if layout == "csr":
         result: Tensor = _OPS.bspmm_tbf(x.words, x.size, *pattern, row, bias, integer)
         return result
     sums = _ternary_sums(x, layout, pattern)

@@ -113,6 +113,10 @@ void Backend::aggregate_bits(const AggregateArgs& a) const {
   run([&](const Context& c) { return cuda::aggregate_bits(a, c); });
 }
 
+void Backend::aggregate_ternary(const AggregateArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_ternary(a, c); });
+}
+
 void Backend::aggregate_dense(const AggregateArgs& a) const {
   run([&](const Context& c) { return cuda::aggregate_dense(a, c); });
 }

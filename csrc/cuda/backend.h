@@ -79,6 +79,7 @@ class Backend {
   bool convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const;
   void convolve_add(const ConvAddArgs& a) const;
   void aggregate_bits(const AggregateArgs& a) const;
+  void aggregate_ternary(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_blocked(const BlockedArgs& a) const;

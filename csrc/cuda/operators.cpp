@@ -5,6 +5,7 @@
 #include "ops/bmm_operators.h"
 #include "ops/bspmm_layout_operators.h"
 #include "ops/bspmm_operators.h"
+#include "ops/bspmm_ternary_operators.h"
 #include "ops/conv_add_operators.h"
 #include "ops/conv_operators.h"
 #include "ops/cooperative_operators.h"
@@ -30,6 +31,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_patches<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_bspmm_ternary<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cuda::Backend>(m);

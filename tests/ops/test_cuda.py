@@ -5,6 +5,7 @@ import torch
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn._library import library_info
+from bitgnn.bits import TernaryTensor
 from bitgnn.ops import bmm, bspmm
 from bitgnn.ops.reference import OPERATORS
 
@@ -29,12 +30,7 @@ def equal(found, expected, sums_share=0.0):
         torch.testing.assert_close(mine.cpu(), theirs.cpu(), rtol=0 if exact else 1e-5, atol=atol)
 
 
-# ops.bspmm makes these of other operators on a GPU; called by name, they run the reference.
-COMPOSED = ("bspmm_tbb", "bspmm_tbf")
-COMPILED = [name for name in OPERATORS if name not in COMPOSED]
-
-
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_compiled_kernel_is_the_one_that_runs(name):
     assert library_info().cuda_library is not None
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn::{name}", "CUDA")
@@ -188,6 +184,23 @@ def test_hubs_and_layouts(hub_edges, size):
             assert found.to(torch.device("cpu")).equal(bspmm.bbb(bits, adjacency, threshold=t))
 
 
+@pytest.mark.parametrize("hub_edges", [0, 33, 300, 5425, 70000])
+@pytest.mark.parametrize("size", [40, 128, 256, 602])
+def test_hubs_of_ternary_values(hub_edges, size):
+    adjacency = star(20000, hub_edges, 100_000 + hub_edges)
+    values = TernaryTensor.from_float(torch.randn(20000, size), 0.9)
+    on_gpu, x, threshold = adjacency.to(CUDA), values.to(CUDA), torch.randn(size)
+    for layout in ("csr", "blocked", "sliced"):
+        found = bspmm.tbf(x, on_gpu, bias=threshold.to(CUDA), layout=layout)
+        assert torch.equal(found.cpu(), bspmm.tbf(values, adjacency, bias=threshold))
+        found = bspmm.tbf(x, on_gpu, integer=True, layout=layout)
+        assert torch.equal(found.cpu(), bspmm.tbf(values, adjacency, integer=True))
+        for t in (None, threshold):
+            found = bspmm.tbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)
+            expected = bspmm.tbb(values, adjacency, threshold=t)
+            assert torch.equal(found.words.cpu(), expected.words)
+
+
 @pytest.mark.parametrize("block_size", [1, 100, 4096, 65536])
 def test_block_sizes(block_size):
     adjacency = star(9000, 700, 60_000, seed=1)
@@ -226,7 +239,7 @@ def test_default_layout_on_a_dense_graph():
     assert torch.equal(captured, found)
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_graph_capture(name, sampler):
     operator = getattr(torch.ops.bitgnn, name)
     arguments = moved(sampler(seed=1).arguments(name, 300, 130, 200, optional=True), CUDA)

@@ -27,22 +27,27 @@ def pattern(dtype):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("features", [1, 97, 128, 200, 256, 384])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_every_length_of_a_row(features, dtype):
+@pytest.mark.parametrize("letter", ["b", "t"])
+def test_every_length_of_a_row(letter, features, dtype):
     generator = torch.Generator().manual_seed(features)
     rowptr, columns = pattern(dtype)
-    x = torch.ops.bitgnn.pack(torch.randn(NODES, features, generator=generator))
-    assert x.shape == (NODES, words_for(features))
+    x = torch.randn(NODES, features, generator=generator)
+    if letter == "b":
+        x = torch.ops.bitgnn.pack(x)
+    else:
+        x, _ = torch.ops.bitgnn.pack_ternary(x, torch.tensor(0.9))
+    assert x.shape[-1] == words_for(features)
     row, vector = (torch.randn(n, generator=generator) for n in (NODES, features))
     row[0], row[1], row[2], row[3] = 0.0, -1.0, float("nan"), float("inf")
     calls = [
-        ("bspmm_bbb", {}),
-        ("bspmm_bbb", {"row": row}),
-        ("bspmm_bbb", {"row": row, "threshold": vector}),
-        ("bspmm_bbf", {"row": row, "bias": vector}),
-        ("bspmm_bbf", {"integer": True}),
+        ("bb", {}),
+        ("bb", {"row": row}),
+        ("bb", {"row": row, "threshold": vector}),
+        ("bf", {"row": row, "bias": vector}),
+        ("bf", {"integer": True}),
     ]
     for name, more in calls:
-        operator = getattr(torch.ops.bitgnn, name)
+        operator = getattr(torch.ops.bitgnn, f"bspmm_{letter}{name}")
         expected = operator(x, features, rowptr, columns, **more)
         moved = {k: v.to(CUDA) if isinstance(v, torch.Tensor) else v for k, v in more.items()}
         arguments = (x.to(CUDA), features, rowptr.to(CUDA), columns.to(CUDA))

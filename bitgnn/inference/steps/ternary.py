@@ -128,9 +128,8 @@ def _check_sums(
 def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     r"""``((row * scale) * t) + bias`` with the integers t = #{+1} - #{-1} of the neighbours.
 
-    On a CPU over CSR that is ``bspmm_tbf``. Elsewhere both planes are aggregated in one pass as
-    bits of +-1: sums are twice the set bits less the degree, so t is half of their difference,
-    exactly.
+    Over CSR that is ``bspmm_tbf``. In other layouts both planes are aggregated in one pass as bits
+    of +-1: sums are twice the set bits less the degree, so t is half of their difference, exactly.
     """
     (x,), (out,), graph = step.inputs, step.outputs, step.graph
     assert graph is not None, "Program.check requires it"
@@ -144,7 +143,7 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a, x_words = graphs[graph], v[x]
-        if x_words.device.type == "cpu" and a.planned_layout(2 * words) == "csr":
+        if a.planned_layout(2 * words) == "csr":
             factor = scale.expand(a.shape[0]).contiguous() if a.row is None else a.row * scale
             pattern = (x_words.view(-1, 2, words), size, a.rowptr, a.indices, factor)
             v[out] = _bspmm_tbb(*pattern, threshold) if to_bits else _bspmm_tbf(*pattern, bias)

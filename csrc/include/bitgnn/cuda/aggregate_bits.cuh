@@ -6,14 +6,21 @@
 namespace bitgnn::cuda {
 
 // Lanes read neighbours in turn, kBatch of them in flight.
-struct CsrRows {
+//
+// Ternary rows are pairs of rows of bits, `pos` and `neg`: the arguments describe these, with two
+// edges a neighbour. The bits of `neg` are read inverted, so that a neighbour's value is half the
+// sum of two values +-1, and one counter does for both.
+template <bool kTernary>
+struct NeighbourRows {
   static constexpr int kUnitPlanes = 1;
+  static constexpr bool kHalved = kTernary;
+  static constexpr int kRows = kTernary ? 2 : 1;  // of bits, a neighbour
 
   AggregateArgs a;
 
   __device__ __forceinline__ RowExtent extent(int64_t row) const {
     const int64_t begin = row_pointer(a, row);
-    const int degree = static_cast<int>(row_pointer(a, row + 1) - begin);
+    const int degree = kRows * static_cast<int>(row_pointer(a, row + 1) - begin);
     return {begin, degree, degree};
   }
 
@@ -23,17 +30,18 @@ struct CsrRows {
                                         const RowExtent& extent, int first, int end, int stride,
                                         int64_t first_word) const {
     if (first >= end) return;
+    static_assert(kBatch % 2 == 0, "a batch leaves even edges even");
     const int32_t* indices = a.indices + extent.begin;
     int32_t index[kBatch];
     WordVector<kWords> x[kBatch];
     load_indices(index, indices, first, end, stride);
-    load_rows(x, index, first_word);
+    load_rows(x, index, first, stride, first_word);
     // The next indices arrive while the rows do.
     first += kBatch * stride;
     load_indices(index, indices, first, end, stride);
     planes.set(x);
     while (first < end) {
-      load_rows(x, index, first_word);
+      load_rows(x, index, first, stride, first_word);
       first += kBatch * stride;
       load_indices(index, indices, first, end, stride);
       planes.add(x);
@@ -48,25 +56,35 @@ struct CsrRows {
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const int edge = first + k * stride;
-      index[k] = edge < end ? __ldg(indices + edge) : -1;
+      index[k] = edge < end ? __ldg(indices + edge / kRows) : -1;
     }
   }
 
   template <int kBatch, int kWords>
   __device__ __forceinline__ void load_rows(WordVector<kWords> (&x)[kBatch],
-                                            const int32_t (&index)[kBatch],
+                                            const int32_t (&index)[kBatch], int first, int stride,
                                             int64_t first_word) const {
     const char* table = static_cast<const char*>(a.x) + first_word * sizeof(uint32_t);
     // One multiplication of 32 bits an address.
     const auto row_bytes = static_cast<uint32_t>(a.x_stride * sizeof(uint32_t));
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      const uint64_t place = static_cast<uint64_t>(static_cast<uint32_t>(index[k])) * row_bytes;
-      x[k] = index[k] >= 0 ? load_words<kWords>(reinterpret_cast<const uint32_t*>(table + place))
-                           : WordVector<kWords>{};
+      const bool is_neg = kTernary && (first + k * stride) % 2 != 0;
+      uint64_t place = static_cast<uint64_t>(static_cast<uint32_t>(index[k])) * (kRows * row_bytes);
+      if (is_neg) place += row_bytes;
+      x[k] = WordVector<kWords>{};
+      if (index[k] < 0) continue;
+      x[k] = load_words<kWords>(reinterpret_cast<const uint32_t*>(table + place));
+      if constexpr (kTernary) {
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) x[k].word[w] ^= is_neg ? ~0u : 0u;
+      }
     }
   }
 };
+
+using CsrRows = NeighbourRows<false>;
+using TernaryRows = NeighbourRows<true>;
 
 // Copies rows to a table [cols, pitch] with zeros behind each.
 static __global__ void pad_rows(const AggregateArgs a, int64_t pitch, uint32_t* table) {

@@ -8,6 +8,7 @@ namespace bitgnn::cuda {
 // A row's neighbours are numbered through its segments, one a column block.
 struct BlockedRows {
   static constexpr int kUnitPlanes = 1;
+  static constexpr bool kHalved = false;
 
   BlockedArgs a;
 

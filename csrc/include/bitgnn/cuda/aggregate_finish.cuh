@@ -70,7 +70,15 @@ struct RowLanes {
   }
 };
 
-// Writes the results of four features of a word; eight neighbouring lanes have one word.
+// Of `degree` values +-1, of which `count` are +1; half of it where they come in pairs.
+template <bool kHalved>
+__device__ __forceinline__ int signed_sum(int count, int degree) {
+  return kHalved ? count - degree / 2 : 2 * count - degree;
+}
+
+// Writes the results of four features of a word; eight neighbouring lanes have one word. Sums are
+// twice the counts less the degree, or half of that.
+template <bool kHalved = false>
 __device__ __forceinline__ void finish_quad(const AggregateArgs& a, int64_t row, int64_t word,
                                             int first, const int (&counts)[4], int degree,
                                             bool valid) {
@@ -82,7 +90,7 @@ __device__ __forceinline__ void finish_quad(const AggregateArgs& a, int64_t row,
   if (a.out_int != nullptr) {
     int sums[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) sums[k] = 2 * counts[k] - degree;
+    for (int k = 0; k < 4; ++k) sums[k] = signed_sum<kHalved>(counts[k], degree);
     if (whole && reinterpret_cast<uintptr_t>(a.out_int) % sizeof(int4) == 0) {
       *reinterpret_cast<int4*>(a.out_int + place) = make_int4(sums[0], sums[1], sums[2], sums[3]);
       return;
@@ -95,7 +103,8 @@ __device__ __forceinline__ void finish_quad(const AggregateArgs& a, int64_t row,
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     if (k >= left) break;
-    values[k] = aggregate_value(a, row, feature + k, __int2float_rn(2 * counts[k] - degree));
+    const int sum = signed_sum<kHalved>(counts[k], degree);
+    values[k] = aggregate_value(a, row, feature + k, __int2float_rn(sum));
     if (a.out_bits != nullptr)
       bits |= static_cast<uint32_t>(aggregate_bit(a, feature + k, values[k])) << k;
   }
@@ -120,7 +129,7 @@ __device__ __forceinline__ void finish_quad(const AggregateArgs& a, int64_t row,
 
 // Finishes the rows of a warp from folded planes; `row`, `degree` and `wanted` are those of the
 // lane's row, `chunk` is the first word of the columns.
-template <class Lanes, int kPlanes>
+template <class Lanes, bool kHalved = false, int kPlanes>
 __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Lanes& lanes,
                                               const CountPlanes<Lanes::kKept, kPlanes>& planes,
                                               int64_t row, int degree, bool wanted, int64_t chunk) {
@@ -148,8 +157,9 @@ __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Lane
   lanes.for_quads(planes, [&](int r, int w, int first, const int (&counts)[4], bool valid) {
     const int source = r * Lanes::kSplits * Lanes::kColumns;
     const bool row_wanted = __shfl_sync(kFullWarp, wanted, source);
-    finish_quad(a, first_row + r, chunk + w, first, counts, __shfl_sync(kFullWarp, degree, source),
-                valid && row_wanted && chunk + w < words);
+    const int row_degree = __shfl_sync(kFullWarp, degree, source);
+    finish_quad<kHalved>(a, first_row + r, chunk + w, first, counts, row_degree,
+                         valid && row_wanted && chunk + w < words);
   });
 }
 

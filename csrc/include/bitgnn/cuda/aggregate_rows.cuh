@@ -56,7 +56,8 @@ __device__ __forceinline__ void add_long_row(const Source& source, const Aggrega
   if (chunk + lanes.word() < words_for(a.features))
     source.template count<kBatch>(planes, row.extent, lanes.split(), row.extent.units,
                                   Lanes::kSplits, chunk + lanes.word());
-  finish_planes<Lanes>(a, lanes, lanes.fold(planes), row.row, row.extent.degree, true, chunk);
+  finish_planes<Lanes, Source::kHalved>(a, lanes, lanes.fold(planes), row.row, row.extent.degree,
+                                        true, chunk);
 }
 
 // A hub's counts by the whole block, a share of its units a warp, into counts [kRowWords * 32].
@@ -104,13 +105,15 @@ __device__ __forceinline__ void add_hub(const Source& source, const AggregateArg
     int count[4] = {};
     if (valid)
       for (int i = 0; i < 4; ++i) count[i] = counts[k + i];
-    finish_quad(a, row.row, chunk + k / kWarp, k % kWarp, count, row.extent.degree, valid);
+    finish_quad<Source::kHalved>(a, row.row, chunk + k / kWarp, k % kWarp, count, row.extent.degree,
+                                 valid);
   }
   __syncthreads();
 }
 
-// Source offers kUnitPlanes, the planes a unit's count needs; extent(row); and
-// count<batch>(planes, extent, first unit, end, stride, first word) of one lane.
+// Source offers kUnitPlanes, the planes a unit's count needs; kHalved, whether results are half of
+// the sums; extent(row); and count<batch>(planes, extent, first unit, end, stride, first word) of
+// one lane.
 template <class Source, class Short, int kWords, int kSplits, int kColumns>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     aggregate_rows(const __grid_constant__ Source source, const __grid_constant__ AggregateArgs a) {
@@ -137,8 +140,8 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     if (is_short && chunk + lanes.word() < words_for(a.features))
       source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units, kSplits,
                                            chunk + lanes.word());
-    finish_planes<Lanes>(a, lanes, lanes.fold(planes), row, extent.degree, exists && is_short,
-                         chunk);
+    finish_planes<Lanes, Source::kHalved>(a, lanes, lanes.fold(planes), row, extent.degree,
+                                          exists && is_short, chunk);
   }
   if (!__syncthreads_or(!is_short)) return;
   // Long rows fill the list from the front, hubs from the back.

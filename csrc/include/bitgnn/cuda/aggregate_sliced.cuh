@@ -230,6 +230,7 @@ inline cudaError_t count_slice_items(const SlicedArgs& args, const Context& cont
 // The partial counts of a row as a source of aggregate_rows, a word a lane.
 struct SlotRows {
   static constexpr int kUnitPlanes = kItemPlanes;
+  static constexpr bool kHalved = false;
 
   SlicedArgs a;
   const uint32_t* partials;

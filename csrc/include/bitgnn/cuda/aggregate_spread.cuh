@@ -11,8 +11,8 @@ namespace bitgnn::cuda {
 constexpr int64_t kSpreadRows = 1 << 15;  // rows from which on looking for long ones pays
 
 // Long rows among every num_blocks-th one from the block's own on, those beyond `most` units.
-template <class Short, int kWords, int kColumns>
-__device__ __forceinline__ void spread_long_rows(const CsrRows& source, int most,
+template <class Short, int kWords, int kColumns, class Source>
+__device__ __forceinline__ void spread_long_rows(const Source& source, int most,
                                                  unsigned num_blocks, int64_t chunk) {
   constexpr int kThreads = Short::kThreads, kRowWarps = kThreads / kWarp;
   constexpr int kHubUnits = hub_units(kColumns);
@@ -42,9 +42,9 @@ __device__ __forceinline__ void spread_long_rows(const CsrRows& source, int most
   }
 }
 
-template <class Short, int kWords, int kSplits, int kColumns>
+template <class Source, class Short, int kWords, int kSplits, int kColumns>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
-    aggregate_spread(const __grid_constant__ CsrRows source, unsigned long_blocks) {
+    aggregate_spread(const __grid_constant__ Source source, unsigned long_blocks) {
   using Lanes = RowLanes<kWords, kSplits, kColumns>;
   constexpr int kShortUnits = Short::kUnits * kSplits;
   const AggregateArgs& a = source.a;
@@ -62,24 +62,27 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
       (block * (Short::kThreads / kWarp) + thread / kWarp) * Lanes::kRows + lanes.row();
   const RowExtent extent = row < a.rows ? source.extent(row) : RowExtent{0, 0, 0};
   const bool wanted = row < a.rows && extent.units <= kShortUnits;
-  CountPlanes<kWords, sum_planes<CsrRows, Short::kUnits, Short::kPlanes>()> planes;
+  CountPlanes<kWords, sum_planes<Source, Short::kUnits, Short::kPlanes>()> planes;
   planes.clear();
   if (wanted && chunk + lanes.word() < words_for(a.features))
     source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units, kSplits,
                                          chunk + lanes.word());
-  finish_planes<Lanes>(a, lanes, lanes.fold(planes), row, extent.degree, wanted, chunk);
+  finish_planes<Lanes, Source::kHalved>(a, lanes, lanes.fold(planes), row, extent.degree, wanted,
+                                        chunk);
 }
 
-template <class Short, int kWords, int kSplits, int kColumns>
-cudaError_t launch_spread(const AggregateArgs& args, const Context& context) {
+template <class Short, int kWords, int kSplits, int kColumns, class Source>
+cudaError_t launch_spread(const Source& source, const Context& context) {
   using Lanes = RowLanes<kWords, kSplits, kColumns>;
   constexpr int kBlockRows = Short::kThreads / kWarp * Lanes::kRows;
   // As many as are resident at once: more, and short rows wait; fewer, and long ones come last.
   const auto long_blocks = static_cast<unsigned>(context.device.sm_count * Short::kBlocks);
+  const AggregateArgs& args = source.a;
+  if (args.rows == 0 || args.features == 0) return cudaSuccess;
   const dim3 grid(grid_size(ceil_div(args.rows, kBlockRows) + long_blocks),
                   grid_size(ceil_div(words_for(args.features), Lanes::kRowWords)));
-  return launch_dependent(aggregate_spread<Short, kWords, kSplits, kColumns>, grid, Short::kThreads,
-                          0, context, CsrRows{args}, long_blocks);
+  return launch_dependent(aggregate_spread<Source, Short, kWords, kSplits, kColumns>, grid,
+                          Short::kThreads, 0, context, source, long_blocks);
 }
 
 }  // namespace bitgnn::cuda

@@ -1,4 +1,4 @@
-// Ternary packing and products with weights of +-1 on CUDA devices.
+// Ternary packing, products with weights of +-1 and aggregation on CUDA devices.
 #pragma once
 
 #include "bitgnn/cuda/launch.h"
@@ -14,6 +14,9 @@ cudaError_t pack_ternary_columns(const TernaryColumnPackArgs& args, const Contex
 
 // See TernaryBmmArgs.
 cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context);
+
+// Rows of AggregateArgs are both planes of ternary values behind each other, without gaps.
+cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context);
 
 // See TernaryLinearArgs.
 cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context);
