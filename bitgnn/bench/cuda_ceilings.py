@@ -109,3 +109,17 @@ def compile_program(source: Path, program: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"bench: compiling {source} failed: {done.stderr.strip()}")
+
+
+def bit_ceiling(
+    ceilings: Ceilings, nodes: int, edges: int, width: int, out_bytes: float
+) -> tuple[float, str]:
+    """Least seconds of an aggregation of packed rows, and what binds it.
+
+    Indices of two bytes are read, results written, and a packed row gathered for each edge.
+    """
+    row_bytes = width / 8
+    memory = ceilings.memory_seconds(2.0 * edges + nodes * 4.0, nodes * out_bytes)
+    gather = ceilings.gather_seconds(edges, nodes, row_bytes)
+    binds = "memory" if memory > gather else "gathers"
+    return max(memory, gather) + ceilings.launch_seconds, binds

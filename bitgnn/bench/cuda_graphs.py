@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bitgnn.bench.cases import Skipped
 from bitgnn.bench.cuda_cases import CudaCase, Goal
-from bitgnn.bench.cuda_ceilings import Ceilings
+from bitgnn.bench.cuda_ceilings import Ceilings, bit_ceiling
+from bitgnn.bench.cuda_ternary import ternary_cases
 from bitgnn.bench.graphs import Graph, heavy_tailed_graph, load_flickr
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import DataError, load_planetoid
@@ -131,6 +132,7 @@ def _cases(
                 details={"nodes": n, "edges": graph.num_edges},
             )
         yield from _layout_cases(graph, adjacency, bits)
+        yield from ternary_cases(graph, adjacency, matrix, x, ceilings)
         if width == WIDTHS[0]:
             yield from _dense_cases(graph, adjacency, matrix, x, goals, ceilings)
     yield from _integer_cases(graph, adjacency, matrix, goals, ceilings)
@@ -144,20 +146,6 @@ def _half(matrix: Tensor) -> Tensor:
         matrix.shape,
         check_invariants=False,
     )
-
-
-def bit_ceiling(
-    ceilings: Ceilings, nodes: int, edges: int, width: int, out_bytes: float
-) -> tuple[float, str]:
-    """Least seconds of an aggregation of packed rows, and what binds it.
-
-    Indices of two bytes are read, results written, and a packed row gathered for each edge.
-    """
-    row_bytes = width / 8
-    memory = ceilings.memory_seconds(2.0 * edges + nodes * 4.0, nodes * out_bytes)
-    gather = ceilings.gather_seconds(edges, nodes, row_bytes)
-    binds = "memory" if memory > gather else "gathers"
-    return max(memory, gather) + ceilings.launch_seconds, binds
 
 
 def _bits_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:

@@ -7,9 +7,8 @@ import pytest
 from bitgnn.bench import cuda_cases
 from bitgnn.bench.cases import Skipped, run_cases
 from bitgnn.bench.cuda_cases import CudaCase, Goal
-from bitgnn.bench.cuda_ceilings import Ceilings, measure_ceilings
+from bitgnn.bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
 from bitgnn.bench.cuda_check import read_report
-from bitgnn.bench.cuda_graphs import bit_ceiling
 from bitgnn.bench.cuda_profile import read_kernels, split_cases
 from bitgnn.bench.report import fraction_chart
 from bitgnn.bench.tables import cuda_operators_table, cuda_profile_table
