@@ -177,7 +177,7 @@ class BWTAAttention(AttentionForward, nn.Module):
         factor = score_factor(self.scale, size)
         probabilities = _softmax((query_scale * key_scale * factor) * dot, allowed)
         bits, probability_scale = self.probability_quantizer(probabilities, allowed)
-        if not self.training and self.level == 1 and self.activation == "ternary":
+        if not self.training and self.level == 1:
             # float64 products, as the python floats of frozen forms multiply.
             scale = query_scale.detach().double() * key_scale.detach().double() * factor
             limit = probability_scale.detach().double()

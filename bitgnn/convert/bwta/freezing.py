@@ -9,11 +9,11 @@ from torch import nn
 from bitgnn._checks import check_value
 from bitgnn.inference.bwta import (
     FrozenBWTA,
-    FrozenBWTAAttention,
     FrozenBWTALinear,
     FrozenBWTAMultiheadAttention,
 )
 from bitgnn.inference.bwta.architecture import float_form, leave_fast_paths
+from bitgnn.inference.bwta.sign_attention import frozen_attention
 from bitgnn.inference.report import FreezeReport
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 
@@ -40,8 +40,7 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
 
     Raises:
         ValueError: every BWTA layer is at level None, or one cannot be packed (its level is above
-            1, its scale not set or not positive, its weights are not finite, its activations are
-            signs); the message names it.
+            1, its scale not set or not positive, its weights are not finite); the message names it.
     """
     letters: dict[str, str] = {}
     floats: dict[str, str] = {}
@@ -75,4 +74,4 @@ def _frozen_form(name: str, module: nn.Module) -> nn.Module:
     if isinstance(module, BWTALinear):
         return FrozenBWTALinear.from_layer(name, module)
     assert isinstance(module, BWTAAttention)
-    return FrozenBWTAAttention.from_layer(name, module)
+    return frozen_attention(name, module)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bitgnn.inference.bwta.architecture import multihead_options
 from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.activation_quantizer import Kind
 
@@ -78,20 +79,13 @@ def new_form(module: Any, activation: Kind, level: int | None) -> nn.Module:
         level: of the activations.
     """
     new: nn.Module
+    kind: Kind
     if isinstance(module, nn.MultiheadAttention):
+        kind = "sign" if activation == "sign" else "ternary"
+        if isinstance(module, BWTAMultiheadAttention):
+            kind = module.attention.activation
         new = BWTAMultiheadAttention(
-            module.embed_dim,
-            module.num_heads,
-            module.dropout,
-            module.in_proj_bias is not None,
-            module.bias_k is not None,
-            module.add_zero_attn,
-            module.kdim,
-            module.vdim,
-            module.batch_first,
-            device="meta",
-            activation="sign" if activation == "sign" else "ternary",
-            level=level,
+            **multihead_options(module), device="meta", activation=kind, level=level
         )
     else:
         kind = module.activation if isinstance(module, BWTALinear) else activation

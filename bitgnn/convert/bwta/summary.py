@@ -80,7 +80,7 @@ def is_bwta_model(model: nn.Module) -> bool:
 
 def _packed_row(name: str, module: nn.Module, weights: int) -> LayerSummary:
     activation: int | None = TERNARY_BITS
-    if isinstance(module, FrozenBWTALinear) and module.activation == "bool":
+    if isinstance(module, FrozenBWTALinear) and module.activation in ("bool", "sign"):
         activation = 1
     is_attention = isinstance(module, FrozenBWTAAttention)
     held = sum(tensor.nbytes for tensor in module.state_dict().values())

@@ -15,14 +15,28 @@ from bitgnn.inference.bwta.attention import FrozenBWTAAttention
 from bitgnn.inference.bwta.layer import FrozenLayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
+from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.pretrained_attention import CORE, is_pretrained, use_implementation
 
-__all__ = ["build", "describe", "float_form", "frozen_layers", "leave_fast_paths", "put_module"]
+__all__ = [
+    "build",
+    "describe",
+    "float_form",
+    "frozen_layers",
+    "leave_fast_paths",
+    "multihead_options",
+    "put_module",
+]
 
 FORMS: dict[str, Any] = {
     form.kind: form
-    for form in (FrozenBWTALinear, FrozenBWTAAttention, FrozenBWTAMultiheadAttention)
+    for form in (
+        FrozenBWTALinear,
+        FrozenBWTAAttention,
+        FrozenSignAttention,
+        FrozenBWTAMultiheadAttention,
+    )
 }
 OWN = "bitgnn.models"
 PRETRAINED = "transformers"
@@ -111,20 +125,25 @@ def float_form(module: nn.Module) -> nn.Module:
         if isinstance(module, BWTALinear):
             new = nn.Linear(module.in_features, module.out_features, module.bias is not None)
         else:
-            new = nn.MultiheadAttention(
-                module.embed_dim,
-                module.num_heads,
-                module.dropout,
-                module.in_proj_bias is not None,
-                module.bias_k is not None,
-                module.add_zero_attn,
-                module.kdim,
-                module.vdim,
-                module.batch_first,
-            )
+            new = nn.MultiheadAttention(**multihead_options(module))
     state = module.state_dict()
     new.load_state_dict({name: state[name].clone() for name in new.state_dict()}, assign=True)
     return new.train(module.training)
+
+
+def multihead_options(module: nn.MultiheadAttention) -> dict[str, Any]:
+    """Arguments of torch's constructor that make a module of the same shape."""
+    return {
+        "embed_dim": module.embed_dim,
+        "num_heads": module.num_heads,
+        "dropout": module.dropout,
+        "bias": module.in_proj_bias is not None,
+        "add_bias_kv": module.bias_k is not None,
+        "add_zero_attn": module.add_zero_attn,
+        "kdim": module.kdim,
+        "vdim": module.vdim,
+        "batch_first": module.batch_first,
+    }
 
 
 def leave_fast_paths(model: nn.Module) -> None:

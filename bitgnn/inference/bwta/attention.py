@@ -37,6 +37,7 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
     """
 
     kind = "attention"
+    activation = "ternary"
     input_dtypes = QUANTISED
     query_scale: Tensor
     key_scale: Tensor
@@ -75,12 +76,12 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
             layer: trained.
 
         Raises:
-            ValueError: activations are signs, a scale is not set or not positive, or the level is
-                not 1.
+            ValueError: activations are of another kind, a scale is not set or not positive, or the
+                level is not 1.
         """
         check_value(
-            layer.activation == "ternary",
-            lambda: f"freeze: {name} attends with signs, which has no frozen form here",
+            layer.activation == cls.activation,
+            lambda: f"{cls.__name__}: {name} attends with kind {layer.activation!r}",
         )
         quantizers = {
             "query_scale": layer.query_quantizer,
@@ -100,7 +101,7 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
 
     def description(self) -> dict[str, Any]:
         """Arguments beside the tensors."""
-        return {"factor": self.factor}
+        return {"factor": self.factor, "activation": self.activation}
 
     def attend(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -12,19 +12,18 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
 from bitgnn.bits.ternary import QUANTISED
 from bitgnn.inference.bwta.layer import FrozenLayer, checked_scale
-from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.bwta_linear import BWTALinear
 from bitgnn.nn.float_inputs import check_floats
 from bitgnn.quantize import shifted_sign
 
 __all__ = ["FrozenBWTALinear"]
 
-KINDS = ("ternary", "bool")
 WORD_BITS = 32
 
 
 class FrozenBWTALinear(FrozenLayer):
-    r"""Packed weights times activations that are made ternary on the way in.
+    r"""Packed weights times activations that are made ternary, or 0 and 1, or signs on the way in.
 
     :math:`((s_A s_W)\, dot) + b` in float32, rounded once to the type of the input: what
     :class:`bitgnn.nn.BWTALinear` gives at level 1, bit for bit.
@@ -35,7 +34,7 @@ class FrozenBWTALinear(FrozenLayer):
         weight_scale: 0-d float32.
         bias: float32 ``[M]`` or None.
         in_features: K.
-        activation: ``"ternary"`` or ``"bool"``.
+        activation: ``"ternary"``, ``"bool"`` or ``"sign"``.
 
     Raises:
         ValueError: a tensor has another shape or type than that, or a value no meaning.
@@ -71,8 +70,10 @@ class FrozenBWTALinear(FrozenLayer):
             lambda: f"FrozenBWTALinear: bias must be float32 [{words.size(0)}]",
         )
         check_value(
-            activation in KINDS,
-            lambda: f"FrozenBWTALinear: activation must be one of {KINDS}, got {activation!r}",
+            activation in get_args(Kind),
+            lambda: (
+                f"FrozenBWTALinear: activation must be one of {get_args(Kind)}, got {activation!r}"
+            ),
         )
         check_value(
             weight_scale.dim() == 0 and bool(weight_scale.isfinite()),
@@ -99,15 +100,8 @@ class FrozenBWTALinear(FrozenLayer):
 
         Raises:
             ValueError: weights or bias are not finite, the scale is not set or not positive, the
-                level is not 1, or activations are signs.
+                level is not 1.
         """
-        check_value(
-            quantizer.kind in KINDS,
-            lambda: (
-                f"freeze: {name} has activations of kind {quantizer.kind!r}, which have no "
-                f"frozen form here; {KINDS} have"
-            ),
-        )
         scale = quantizer.frozen_scale(name)
         for what, tensor in (("weight", weight), ("bias", bias)):
             check_value(
@@ -173,17 +167,29 @@ class FrozenBWTALinear(FrozenLayer):
                 f"FrozenBWTALinear: input must be [*, {self.in_features}], got {list(input.shape)}"
             ),
         )
+        rows = input.reshape(math.prod(input.shape[:-1]), self.in_features)
+        out = self._of_signs(rows) if self.activation == "sign" else self._of_ternary(rows)
+        return out.view(*input.shape[:-1], self.out_features)
+
+    def _of_ternary(self, rows: Tensor) -> Tensor:
         out: Tensor = torch.ops.bitgnn.linear_ternary(
-            input.reshape(math.prod(input.shape[:-1]), self.in_features),
+            rows,
             self.words,
             self.in_features,
             self.scale,
             self.weight_scale,
             self.bias,
-            input.dtype,
+            rows.dtype,
             self.activation == "bool",
         )
-        return out.view(*input.shape[:-1], self.out_features)
+        return out
+
+    def _of_signs(self, rows: Tensor) -> Tensor:
+        dot: Tensor = torch.ops.bitgnn.bmm_fbf(
+            rows, self.words, None, None, None, None, False, True
+        )
+        out = (self.scale * self.weight_scale) * dot.float()
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
 
     @property
     def weight(self) -> Tensor:

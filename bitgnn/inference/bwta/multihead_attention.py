@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.inference.bwta.attention import FrozenBWTAAttention
 from bitgnn.inference.bwta.layer import FrozenLayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
+from bitgnn.inference.bwta.sign_attention import attention_from_tensors, frozen_attention
 from bitgnn.nn.bwta_multihead_attention import BWTAMultiheadAttention
 from bitgnn.nn.multihead_forward import MultiheadForward
 
@@ -69,8 +69,8 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
             layer: trained.
 
         Raises:
-            ValueError: a scale is not set or not positive, weights are not finite, the level is
-                not 1, or activations are signs.
+            ValueError: a scale is not set or not positive, weights are not finite, or the level is
+                not 1.
         """
         parts: dict[str, FrozenLayer] = {
             part: FrozenBWTALinear.from_parts(f"{name}.{part}", weight, bias, quantizer)
@@ -79,7 +79,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
             )
         }
         parts["out_proj"] = FrozenBWTALinear.from_layer(f"{name}.out_proj", layer.out_proj)
-        parts["attention"] = FrozenBWTAAttention.from_layer(f"{name}.attention", layer.attention)
+        parts["attention"] = frozen_attention(f"{name}.attention", layer.attention)
         key, value = (
             None if bias is None else bias.detach().clone() for bias in (layer.bias_k, layer.bias_v)
         )
@@ -100,9 +100,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
             name: FrozenBWTALinear.from_tensors(described[name], inside(name))
             for name in PROJECTIONS
         }
-        parts["attention"] = FrozenBWTAAttention.from_tensors(
-            described["attention"], inside("attention")
-        )
+        parts["attention"] = attention_from_tensors(described["attention"], inside("attention"))
         settings = {
             name: description[name] for name in ("num_heads", "batch_first", "add_zero_attn")
         }
