@@ -36,6 +36,10 @@ def test_linear(dtype, bias, device) -> None:
         assert torch.equal(frozen(x), expected)
     turned = awkward(33, 6).to(device, dtype).t()
     assert torch.equal(frozen(turned), layer(turned))
+    with torch.no_grad():
+        layer.input_quantizer.scale.mul_(3)
+    frozen.load_state_dict(bitgnn.freeze(layer).state_dict())
+    assert torch.equal(frozen(turned), layer(turned))
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -45,6 +45,7 @@ class FrozenBWTALinear(FrozenLayer):
     scale: Tensor
     weight_scale: Tensor
     bias: Tensor | None
+    _factor: Tensor | None
 
     def __init__(
         self,
@@ -85,6 +86,18 @@ class FrozenBWTALinear(FrozenLayer):
         self.register_buffer("scale", checked_scale({"scale": scale}, "scale", "FrozenBWTALinear"))
         self.register_buffer("weight_scale", weight_scale)
         self.register_buffer("bias", bias)
+        self.register_buffer("_factor", self._joint_scale(), persistent=False)
+
+    def _joint_scale(self) -> Tensor | None:
+        """Both scales as one of each output, as products of signs take them."""
+        if self.activation != "sign":
+            return None
+        return (self.scale * self.weight_scale).repeat(self.out_features)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """As torch's; the joint scale follows."""
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._factor = self._joint_scale()
 
     @classmethod
     def from_parts(
@@ -185,11 +198,12 @@ class FrozenBWTALinear(FrozenLayer):
         return out
 
     def _of_signs(self, rows: Tensor) -> Tensor:
-        dot: Tensor = torch.ops.bitgnn.bmm_fbf(
-            rows, self.words, None, None, None, None, False, True
+        operators = torch.ops.bitgnn
+        words = operators.pack(rows)
+        out: Tensor = operators.bmm_bbf(
+            words, self.words, self.in_features, None, self._factor, self.bias
         )
-        out = (self.scale * self.weight_scale) * dot.float()
-        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+        return out.to(rows.dtype)
 
     @property
     def weight(self) -> Tensor:
