@@ -89,20 +89,20 @@ def _workspace(
     if _is_linear_pair(group, graphs):
         width = -(-group[0].attributes["out"] // FRAGMENT) * FRAGMENT
         return num_nodes * 2 * width * FLOAT_BYTES
-    if device.type != "cuda":
-        return csr_bytes(group, graphs)
     needed = [0]
     for step in group:
-        if step.kind.startswith("bspmm_") and step.graph is not None:
+        if step.kind.startswith("bspmm_t") and step.graph is not None:
+            needed.append(_ternary_sums(step, graphs[step.graph], num_nodes, device))
+        elif step.kind.startswith("bmm_t"):
+            needed.append(_ternary_product(step, num_nodes, device))
+        elif device.type != "cuda":
+            continue
+        elif step.kind.startswith("bspmm_") and step.graph is not None:
             read = registers[step.inputs[0]]
             needed.append(_aggregation(step, read, graphs[step.graph], num_nodes))
-            if step.kind.startswith("bspmm_t"):
-                # The sums of both planes in floats, and their difference.
-                columns = (read.size or 0) + step.attributes["size"]
-                needed[-1] += num_nodes * columns * FLOAT_BYTES
         elif step.kind.startswith("bmm_") and step is group[0]:
             needed.append(_product(step, num_nodes, device))
-    if is_joined(group, graphs, device):
+    if device.type == "cuda" and is_joined(group, graphs, device):
         needed.append(staged_bytes(group, graphs))
     # One after the other: what the first took is back before the second one asks.
     return max(needed) + csr_bytes(group, graphs)
@@ -140,20 +140,49 @@ def _is_linear_pair(group: Sequence[Step], graphs: Sequence[Any]) -> bool:
 def _aggregation(step: Step, read: Register, adjacency: Any, num_nodes: int) -> int:
     size = read.size or 0
     if read.form == "bits" and isinstance(adjacency, BitAdjacency | BlockedAdjacency):
-        words = -(-size // WORD_BITS)
-        layout = adjacency.planned_layout(words)
-        if layout == "frdc":
-            return 0
-        if layout == "sliced":
-            assert isinstance(adjacency, BitAdjacency), "no other adjacency has slices"
-            return -(-words // SLICE_WORDS) * adjacency.sliced().places * PLACE_BYTES
-        return _padded_words(words, adjacency.nnz, num_nodes)
+        return _bit_sums(-(-size // WORD_BITS), adjacency, num_nodes)
     order = row_order_bytes(adjacency.nnz, num_nodes)
     if read.form == "bits":  # with float edge values, gathered where they lie
         return order
     has_values = not isinstance(adjacency, BitAdjacency | BlockedAdjacency)
     has_factors = not has_values and adjacency.col is not None
     return order + _copied_floats(size, adjacency.nnz, num_nodes, has_factors, has_values)
+
+
+def _bit_sums(words: int, adjacency: BitAdjacency | BlockedAdjacency, num_nodes: int) -> int:
+    layout = adjacency.planned_layout(words)
+    if layout == "frdc":
+        return 0
+    if layout == "sliced":
+        assert isinstance(adjacency, BitAdjacency), "no other adjacency has slices"
+        return -(-words // SLICE_WORDS) * adjacency.sliced().places * PLACE_BYTES
+    return _padded_words(words, adjacency.nnz, num_nodes)
+
+
+def _ternary_sums(
+    step: Step, adjacency: BitAdjacency | BlockedAdjacency, num_nodes: int, device: torch.device
+) -> int:
+    size = step.attributes["size"]
+    words = -(-size // WORD_BITS)
+    factors = num_nodes * FLOAT_BYTES
+    if adjacency.planned_layout(2 * words) == "csr":
+        # Each plane is a row of its own there, each edge one of both.
+        padded = _padded_words(words, 2 * adjacency.nnz, 2 * num_nodes)
+        return factors + (padded if device.type == "cuda" else 0)
+    # The sums of both planes in floats, and their difference behind them.
+    sums = num_nodes * 2 * words * WORD_BITS * FLOAT_BYTES
+    partial = _bit_sums(2 * words, adjacency, num_nodes) if device.type == "cuda" else 0
+    difference = num_nodes * size * FLOAT_BYTES if step.kind == "bspmm_tbb" else 0
+    return sums + max(partial, difference + factors)
+
+
+def _ternary_product(step: Step, num_nodes: int, device: torch.device) -> int:
+    """Both planes and their counts; on a CPU the weights in the order that products read."""
+    size, outputs = step.attributes["size"], step.attributes["out"]
+    words = -(-size // WORD_BITS)
+    packed = num_nodes * (2 * words + 1) * WORD_BYTES
+    panels = -(-outputs // WORD_BITS) * WORD_BITS * words * WORD_BYTES
+    return packed if device.type == "cuda" else packed + panels
 
 
 def _padded_words(words: int, edges: int, nodes: int) -> int:

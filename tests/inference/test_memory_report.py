@@ -140,6 +140,21 @@ def test_column_blocks_are_counted(precision, device):
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", ["csr", "sliced", "blocked"])
+@pytest.mark.parametrize("hidden", [96, 256])
+def test_sums_of_ternary_values_are_counted(hidden, layout, device, data):
+    torch.manual_seed(0)
+    model = models.GCN(FEATURES, hidden, CLASSES, precision="TBF+TBB, BBF+TBF")
+    with torch.no_grad():
+        model(data.x, data.edge_index)  # starts the scales
+    frozen = freeze(model.eval()).to(device)
+    adjacency = frozen.prepare_graph(data.edge_index.to(device), N, layout=layout)
+    report = memory_report(frozen, (data.x.to(device), adjacency))
+    forward = report.predicted.activations + report.predicted.workspace
+    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+
+
 def test_a_model_frozen_for_packed_features_gets_them(data):
     model = models.GCN(FEATURES, 32, CLASSES, precision="bin").eval()
     report = memory_report(freeze(model, features="packed"), data)
