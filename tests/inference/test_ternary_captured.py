@@ -1,0 +1,95 @@
+"""Graph networks with ternary letters in CUDA graphs: every layout, new values, new graphs."""
+
+import copy
+
+import pytest
+import torch
+from graphs import odd_graph
+from torch.nn import functional
+
+import bitgnn
+from bitgnn.models import GCN, GraphSAGE
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+NODES, WIDTH, CLASSES = 300, 75, 5
+# What sums floats may do so in another order on a GPU: here bits and ternary values alone do.
+MODELS = [
+    (GCN, "TBF+TBF, TBF+TBF"),
+    (GCN, "TBB+BBB, TBF+TBF"),
+    (GCN, "TBF+TBB, BBF+TBF"),
+    (GraphSAGE, "TBF+TBF, TBF+TBF"),
+    (GraphSAGE, "TBF+TBB, BBF+TBF"),
+]
+
+
+@pytest.fixture
+def x():
+    return torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.fixture
+def graph():
+    return odd_graph(NODES, 900, seed=3)
+
+
+@pytest.fixture(params=MODELS, ids=lambda given: f"{given[0].__name__}-{given[1]}")
+def frozen(request, x, graph):
+    """A model on the CPU whose scales are those of a few steps."""
+    kind, precision = request.param
+    torch.manual_seed(0)
+    model = kind(WIDTH, 40, CLASSES, precision=precision)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x, graph), torch.arange(NODES) % CLASSES).backward()
+        optimizer.step()
+    return bitgnn.freeze(model.eval())
+
+
+def new_values(x):
+    for seed in range(3):
+        yield torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("layout", ["csr", "sliced", "blocked", "frdc"])
+@pytest.mark.parametrize("name", ["cuda_graph", "auto"])
+def test_executors_in_every_layout(name, layout, frozen, x, graph):
+    graph = torch.unique(graph, dim=1)  # an edge twice fits no tiles
+    on_gpu = copy.deepcopy(frozen).cuda()
+    adjacency = on_gpu.prepare_graph(graph.cuda(), NODES, layout=layout)
+    here = frozen.prepare_graph(graph, NODES)
+    run = on_gpu.executor(name)
+    held = x.cuda()
+    for values in new_values(x):
+        expected = on_gpu(values.cuda(), adjacency)
+        assert torch.equal(run(values.cuda(), adjacency), expected)  # another tensor
+        held.copy_(values)
+        assert torch.equal(run(held, adjacency), expected)  # the same one, written to
+        assert torch.equal(expected.cpu(), frozen(values, here))
+
+
+def test_graphs_with_equal_edges_and_isolated_nodes(frozen, x, graph):
+    on_gpu = copy.deepcopy(frozen).cuda()
+    run = on_gpu.executor("cuda_graph")
+    for edges in (graph, torch.cat([graph, graph], 1), graph[:, :0], graph[:, :40]):
+        adjacency = on_gpu.prepare_graph(edges.cuda(), NODES)
+        expected = frozen(x, frozen.prepare_graph(edges, NODES))
+        for _ in range(2):
+            assert torch.equal(run(x.cuda(), adjacency).cpu(), expected)
+
+
+def test_captured_by_hand(frozen, x, graph):
+    on_gpu = copy.deepcopy(frozen).cuda()
+    adjacency, held = on_gpu.prepare_graph(graph.cuda(), NODES), x.cuda()
+    for _ in range(2):
+        on_gpu(held, adjacency)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        out = on_gpu(held, adjacency)
+    for values in new_values(x):
+        held.copy_(values)
+        recorded.replay()
+        assert torch.equal(out, on_gpu(values.cuda(), adjacency))
