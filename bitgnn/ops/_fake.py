@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bitgnn.ops._fake_calls import Fake, fakes_like
 from bitgnn.ops._fake_conv import CONV_FAKES
+from bitgnn.ops._fake_quantise import QUANTISE_FAKES
 from bitgnn.ops._fake_ternary import TERNARY_FAKES
 from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.heads import HEADS
@@ -178,6 +179,7 @@ def _run_stages(
 
 FAKES: dict[str, Fake] = {
     **CONV_FAKES,
+    **QUANTISE_FAKES,
     **TERNARY_FAKES,
     **fakes_like(
         OPERATORS,

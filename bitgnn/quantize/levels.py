@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.quantize.learnt_scale import lsq_scale
 
@@ -19,13 +20,9 @@ class _IntegerLevels(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, scale: Tensor, lowest: int, level: int) -> Tensor:
-        x, scale = x.float(), scale.float()
-        if level == 1:
-            # As the packing operators compare, where a quotient could round to the half.
-            half = 0.5 * scale
-            above = (x >= half).float()
-            return above if lowest == 0 else above - (x < -half).float()
-        return torch.floor(x / scale + 0.5).nan_to_num(nan=0.0).clamp(lowest, level)
+        x, order = as_it_lies(x.float())
+        rounded: Tensor = torch.ops.bitgnn.round_levels(x, scale.float(), lowest, level)
+        return rounded if order is None else rounded.permute(order)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -39,8 +36,24 @@ class _IntegerLevels(torch.autograd.Function):
         return grad_x, grad_scale if ctx.needs_input_grad[1] else None, None, None
 
 
+def as_it_lies(x: Tensor) -> tuple[Tensor, tuple[int, ...] | None]:
+    """``x`` with its dimensions in the order they have in memory.
+
+    Heads are taken out of features without a copy: element-wise operators need none either.
+
+    Returns:
+        The tensor, contiguous if ``x`` fills its memory; and the permutation that undoes the change
+        of order, None where there is none.
+    """
+    if x.is_contiguous() or torch.compiler.is_compiling():
+        return x, None
+    strides = x.stride()
+    order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
+    return x.permute(order), tuple(order.index(dim) for dim in range(x.dim()))
+
+
 def clipped_gradients(
-    grad: Tensor, x: Tensor, scale: Tensor, lowest: float, highest: float
+    grad: Tensor, x: Tensor, scale: Tensor, lowest: int, highest: int
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``clip(x / scale, lowest, highest)``: what stands in for those of rounding.
 
@@ -54,10 +67,15 @@ def clipped_gradients(
     Returns:
         Gradients of ``x`` and of ``scale``.
     """
-    v = x.float() / scale
-    inside = (v >= lowest) & (v <= highest)
-    passed = torch.where(inside, grad.float(), 0.0) / scale
-    grad_scale = -(passed * torch.where(inside, v, 0.0)).sum()
+    wide, order = as_it_lies(x.float())
+    wanted = grad.float()
+    if order is not None:
+        wanted = wanted.permute(sorted(range(x.dim()), key=order.__getitem__))
+    passed, grad_scale = torch.ops.bitgnn.clip_gradients(
+        wanted, wide, scale.float(), lowest, highest
+    )
+    if order is not None:
+        passed = passed.permute(order)
     return passed.to(x.dtype), grad_scale.to(scale.dtype)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_type, name_type
 
 __all__ = ["shifted_sign"]
@@ -15,24 +16,22 @@ __all__ = ["shifted_sign"]
 class _ShiftedSign(torch.autograd.Function):
     @staticmethod
     def forward(weight: Tensor) -> tuple[Tensor, Tensor]:
-        w = weight.float()
-        # Sums in float64 differ by the order of their terms far less than float32 tells: signs
-        # and scale are the same on every device and for any number of threads.
-        count = max(w.numel(), 1)
-        centred = w - (w.sum(dtype=torch.float64) / count).float()
-        signs = torch.where(centred >= 0, 1.0, -1.0)
-        return signs, (centred.abs().sum(dtype=torch.float64) / count).float()
+        signs, scale = torch.ops.bitgnn.shift_signs(weight.float())
+        return signs, scale
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.dtype = inputs[0].dtype
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> Tensor:
+    def backward(ctx: Any, grad: Tensor | None, _: Any) -> Tensor | None:
+        if grad is None:
+            return None
         (scale,) = ctx.saved_tensors
-        passed = grad / torch.where(scale > 0, scale, 1.0)
+        passed = grad / (scale + (scale <= 0))
         return (passed - passed.mean()).to(ctx.dtype)
 
 

@@ -5,6 +5,7 @@
 #include "bitgnn/cpu/kernel_table.h"
 #include "bitgnn/linear_chain.h"
 #include "bitgnn/narrow_call.h"
+#include "bitgnn/quantise_arguments.h"
 #include "bitgnn/ternary_arguments.h"
 #include "cpu/buffer_cache.h"
 #include "ops/operands.h"
@@ -77,6 +78,9 @@ class Backend {
   void linear_ternary(const TernaryLinearArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
+  void round_levels(const RoundLevelsArgs& a) const;
+  void clip_gradients(const ClipGradientsArgs& a) const;
+  void shift_signs(const ShiftSignsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs&) const {

@@ -18,6 +18,7 @@
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
 #include "ops/patch_operators.h"
+#include "ops/quantise_operators.h"
 #include "ops/slot_operators.h"
 #include "ops/ternary_attention_operators.h"
 #include "ops/ternary_operators.h"
@@ -34,6 +35,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bits_linear<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_slots<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_linear_chain<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_quantise<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_narrow<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_conv<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_conv_add<bitgnn::cpu::Backend>(m);

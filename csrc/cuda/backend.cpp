@@ -192,6 +192,18 @@ void Backend::linear_chain(const LinearChainArgs& a) const {
   });
 }
 
+void Backend::round_levels(const RoundLevelsArgs& a) const {
+  run([&](const Context& c) { return cuda::round_levels(a, c); });
+}
+
+void Backend::clip_gradients(const ClipGradientsArgs& a) const {
+  run([&](const Context& c) { return cuda::clip_gradients(a, c); });
+}
+
+void Backend::shift_signs(const ShiftSignsArgs& a) const {
+  run([&](const Context& c) { return cuda::shift_signs(a, c); });
+}
+
 void Backend::pack_ternary(const TernaryPackArgs& a) const {
   run([&](const Context& c) { return cuda::pack_ternary(a, c); });
 }

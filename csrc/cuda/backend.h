@@ -12,6 +12,7 @@
 #include "bitgnn/cuda/linear_chain.h"
 #include "bitgnn/cuda/narrow_launch.h"
 #include "bitgnn/cuda/pack_patches.h"
+#include "bitgnn/cuda/quantise.h"
 #include "bitgnn/cuda/ternary_attention_launch.h"
 #include "bitgnn/cuda/ternary_launch.h"
 #include "bitgnn/cuda/transpose_bits.h"
@@ -102,6 +103,9 @@ class Backend {
   void pack_ternary_columns(const TernaryColumnPackArgs& a) const;
   void multiply_ternary(const TernaryBmmArgs& a) const;
   void linear_ternary(const TernaryLinearArgs& a) const;
+  void round_levels(const RoundLevelsArgs& a) const;
+  void clip_gradients(const ClipGradientsArgs& a) const;
+  void shift_signs(const ShiftSignsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs& a) const;

@@ -17,6 +17,7 @@
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
 #include "ops/patch_operators.h"
+#include "ops/quantise_operators.h"
 #include "ops/slot_operators.h"
 #include "ops/ternary_attention_operators.h"
 #include "ops/ternary_operators.h"
@@ -40,6 +41,7 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_bits_linear<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_slots<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_linear_chain<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_quantise<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_ternary<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_ternary_attention<bitgnn::cuda::Backend>(m);
 }

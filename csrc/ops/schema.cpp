@@ -209,6 +209,12 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "out_scale, "
       "Tensor? mask=None, bool causal=False, ScalarType? dtype=None) -> Tensor");
 
+  m.def("round_levels(Tensor x, Tensor scale, int lowest, int highest) -> Tensor");
+  m.def(
+      "clip_gradients(Tensor grad, Tensor x, Tensor scale, int lowest, int highest) -> (Tensor, "
+      "Tensor)");
+  m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
+
   m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");
 
   m.def(

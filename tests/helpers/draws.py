@@ -56,6 +56,10 @@ class Draws:
             return torch.stack([x, x], dim=2).flatten(1)[:, ::2]
         return x
 
+    def positive(self) -> Tensor:
+        """A positive number, often one whose half lies on the grid."""
+        return torch.tensor([1.0, 2.0, 0.7, 3.1])[self.integer(4)]
+
     def bits(self, rows: int, size: int) -> Tensor:
         return to_words(torch.rand(rows, size, generator=self.generator) < 0.5)
 

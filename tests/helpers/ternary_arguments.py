@@ -33,10 +33,6 @@ class TernaryArguments(Draws):
             words, counts = words.transpose(dim, dim + 1), counts.transpose(dim, dim + 1)
         return words, counts
 
-    def positive(self) -> Tensor:
-        """A positive number, often one whose half lies on the grid."""
-        return torch.tensor([1.0, 2.0, 0.7, 3.1])[self.integer(4)]
-
     def _ternary_arguments(
         self, name: str, n: int, k: int, m: int, optional: bool | None
     ) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fused_arguments import NARROW, FusedArguments
 from image_arguments import ImageArguments
+from quantise_arguments import QuantiseArguments
 from ternary_arguments import TernaryArguments
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from bitgnn.ops.reference import OPERATORS
 TERNARY_LETTERS = ("_tbf", "_tbb", "_ttf", "_btf")
 
 
-class Sampler(FusedArguments, ImageArguments, TernaryArguments):
+class Sampler(FusedArguments, ImageArguments, QuantiseArguments, TernaryArguments):
     """Draws arguments of operators from one seeded generator."""
 
     def arguments(
@@ -52,6 +53,8 @@ class Sampler(FusedArguments, ImageArguments, TernaryArguments):
         if name == "pack_images":
             x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
             return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
+        if name in ("round_levels", "clip_gradients", "shift_signs"):
+            return self._quantise_arguments(name, n, k)
         if "ternary" in name or name.endswith(TERNARY_LETTERS) or name == "pack_bool":
             return self._ternary_arguments(name, n, k, m, optional)
         parameters = inspect.signature(OPERATORS[name]).parameters

@@ -59,6 +59,7 @@ from bitgnn.ops.reference.pack import (
     unpack,
 )
 from bitgnn.ops.reference.patches import pack_patches
+from bitgnn.ops.reference.quantise import clip_gradients, round_levels, shift_signs
 from bitgnn.ops.reference.slots import bspmm_slots
 from bitgnn.ops.reference.ternary import (
     bmm_tbb,
@@ -109,6 +110,7 @@ __all__ = [
     "bspmm_slots",
     "bspmm_tbb",
     "bspmm_tbf",
+    "clip_gradients",
     "concat_bbb",
     "concat_bbf",
     "concat_ffb",
@@ -130,6 +132,8 @@ __all__ = [
     "pack_ternary",
     "pack_ternary_columns",
     "pool_bits",
+    "round_levels",
+    "shift_signs",
     "transpose_bits",
     "unpack",
 ]

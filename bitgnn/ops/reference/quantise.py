@@ -1,0 +1,64 @@
+"""Reference of rounding activations and weights in training, and of its gradients."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["clip_gradients", "round_levels", "shift_signs"]
+
+MOST_LEVEL = 2**24
+"""Every integer up to here is a float32."""
+
+
+def _check_floats(tensor: Tensor, name: str) -> None:
+    if tensor.dtype != torch.float32:
+        raise TypeError(f"{name} must be float32, got {tensor.dtype}")
+
+
+def _check(op: str, x: Tensor, scale: Tensor, lowest: int, highest: int) -> None:
+    _check_floats(x, f"{op}: x")
+    _check_floats(scale, f"{op}: scale")
+    if scale.dim() != 0:
+        raise ValueError(f"{op}: scale must have 0 dimensions, got {scale.dim()}")
+    if not 1 <= highest <= MOST_LEVEL:
+        raise ValueError(f"{op}: highest must be in [1, {MOST_LEVEL}], got {highest}")
+    if not -MOST_LEVEL <= lowest <= 0:
+        raise ValueError(f"{op}: lowest must be in [{-MOST_LEVEL}, 0], got {lowest}")
+
+
+def round_levels(x: Tensor, scale: Tensor, lowest: int, highest: int) -> Tensor:
+    """``x / scale`` rounded to integers in [lowest, highest], halves up; 0 for NaN.
+
+    With ``highest`` 1 decided as packing does, where a quotient could round to the half.
+    """
+    _check("round_levels", x, scale, lowest, highest)
+    if highest == 1:
+        half = 0.5 * scale
+        above = (x >= half).float()
+        return above if lowest == 0 else above - (x < -half).float()
+    return torch.floor(x / scale + 0.5).nan_to_num(nan=0.0).clamp(lowest, highest)
+
+
+def clip_gradients(
+    grad: Tensor, x: Tensor, scale: Tensor, lowest: int, highest: int
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ``clip(x / scale, lowest, highest)`` in x and in the scale, a float64 sum."""
+    _check("clip_gradients", x, scale, lowest, highest)
+    _check_floats(grad, "clip_gradients: grad")
+    if grad.shape != x.shape:
+        raise ValueError(f"clip_gradients: grad must have the shape of x, got {list(grad.shape)}")
+    v = x / scale
+    inside = (v >= lowest) & (v <= highest)
+    passed = torch.where(inside, grad, 0.0) / scale
+    terms = passed * torch.where(inside, v, 0.0)
+    return passed.contiguous(), -terms.sum(dtype=torch.float64).float()
+
+
+def shift_signs(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Signs of the weights less their mean, and the mean of what is left, both float64 sums."""
+    _check_floats(weight, "shift_signs: weight")
+    # Sums in float64 differ by the order of their terms far less than float32 tells: signs and
+    # scale are the same on every device and for any number of threads.
+    count = max(weight.numel(), 1)
+    centred = weight - (weight.sum(dtype=torch.float64) / count).float()
+    scale = (centred.abs().sum(dtype=torch.float64) / count).float()
+    return torch.where(centred >= 0, 1.0, -1.0).contiguous(), scale

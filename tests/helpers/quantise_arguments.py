@@ -1,0 +1,19 @@
+"""Random arguments of the operators that round in training."""
+
+from typing import Any
+
+from draws import Draws
+
+
+class QuantiseArguments(Draws):
+    """Arguments of rounding and of its gradients."""
+
+    def _quantise_arguments(self, name: str, n: int, k: int) -> dict[str, Any]:
+        """Values around the levels, halves among them."""
+        x = self.matrix(n, k)
+        if name == "shift_signs":
+            return {"weight": x}
+        level = 1 + self.integer(4)
+        given: dict[str, Any] = {"grad": self.matrix(n, k)} if name[0] == "c" else {}
+        lowest = -level if self.integer(2) else 0
+        return {**given, "x": x, "scale": self.positive(), "lowest": lowest, "highest": level}

@@ -1,0 +1,116 @@
+"""Rounding in training and its gradients: NaN and infinities, orders of memory, clear errors."""
+
+import math
+
+import pytest
+import torch
+
+from bitgnn.ops.reference import OPERATORS
+from bitgnn.quantize.levels import clipped_gradients, integer_levels
+from bitgnn.quantize.shifted_sign import shifted_sign
+
+OPS = torch.ops.bitgnn
+ONE = torch.tensor(1.0)
+X = torch.ones(3, 4)
+
+
+@pytest.mark.parametrize("highest", [1, 2, 7])
+@pytest.mark.parametrize("lowest", ["signed", 0])
+@pytest.mark.parametrize("scale", [1.0, 0.3, 1e-8, 1e30])
+def test_hard_numbers(highest, lowest, scale, device):
+    lowest = -highest if lowest == "signed" else 0
+    steps = torch.arange(-9.0, 9.25, 0.25)
+    hard = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 1e-40, 3e38])
+    x = torch.cat([steps, hard, steps * scale, torch.nextafter(steps * scale, ONE)])
+    s, grad = torch.tensor(scale), torch.linspace(-1, 1, x.numel())
+    expected = OPERATORS["round_levels"](x, s, lowest, highest)
+    found = OPS.round_levels(x.to(device), s.to(device), lowest, highest).cpu()
+    assert torch.equal(found, expected)
+    assert found[x.isnan()].eq(0).all()
+    wanted = OPERATORS["clip_gradients"](grad, x, s, lowest, highest)
+    given = OPS.clip_gradients(grad.to(device), x.to(device), s.to(device), lowest, highest)
+    for mine, theirs in zip(given, wanted, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 255, 4096, 8191, 8193, 200_001, 1_500_000])
+def test_sums_of_many_values(count, device):
+    generator = torch.Generator().manual_seed(count)
+    x, grad = torch.randn(2, count, generator=generator)
+    # One value in front takes the rest off the places that four at a time are read from.
+    for first in (0, 1):
+        a, b = x[first:], grad[first:]
+        expected = OPERATORS["clip_gradients"](b, a, torch.tensor(0.7), -1, 1)
+        found = OPS.clip_gradients(
+            b.to(device), a.to(device), torch.tensor(0.7, device=device), -1, 1
+        )
+        torch.testing.assert_close(found[0].cpu(), expected[0], rtol=0, atol=0)
+        torch.testing.assert_close(found[1].cpu(), expected[1], rtol=1e-6, atol=1e-7)
+        again = OPS.clip_gradients(
+            b.to(device), a.to(device), torch.tensor(0.7, device=device), -1, 1
+        )
+        assert torch.equal(found[1], again[1])
+        signs, scale = OPS.shift_signs((a + 0.1).to(device))
+        expected = OPERATORS["shift_signs"](a + 0.1)
+        assert torch.equal(signs.cpu(), expected[0])
+        assert torch.equal(scale.cpu(), expected[1])
+
+
+def test_equal_weights_have_scale_0(device):
+    signs, scale = OPS.shift_signs(torch.full((5, 7), 2.5, device=device))
+    assert signs.eq(1).all()
+    assert scale == 0
+    weight = torch.full((5, 7), 2.5, device=device, requires_grad=True)
+    shifted_sign(weight)[0][0, 0].backward()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (3, 1, 0, 2), (0, 1, 2, 3)])
+def test_dimensions_keep_their_order_in_memory(order, device):
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(2, 5, 3, 4, generator=generator).to(device).permute(order)
+    grad = torch.randn(x.shape, generator=generator).to(device)
+    scale = torch.tensor(0.6, device=device)
+    found = integer_levels(x, scale, 2)
+    assert found.stride() == x.stride()
+    assert torch.equal(found, OPERATORS["round_levels"](x.contiguous(), scale, -2, 2))
+    passed, grad_scale = clipped_gradients(grad, x, scale, -2, 2)
+    expected = OPERATORS["clip_gradients"](grad, x.contiguous(), scale, -2, 2)
+    assert torch.equal(passed, expected[0])
+    torch.testing.assert_close(grad_scale, expected[1], rtol=1e-6, atol=1e-7)
+
+
+def test_spread_values_are_taken_as_they_are(device):
+    x = torch.randn(6, 1, generator=torch.Generator().manual_seed(3)).to(device).expand(6, 5)
+    scale = torch.tensor(0.5, device=device)
+    expected = OPERATORS["round_levels"](x, scale, -1, 1)
+    assert torch.equal(integer_levels(x, scale, 1), expected)
+    every_other = torch.arange(20.0, device=device)[::2]
+    assert torch.equal(
+        integer_levels(every_other, scale, 3), OPERATORS["round_levels"](every_other, scale, -3, 3)
+    )
+
+
+WRONG = {
+    "x": (lambda: OPS.round_levels(X.half(), ONE, -1, 1), "round_levels: x must .*[Ff]loat"),
+    "scale": (lambda: OPS.round_levels(X, ONE.double(), -1, 1), "round_levels: scale must"),
+    "scale's size": (lambda: OPS.round_levels(X, X[0], -1, 1), "round_levels: scale must .*0"),
+    "highest": (lambda: OPS.round_levels(X, ONE, -1, 0), "round_levels: highest must be in"),
+    "lowest": (lambda: OPS.round_levels(X, ONE, 1, 1), "round_levels: lowest must be in"),
+    "grad": (
+        lambda: OPS.clip_gradients(X[:2], X, ONE, -1, 1),
+        "clip_gradients: grad must have the shape of x",
+    ),
+    "grad's type": (
+        lambda: OPS.clip_gradients(X.int(), X, ONE, -1, 1),
+        "clip_gradients: grad must .*[Ff]loat",
+    ),
+    "weight": (lambda: OPS.shift_signs(X.double()), "shift_signs: weight must .*[Ff]loat"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
+def test_errors(call, message):
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=message):
+        call()
