@@ -11,8 +11,15 @@ import yaml
 from text_training import SIZES
 
 from bitgnn.train import ConfigError
-from bitgnn.train.text import DecoderConfig, TextConfig, load_text_config
+from bitgnn.train.text import (
+    DecoderConfig,
+    TextConfig,
+    TextRuns,
+    TextUnit,
+    load_text_config,
+)
 from bitgnn.train.text.command import EXPERIMENTS, main
+from bitgnn.train.unit import RunOptions
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "text"
 PNG = b"\x89PNG"
@@ -122,6 +129,18 @@ def test_forms_start_from_pretraining(place, monkeypatch):
         same = torch.equal(tensor, trained[f"encoder.{name}"]) if "classifier" not in name else None
         assert same in (True, None) or name.startswith("pooler"), name
     assert state["classifier.weight"].size(0) == 2
+    content = yaml.safe_load((place / "configs" / "sst2.yaml").read_text())
+    content["forms"]["fresh"] = {**content["forms"]["fp32"], "pretrained": False}
+    content["pretraining"] = {"datasets": ["sst2"], "epochs": 2}
+    config = TextConfig.model_validate({**content, "name": "other"})
+    other = TextRuns(place / "runs" / "other", config)
+    starts = {
+        form: TextUnit(config, form, 0, None, other, RunOptions()).start
+        for form in ("pretraining", *config.forms)
+    }
+    assert starts == {
+        "pretraining": None, "fp32": "pretraining", "bwta_level": "fp32", "fresh": None
+    }  # fmt: skip
     # Another number of epochs is another experiment.
     assert call(place, "--pretrain", "0", only=("sst2",)) == 1
     assert call(place, "--pretrain", "-1", only=("sst2",)) == 1
@@ -206,7 +225,8 @@ def test_configurations_of_the_project():
         config = configs[name]
         assert isinstance(config, TextConfig)
         assert config.seeds == 3
-        assert list(config.forms) == ["fp32", "binary", "bwta_bit", "bwta_level"]
+        forms = ["fp32", "binary", "bwta_bit", "bwta_level"]
+        assert [form for form in config.forms if form != "fresh"] == forms
         assert config.forms["bwta_level"].levels == (4, 3, 2, 1)
         assert config.forms["bwta_bit"].levels == (4, 2, 1)
         students = [recipe for recipe in config.forms.values() if recipe.teacher]

@@ -67,6 +67,8 @@ class TextRecipe(Strict):
         patience: epochs without a lower validation loss that end a stage, not the last; None for
             none.
         labels: weight of the cross entropy with the labels.
+        pretrained: start from the configuration's pretraining, if it has any; otherwise from fresh
+            weights. A form with a teacher starts from the teacher either way.
         teacher: form trained before with the same seed, whose weights this one starts from.
         distill: losses against the teacher.
     """
@@ -85,6 +87,7 @@ class TextRecipe(Strict):
     alignment: Literal["projection", "mean", "none"] = "projection"
     patience: int | None = Field(None, gt=0)
     labels: float = Field(1.0, ge=0)
+    pretrained: bool = True
     teacher: str | None = None
     distill: Distillation | None = None
 
@@ -140,8 +143,7 @@ class TextConfig(Strict):
         dataset: as :func:`bitgnn.data.load_text` takes it.
         vocabulary: tokens of the own tokenizer at most.
         network: sizes of the encoder.
-        pretraining: what forms without a teacher start from, once for each seed; None for fresh
-            weights.
+        pretraining: what forms without a teacher start from, once for each seed; None for none.
         seeds: number of repeats; repeat ``i`` uses seed ``i``.
         forms: recipe by form, trained in this order.
     """

@@ -131,7 +131,8 @@ class TextUnit:
         """What is trained before, its weights to start from: a teacher, pretraining or nothing."""
         if self.recipe.teacher is not None or self.form == PRETRAINING:
             return self.recipe.teacher
-        return None if getattr(self.config, PRETRAINING, None) is None else PRETRAINING
+        has_pretraining = getattr(self.config, PRETRAINING, None) is not None
+        return PRETRAINING if has_pretraining and self.recipe.pretrained else None
 
     def train(
         self, on_epochs: Callable[[int], None] = lambda count: None
