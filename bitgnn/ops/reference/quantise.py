@@ -31,6 +31,7 @@ def round_levels(x: Tensor, scale: Tensor, lowest: int, highest: int) -> Tensor:
     With ``highest`` 1 decided as packing does, where a quotient could round to the half.
     """
     _check("round_levels", x, scale, lowest, highest)
+    x = x.contiguous()
     if highest == 1:
         half = 0.5 * scale
         above = (x >= half).float()
