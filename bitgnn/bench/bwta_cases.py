@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.bench.bnn_cases import BnnCase, Entry, WrongResultError
-from bitgnn.bench.bwta_peers import int8_linear_entries, linear_peers, same_call
+from bitgnn.bench.bwta_peers import (
+    int8_linear_entries,
+    linear_peers,
+    product_peers,
+    same_call,
+)
 from bitgnn.bench.cuda_cases import Goal
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, ternary
@@ -57,7 +62,21 @@ GEMVS: dict[tuple[int, int], float | None] = {
 """Inputs and outputs of the layers that BitNet's kernel is measured with, and LLaMA-7B's."""
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 HEADS, HEAD_SIZE, BATCH = 16, 64, 8
-PRODUCT_GOALS = {2048: 6e-6}
+Product = tuple[int, int, int, int]
+
+SCORES: tuple[Product, ...] = (
+    *((1, length, length, HEAD_SIZE) for length in LENGTHS),
+    (BATCH * HEADS, 512, 512, HEAD_SIZE),
+    (1, 2048, 2048, 2048),
+)
+"""Matrices, queries, keys, features: one head of every length, a batch of heads, 2048 cubed."""
+MIXTURES: tuple[Product, ...] = (
+    *((1, length, HEAD_SIZE, length) for length in LENGTHS),
+    (BATCH * HEADS, 512, HEAD_SIZE, 512),
+    (1, 2048, 2048, 2048),
+)
+"""Matrices, queries, features, keys."""
+PRODUCT_GOALS: dict[Product, float] = {(1, 2048, 2048, 2048): 6e-6}
 ATTENTION_GOALS = {2048: 200e-6}
 CPU_LINEARS: dict[Shape, float | None] = {
     (128, 3072, 768): 10.0,
@@ -70,8 +89,8 @@ CPU_LINEARS: dict[Shape, float | None] = {
 """Times faster than torch in fp32 on two cores."""
 
 
-def _normal(*shape: int, device: str, dtype: torch.dtype) -> Tensor:
-    generator = torch.Generator(device).manual_seed(SEED)
+def _normal(*shape: int, device: str, dtype: torch.dtype, seed: int = SEED) -> Tensor:
+    generator = torch.Generator(device).manual_seed(seed)
     return torch.randn(shape, generator=generator, device=device).to(dtype)
 
 
@@ -186,46 +205,59 @@ def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Entry]:
 
 
 def product_cases(quick: bool = False) -> Iterator[BnnCase]:
-    """Batched products of attention from packed operands, one head of every length.
+    """Products of attention from packed operands: one head, many heads, and square matrices.
 
     Args:
-        quick: one tiny length.
+        quick: one tiny product of each kind.
     """
-    for length in (32,) if quick else LENGTHS:
-        goal = PRODUCT_GOALS.get(length)
-        goals = () if goal is None else (Goal("seconds", goal),)
-        operations = 2.0 * length * length * HEAD_SIZE
-        for name, make in (("queries and keys", _scores), ("probabilities and values", _mixed)):
-            yield BnnCase(
-                f"{name}, packed before, fp16 out",
-                f"{length} x {length}, head of {HEAD_SIZE}",
-                partial(make, length),
-                goals,
-                details={"operations": operations},
-            )
+    for batch, rows, columns, size in ((1, 32, 32, 64),) if quick else SCORES:
+        yield _product_case("queries and keys", _scores, batch, rows, columns, size)
+    for batch, rows, columns, size in ((1, 32, 64, 32),) if quick else MIXTURES:
+        yield _product_case("probabilities and values", _mixed, batch, rows, columns, size)
 
 
-def _scores(length: int) -> Iterator[Entry]:
-    q, k = (_normal(length, HEAD_SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
-    plain = partial(torch.matmul, q, k.t())
-    yield Entry("torch fp16", False, same_call(plain))
+def _product_case(
+    name: str, make: Callable[..., Iterator[Entry]], batch: int, rows: int, columns: int, size: int
+) -> BnnCase:
+    goal = PRODUCT_GOALS.get((batch, rows, columns, size))
+    return BnnCase(
+        f"{name}, packed before, fp16 out",
+        f"{f'{batch} of ' if batch > 1 else ''}[{rows}, {size}] x [{columns}, {size}]",
+        partial(make, batch, rows, columns, size),
+        () if goal is None else (Goal("seconds", goal),),
+        details={"operations": 2.0 * batch * rows * columns * size},
+    )
+
+
+def _matrices(batch: int, *shapes: tuple[int, int]) -> Iterator[Tensor]:
+    for seed, shape in enumerate(shapes):
+        leading = (batch,) if batch > 1 else ()
+        yield _normal(*leading, *shape, device="cuda", dtype=torch.float16, seed=seed)
+
+
+def _scores(batch: int, rows: int, columns: int, size: int) -> Iterator[Entry]:
+    q, k = _matrices(batch, (rows, size), (columns, size))
+    yield from product_peers(q, k.mT)
     packed = [TernaryTensor.from_float(t, SCALE) for t in (q, k)]
     yield Entry("packed operands", True, partial(_checked_product, *packed))
 
 
-def _mixed(length: int) -> Iterator[Entry]:
-    p = _normal(length, length, device="cuda", dtype=torch.float16)
-    v = _normal(length, HEAD_SIZE, device="cuda", dtype=torch.float16)
-    yield Entry("torch fp16", False, same_call(partial(torch.matmul, p, v)))
+def _mixed(batch: int, rows: int, columns: int, size: int) -> Iterator[Entry]:
+    p, v = _matrices(batch, (rows, size), (size, columns))
+    yield from product_peers(p, v)
     packed = BooleanTensor.from_float(p, SCALE), TernaryTensor.from_columns(v, SCALE)
     yield Entry("packed operands", True, partial(_checked_product, *packed))
 
 
 def _checked_product(x: TernaryTensor | BooleanTensor, y: TernaryTensor) -> Callable[[], Any]:
     call = partial(ternary.matmul, x, y, dtype=torch.float16)
-    found = ternary.matmul(x, y, scale=False, dtype=torch.int32)
+    sums = ternary.matmul(x, y, scale=False, dtype=torch.int32)
     bare = [type(t)(t.words, t.size, t.counts).to_float().double() for t in (x, y)]
-    if not torch.equal(found.double(), bare[0] @ bare[1].t()):
+    if not torch.equal(sums.double(), bare[0] @ bare[1].mT):
+        raise WrongResultError
+    assert x.scale is not None
+    assert y.scale is not None
+    if not torch.equal(call(), (x.scale * y.scale * sums.float()).half()):
         raise WrongResultError
     return call
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from bitgnn.bench.bnn_cases import Entry
 
-__all__ = ["int8_linear_entries", "linear_peers", "same_call"]
+__all__ = ["int8_linear_entries", "linear_peers", "product_peers", "same_call"]
 
 LEAST_INT8_ROWS = 17
 """That ``torch._int_mm`` takes."""
@@ -47,6 +47,23 @@ def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
             return torch._int_mm(quantised, weight.t()).to(torch.float16) * 0.015625
 
         yield Entry("torch._int_mm, quantising included", False, same_call(whole))
+
+
+def product_peers(x: Tensor, y: Tensor) -> Iterator[Entry]:
+    """A product of matrices in the type of its operands, and of one pair in int8.
+
+    Args:
+        x: ``[..., N, K]``.
+        y: ``[..., K, M]``.
+    """
+    name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
+    yield Entry(f"torch {name}", False, same_call(partial(torch.matmul, x, y)))
+    if x.dim() == 2 and x.size(0) >= LEAST_INT8_ROWS:
+        # cuBLAS takes columns of int8 that lie behind each other.
+        narrow = x.clamp(-1, 1).round().to(torch.int8)
+        columns = y.clamp(-1, 1).round().to(torch.int8).t().contiguous().t()
+        product = partial(torch._int_mm, narrow, columns)
+        yield Entry("torch._int_mm, quantised before, int32 out", False, same_call(product))
 
 
 def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Entry]:

@@ -147,11 +147,13 @@ def matmul(
     )
     _arguments.same_device(name, "y", y.device, x.device)
     dtype = _result_dtype(name, dtype, torch.float32)
-    factor = _product_scale(x.scale, y.scale) if scale and dtype != torch.int32 else None
+    # Both scales go to the kernel: their product would be a launch of its own.
+    factors = (x.scale, y.scale) if scale and dtype != torch.int32 else (None, None)
     operator = (
         torch.ops.bitgnn.matmul_ttf if isinstance(x, TernaryTensor) else torch.ops.bitgnn.matmul_btf
     )
-    result: Tensor = operator(x.words, x.counts, y.words, y.counts, x.size, factor, dtype)
+    operands = (x.words, x.counts, y.words, y.counts)
+    result: Tensor = operator(*operands, x.size, factors[0], dtype, factors[1])
     return result
 
 
@@ -314,12 +316,6 @@ def _output_scale(name: str, scale: Tensor | None, outputs: int, device: torch.d
     if isinstance(scale, Tensor) and scale.dim() == 0:
         scale = scale.expand(outputs)
     _arguments.vector(name, "w_scale", scale, outputs, device)
-
-
-def _product_scale(x: Tensor | None, y: Tensor | None) -> Tensor | None:
-    if x is None or y is None:
-        return y if x is None else x
-    return x * y
 
 
 def _mask_bits(

@@ -199,10 +199,13 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
   m.def(
       "bspmm_tbf(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
       "Tensor? bias=None, bool integer=False) -> Tensor");
-  const std::string batched =
-      "_counts, SymInt size, Tensor? scale=None, ScalarType? dtype=None) -> Tensor";
-  m.def(("matmul_ttf(Tensor q, Tensor q_counts, Tensor k, Tensor k" + batched).c_str());
-  m.def(("matmul_btf(Tensor a, Tensor a_counts, Tensor v, Tensor v" + batched).c_str());
+  const std::string batched = "_counts, SymInt size, Tensor? scale=None, ScalarType? dtype=None, ";
+  m.def(("matmul_ttf(Tensor q, Tensor q_counts, Tensor k, Tensor k" + batched +
+         "Tensor? k_scale=None) -> Tensor")
+            .c_str());
+  m.def(("matmul_btf(Tensor a, Tensor a_counts, Tensor v, Tensor v" + batched +
+         "Tensor? v_scale=None) -> Tensor")
+            .c_str());
   m.def(
       "attention_ternary(Tensor q, Tensor q_counts, Tensor k, Tensor k_counts, Tensor v, "
       "Tensor v_counts, SymInt size, SymInt length, float scale, float bool_scale, float "

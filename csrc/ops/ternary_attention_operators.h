@@ -9,8 +9,9 @@ template <class Backend>
 struct TernaryAttentionOperators {
   static Tensor multiply(const Tensor& x_in, const Tensor& x_counts, const Tensor& y_in,
                          const Tensor& y_counts, int64_t size, const OptionalTensor& scale,
-                         const OptionalType& dtype, bool boolean, const char* op,
-                         const char* x_name, const char* y_name) {
+                         const OptionalTensor& y_scale, const OptionalType& dtype, bool boolean,
+                         const char* op, const char* x_name, const char* y_name,
+                         const char* y_scale_name) {
     const Backend backend(x_in, op, x_name);
     const PackedOperand x(backend, x_in, x_counts, boolean ? 1 : 2, size, op, x_name);
     const PackedOperand y(backend, y_in, y_counts, 2, size, op, y_name);
@@ -27,9 +28,11 @@ struct TernaryAttentionOperators {
     a.columns = y.rows;
     a.size = size;
     a.scale = positive_number(backend, scale, op, "scale");
+    a.y_scale = positive_number(backend, y_scale, op, y_scale_name);
     a.type = value_type(dtype, true, op);
-    STD_TORCH_CHECK(a.type != ValueType::kInt32 || a.scale == nullptr, op,
-                    ": dtype int32 gives the bare dot product: scale must be left out");
+    STD_TORCH_CHECK(
+        a.type != ValueType::kInt32 || (a.scale == nullptr && a.y_scale == nullptr), op,
+        ": dtype int32 gives the bare dot product: scale and ", y_scale_name, " must be left out");
     std::vector<int64_t> sizes;
     for (int64_t i = 0; i < x.leading; ++i) sizes.push_back(x_in.size(i));
     sizes.insert(sizes.end(), {a.rows, a.columns});
@@ -41,14 +44,16 @@ struct TernaryAttentionOperators {
 
   static Tensor matmul_ttf(const Tensor& q, const Tensor& q_counts, const Tensor& k,
                            const Tensor& k_counts, int64_t size, const OptionalTensor& scale,
-                           const OptionalType& dtype) {
-    return multiply(q, q_counts, k, k_counts, size, scale, dtype, false, "matmul_ttf", "q", "k");
+                           const OptionalType& dtype, const OptionalTensor& k_scale) {
+    return multiply(q, q_counts, k, k_counts, size, scale, k_scale, dtype, false, "matmul_ttf", "q",
+                    "k", "k_scale");
   }
 
   static Tensor matmul_btf(const Tensor& a, const Tensor& a_counts, const Tensor& v,
                            const Tensor& v_counts, int64_t size, const OptionalTensor& scale,
-                           const OptionalType& dtype) {
-    return multiply(a, a_counts, v, v_counts, size, scale, dtype, true, "matmul_btf", "a", "v");
+                           const OptionalType& dtype, const OptionalTensor& v_scale) {
+    return multiply(a, a_counts, v, v_counts, size, scale, v_scale, dtype, true, "matmul_btf", "a",
+                    "v", "v_scale");
   }
 
   static Tensor attention(const Tensor& q_in, const Tensor& q_counts, const Tensor& k_in,

@@ -70,6 +70,8 @@ class TernaryArguments(Draws):
             given["dtype"] = OUT_DTYPES[self.integer(5)]
             if taken() and given["dtype"] != torch.int32:
                 given["scale"] = self.positive()
+            if taken() and given["dtype"] != torch.int32:
+                given[f"{second}_scale"] = self.positive()
             return given
         if name == "linear_ternary":
             given = {"x": self.matrix(n, k), "scale": self.positive()}

@@ -45,11 +45,11 @@ def matmul_ttf(
     size: int,
     scale: Tensor | None = None,
     dtype: torch.dtype | None = None,
+    k_scale: Tensor | None = None,
 ) -> Tensor:
-    """``scale * dot`` ``[..., N, M]`` of ternary q ``[..., N, 2, W]`` and k ``[..., M, 2, W]``."""
-    if scale is not None:
-        check_scale(scale, "scale")
-    return to_value(dot_of(ternary_values(q, size), ternary_values(k, size)), scale, None, dtype)
+    """``(scale * k_scale) * dot`` of ternary q ``[..., N, 2, W]`` and k ``[..., M, 2, W]``."""
+    factor = _product_scale(scale, k_scale, "k_scale")
+    return to_value(dot_of(ternary_values(q, size), ternary_values(k, size)), factor, None, dtype)
 
 
 def matmul_btf(
@@ -60,11 +60,20 @@ def matmul_btf(
     size: int,
     scale: Tensor | None = None,
     dtype: torch.dtype | None = None,
+    v_scale: Tensor | None = None,
 ) -> Tensor:
-    """``scale * dot`` of boolean a ``[..., N, W]`` and ternary v ``[..., M, 2, W]``."""
-    if scale is not None:
-        check_scale(scale, "scale")
-    return to_value(dot_of(planes(a, size), ternary_values(v, size)), scale, None, dtype)
+    """``(scale * v_scale) * dot`` of boolean a ``[..., N, W]`` and ternary v ``[..., M, 2, W]``."""
+    factor = _product_scale(scale, v_scale, "v_scale")
+    return to_value(dot_of(planes(a, size), ternary_values(v, size)), factor, None, dtype)
+
+
+def _product_scale(first: Tensor | None, second: Tensor | None, name: str) -> Tensor | None:
+    for scale, which in ((first, "scale"), (second, name)):
+        if scale is not None:
+            check_scale(scale, which)
+    if first is None or second is None:
+        return second if first is None else first
+    return first * second
 
 
 def _attended(

@@ -90,7 +90,7 @@ struct TernaryOperand {
 // Products of rows of x with rows of y, y ternary (p2, n2), x ternary (p1, n1) or boolean (a):
 //   dot = popc(p1 & p2) + popc(n1 & n2) + popc(p1 & ~n2) + popc(n1 & ~p2) - counts_x,
 //   dot = popc(a & p2) + popc(a & ~n2) - counts_x;
-// v = scale * dot in float32.
+// v = (scale * y_scale) * dot in float32.
 struct TernaryMatmulArgs {
   TernaryOperand x;  // [batches, rows]
   TernaryOperand y;  // [batches, columns]
@@ -99,9 +99,10 @@ struct TernaryMatmulArgs {
   int64_t rows;
   int64_t columns;
   int64_t size;
-  const float* scale;  // one number, on the device, or null (1)
-  ValueType type;      // kInt32 gives dot, without scale
-  void* out;           // [batches, rows, columns]
+  const float* scale;    // one number, on the device, or null (1)
+  const float* y_scale;  // another one
+  ValueType type;        // kInt32 gives dot, without scales
+  void* out;             // [batches, rows, columns]
 };
 
 // Attention on bits without a matrix of scores. For query i of a head, over the keys j that it may

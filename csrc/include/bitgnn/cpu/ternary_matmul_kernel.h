@@ -55,20 +55,22 @@ inline void boolean_dots(const int32_t* a, int64_t a_stride, const int32_t* y, i
   }
 }
 
-// What follows the products: scale * dot.
+// What follows the products: (scale * y_scale) * dot.
 struct MatmulEpilogue {
   const TernaryMatmulArgs& a;
   Lanes scale;
 
   explicit MatmulEpilogue(const TernaryMatmulArgs& args)
-      : a(args), scale(broadcast_lanes(a.scale != nullptr ? *a.scale : 1.0f)) {}
+      : a(args),
+        scale(broadcast_lanes((a.scale != nullptr ? *a.scale : 1.0f) *
+                              (a.y_scale != nullptr ? *a.y_scale : 1.0f))) {}
 
   // Columns [first, first + 32) of a row counted over all batches.
   void operator()(int64_t row, int64_t first, const IntLanes& dot) const {
     const int64_t at = row * a.columns + first, count = std::min(kWordBits, a.columns - first);
     if (a.type == ValueType::kInt32) return store_sums(a.out, at, dot, count);
     Lanes v = to_lanes(dot);
-    if (a.scale != nullptr) v = mul(scale, v);
+    if (a.scale != nullptr || a.y_scale != nullptr) v = mul(scale, v);
     store_values(a.out, a.type, at, v, count);
   }
 };
