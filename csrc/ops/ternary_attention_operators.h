@@ -30,9 +30,9 @@ struct TernaryAttentionOperators {
     a.scale = positive_number(backend, scale, op, "scale");
     a.y_scale = positive_number(backend, y_scale, op, y_scale_name);
     a.type = value_type(dtype, true, op);
-    STD_TORCH_CHECK(
-        a.type != ValueType::kInt32 || (a.scale == nullptr && a.y_scale == nullptr), op,
-        ": dtype int32 gives the bare dot product: scale and ", y_scale_name, " must be left out");
+    STD_TORCH_CHECK(a.type != ValueType::kInt32 || (a.scale == nullptr && a.y_scale == nullptr), op,
+                    ": dtype int32 gives the bare dot product: scale and ", y_scale_name,
+                    " must be left out");
     std::vector<int64_t> sizes;
     for (int64_t i = 0; i < x.leading; ++i) sizes.push_back(x_in.size(i));
     sizes.insert(sizes.end(), {a.rows, a.columns});

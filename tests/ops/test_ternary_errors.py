@@ -156,6 +156,18 @@ RAW = {
         lambda: OPS.matmul_ttf(T.words, T.counts, T.words, T.counts, 40, torch.tensor(-1.0)),
         "scale must be positive and finite, got -1",
     ),
+    "negative second scale": (
+        lambda: OPS.matmul_ttf(
+            T.words, T.counts, T.words, T.counts, 40, None, None, torch.tensor(-1.0)
+        ),
+        "k_scale must be positive and finite, got -1",
+    ),
+    "int32 with second scale": (
+        lambda: OPS.matmul_ttf(
+            T.words, T.counts, T.words, T.counts, 40, None, torch.int32, torch.tensor(1.0)
+        ),
+        "scale and k_scale must be left out",
+    ),
     "int32 with scale": (
         lambda: OPS.linear_ternary(
             X, W.words, 40, torch.tensor(1.0), torch.ones(5), None, torch.int32

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kTernaryThreads)
                           (kBoolean ? row : column) * counted.counts_row_stride;
   for (int i = static_cast<int>(threadIdx.x); i < (kBoolean ? rows : columns); i += kTernaryThreads)
     shared_counts[i] = counts[i * counted.counts_row_stride];
-  const float scale = a.scale != nullptr ? *a.scale : 1.0f;
+  const float scale = product_scale(a.scale, a.y_scale);
   __syncthreads();
   for (int word = 0; word < words; word += kTernaryWords) {
     const int buffer = word / kTernaryWords % 2;

@@ -19,6 +19,7 @@ struct PlanesPlan {
   int64_t counts_batch_strides[2];
   int64_t counts_stride;
   const float* scale;
+  const float* y_scale;
   void* out;    // [batches, rows, columns], transposed with boolean columns
   bool vector;  // results can be stored 8 bytes at once
 };

@@ -10,6 +10,7 @@
 #include "bitgnn/cuda/async_copy.cuh"
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/ternary_matmul_store.cuh"
+#include "bitgnn/cuda/ternary_planes_copy.cuh"
 #include "bitgnn/cuda/wgmma_b1_registers.cuh"
 
 namespace bitgnn::cuda {
@@ -36,17 +37,6 @@ struct PlanesShared {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// Copies a box of a map of planes.
-__device__ __forceinline__ void copy_planes(uint32_t to, const CUtensorMap& map, int word,
-                                            int plane, int row, int batch1, int batch0,
-                                            uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];\n" ::"r"(to),
-      "l"(&map), "r"(word), "r"(plane), "r"(row), "r"(batch1), "r"(batch0), "r"(barrier)
-      : "memory");
-}
 
 template <bool kBoolean>
 __device__ __forceinline__ void produce_planes(PlanesShared<kBoolean>& shared,
@@ -191,7 +181,7 @@ __global__ void __launch_bounds__(kPlaneThreads, 1)
           column + local < plan.columns ? counts[(column + local) * plan.counts_stride] : 0;
       group_sync(1, kPlaneConsumers * 128);
     }
-    const float scale = plan.scale != nullptr ? *plan.scale : 1.0f;
+    const float scale = product_scale(plan.scale, plan.y_scale);
     const int local_row = consumer * 64 + warp * 16;
     int32_t sum[128];
     multiply_planes<kBoolean>(shared, sum, plan.chunks, local_row, lane);
