@@ -56,6 +56,11 @@ def _attention(q: Tensor, size: int, dtype: torch.dtype | None) -> Tensor:
     return q.new_empty(shape, dtype=dtype or torch.float32).transpose(1, 2)
 
 
+def _attention_floats(q: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """The same of floats."""
+    return _attention(q, q.size(3), dtype)
+
+
 TERNARY_FAKES = fakes_like(
     OPERATORS,
     (
@@ -67,6 +72,7 @@ TERNARY_FAKES = fakes_like(
         (["matmul_ttf"], _matmul_ttf),
         (["matmul_btf"], _matmul_btf),
         (["attention_ternary"], _attention),
+        (["attention_ternary_floats"], _attention_floats),
     ),
 )
 """Fake kernel of each operator, by name."""

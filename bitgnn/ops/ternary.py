@@ -24,10 +24,19 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
-from bitgnn.bits.ternary import QUANTISED, check_positive, scale_tensor
-from bitgnn.ops import _arguments
+from bitgnn.bits.ternary import scale_tensor
+from bitgnn.ops import _arguments, _ternary_checks
+from bitgnn.ops._ternary_checks import pack_mask
 
-__all__ = ["attention", "linear", "matmul", "pack_bool", "pack_mask", "pack_ternary"]
+__all__ = [
+    "attention",
+    "attention_floats",
+    "linear",
+    "matmul",
+    "pack_bool",
+    "pack_mask",
+    "pack_ternary",
+]
 
 ACTIVATIONS = ("ternary", "bool")
 
@@ -75,7 +84,7 @@ def linear(
         ValueError: a shape, device, number or name does not fit.
     """
     name = "ternary.linear"
-    _quantisable(name, "x", x)
+    _ternary_checks.quantisable(name, "x", x)
     _arguments.bit_matrix(name, "w", w)
     check_value(
         x.dim() >= 1 and x.size(-1) == w.size,
@@ -86,10 +95,10 @@ def linear(
         activation in ACTIVATIONS,
         lambda: f"{name}: activation must be one of {ACTIVATIONS}, got {activation!r}",
     )
-    dtype = _result_dtype(name, dtype, x.dtype)
+    dtype = _ternary_checks.result_dtype(name, dtype, x.dtype)
     integer = dtype == torch.int32
     outputs = w.words.size(0)
-    _output_scale(name, w_scale, outputs, x.device)
+    _ternary_checks.output_scale(name, w_scale, outputs, x.device)
     _arguments.vector(name, "bias", bias, outputs, x.device)
     check_value(
         not integer or (w_scale is None and bias is None),
@@ -136,9 +145,9 @@ def matmul(
         isinstance(x, TernaryTensor | BooleanTensor),
         lambda: f"{name}: x must be a TernaryTensor or BooleanTensor, got {name_type(x)}",
     )
-    _ternary(name, "y", y)
-    _batched(name, "x", x, 2)
-    _batched(name, "y", y, 2)
+    _ternary_checks.ternary(name, "y", y)
+    _ternary_checks.batched(name, "x", x, 2)
+    _ternary_checks.batched(name, "y", y, 2)
     check_value(
         x.size == y.size and x.shape[:-2] == y.shape[:-2],
         lambda: (
@@ -146,7 +155,7 @@ def matmul(
         ),
     )
     _arguments.same_device(name, "y", y.device, x.device)
-    dtype = _result_dtype(name, dtype, torch.float32)
+    dtype = _ternary_checks.result_dtype(name, dtype, torch.float32)
     # Both scales go to the kernel: their product would be a launch of its own.
     factors = (x.scale, y.scale) if scale and dtype != torch.int32 else (None, None)
     operator = (
@@ -204,7 +213,7 @@ def attention(
     """
     name = "ternary.attention"
     for operand, rows in (("q", q), ("k", k), ("v", v)):
-        _ternary(name, operand, rows)
+        _ternary_checks.ternary(name, operand, rows)
         check_value(
             len(rows.shape) == 4,
             lambda operand=operand, rows=rows: (  # type: ignore[misc]
@@ -229,19 +238,8 @@ def attention(
             f"got {list(v.shape)}"
         ),
     )
-    for what, number in (("scale", scale), ("bool_scale", bool_scale), ("out_scale", out_scale)):
-        check_type(
-            isinstance(number, float | int) and not isinstance(number, bool),
-            lambda what=what, number=number: (  # type: ignore[misc]
-                f"{name}: {what} must be a number, got {name_type(number)}"
-            ),
-        )
-        check_positive(name, what, number)
-    check_value(
-        dtype in QUANTISED,
-        lambda: f"{name}: dtype must be float32, float16 or bfloat16, got {dtype}",
-    )
-    bits = _mask_bits(name, mask, batch, length, q.device)
+    _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
+    bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
     result: Tensor = torch.ops.bitgnn.attention_ternary(
         q.words,
         q.counts,
@@ -261,75 +259,82 @@ def attention(
     return result
 
 
-def pack_mask(mask: Tensor) -> BitTensor:
-    """Bits of a bool mask ``[B, L]``, for masks that serve several calls of :func:`attention`.
+def attention_floats(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_scale: Tensor | float,
+    k_scale: Tensor | float,
+    v_scale: Tensor | float,
+    *,
+    scale: float,
+    bool_scale: float,
+    out_scale: float = 1.0,
+    mask: Tensor | BitTensor | None = None,
+    causal: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """:func:`attention` of floats that are made ternary on the way.
+
+    The result is that of :func:`attention` on ``TernaryTensor.from_float(q, q_scale)``, the same of
+    k and ``TernaryTensor.from_columns(v, v_scale)``. On Hopper heads of 33 to 64 features and up to
+    4096 keys take one launch, in which nothing packed leaves the multiprocessor.
+
+    Args:
+        q: float32, float16 or bfloat16 ``[B, H, N, D]``.
+        k: ``[B, G, L, D]``, G dividing H.
+        v: ``[B, G, L, D]``.
+        q_scale: of the queries, a positive number or float32 tensor of no dimensions.
+        k_scale: of the keys.
+        v_scale: of the values.
+        scale: as of :func:`attention`, and so are the others.
+        bool_scale: scale that probabilities are made boolean by.
+        out_scale: what sums are multiplied by.
+        mask: bool ``[B, L]`` or such bits packed.
+        causal: query i attends to keys up to ``i + L - N`` only.
+        dtype: float32, float16 or bfloat16; that of ``q`` where left out.
+
+    Returns:
+        ``[B, H, N, D]``, a view of memory ``[B, N, H, D]``.
 
     Raises:
-        TypeError: ``mask`` is no bool tensor.
-        ValueError: it has other than two dimensions.
+        TypeError: a type or dtype does not fit.
+        ValueError: a shape, device or number does not fit.
     """
-    name = "ternary.pack_mask"
-    check_type(
-        isinstance(mask, Tensor) and mask.dtype == torch.bool,
-        lambda: f"{name}: mask must be a bool tensor, got {name_type(mask)}",
+    name = "ternary.attention_floats"
+    for operand, x in (("q", q), ("k", k), ("v", v)):
+        _ternary_checks.quantisable(name, operand, x)
+        check_value(
+            x.dim() == 4,
+            lambda operand=operand, x=x: (  # type: ignore[misc]
+                f"{name}: {operand} must have four dimensions, got shape {list(x.shape)}"
+            ),
+        )
+        _arguments.same_device(name, operand, x.device, q.device)
+    batch, heads, _, size = q.shape
+    groups, length = k.shape[1:3]
+    check_value(
+        k.size(0) == batch and k.size(3) == size,
+        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k.shape)}",
     )
     check_value(
-        mask.dim() == 2,
-        lambda: f"{name}: mask must have shape [B, L], got {list(mask.shape)}",
+        groups == heads or (groups > 0 and heads % groups == 0),
+        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
     )
-    words = torch.ops.bitgnn.pack(mask.to(torch.float32) - 0.5)
-    return BitTensor._trusted(words, mask.size(1))
-
-
-def _quantisable(name: str, operand: str, x: Tensor) -> None:
-    check_type(
-        isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided,
-        lambda: f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}",
-    )
-
-
-def _ternary(name: str, operand: str, x: TernaryTensor) -> None:
-    check_type(
-        isinstance(x, TernaryTensor),
-        lambda: f"{name}: {operand} must be a TernaryTensor, got {name_type(x)}",
-    )
-
-
-def _batched(name: str, operand: str, x: TernaryTensor | BooleanTensor, dimensions: int) -> None:
     check_value(
-        len(x.shape) >= dimensions,
-        lambda: f"{name}: {operand} must have {dimensions} or more dimensions, got {list(x.shape)}",
+        v.shape == k.shape,
+        lambda: f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}",
     )
-
-
-def _result_dtype(name: str, dtype: torch.dtype | None, default: torch.dtype) -> torch.dtype:
-    dtype = default if dtype is None else dtype
-    check_value(
-        dtype in (*QUANTISED, torch.int32),
-        lambda: f"{name}: dtype must be float32, float16, bfloat16 or int32, got {dtype}",
+    dtype = q.dtype if dtype is None else dtype
+    _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
+    scales = [
+        scale_tensor(name, what, number, q.device)
+        for what, number in (("q_scale", q_scale), ("k_scale", k_scale), ("v_scale", v_scale))
+    ]
+    bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
+    words = None if bits is None else bits.words
+    numbers = float(scale), float(bool_scale), float(out_scale)
+    result: Tensor = torch.ops.bitgnn.attention_ternary_floats(
+        q, k, v, *scales, *numbers, words, causal, dtype
     )
-    return dtype
-
-
-def _output_scale(name: str, scale: Tensor | None, outputs: int, device: torch.device) -> None:
-    """Require None, one number or one a output, of any sign."""
-    if isinstance(scale, Tensor) and scale.dim() == 0:
-        scale = scale.expand(outputs)
-    _arguments.vector(name, "w_scale", scale, outputs, device)
-
-
-def _mask_bits(
-    name: str, mask: Tensor | BitTensor | None, batch: int, length: int, device: torch.device
-) -> BitTensor | None:
-    if mask is None:
-        return None
-    bits = mask if isinstance(mask, BitTensor) else pack_mask(mask)
-    check_value(
-        bits.size == length and bits.words.size(0) == batch,
-        lambda: (
-            f"{name}: mask must have shape [{batch}, {length}], "
-            f"got [{bits.words.size(0)}, {bits.size}]"
-        ),
-    )
-    _arguments.same_device(name, "mask", bits.device, device)
-    return bits
+    return result

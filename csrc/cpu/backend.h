@@ -78,6 +78,9 @@ class Backend {
   void linear_ternary(const TernaryLinearArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
+  // Packed operands are small beside the products of keys that all threads share.
+  static constexpr bool attends_to_floats(const TernaryFloatAttentionArgs&) { return false; }
+  static void attention_ternary_floats(const TernaryFloatAttentionArgs&) {}
   void round_levels(const RoundLevelsArgs& a) const;
   void clip_gradients(const ClipGradientsArgs& a) const;
   void shift_signs(const ShiftSignsArgs& a) const;

@@ -249,4 +249,12 @@ void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
   run([&](const Context& c) { return cuda::attention_ternary(a, c); });
 }
 
+bool Backend::attends_to_floats(const TernaryFloatAttentionArgs& a) const {
+  return cuda::attends_to_floats(a, device_properties(index_));
+}
+
+void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {
+  run([&](const Context& c) { return cuda::attention_ternary_floats(a, c); });
+}
+
 }  // namespace bitgnn::cuda

@@ -111,6 +111,8 @@ class Backend {
   void run_stages(const CooperativeArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
+  bool attends_to_floats(const TernaryFloatAttentionArgs& a) const;
+  void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const;
 
  private:
   // Fills the strides.

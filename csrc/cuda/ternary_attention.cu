@@ -1,10 +1,11 @@
 // Chooses and launches the kernel of attention on bits.
 #include <algorithm>
-#include <cmath>
 
 #include "bitgnn/cuda/ternary_attention.cuh"
 #include "bitgnn/cuda/ternary_attention_image.cuh"
 #include "bitgnn/cuda/ternary_attention_plain.cuh"
+#include "bitgnn/cuda/ternary_attention_plan.h"
+#include "bitgnn/cuda/ternary_attention_routes.h"
 
 namespace bitgnn::cuda {
 namespace {
@@ -16,37 +17,12 @@ bool aligned(const TernaryOperand& x, int64_t words) {
 }
 
 template <int kDim>
-AttentionPlan plan_attention(const TernaryAttentionArgs& a, bool& shifted) {
-  using S = AttentionShape<kDim>;
-  // Exponents between -kRange and kRange: powers and their sums stay normal numbers.
-  constexpr double kRange = 100.0;
-  constexpr double kLeastLogThreshold = -900.0;  // behind it powers of the definition end as 0
-  const double slope = a.scale * M_LOG2E;
-  AttentionPlan plan{};
-  plan.slope = static_cast<float>(slope);
-  shifted = !(slope * kDim <= kRange);
-  plan.addend = static_cast<float>(-slope * (kScoreOffset<kDim> + kDim));
-  plan.base = -(static_cast<double>(plan.slope) * kScoreOffset<kDim> + plan.addend);
-  plan.step = slope;
-  plan.inverse = 1.0 / slope;
-  plan.log_threshold = std::log2(0.5 * a.bool_scale);
-  // Powers: 2e-5, for the rounding of slope and exponent and ex2's own error; then one rounding an
-  // addition, of which a lane's chain has an eighth of the keys.
-  plan.error = 2e-5 + (static_cast<double>(a.keys) / 8 + S::kStageKeys) * 0x1p-24;
-  plan.four = 4;
-  plan.exact = !(plan.log_threshold > kLeastLogThreshold) || !(slope < 1e30);
-  const int64_t each = a.type == ValueType::kFloat32 ? 4 : 8;
-  plan.vector_out = a.size == kDim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
-                    a.out_strides[0] % each == 0 && a.out_strides[1] % each == 0 &&
-                    a.out_strides[2] % each == 0;
-  return plan;
-}
-
-template <int kDim>
 cudaError_t launch(const TernaryAttentionArgs& a, const Context& context) {
   using S = AttentionShape<kDim>;
-  bool shifted = false;
-  const AttentionPlan plan = plan_attention<kDim>(a, shifted);
+  const bool shifted = needs_shifted_powers<kDim>(a);
+  // A lane's chain of additions has an eighth of the keys.
+  const AttentionPlan plan =
+      plan_attention<kDim>(a, static_cast<double>(a.keys) / 8 + S::kStageKeys);
   // Keys and values in the order of the tiles, and the powers of the scores; where shifted those of
   // score - largest from -2 * kDim on.
   const int64_t stages = ceil_div(a.keys, S::kStageKeys);
@@ -102,6 +78,7 @@ TernaryAttentionArgs sequences(const TernaryAttentionArgs& a, int64_t first, int
 }
 
 cudaError_t attend(const TernaryAttentionArgs& a, const Context& context) {
+  if (suits_resident_attention(a, context.device)) return attention_resident(a, context);
   if (a.size <= 32) return launch<32>(a, context);
   if (a.size <= 64) return launch<64>(a, context);
   if (a.size <= 96) return launch<96>(a, context);

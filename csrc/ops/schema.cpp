@@ -211,6 +211,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor v_counts, SymInt size, SymInt length, float scale, float bool_scale, float "
       "out_scale, "
       "Tensor? mask=None, bool causal=False, ScalarType? dtype=None) -> Tensor");
+  m.def(
+      "attention_ternary_floats(Tensor q, Tensor k, Tensor v, Tensor q_scale, Tensor k_scale, "
+      "Tensor v_scale, float scale, float bool_scale, float out_scale, Tensor? mask=None, "
+      "bool causal=False, ScalarType? dtype=None) -> Tensor");
 
   m.def("round_levels(Tensor x, Tensor scale, int lowest, int highest) -> Tensor");
   m.def(

@@ -59,8 +59,9 @@ class TernaryArguments(Draws):
             if self.integer(2):
                 x = torch.stack([x, -x], 1) if self.integer(2) else torch.stack([x, -x])
             return {"x": x, "scale": self.positive()}
-        if name == "attention_ternary":
-            return self._attention_arguments(n, k, m, taken)
+        if name.startswith("attention"):
+            floats = name == "attention_ternary_floats"
+            return self._attention_arguments(n, k, m, taken, floats)
         if name.startswith("matmul"):
             leading = [(), (2,), (2, 3), (2, 1, 3)][self.integer(4)]
             first, second = ("a", "v") if name == "matmul_btf" else ("q", "k")
@@ -96,15 +97,29 @@ class TernaryArguments(Draws):
         return given
 
     def _attention_arguments(
-        self, n: int, k: int, m: int, taken: Callable[[], bool]
+        self, n: int, k: int, m: int, taken: Callable[[], bool], floats: bool
     ) -> dict[str, Any]:
         """Arguments of attention of n queries to m keys with heads of k values."""
         batch, shared, group = 1 + self.integer(2), 1 + self.integer(2), 1 + self.integer(2)
-        given: dict[str, Any] = {"size": k, "length": m, "bool_scale": 0.01 + self.integer(4) / 9}
+        given: dict[str, Any] = {"bool_scale": 0.01 + self.integer(4) / 9}
         given |= {"scale": [0.02, 0.125, 1.0, 30.0][self.integer(4)], "out_scale": 0.3}
-        shapes = {"q": (shared * group, n, k), "k": (shared, m, k), "v": (shared, k, m)}
-        for operand, shape in shapes.items():
-            given[operand], given[f"{operand}_counts"] = self.ternary(batch, *shape)
+        if floats:
+            for operand, heads, rows in (
+                ("q", shared * group, n),
+                ("k", shared, m),
+                ("v", shared, m),
+            ):
+                x = self.matrix(batch * rows * heads, k)
+                if self.integer(2):  # as projections leave heads: side by side
+                    given[operand] = x.reshape(batch, rows, heads, k).transpose(1, 2)
+                else:
+                    given[operand] = x.reshape(batch, heads, rows, k)
+                given[f"{operand}_scale"] = self.positive()
+        else:
+            given |= {"size": k, "length": m}
+            shapes = {"q": (shared * group, n, k), "k": (shared, m, k), "v": (shared, k, m)}
+            for operand, shape in shapes.items():
+                given[operand], given[f"{operand}_counts"] = self.ternary(batch, *shape)
         if taken():
             given["mask"] = self.bits(batch, m)
             if m:

@@ -217,6 +217,26 @@ def test_attention_lies_as_projections_read_it(device):
         assert torch.equal(out, wide.to(dtype))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_floats_is_that_of_what_they_pack_to(dtype, causal, device):
+    torch.manual_seed(1)
+    # Heads side by side in a row, as projections leave them.
+    q, k, v = (torch.randn(2, 9, 4, 40, device=device).to(dtype).transpose(1, 2) for _ in "qkv")
+    k, v, mask = k[:, :2], v[:, :2], torch.rand(2, 9, device=device) < 0.8
+    numbers = {"scale": 0.2, "bool_scale": 0.15, "out_scale": 0.3, "causal": causal, "mask": mask}
+    packed = (
+        TernaryTensor.from_float(q, 0.7),
+        TernaryTensor.from_float(k, 0.9),
+        TernaryTensor.from_columns(v, 1.1),
+    )
+    expected = ternary.attention(*packed, **numbers, dtype=dtype)
+    out = ternary.attention_floats(q, k, v, 0.7, torch.tensor(0.9, device=device), 1.1, **numbers)
+    assert out.dtype == dtype
+    assert torch.equal(out, expected)
+    assert out.transpose(1, 2).is_contiguous()
+
+
 class Block(torch.nn.Module):
     """Projections and attention on bits, as a frozen layer runs them."""
 

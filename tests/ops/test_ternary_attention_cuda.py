@@ -11,7 +11,8 @@ from bitgnn.ops import ternary
 pytestmark = pytest.mark.cuda
 
 # (batch, heads, kv_heads, queries, keys, size): tiles and stages full, cut short and empty; heads
-# of every padded size, and of one that only the plain kernel takes.
+# of every padded size, and of one that only the plain kernel takes; keys of 64 features that fit
+# into shared memory, and more.
 SHAPES = [
     (1, 1, 1, 1, 1, 64),
     (2, 4, 2, 129, 515, 64),
@@ -24,6 +25,9 @@ SHAPES = [
     (1, 2, 2, 100, 777, 80),
     (2, 2, 2, 130, 513, 128),
     (1, 2, 1, 9, 4200, 200),
+    (2, 2, 1, 300, 512, 48),
+    (1, 1, 1, 130, 4096, 64),
+    (1, 2, 1, 140, 4200, 64),
     (1, 2, 2, 7, 0, 64),
     (2, 2, 2, 0, 7, 64),
 ]
@@ -75,6 +79,53 @@ def test_shapes(shape, causal, masked):
             causal=causal,
             dtype=dtype,
         )
+
+
+def check_floats(*floats: torch.Tensor, **options: object) -> None:
+    """Attention of floats on the GPU against that on the CPU."""
+    mask = options.pop("mask", None)
+    scales = 0.8, 1.1, 0.9
+    numbers = {"scale": 0.8 * 1.1 / math.sqrt(floats[0].size(3)), "out_scale": 0.3, **options}
+    expected = ternary.attention_floats(*floats, *scales, mask=mask, **numbers)
+    there = None if mask is None else mask.to("cuda")
+    out = ternary.attention_floats(*(x.cuda() for x in floats), *scales, mask=there, **numbers)
+    assert torch.equal(out.cpu(), expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("causal", "masked"), [(False, False), (True, False), (True, True)])
+def test_floats(shape, dtype, causal, masked):
+    torch.manual_seed(sum(shape))
+    batch, heads, kv_heads, queries, keys, size = shape
+    q = torch.randn(batch, heads, queries, size).to(dtype)
+    k, v = torch.randn(2, batch, kv_heads, keys, size).to(dtype).unbind(0)
+    mask = torch.rand(batch, keys) < 0.7 if masked else None
+    check_floats(q, k, v, bool_scale=2.0 / max(keys, 1), mask=mask, causal=causal)
+
+
+def test_views_of_floats():
+    """Heads side by side in rows, rows that do not begin at 16 bytes, types that differ."""
+    torch.manual_seed(0)
+    qkv = torch.randn(2, 150, 3, 3, 64).half()
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    check_floats(q, k, v, bool_scale=0.01)
+    check_floats(*(x[..., 3:60] for x in (q, k, v)), bool_scale=0.01, causal=True)
+    check_floats(q, k.float(), v.bfloat16(), bool_scale=0.01)
+    strange = torch.randn(1, 1, 70, 64)
+    strange[0, 0, 3, 5:9] = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0])
+    check_floats(strange, strange.flip(3), strange, bool_scale=0.01)
+
+
+def test_more_heads_than_multiprocessors():
+    """Heads in waves, and queries of few heads in parts."""
+    for shape in ((3, 50, 50, 70, 90), (1, 2, 1, 1500, 600)):
+        torch.manual_seed(0)
+        batch, heads, kv_heads, queries, keys = shape
+        q = torch.randn(batch, heads, queries, 64).half()
+        k, v = torch.randn(2, batch, kv_heads, keys, 64).half().unbind(0)
+        check_floats(q, k, v, bool_scale=2.0 / keys)
+        check_floats(q, k, v, bool_scale=2.0 / keys, causal=True)
 
 
 @pytest.mark.parametrize("size", [32, 64, 128])

@@ -19,6 +19,14 @@ GRAPH = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 6)
 NARROW = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 5)
 
 
+FLOATS = torch.ones(2, 4, 6, 40)
+
+
+def attend_floats(q=FLOATS, k=FLOATS, v=FLOATS, q_scale=1.0, k_scale=1.0, **changed):
+    numbers = {"scale": 0.1, "bool_scale": 0.1} | changed
+    return ternary.attention_floats(q, k, v, q_scale, k_scale, 1.0, **numbers)
+
+
 def attend(q=HEADS, k=HEADS, v=COLUMNS, **changed):
     return ternary.attention(q, k, v, **({"scale": 0.1, "bool_scale": 0.1} | changed))
 
@@ -106,6 +114,31 @@ CASES = {
     ),
     "mask shape": (
         lambda: attend(mask=torch.ones(2, 7, dtype=torch.bool)),
+        ValueError,
+        r"mask must have shape \[2, 6\], got \[2, 7\]",
+    ),
+    "floats type": (lambda: attend_floats(q=HEADS), TypeError, "q must be float32, float16 or bf"),
+    "floats dtype": (lambda: attend_floats(k=FLOATS.double()), TypeError, "k must be.*float64"),
+    "floats dimensions": (
+        lambda: attend_floats(v=FLOATS[0]),
+        ValueError,
+        r"attention_floats: v must have four dimensions, got shape \[4, 6, 40\]",
+    ),
+    "floats k": (
+        lambda: attend_floats(k=FLOATS[..., :39]),
+        ValueError,
+        r"k must have shape \[2, G, L, 40\] like q, got \[2, 4, 6, 39\]",
+    ),
+    "floats heads": (lambda: attend_floats(k=FLOATS[:, :3]), ValueError, "divide the 4.*got 3"),
+    "floats v": (
+        lambda: attend_floats(v=FLOATS[:, :, :5]),
+        ValueError,
+        r"v must have shape \[2, 4, 6, 40\] like k, got \[2, 4, 5, 40\]",
+    ),
+    "floats scale": (lambda: attend_floats(q_scale=0.0), ValueError, "q_scale must be positive"),
+    "floats numbers": (lambda: attend_floats(scale=0.0), ValueError, "floats: scale must be pos"),
+    "floats mask": (
+        lambda: attend_floats(mask=torch.ones(2, 7, dtype=torch.bool)),
         ValueError,
         r"mask must have shape \[2, 6\], got \[2, 7\]",
     ),

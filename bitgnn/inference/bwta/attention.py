@@ -23,9 +23,9 @@ SCALES = ("query_scale", "key_scale", "value_scale", "probability_scale")
 class FrozenBWTAAttention(AttentionForward, FrozenLayer):
     """Attention of floats that are made ternary on the way in, called as ``BWTAAttention`` is.
 
-    With masks of keys and causal ones ``attention_ternary`` goes over the keys without writing
-    scores. Other masks, weights and probabilities take a matrix of scores; the bits are decided
-    alike, and are those of :class:`bitgnn.nn.BWTAAttention` in evaluation.
+    With masks of keys and causal ones ``attention_ternary_floats`` packs and goes over the keys
+    without writing scores. Other masks, weights and probabilities take a matrix of scores; the bits
+    are decided alike, and are those of :class:`bitgnn.nn.BWTAAttention` in evaluation.
 
     Args:
         tensors: 0-d float32 ``query_scale``, ``key_scale``, ``value_scale`` and
@@ -117,20 +117,22 @@ class FrozenBWTAAttention(AttentionForward, FrozenLayer):
         """What ``forward`` gives, on checked shapes, and the weights where they are needed."""
         operators = torch.ops.bitgnn
         size, length = query.size(3), key.size(2)
-        q = operators.pack_ternary(query, self.query_scale)
-        k = operators.pack_ternary(key, self.key_scale)
-        v = operators.pack_ternary_columns(value, self.value_scale)
         # The order of factors is that of the layer in evaluation, whose rounding decides bits.
         scale = self._scores * score_factor(self.factor, size)
+        scales = self.query_scale, self.key_scale, self.value_scale
         if allowed is not None or need_weights or need_probabilities:
+            q = operators.pack_ternary(query, self.query_scale)
+            k = operators.pack_ternary(key, self.key_scale)
+            v = operators.pack_ternary_columns(value, self.value_scale)
             keys = allowed_keys(query.size(2), length, key_mask, allowed, causal, query.device)
             groups = query.size(1) // key.size(1)
             return self._attend_matrix(q, *_grouped(k, v, groups), keys, scale, query, length)
         mask = None
         if key_mask is not None:
             mask = operators.pack(key_mask.float() - 0.5)
-        out = operators.attention_ternary(
-            *q, *k, *v, size, length, scale, self._probability, self._out, mask, causal, query.dtype
+        numbers = scale, self._probability, self._out
+        out = operators.attention_ternary_floats(
+            query, key, value, *scales, *numbers, mask, causal, query.dtype
         )
         return Attended(out, None, None)
 

@@ -69,7 +69,12 @@ from bitgnn.ops.reference.ternary import (
     pack_ternary,
     pack_ternary_columns,
 )
-from bitgnn.ops.reference.ternary_attention import attention_ternary, matmul_btf, matmul_ttf
+from bitgnn.ops.reference.ternary_attention import (
+    attention_ternary,
+    attention_ternary_floats,
+    matmul_btf,
+    matmul_ttf,
+)
 
 __all__ = [
     "OPERATORS",
@@ -77,6 +82,7 @@ __all__ = [
     "add_bbf",
     "add_ffb",
     "attention_ternary",
+    "attention_ternary_floats",
     "bits_linear",
     "bmm_add",
     "bmm_bbb",

@@ -6,9 +6,24 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference.pack import from_words
-from bitgnn.ops.reference.ternary import check_scale, dot_of, planes, ternary_values, to_value
+from bitgnn.ops.reference.ternary import (
+    check_scale,
+    dot_of,
+    pack_ternary,
+    pack_ternary_columns,
+    planes,
+    ternary_values,
+    to_value,
+)
 
-__all__ = ["attention_ternary", "exact_exp", "matmul_btf", "matmul_ttf", "softmax_table"]
+__all__ = [
+    "attention_ternary",
+    "attention_ternary_floats",
+    "exact_exp",
+    "matmul_btf",
+    "matmul_ttf",
+    "softmax_table",
+]
 
 LEAST_EXPONENT = -700.0
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")
@@ -139,3 +154,33 @@ def attention_ternary(
                 values = ternary_values(v[b, h // group], length)
                 out[b, :, h] = out_scale * dot_of(bits, values).to(torch.float32)
     return out.to(dtype or torch.float32).transpose(1, 2)
+
+
+def attention_ternary_floats(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_scale: Tensor,
+    k_scale: Tensor,
+    v_scale: Tensor,
+    scale: float,
+    bool_scale: float,
+    out_scale: float,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """:func:`attention_ternary` of floats q ``[B, H, N, D]``, k and v ``[B, Hk, L, D]``."""
+    return attention_ternary(
+        *pack_ternary(q, q_scale),
+        *pack_ternary(k, k_scale),
+        *pack_ternary_columns(v, v_scale),
+        q.size(3),
+        k.size(2),
+        scale,
+        bool_scale,
+        out_scale,
+        mask,
+        causal,
+        dtype,
+    )

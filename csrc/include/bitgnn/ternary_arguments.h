@@ -133,4 +133,21 @@ struct TernaryAttentionArgs {
   constexpr int64_t table_entries() const { return 2 * size + 1; }
 };
 
+// Rows of floats of batches of matrices: element k of row r of matrix (b0, b1) at
+// b0 * batch_strides[0] + b1 * batch_strides[1] + r * row_stride + k. They become ternary as those
+// of TernaryPackArgs.
+struct TernaryFloatOperand {
+  const void* x;
+  FloatType type;
+  int64_t batch_strides[2];
+  int64_t row_stride;
+  const float* scale;
+};
+
+// Packing of queries, keys and values and their attention in one; rows of v are keys, too.
+struct TernaryFloatAttentionArgs {
+  TernaryAttentionArgs attention;  // whose q, k and v are not set
+  TernaryFloatOperand q, k, v;
+};
+
 }  // namespace bitgnn

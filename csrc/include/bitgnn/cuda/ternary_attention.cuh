@@ -173,7 +173,7 @@ __device__ __forceinline__ void decide_rows(AttentionShared<kDim>& shared,
       const int64_t row = min(warp_row + at / 4 + 8 * r, a.queries - 1);
       const int found = exact_limit<kDim>(a, q + row * a.q.row_stride, k, mask,
                                           a.causal ? row + a.keys - a.queries : a.keys - 1,
-                                          shared.histogram[threadIdx.x / kWarp]);
+                                          shared.exact, shared.histogram[threadIdx.x / kWarp]);
       if (lane / 4 == at / 4) limit.at = found;
     }
     rows.decision[r] = decide<kDim>(limit.at);
@@ -233,6 +233,7 @@ __global__ void __launch_bounds__(AttentionShape<kDim>::kThreads, AttentionShape
 
   for (int i = static_cast<int>(threadIdx.x); i < S::kScores; i += S::kThreads)
     shared.table[i] = *(table + i);
+  make_exact_powers<S::kScores>(shared.exact, a.scale, static_cast<int>(threadIdx.x), S::kThreads);
   const int32_t* q = a.q.words + b * a.q.batch_strides[0] + h * a.q.batch_strides[1];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -135,28 +135,60 @@ struct RowLimit {
 
 // With sum = sum_j 2^(slope score_j - base), the bit of a key is set where
 //   slope * score >= log_threshold + log2(sum) + base.
-// The bound: an error e of the sum moves the limit by log2(1 + e) / slope; log2f is right to one
-// unit in the last place of at most 128.
+// The bound: an error e of the sum moves the limit by log2(1 + e) / slope; the mantissa's log2f is
+// right to one unit in the last place of at most 1.
 template <int kDim>
 __device__ __forceinline__ RowLimit find_limit(float sum, float masked, double base,
                                                const AttentionPlan& plan) {
   const float rest = sum - masked;
-  const double error = plan.error * static_cast<double>(sum) / static_cast<double>(rest);
-  const double x = (static_cast<double>(log2f(rest)) + plan.log_threshold + base) * plan.inverse;
-  const double bound = (error * 1.5 + 2e-5) * plan.inverse + 1e-9;
-  if (!(rest > 0.0f) || !(error < 0.01) || plan.exact) return {0, true};
+  const float error = static_cast<float>(plan.error) * 1.01f * __fdividef(sum, rest);
+  const int bits = __float_as_int(rest);
+  const float mantissa = log2f(__int_as_float((bits & 0x007fffff) | 0x3f800000));
+  const double log_sum = static_cast<double>((bits >> 23) - 127) + static_cast<double>(mantissa);
+  const double x = (log_sum + plan.log_threshold + base) * plan.inverse;
+  const double bound = static_cast<double>(error * 1.5f + 5e-7f) * plan.inverse + 1e-9;
+  if (!(rest > 0.0f) || !(error < 0.01f) || plan.exact) return {0, true};
   if (x - bound > 2.0 * kDim) return {2 * kDim + 1, false};
   if (x + bound < 0.0) return {0, false};
   if (!(fabs(x - rint(x)) > bound)) return {0, true};
   return {static_cast<int>(ceil(x)), false};
 }
 
-// The limit of one row by the definition (TernaryAttentionArgs): a histogram of its scores, float64
-// sums in the order of t. `last` is the last key it may attend to. All lanes of a warp together.
+// The limit by the definition (TernaryAttentionArgs), from a histogram of scores of which the
+// largest is most - 1: float64 sums in the order of t. exact[t]: e^(-scale t).
+template <int kScores>
+__device__ __forceinline__ int limit_of_histogram(const TernaryAttentionArgs& a,
+                                                  const double* exact, const int32_t* histogram,
+                                                  int most) {
+  if (most == 0) return kScores;
+  double sum = 0.0, least = 1.0;  // T never rises
+  for (int t = 0; t < most; ++t) {
+    least = exact[t] < least ? exact[t] : least;
+    sum = sum + least * histogram[most - 1 - t];
+  }
+  const double threshold = 0.5 * a.bool_scale * sum;
+  int reached = 0;
+  for (least = 1.0; reached < kScores; ++reached) {
+    least = exact[reached] < least ? exact[reached] : least;
+    if (!(least >= threshold)) break;
+  }
+  return most - reached;  // the largest score less (reached - 1)
+}
+
+// The powers that limit_of_histogram() reads.
+template <int kScores>
+__device__ __forceinline__ void make_exact_powers(double* exact, double scale, int thread,
+                                                  int threads) {
+  for (int t = thread; t < kScores; t += threads)
+    exact[t] = exact_exp(-(scale * static_cast<double>(t)));
+}
+
+// The limit of one row by the definition. `last` is the last key it may attend to. All lanes of a
+// warp together.
 template <int kDim>
 __device__ __noinline__ int exact_limit(const TernaryAttentionArgs& a, const int32_t* q,
                                         const int32_t* k, const int32_t* mask, int64_t last,
-                                        int32_t* histogram) {
+                                        const double* exact, int32_t* histogram) {
   constexpr int kWords = kDim / 32;
   constexpr int kScores = 2 * kDim + 1;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -187,33 +219,9 @@ __device__ __noinline__ int exact_limit(const TernaryAttentionArgs& a, const int
   }
   __syncwarp();
   for (int step = 16; step > 0; step /= 2) most = max(most, __shfl_xor_sync(kFullWarp, most, step));
-  if (most == 0) return kScores;
-
-  // T never rises: the running minimum crosses the chunks of 32 entries.
-  double sum = 0.0, least = 1.0;
-  int reached = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    const double threshold = 0.5 * a.bool_scale * sum;
-    least = 1.0;
-    for (int first = 0; first < kScores; first += kWarp) {
-      const int t = first + lane;
-      double power = exact_exp(-(a.scale * static_cast<double>(t)));
-      for (int step = 1; step < kWarp; step *= 2) {
-        const double other = __shfl_up_sync(kFullWarp, power, step);
-        if (lane >= step) power = other < power ? other : power;
-      }
-      power = least < power ? least : power;
-      least = __shfl_sync(kFullWarp, power, kWarp - 1);
-      if (pass == 0) {
-        const double term = t < most ? power * histogram[most - 1 - t] : 0.0;
-        for (int l = 0; l < kWarp; ++l) sum = sum + __shfl_sync(kFullWarp, term, l);
-      } else {
-        reached += __popc(__ballot_sync(kFullWarp, t < kScores && power >= threshold));
-      }
-    }
-  }
+  const int limit = limit_of_histogram<kScores>(a, exact, histogram, most);
   __syncwarp();
-  return most - reached;  // the largest score less (reached - 1)
+  return limit;
 }
 
 }  // namespace bitgnn::cuda

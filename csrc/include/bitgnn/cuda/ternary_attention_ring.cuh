@@ -14,6 +14,7 @@ template <int kDim>
 struct AttentionShared {
   using S = AttentionShape<kDim>;
   AttentionStage<kDim> stages[kAttentionRing];
+  double exact[S::kScores];     // of the definition
   float table[2 * S::kScores];  // scores that a causal row leaves out may lie behind the first half
   int32_t histogram[S::kWarps][S::kScores];
   uint64_t full[kAttentionRing];

@@ -1,0 +1,112 @@
+"""Checks of the arguments of :mod:`bitgnn.ops.ternary`."""
+
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
+from bitgnn.bits.ternary import QUANTISED, check_positive
+from bitgnn.ops import _arguments
+
+__all__ = [
+    "attention_numbers",
+    "batched",
+    "mask_bits",
+    "output_scale",
+    "pack_mask",
+    "quantisable",
+    "result_dtype",
+    "ternary",
+]
+
+
+def attention_numbers(
+    name: str, scale: float, bool_scale: float, out_scale: float, dtype: torch.dtype
+) -> None:
+    """Require positive numbers, and a dtype of results."""
+    for what, number in (("scale", scale), ("bool_scale", bool_scale), ("out_scale", out_scale)):
+        check_type(
+            isinstance(number, float | int) and not isinstance(number, bool),
+            lambda what=what, number=number: (  # type: ignore[misc]
+                f"{name}: {what} must be a number, got {name_type(number)}"
+            ),
+        )
+        check_positive(name, what, number)
+    check_value(
+        dtype in QUANTISED,
+        lambda: f"{name}: dtype must be float32, float16 or bfloat16, got {dtype}",
+    )
+
+
+def pack_mask(mask: Tensor) -> BitTensor:
+    """Bits of a bool mask ``[B, L]``, for masks that serve several calls of :func:`attention`.
+
+    Raises:
+        TypeError: ``mask`` is no bool tensor.
+        ValueError: it has other than two dimensions.
+    """
+    name = "ternary.pack_mask"
+    check_type(
+        isinstance(mask, Tensor) and mask.dtype == torch.bool,
+        lambda: f"{name}: mask must be a bool tensor, got {name_type(mask)}",
+    )
+    check_value(
+        mask.dim() == 2,
+        lambda: f"{name}: mask must have shape [B, L], got {list(mask.shape)}",
+    )
+    words = torch.ops.bitgnn.pack(mask.to(torch.float32) - 0.5)
+    return BitTensor._trusted(words, mask.size(1))
+
+
+def quantisable(name: str, operand: str, x: Tensor) -> None:
+    check_type(
+        isinstance(x, Tensor) and x.dtype in QUANTISED and x.layout == torch.strided,
+        lambda: f"{name}: {operand} must be float32, float16 or bfloat16, got {name_type(x)}",
+    )
+
+
+def ternary(name: str, operand: str, x: TernaryTensor) -> None:
+    check_type(
+        isinstance(x, TernaryTensor),
+        lambda: f"{name}: {operand} must be a TernaryTensor, got {name_type(x)}",
+    )
+
+
+def batched(name: str, operand: str, x: TernaryTensor | BooleanTensor, dimensions: int) -> None:
+    check_value(
+        len(x.shape) >= dimensions,
+        lambda: f"{name}: {operand} must have {dimensions} or more dimensions, got {list(x.shape)}",
+    )
+
+
+def result_dtype(name: str, dtype: torch.dtype | None, default: torch.dtype) -> torch.dtype:
+    dtype = default if dtype is None else dtype
+    check_value(
+        dtype in (*QUANTISED, torch.int32),
+        lambda: f"{name}: dtype must be float32, float16, bfloat16 or int32, got {dtype}",
+    )
+    return dtype
+
+
+def output_scale(name: str, scale: Tensor | None, outputs: int, device: torch.device) -> None:
+    """Require None, one number or one a output, of any sign."""
+    if isinstance(scale, Tensor) and scale.dim() == 0:
+        scale = scale.expand(outputs)
+    _arguments.vector(name, "w_scale", scale, outputs, device)
+
+
+def mask_bits(
+    name: str, mask: Tensor | BitTensor | None, batch: int, length: int, device: torch.device
+) -> BitTensor | None:
+    if mask is None:
+        return None
+    bits = mask if isinstance(mask, BitTensor) else pack_mask(mask)
+    check_value(
+        bits.size == length and bits.words.size(0) == batch,
+        lambda: (
+            f"{name}: mask must have shape [{batch}, {length}], "
+            f"got [{bits.words.size(0)}, {bits.size}]"
+        ),
+    )
+    _arguments.same_device(name, "mask", bits.device, device)
+    return bits

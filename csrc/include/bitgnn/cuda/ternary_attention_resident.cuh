@@ -1,0 +1,216 @@
+// Attention on bits with the keys and values of a head resident in shared memory: a block makes
+// them ternary itself, then its warpgroups take 64 queries at a time without meeting again.
+#pragma once
+
+#include "bitgnn/cuda/async_copy.cuh"
+#include "bitgnn/cuda/dependent_launch.cuh"
+#include "bitgnn/cuda/ternary_attention_resident_pack.cuh"
+#include "bitgnn/cuda/ternary_attention_resident_walks.cuh"
+
+namespace bitgnn::cuda {
+
+struct ResidentArgs {
+  TernaryAttentionArgs attention;
+  TernaryFloatOperand q, k, v;  // of floats, instead of packed operands
+  AttentionPlan plan;
+  bool vector_keys;  // packed ones can be loaded 8 bytes at once
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// The limit of one row by the definition. `last` is the last key it may attend to. All lanes of a
+// warp together.
+__device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionArgs& a,
+                                                        const ResidentMemory& memory, uint4 query,
+                                                        int last, int32_t* histogram) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int i = lane; i < kResidentScores; i += kWarp) histogram[i] = 0;
+  __syncwarp();
+  int most = 0;  // one more than the largest score
+  for (int key = lane; key <= last; key += kWarp) {
+    if (!may_attend(memory.valid(), key)) continue;
+    const unsigned char* at = memory.keys() + place_of_key(key);
+    const uint4 low = *reinterpret_cast<const uint4*>(at);
+    const uint4 high = *reinterpret_cast<const uint4*>(at + kCoreBytes);
+    const int score = __popc(query.x & low.x) + __popc(query.y & low.y) + __popc(query.z & low.z) +
+                      __popc(query.w & low.w) + __popc(query.x & high.x) +
+                      __popc(query.y & high.y) + __popc(query.z & high.z) +
+                      __popc(query.w & high.w);
+    atomicAdd(histogram + score, 1);
+    most = max(most, score + 1);
+  }
+  __syncwarp();
+  for (int step = 16; step > 0; step /= 2) most = max(most, __shfl_xor_sync(kFullWarp, most, step));
+  const int limit = limit_of_histogram<kResidentScores>(a, memory.exact(), histogram, most);
+  __syncwarp();
+  return limit;
+}
+
+// Decides the rows' bits: what is to be added to packed scores. Rows with all bits or none get
+// queries of zeros, whose scores are 0.
+__device__ __forceinline__ void decide_rows(uint32_t (&addend)[2], ResidentRows& rows,
+                                            const TernaryAttentionArgs& a,
+                                            const AttentionPlan& plan, const ResidentMemory& memory,
+                                            int32_t* scratch, bool ragged) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool second = lane % 2 != 0;  // the row that the lane decides on
+  const float sums[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
+  float masked = 0.0f;
+  if (ragged) {
+    const int counts[2] = {quad_sum(rows.masked[0]), quad_sum(rows.masked[1])};
+    masked = static_cast<float>(second ? counts[1] : counts[0]) * memory.table()[0];
+  }
+  RowLimit limit = find_limit<64>(second ? sums[1] : sums[0], masked, plan.base, plan);
+  unsigned open = __ballot_sync(kFullWarp, limit.open && fragment_quad(lane) < 2);
+  while (open != 0) {
+    const int at = __ffs(static_cast<int>(open)) - 1;
+    open &= open - 1;
+    const bool odd = at % 2 != 0;
+    const uint32_t word = odd ? rows.query[1] : rows.query[0];
+    const int quad = at & ~3;
+    const uint4 query =
+        make_uint4(__shfl_sync(kFullWarp, word, quad), __shfl_sync(kFullWarp, word, quad + 1),
+                   __shfl_sync(kFullWarp, word, quad + 2), __shfl_sync(kFullWarp, word, quad + 3));
+    const int last = __shfl_sync(kFullWarp, odd ? rows.last_key[1] : rows.last_key[0], at);
+    const int found = exact_resident_limit(a, memory, query, last, scratch);
+    if ((lane & ~3) == quad && second == odd) limit.at = found;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int at = __shfl_sync(kFullWarp, limit.at, (lane & ~3) + r);
+    if (at <= 0 || at > 128) rows.query[r] = rows.query[2 + r] = 0;
+    addend[r] = at <= 0    ? 0x80808080u
+                : at > 128 ? 0u
+                           : static_cast<uint32_t>(128 - at) * 0x01010101u;
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void store_queries(const TernaryAttentionArgs& a, ResidentRows& rows,
+                                              const int32_t (&out)[32], int64_t first, int warp_row,
+                                              bool vector) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int set = quad_sum(rows.set[r]);
+    const int row = warp_row + fragment_group(lane) + 8 * r;
+    if (row < a.queries)
+      store_features<T, 64>(static_cast<T*>(a.out) + first + row * a.out_strides[2], out, r, set,
+                            a.out_scale, fragment_quad(lane) * 16, a.size, vector);
+  }
+}
+
+#endif
+
+// Block (s, h, b): every gridDim.x-th part of the queries of head h of sequence b. T: type of the
+// floats, whose rows begin at 16-byte addresses where kAligned; int32_t: packed operands.
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(kResidentThreads, 1)
+    ternary_attention_resident_kernel(const __grid_constant__ ResidentArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr bool kPacked = std::is_same_v<T, int32_t>;
+  extern __shared__ __align__(128) unsigned char resident_raw[];
+  const TernaryAttentionArgs& a = args.attention;
+  const ResidentMemory memory{ResidentLayout(a.keys), resident_raw};
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % 32;
+  const int quad = fragment_quad(lane);
+  const int64_t b = blockIdx.z, h = blockIdx.y;
+  const int64_t kv = blockIdx.y / static_cast<unsigned>(a.heads / a.kv_heads);
+  const auto queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys);
+  const auto q = [&] {
+    if constexpr (kPacked)
+      return head_rows(a.q, b, h);
+    else
+      return head_rows<T>(args.q, b, h);
+  }();
+  let_next_start();
+  wait_for_previous();
+  if constexpr (!kPacked)
+    for (int i = static_cast<int>(threadIdx.x); i < keys; i += kResidentThreads)
+      head_rows<T>(args.k, b, kv).prefetch(i, a.size);
+  prepare_resident(memory, a, b, args.plan);
+  if constexpr (kPacked) {
+    place_resident(memory, a, b, kv, args.vector_keys);
+  } else {
+    pack_resident_keys<T, kAligned>(memory, head_rows<T>(args.k, b, kv), args.k.scale, keys,
+                                    a.size);
+    for (int i = static_cast<int>(threadIdx.x); i < keys; i += kResidentThreads)
+      head_rows<T>(args.v, b, kv).prefetch(i, a.size);
+  }
+  wgmma_write_fence();
+  __syncthreads();
+  const int tiles = (queries + 63) / 64, ahead = keys - queries;
+  // The longest rows of a causal product come first.
+  const auto row_of_tile = [&](int i) { return (a.causal ? tiles - 1 - i : i) * 64; };
+  const auto fetch_queries = [&](int i) {
+    if constexpr (!kPacked) {
+      const int row = row_of_tile(i) + warp % 4 * 16 + lane;
+      if (i < tiles && lane < 16 && row < queries) q.prefetch(row, a.size);
+    }
+  };
+  // Values that are floats become bits after the first sums, when they have come from memory. All
+  // warpgroups meet there, each once.
+  bool have_values = kPacked;
+  const auto bring_values = [&] {
+    if constexpr (!kPacked) {
+      if (have_values) return;
+      have_values = true;
+      pack_resident_values<T, kAligned>(memory, head_rows<T>(args.v, b, kv), args.v.scale, keys,
+                                        a.size);
+      wgmma_write_fence();
+      group_sync(1 + kResidentGroups, kResidentThreads);
+    }
+  };
+
+  ResidentKeys k{};
+  k.keys = plain_descriptor(shared_address(memory.keys()), kCoreBytes);
+  k.values = plain_descriptor(shared_address(memory.values()), 64 * 16);
+  k.valid = memory.valid();
+  k.ragged = *memory.ragged();
+  const int group = warp / 4;
+  for (int turn = 0;; turn ^= 1) {
+    // A warpgroup takes the next tile of the block's, which are every gridDim.x-th.
+    if (warp % 4 == 0 && lane == 0) *memory.tile_of(group, turn) = atomicAdd(memory.next_tile(), 1);
+    group_sync(1 + group, 128);
+    const int i =
+        *memory.tile_of(group, turn) * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+    if (i >= tiles) break;
+    const int first_row = row_of_tile(i), warp_row = first_row + warp % 4 * 16;
+    const int last_key = a.causal ? min(first_row + 64, queries) - 1 + ahead : keys - 1;
+    k.chunks = last_key < 0 ? 0 : last_key / kResidentChunk + 1;
+    k.whole = a.causal ? max(first_row + ahead + 1, 0) / kResidentChunk : k.chunks;
+    int32_t* scratch = memory.scratch(warp);
+    if constexpr (!kPacked) {
+      const TernaryLimits<T> limits(load_in_place(args.q.scale));
+      pack_queries<T, kAligned>(scratch, q, limits, warp_row, queries - 1, a.size);
+      fetch_queries(i + kResidentGroups * static_cast<int>(gridDim.x));
+    }
+    ResidentRows rows;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int local = fragment_group(lane) + 8 * r, row = min(warp_row + local, queries - 1);
+      rows.last_key[r] = a.causal ? row + ahead : keys - 1;
+      const int32_t* words =
+          kPacked ? reinterpret_cast<const int32_t*>(q.row(row)) : scratch + local * 4;
+      rows.query[r] = rows.query[2 + r] = static_cast<uint32_t>(*(words + quad));
+    }
+    __syncwarp();
+    walk_powers(rows, k, args.plan, shared_address(memory.table()));
+    uint32_t addend[2];
+    decide_rows(addend, rows, a, args.plan, memory, scratch, k.ragged != 0);
+    bring_values();
+    int32_t out[32];
+    walk_bits(out, rows, k, addend);
+    const int64_t at = b * a.out_strides[0] + h * a.out_strides[1];
+    if (a.type == ValueType::kFloat32)
+      store_queries<float>(a, rows, out, at, warp_row, args.plan.vector_out);
+    else if (a.type == ValueType::kFloat16)
+      store_queries<__half>(a, rows, out, at, warp_row, args.plan.vector_out);
+    else
+      store_queries<__nv_bfloat16>(a, rows, out, at, warp_row, args.plan.vector_out);
+  }
+  bring_values();
+#endif
+}
+
+}  // namespace bitgnn::cuda
