@@ -44,6 +44,7 @@ cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context)
 cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context) {
   const TernaryBmmArgs& a = args.product;
   if (a.rows == 0 || a.out_features == 0) return cudaSuccess;
+  if (suits_ternary_groups(args, context)) return linear_ternary_groups(args, context);
   if (suits_fused(args, context)) return linear_fused(args, context);
   if (suits_ternary_wgmma(a, context)) return linear_ternary_wgmma(args, context);
   // Ternary planes, of boolean rows too: what the product of packed rows takes.

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-import bitgnn  # noqa: F401  (registers the operators)
+from bitgnn.bits import BitTensor
 
 pytestmark = [
     pytest.mark.cuda,
@@ -19,7 +19,8 @@ SHAPES = (
     (5, 768, 13825), (16, 100, 100), (17, 264, 257), (33, 1000, 66), (31, 520, 48),
     (128, 768, 768), (128, 768, 3072), (127, 3072, 768), (32, 5120, 1000), (256, 128, 128),
     (3700, 1664, 4104), (300, 768, 520), (257, 1152, 129), (1000, 4096, 384), (70, 90000, 3),
-    (2, 500000, 5), (100, 640, 4096), (9, 768, 3072), (2, 11008, 4096),
+    (2, 500000, 5), (100, 640, 4096), (9, 768, 3072), (2, 11008, 4096), (3, 120, 20), (12, 888, 30),
+    (40, 2176, 131), (129, 11008, 72), (20, 16384, 36), (32, 4096, 4096), (64, 2048, 12),
 )  # fmt: skip
 """Rows, features, outputs."""
 
@@ -153,6 +154,28 @@ def test_a_graph_replays_new_rows():
         hidden_now = OPS.linear_ternary(x.cpu(), w.cpu(), 768, scale.cpu(), None, None, x.dtype)
         again = OPS.linear_ternary(hidden_now, w.cpu(), 768, scale.cpu(), None, None, x.dtype)
         assert torch.equal(out.cpu(), again)
+
+
+def test_weights_packed_by_the_kernel_before():
+    """Layers that read weights ahead of their rows still see those that were packed just before."""
+    scale = torch.tensor(0.9).cuda()
+    x = numbers(32, 4096, dtype=torch.float16).cuda()
+    values = torch.randn(256, 4096, device="cuda")
+
+    def layer() -> tuple[torch.Tensor, torch.Tensor]:
+        weight = BitTensor.from_float(values)
+        return OPS.linear_ternary(x, weight.words, 4096, scale), weight.words
+
+    layer()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        calls = [layer() for _ in range(4)]
+    for _ in range(5):
+        values.copy_(torch.randn_like(values))
+        graph.replay()
+        words = BitTensor.from_float(values.cpu()).words
+        expected = OPS.linear_ternary(x.cpu(), words, 4096, scale.cpu())
+        assert all(same(found, (expected, words)) for found in calls)
 
 
 def test_errors_name_the_argument():

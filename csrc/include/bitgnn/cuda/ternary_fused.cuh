@@ -1,40 +1,70 @@
 // Packing and product of few float rows in one launch: which tile serves which shape.
 #pragma once
 
+#include "bitgnn/cuda/ternary_few.cuh"
 #include "bitgnn/cuda/ternary_routes.h"
 #include "bitgnn/cuda/ternary_tile_launch.cuh"
 
 namespace bitgnn::cuda {
 
-template <class Tile, class T>
-cudaError_t launch_fused(const TernaryLinearArgs& args, const Context& context) {
+template <class Few, class T>
+cudaError_t launch_few(const TernaryLinearArgs& args, const Context& context) {
   const TernaryPackArgs& p = args.pack;
-  const FloatSource<T> source{static_cast<const T*>(p.x), p.strides[2], static_cast<int>(p.size),
-                              p.scale, p.boolean ? 0u : ~0u};
-  return launch_ternary_tile<Tile, true, false>(args.product, source, context);
+  const TernaryBmmArgs& a = args.product;
+  const FewRows<T> rows{static_cast<const T*>(p.x), p.strides[2], static_cast<int>(p.size), p.scale,
+                        p.boolean ? 0u : ~0u};
+  TernaryFewPlan plan{};
+  plan.words = static_cast<int>(words_for(p.size));
+  plan.chunks = static_cast<int>(ceil_div(plan.words, Few::kChunkWords));
+  plan.pitch = few_pitch<Few>(plan.chunks);
+  plan.row_pieces = FastDivisor(2 * plan.words);
+  plan.fours = stores_fours<HalfOf<T>>(a);
+  const int64_t bytes = (int64_t{Few::kPackedRows} * plan.pitch +
+                         (Few::kPartWarps > 1 ? Few::kThreads * Few::kTiles * 4 : 0)) *
+                        4;
+  const auto kernel = ternary_few_kernel<T, Few>;
+  const cudaError_t status = grant_shared_memory(kernel, bytes);
+  if (status != cudaSuccess) return status;
+  return launch_dependent(kernel,
+                          dim3(grid_size(ceil_div(a.out_features, Few::kOutputs)),
+                               grid_size(ceil_div(a.rows, kFewRows))),
+                          Few::kThreads, static_cast<size_t>(bytes), context, a, rows, plan);
 }
 
 // Chosen by measurements on an H200.
 template <class T>
 cudaError_t linear_ternary_fused(const TernaryLinearArgs& args, const Context& context) {
-  // Row tiles, row warps, output tiles, output warps, part warps, stages, batch.
-  using OneRow = TernaryTile<1, 1, 2, 4, 5, 1, 1>;
-  using FewRows = TernaryTile<1, 1, 2, 4, 3, 2, 8>;
-  using FewNarrow = TernaryTile<1, 1, 1, 2, 8, 1, 2>;
-  using Short = TernaryTile<1, 1, 1, 6, 4, 1, 1>;
-  using ShortWide = TernaryTile<1, 1, 1, 24, 1, 2, 2>;
-  using Long = TernaryTile<1, 1, 1, 6, 3, 2, 6>;
+  // Output tiles, output warps, part warps, stages, steps, batch, rows of exact forms.
+  using OneRow = TernaryFew<2, 4, 5, 1, 2, 1>;
+  using OneNarrow = TernaryFew<2, 1, 8, 1, 2, 1>;
+  using OneExact = TernaryFew<1, 2, 4, 2, 2, 1, 1>;  // 4096
+  using FewNarrow = TernaryFew<2, 1, 8, 1, 2, 4>;
+  using FewWide = TernaryFew<2, 4, 3, 2, 2, 8>;
+  using Short = TernaryFew<1, 6, 1, 3, 1, 2>;
+  using ShortExact = TernaryFew<1, 6, 1, 3, 1, 2, 8>;  // 768
+  using ShortWide = TernaryFew<2, 12, 1, 3, 1, 1>;
+  using WideExact = TernaryFew<2, 12, 1, 3, 1, 1, 8>;
+  using Long = TernaryFew<1, 6, 3, 2, 2, 3>;
+  using LongExact = TernaryFew<1, 6, 2, 3, 2, 4, 8>;  // 3072
   const TernaryBmmArgs& a = args.product;
-  if (a.rows <= 8) {
-    if (2 * a.out_features < OneRow::kOutputs * context.device.sm_count)
-      return launch_fused<FewNarrow, T>(args, context);
-    return a.rows <= 2 ? launch_fused<OneRow, T>(args, context)
-                       : launch_fused<FewRows, T>(args, context);
+  const auto exact = [&](int words) { return a.size == words * kWordBits; };
+  if (a.rows <= kFewRows) {
+    if (2 * a.out_features >= OneRow::kOutputs * context.device.sm_count)
+      return a.rows <= 2 ? launch_few<OneRow, T>(args, context)
+                         : launch_few<FewWide, T>(args, context);
+    if (a.rows == 1 && exact(OneExact::kWords)) return launch_few<OneExact, T>(args, context);
+    return a.rows <= 2 ? launch_few<OneNarrow, T>(args, context)
+                       : launch_few<FewNarrow, T>(args, context);
   }
   constexpr int64_t kShortSize = 1024;
-  if (a.size > kShortSize) return launch_fused<Long, T>(args, context);
-  return a.out_features >= 6 * ShortWide::kOutputs ? launch_fused<ShortWide, T>(args, context)
-                                                   : launch_fused<Short, T>(args, context);
+  if (a.size > kShortSize)
+    return exact(LongExact::kWords) ? launch_few<LongExact, T>(args, context)
+                                    : launch_few<Long, T>(args, context);
+  if (a.out_features >= 6 * ShortWide::kOutputs)
+    return exact(WideExact::kWords) ? launch_few<WideExact, T>(args, context)
+                                    : launch_few<ShortWide, T>(args, context);
+  return exact(ShortExact::kWords) ? launch_few<ShortExact, T>(args, context)
+                                   : launch_few<Short, T>(args, context);
 }
 
 }  // namespace bitgnn::cuda

@@ -13,6 +13,10 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
 // Products of packed rows in small tiles, for any shape and device.
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& args, const Context& context);
 
+// Packing and product of some tens of rows on Hopper, in warpgroups.
+bool suits_ternary_groups(const TernaryLinearArgs& args, const Context& context);
+cudaError_t linear_ternary_groups(const TernaryLinearArgs& args, const Context& context);
+
 // Packs rows that may be boolean into both planes.
 cudaError_t pack_ternary_planes(const TernaryPackArgs& args, const Context& context);
 

@@ -1,11 +1,10 @@
-// Ternary rows times +-1 weights on mma.sync: a block packs (or copies) its rows' planes into
-// shared memory while its weights come straight from memory into registers, each word once a block.
+// Packed ternary rows times +-1 weights on mma.sync: a block copies its rows' planes into shared
+// memory while its weights come straight from memory into registers, each word once a block.
 // With the weights w as the register operand their complement is one instruction, and one
 // accumulator takes popc(w & pos) + popc(~w & neg). Bound by latency for small shapes, else by the
 // weights.
 #pragma once
 
-#include "bitgnn/cuda/cluster.cuh"
 #include "bitgnn/cuda/dependent_launch.cuh"
 #include "bitgnn/cuda/mma_b1.cuh"
 #include "bitgnn/cuda/ternary_tile.h"
@@ -37,17 +36,6 @@ __device__ __forceinline__ void prefetch_cache([[maybe_unused]] const void* from
                "r"(static_cast<uint32_t>(bytes))
                : "memory");
 #endif
-}
-
-// The barrier behind which planes are complete.
-template <int kCluster>
-__device__ __forceinline__ void sync_blocks() {
-  if constexpr (kCluster > 1) {
-    arrive_at_cluster();
-    wait_for_cluster();
-  } else {
-    __syncthreads();
-  }
 }
 
 // Weights of the 16 outputs of each tile of a warp, kStages chunks at a time.
@@ -143,14 +131,6 @@ __device__ __forceinline__ void exchange_sums(
   }
 }
 
-#if defined(BITGNN_TERNARY_CLOCKS)
-__device__ long long clocks[132][8];
-#define BITGNN_CLOCK(i) \
-  if (threadIdx.x == 0) clocks[blockIdx.x % 132][i] = clock64()
-#else
-#define BITGNN_CLOCK(i)
-#endif
-
 // a's x and counts are what `source` says.
 template <class Tile, bool kVector, bool kBits, class Source>
 __global__ void __launch_bounds__(Tile::kThreads)
@@ -163,7 +143,6 @@ __global__ void __launch_bounds__(Tile::kThreads)
   auto* counts = reinterpret_cast<int32_t*>(
       exchanged + (Tile::kPartWarps > 1 ? Tile::kWarps * Tile::kTiles * kWarp : 0));
 
-  BITGNN_CLOCK(0);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const int group = fragment_group(lane), quad = fragment_quad(lane);
   const int part = warp % Tile::kPartWarps, team = warp / Tile::kPartWarps;
@@ -182,10 +161,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
                        plan.words * static_cast<int64_t>(sizeof(int32_t)));
   if (thread < Tile::kRows) counts[thread] = 0;
   WeightStages<Tile, kVector> weights(a, plan.words, first_output, group);
-  sync_blocks<Tile::kCluster>();
-  BITGNN_CLOCK(1);
   wait_for_previous();
-  BITGNN_CLOCK(2);
 
   // All loads are on their way before the first is used.
   typename Source::template Fill<Tile> fill;
@@ -200,9 +176,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   for (int i = 0; i < kOutputTiles; ++i)
     terms[i].template load<kBits>(a, first_output + i * kMmaRows + group);
   fill.finish(source, plan, first_row, rows, planes, counts);
-  BITGNN_CLOCK(3);
-  sync_blocks<Tile::kCluster>();
-  BITGNN_CLOCK(4);
+  __syncthreads();
 
   // Columns past the last row repeat one that exists.
   const uint32_t* fragment[kRowTiles];
@@ -224,7 +198,6 @@ __global__ void __launch_bounds__(Tile::kThreads)
     }
   }
   if constexpr (Tile::kPartWarps > 1) exchange_sums<Tile>(sum, exchanged, part, team, lane);
-  BITGNN_CLOCK(5);
   const auto finish = [&](const auto& store) {
 #pragma unroll
     for (int j = 0; j < kRowTiles; ++j) {
@@ -245,27 +218,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
       store_tile_bits(a, at, t, dot, lane);
     });
   } else {
-    const auto values = [&](auto type) {
+    with_value_type(a.type, [&](auto type) {
       finish([&](const TilePlace& at, const LaneTerms& t, const int32_t (&dot)[4]) {
         store_tile_values<decltype(type)::value>(a, at, t, dot, lane);
       });
-    };
-    switch (a.type) {
-      case ValueType::kFloat32:
-        values(std::integral_constant<ValueType, ValueType::kFloat32>{});
-        break;
-      case ValueType::kFloat16:
-        values(std::integral_constant<ValueType, ValueType::kFloat16>{});
-        break;
-      case ValueType::kBFloat16:
-        values(std::integral_constant<ValueType, ValueType::kBFloat16>{});
-        break;
-      case ValueType::kInt32:
-        values(std::integral_constant<ValueType, ValueType::kInt32>{});
-        break;
-    }
+    });
   }
-  BITGNN_CLOCK(6);
 }
 
 }  // namespace bitgnn::cuda

@@ -12,15 +12,12 @@ constexpr int kChunkWords = 16;
 constexpr int kChunkGroups = kChunkWords / 2;
 constexpr int kGroupWords = 4;
 constexpr int kChunkPitch = kChunkGroups * kGroupWords;  // words of both planes
-constexpr int kUnitFloats = 256;                         // that a warp packs at a time
-constexpr int kUnitGroups = kUnitFloats / 64;
 
 // A warp multiplies kRowTiles of eight rows with kOutputTiles of 16 outputs; a block has kRowWarps
 // by kOutputWarps of them, times kPartWarps that share out the chunks of a row. A warp loads
-// kStages chunks of weights and kBatch pieces of rows at a time. kCluster blocks, next to each
-// other along the outputs, share the packing of their rows.
+// kStages chunks of weights and a thread kBatch pieces of rows at a time.
 template <int kRowTiles_, int kRowWarps_, int kOutputTiles_, int kOutputWarps_, int kPartWarps_,
-          int kStages_, int kBatch_, int kCluster_ = 1>
+          int kStages_, int kBatch_>
 struct TernaryTile {
   static constexpr int kRowTiles = kRowTiles_;
   static constexpr int kRowWarps = kRowWarps_;
@@ -29,7 +26,6 @@ struct TernaryTile {
   static constexpr int kPartWarps = kPartWarps_;
   static constexpr int kStages = kStages_;
   static constexpr int kBatch = kBatch_;
-  static constexpr int kCluster = kCluster_;
   static constexpr int kWarps = kRowWarps * kOutputWarps * kPartWarps;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRows = kRowTiles * kRowWarps * 8;
@@ -56,7 +52,6 @@ struct TernaryTilePlan {
   int words;               // of a row's plane
   int chunks;              // of a row
   int pitch;               // of a row in shared memory, in words
-  FastDivisor row_units;   // of 256 floats in the chunks of a row
   FastDivisor row_groups;  // of 64 features in the chunks of a row
 
   // Words of shared memory: planes and counts of rows, sums that parts of a row exchange.

@@ -5,6 +5,7 @@
 
 #include "bitgnn/cuda/mma_b1.cuh"
 #include "bitgnn/cuda/ternary_values.cuh"
+#include "bitgnn/cuda/ternary_words.cuh"
 
 namespace bitgnn::cuda {
 
@@ -46,18 +47,6 @@ __device__ __forceinline__ void store_halves(const TernaryBmmArgs& a, const Tile
   }
 }
 
-template <class T>
-__device__ __forceinline__ void store_words(const TernaryBmmArgs& a, const TilePlace& at,
-                                            const T (&v)[4], int lane) {
-  const int group = fragment_group(lane), quad = fragment_quad(lane);
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const int64_t row = at.row + quad * 2 + k % 2, output = at.output + group + k / 2 * 8;
-    if (row < a.rows && output < a.out_features)
-      static_cast<T*>(a.out)[row * a.out_features + output] = v[k];
-  }
-}
-
 // Two outputs' terms, and what decides about their bits.
 struct LaneTerms {
   LoadedTerms value[2];
@@ -78,6 +67,59 @@ struct LaneTerms {
   }
 };
 
+// 16-bit values where a row has whole groups of four at 8-byte addresses: lane 4 g + q stores four
+// outputs of row g, of the first eight where q is even, else of the others.
+struct FourValues {
+  char* to;
+  int64_t row_bytes;
+  int rows, outputs;  // from the lane's own on
+  bool odd;
+
+  __device__ __forceinline__ FourValues(const TernaryBmmArgs& a, int64_t row, int output,
+                                        int lane) {
+    const int group = fragment_group(lane), quad = fragment_quad(lane);
+    odd = quad % 2 != 0;
+    output += (odd ? 8 : 0) + quad / 2 * 4;
+    row_bytes = a.out_features * 2;
+    to = static_cast<char*>(a.out) + (row + group) * row_bytes + output * 2;
+    rows = static_cast<int>(a.rows - row) - group;
+    outputs = static_cast<int>(a.out_features) - output;
+    make_ready(to);
+    make_ready(rows);
+    make_ready(outputs);
+  }
+  // Of the tile `row` rows and `output` outputs further on.
+  template <class T>
+  __device__ __forceinline__ void store(int row, int output, const LaneTerms& terms,
+                                        const int32_t (&dot)[4]) const {
+    uint32_t word[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const TernaryTerms t = terms.value[h].terms();
+      const T pair[2] = {rounded<T>(t.value(dot[2 * h])), rounded<T>(t.value(dot[2 * h + 1]))};
+      memcpy(&word[h], pair, sizeof(word[h]));
+      word[h] = transpose_halves(word[h]);
+    }
+    const uint32_t keep = odd ? word[1] : word[0];
+    const uint32_t got = __shfl_xor_sync(kFullWarp, odd ? word[0] : word[1], 1);
+    if (row < rows && output < outputs)
+      *reinterpret_cast<uint2*>(to + row * row_bytes + output * 2) =
+          odd ? make_uint2(got, keep) : make_uint2(keep, got);
+  }
+};
+
+template <class T>
+__device__ __forceinline__ void store_words(const TernaryBmmArgs& a, const TilePlace& at,
+                                            const T (&v)[4], int lane) {
+  const int group = fragment_group(lane), quad = fragment_quad(lane);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const int64_t row = at.row + quad * 2 + k % 2, output = at.output + group + k / 2 * 8;
+    if (row < a.rows && output < a.out_features)
+      static_cast<T*>(a.out)[row * a.out_features + output] = v[k];
+  }
+}
+
 template <ValueType kType>
 __device__ __forceinline__ void store_tile_values(const TernaryBmmArgs& a, const TilePlace& at,
                                                   const LaneTerms& terms, const int32_t (&dot)[4],
@@ -91,6 +133,21 @@ __device__ __forceinline__ void store_tile_values(const TernaryBmmArgs& a, const
     if constexpr (kType == ValueType::kFloat32) store_words(a, at, v, lane);
     if constexpr (kType == ValueType::kFloat16) store_halves<__half>(a, at, v, lane);
     if constexpr (kType == ValueType::kBFloat16) store_halves<__nv_bfloat16>(a, at, v, lane);
+  }
+}
+
+// Calls f with the type as a constant.
+template <class F>
+__device__ __forceinline__ void with_value_type(ValueType type, const F& f) {
+  switch (type) {
+    case ValueType::kFloat32:
+      return f(std::integral_constant<ValueType, ValueType::kFloat32>{});
+    case ValueType::kFloat16:
+      return f(std::integral_constant<ValueType, ValueType::kFloat16>{});
+    case ValueType::kBFloat16:
+      return f(std::integral_constant<ValueType, ValueType::kBFloat16>{});
+    case ValueType::kInt32:
+      return f(std::integral_constant<ValueType, ValueType::kInt32>{});
   }
 }
 

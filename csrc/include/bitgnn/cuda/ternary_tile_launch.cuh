@@ -21,13 +21,20 @@ inline bool has_tensor_cores(const Context& context) {
   return context.device.capability >= 80 && context.device.capability < 100;
 }
 
+// Values of type Half that can be stored four at a time.
+template <class Half>
+bool stores_fours(const TernaryBmmArgs& a) {
+  constexpr ValueType kType =
+      std::is_same_v<Half, __half> ? ValueType::kFloat16 : ValueType::kBFloat16;
+  return a.type == kType && a.out_features % 4 == 0 && is_aligned(a.out, 8);
+}
+
 template <class Tile>
 TernaryTilePlan ternary_tile_plan(const TernaryBmmArgs& a) {
   TernaryTilePlan plan{};
   plan.words = static_cast<int>(words_for(a.size));
   plan.chunks = static_cast<int>(ceil_div(plan.words, kChunkWords));
   plan.pitch = plan.chunks * kChunkPitch + 4;
-  plan.row_units = FastDivisor(plan.chunks * kChunkWords * kWordBits / kUnitFloats);
   plan.row_groups = FastDivisor(plan.chunks * kChunkGroups);
   return plan;
 }
@@ -37,7 +44,6 @@ int64_t ternary_tile_bytes(const TernaryBmmArgs& a) {
   return ternary_tile_plan<Tile>(a).template shared_words<Tile>() * 4;
 }
 
-// Blocks, next to each other along the outputs, of a cluster start together.
 template <class Tile, bool kVector, bool kBits, class Source>
 cudaError_t launch_ternary_tile(const TernaryBmmArgs& a, const Source& source,
                                 const Context& context) {
@@ -48,29 +54,11 @@ cudaError_t launch_ternary_tile(const TernaryBmmArgs& a, const Source& source,
   if (status != cudaSuccess) return status;
   constexpr int64_t kMostBlocks = 65535;  // along the second and the third dimension
   const int64_t row_tiles = ceil_div(a.rows, Tile::kRows);
-  const int64_t column_tiles =
-      ceil_div(ceil_div(a.out_features, Tile::kOutputs), Tile::kCluster) * Tile::kCluster;
+  const int64_t column_tiles = ceil_div(a.out_features, Tile::kOutputs);
   const int64_t layers = ceil_div(row_tiles, kMostBlocks);
   const dim3 blocks(grid_size(column_tiles), grid_size(ceil_div(row_tiles, layers)),
                     grid_size(layers));
-  if constexpr (Tile::kCluster == 1) {
-    return launch_dependent(kernel, blocks, Tile::kThreads, bytes, context, a, source, plan);
-  } else {
-    cudaLaunchAttribute attributes[2];
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = Tile::kCluster;
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = dim3(Tile::kThreads);
-    config.dynamicSmemBytes = bytes;
-    config.stream = context.stream;
-    config.attrs = attributes;
-    config.numAttrs = 2;
-    return cudaLaunchKernelEx(&config, kernel, a, source, plan);
-  }
+  return launch_dependent(kernel, blocks, Tile::kThreads, bytes, context, a, source, plan);
 }
 
 }  // namespace bitgnn::cuda
