@@ -44,8 +44,11 @@ cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context)
 cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context) {
   const TernaryBmmArgs& a = args.product;
   if (a.rows == 0 || a.out_features == 0) return cudaSuccess;
-  if (suits_ternary_groups(args, context)) return linear_ternary_groups(args, context);
+  constexpr int64_t kLongSize = 3584;  // from here on every block packs for too long
+  const bool groups = suits_ternary_groups(args, context);
+  if (groups && a.size >= kLongSize) return linear_ternary_groups(args, context);
   if (suits_fused(args, context)) return linear_fused(args, context);
+  if (groups) return linear_ternary_groups(args, context);
   if (suits_ternary_wgmma(a, context)) return linear_ternary_wgmma(args, context);
   // Ternary planes, of boolean rows too: what the product of packed rows takes.
   const int64_t row_words = 2 * words_for(a.size);

@@ -125,8 +125,7 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     to[1][3] = high.w;
   };
 #pragma unroll
-  for (int stage = 0; stage < kGroupStages; ++stage)
-    if (stage < plan.chunks) fetch(stage, stage);
+  for (int stage = 0; stage < kGroupStages; ++stage) fetch(stage, min(stage, plan.chunks - 1));
   const FourValues values(a, first_row, first_output, lane);
   __syncthreads();
   wait_for_previous();
@@ -140,10 +139,10 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
   barrier_wait(barrier, 0);
 #pragma unroll 1
   for (int first = 0; first < plan.chunks; first += kGroupStages) {
+    wgmma_fence();
 #pragma unroll
     for (int stage = 0; stage < kGroupStages; ++stage) {
       if (first + stage >= plan.chunks) break;
-      wgmma_fence();
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         constexpr int kPieceBytes = kGroupRows * 16;
@@ -156,10 +155,10 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     }
     wgmma_commit();
     wgmma_wait<0>();
+    if (first + kGroupStages < plan.chunks) {
 #pragma unroll
-    for (int stage = 0; stage < kGroupStages; ++stage) {
-      const int next = first + kGroupStages + stage;
-      if (next < plan.chunks) fetch(stage, next);
+      for (int stage = 0; stage < kGroupStages; ++stage)
+        fetch(stage, min(first + kGroupStages + stage, plan.chunks - 1));
     }
   }
   const auto* difference =
