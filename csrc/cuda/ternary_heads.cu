@@ -61,6 +61,7 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
   // Warps, of them sharing rows, heights of 16 rows, words a lane.
   using Few = NarrowForm<4, 4, 1, 2>;
   using Long = NarrowForm<8, 8, 1, 4>;
+  using LongSome = NarrowForm<4, 4, 1, 4>;
   using Many = NarrowForm<4, 1, 2, 2>;
   constexpr int64_t kManyHeights = 8, kLongWords = 64;
   if (!begin_at(2)) return launch_narrow<T, Few, false>(a, context);
@@ -68,8 +69,9 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
                           ceil_div(a.columns, kNarrowColumns);
   if (heights >= kManyHeights * context.device.sm_count)
     return launch_narrow<T, Many, true>(a, context);
-  return words >= kLongWords && begin_at(4) ? launch_narrow<T, Long, true>(a, context)
-                                            : launch_narrow<T, Few, true>(a, context);
+  if (words < kLongWords || !begin_at(4)) return launch_narrow<T, Few, true>(a, context);
+  return heights > context.device.sm_count ? launch_narrow<T, LongSome, true>(a, context)
+                                           : launch_narrow<T, Long, true>(a, context);
 }
 
 // Calls with a zero of the result's type.

@@ -123,7 +123,7 @@ cudaError_t multiply_passes(const TernaryMatmulArgs& a, const Context& context) 
 }
 
 // Products a step of ternary rows with ternary columns.
-constexpr int kTernaryProducts = 3;
+constexpr int kTernaryProducts = 4;
 
 template <class T, int kProducts>
 cudaError_t multiply_halves(const TernaryMatmulArgs& a, const Context& context) {

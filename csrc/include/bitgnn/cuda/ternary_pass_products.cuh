@@ -18,24 +18,23 @@ constexpr int kMostPassWords = 2 * kPassChunkWords;
 constexpr int kPassRowBytes = kPassRows * kPassChunkWords * 4;
 constexpr int kPassColumnBytes = kStagedColumns * kPassChunkWords * 4;
 
-// kProducts of 256 bits: 2 boolean, 4 ternary, 3 ternary with masks.
+// kProducts of 256 bits: 2 boolean, 4 ternary.
 template <class T_, int kProducts_, int kChunks_>
 struct PassForm {
   using T = T_;
   static constexpr int kProducts = kProducts_, kChunks = kChunks_;
-  static constexpr bool kBoolean = kProducts == 2, kMasks = kProducts == 3;
+  static constexpr bool kBoolean = kProducts == 2;
   static constexpr int kPlanes = kBoolean ? 1 : 2;
   static constexpr int kSteps = 4 * kChunks;
 };
 
 template <class Form>
 struct PassShared {
-  alignas(1024) unsigned char rows[Form::kChunks][2][kPassRowBytes];  // later masks of the columns
+  alignas(1024) unsigned char rows[Form::kChunks][2][kPassRowBytes];
   alignas(1024) unsigned char columns[kPasses][Form::kChunks][Form::kPlanes][kPassColumnBytes];
   alignas(1024) unsigned char staged[2][2][kStagedBytes];  // [warpgroup][buffer]
   alignas(16) int32_t terms[kPassColumns];
   uint64_t full[kPasses][Form::kChunks];
-  uint64_t masked[kPasses];
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -64,10 +63,8 @@ __device__ __forceinline__ void copy_pass_operands(PassShared<Form>& shared,
 // A warpgroup's operands in registers and its products.
 template <class Form>
 struct PassProducts {
-  static constexpr int kKinds = Form::kMasks ? 3 : 2;
-
   PassShared<Form>& shared;
-  uint32_t rows[Form::kSteps][kKinds][4];  // p and ~n; p and n; p, n and ~(p | n)
+  uint32_t rows[Form::kSteps][2][4];  // p and ~n, or p and n
 
   // Fragments of 16 rows of a chunk, out of the swizzled rows.
   __device__ __forceinline__ void take(int chunk, int local_row, int lane) {
@@ -80,12 +77,11 @@ struct PassProducts {
       uint32_t p[4], n[4];
       load_matrices(at, p[0], p[1], p[2], p[3]);
       load_matrices(at + kPassRowBytes, n[0], n[1], n[2], n[3]);
-      uint32_t (&to)[kKinds][4] = rows[4 * chunk + step];
+      uint32_t (&to)[2][4] = rows[4 * chunk + step];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         to[0][i] = p[i];
         to[1][i] = Form::kBoolean ? ~n[i] : n[i];
-        if constexpr (Form::kMasks) to[2][i] = ~(p[i] | n[i]);
       }
     }
   }
@@ -111,50 +107,13 @@ struct PassProducts {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const uint64_t at = step * kWgmmaAdvance;
-      uint32_t (&x)[kKinds][4] = rows[4 * chunk + step];
+      uint32_t (&x)[2][4] = rows[4 * chunk + step];
       wgmma_and_popc(sum, x[0], p + at, chunk != 0 || step != 0);
       wgmma_and_popc(sum, x[1], (Form::kBoolean ? p : n) + at, true);
       if constexpr (Form::kProducts == 4) {
         wgmma_and_popc(sum, not_n[step], p + at, true);
         wgmma_and_popc(sum, not_p[step], n + at, true);
       }
-    }
-    wgmma_commit();
-  }
-
-  __device__ __forceinline__ unsigned char* masks(int pass, int chunk) {
-    return &shared.rows[0][0][0] + (pass * Form::kChunks + chunk) * kPassColumnBytes;
-  }
-
-  // Both warpgroups make the masks of a pass's columns, where the rows have lain.
-  __device__ __forceinline__ void make_masks(int pass, int thread) {
-#pragma unroll
-    for (int chunk = 0; chunk < Form::kChunks; ++chunk) {
-      const auto* p = reinterpret_cast<const uint4*>(shared.columns[pass][chunk][0]);
-      const auto* n = reinterpret_cast<const uint4*>(shared.columns[pass][chunk][1]);
-      auto* to = reinterpret_cast<uint4*>(masks(pass, chunk));
-#pragma unroll
-      for (int i = 0; i < kPassColumnBytes / 16; i += 256) {
-        const uint4 a = p[i + thread], b = n[i + thread];
-        to[i + thread] = make_uint4(a.x | b.x, a.y | b.y, a.z | b.z, a.w | b.w);
-      }
-    }
-    wgmma_write_fence();
-    barrier_arrive(shared_address(&shared.masked[pass]));
-  }
-
-  // Twice the sums so far, and the products of masks.
-  __device__ __forceinline__ void multiply_masks(int32_t (&sum)[kStagedSums], int pass) {
-#pragma unroll
-    for (int i = 0; i < kStagedSums; ++i) sum[i] += sum[i];
-    barrier_wait(shared_address(&shared.masked[pass]), 0);
-    wgmma_fence();
-#pragma unroll
-    for (int chunk = 0; chunk < Form::kChunks; ++chunk) {
-      const uint64_t m = wgmma_descriptor(shared_address(masks(pass, chunk)));
-#pragma unroll
-      for (int step = 0; step < 4; ++step)
-        wgmma_and_popc(sum, rows[4 * chunk + step][kKinds - 1], m + step * kWgmmaAdvance, true);
     }
     wgmma_commit();
   }

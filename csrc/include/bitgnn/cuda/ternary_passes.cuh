@@ -2,8 +2,8 @@
 // 16-bit results: a block's operands lie in shared memory whole, its rows in registers; two
 // warpgroups make 64 rows by 64 columns a pass, whose results are stored while the next multiplies.
 //   boolean columns a:        p1 & a, ~n1 & a count dot + set bits of the column (transposed
-//   result); ternary columns (p2, n2): p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2 count the same, or,
-//   with masks m = p | n, twice p1 & p2, n1 & n2 and once ~m1 & m2.
+//   result); ternary columns (p2, n2): p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2 count the same.
+// Three products of p, n and p | n would do, but shared memory then binds: no faster, measured.
 // Bound: tensor cores, 15 000 TOPS, and the stores of the results at 4.3 TB/s (2048^3: 2 us).
 #pragma once
 
@@ -64,11 +64,6 @@ __device__ __forceinline__ void multiply_passes(PassShared<Form>& shared, const 
     if (Form::kProducts == 4 && chunk > 0) wgmma_wait<0>();
     products.multiply(sum[0], 0, chunk);
   }
-  const int thread = static_cast<int>(threadIdx.x) - 128;
-  if constexpr (Form::kMasks) {
-    group_sync(1, 256);  // the rows lie in registers
-    products.make_masks(0, thread);
-  }
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     int32_t (&own)[kStagedSums] = sum[pass % 2];
@@ -90,18 +85,12 @@ __device__ __forceinline__ void multiply_passes(PassShared<Form>& shared, const 
       settle_sums(own);
       if (pass == kPasses - 1) store_pass(shared, target, own, pass, group, warp, lane);
     } else {
-      if constexpr (Form::kMasks) {
-        wgmma_wait<0>();
-        settle_sums(own);
-        products.multiply_masks(own, pass);
-      }
       if (pass + 1 < kPasses) {
 #pragma unroll
         for (int chunk = 0; chunk < Form::kChunks; ++chunk) products.wait(pass + 1, chunk);
 #pragma unroll
         for (int chunk = 0; chunk < Form::kChunks; ++chunk)
           products.multiply(next, pass + 1, chunk);
-        if constexpr (Form::kMasks) products.make_masks(pass + 1, thread);
         wgmma_wait<Form::kChunks>();
       } else {
         wgmma_wait<0>();
@@ -136,7 +125,6 @@ __global__ void __launch_bounds__(kPassThreads, 1)
     for (int pass = 0; pass < kPasses; ++pass) {
       for (int chunk = 0; chunk < Form::kChunks; ++chunk)
         barrier_init(shared_address(&shared.full[pass][chunk]), 1);
-      barrier_init(shared_address(&shared.masked[pass]), 256);
     }
     barrier_init_fence();
   }
