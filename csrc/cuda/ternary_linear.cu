@@ -49,6 +49,7 @@ cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context
   if (groups && a.size >= kLongSize) return linear_ternary_groups(args, context);
   if (suits_fused(args, context)) return linear_fused(args, context);
   if (groups) return linear_ternary_groups(args, context);
+  if (suits_ternary_resident(args, context)) return linear_ternary_resident(args, context);
   if (suits_ternary_wgmma(a, context)) return linear_ternary_wgmma(args, context);
   // Ternary planes, of boolean rows too: what the product of packed rows takes.
   const int64_t row_words = 2 * words_for(a.size);

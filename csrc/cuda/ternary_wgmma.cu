@@ -3,6 +3,7 @@
 
 #include "bitgnn/cuda/shared_memory.h"
 #include "bitgnn/cuda/tensor_map.h"
+#include "bitgnn/cuda/ternary_pack_stream_launch.cuh"
 #include "bitgnn/cuda/ternary_routes.h"
 #include "bitgnn/cuda/ternary_wgmma.cuh"
 #include "bitgnn/cuda/with_quantised_type.h"
@@ -91,6 +92,10 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
   TernaryPackArgs pack = args.pack;
   pack.words = prepared.planes;
   pack.counts = prepared.differences;
+  if (!few && suits_ternary_stream(pack)) {
+    const cudaError_t status = stream_ternary(pack, prepared.weights, context);
+    return status != cudaSuccess ? status : launch(args.product, prepared, context);
+  }
   const cudaError_t status = with_quantised_type(pack.type, [&](auto zero) {
     using T = decltype(zero);
     const bool aligned = has_aligned_rows(pack.x, pack.type, pack.strides);

@@ -21,6 +21,7 @@ SHAPES = (
     (3700, 1664, 4104), (300, 768, 520), (257, 1152, 129), (1000, 4096, 384), (70, 90000, 3),
     (2, 500000, 5), (100, 640, 4096), (9, 768, 3072), (2, 11008, 4096), (3, 120, 20), (12, 888, 30),
     (40, 2176, 131), (129, 11008, 72), (20, 16384, 36), (32, 4096, 4096), (64, 2048, 12),
+    (4033, 1144, 2080), (1984, 4088, 4096), (1024, 5120, 4096), (4096, 1000, 1280),
 )  # fmt: skip
 """Rows, features, outputs."""
 
@@ -138,21 +139,22 @@ def test_rows_between_others_and_misaligned_weights():
         assert same(on_gpu, OPS.linear_ternary(x, w, size, scale)), (first, size)
 
 
-def test_a_graph_replays_new_rows():
+@pytest.mark.parametrize(("rows", "size"), [(128, 768), (2000, 2048)])
+def test_a_graph_replays_new_rows(rows, size):
     scale = torch.tensor(0.9).cuda()
-    w = sign_words(768, 768).cuda()
-    x = numbers(128, 768, dtype=torch.float16).cuda()
+    w = sign_words(size, size).cuda()
+    x = numbers(rows, size, dtype=torch.float16).cuda()
     for _ in range(2):
-        OPS.linear_ternary(x, w, 768, scale, None, None, torch.float16)
+        OPS.linear_ternary(x, w, size, scale, None, None, torch.float16)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        hidden = OPS.linear_ternary(x, w, 768, scale, None, None, torch.float16)
-        out = OPS.linear_ternary(hidden, w, 768, scale, None, None, torch.float16)
+        hidden = OPS.linear_ternary(x, w, size, scale, None, None, torch.float16)
+        out = OPS.linear_ternary(hidden, w, size, scale, None, None, torch.float16)
     for seed in range(3):
-        x.copy_(numbers(128, 768, dtype=torch.float16, seed=seed))
+        x.copy_(numbers(rows, size, dtype=torch.float16, seed=seed))
         graph.replay()
-        hidden_now = OPS.linear_ternary(x.cpu(), w.cpu(), 768, scale.cpu(), None, None, x.dtype)
-        again = OPS.linear_ternary(hidden_now, w.cpu(), 768, scale.cpu(), None, None, x.dtype)
+        hidden_now = OPS.linear_ternary(x.cpu(), w.cpu(), size, scale.cpu(), None, None, x.dtype)
+        again = OPS.linear_ternary(hidden_now, w.cpu(), size, scale.cpu(), None, None, x.dtype)
         assert torch.equal(out.cpu(), again)
 
 
@@ -176,6 +178,17 @@ def test_weights_packed_by_the_kernel_before():
         words = BitTensor.from_float(values.cpu()).words
         expected = OPS.linear_ternary(x.cpu(), words, 4096, scale.cpu())
         assert all(same(found, (expected, words)) for found in calls)
+
+
+def test_many_rows_between_others():
+    wide, scale = numbers(2050, 2400, dtype=torch.float16), torch.tensor(0.9)
+    w = sign_words(2048, 2040)
+    for first in (0, 8, 4):  # the last one is not aligned
+        x = wide[1:, first : first + 2040]
+        on_gpu = OPS.linear_ternary(
+            wide.cuda()[1:, first : first + 2040], w.cuda(), 2040, scale.cuda()
+        )
+        assert same(on_gpu, OPS.linear_ternary(x, w, 2040, scale)), first
 
 
 def test_errors_name_the_argument():

@@ -10,6 +10,10 @@ bool suits_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
 cudaError_t multiply_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
 cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& context);
 
+// The same with weights that stay in shared memory, for very many rows.
+bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& context);
+cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context& context);
+
 // Products of packed rows in small tiles, for any shape and device.
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& args, const Context& context);
 
