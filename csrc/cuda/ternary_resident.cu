@@ -67,7 +67,7 @@ cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t
 }  // namespace
 
 bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& context) {
-  constexpr int64_t kLeastRows = 1024;
+  constexpr int64_t kLeastRows = 1536;
   const TernaryBmmArgs& a = args.product;
   if (a.rows < kLeastRows || a.out_features < kResidentColumns || a.out_features % 32 != 0 ||
       reinterpret_cast<uintptr_t>(a.out) % 16 != 0 || !suits_ternary_stream(args.pack) ||
