@@ -24,10 +24,10 @@ def text_table(records: Sequence[Record]) -> str:
     """One row a form of an experiment, and whether the paper's order of methods holds.
 
     Args:
-        records: of ``scripts/train_text.py``, at least one; those without these methods are left
-            out.
+        records: of ``scripts/train_text.py``, at least one; decoders without these methods are
+            left out.
     """
-    compared = [record for record in reversed(records) if ORDER[0] in record["forms"]]
+    compared = [r for r in reversed(records) if not _is_perplexity(r) or ORDER[0] in r["forms"]]
     if not compared:
         return "Not measured yet.\n"
     compared.sort(key=_is_perplexity)
