@@ -79,8 +79,10 @@ def _ratios(axes: Any, results: Sequence[Record]) -> None:
     labels = [f"{_short(result['group'])}{result['name']}" for result in results]
     axes.set_yticks(range(len(results)), labels, fontsize=7)
     axes.invert_yaxis()
-    axes.margins(x=0.16, y=0.01)
-    axes.set_title("times faster than the best of torch (red: goal)", fontsize=9)
+    axes.margins(x=0.2, y=0.01)
+    goals = any(goal["kind"] == "ratio" for result in results for goal in result["goals"])
+    title = f"times faster than the best of torch{' (red: goal)' if goals else ''}"
+    axes.set_title(title, fontsize=9, loc="right")  # the labels' width is free for it
 
 
 def _short(group: str) -> str:

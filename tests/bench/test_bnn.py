@@ -231,6 +231,15 @@ def test_table_shows_times_rates_and_goals(record):
     assert text.endswith("- not measured: g: broken: no room\n")
 
 
+def test_a_case_measured_from_floats_too_has_a_row_for_that(record):
+    latency = record["results"][0]
+    assert bnn_table(record).count(", packing included") == 0
+    timing = {"median": 84e-6}
+    latency["contenders"].append({"name": "packing included", "ours": True, "timing": timing})
+    row = "| VGG, 8 images, packing included | 84.0 µs | 103 µs (torch fp16) | 1.23× |  |"
+    assert row in bnn_table(record)
+
+
 def test_parts_are_shares_of_the_steps(record):
     kernels = [
         {"name": "bitgnn::cuda::fixed_conv_kernel<float>", "seconds": 9.0, "step": 2.0},

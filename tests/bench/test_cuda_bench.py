@@ -8,7 +8,7 @@ from bitgnn.bench import cuda_cases
 from bitgnn.bench.cases import Skipped, run_cases
 from bitgnn.bench.cuda_cases import CudaCase, Goal
 from bitgnn.bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
-from bitgnn.bench.cuda_check import read_report
+from bitgnn.bench.cuda_check import kernels_reported, read_report
 from bitgnn.bench.cuda_profile import read_kernels, split_cases
 from bitgnn.bench.report import fraction_chart
 from bitgnn.bench.tables import cuda_operators_table, cuda_profile_table
@@ -213,3 +213,18 @@ def test_profile_table_has_a_row_for_each_kernel():
     assert "A GPU, commit unknown, 2026-01-01" in text
     assert "| BMM | counts |" in text
     assert "| BMM | wgmma | 6,688 |  |  | 12.62 |  |  |" in text
+
+
+def test_reports_of_a_sanitizer_are_counted_by_kernel():
+    output = """
+.....========= Error: Race reported between Write access at void a::sums<(int)8>(A, int)+0x10
+=========     and Read access at void a::sums<(int)8>(A, int)+0xc [8 hazards]
+=========
+========= Error: Race reported between Read access at void a::sums<(int)8>(A, int)+0x30
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at b::pack(const float *, a::Plan<int>)+0x330 in pack.cu:7
+=========     by thread (0,0,0) in block (1,0,0)
+=========         Host Frame: cudaLaunchKernel at libcudart.so+0x1
+3 passed in 1.0s
+"""
+    assert kernels_reported(output) == {"a::sums": 2, "b::pack": 1}
