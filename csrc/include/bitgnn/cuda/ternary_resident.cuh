@@ -2,7 +2,7 @@
 // keeps all bits of its columns and streams planes of rows past them, 64 rows at a time. Two
 // warpgroups take turns: one multiplies while the other turns sums into values and stores them.
 //   acc = popc(w & pos) + popc(w & ~neg),  dot = 2 * (acc - |w|) - (|pos| - |neg|).
-// Bound by the tensor cores.
+// Bound by storing: turning a tile's sums into values and writing them takes the longer half.
 #pragma once
 
 #include "bitgnn/cuda/async_copy.cuh"
