@@ -117,7 +117,8 @@ def test_figures_of_a_recording(recording):
     result = judge("one", graphs, "cpu")
     entries = graphs["one"]["plans"]
     truth = [found.truth for found in Repeats.of(entries)]
-    assert result["best"] == min(statistics.median(taken) for taken in truth)
+    # Plans far from the fastest are not measured once more and have none.
+    assert result["best"] == min(statistics.median(taken) for taken in truth if taken)
     assert result["repeats"] == 1
     assert result["ratio"] == pytest.approx(result["chosen"] / result["best"])
     assert result["share"] <= 0.2
