@@ -1,5 +1,7 @@
 """Checks of the arguments of :mod:`bitgnn.ops.ternary`."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from bitgnn.ops import _arguments
 __all__ = [
     "attention_numbers",
     "batched",
+    "four_dimensions",
     "mask_bits",
     "output_scale",
     "pack_mask",
@@ -69,6 +72,13 @@ def ternary(name: str, operand: str, x: TernaryTensor) -> None:
     check_type(
         isinstance(x, TernaryTensor),
         lambda: f"{name}: {operand} must be a TernaryTensor, got {name_type(x)}",
+    )
+
+
+def four_dimensions(name: str, operand: str, shape: Sequence[int]) -> None:
+    check_value(
+        len(shape) == 4,
+        lambda: f"{name}: {operand} must have four dimensions, got shape {list(shape)}",
     )
 
 

@@ -214,12 +214,7 @@ def attention(
     name = "ternary.attention"
     for operand, rows in (("q", q), ("k", k), ("v", v)):
         _ternary_checks.ternary(name, operand, rows)
-        check_value(
-            len(rows.shape) == 4,
-            lambda operand=operand, rows=rows: (  # type: ignore[misc]
-                f"{name}: {operand} must have four dimensions, got shape {list(rows.shape)}"
-            ),
-        )
+        _ternary_checks.four_dimensions(name, operand, rows.shape)
         _arguments.same_device(name, operand, rows.device, q.device)
     batch, heads, _, size = q.shape
     groups, length = k.shape[1:3]
@@ -304,12 +299,7 @@ def attention_floats(
     name = "ternary.attention_floats"
     for operand, x in (("q", q), ("k", k), ("v", v)):
         _ternary_checks.quantisable(name, operand, x)
-        check_value(
-            x.dim() == 4,
-            lambda operand=operand, x=x: (  # type: ignore[misc]
-                f"{name}: {operand} must have four dimensions, got shape {list(x.shape)}"
-            ),
-        )
+        _ternary_checks.four_dimensions(name, operand, x.shape)
         _arguments.same_device(name, operand, x.device, q.device)
     batch, heads, _, size = q.shape
     groups, length = k.shape[1:3]
