@@ -54,9 +54,15 @@ __global__ void __launch_bounds__(kPrepareThreads)
     count = static_cast<int>(__reduce_add_sync(kFullWarp, static_cast<unsigned>(count)));
     if (lane == 0) to[t] = count;
   }
-  if (compares && lane == 0)
+  if (lane != 0) return;
+  if (compares) {
     prepare_comparison(c, channel, static_cast<int32_t>(taps * (c.channels / c.groups)), to + taps,
                        to + taps + 1);
+  } else {
+    // Products copy whole rows of `prepared`: nothing of it stays unwritten.
+    to[taps] = 0;
+    to[taps + 1] = 0;
+  }
 }
 
 // `compares`: the limits are wanted too.
