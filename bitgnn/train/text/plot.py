@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,6 +16,8 @@ from matplotlib.ticker import ScalarFormatter
 __all__ = ["run_chart", "text_chart"]
 
 COLORS = ("#8a8f98", "#d1603d", "#3d7ea6", "#4a8f4a", "#8f5aa8")
+# The same in every panel, so that columns can be compared.
+FORM_COLORS = dict(zip(("fp32", "binary", "bwta_bit", "bwta_level", "fresh"), COLORS, strict=True))
 SCORES = {
     "accuracy": "accuracy, %",
     "matthews": "Matthews correlation, %",
@@ -57,8 +59,9 @@ def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
     canvas = FigureCanvasAgg(figure)
     panels = figure.subplots(2, len(records), squeeze=False)
     for column, record in zip(panels.T, records, strict=True):
-        for number, (form, entry) in enumerate(record["forms"].items()):
-            color = COLORS[number % len(COLORS)]
+        colors = _form_colors(record["forms"])
+        for form, entry in record["forms"].items():
+            color = colors[form]
             for axes, name, factor in (
                 (column[0], "validation_loss", 1.0),
                 (column[1], "test_score", record["score_factor"]),
@@ -79,6 +82,14 @@ def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
         for axes in column:
             _finish(axes)
     return _png(canvas)
+
+
+def _form_colors(forms: Collection[str]) -> dict[str, str]:
+    """A colour a form; forms without one of their own take what is left, in turn."""
+    colors = {form: FORM_COLORS[form] for form in forms if form in FORM_COLORS}
+    free = [color for color in COLORS if color not in colors.values()] or COLORS
+    others = (form for form in forms if form not in FORM_COLORS)
+    return colors | dict(zip(others, itertools.cycle(free), strict=False))
 
 
 def _plot_mean(axes: Axes, curves: Sequence[Sequence[float]], color: str, label: str) -> None:
