@@ -102,6 +102,8 @@ def test_shares_take_the_layers_of_least_error(network: Network) -> None:
         assert set(swapped(model)) == set(list(errors)[:count])
         left = report_of(model).left
         assert sum("is not among" in reason for reason in left.values()) == 10 - count
+    # All of them are chosen without data.
+    assert set(swapped(bitgnn.binarize(network, scheme="bwta", layers=1.0))) == set(errors)
 
 
 def test_forms_of_calibration(network: Network) -> None:
@@ -182,7 +184,7 @@ def test_errors(network: Network) -> None:
         bitgnn.binarize(network, scheme="bwta", layers=["body"])
     with pytest.raises(ValueError, match="are neither Linear nor MultiheadAttention"):
         bitgnn.binarize(network, scheme="bwta", layers=["blocks.0.0"])
-    with pytest.raises(ValueError, match="chosen by calibration, got None"):
+    with pytest.raises(ValueError, match=r"calibration must be data, .* share of 0.3 .* got None"):
         bitgnn.binarize(network, scheme="bwta", layers=0.3)
     with pytest.raises(ValueError, match=r"must be in \(0, 1\], got 1.5"):
         bitgnn.binarize(network, scheme="bwta", layers=1.5, calibration=torch.randn(2, 16))

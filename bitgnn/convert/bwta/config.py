@@ -28,8 +28,8 @@ class BWTAConfig:
             layers (linear layers outside of any ModuleList, where the model has one), embeddings
             and norms stay in full precision unless named.
         calibration: a batch (a tensor, arguments as a tuple, keyword arguments as a mapping), a
-            list of batches, or a function that runs the model on data; needed for a share. Scales
-            of activations start from its first batch, else from the first one of training.
+            list of batches, or a function that runs the model on data; needed for a share below 1.
+            Scales of activations start from its first batch, else from the first one of training.
         skip: module names to leave alone.
         attention: quantise the products inside of attention modules of transformers, too; None
             does so where ``layers`` is None. (torch's ``MultiheadAttention`` goes as a whole.)
@@ -40,8 +40,8 @@ class BWTAConfig:
 
     Raises:
         TypeError: ``layers`` is neither a share nor names, or ``skip`` is no sequence of names.
-        ValueError: a share is outside of (0, 1] or comes without calibration, there are no names,
-            or an option has none of its values.
+        ValueError: a share is outside of (0, 1] or, below 1, comes without calibration, there are
+            no names, or an option has none of its values.
     """
 
     layers: float | Sequence[str] | None = None
@@ -72,8 +72,11 @@ class BWTAConfig:
                 lambda: f"BWTAConfig: a share of layers must be in (0, 1], got {share}",
             )
             check_value(
-                self.calibration is not None,
-                lambda: "BWTAConfig: a share of layers is chosen by calibration, got None",
+                share == 1 or self.calibration is not None,
+                lambda: (
+                    f"BWTAConfig: calibration must be data, by which a share of {share} of the "
+                    f"layers is chosen, got None"
+                ),
             )
             return
         check_type(

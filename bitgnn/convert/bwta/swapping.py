@@ -92,7 +92,7 @@ def _chosen(
     names: list[str], measured: dict[str, Measured], config: BWTAConfig
 ) -> tuple[list[str], dict[str, str]]:
     """The layers to replace, in the model's order, and why the others are not."""
-    if config.layers is None or config.names is not None:
+    if config.layers in (None, 1) or config.names is not None:
         return names, {}
     assert isinstance(config.layers, int | float)
     count = round(config.layers * len(names))
