@@ -12,6 +12,7 @@ from torch import nn
 from bitgnn._files import write_atomically
 from bitgnn._vouched import check_entry, read_json, read_tensors, remove_stale, write_tensors
 from bitgnn.inference.bwta import FrozenBWTA
+from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_model import FrozenModel
 
@@ -100,11 +101,14 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     kind = KINDS[description["kind"]]
     if model is not None and kind is not FrozenBWTA:
         raise ValueError(f"load: model must be None, {folder} holds a whole {kind.__name__}")
+    if model is None and kind is FrozenBWTA:
+        check_needs_no_model(description, folder)
     more = () if model is None else (model,)
     try:
         return kind.from_description(description, tensors, *more)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"{folder}: damaged checkpoint, {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        cause = "damaged checkpoint" + (" or another model" if model is not None else "")
+        raise ValueError(f"{folder}: {cause}, {error}") from error
 
 
 def _read_description(folder: Path) -> dict[str, Any]:

@@ -186,7 +186,9 @@ def test_checkpoints(tmp_path) -> None:
     model, tokens, mask = trained_block()
     frozen = bitgnn.freeze(model)
     bitgnn.save(frozen, tmp_path / "model")
-    with pytest.raises(ValueError, match="pass load\\(\\) one as model="):
+    with pytest.raises(
+        ValueError, match=r"model must be given, one like .*, a Block of the user's"
+    ):
         bitgnn.load(tmp_path / "model")
     fresh = Block()
     loaded = bitgnn.load(tmp_path / "model", fresh)
@@ -206,6 +208,9 @@ def test_damaged_checkpoints_are_refused(tmp_path) -> None:
     bitgnn.save(bitgnn.freeze(model), tmp_path)
     with pytest.raises(ValueError, match="do not fit"):
         bitgnn.load(tmp_path, nn.ModuleDict({"attention": nn.ModuleDict(), "up": nn.Linear(1, 1)}))
+    # Nothing of this model stands where the layers inside of attention belong.
+    with pytest.raises(ValueError, match=r"another model, .*attention"):
+        bitgnn.load(tmp_path, nn.Linear(3, 3))
     description = json.loads((tmp_path / "model.json").read_text())
     for change in ({"kind": "conv"}, {"activation": "int8"}, {"in_features": 4000}):
         altered = copy.deepcopy(description)

@@ -21,6 +21,7 @@ from bitgnn.nn.pretrained_attention import CORE, is_pretrained, use_implementati
 
 __all__ = [
     "build",
+    "check_needs_no_model",
     "describe",
     "float_form",
     "frozen_layers",
@@ -172,12 +173,26 @@ def parameters_on_meta() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
+def check_needs_no_model(description: Mapping[str, Any], source: object) -> None:
+    """Refuse a description of a class that only the user has.
+
+    Args:
+        description: of :func:`describe`, possibly damaged.
+        source: where it is from, for the message.
+
+    Raises:
+        ValueError: no file can hold the model's class.
+    """
+    architecture = description.get("architecture")
+    if isinstance(architecture, Mapping) and architecture.get("library", OWN) is None:
+        raise ValueError(
+            f"load: model must be given, one like that in {source}, a {architecture.get('class')} "
+            f"of the user's own, trained or not; got None"
+        )
+
+
 def _skeleton(architecture: Mapping[str, Any]) -> nn.Module:
     library, name = architecture["library"], architecture["class"]
-    if library is None:
-        raise ValueError(
-            f"the model is a {name} of the user's own; pass load() one as model=, trained or not"
-        )
     check_value(library in (OWN, PRETRAINED), lambda: f"models of {library!r} are not known here")
     form = getattr(importlib.import_module(library), name, None)
     check_value(
