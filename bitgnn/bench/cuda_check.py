@@ -44,6 +44,8 @@ REDUCED = {
     "rounding in training": (["ops/test_quantise.py"], "many_values and (4096 or 8193)"),
 }
 FAILURES_KEPT = 50
+STOPPED = 124
+"""Exit status of coreutils' ``timeout`` where the time was over."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, help="test processes, with pytest-xdist")
     parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=TOOLS)
     parser.add_argument("--skip-tests", action="store_true", help="sanitizer runs only")
+    parser.add_argument(
+        "--limit", type=int, default=600, metavar="SECONDS", help="for each sanitizer run"
+    )
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         parser.error("torch sees no CUDA device")
@@ -68,10 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # They do not compete for much: most of the time is Python's.
     jobs = [(tool, part) for tool in arguments.tools for part in REDUCED]
     with ThreadPoolExecutor(max(1, len(jobs))) as pool:
-        for (tool, part), run in zip(
-            jobs, pool.map(lambda job: run_sanitizer(*job), jobs), strict=True
-        ):
-            found["sanitizer"].setdefault(tool, {})[part] = run
+        futures = [pool.submit(run_sanitizer, *job, arguments.limit) for job in jobs]
+        for (tool, part), future in zip(jobs, futures, strict=True):
+            found["sanitizer"].setdefault(tool, {})[part] = future.result()
             write_json(arguments.output, found)
     runs = [
         found["tests"],
@@ -110,6 +114,8 @@ def run_tests(
     print("\n".join(done.stdout.splitlines()[-12:]), flush=True)
     if done.returncode != 0 and prefix:
         summary["reports"] = kernels_reported(done.stdout)
+    if done.returncode == STOPPED:
+        summary["problem"] = f"stopped after {seconds:.0f} s"
     return {
         "command": " ".join(command[len(prefix) + 1 :]).replace(str(report), "report.xml"),
         "status": done.returncode,
@@ -147,13 +153,19 @@ def read_report(path: Path) -> dict[str, Any]:
     }
 
 
-def run_sanitizer(tool: str, part: str) -> dict[str, Any]:
-    """A part of the reduced tests under one tool of compute-sanitizer."""
+def limited(seconds: int) -> list[str]:
+    """What stops a command and its children; the status is then :data:`STOPPED`."""
+    return ["timeout", "--kill-after=5", str(seconds)]
+
+
+def run_sanitizer(tool: str, part: str, limit: int) -> dict[str, Any]:
+    """A part of the reduced tests under one tool of compute-sanitizer, stopped after the limit."""
     program = shutil.which("compute-sanitizer")
     if program is None:
         return {"status": 1, "problem": "compute-sanitizer is not on the PATH"}
     files, chosen = REDUCED[part]
-    prefix = [program, "--tool", tool, "--error-exitcode", "9", "--print-limit", "2000"]
+    prefix = [*limited(limit), program, "--tool", tool]
+    prefix += ["--error-exitcode", "9", "--print-limit", "2000"]
     # Without torch's cache every tensor is an allocation of its own, whose ends are guarded (and no
     # graph can be captured).
     return run_tests(
