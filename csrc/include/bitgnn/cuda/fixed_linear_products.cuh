@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bitgnn/cuda/wgmma_b1.cuh"
+#include "bitgnn/cuda/wgmma_operands.h"
 
 namespace bitgnn::cuda {
 
@@ -18,13 +19,10 @@ constexpr int64_t kMostByteFeatures = 1 << 13;
 // d += a * b for 64 outputs by 32 rows over 32 features; weights are signed.
 template <bool kSigned>
 __device__ __forceinline__ void wgmma_bytes(int32_t (&d)[16], const uint32_t (&a)[4], uint64_t b) {
-#define BITGNN_WGMMA_BYTES(type)                                                           \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type                       \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, " \
-               "{%16, %17, %18, %19}, %20, 1;\n"                                           \
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),   \
-                 "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), \
-                 "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])                        \
+#define BITGNN_WGMMA_BYTES(type)                                                          \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type " {" BITGNN_NAMES_16 \
+               "}, {%16, %17, %18, %19}, %20, 1;\n"                                       \
+               : BITGNN_SUMS_16(d)                                                        \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
   if constexpr (kSigned)
     BITGNN_WGMMA_BYTES("s8");

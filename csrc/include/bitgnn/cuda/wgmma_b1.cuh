@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "bitgnn/cuda/wgmma_operands.h"
+
 namespace bitgnn::cuda {
 
 // Both operands lie as the tensor memory accelerator writes them with its 128-byte swizzle: rows of
@@ -37,99 +39,25 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Operands of the instructions: each register of the sums by its name.
-#define BITGNN_SUMS_8(d, i)                                                                     \
-  "+r"((d)[i]), "+r"((d)[(i) + 1]), "+r"((d)[(i) + 2]), "+r"((d)[(i) + 3]), "+r"((d)[(i) + 4]), \
-      "+r"((d)[(i) + 5]), "+r"((d)[(i) + 6]), "+r"((d)[(i) + 7])
-#define BITGNN_SUMS_64(d, i)                                                              \
-  BITGNN_SUMS_8(d, i), BITGNN_SUMS_8(d, (i) + 8), BITGNN_SUMS_8(d, (i) + 16),             \
-      BITGNN_SUMS_8(d, (i) + 24), BITGNN_SUMS_8(d, (i) + 32), BITGNN_SUMS_8(d, (i) + 40), \
-      BITGNN_SUMS_8(d, (i) + 48), BITGNN_SUMS_8(d, (i) + 56)
-
-// d (+)= popc(a & b) for 64 rows by 256 columns over 256 bits; warp w of the group holds rows 16 w
-// to 16 w + 15, each eight columns as an accumulator fragment of mma_b1.cuh.
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[128], uint64_t a, uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, "
-      "%72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, "
-      "%88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, "
-      "%104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, "
-      "%120, %121, %122, %123, %124, %125, %126, %127}, "
-      "%128, %129, p;\n}\n"
-      : BITGNN_SUMS_64(d, 0), BITGNN_SUMS_64(d, 64)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// The same for 144 columns.
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[72], uint64_t a, uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %74, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n144k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71}, "
-      "%72, %73, p;\n}\n"
-      : BITGNN_SUMS_64(d, 0), BITGNN_SUMS_8(d, 64)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// The same for 128 columns.
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[64], uint64_t a, uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p;\n}\n"
-      : BITGNN_SUMS_64(d, 0)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// The same for 64 columns.
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[32], uint64_t a, uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, p;\n}\n"
-      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8), BITGNN_SUMS_8(d, 16), BITGNN_SUMS_8(d, 24)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-#undef BITGNN_SUMS_64
-#undef BITGNN_SUMS_8
+// d (+)= popc(a & b) for 64 rows by `columns` over 256 bits; warp w of the group holds rows 16 w to
+// 16 w + 15, each eight columns as an accumulator fragment of mma_b1.cuh. The last arguments are
+// the numbers of the operands behind the sums.
+#define BITGNN_WGMMA(columns, sums, a_at, b_at, accumulate_at)                               \
+  __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[sums], uint64_t a, uint64_t b, \
+                                                 bool accumulate) {                          \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #accumulate_at                         \
+                 ", 0;\n"                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns                                \
+                 "k256.s32.b1.b1.and.popc {" BITGNN_NAMES_##sums "}, %" #a_at ", %" #b_at    \
+                                                                 ", p;\n}\n"                 \
+                 : BITGNN_SUMS_##sums(d)                                                     \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                       \
+  }
+BITGNN_WGMMA(256, 128, 128, 129, 130)
+BITGNN_WGMMA(144, 72, 72, 73, 74)
+BITGNN_WGMMA(128, 64, 64, 65, 66)
+BITGNN_WGMMA(64, 32, 32, 33, 34)
+#undef BITGNN_WGMMA
 
 // Makes the thread's plain writes to shared memory visible to the products.
 __device__ __forceinline__ void wgmma_write_fence() {

@@ -32,105 +32,26 @@ __device__ __forceinline__ uint64_t swizzled_descriptor_64(uint32_t shared_addre
          ((shared_address & 0x3ffff) >> 4);
 }
 
-#define BITGNN_SUMS_8(d, i)                                                                     \
-  "+r"((d)[i]), "+r"((d)[(i) + 1]), "+r"((d)[(i) + 2]), "+r"((d)[(i) + 3]), "+r"((d)[(i) + 4]), \
-      "+r"((d)[(i) + 5]), "+r"((d)[(i) + 6]), "+r"((d)[(i) + 7])
-
-// d (+)= popc(a & b) for 64 rows by 32, 64, 96, 128 or 256 columns over 256 bits. Fragments are
-// those of mma_b1.cuh; warp w of the group holds rows 16 w to 16 w + 15.
-
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[16], const uint32_t (&a)[4], uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, p;\n}\n"
-      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[32], const uint32_t (&a)[4], uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, p;\n}\n"
-      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8), BITGNN_SUMS_8(d, 16), BITGNN_SUMS_8(d, 24)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[48], const uint32_t (&a)[4], uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n96k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47}, "
-      "{%48, %49, %50, %51}, %52, p;\n}\n"
-      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8), BITGNN_SUMS_8(d, 16), BITGNN_SUMS_8(d, 24),
-        BITGNN_SUMS_8(d, 32), BITGNN_SUMS_8(d, 40)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[64], const uint32_t (&a)[4], uint64_t b,
-                                               bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p;\n}\n"
-      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8), BITGNN_SUMS_8(d, 16), BITGNN_SUMS_8(d, 24),
-        BITGNN_SUMS_8(d, 32), BITGNN_SUMS_8(d, 40), BITGNN_SUMS_8(d, 48), BITGNN_SUMS_8(d, 56)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-__device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[128], const uint32_t (&a)[4],
-                                               uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k256.s32.b1.b1.and.popc {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, "
-      "%72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, "
-      "%88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, "
-      "%104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, "
-      "%120, %121, %122, %123, %124, %125, %126, %127}, "
-      "{%128, %129, %130, %131}, %132, p;\n}\n"
-      : BITGNN_SUMS_8(d, 0), BITGNN_SUMS_8(d, 8), BITGNN_SUMS_8(d, 16), BITGNN_SUMS_8(d, 24),
-        BITGNN_SUMS_8(d, 32), BITGNN_SUMS_8(d, 40), BITGNN_SUMS_8(d, 48), BITGNN_SUMS_8(d, 56),
-        BITGNN_SUMS_8(d, 64), BITGNN_SUMS_8(d, 72), BITGNN_SUMS_8(d, 80), BITGNN_SUMS_8(d, 88),
-        BITGNN_SUMS_8(d, 96), BITGNN_SUMS_8(d, 104), BITGNN_SUMS_8(d, 112), BITGNN_SUMS_8(d, 120)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-#undef BITGNN_SUMS_8
+// d (+)= popc(a & b) for 64 rows by `columns` over 256 bits. Fragments are those of mma_b1.cuh;
+// warp w of the group holds rows 16 w to 16 w + 15. The last arguments are the operands behind the
+// sums.
+#define BITGNN_WGMMA_REGISTERS(columns, sums, a_at, b_at, accumulate_at)                          \
+  __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[sums], const uint32_t (&a)[4],      \
+                                                 uint64_t b, bool accumulate) {                   \
+    asm volatile(                                                                                 \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %" #accumulate_at                                       \
+        ", 0;\n"                                                                                  \
+        "wgmma.mma_async.sync.aligned.m64n" #columns                                              \
+        "k256.s32.b1.b1.and.popc {" BITGNN_NAMES_##sums "}, {" a_at "}, %" #b_at ", p;\n}\n"      \
+        : BITGNN_SUMS_##sums(d)                                                                   \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate))); \
+  }
+BITGNN_WGMMA_REGISTERS(32, 16, "%16, %17, %18, %19", 20, 21)
+BITGNN_WGMMA_REGISTERS(64, 32, "%32, %33, %34, %35", 36, 37)
+BITGNN_WGMMA_REGISTERS(96, 48, "%48, %49, %50, %51", 52, 53)
+BITGNN_WGMMA_REGISTERS(128, 64, "%64, %65, %66, %67", 68, 69)
+BITGNN_WGMMA_REGISTERS(256, 128, "%128, %129, %130, %131", 132, 133)
+#undef BITGNN_WGMMA_REGISTERS
 
 #endif
 
