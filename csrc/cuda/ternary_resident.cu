@@ -40,6 +40,7 @@ struct Residence {
   int64_t longest() const { return ceil_div(row_blocks, lanes) * kWgmmaRows; }
 };
 
+template <class T>
 cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t* differences,
                    const Residence& residence, const Context& context) {
   ResidentPlan plan{};
@@ -57,9 +58,9 @@ cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t
       encode_weights(w_map, a.w, a.out_features, plan.words, kResidentColumns, kTogether, false);
   if (status != cudaSuccess) return status;
   const int64_t bytes = residence.shared_bytes(residence.stages);
-  status = grant_shared_memory(ternary_resident_kernel, bytes);
+  status = grant_shared_memory(ternary_resident_kernel<T>, bytes);
   if (status != cudaSuccess) return status;
-  return launch_dependent(ternary_resident_kernel,
+  return launch_dependent(ternary_resident_kernel<T>,
                           dim3(grid_size(residence.slabs * residence.lanes)), kResidentThreads,
                           static_cast<size_t>(bytes), context, a, x_map, w_map, plan);
 }
@@ -89,8 +90,19 @@ cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context
   pack.words = planes;
   pack.counts = planes + a.rows * 2 * words;
   const cudaError_t status = stream_ternary(pack, CountedWeights{}, context);
-  return status != cudaSuccess ? status
-                               : launch(a, planes, pack.counts, Residence(a, context), context);
+  if (status != cudaSuccess) return status;
+  const Residence residence(a, context);
+  switch (a.type) {
+    case ValueType::kFloat16:
+      return launch<__half>(a, planes, pack.counts, residence, context);
+    case ValueType::kBFloat16:
+      return launch<__nv_bfloat16>(a, planes, pack.counts, residence, context);
+    case ValueType::kFloat32:
+      return launch<float>(a, planes, pack.counts, residence, context);
+    case ValueType::kInt32:
+      return launch<int32_t>(a, planes, pack.counts, residence, context);
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace bitgnn::cuda

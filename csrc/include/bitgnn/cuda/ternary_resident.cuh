@@ -12,12 +12,13 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kResidentGroups = 2;
-constexpr int kResidentThreads = kResidentGroups * 128 + kWarp;  // and a warp that starts copies
+constexpr int kResidentGroups = 3;
+constexpr int kResidentThreads = kResidentGroups * 128;
 constexpr int kResidentStageBytes = 2 * kWgmmaRows * kSwizzleBytes;     // both planes of 64 rows
 constexpr int kResidentWeightBytes = kResidentColumns * kSwizzleBytes;  // 1024 bits of each
 constexpr int kResidentMostStages = 6;
 constexpr int kResidentMostChunks = 6;
+constexpr int kResidentAhead = 2;  // chunks of weights that are copied before the rows are ready
 
 struct ResidentPlan {
   int words;                   // of a row's plane
@@ -35,7 +36,6 @@ struct ResidentShared {
   alignas(16) float scale[kResidentColumns];
   alignas(16) float bias[kResidentColumns];
   uint64_t full[kResidentMostStages];
-  uint64_t empty[kResidentMostStages];
   uint64_t weights[kResidentMostChunks];
   uint64_t terms;
 };
@@ -55,44 +55,64 @@ struct ResidentRing {
 
 // The number of a barrier is part of the instruction: any other would claim all of them.
 __device__ __forceinline__ void wait_for_turn(int group) {
+  constexpr int kThreads = 2 * 128;
   if (group == 0)
-    asm volatile("bar.sync 1, %0;\n" ::"n"(kResidentGroups * 128) : "memory");
+    asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");
+  else if (group == 1)
+    asm volatile("bar.sync 2, %0;\n" ::"n"(kThreads) : "memory");
   else
-    asm volatile("bar.sync 2, %0;\n" ::"n"(kResidentGroups * 128) : "memory");
+    asm volatile("bar.sync 3, %0;\n" ::"n"(kThreads) : "memory");
 }
 __device__ __forceinline__ void give_turn(int group) {
+  constexpr int kThreads = 2 * 128;
   if (group == 0)
-    asm volatile("bar.arrive 1, %0;\n" ::"n"(kResidentGroups * 128) : "memory");
+    asm volatile("bar.arrive 1, %0;\n" ::"n"(kThreads) : "memory");
+  else if (group == 1)
+    asm volatile("bar.arrive 2, %0;\n" ::"n"(kThreads) : "memory");
   else
-    asm volatile("bar.arrive 2, %0;\n" ::"n"(kResidentGroups * 128) : "memory");
+    asm volatile("bar.arrive 3, %0;\n" ::"n"(kThreads) : "memory");
 }
 
-// Weights come before the rows are ready: they were before the packing began.
-__device__ __forceinline__ void produce_resident(ResidentShared& shared, uint32_t weights,
-                                                 uint32_t stages, const CUtensorMap& x_map,
-                                                 const CUtensorMap& w_map, const ResidentPlan& plan,
-                                                 int slab, int first) {
-  for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+// What the copies of a block need.
+struct ResidentCopies {
+  ResidentShared& shared;
+  const CUtensorMap& x_map;
+  const CUtensorMap& w_map;
+  const ResidentPlan& plan;
+  uint32_t weights, stages;
+  int slab;
+
+  __device__ __forceinline__ void start_weights(int chunk) const {
     const uint32_t full = shared_address(&shared.weights[chunk]);
     barrier_expect(full, kResidentWeightBytes);
     copy_weights_tile(weights + chunk * kResidentWeightBytes, w_map, chunk * kSwizzleWords,
                       slab * (kResidentColumns / 32), full);
   }
-  wait_for_previous();
-  ResidentRing at;
-  for (int block = first; block < plan.row_blocks; block += plan.lanes) {
-    for (int chunk = 0; chunk < plan.chunks; ++chunk) {
-      barrier_wait(shared_address(&shared.empty[at.stage]), at.phase ^ 1);
-      const uint32_t full = shared_address(&shared.full[at.stage]);
-      const uint32_t stage = stages + at.stage * kResidentStageBytes;
-      const int word = chunk * kSwizzleWords, row = block * kWgmmaRows;
-      barrier_expect(full, kResidentStageBytes);
-      copy_tile(stage, x_map, word, row, full);
-      copy_tile(stage + kWgmmaRows * kSwizzleBytes, x_map, plan.words + word, row, full);
-      at.advance(1, plan.stages);
+  __device__ __forceinline__ void start_rows(int stage, int block, int chunk) const {
+    const uint32_t full = shared_address(&shared.full[stage]);
+    const uint32_t to = stages + stage * kResidentStageBytes;
+    const int word = chunk * kSwizzleWords, row = block * kWgmmaRows;
+    barrier_expect(full, kResidentStageBytes);
+    copy_tile(to, x_map, word, row, full);
+    copy_tile(to + kWgmmaRows * kSwizzleBytes, x_map, plan.words + word, row, full);
+  }
+  // Weights come before the rows are ready, as they were before the packing began, but not all: the
+  // last of them would keep the first rows waiting where the packing ended late.
+  __device__ __forceinline__ void start_first(int first) const {
+    const int ahead = min(plan.chunks, kResidentAhead);
+    for (int chunk = 0; chunk < ahead; ++chunk) start_weights(chunk);
+    wait_for_previous();
+    int block = first, chunk = 0;
+    for (int i = 0; i < plan.stages || i < plan.chunks; ++i) {
+      if (i >= ahead && i < plan.chunks) start_weights(i);
+      if (i < plan.stages && block < plan.row_blocks) start_rows(i, block, chunk);
+      if (++chunk == plan.chunks) {
+        chunk = 0;
+        block += plan.lanes;
+      }
     }
   }
-}
+};
 
 // The terms of the block's columns, by the group that waits for its turn first.
 __device__ __forceinline__ void make_terms(ResidentShared& shared, uint32_t weights,
@@ -128,15 +148,19 @@ __device__ __forceinline__ void make_terms(ResidentShared& shared, uint32_t weig
   barrier_arrive(shared_address(&shared.terms));
 }
 
-__device__ __forceinline__ void consume_resident(ResidentShared& shared, uint32_t weights,
-                                                 uint32_t stages, const TernaryBmmArgs& a,
-                                                 const ResidentPlan& plan, int slab, int first,
-                                                 int group) {
+template <class T>
+__device__ __forceinline__ void consume_resident(const ResidentCopies& copies,
+                                                 const TernaryBmmArgs& a, int first, int group) {
+  ResidentShared& shared = copies.shared;
+  const ResidentPlan& plan = copies.plan;
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int warp = thread / kWarp, lane = thread % kWarp;
-  const int64_t column = static_cast<int64_t>(slab) * kResidentColumns;
   ResidentRing at;
   at.advance(group * plan.chunks, plan.stages);
+  // What comes into a stage that the group has used.
+  int next = group * plan.chunks + plan.stages;
+  int next_block = first + next / plan.chunks * plan.lanes;
+  next %= plan.chunks;
   bool begun = false;
   for (int block = first + group * plan.lanes; block < plan.row_blocks;
        block += kResidentGroups * plan.lanes) {
@@ -144,17 +168,25 @@ __device__ __forceinline__ void consume_resident(ResidentShared& shared, uint32_
     int32_t sum[kResidentColumns / 2];
     int32_t difference[2];
     int before = 0;
+    const auto refill = [&] {
+      if (thread == 0 && next_block < plan.row_blocks) copies.start_rows(before, next_block, next);
+      if (++next == plan.chunks) {
+        next = 0;
+        next_block += plan.lanes;
+      }
+    };
     // In turn: a group that overtook the other would take a stage's last use for its own.
     if (block != first) wait_for_turn(group);
 #pragma unroll 1
     for (int chunk = 0; chunk < plan.chunks; ++chunk) {
       barrier_wait(shared_address(&shared.full[at.stage]), at.phase);
       if (!begun) barrier_wait(shared_address(&shared.weights[chunk]), 0);
-      if (chunk + 1 == plan.chunks && block + plan.lanes < plan.row_blocks) give_turn(1 - group);
-      const uint64_t pos = wgmma_descriptor(stages + at.stage * kResidentStageBytes);
+      if (chunk + 1 == plan.chunks && block + plan.lanes < plan.row_blocks)
+        give_turn(group + 1 == kResidentGroups ? 0 : group + 1);
+      const uint64_t pos = wgmma_descriptor(copies.stages + at.stage * kResidentStageBytes);
       const uint64_t neg = pos + (kWgmmaRows * kSwizzleBytes >> 4);
-      const uint64_t w =
-          wgmma_descriptor(weights) + static_cast<uint64_t>(chunk * (kResidentWeightBytes >> 4));
+      const uint64_t w = wgmma_descriptor(copies.weights) +
+                         static_cast<uint64_t>(chunk * (kResidentWeightBytes >> 4));
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < kWgmmaSteps; ++step) {
@@ -170,38 +202,29 @@ __device__ __forceinline__ void consume_resident(ResidentShared& shared, uint32_
               load_in_place(plan.differences + min(row + fragment_group(lane) + r * 8, a.rows - 1));
       } else {
         wgmma_wait<1>();
-        if (thread == 0) barrier_arrive(shared_address(&shared.empty[before]));
+        refill();
       }
       before = at.stage;
       at.advance(1, plan.stages);
     }
     wgmma_wait<0>();
-    if (thread == 0) barrier_arrive(shared_address(&shared.empty[before]));
+    refill();
+    next_block += (kResidentGroups - 1) * plan.lanes;
 #pragma unroll
     for (int32_t& x : sum) asm volatile("" : "+r"(x)::"memory");
     if (!begun) barrier_wait(shared_address(&shared.terms), 0);
     begun = true;
-    const uint32_t terms = shared_address(shared.term);
-    switch (a.type) {
-      case ValueType::kFloat16:
-        store_resident<__half>(terms, a, sum, difference, row, column, lane);
-        break;
-      case ValueType::kFloat32:
-        store_resident<float>(terms, a, sum, difference, row, column, lane);
-        break;
-      case ValueType::kBFloat16:
-        store_resident<__nv_bfloat16>(terms, a, sum, difference, row, column, lane);
-        break;
-      case ValueType::kInt32:
-        store_resident<int32_t>(terms, a, sum, difference, row, column, lane);
-        break;
-    }
-    at.advance(plan.chunks, plan.stages);
+    // Late, so that the next kernel's blocks do not crowd where the first of these end.
+    if (block + plan.lanes >= plan.row_blocks) let_next_start();
+    store_resident<T>(shared_address(shared.term), a, sum, difference, row,
+                      static_cast<int64_t>(copies.slab) * kResidentColumns, lane);
+    at.advance((kResidentGroups - 1) * plan.chunks, plan.stages);
   }
 }
 
 #endif
 
+template <class T>
 __global__ void __launch_bounds__(kResidentThreads, 1)
     ternary_resident_kernel(const TernaryBmmArgs a, const __grid_constant__ CUtensorMap x_map,
                             const __grid_constant__ CUtensorMap w_map, const ResidentPlan plan) {
@@ -213,12 +236,11 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   const int slab = static_cast<int>(blockIdx.x) / plan.lanes;
   const int first = static_cast<int>(blockIdx.x) - slab * plan.lanes;
   const int group = static_cast<int>(threadIdx.x) / 128;
+  const ResidentCopies copies{
+      shared, x_map, w_map, plan, shared_address(weights), shared_address(stages), slab};
   if (threadIdx.x == 0) {
 #pragma unroll 1
-    for (int i = 0; i < plan.stages; ++i) {
-      barrier_init(shared_address(&shared.full[i]), 1);
-      barrier_init(shared_address(&shared.empty[i]), 1);
-    }
+    for (int i = 0; i < plan.stages; ++i) barrier_init(shared_address(&shared.full[i]), 1);
 #pragma unroll 1
     for (int i = 0; i < plan.chunks; ++i) barrier_init(shared_address(&shared.weights[i]), 1);
     barrier_init(shared_address(&shared.terms), 128);
@@ -227,21 +249,11 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
     prefetch_map(w_map);
   }
   __syncthreads();
-  if (group == kResidentGroups) {
-    if (threadIdx.x % kWarp == 0)
-      produce_resident(shared, shared_address(weights), shared_address(stages), x_map, w_map, plan,
-                       slab, first);
-    // Late, so that the next kernel's blocks do not crowd where the first of these end.
-    __syncwarp();
-    let_next_start();
-  } else {
-    if (group == kResidentGroups - 1)
-      make_terms(shared, shared_address(weights), a, plan, slab,
-                 static_cast<int>(threadIdx.x) % 128);
-    wait_for_previous();
-    consume_resident(shared, shared_address(weights), shared_address(stages), a, plan, slab, first,
-                     group);
-  }
+  if (threadIdx.x == 0) copies.start_first(first);
+  if (group == kResidentGroups - 1)
+    make_terms(shared, copies.weights, a, plan, slab, static_cast<int>(threadIdx.x) % 128);
+  wait_for_previous();
+  consume_resident<T>(copies, a, first, group);
 #endif
 }
 
