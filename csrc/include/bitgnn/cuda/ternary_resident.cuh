@@ -1,8 +1,9 @@
 // Hopper's product of very many ternary rows with +-1 weights that stay in shared memory: a block
-// keeps all bits of its columns and streams planes of rows past them, 64 rows at a time. Two
-// warpgroups take turns: one multiplies while the other turns sums into values and stores them.
+// keeps all bits of its columns and streams planes of rows past them, 64 rows at a time. Three
+// warpgroups take turns: one multiplies while the others turn sums into values and store them,
+// which takes longer. Whoever has used a stage starts the copy that fills it next.
 //   acc = popc(w & pos) + popc(w & ~neg),  dot = 2 * (acc - |w|) - (|pos| - |neg|).
-// Bound by storing: turning a tile's sums into values and writing them takes the longer half.
+// Bound by the products, and by the packing before them.
 #pragma once
 
 #include "bitgnn/cuda/async_copy.cuh"
@@ -12,7 +13,7 @@
 
 namespace bitgnn::cuda {
 
-constexpr int kResidentGroups = 3;
+constexpr int kResidentGroups = 3;  // of warps
 constexpr int kResidentThreads = kResidentGroups * 128;
 constexpr int kResidentStageBytes = 2 * kWgmmaRows * kSwizzleBytes;     // both planes of 64 rows
 constexpr int kResidentWeightBytes = kResidentColumns * kSwizzleBytes;  // 1024 bits of each
@@ -114,7 +115,7 @@ struct ResidentCopies {
   }
 };
 
-// The terms of the block's columns, by the group that waits for its turn first.
+// The terms of the block's columns, by the group whose turn comes last.
 __device__ __forceinline__ void make_terms(ResidentShared& shared, uint32_t weights,
                                            const TernaryBmmArgs& a, const ResidentPlan& plan,
                                            int slab, int thread) {
