@@ -39,7 +39,9 @@ __device__ __forceinline__ void pack_values(uint32_t* to, const float (&v)[4]) {
 
 // Lane 4 g + q holds, of every 32 columns, columns 8 q to 8 q + 7 of rows g and g + 8. Sums become
 // floats by their place in the bits of one: exact, as no sum reaches 2^22.
-template <class T>
+// Without kScales one scale is that of all columns, without kBias there is none: what is read from
+// shared memory for each value, besides the products' operands, is what storing waits for.
+template <class T, bool kScales, bool kBias>
 __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmArgs& a,
                                                const int32_t (&sum)[kResidentColumns / 2],
                                                const int32_t (&difference)[2], int64_t row,
@@ -54,6 +56,7 @@ __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmA
   const bool inside[2] = {row < a.rows, row + 8 < a.rows};
   T* const out = static_cast<T*>(a.out) + row * a.out_features + column + fragment_quad(lane) * 8;
   T* const below = out + 8 * a.out_features;
+  const uint32_t joint = load_shared(terms + kResidentColumns * 4).x;
   terms += fragment_quad(lane) * 32;
 #pragma unroll
   for (int first = 0; first < kResidentColumns; first += 32) {
@@ -63,8 +66,9 @@ __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmA
     for (int half = 0; half < 2; ++half) {
       const uint32_t at = terms + (first + half * 4) * 4;
       const uint4 term = load_shared(at);
-      const uint4 scale = load_shared(at + kResidentColumns * 4);
-      const uint4 bias = load_shared(at + kResidentColumns * 8);
+      uint4 scale = make_uint4(joint, joint, joint, joint), bias = make_uint4(0, 0, 0, 0);
+      if constexpr (kScales) scale = load_shared(at + kResidentColumns * 4);
+      if constexpr (kBias) bias = load_shared(at + kResidentColumns * 8);
       const uint32_t t[4] = {term.x, term.y, term.z, term.w};
       const uint32_t s[4] = {scale.x, scale.y, scale.z, scale.w};
       const uint32_t b[4] = {bias.x, bias.y, bias.z, bias.w};
@@ -76,9 +80,8 @@ __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmA
           const int32_t acc = sum[(first / 8 + half * 2 + i / 2) * 4 + 2 * r + i % 2];
           const auto shifted = static_cast<uint32_t>(2 * acc) + t[i];
           const float dot = __fsub_rn(__uint_as_float(shifted), offset[r]);
-          v[i] = std::is_same_v<T, int32_t>
-                     ? dot
-                     : __fadd_rn(__fmul_rn(__uint_as_float(s[i]), dot), __uint_as_float(b[i]));
+          v[i] = std::is_same_v<T, int32_t> ? dot : __fmul_rn(__uint_as_float(s[i]), dot);
+          if constexpr (kBias) v[i] = __fadd_rn(v[i], __uint_as_float(b[i]));
         }
         pack_values<T>(packed[r] + half * kWords / 2, v);
       }
@@ -91,6 +94,22 @@ __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmA
         reinterpret_cast<uint4*>((r == 0 ? out : below) + first)[i / 4] =
             make_uint4(packed[r][i], packed[r][i + 1], packed[r][i + 2], packed[r][i + 3]);
     }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmArgs& a,
+                                               const int32_t (&sum)[kResidentColumns / 2],
+                                               const int32_t (&difference)[2], int64_t row,
+                                               int64_t column, int lane) {
+  if constexpr (std::is_same_v<T, int32_t>) {
+    store_resident<T, false, false>(terms, a, sum, difference, row, column, lane);
+  } else if (a.bias != nullptr) {
+    store_resident<T, true, true>(terms, a, sum, difference, row, column, lane);
+  } else if (a.w_scale != nullptr && a.w_scale_stride != 0) {
+    store_resident<T, true, false>(terms, a, sum, difference, row, column, lane);
+  } else {
+    store_resident<T, false, false>(terms, a, sum, difference, row, column, lane);
   }
 }
 
