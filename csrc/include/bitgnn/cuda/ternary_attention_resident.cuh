@@ -4,7 +4,8 @@
 
 #include "bitgnn/cuda/async_copy.cuh"
 #include "bitgnn/cuda/dependent_launch.cuh"
-#include "bitgnn/cuda/ternary_attention_resident_pack.cuh"
+#include "bitgnn/cuda/ternary_attention_limits.cuh"
+#include "bitgnn/cuda/ternary_attention_resident_floats.cuh"
 #include "bitgnn/cuda/ternary_attention_resident_walks.cuh"
 
 namespace bitgnn::cuda {
@@ -22,25 +23,40 @@ struct ResidentArgs {
 // warp together.
 __device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionArgs& a,
                                                         const ResidentMemory& memory, uint4 query,
-                                                        int last, int32_t* histogram) {
+                                                        uint4 turned, int last,
+                                                        int32_t* histogram) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int i = lane; i < kResidentScores; i += kWarp) histogram[i] = 0;
   __syncwarp();
+  // In the order in which keys lie: neighbours lie in different banks.
+  constexpr int kBatch = 4;
+  const int end = (last / kResidentChunk + 1) * kResidentChunk;
+  const bool all = *memory.ragged() == 0 && last == end - 1;
   int most = 0;  // one more than the largest score
-  for (int key = lane; key <= last; key += kWarp) {
-    if (!may_attend(memory.valid(), key)) continue;
-    const unsigned char* at = memory.keys() + place_of_key(key);
-    const uint4 low = *reinterpret_cast<const uint4*>(at);
-    const uint4 high = *reinterpret_cast<const uint4*>(at + kCoreBytes);
-    const int score = __popc(query.x & low.x) + __popc(query.y & low.y) + __popc(query.z & low.z) +
-                      __popc(query.w & low.w) + __popc(query.x & high.x) +
-                      __popc(query.y & high.y) + __popc(query.z & high.z) +
-                      __popc(query.w & high.w);
-    atomicAdd(histogram + score, 1);
-    most = max(most, score + 1);
+  for (int first = lane; first < end; first += kBatch * kWarp) {
+    uint4 low[kBatch], high[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const unsigned char* at = memory.keys() + first / kTileKeys * ResidentShape::kTileBytes +
+                                (first % kTileKeys + i * kWarp) * 16;
+      low[i] = *reinterpret_cast<const uint4*>(at);
+      high[i] = *reinterpret_cast<const uint4*>(at + kCoreBytes);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int key = first / kResidentChunk * kResidentChunk +
+                      key_of_column<64>(first / kTileKeys % 4, first % kTileKeys + i * kWarp);
+      if (!all && (key > last || !may_attend(memory.valid(), key))) continue;
+      const int score = __popc(query.x & low[i].x) + __popc(query.y & low[i].y) +
+                        __popc(query.z & low[i].z) + __popc(query.w & low[i].w) +
+                        __popc(turned.x & high[i].x) + __popc(turned.y & high[i].y) +
+                        __popc(turned.z & high[i].z) + __popc(turned.w & high[i].w);
+      atomicAdd(histogram + score, 1);
+      most = max(most, score + 1);
+    }
   }
+  most = __reduce_max_sync(kFullWarp, most);
   __syncwarp();
-  for (int step = 16; step > 0; step /= 2) most = max(most, __shfl_xor_sync(kFullWarp, most, step));
   const int limit = limit_of_histogram<kResidentScores>(a, memory.exact(), histogram, most);
   __syncwarp();
   return limit;
@@ -66,13 +82,16 @@ __device__ __forceinline__ void decide_rows(uint32_t (&addend)[2], ResidentRows&
     const int at = __ffs(static_cast<int>(open)) - 1;
     open &= open - 1;
     const bool odd = at % 2 != 0;
-    const uint32_t word = odd ? rows.query[1] : rows.query[0];
     const int quad = at & ~3;
-    const uint4 query =
-        make_uint4(__shfl_sync(kFullWarp, word, quad), __shfl_sync(kFullWarp, word, quad + 1),
-                   __shfl_sync(kFullWarp, word, quad + 2), __shfl_sync(kFullWarp, word, quad + 3));
+    const auto words = [&](uint32_t word) {
+      return make_uint4(__shfl_sync(kFullWarp, word, quad), __shfl_sync(kFullWarp, word, quad + 1),
+                        __shfl_sync(kFullWarp, word, quad + 2),
+                        __shfl_sync(kFullWarp, word, quad + 3));
+    };
+    const uint4 query = words(odd ? rows.query[1] : rows.query[0]);
+    const uint4 turned = words(odd ? rows.query[3] : rows.query[2]);
     const int last = __shfl_sync(kFullWarp, odd ? rows.last_key[1] : rows.last_key[0], at);
-    const int found = exact_resident_limit(a, memory, query, last, scratch);
+    const int found = exact_resident_limit(a, memory, query, turned, last, scratch);
     if ((lane & ~3) == quad && second == odd) limit.at = found;
   }
 #pragma unroll
@@ -125,17 +144,13 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   }();
   let_next_start();
   wait_for_previous();
-  if constexpr (!kPacked)
-    for (int i = static_cast<int>(threadIdx.x); i < keys; i += kResidentThreads)
-      head_rows<T>(args.k, b, kv).prefetch(i, a.size);
+  if constexpr (!kPacked) head_rows<T>(args.k, b, kv).template prefetch_all<kAligned>(keys, a.size);
   prepare_resident(memory, a, b, args.plan);
   if constexpr (kPacked) {
     place_resident(memory, a, b, kv, args.vector_keys);
   } else {
-    pack_resident_keys<T, kAligned>(memory, head_rows<T>(args.k, b, kv), args.k.scale, keys,
-                                    a.size);
-    for (int i = static_cast<int>(threadIdx.x); i < keys; i += kResidentThreads)
-      head_rows<T>(args.v, b, kv).prefetch(i, a.size);
+    pack_resident_keys<T, kAligned>(memory, args.k, head_rows<T>(args.k, b, kv), keys, a.size);
+    head_rows<T>(args.v, b, kv).template prefetch_all<kAligned>(keys, a.size);
   }
   wgmma_write_fence();
   __syncthreads();
@@ -155,8 +170,7 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
     if constexpr (!kPacked) {
       if (have_values) return;
       have_values = true;
-      pack_resident_values<T, kAligned>(memory, head_rows<T>(args.v, b, kv), args.v.scale, keys,
-                                        a.size);
+      pack_resident_values<T, kAligned>(memory, args.v, head_rows<T>(args.v, b, kv), keys, a.size);
       wgmma_write_fence();
       group_sync(1 + kResidentGroups, kResidentThreads);
     }
@@ -182,7 +196,10 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
     int32_t* scratch = memory.scratch(warp);
     if constexpr (!kPacked) {
       const TernaryLimits<T> limits(load_in_place(args.q.scale));
-      pack_queries<T, kAligned>(scratch, q, limits, warp_row, queries - 1, a.size);
+      if (kAligned && a.size == 64 && warp_row + 16 <= queries)
+        pack_queries<T, kAligned, kAligned>(scratch, q, limits, warp_row, queries - 1, a.size);
+      else
+        pack_queries<T, false, kAligned>(scratch, q, limits, warp_row, queries - 1, a.size);
       fetch_queries(i + kResidentGroups * static_cast<int>(gridDim.x));
     }
     ResidentRows rows;
@@ -192,7 +209,8 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
       rows.last_key[r] = a.causal ? row + ahead : keys - 1;
       const int32_t* words =
           kPacked ? reinterpret_cast<const int32_t*>(q.row(row)) : scratch + local * 4;
-      rows.query[r] = rows.query[2 + r] = static_cast<uint32_t>(*(words + quad));
+      rows.query[r] = static_cast<uint32_t>(*(words + quad));
+      rows.query[2 + r] = turned_query<!kPacked>(words, quad);
     }
     __syncwarp();
     walk_powers(rows, k, args.plan, shared_address(memory.table()));
