@@ -106,13 +106,20 @@ def test_linear_layers(shape, dtype):
     x, w = numbers(rows, size, dtype=dtype), sign_words(outputs, size)
     scale, w_scale, bias = torch.tensor(0.9), torch.rand(outputs) + 0.1, torch.randn(outputs)
     for boolean in (False, True):
-        for terms in ((w_scale, bias), (torch.tensor(0.3), None), (None, None)):
+        single = torch.tensor(0.3)
+        for terms in (
+            (w_scale, bias),
+            (w_scale, None),
+            (single, bias),
+            (single, None),
+            (None, None),
+        ):
             on_gpu = OPS.linear_ternary(
                 x.cuda(), w.cuda(), size, scale.cuda(),
                 *(None if t is None else t.cuda() for t in terms), dtype, boolean=boolean,
             )  # fmt: skip
             found = OPS.linear_ternary(x, w, size, scale, *terms, dtype, boolean=boolean)
-            assert same(on_gpu, found), (boolean, terms[0])
+            assert same(on_gpu, found), (boolean, terms)
     on_gpu = OPS.linear_ternary(x.cuda(), w.cuda(), size, scale.cuda(), None, None, torch.int32)
     assert same(on_gpu, OPS.linear_ternary(x, w, size, scale, None, None, torch.int32))
 
