@@ -40,7 +40,10 @@ REDUCED = {
         "(packed_as and dtype1) or (packed_rows and (127 or 257)) "
         "or (linear_layers and dtype1 and (31 or 127 or 257 or 300)) or many_rows",
     ),
-    "ternary attention": (["ops/test_ternary_attention_cuda.py"], "limits or views"),
+    "ternary attention": (
+        ["ops/test_ternary_attention_cuda.py"],
+        "limits or views or (alike and 13)",
+    ),
     "rounding in training": (["ops/test_quantise.py"], "many_values and (4096 or 8193)"),
 }
 FAILURES_KEPT = 50

@@ -117,6 +117,19 @@ def test_views_of_floats():
     check_floats(strange, strange.flip(3), strange, bool_scale=0.01)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [1e-300, 1e-13, 1e-9, 1e-6])
+def test_powers_of_floats_that_are_all_alike(scale, causal):
+    """Limits beside the mean of the scores: no row's is that of a float32 sum."""
+    torch.manual_seed(0)
+    for keys in (100, 640, 1024):
+        q = torch.randn(2, 2, 96, 64).half()
+        k, v = torch.randn(2, 2, 2, keys, 64).half().unbind(0)
+        mask = torch.rand(2, keys) < 0.8
+        check_floats(q, k, v, scale=scale, bool_scale=2.0 / keys, causal=causal, mask=mask)
+        check_floats(q, k, v, scale=scale, bool_scale=2.0 / keys, causal=causal)
+
+
 def test_more_heads_than_multiprocessors():
     """Heads in waves, and queries of few heads in parts."""
     for shape in ((3, 50, 50, 70, 90), (1, 2, 1, 1500, 600)):

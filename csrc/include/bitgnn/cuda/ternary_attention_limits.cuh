@@ -13,6 +13,7 @@ struct AttentionPlan {
   float addend;          // exponent = slope * (score + kScoreOffset) + addend
   double base;           // ... = slope * score - base
   double step;           // slope in float64
+  double highest;        // power of the highest score, 2 kDim
   double inverse;        // 1 / slope
   double log_threshold;  // log2(0.5 * bool_scale)
   double error;          // bound of the relative error of the float32 sums
@@ -155,41 +156,22 @@ __device__ __forceinline__ RowLimit find_limit(float sum, float masked, double b
 }
 
 // The limit by the definition (TernaryAttentionArgs), from a histogram of scores of which the
-// largest is most - 1: float64 sums in the order of t. exact[t]: e^(-scale t). All lanes of a warp
-// together; a lane has every 32nd t.
+// largest is most - 1: float64 sums in the order of t. exact[t]: e^(-scale t).
 template <int kScores>
 __device__ __forceinline__ int limit_of_histogram(const TernaryAttentionArgs& a,
                                                   const double* exact, const int32_t* histogram,
                                                   int most) {
   if (most == 0) return kScores;
-  constexpr int kEach = (kScores + kWarp - 1) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  double least[kEach], sum = 0.0;  // T never rises
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    const int t = min(j * kWarp + lane, kScores - 1);
-    double power = exact[t];
-    if (j > 0) power = fmin(power, __shfl_sync(kFullWarp, least[j - 1], kWarp - 1));
-#pragma unroll
-    for (int step = 1; step < kWarp; step *= 2)
-      power = fmin(power, __shfl_up_sync(kFullWarp, power, step));
-    least[j] = power;
-  }
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    if (j * kWarp >= most) break;
-    const int t = j * kWarp + lane;
-    const double term = t < most ? least[j] * histogram[most - 1 - t] : 0.0;
-#pragma unroll
-    for (int i = 0; i < kWarp; ++i) sum = sum + __shfl_sync(kFullWarp, term, i);
+  double sum = 0.0, least = 1.0;  // T never rises
+  for (int t = 0; t < most; ++t) {
+    least = exact[t] < least ? exact[t] : least;
+    sum = sum + least * histogram[most - 1 - t];
   }
   const double threshold = 0.5 * a.bool_scale * sum;
-  int reached = kScores;
-#pragma unroll
-  for (int j = kEach - 1; j >= 0; --j) {
-    const bool ends = !(least[j] >= threshold) && j * kWarp + lane < kScores;
-    const unsigned ending = __ballot_sync(kFullWarp, ends);
-    if (ending != 0) reached = j * kWarp + __ffs(static_cast<int>(ending)) - 1;
+  int reached = 0;
+  for (least = 1.0; reached < kScores; ++reached) {
+    least = exact[reached] < least ? exact[reached] : least;
+    if (!(least >= threshold)) break;
   }
   return most - reached;  // the largest score less (reached - 1)
 }
@@ -208,6 +190,9 @@ template <int kDim>
 __device__ __noinline__ int exact_limit(const TernaryAttentionArgs& a, const int32_t* q,
                                         const int32_t* k, const int32_t* mask, int64_t last,
                                         const double* exact, int32_t* histogram) {
+  // Additions to what may be any memory are loops of exchanges.
+  __builtin_assume(__isShared(histogram));
+  __builtin_assume(__isShared(exact));
   constexpr int kWords = kDim / 32;
   constexpr int kScores = 2 * kDim + 1;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -28,6 +28,7 @@ AttentionPlan plan_attention(const TernaryAttentionArgs& a, double additions) {
   plan.addend = static_cast<float>(-slope * (kScoreOffset<kDim> + kDim));
   plan.base = -(static_cast<double>(plan.slope) * kScoreOffset<kDim> + plan.addend);
   plan.step = slope;
+  plan.highest = std::exp2(slope * 2 * kDim - plan.base);
   plan.inverse = 1.0 / slope;
   plan.log_threshold = std::log2(0.5 * a.bool_scale);
   // ex2's own error is below 2^-22; the exponent, at most slope * kDim, is rounded once, and the

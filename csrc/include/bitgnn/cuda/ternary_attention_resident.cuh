@@ -19,42 +19,60 @@ struct ResidentArgs {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// The limit of one row by the definition. `last` is the last key it may attend to. All lanes of a
-// warp together.
-__device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionArgs& a,
-                                                        const ResidentMemory& memory, uint4 query,
-                                                        uint4 turned, int last,
-                                                        int32_t* histogram) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int i = lane; i < kResidentScores; i += kWarp) histogram[i] = 0;
-  __syncwarp();
-  // In the order in which keys lie: neighbours lie in different banks.
+// Calls use(score) for the keys up to `last` that a row may attend to, a lane for every 32nd. All
+// lanes of a warp together. Many keys come in the order in which they lie, without bank conflicts.
+template <class Use>
+__device__ __forceinline__ void for_each_score(const ResidentMemory& memory, uint4 query,
+                                               uint4 turned, int last, const Use& use) {
   constexpr int kBatch = 4;
-  const int end = (last / kResidentChunk + 1) * kResidentChunk;
-  const bool all = *memory.ragged() == 0 && last == end - 1;
-  int most = 0;  // one more than the largest score
-  for (int first = lane; first < end; first += kBatch * kWarp) {
+  static_assert(kBatch * kWarp == kTileKeys);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool few = last < kResidentChunk / 2;
+  const int end = few ? last + 1 : (last / kResidentChunk + 1) * kResidentChunk;
+  const bool all = !few && *memory.ragged() == 0 && last == end - 1;
+#pragma unroll 1
+  for (int first = 0; first < end; first += kTileKeys) {
     uint4 low[kBatch], high[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      const unsigned char* at = memory.keys() + first / kTileKeys * ResidentShape::kTileBytes +
-                                (first % kTileKeys + i * kWarp) * 16;
-      low[i] = *reinterpret_cast<const uint4*>(at);
-      high[i] = *reinterpret_cast<const uint4*>(at + kCoreBytes);
+      const int at = i * kWarp + lane;
+      const unsigned char* key =
+          memory.keys() + (few ? place_of_key(first + at)
+                               : first / kTileKeys * ResidentShape::kTileBytes + at * 16);
+      low[i] = *reinterpret_cast<const uint4*>(key);
+      high[i] = *reinterpret_cast<const uint4*>(key + kCoreBytes);
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      const int key = first / kResidentChunk * kResidentChunk +
-                      key_of_column<64>(first / kTileKeys % 4, first % kTileKeys + i * kWarp);
-      if (!all && (key > last || !may_attend(memory.valid(), key))) continue;
-      const int score = __popc(query.x & low[i].x) + __popc(query.y & low[i].y) +
-                        __popc(query.z & low[i].z) + __popc(query.w & low[i].w) +
-                        __popc(turned.x & high[i].x) + __popc(turned.y & high[i].y) +
-                        __popc(turned.z & high[i].z) + __popc(turned.w & high[i].w);
-      atomicAdd(histogram + score, 1);
-      most = max(most, score + 1);
+      if (!all) {
+        const int at = i * kWarp + lane;
+        const int key = few ? first + at
+                            : first / kResidentChunk * kResidentChunk +
+                                  key_of_column<64>(first / kTileKeys % 4, at);
+        if (key > last || !may_attend(memory.valid(), key)) continue;
+      }
+      use(__popc(query.x & low[i].x) + __popc(query.y & low[i].y) + __popc(query.z & low[i].z) +
+          __popc(query.w & low[i].w) + __popc(turned.x & high[i].x) + __popc(turned.y & high[i].y) +
+          __popc(turned.z & high[i].z) + __popc(turned.w & high[i].w));
     }
   }
+}
+
+// The limit of one row by the definition. `last` is the last key it may attend to. All lanes of a
+// warp together.
+__device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionArgs& a, uint4 query,
+                                                        uint4 turned, int last) {
+  extern __shared__ __align__(128) unsigned char resident_raw[];
+  const ResidentMemory memory{ResidentLayout(a.keys), resident_raw};
+  int32_t* histogram = memory.scratch(static_cast<int>(threadIdx.x) / kWarp);
+  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < kResidentScores; i += kWarp)
+    histogram[i] = 0;
+  __syncwarp();
+  int most = 0;  // one more than the largest score
+  for_each_score(memory, query, turned, last, [&](int score) {
+    atomicAdd(histogram + score, 1);
+    most = max(most, score + 1);
+  });
   most = __reduce_max_sync(kFullWarp, most);
   __syncwarp();
   const int limit = limit_of_histogram<kResidentScores>(a, memory.exact(), histogram, most);
@@ -62,12 +80,39 @@ __device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionAr
   return limit;
 }
 
+// The same by a float64 sum of e^(scale (score - 128)), in any order and without a histogram, since
+// a block waits for it. That decides all scores but those within a part in 10^12 of the threshold,
+// more than the order of the sum and rounding make: there the definition is kept to the letter.
+__device__ __noinline__ inline int resident_limit(const TernaryAttentionArgs& a, uint4 query,
+                                                  uint4 turned, int last) {
+  constexpr double kBound = 1e-12;
+  extern __shared__ __align__(128) unsigned char resident_raw[];
+  const ResidentMemory memory{ResidentLayout(a.keys), resident_raw};
+  const double* power = memory.exact();
+  double sum = 0.0;
+  for_each_score(memory, query, turned, last,
+                 [&](int score) { sum += power[kResidentScores - 1 - score]; });
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) sum += __shfl_xor_sync(kFullWarp, sum, step);
+  if (sum == 0.0) return kResidentScores;  // no key
+  const double threshold = 0.5 * a.bool_scale * sum;
+  int surely = 0, perhaps = 0;
+  for (int t = static_cast<int>(threadIdx.x) % kWarp; t < kResidentScores; t += kWarp) {
+    surely += power[t] >= threshold * (1.0 + kBound) ? 1 : 0;
+    perhaps += power[t] >= threshold * (1.0 - kBound) ? 1 : 0;
+  }
+  surely = __reduce_add_sync(kFullWarp, surely);
+  perhaps = __reduce_add_sync(kFullWarp, perhaps);
+  return surely == perhaps ? kResidentScores - surely
+                           : exact_resident_limit(a, query, turned, last);
+}
+
 // Decides the rows' bits: what is to be added to packed scores. Rows with all bits or none get
 // queries of zeros, whose scores are 0.
 __device__ __forceinline__ void decide_rows(uint32_t (&addend)[2], ResidentRows& rows,
                                             const TernaryAttentionArgs& a,
                                             const AttentionPlan& plan, const ResidentMemory& memory,
-                                            int32_t* scratch, bool ragged) {
+                                            bool ragged) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool second = lane % 2 != 0;  // the row that the lane decides on
   const float sums[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
@@ -91,7 +136,7 @@ __device__ __forceinline__ void decide_rows(uint32_t (&addend)[2], ResidentRows&
     const uint4 query = words(odd ? rows.query[1] : rows.query[0]);
     const uint4 turned = words(odd ? rows.query[3] : rows.query[2]);
     const int last = __shfl_sync(kFullWarp, odd ? rows.last_key[1] : rows.last_key[0], at);
-    const int found = exact_resident_limit(a, memory, query, turned, last, scratch);
+    const int found = resident_limit(a, query, turned, last);
     if ((lane & ~3) == quad && second == odd) limit.at = found;
   }
 #pragma unroll
@@ -143,17 +188,8 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
       return head_rows<T>(args.q, b, h);
   }();
   let_next_start();
+  prepare_powers(memory, a, args.plan);
   wait_for_previous();
-  if constexpr (!kPacked) head_rows<T>(args.k, b, kv).template prefetch_all<kAligned>(keys, a.size);
-  prepare_resident(memory, a, b, args.plan);
-  if constexpr (kPacked) {
-    place_resident(memory, a, b, kv, args.vector_keys);
-  } else {
-    pack_resident_keys<T, kAligned>(memory, args.k, head_rows<T>(args.k, b, kv), keys, a.size);
-    head_rows<T>(args.v, b, kv).template prefetch_all<kAligned>(keys, a.size);
-  }
-  wgmma_write_fence();
-  __syncthreads();
   const int tiles = (queries + 63) / 64, ahead = keys - queries;
   // The longest rows of a causal product come first.
   const auto row_of_tile = [&](int i) { return (a.causal ? tiles - 1 - i : i) * 64; };
@@ -163,6 +199,19 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
       if (i < tiles && lane < 16 && row < queries) q.prefetch(row, a.size);
     }
   };
+  if constexpr (!kPacked) {
+    head_rows<T>(args.k, b, kv).template prefetch_all<kAligned>(keys, a.size);
+    fetch_queries(warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x));
+  }
+  prepare_keys(memory, a, b);
+  if constexpr (kPacked) {
+    place_resident(memory, a, b, kv, args.vector_keys);
+  } else {
+    pack_resident_keys<T, kAligned>(memory, args.k, head_rows<T>(args.k, b, kv), keys, a.size);
+    head_rows<T>(args.v, b, kv).template prefetch_all<kAligned>(keys, a.size);
+  }
+  wgmma_write_fence();
+  __syncthreads();
   // Values that are floats become bits after the first sums, when they have come from memory. All
   // warpgroups meet there, each once.
   bool have_values = kPacked;
@@ -182,12 +231,10 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   k.valid = memory.valid();
   k.ragged = *memory.ragged();
   const int group = warp / 4;
+  // A warpgroup takes the next tile of the block's, which are every gridDim.x-th.
+  int tile = group;
   for (int turn = 0;; turn ^= 1) {
-    // A warpgroup takes the next tile of the block's, which are every gridDim.x-th.
-    if (warp % 4 == 0 && lane == 0) *memory.tile_of(group, turn) = atomicAdd(memory.next_tile(), 1);
-    group_sync(1 + group, 128);
-    const int i =
-        *memory.tile_of(group, turn) * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+    const int i = tile * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
     if (i >= tiles) break;
     const int first_row = row_of_tile(i), warp_row = first_row + warp % 4 * 16;
     const int last_key = a.causal ? min(first_row + 64, queries) - 1 + ahead : keys - 1;
@@ -215,7 +262,7 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
     __syncwarp();
     walk_powers(rows, k, args.plan, shared_address(memory.table()));
     uint32_t addend[2];
-    decide_rows(addend, rows, a, args.plan, memory, scratch, k.ragged != 0);
+    decide_rows(addend, rows, a, args.plan, memory, k.ragged != 0);
     bring_values();
     int32_t out[32];
     walk_bits(out, rows, k, addend);
@@ -226,6 +273,9 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
       store_queries<__half>(a, rows, out, at, warp_row, args.plan.vector_out);
     else
       store_queries<__nv_bfloat16>(a, rows, out, at, warp_row, args.plan.vector_out);
+    if (warp % 4 == 0 && lane == 0) *memory.tile_of(group, turn) = atomicAdd(memory.next_tile(), 1);
+    group_sync(1 + group, 128);
+    tile = *memory.tile_of(group, turn);
   }
   bring_values();
 #endif

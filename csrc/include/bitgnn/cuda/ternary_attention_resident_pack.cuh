@@ -51,19 +51,24 @@ __device__ __forceinline__ bool may_attend(const uint32_t* valid, int key) {
   return (valid[key / 32] >> (key % 32) & 1) != 0;
 }
 
-// Words of the keys that may be attended to, which chunks lack some, and the powers.
-__device__ __forceinline__ void prepare_resident(const ResidentMemory& memory,
-                                                 const TernaryAttentionArgs& a, int64_t b,
-                                                 const AttentionPlan& plan) {
+// The powers, and what counts: nothing of this comes from memory.
+__device__ __forceinline__ void prepare_powers(const ResidentMemory& memory,
+                                               const TernaryAttentionArgs& a,
+                                               const AttentionPlan& plan) {
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) *memory.ragged() = 0, *memory.next_tile() = 0;
-  constexpr int kHalf = kResidentThreads / 2;
-  if (thread < kHalf)
-    make_exact_powers<kResidentScores>(memory.exact(), a.scale, thread, kHalf);
-  else if (thread - kHalf < kResidentScores)
-    memory.table()[thread - kHalf] =
-        static_cast<float>(exp2(plan.step * (thread - kHalf) - plan.base));
+  if (thread == 0) *memory.ragged() = 0, *memory.next_tile() = kResidentGroups;
+  for (int t = thread; t < kResidentScores; t += kResidentThreads) {
+    const double power = exact_exp(-(a.scale * static_cast<double>(t)));
+    memory.exact()[t] = power;
+    memory.table()[kResidentScores - 1 - t] = static_cast<float>(power * plan.highest);
+  }
   __syncthreads();
+}
+
+// Words of the keys that may be attended to, and which chunks lack some.
+__device__ __forceinline__ void prepare_keys(const ResidentMemory& memory,
+                                             const TernaryAttentionArgs& a, int64_t b) {
+  const int thread = static_cast<int>(threadIdx.x);
   const int32_t* mask = a.mask != nullptr ? a.mask + b * words_for(a.keys) : nullptr;
   for (int w = thread; w < memory.layout.padded / 32; w += kResidentThreads) {
     const uint32_t word = valid_keys(mask, a.keys, w);
@@ -94,20 +99,23 @@ __device__ __forceinline__ void place_resident(const ResidentMemory& memory,
     *reinterpret_cast<uint4*>(at) = low;
     *reinterpret_cast<uint4*>(at + kCoreBytes) = high;
   }
+  constexpr int kWords = kResidentChunk / 32;
   const auto words = static_cast<int>(words_for(a.keys));
-  const int all = memory.layout.padded / 32;
-#pragma unroll 4
-  for (int item = thread; item < all * 64; item += kResidentThreads) {
-    const int word = item % all, feature = item / all;
-    uint32_t p = 0, n = 0;
-    if (feature < a.size && word < words) {
-      p = static_cast<uint32_t>(*(v.row(feature) + word));
-      n = static_cast<uint32_t>(*(v.row(feature) + words + word));
+#pragma unroll 2
+  for (int word = thread % kWords; word < memory.layout.padded / 32; word += kWords) {
+#pragma unroll
+    for (int i = 0; i < 64 * kWords / kResidentThreads; ++i) {
+      const int feature = thread / kWords + i * (kResidentThreads / kWords);
+      uint32_t p = 0, n = 0;
+      if (feature < a.size && word < words) {
+        p = static_cast<uint32_t>(*(v.row(feature) + word));
+        n = static_cast<uint32_t>(*(v.row(feature) + words + word));
+      }
+      unsigned char* at =
+          memory.values() + place_of_values(word * 32) + column_of_feature(feature) * 16;
+      *reinterpret_cast<uint32_t*>(at) = p & valid[word];
+      *reinterpret_cast<uint32_t*>(at + ResidentShape::kPlaneBytes) = ~n & valid[word];
     }
-    unsigned char* at =
-        memory.values() + place_of_values(word * 32) + column_of_feature(feature) * 16;
-    *reinterpret_cast<uint32_t*>(at) = p & valid[word];
-    *reinterpret_cast<uint32_t*>(at + ResidentShape::kPlaneBytes) = ~n & valid[word];
   }
 }
 
