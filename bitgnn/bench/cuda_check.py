@@ -46,6 +46,9 @@ REDUCED = {
     ),
     "rounding in training": (["ops/test_quantise.py"], "many_values and (4096 or 8193)"),
 }
+# Of those, what one tool cannot judge: results that tensor copies store from shared memory count as
+# never written for initcheck, ten megabytes of them in reports of 32 bytes each.
+NOT_SEEN = {("initcheck", "convolutions by warpgroups"): "sums and shape16"}
 FAILURES_KEPT = 50
 STOPPED = 124
 """Exit status of coreutils' ``timeout`` where the time was over."""
@@ -161,12 +164,20 @@ def limited(seconds: int) -> list[str]:
     return ["timeout", "--kill-after=5", str(seconds)]
 
 
+def reduced_tests(tool: str, part: str) -> tuple[list[str], str]:
+    """Files of a part's tests, and pytest's expression of those that a tool runs."""
+    files, chosen = REDUCED[part]
+    if (tool, part) in NOT_SEEN:
+        chosen = f"({chosen}) and not ({NOT_SEEN[tool, part]})"
+    return files, chosen
+
+
 def run_sanitizer(tool: str, part: str, limit: int) -> dict[str, Any]:
     """A part of the reduced tests under one tool of compute-sanitizer, stopped after the limit."""
     program = shutil.which("compute-sanitizer")
     if program is None:
         return {"status": 1, "problem": "compute-sanitizer is not on the PATH"}
-    files, chosen = REDUCED[part]
+    files, chosen = reduced_tests(tool, part)
     prefix = [*limited(limit), program, "--tool", tool]
     prefix += ["--error-exitcode", "9", "--print-limit", "2000"]
     # Without torch's cache every tensor is an allocation of its own, whose ends are guarded (and no
