@@ -15,7 +15,7 @@ from bitgnn.bench.bnn_profile import profile_call
 from bitgnn.bench.cuda_cases import Goal
 from bitgnn.bench.models_contenders import WRONG, reason_of
 from bitgnn.bench.models_timing import Call, CaptureError, Clock, Ready, prepare, rounds
-from bitgnn.bench.report import format_ratio, format_seconds
+from bitgnn.bench.report import format_ratio, format_reached, format_seconds
 from bitgnn.bench.timing import Timing
 
 __all__ = ["BnnCase", "Entry", "GraphClock", "WrongResultError", "best", "describe", "run_case"]
@@ -273,7 +273,8 @@ def describe(result: Mapping[str, Any]) -> str:
             parts.append(f"{c['name']} {format_seconds(c['timing']['median'])}")
     if result["ratio"] is not None:
         parts.append(format_ratio(result["ratio"]))
-    parts += [f"{g['reached']:.0%} of the goal" for g in result["goals"] if g["reached"]]
+    shares = [goal["reached"] for goal in result["goals"] if goal["reached"]]
+    parts += [f"{format_reached(share)} of the goal" for share in shares]
     return (
         f"{result['group']}: {result['name']}: {'; '.join(parts)} ({result['wall_seconds']:.1f} s)"
     )

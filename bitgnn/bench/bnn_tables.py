@@ -9,7 +9,13 @@ from typing import Any
 
 from bitgnn.bench.bnn_cases import best
 from bitgnn.bench.bnn_profile import PARTS, parts_of
-from bitgnn.bench.report import environment_line, format_ratio, format_seconds, markdown_table
+from bitgnn.bench.report import (
+    environment_line,
+    format_ratio,
+    format_reached,
+    format_seconds,
+    markdown_table,
+)
 
 __all__ = ["bnn_csv", "bnn_table", "format_rate", "parts_table"]
 
@@ -114,7 +120,7 @@ def _goal(goal: Record) -> str:
         figure = format_rate(goal["value"])
     else:
         figure = f"{goal['value']:g}×" + (f" {goal['baseline']}" if goal["baseline"] else "")
-    return figure if goal["reached"] is None else f"{figure}: {goal['reached']:.0%}"
+    return figure if goal["reached"] is None else f"{figure}: {format_reached(goal['reached'])}"
 
 
 def parts_table(record: Record) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bitgnn.bench.cases import ratio
 from bitgnn.bench.cuda_timing import compare_on_cuda
+from bitgnn.bench.report import format_reached
 from bitgnn.bench.timing import Timing
 
 
@@ -118,5 +119,5 @@ def describe(record: Mapping[str, Any]) -> str:
     if record["ceiling_fraction"] is not None:
         parts.append(f"{record['ceiling_fraction']:.0%} of the ceiling")
     if record["reached"] is not None:
-        parts.append(f"{record['reached']:.0%} of the goal")
+        parts.append(f"{format_reached(record['reached'])} of the goal")
     return ", ".join(parts) + (" [noisy]" if record["ours"]["noisy"] else "")

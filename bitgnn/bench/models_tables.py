@@ -11,6 +11,7 @@ from bitgnn.bench.report import (
     environment_line,
     format_bytes,
     format_ratio,
+    format_reached,
     format_seconds,
     markdown_table,
 )
@@ -125,7 +126,7 @@ def _goals(entries: Iterable[Record | None]) -> str:
             ratio = goal["kind"] == "ratio"
             figure = f"{goal['value']:g}×" if ratio else f"≤ {format_seconds(goal['value'])}"
             name = "fp32" if goal["features"] == "floats" else "packed"
-            found.setdefault(figure, []).append(f"{goal['reached']:.0%} {name}")
+            found.setdefault(figure, []).append(f"{format_reached(goal['reached'])} {name}")
     return "; ".join(f"{figure}: {', '.join(parts)}" for figure, parts in found.items())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ def format_bytes(count: float) -> str:
 def format_ratio(ratio: float) -> str:
     """A ratio with three significant digits: ``format_ratio(23.456) == "23.5×"``."""
     return f"{_three_digits(ratio)}×"
+
+
+def format_reached(part: float) -> str:
+    """The part of a goal that was reached, never rounded up: ``format_reached(0.997) == "99%"``."""
+    rounding_error = 1e-9
+    return f"{math.floor(part * 100 + rounding_error)}%"
 
 
 def _three_digits(value: float) -> str:

@@ -17,6 +17,7 @@ from bitgnn.bench.products import products_table
 from bitgnn.bench.report import (
     environment_line,
     format_ratio,
+    format_reached,
     format_seconds,
     markdown_table,
 )
@@ -134,7 +135,7 @@ def _goal(result: Record) -> str:
         figure = f"{goal['value'] / 1e12:.0f}·10¹² {result['unit']}s/s"
     else:
         figure = f"{format_ratio(goal['value'])} {goal['baseline'] or 'best baseline'}"
-    return f"{figure}: {result['reached']:.0%}"
+    return f"{figure}: {format_reached(result['reached'])}"
 
 
 def profile_table(record: Record) -> str:

@@ -8,6 +8,7 @@ from bitgnn.bench.report import (
     bar_chart,
     format_bytes,
     format_ratio,
+    format_reached,
     format_seconds,
     markdown_table,
     write_json,
@@ -54,6 +55,13 @@ def test_bytes(count, text):
 @pytest.mark.parametrize(("ratio", "text"), [(0.712, "0.71×"), (23.46, "23.5×"), (123.4, "123×")])
 def test_ratio(ratio, text):
     assert format_ratio(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "text"), [(0.0, "0%"), (0.29, "29%"), (0.9972, "99%"), (1.0, "100%"), (1.289, "128%")]
+)
+def test_a_missed_goal_is_not_rounded_to_a_reached_one(part, text):
+    assert format_reached(part) == text
 
 
 def test_table():
