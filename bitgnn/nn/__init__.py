@@ -10,8 +10,10 @@ from bitgnn.nn.bwta_self_attention import BWTASelfAttention
 from bitgnn.nn.channel_shortcut import ChannelShortcut
 from bitgnn.nn.gcn_conv import GCNConv
 from bitgnn.nn.graph_conv import GraphConv
+from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.linear import Linear
 from bitgnn.nn.precision import PRESETS, LayerPrecision
+from bitgnn.nn.roles import default_precision
 from bitgnn.nn.sage_conv import SAGEConv
 from bitgnn.nn.standardize import NodeStandardize
 
@@ -27,8 +29,10 @@ __all__ = [
     "ChannelShortcut",
     "GCNConv",
     "GraphConv",
+    "InputBits",
     "LayerPrecision",
     "Linear",
     "NodeStandardize",
     "SAGEConv",
+    "default_precision",
 ]

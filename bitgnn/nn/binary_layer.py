@@ -157,7 +157,7 @@ class BinaryLayer(BinaryProduct):
     @property
     def _use_col(self) -> bool:
         """Whether the column factor acts: on bits it cannot."""
-        return self.letters.bspmm[0] == "F"
+        return self.letters.bspmm[0] == "F" and self.letters.order == "transform_first"
 
     def _aggregate_pattern(self, z: Tensor, adjacency: BitAdjacency, bias: Tensor | None) -> Tensor:
         """``row * (pattern (col * z)) + bias`` along the dimension of nodes.
@@ -212,4 +212,4 @@ class BinaryLayer(BinaryProduct):
             out = on_rows(self.output_norm, out)
         if self.letters.bspmm[2] == "B":
             out = binary_sign(out, self.letters.surrogate, OUTPUT_WINDOW)
-        return out
+        return self._mark(out)

@@ -12,6 +12,8 @@ from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.looks_up import LooksUp
 from bitgnn.nn.precision import InputNorm, LayerPrecision
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
@@ -20,10 +22,11 @@ __all__ = ["NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
 
 NORMS = ("input_norm", "hidden_norm", "output_norm")
 QUANTIZERS = ("input_quantizer", "hidden_quantizer")
+LOOKED_UP = ("input_bits", "root_bits", "root_norm")
 """Modules that layers have beside PyG's."""
 
 
-class BinaryProduct:
+class BinaryProduct(LooksUp):
     """Mixin of every layer with a binary dense product, in front of one of PyG's layers.
 
     Attributes:
@@ -46,16 +49,17 @@ class BinaryProduct:
     input_quantizer: ActivationQuantizer | None
     hidden_quantizer: ActivationQuantizer | None
 
-    def _set_precision(self, letters: LayerPrecision, dropout: float) -> None:
+    def _set_precision(self, precision: str | LayerPrecision | None, dropout: float) -> None:
         """Settle what PyG's constructor needs when it calls ``reset_parameters``."""
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"{type(self).__name__}: dropout must be in [0, 1), got {dropout}")
-        self.letters = letters
+        self._choose_precision(precision)
         self.dropout = dropout
 
     def _add_norms(self, in_channels: int | tuple[int, int], out_channels: int) -> None:
         """Create the norms and quantisers that the precision asks for."""
-        kinds = self.letters
+        kinds = self.letters if self._forms is None else self._forms["hidden"]
+        self._add_inputs(not isinstance(in_channels, int) or bool(getattr(self, "project", False)))
         self.input_quantizer = ActivationQuantizer() if kinds.takes_ternary else None
         self.hidden_quantizer = ActivationQuantizer() if kinds.sums_ternary else None
         self.input_norm = _input_norm(type(self).__name__, kinds.input_norm, in_channels)
@@ -65,7 +69,7 @@ class BinaryProduct:
     @property
     def precision(self) -> str:
         """Name or letters of the layer's precision, without its options."""
-        return str(self.letters)
+        return str(self.letters) if self._forms is None else str(self._precision_name)
 
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         """The linear maps whose weights take part in binary products."""
@@ -77,9 +81,9 @@ class BinaryProduct:
         for linear in self._products():
             self._reset_product(linear)
         # PyG's constructors call this before these exist.
-        for name in (*NORMS, *QUANTIZERS):
+        for name in (*NORMS, *QUANTIZERS, *LOOKED_UP):
             part = getattr(self, name, None)
-            if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):
+            if isinstance(part, nn.BatchNorm1d | ActivationQuantizer | InputBits):
                 part.reset_parameters()
 
     def _reset_product(self, linear: torch_geometric.nn.Linear) -> None:
@@ -96,10 +100,10 @@ class BinaryProduct:
             linear.initialize_parameters(linear, (x,))
             self._reset_product(linear)
         weight: Tensor = linear.weight
-        if x.dim() == 0 or x.size(-1) != weight.size(1):
-            raise ValueError(
-                f"{type(self).__name__}: x must be [N, {weight.size(1)}], got {list(x.shape)}"
-            )
+        # A weight that thermometers have widened has more columns than the input.
+        width = linear.in_channels if self.letters.looks_up else weight.size(1)
+        if x.dim() == 0 or x.size(-1) != width:
+            raise ValueError(f"{type(self).__name__}: x must be [N, {width}], got {list(x.shape)}")
         return weight
 
     def _prepare(self, x: Tensor) -> Tensor:
@@ -158,11 +162,20 @@ class BinaryProduct:
     @property
     def _signs_product(self) -> bool:
         """Whether the sign is taken of the product itself, not of what a norm makes of it."""
-        return self.letters.bmm[2] == "B" and self.hidden_norm is None
+        return self.letters.bmm[2] == "B" and self.letters.hidden_norm is None
+
+    def _hidden_of(self, u: Tensor, linear: torch_geometric.nn.Linear) -> Tensor:
+        """What is aggregated: the product of a prepared input behind norm and sign."""
+        weight = self._ready(linear, u)
+        if self.input_bits is None:
+            return self._hidden(self._product(u, weight, self._signs_product))
+        words = self._words(u, self.input_bits, self.dropout)
+        norm = None if self.letters.hidden_norm is None else self.hidden_norm
+        return self._bits_product(u, words, weight, norm, self.letters.bmm[2] == "B")
 
     def _hidden(self, z: Tensor) -> Tensor:
         """The product behind its norm, on the way to the next product."""
-        if self.hidden_norm is None:
+        if self.hidden_norm is None or self.letters.hidden_norm is None:
             return z
         z = on_rows(self.hidden_norm, z)
         return binary_sign(z, self.letters.surrogate) if self.letters.bmm[2] == "B" else z

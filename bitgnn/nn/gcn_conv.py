@@ -77,11 +77,11 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         add_self_loops: bool | None = None,
         normalize: bool = True,
         bias: bool = True,
-        precision: str | LayerPrecision = "fp32",
+        precision: str | LayerPrecision | None = None,
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        self._set_precision(LayerPrecision.parse(precision), dropout)
+        self._set_precision(precision, dropout)
         super().__init__(
             in_channels, out_channels, improved, cached, add_self_loops, normalize, bias, **kwargs
         )
@@ -117,7 +117,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             return out
         self._needs_edges(edge_index)
         u = self._prepare(x)
-        z = self._hidden(self._product(u, self._ready(self.lin, u), self._signs_product))
+        self._look(u, self.input_bits, self.lin)
+        z = self._hidden_of(u, self.lin)
         if not ready and (letters.bspmm[1] == "F" or self._aggregates_messages):
             graph, weight = self._float_graph(z, edge_index, edge_weight)
         else:

@@ -59,11 +59,11 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
         out_channels: int,
         aggr: Any = "add",
         bias: bool = True,
-        precision: str | LayerPrecision = "fp32",
+        precision: str | LayerPrecision | None = None,
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        self._set_precision(LayerPrecision.parse(precision), dropout)
+        self._set_precision(precision, dropout)
         super().__init__(in_channels, out_channels, aggr, bias, **kwargs)
         self._complete(in_channels, out_channels)
 

@@ -27,6 +27,12 @@ class NeighbourLayer(BinaryLayer):
     aggregation moves few bits or floats a feature and letters read as in every other layer.
     """
 
+    def _add_norms(self, in_channels: int | Sizes, out_channels: int) -> None:
+        """Norms and, behind the nodes' own product, one like that of the neighbours."""
+        super()._add_norms(in_channels, out_channels)
+        has_root = self._forms is not None and len(list(self._products())) > 1
+        self.root_norm = torch.nn.BatchNorm1d(out_channels) if has_root else None
+
     def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
         """Keyword arguments of the class's ``propagate``."""
         raise NotImplementedError
@@ -63,7 +69,7 @@ class NeighbourLayer(BinaryLayer):
             )
         else:
             z, root_term = self._products_of(source, node, linear, root)
-            s = self._aggregate_hidden(self._hidden(z), graph, edge_weight, sizes, linear.bias)
+            s = self._aggregate_hidden(z, graph, edge_weight, sizes, linear.bias)
         return self._output(s if root_term is None else s + root_term)
 
     def _products_of(
@@ -75,20 +81,59 @@ class NeighbourLayer(BinaryLayer):
     ) -> tuple[Tensor, Tensor | None]:
         """Products of the sources and of the nodes themselves; one product where both are one."""
         u = self._prepare(source)
+        if self.input_bits is not None:
+            return self._looked_up_products_of(u, source, node, linear, root)
         weight = self._ready(linear, u)
-        if root is None or node is None:
-            return self._product(u, weight, self._signs_product), None
-        if node is not source:
-            root_term = self._root_product(node, root)
-            return self._product(u, weight, self._signs_product), root_term
+        if root is None or node is None or node is not source:
+            root_term = None if root is None or node is None else self._root_product(node, root)
+            return self._hidden(self._product(u, weight, self._signs_product)), root_term
         width = weight.size(0)
         both = torch.cat([weight, self._ready(root, u)])
         out = self._product(u, both, width if self._signs_product else 0)
-        return out[..., :width], out[..., width:]
+        return self._hidden(out[..., :width]), out[..., width:]
+
+    def _looked_up_products_of(
+        self,
+        u: Tensor,
+        source: Tensor,
+        node: Tensor | None,
+        linear: torch_geometric.nn.Linear,
+        root: torch_geometric.nn.Linear | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same from looked-up bits; those of the sources serve for nodes that are among them."""
+        assert self.input_bits is not None
+        apart = self.root_bits if node is not None and node is not source else None
+        shares = root is not None and apart is None
+        self._look(u, self.input_bits, linear, *((root,) if shares else ()))
+        weight = self._ready(linear, u)
+        words = self._words(u, self.input_bits, self.dropout)
+        normed = self.letters.hidden_norm is not None
+        norm = self.hidden_norm if normed else None
+        z = self._bits_product(u, words, weight, norm, self.letters.bmm[2] == "B")
+        if root is None or node is None:
+            return z, None
+        if node is not source:
+            u = self._prepare(node)
+            bits = self.input_bits if apart is None else apart
+            self._look(u, apart, *(() if apart is None else (root,)))
+            words = self._words(u, bits, self.dropout)
+        weight = self._ready(root, u)
+        return z, self._bits_product(u, words, weight, self.root_norm if normed else None, False)
 
     def _root_product(self, node: Tensor, root: torch_geometric.nn.Linear) -> Tensor:
         v = self._prepare(node)
-        return self._product(v, self._ready(root, v))
+        if self.root_bits is not None:
+            self._look(v, self.root_bits, root)
+        return self._plain_product(v, root)
+
+    def _plain_product(self, u: Tensor, linear: torch_geometric.nn.Linear) -> Tensor:
+        """A product to floats without norm."""
+        weight, bits = self._ready(linear, u), self.input_bits
+        if bits is None:
+            return self._product(u, weight)
+        if linear is not next(iter(self._products())) and self.root_bits is not None:
+            bits = self.root_bits
+        return self._bits_product(u, self._words(u, bits, self.dropout), weight, None, False)
 
     def _aggregate_hidden(
         self,
@@ -172,8 +217,13 @@ class NeighbourLayer(BinaryLayer):
         root: torch_geometric.nn.Linear | None,
     ) -> tuple[Tensor, Tensor | None]:
         """PyG's order, for aggregations that do not commute with the product."""
+        if self.input_bits is not None:
+            source = self._prepare(pair[0])
+            self._look(
+                source, self.input_bits, linear, *((root,) if self.root_bits is None else ())
+            )
         h = self._prepare(self._propagate(pair, graph, edge_weight, sizes))
-        s = self._product(h, self._ready(linear, h))
+        s = self._plain_product(h, linear)
         if linear.bias is not None:
             s = s + linear.bias
         return s, None if root is None or node is None else self._root_product(node, root)

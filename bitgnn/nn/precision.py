@@ -8,13 +8,15 @@ from typing import Literal, get_args
 
 from bitgnn.quantize import Surrogate, WeightGradient
 
-__all__ = ["PRESETS", "InputNorm", "LayerPrecision", "Norm"]
+__all__ = ["PRESETS", "InputNorm", "Inputs", "LayerPrecision", "Norm", "ProductOrder"]
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
 """Names a layer accepts beside explicit letters, and the letters they stand for."""
 
 Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
+Inputs = Literal["sign", "looked_up"]
+ProductOrder = Literal["transform_first", "aggregate_first"]
 
 _LETTERS = re.compile(r"[FB]{3}|TB[FB]")
 _PAIR = re.compile(r"([FBT]{3})\+([FBT]{3})")
@@ -25,6 +27,8 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "input_norm": (None, *get_args(InputNorm)),
     "hidden_norm": (None, *get_args(Norm)),
     "output_norm": (None, *get_args(Norm)),
+    "inputs": get_args(Inputs),
+    "order": get_args(ProductOrder),
 }
 
 
@@ -46,6 +50,11 @@ class LayerPrecision:
             or ``"standardize"`` (per node, :class:`bitgnn.nn.NodeStandardize`).
         hidden_norm: between the dense product and the aggregation: None or ``"batch"``.
         output_norm: behind aggregation, bias and root term: None or ``"batch"``.
+        inputs: bits that the dense product takes: ``"sign"`` of each value, or ``"looked_up"``,
+            what :class:`bitgnn.nn.InputBits` finds in the data (the row scale is left out).
+        order: ``"aggregate_first"`` sums the neighbours' bits, integers, and multiplies the sums:
+            the column factor cannot act. It is computed in the order with less work; both give
+            the same.
 
     Raises:
         TypeError: the letters are not strings.
@@ -61,6 +70,8 @@ class LayerPrecision:
     input_norm: InputNorm | None = None
     hidden_norm: Norm | None = None
     output_norm: Norm | None = None
+    inputs: Inputs = "sign"
+    order: ProductOrder = "transform_first"
 
     def __post_init__(self) -> None:
         for name in ("bmm", "bspmm"):
@@ -86,6 +97,16 @@ class LayerPrecision:
             )
         shaping = ("hardtanh", "input_norm", "hidden_norm", "output_norm")
         extra = [name for name in shaping if getattr(self, name)]
+        if self.inputs == "looked_up":
+            if self.bmm[:2] not in ("FB", "BB"):
+                raise ValueError(
+                    "LayerPrecision: inputs='looked_up' needs bits times binary weights, got "
+                    f"{self.bmm!r}"
+                )
+            if self.hardtanh or self.input_norm:
+                raise ValueError(
+                    "LayerPrecision: inputs='looked_up' takes neither hardtanh nor input_norm"
+                )
         if self.is_float and extra:
             raise ValueError(
                 f"LayerPrecision: {extra} need a binary letter; 'FFF+FFF' is PyG's own layer"
@@ -143,6 +164,11 @@ class LayerPrecision:
             )
         rest = "FFF" if precision == "FFF" else f"{precision[2]}BF"
         return cls(precision, rest)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the bits of the input are looked up from the data."""
+        return self.inputs == "looked_up"
 
     @property
     def is_float(self) -> bool:

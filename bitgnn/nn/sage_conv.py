@@ -66,17 +66,17 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
         root_weight: bool = True,
         project: bool = False,
         bias: bool = True,
-        precision: str | LayerPrecision = "fp32",
+        precision: str | LayerPrecision | None = None,
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        letters = LayerPrecision.parse(precision)
-        self._set_precision(letters, dropout)
+        self._set_precision(precision, dropout)
         super().__init__(
             in_channels, out_channels, aggr, normalize, root_weight, project, bias, **kwargs
         )
         self._complete(in_channels, out_channels)
-        signs = not (letters.is_float_linear or letters.takes_ternary)
+        letters = self.letters
+        signs = not (letters.is_float_linear or letters.takes_ternary or letters.looks_up)
         if project and signs and letters.input_norm is None:
             warnings.warn(
                 "SAGEConv: project=True feeds the sign through a ReLU: no value is negative there, "

@@ -1,0 +1,261 @@
+"""What a binary layer sees of its input: a pattern, or thresholds looked up from the data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.quantize.dropout import all_words, keep_words
+from bitgnn.quantize.looked_up_linear import InputWords
+
+__all__ = ["LEVELS", "TINY", "InputBits", "InputKind"]
+
+InputKind = Literal["pattern", "thermometer"]
+KINDS: tuple[InputKind, ...] = ("pattern", "thermometer")
+
+TINY = torch.finfo(torch.float32).tiny
+"""From which on a value counts as above 0: no device disagrees about normal numbers."""
+LEVELS = 15
+"""Bits of a dense feature at most: 16 levels. 7 lose up to 3 points on dense graphs, 31 win 0.2."""
+LOOKED_AT = 16384
+"""Rows that thresholds are made of at most."""
+SPARSE = 0.5
+"""Share of zeros from which on non-negative features count as a pattern."""
+UNIFORM = 0.1
+"""How much columns' shares of zeros may differ where all of the zeros come from dropout."""
+RARE = 0.05
+"""Share of zeros of a feature up to which a 0 in training counts as dropped."""
+MANY = 5
+
+
+class InputBits(nn.Module):
+    r"""Looks up once what a layer's input is made of, and makes bits of it ever after.
+
+    * ``"pattern"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for 0 or 1. Sparse
+      non-negative features (bags of words, one-hot codes) and activations: a ReLU in front changes
+      no bit, and what dropout zeroes is a bit that is not there.
+    * ``"thermometer"``: up to 15 bits a feature, :math:`x \ge t_{kl}`, standing for -1 or +1, with
+      thresholds at quantiles of the feature's values. A feature with few values gets fewer bits.
+      Each bit has its own weights: the layer's weight matrix widens from ``[M, K]`` to ``[M, B]``,
+      each column starting as its feature's.
+
+    Activations (whatever needs a gradient) are a pattern; features are looked at in the first
+    forward, in training or with gradients enabled. Dropout in front of the layer may be under way
+    then: its share is recognised by columns of equal shares of zeros. From the first forward in
+    evaluation on, the layer knows which share of bits training drops, and makes up for it.
+
+    Args:
+        owner: name of the layer's class, for messages.
+    """
+
+    code: Tensor
+    columns: Tensor
+    thresholds: Tensor
+    rare: Tensor
+    present: Tensor
+
+    def __init__(self, owner: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.kind: InputKind | None = None
+        self.register_buffer("code", torch.tensor(0, dtype=torch.int8))
+        self.register_buffer("columns", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("thresholds", torch.empty(0))
+        self.register_buffer("rare", torch.empty(0, dtype=torch.bool))
+        # Share of bits that are there, in training and in evaluation; 0 is not known yet.
+        self.register_buffer("present", torch.zeros(2))
+        self._knows_share = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the input was looked at."""
+        return self.kind is not None
+
+    def reset_parameters(self) -> None:
+        """Forget which share of the bits was there; what the input is made of stays."""
+        self.present.zero_()
+        self._knows_share = False
+
+    def settle(
+        self, kind: InputKind, columns: Tensor | None = None, at: Tensor | None = None
+    ) -> None:
+        """Fix what the bits are; thermometers with the feature and threshold of each bit."""
+        self.kind = kind
+        self.code.fill_(1 + KINDS.index(kind))
+        if columns is not None and at is not None:
+            self.columns = columns.to(self.code.device)
+            self.thresholds = at.float().to(self.code.device)
+
+    @torch.compiler.disable
+    def look_up(self, x: Tensor) -> None:
+        """Settle from the first input ``[N, K]``.
+
+        Raises:
+            ValueError: a value is NaN or infinite.
+        """
+        if x.requires_grad or x.size(0) == 0 or x.size(1) == 0:
+            self.settle("pattern")
+            return
+        rows = x.detach()
+        if rows.size(0) > LOOKED_AT:
+            step = rows.size(0) / LOOKED_AT
+            rows = rows[(torch.arange(LOOKED_AT, device=x.device) * step).long()]
+        rows = rows.float()
+        finite = torch.isfinite(rows)
+        if not bool(finite.all()):
+            columns = (~finite).any(0).nonzero().view(-1).tolist()
+            more = ", ..." if len(columns) > MANY else ""
+            raise ValueError(
+                f"{self.owner}: x must be finite where its bits are looked up, got NaN or infinity "
+                f"in columns {', '.join(map(str, columns[:MANY]))}{more}"
+            )
+        zeros = (rows == 0).float().mean(0)
+        dropped = _dropped_share(zeros)
+        share = (float(zeros.mean()) - dropped) / (1 - dropped)
+        if share >= SPARSE and bool((rows >= 0).all()):
+            self.settle("pattern")
+            return
+        self.settle("thermometer", *_thresholds(rows * (1 - dropped)))
+        self.rare = zeros - dropped <= RARE * (1 - dropped)
+
+    def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords:
+        """Bits of an input ``[N, K]``.
+
+        Args:
+            x: floats.
+            dropout: probability of dropping a bit in training.
+
+        Raises:
+            ValueError: ``x`` has fewer features than the thermometers were made of.
+        """
+        x = x.detach().float().contiguous()
+        dropout = dropout if self.training else 0.0
+        if self.kind == "thermometer":
+            return self._thermometer(x, dropout)
+        size = x.size(1)
+        words = torch.ops.bitgnn.pack(x, torch.full((size,), TINY, device=x.device))
+        gain = self._gain(words, size)
+        if dropout > 0.0:
+            kept, probability = keep_words(words.size(0), size, dropout, words.device)
+            words = words & kept
+            gain = torch.full((), 1.0 / probability, device=x.device) * (
+                1.0 if gain is None else gain
+            )
+        return InputWords(words, None, size, True, gain)
+
+    def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
+        size = self.thresholds.numel()
+        gone = self._gone(x)
+        raised = gain = None
+        if gone is None:
+            words = pack_levels(x, self.columns, self.thresholds)
+        else:
+            # Dropout has divided what it kept by the share that it kept.
+            kept_share = (1.0 - gone[:, self.rare].float().mean()).clamp(min=0.05)
+            x, gain = x * kept_share, 1.0 / kept_share
+            words = pack_levels(x.masked_fill(gone, -torch.inf), self.columns, self.thresholds)
+            raised = pack_levels(x.masked_fill(gone, torch.inf), self.columns, self.thresholds)
+        if dropout > 0.0:
+            kept, probability = keep_words(words.size(0), size, dropout, words.device)
+            raised = (words if raised is None else raised) | (kept ^ all_words(size, words.device))
+            words = words & kept
+            gain = torch.full((), 1.0 / probability, device=x.device) * (
+                1.0 if gain is None else gain
+            )
+        return InputWords(words, raised, size, False, gain, self.columns)
+
+    def _gone(self, x: Tensor) -> Tensor | None:
+        """Zeros of features that hardly have any, which a dropout in front has made."""
+        if not self.training or x.size(1) != self.rare.numel():
+            return None
+        gone = (x == 0) & self.rare
+        return gone if bool(gone.any()) else None
+
+    def _gain(self, words: Tensor, size: int) -> Tensor | None:
+        """What makes up for the share of bits that a dropout in front of the layer takes."""
+        if not self.training and self._knows_share:
+            return None
+        ones = all_words(size, words.device)
+        share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
+        if not self.training:
+            if not torch.compiler.is_compiling():
+                self.present[1], self._knows_share = share, True
+            return None
+        old = self.present[0]
+        self.present[0] = torch.where(old > 0, old.lerp(share, 0.1), share)
+        ratio = self.present[1] / self.present[0].clamp(min=1e-6)
+        return torch.where(self.present[1] > 0, ratio.clamp(1.0, 20.0), torch.ones_like(ratio))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Thermometers are as long as those that are loaded."""
+        for name in ("columns", "thresholds", "rare"):
+            loaded = state_dict.get(prefix + name)
+            if isinstance(loaded, Tensor):
+                held = getattr(self, name)
+                setattr(self, name, held.new_empty(loaded.shape))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        code = int(self.code)
+        self.kind = None if code == 0 else KINDS[code - 1]
+        self._knows_share = bool(self.present[1])
+
+    def extra_repr(self) -> str:
+        """What the bits are."""
+        if self.kind == "thermometer":
+            return f"thermometer, {self.thresholds.numel()} bits"
+        return "not looked at yet" if self.kind is None else self.kind
+
+
+def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
+    """Words ``[N, ceil(B / 32)]`` of the bits ``x[:, columns] >= thresholds``.
+
+    Whole words at a time, so that only a part of ``[N, B]`` floats exists at once.
+    """
+    step = 32 * CHUNK_WORDS
+    pieces = [
+        torch.ops.bitgnn.pack(
+            x.index_select(1, columns[first : first + step]), thresholds[first : first + step]
+        )
+        for first in range(0, columns.numel(), step)
+    ]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+
+
+CHUNK_WORDS = 32
+
+
+def _dropped_share(zeros: Tensor) -> float:
+    """The share of entries that dropout has zeroed, from each column's share of zeros.
+
+    Dropout takes the same share of every column; features of their own accord hardly do, unless
+    they are nearly all 0.
+    """
+    low, high = float(zeros.min()), float(zeros.max())
+    is_uniform = high - low <= UNIFORM and high <= 1 - UNIFORM
+    return low if is_uniform else 0.0
+
+
+def _thresholds(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Feature and threshold of each bit: quantiles of the values that are not 0, and 0 itself."""
+    columns: list[int] = []
+    found: list[Tensor] = []
+    for number, column in enumerate(rows.t()):
+        values = torch.unique(column)
+        if values.numel() > LEVELS + 1:
+            mass = column[column != 0].sort().values
+            cuts = torch.arange(1, LEVELS, device=rows.device) / LEVELS
+            at = mass[(cuts * mass.numel()).long()]
+            edges = [value for value in (0.0, TINY) if values[0] < value <= values[-1]]
+            has_zero = mass.numel() < column.numel()
+            extra = at.new_tensor(edges if has_zero else [])
+            values = torch.unique(torch.cat([at, extra]))
+            at = values[values > column.min()]
+        else:
+            at = (values[1:] + values[:-1]) / 2
+            if at.numel() == 0:  # a constant column says nothing, but has its weight
+                at = values
+        columns += [number] * at.numel()
+        found.append(at)
+    return torch.tensor(columns, device=rows.device), torch.cat(found)

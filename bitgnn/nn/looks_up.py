@@ -1,0 +1,171 @@
+"""Layers whose precision has a name: they look up their input's bits and find their role."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
+
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.precision import LayerPrecision
+from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
+from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.quantize import binary_sign
+from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear
+
+__all__ = ["LooksUp"]
+
+WINDOW = 4.0
+"""Half-width of a pattern's straight-through window, in root mean squares of the input."""
+MATRIX = 2
+ROLES: tuple[Role, ...] = ("hidden", "last")
+OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "role_code")
+"""Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
+
+
+class LooksUp:
+    """Mixin of layers whose product takes bits looked up from the data.
+
+    Attributes:
+        letters: the precision in use, which follows the role where it was given by name.
+        role: ``"hidden"`` or ``"last"``; None as long as no binary layer is known to take the
+            result, which then has the last one's form.
+        input_bits: what the product sees of the input, or None.
+        root_bits: the same of the destinations of a bipartite graph, where they are other features.
+    """
+
+    letters: LayerPrecision
+    role: Role | None
+    training: bool
+    role_code: Tensor
+    input_bits: InputBits | None
+    root_bits: InputBits | None
+    hidden_norm: nn.Module | None
+    root_norm: nn.Module | None
+
+    def _choose_precision(self, precision: str | LayerPrecision | None) -> None:
+        """Settle the letters, before PyG's constructor runs."""
+        precision = chosen_precision(precision)
+        self._precision_name = precision if isinstance(precision, str) else None
+        self._forms = named_forms(precision)
+        self.role = None
+        if self._forms is None:
+            self.letters = LayerPrecision.parse(precision)
+        else:
+            self.letters = self._forms["last"]
+
+    def _add_inputs(self, is_pair: bool) -> None:
+        """Create what looks up the input and remembers the role."""
+        owner, looks_up = type(self).__name__, self.letters.looks_up
+        self.input_bits = InputBits(owner) if looks_up else None
+        self.root_bits = InputBits(owner) if looks_up and is_pair else None
+        if self._forms is not None:
+            code = torch.tensor(0, dtype=torch.int8)
+            self.register_buffer("role_code", code)  # type: ignore[attr-defined]
+        self._has_looked = False
+
+    def set_role(self, role: Role) -> None:
+        """Say whether a binary layer takes the result; only where the precision is a name.
+
+        Layers find their role in the first forward with gradients; this is for those who know.
+
+        Raises:
+            ValueError: there is no such role.
+        """
+        if role not in ROLES:
+            raise ValueError(f"{type(self).__name__}: role must be one of {ROLES}, got {role!r}")
+        if self._forms is not None and role != self.role:
+            self.role = role
+            self.letters = self._forms[role]
+            self.role_code.fill_(1 + ROLES.index(role))
+
+    def _ready(self, linear: Any, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _products(self) -> Iterable[nn.Module]:
+        raise NotImplementedError
+
+    def _look(self, x: Tensor, bits: InputBits | None, *linears: Any) -> None:
+        """Before the product: find the layers in front, and what the input is made of."""
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        if not self._has_looked:
+            self._has_looked = True
+            for producer in found_producers(x) if x.requires_grad else ():
+                producer.set_role("hidden")
+        if bits is not None and not bits.is_settled:
+            bits.look_up(x.reshape(-1, x.size(-1)))
+            if bits.kind == "thermometer":
+                for linear in linears:
+                    self._widen(linear, x, bits)
+
+    def _widen(self, linear: Any, x: Tensor, bits: InputBits) -> None:
+        """One weight for each bit: its feature's, as small as those of a layer this wide are."""
+        weight = self._ready(linear, x)
+        shrink = math.sqrt(weight.size(1) / max(bits.columns.numel(), 1))
+        weight.data = weight.data[:, bits.columns] * shrink
+
+    def _mark(self, out: Tensor) -> Tensor:
+        """Let layers behind this one find it."""
+        if self._forms is not None and self.role is None and not torch.compiler.is_compiling():
+            leave_mark(self, out)
+        return out
+
+    def _words(self, x: Tensor, bits: InputBits, dropout: float) -> InputWords:
+        """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
+        if not bits.is_settled and torch.is_grad_enabled():
+            bits.settle("pattern")
+        return bits(x.reshape(-1, x.size(-1)), dropout)
+
+    def _bits_product(
+        self, x: Tensor, words: InputWords, weight: Tensor, norm: Any, to_signs: bool
+    ) -> Tensor:
+        """The product of looked-up bits behind its norm, and its sign where that is wanted.
+
+        Rows with NaN or infinity give NaN, as they do in floats.
+        """
+        if self.training:
+            spare_from_decay(weight)
+        rows = x.reshape(-1, x.size(-1))
+        window = None
+        if x.requires_grad and words.columns is None:
+            window = WINDOW * rows.detach().float().square().mean().sqrt()
+        learns = norm is not None and norm.training and rows.size(0) > 1
+        out = looked_up_linear(rows, weight, words, None if learns else norm, window)
+        if learns:
+            out = norm(out)
+        if to_signs:
+            out = binary_sign(out, self.letters.surrogate)
+        broken = ~torch.isfinite(rows.detach().sum(1, keepdim=True))
+        out = out.masked_fill(broken, torch.nan)
+        return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays as it is."""
+        module: Any = self
+        starts = tuple(f"{prefix}{name}" for name in OWN)
+        if self._forms is not None and not any(key.startswith(starts) for key in state_dict):
+            own = module.state_dict(prefix=prefix)
+            state_dict.update({k: v for k, v in own.items() if k.startswith(starts)})
+        widths = {
+            state_dict[key].numel()
+            for key in (f"{prefix}input_bits.columns", f"{prefix}root_bits.columns")
+            if key in state_dict
+        }
+        products = {id(linear) for linear in self._products()}
+        for name, linear in module.named_children():
+            loaded = state_dict.get(f"{prefix}{name}.weight")
+            if id(linear) not in products or loaded is None or loaded.dim() != MATRIX:
+                continue
+            held: Any = linear.weight
+            if loaded.size(1) in widths and not is_uninitialized_parameter(held):
+                held.data = held.data.new_empty(loaded.shape)
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
+        if self._forms is not None:
+            code = int(self.role_code)
+            self.role = None if code == 0 else ROLES[code - 1]
+            self.letters = self._forms[self.role or "last"]

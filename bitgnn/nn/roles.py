@@ -1,0 +1,98 @@
+"""The forms of "bin" and "full" by role, and how layers find their role in the first forward."""
+
+from __future__ import annotations
+
+import contextvars
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from torch import Tensor
+
+from bitgnn.nn.precision import LayerPrecision
+
+__all__ = ["NAMED", "Role", "default_precision", "found_producers", "leave_mark", "named_forms"]
+
+Role = Literal["hidden", "last"]
+"""``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
+
+NAMED = ("bin", "full")
+"""Precisions by name, whose form depends on the layer's role."""
+
+MARK = "bitgnn_layer"
+MOST_NODES = 100_000
+
+_default: contextvars.ContextVar[str | LayerPrecision] = contextvars.ContextVar(
+    "bitgnn_default_precision", default="bin"
+)
+
+
+@contextmanager
+def default_precision(precision: str | LayerPrecision) -> Iterator[None]:
+    """Let graph layers made inside have this precision where they name none.
+
+    ``with bitgnn.nn.default_precision("fp32"):`` makes PyG's own layers of them. Outside it is
+    ``"bin"``.
+
+    Args:
+        precision: what ``precision=`` of a layer takes.
+
+    Raises:
+        ValueError: it is neither a name nor letters.
+    """
+    LayerPrecision.parse(precision)
+    token = _default.set(precision)
+    try:
+        yield
+    finally:
+        _default.reset(token)
+
+
+def chosen_precision(precision: str | LayerPrecision | None) -> str | LayerPrecision:
+    """What a layer was asked for, or the default."""
+    return _default.get() if precision is None else precision
+
+
+def named_forms(precision: str | LayerPrecision) -> dict[Role, LayerPrecision] | None:
+    r"""The two forms of ``"bin"`` or ``"full"``; None for anything else.
+
+    A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
+    aggregated. The last one has neither: it sums the neighbours' bits, which gives integers, and
+    multiplies them by binary weights with a scale for each output, the learnt gain of the scores.
+    """
+    if precision not in NAMED:
+        return None
+    letters = ("FBB", "BBF") if precision == "bin" else ("FBF", "FBF")
+    hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up")
+    last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
+    return {"hidden": hidden, "last": last}
+
+
+def leave_mark(layer: Any, out: Tensor) -> None:
+    """Let layers further on find the one that made ``out``."""
+    if out.grad_fn is not None:
+        out.grad_fn.metadata[MARK] = weakref.ref(layer)
+
+
+def found_producers(x: Tensor) -> list[Any]:
+    """The layers whose results ``x`` was made of, nothing binary in between.
+
+    Autograd's graph is the data flow: activations, norms, dropout, sums and joins are nodes of it.
+    """
+    found: list[Any] = []
+    seen: set[Any] = set()
+    stack = [x.grad_fn]
+    while stack and len(seen) < MOST_NODES:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        mark = node.metadata.get(MARK)
+        if mark is None:
+            stack.extend(parent for parent, _ in node.next_functions)
+            continue
+        layer = mark()
+        if layer is not None:
+            found.append(layer)
+    return found

@@ -1,0 +1,83 @@
+"""Keeps an optimiser's weight decay away from weights that are used by their sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+__all__ = ["spare_from_decay"]
+
+MARK = "_bitgnn_sign_only"
+
+COUPLED = (
+    torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad,
+    torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam,
+    torch.optim.ASGD,
+)  # fmt: skip
+"""Optimisers of PyTorch that add ``weight_decay * p`` to the gradient of ``p``."""
+
+
+def spare_from_decay(weight: Tensor) -> None:
+    r"""Mark a latent weight as one whose sign alone is used.
+
+    L2 decay draws a weight towards 0, where its sign is at the mercy of the last gradient: with a
+    decay of 5e-4 Adam's steps are the decay's wherever the loss has little to say. PyTorch's own
+    optimisers that add the decay to the gradient are given :math:`g - \lambda w` for marked weights,
+    so that they step by :math:`g`; the gradients are put back behind the step. Decoupled decay
+    (AdamW) shrinks all weights of an output alike, which changes no sign, and is left alone.
+
+    Args:
+        weight: a parameter.
+    """
+    setattr(weight, MARK, True)
+
+
+def _shift_gradients(optimizer: torch.optim.Optimizer, times: float) -> None:
+    """Add ``times * weight_decay * p`` to the gradients of marked parameters."""
+    if not isinstance(optimizer, COUPLED):
+        return
+    for group in optimizer.param_groups:
+        decay = group.get("weight_decay", 0)
+        if not decay or group.get("decoupled_weight_decay"):
+            continue
+        step = times * (-1.0 if group.get("maximize") else 1.0)
+        scale = getattr(optimizer, "grad_scale", None)
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None or not hasattr(parameter, MARK):
+                continue
+            with torch.no_grad():
+                if scale is None:
+                    gradient.add_(parameter, alpha=step * decay)
+                else:  # a fused optimiser unscales by itself
+                    gradient.add_(parameter * (step * decay * scale.to(parameter.device)))
+
+
+def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        _shift_gradients(optimizer, -1.0)
+        return None
+
+    def shifted() -> Any:  # the gradients are made by the closure, inside of the step
+        loss = closure()
+        _shift_gradients(optimizer, -1.0)
+        return loss
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": shifted}
+    return (args[0], shifted, *args[2:]), kwargs
+
+
+def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    _shift_gradients(optimizer, 1.0)
+
+
+register_optimizer_step_pre_hook(_before)
+register_optimizer_step_post_hook(_after)
