@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.images.lowering import lower_images
-from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import Value
 from bitgnn.nn import BinaryConv2d, BinaryLinear
@@ -46,7 +46,7 @@ class Swapped(NamedTuple):
 def is_for_images(model: nn.Module) -> bool:
     """Whether a model has layers of torch to swap and none of graphs."""
     modules = list(model.modules())
-    if any(isinstance(module, SUPPORTED) for module in modules):
+    if any(isinstance(module, MessagePassing) for module in modules):
         return False
     return any(type(module) in SWAPPED for module in modules)
 
