@@ -14,7 +14,17 @@ from bitgnn.bits import (
 )
 
 if TYPE_CHECKING:
-    from bitgnn import convert, data, exchange, inference, models, nn, quantize, train, tune
+    from bitgnn import (  # noqa: F401
+        convert,
+        data,
+        exchange,
+        inference,
+        models,
+        nn,
+        quantize,
+        train,
+        tune,
+    )
     from bitgnn.convert import (
         BinarizeConfig,
         BWTAConfig,

@@ -32,7 +32,9 @@ class BinarizeConfig:
         dropout: dropout of the swapped layers, after the sign.
         linear: swap linear layers outside of graph layers too; they return floats.
         activation: what becomes of the activation functions of PyG's ready-made models and of
-            ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``.
+            ReLU modules in front of a sign, and in networks of images of calls of ReLU there:
+            ``"keep"``, ``"drop"`` or ``"hardtanh"``; None drops them in networks of images and
+            keeps them elsewhere.
         options: further fields of :class:`bitgnn.nn.LayerPrecision` for every swapped graph layer,
             such as ``{"output_norm": "batch"}``.
         input_step: in networks of images, the fixed-point step of the layers that read the input,
@@ -48,7 +50,7 @@ class BinarizeConfig:
     skip: Sequence[str] = ()
     dropout: float = 0.0
     linear: bool = False
-    activation: Activation = "keep"
+    activation: Activation | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     input_step: float | None = INPUT_STEP
     scale: bool = True
@@ -56,7 +58,7 @@ class BinarizeConfig:
 
     def __post_init__(self) -> None:
         self._check_names()
-        if self.activation not in get_args(Activation):
+        if self.activation is not None and self.activation not in get_args(Activation):
             raise ValueError(
                 f"BinarizeConfig: activation must be one of {get_args(Activation)}, "
                 f"got {self.activation!r}"

@@ -9,12 +9,13 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.demands import ordered
 from bitgnn.convert.images.lowering import is_image_network, lower_images
+from bitgnn.convert.images.relu_calls import ReluCalls, relu_calls
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.trace import trace_model
+from bitgnn.convert.trace import Traced, trace_model
 from bitgnn.convert.values import Value, canonical
 
-__all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_modules"]
+__all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_calls", "sign_feeding_modules"]
 
 RELU_MODULES = (nn.ReLU, nn.ReLU6)
 POOLED = ("max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "flatten")
@@ -29,9 +30,15 @@ def relu_warnings(model: nn.Module) -> tuple[str, ...]:
         model: the binarised model.
 
     Returns:
-        One text for each ReLU found by tracing; a network of images that cannot be traced, whose
-        layers are all in a row, gets one that says so.
+        One text for each ReLU found by tracing, or, of a network of images that cannot be traced,
+        one that says so.
     """
+    if is_image_network(model):
+        try:
+            lower_images(trace_model(model))
+        except ValueError as error:
+            reason = str(error).removeprefix("freeze: ")
+            return (f"a ReLU in front of a sign would stay and make every bit +1; {reason}",)
     fed: dict[str, list[str]] = {}
     for relu, layer in _feeders(model):
         if layer not in fed.setdefault(relu, []):
@@ -48,6 +55,15 @@ def sign_feeding_modules(model: nn.Module) -> list[str]:
     modules = dict(model.named_modules())
     found = dict.fromkeys(relu for relu, _ in _feeders(model))
     return [name for name in found if isinstance(modules.get(name), RELU_MODULES)]
+
+
+def sign_feeding_calls(model: nn.Module) -> ReluCalls:
+    """The calls of ReLU directly in front of a sign, by the module in whose code they stand."""
+    try:
+        traced = trace_model(model)
+        return relu_calls(traced, {relu for relu, _ in _feeders_of(model, traced)})
+    except ValueError:
+        return {}
 
 
 def layers_before_norms(model: nn.Module) -> set[str]:
@@ -88,12 +104,14 @@ def _traceable_parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def _feeders_within(model: nn.Module) -> list[tuple[str, str]]:
     """The pairs that a trace of one forward shows; none where tracing fails."""
-    of_images = is_image_network(model)
     try:
-        traced = trace_model(model)
-        network = lower_images(traced) if of_images else lower_trace(traced, {})
+        return _feeders_of(model, trace_model(model))
     except ValueError:
         return []
+
+
+def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
+    network = lower_images(traced) if is_image_network(model) else lower_trace(traced, {})
     assert network.scores is not None
     found = []
     for value in ordered(network.scores):

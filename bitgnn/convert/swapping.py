@@ -15,6 +15,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 from bitgnn.convert.binarizing import Activation, BinarizeConfig, BinarizeReport, Precision
 from bitgnn.convert.binary_forms import LINEAR, binary_form
 from bitgnn.convert.bwta import BWTAConfig, binarize_bwta
+from bitgnn.convert.images.relu_calls import without_relu_calls
 from bitgnn.convert.images.swapping import is_for_images, swap_image_layers
 from bitgnn.convert.keeping import put_everywhere, why_float
 from bitgnn.convert.layers import SUPPORTED
@@ -23,6 +24,7 @@ from bitgnn.convert.requests import asked_for, check_model, nothing_to_swap
 from bitgnn.convert.sign_inputs import (
     layers_before_norms,
     relu_warnings,
+    sign_feeding_calls,
     sign_feeding_modules,
 )
 from bitgnn.nn import LayerPrecision
@@ -50,7 +52,8 @@ def binarize(
 
     In a model without graph layers ``Conv2d`` becomes ``BinaryConv2d`` and ``Linear``
     ``BinaryLinear``: the layers that read the input keep its values in fixed point, the others
-    binarise theirs. (With ``linear=True`` a model of linear layers alone gets
+    binarise theirs, and a ReLU in front of a sign is dropped, calls in the code included, where
+    torch.fx can trace the model. (With ``linear=True`` a model of linear layers alone gets
     ``bitgnn.nn.Linear``, with its letters.)
 
     With ``scheme="bwta"`` linear layers and attention of any model, of transformers of Hugging Face
@@ -132,14 +135,19 @@ def _swap_image_layers(
     model: nn.Module, config: BinarizeConfig
 ) -> tuple[nn.Module, BinarizeReport]:
     """The swapped copy of a network of images and the report."""
-    if config.layers or config.options or config.dropout or config.precision not in WHOLE:
+    given = [name for name in ("layers", "options", "dropout") if getattr(config, name)]
+    if given or config.precision not in WHOLE:
         raise ValueError(
             "binarize: layers, options and dropout are of graph layers, and precision must be one "
-            f"of {list(WHOLE)} in a network of images, got {config}"
+            f"of {list(WHOLE)} in a network of images, got "
+            f"{' and '.join(given) or f'precision {config.precision!r}'}"
         )
     swapped = swap_image_layers(model, config.skip, config.input_step, config.scale, config.last)
     result = swapped.model
-    replaced = _replace_activations(result, config.activation)
+    # As in bitgnn.models: nothing stands between the sums, or their norm, and the sign.
+    activation = config.activation or "drop"
+    replaced = _replace_activations(result, activation)
+    replaced |= _replace_calls(result, activation)
     warned = relu_warnings(result)
     return result, BinarizeReport(swapped.layers, swapped.left, warned, replaced)
 
@@ -177,7 +185,7 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
     result = copy.deepcopy(model)
     for name, precision in precisions.items():
         result = swapped_layer(result, name, precision, config.dropout)
-    replaced = _replace_activations(result, config.activation)
+    replaced = _replace_activations(result, config.activation or "keep")
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
     left = {**dict.fromkeys(config.skip, "named in skip"), **kept}
     for name, module in result.named_modules():
@@ -263,3 +271,19 @@ def _replace_activations(model: nn.Module, activation: Activation) -> dict[str, 
         new = nn.Hardtanh() if activation == "hardtanh" else nn.Identity()
         put_everywhere(model, model.get_submodule(name), new)
     return dict.fromkeys(names, "Hardtanh" if activation == "hardtanh" else "Identity")
+
+
+def _replace_calls(model: nn.Module, activation: Activation) -> dict[str, str]:
+    """Replace calls of ReLU that feed a sign in a network of images; where they stood."""
+    if activation == "keep":
+        return {}
+    replaced = {}
+    for name, places in sign_feeding_calls(model).items():
+        module = model.get_submodule(name)
+        without_relu_calls(module, places, clip=activation == "hardtanh")
+        where = name or type(module).__name__
+        for place in places:
+            replaced[f"ReLU call {place + 1} of {where}"] = (
+                "hardtanh" if activation == "hardtanh" else "dropped"
+            )
+    return replaced

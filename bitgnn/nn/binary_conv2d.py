@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -101,7 +102,8 @@ class BinaryConv2d(nn.Conv2d):
 
         Returns:
             ``[N, O, out height, out width]`` or ``[O, out height, out width]`` floats of the
-            input's dtype, of the weight's for uint8.
+            input's dtype, of the weight's for uint8; in channels_last where input or weight are,
+            as in torch, and contiguous elsewhere.
 
         Raises:
             TypeError: ``input`` holds integers, and is not uint8 in front of a first layer.
@@ -132,6 +134,8 @@ class BinaryConv2d(nn.Conv2d):
             out = out.to(x.dtype if x.is_floating_point() else self.weight.dtype)
         if self.bias is not None:
             out = out + self.bias.view(-1, 1, 1)
+        if not (_is_channels_last(x) or _is_channels_last(self.weight)):
+            out = out.contiguous()
         return out if input.dim() == 4 else out.squeeze(0)
 
     def pack_weight(self) -> BitImages:
@@ -142,3 +146,8 @@ class BinaryConv2d(nn.Conv2d):
         """Torch's description, and what is not the default of the binary options."""
         step = "" if self.input_step is None else f", input_step={self.input_step}"
         return super().extra_repr() + ("" if self.scale else ", scale=False") + step
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    """Whether channels lie side by side and not, as in images of one channel or pixel, also else."""
+    return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()

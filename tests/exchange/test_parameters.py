@@ -278,7 +278,7 @@ def test_what_cannot_be_exported_is_named(tmp_path):
         bitgnn.export_parameters("model", tmp_path)
     with pytest.raises(
         ValueError,
-        match="export_parameters: model must be a network of images.* got Linear, which has none$",
+        match=r"export_parameters: model must be a network of images.* got Linear, which has none$",
     ):
         bitgnn.export_parameters(nn.Linear(3, 3), tmp_path)
     network = _vgg()
