@@ -98,7 +98,7 @@ class BinaryConv2d(nn.Conv2d):
         """Apply the layer.
 
         Args:
-            input: ``[N, C, H, W]`` or ``[C, H, W]`` floats; uint8 too with ``input_step=1``.
+            input: ``[N, C, H, W]`` or ``[C, H, W]`` floats; uint8 too in a first layer.
 
         Returns:
             ``[N, O, out height, out width]`` or ``[O, out height, out width]`` floats of the
@@ -134,8 +134,10 @@ class BinaryConv2d(nn.Conv2d):
             out = out.to(x.dtype if x.is_floating_point() else self.weight.dtype)
         if self.bias is not None:
             out = out + self.bias.view(-1, 1, 1)
-        if not (_is_channels_last(x) or _is_channels_last(self.weight)):
-            out = out.contiguous()
+        turned = _is_channels_last(x) or _is_channels_last(self.weight)
+        out = out.contiguous(
+            memory_format=torch.channels_last if turned else torch.contiguous_format
+        )
         return out if input.dim() == 4 else out.squeeze(0)
 
     def pack_weight(self) -> BitImages:
@@ -149,5 +151,5 @@ class BinaryConv2d(nn.Conv2d):
 
 
 def _is_channels_last(x: Tensor) -> bool:
-    """Whether channels lie side by side and not, as in images of one channel or pixel, also else."""
+    """Whether the format is channels_last alone; one channel or one pixel has both formats."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()

@@ -65,7 +65,7 @@ class BinaryLinear(nn.Linear):
         """Apply the layer.
 
         Args:
-            input: ``[*, in_features]`` floats; uint8 too with ``input_step=1``.
+            input: ``[*, in_features]`` floats; uint8 too in a first layer.
 
         Returns:
             ``[*, out_features]`` floats of the input's dtype, of the weight's for uint8.
