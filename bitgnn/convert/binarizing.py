@@ -69,8 +69,8 @@ class BinarizeConfig:
             )
         if self.input_step is not None:
             check_step("BinarizeConfig", self.input_step)
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"BinarizeConfig: dropout must be in [0, 1), got {self.dropout}")
+        if not (isinstance(self.dropout, int | float) and 0.0 <= self.dropout < 1.0):
+            raise ValueError(f"BinarizeConfig: dropout must be in [0, 1), got {self.dropout!r}")
         if LayerPrecision.parse(self.precision).is_float and not self.layers:
             raise ValueError(
                 f"BinarizeConfig: precision must be a binary one where layers names none, got "

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch_geometric.nn
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.nn.binary_product import NORMS, QUANTIZERS
 
-__all__ = ["OWN", "carry_over", "own_weight", "put_everywhere", "why_float"]
+__all__ = [
+    "OWN", "carry_over", "carry_tree", "copied", "put_everywhere", "uncalled_hooks", "why_float",
+]  # fmt: skip
 
 OWN = tuple(f"{name}." for name in (*NORMS, *QUANTIZERS))
 """How tensors begin that binary layers have beside PyG's."""
@@ -40,7 +43,7 @@ def why_float(layer: nn.Module) -> str | None:
     if any(parametrize.is_parametrized(module) for module in layer.modules()):
         return "its weight is parametrised, which a binary layer would not compute"
     for module in layer.modules():
-        if isinstance(module, _PRODUCTS) and not own_weight(module):
+        if isinstance(module, _PRODUCTS) and not _own_weight(module):
             return "its weight is no parameter of its own (weight norm, pruning or the like)"
     if type(layer) is nn.modules.linear.NonDynamicallyQuantizableLinear:
         return "the attention around it reads its weight directly"
@@ -52,13 +55,10 @@ def why_float(layer: nn.Module) -> str | None:
     extra = [n for n, _ in tensors if n not in known and not n.startswith((*OWN, "aggr_module."))]
     if extra:
         return f"it has further tensors, {', '.join(extra)}"
-    for name, module in layer.named_modules():
-        if name and isinstance(module, _PRODUCTS) and any(_hooks(module)):
-            return f"hooks of its {name} would not be called: binary products read the weight alone"
     return None
 
 
-def own_weight(layer: nn.Module) -> bool:
+def _own_weight(layer: nn.Module) -> bool:
     """Whether the weight is a parameter, not computed by a hook or a parametrisation."""
     return "weight" in layer._parameters
 
@@ -87,14 +87,23 @@ def _is_harmless(kind: type, name: str, value: Any) -> bool:
     return made or is_special or name.startswith(("_orig_", "_jinja_")) or name in _HARMLESS
 
 
-def _hooks(layer: nn.Module) -> list[dict[int, Any]]:
-    """The hooks on forward, backward and messages, without the layer's own."""
-    found = []
-    for name, hooks in vars(layer).items():
-        if name.endswith("_hooks") and isinstance(hooks, dict) and "state_dict" not in name:
-            own = {key for key, hook in hooks.items() if getattr(hook, "__self__", None) is layer}
-            found.append({key: hook for key, hook in hooks.items() if key not in own})
-    return found
+def uncalled_hooks(layer: nn.Module) -> list[str]:
+    """The linear maps inside of a layer with hooks, which a binary product does not call."""
+    return [
+        name
+        for name, module in layer.named_modules()
+        if name and isinstance(module, _PRODUCTS) and _has_hooks(module)
+    ]
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    """Whether there are hooks on forward or backward, beside the layer's own."""
+    return any(
+        getattr(hook, "__self__", None) is not layer
+        for name, hooks in vars(layer).items()
+        if name.endswith("_hooks") and isinstance(hooks, dict) and "state_dict" not in name
+        for hook in hooks.values()
+    )
 
 
 def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
@@ -118,6 +127,19 @@ def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
         for name, parameter in module._parameters.items():
             if target is not None and target._parameters.get(name) is not None:
                 target._parameters[name] = parameter
+        if path and target is not None:
+            _carry_attributes(module, target)
+    _carry_attributes(layer, new)
+    for name, child in layer._modules.items():
+        if not hasattr(new, name):
+            new.add_module(name, child)
+    if isinstance(layer, MessagePassing) and layer.decomposed_layers > 1:
+        new.decomposed_layers = layer.decomposed_layers
+    return new.train(layer.training)
+
+
+def _carry_attributes(layer: nn.Module, new: nn.Module) -> None:
+    """Hooks, and attributes that the new layer lacks; not what is bound to the old one."""
     attributes, successors = vars(layer), vars(new)
     for name, value in attributes.items():
         if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
@@ -127,12 +149,42 @@ def carry_over(layer: nn.Module, new: nn.Module) -> nn.Module:
                 mine.update(kept)
         elif name == "_is_full_backward_hook" or not (name == "_hook" or hasattr(new, name)):
             successors[name] = value
-    for name, child in layer._modules.items():
-        if not hasattr(new, name):
-            new.add_module(name, child)
-    if isinstance(layer, MessagePassing) and layer.decomposed_layers > 1:
-        new.decomposed_layers = layer.decomposed_layers
-    return new.train(layer.training)
+
+
+def copied(model: nn.Module) -> Any:
+    """A deep copy, of computed weights too, which torch refuses to copy.
+
+    Hooks compute them anew when the copy is called.
+    """
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(model, computed)
+
+
+def carry_tree(model: nn.Module, new: nn.Module) -> nn.Module:
+    """Give a model that was made anew the hooks, attributes and frozen parameters of the old one.
+
+    Args:
+        model: the old one; unchanged.
+        new: of the same structure.
+
+    Returns:
+        ``new``.
+    """
+    old = copied(model)
+    modules, parameters = dict(old.named_modules()), dict(old.named_parameters())
+    for name, module in new.named_modules():
+        if name in modules:
+            _carry_attributes(modules[name], module)
+            module.training = modules[name].training
+    for name, parameter in new.named_parameters():
+        if name in parameters:
+            parameter.requires_grad_(parameters[name].requires_grad)
+    return new
 
 
 def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:

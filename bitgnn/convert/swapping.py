@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from dataclasses import replace
@@ -17,7 +16,13 @@ from bitgnn.convert.binary_forms import LINEAR, binary_form
 from bitgnn.convert.bwta import BWTAConfig, binarize_bwta
 from bitgnn.convert.images.relu_calls import without_relu_calls
 from bitgnn.convert.images.swapping import is_for_images, swap_image_layers
-from bitgnn.convert.keeping import put_everywhere, why_float
+from bitgnn.convert.keeping import (
+    carry_tree,
+    copied,
+    put_everywhere,
+    uncalled_hooks,
+    why_float,
+)
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.requests import asked_for, check_model, nothing_to_swap
@@ -94,7 +99,7 @@ def binarize(
         return _reported(result, report)
     whole = not (config.layers or config.skip or config.options or config.linear)
     if isinstance(model, HasPrecision) and whole:
-        result = model.with_precision(config.precision)
+        result = carry_tree(model, model.with_precision(config.precision))
         swapped = {
             name: layer.precision
             for name, layer in result.named_modules()
@@ -182,7 +187,7 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
         can = {n: m for n, m in linear.items() if n in linear_names and n not in config.skip}
         left_out = {**dict.fromkeys(config.skip, "named in skip"), **kept}
         raise ValueError(nothing_to_swap(model, can, left_out))
-    result = copy.deepcopy(model)
+    result = copied(model)
     for name, precision in precisions.items():
         result = swapped_layer(result, name, precision, config.dropout)
     replaced = _replace_activations(result, config.activation or "keep")
@@ -195,7 +200,13 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
             left[name] = f"{type(module).__name__} has no binary form here"
         elif isinstance(module, LINEAR):
             left[name] = f"{type(module).__name__} is swapped with linear=True or by name only"
-    report = BinarizeReport(swapped, left, relu_warnings(result), replaced)
+    warned = relu_warnings(result)
+    for name in precisions:
+        maps = uncalled_hooks(graph_layers.get(name, result.get_submodule(name)))
+        if maps:
+            what = f"hooks of {', '.join(maps)} in layer {name!r} are not called in binary products"
+            warned = (*warned, what)
+    report = BinarizeReport(swapped, left, warned, replaced)
     return result, report
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +9,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.images.lowering import lower_images
-from bitgnn.convert.keeping import carry_over, put_everywhere, why_float
+from bitgnn.convert.keeping import carry_over, copied, put_everywhere, why_float
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import Value
 from bitgnn.nn import BinaryConv2d, BinaryLinear
@@ -92,7 +91,7 @@ def swap_image_layers(
         if reason is not None:
             left.setdefault(name, reason)
     layers: dict[str, str] = {}
-    result = copy.deepcopy(model)
+    result = copied(model)
     for name in known:
         if name in left:
             continue
