@@ -88,7 +88,8 @@ class BinarizeConfig:
             given = getattr(self, name)
             if not isinstance(given, Mapping):
                 wanted = "precisions by module name" if name == "layers" else "values by field"
-                raise TypeError(f"BinarizeConfig: {name} must map {wanted}, got {given!r}")
+                hint = " (shares and names alone are of scheme 'bwta')" if name == "layers" else ""
+                raise TypeError(f"BinarizeConfig: {name} must map {wanted}, got {given!r}{hint}")
         both = sorted(set(self.skip) & self.layers.keys())
         if both:
             raise ValueError(f"BinarizeConfig: {both} must be in layers or in skip, not in both")
