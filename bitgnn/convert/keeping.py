@@ -7,6 +7,7 @@ from typing import Any
 
 import torch_geometric.nn
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
@@ -40,6 +41,8 @@ def why_float(layer: nn.Module) -> str | None:
     Args:
         layer: a ``GCNConv``, ``SAGEConv``, ``GraphConv``, a linear layer or a convolution.
     """
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return "it has no weight yet; run the model once in front of binarize()"
     if any(parametrize.is_parametrized(module) for module in layer.modules()):
         return "its weight is parametrised, which a binary layer would not compute"
     for module in layer.modules():

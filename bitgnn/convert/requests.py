@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 from bitgnn.convert.binarizing import BinarizeConfig
 from bitgnn.convert.bwta import BWTAConfig
 from bitgnn.inference import FrozenBWTA, FrozenModel
+from bitgnn.nn import BinaryLinear
 
 __all__ = ["asked_for", "check_model", "nothing_to_swap"]
 
@@ -114,9 +115,14 @@ def nothing_to_swap(model: nn.Module, linear: Mapping[str, Any], kept: Mapping[s
     """
     others: dict[str, list[str]] = {}
     for name, module in model.named_modules():
-        if isinstance(module, (MessagePassing, *CONVOLUTIONS)) and name not in kept:
+        if isinstance(module, (MessagePassing, *CONVOLUTIONS, BinaryLinear)) and name not in kept:
             others.setdefault(type(module).__name__, []).append(name or "the model itself")
-    parts = [f"{kind} ({', '.join(names)}) has no binary form" for kind, names in others.items()]
+    binary = ("BinaryConv2d", "BinaryLinear")
+    parts = [
+        f"{kind} ({', '.join(names)}) "
+        + ("is binary already" if kind in binary else "has no binary form")
+        for kind, names in others.items()
+    ]
     parts += [f"{name or 'the model itself'} stays in floats, {why}" for name, why in kept.items()]
     if linear:
         names = ", ".join(name or "the model itself" for name in linear)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitImages
+from bitgnn.nn.float_inputs import check_input
 from bitgnn.ops._conv_shape import Pair
 from bitgnn.quantize import Surrogate, binary_conv2d, fixed_conv2d
 from bitgnn.quantize.fixed import check_step
@@ -106,9 +107,11 @@ class BinaryConv2d(nn.Conv2d):
             as in torch, and contiguous elsewhere.
 
         Raises:
-            TypeError: ``input`` holds integers, and is not uint8 in front of a first layer.
+            TypeError: ``input`` is no dense tensor, or holds integers other than uint8 in front of
+                a first layer.
             ValueError: the shape does not fit, or the kernel is larger than the padded image.
         """
+        check_input("BinaryConv2d", input, self.input_step is not None)
         x = input.unsqueeze(0) if input.dim() == 3 else input
         if x.dim() != 4 or x.size(1) != self.in_channels:
             raise ValueError(

@@ -4,6 +4,7 @@ import copy
 import io
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn import report_of
-from bitgnn.nn import BinaryConv2d
+from bitgnn.nn import BinaryConv2d, BinaryLinear
 
 
 class LeNet(nn.Module):
@@ -194,3 +195,27 @@ def test_what_cannot_be_is_said():
         bitgnn.binarize(LeNet(), dropout=0.5)
     with pytest.raises(ValueError, match=r"in a network of images, got precision 'FBB\+BBF'$"):
         bitgnn.binarize(LeNet(), "FBB+BBF")
+
+
+@pytest.mark.parametrize("layer", [BinaryLinear(3, 2), BinaryConv2d(3, 2, 1)])
+def test_inputs_that_are_no_floats_are_named(layer):
+    wanted = f"{type(layer).__name__}: input must be a dense tensor of floats"
+    for x, got in (
+        (np.ones((1, 3, 2, 3)), "float64 ndarray"),
+        (torch.ones(1, 3, 2, 3, dtype=torch.int64), r"torch\.int64 Tensor"),
+        (torch.ones(1, 3, 2, 3, dtype=torch.bool), r"torch\.bool Tensor"),
+        (torch.ones(1, 3, 2, 3).to_sparse(), r"torch\.sparse_coo tensor"),
+    ):
+        with pytest.raises(TypeError, match=f"{wanted}, got {got}"):
+            layer(x)
+    first = type(layer)(3, 2, *([1] if isinstance(layer, BinaryConv2d) else []), input_step=1)
+    with pytest.raises(TypeError, match=f"{wanted} or uint8, got torch.int64"):
+        first(torch.ones(1, 3, 2, 3, dtype=torch.int64))
+
+
+def test_layers_without_weights_yet_and_binary_ones_are_named():
+    with pytest.raises(ValueError, match="no layer to swap; 0: it has no weight yet; run the"):
+        bitgnn.binarize(nn.Sequential(nn.LazyConv2d(4, 3)))
+    binary = bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))
+    with pytest.raises(ValueError, match=r"BinaryConv2d \(0\) is binary already$"):
+        bitgnn.binarize(binary)

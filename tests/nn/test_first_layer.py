@@ -169,7 +169,7 @@ def test_bad_steps_and_inputs_are_named():
         with pytest.raises(TypeError, match=r"BinaryLinear: the step must be a number"):
             BinaryLinear(3, 4, input_step=step)
     with pytest.raises(
-        TypeError, match=r"fixed_point: x must hold floats or uint8, got torch\.int"
+        TypeError, match=r"input must be a dense tensor of floats or uint8, got torch\.int64"
     ):
         BinaryLinear(3, 4, input_step=1)(torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"BinaryConv2d: input must be \[N, 3, H, W\]"):

@@ -87,7 +87,7 @@ def swap_image_layers(
     if last == "keep":
         left |= dict.fromkeys((name for name in lasts if name not in left), "it is the last layer")
     for name in firsts if input_step is not None else ():
-        reason = _why_not_first(known[name])
+        reason = None if name in left else _why_not_first(known[name])
         if reason is not None:
             left.setdefault(name, reason)
     layers: dict[str, str] = {}
@@ -137,8 +137,7 @@ def _binary_layer(layer: Any, step: float | None, scale: bool) -> nn.Module:
 
 def _may_swap(module: nn.Module) -> bool:
     """Whether a layer is torch's, or a user's kind of it."""
-    of_this_package = type(module).__module__.startswith("bitgnn.")
-    return isinstance(module, SWAPPED) and not (of_this_package or hasattr(module, "cls_to_become"))
+    return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
 
 
 def _why_not_first(layer: nn.Module) -> str | None:
