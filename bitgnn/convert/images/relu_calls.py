@@ -74,7 +74,8 @@ def without_relu_calls(module: nn.Module, places: Collection[int], clip: bool) -
     """Take ReLU calls out of a module's own forward.
 
     The module gets a subclass of its class, of the same name, whose forward is the traced one, once
-    for training and once for evaluation. Names, state dict, copying and pickling stay as they are.
+    for training and once for evaluation: what its code reads of the object, such as a rate of
+    dropout, is settled now. Names, state dict, copying and pickling stay as they are.
 
     Args:
         module: changed in place.
