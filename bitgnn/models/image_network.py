@@ -69,8 +69,8 @@ class ImageNetwork(nn.Module):
             got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             wanted = ", ".join(map(str, self.image))
             raise ValueError(
-                f"{type(self).__name__}: x must be [N, {wanted}], got {got}; image_size= (or image=) "
-                "makes the network for images of another size"
+                f"{type(self).__name__}: x must be [N, {wanted}], got {got}; image_size= "
+                "(or image=) makes the network for images of another size"
             )
 
 
