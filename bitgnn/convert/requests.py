@@ -15,7 +15,7 @@ from bitgnn.convert.bwta import BWTAConfig
 from bitgnn.inference import FrozenBWTA, FrozenModel
 from bitgnn.nn import BinaryLinear
 
-__all__ = ["asked_for", "check_model", "nothing_to_swap"]
+__all__ = ["asked_for", "nothing_to_swap", "plain_model"]
 
 CONVOLUTIONS = (
     nn.Conv1d, nn.Conv2d, nn.Conv3d,
@@ -23,28 +23,29 @@ CONVOLUTIONS = (
 )  # fmt: skip
 
 
-def check_model(model: Any) -> None:
-    """Refuse what is no plain module tree.
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def plain_model(model: Any) -> nn.Module:
+    """The module tree of a model, without the wrapper of ``torch.compile`` or of data parallelism.
 
     Raises:
-        TypeError: ``model`` is no module, frozen, wrapped, compiled or scripted.
+        TypeError: ``model`` is no module, frozen, compiled in parts or scripted.
     """
     if not isinstance(model, nn.Module):
         got = f"the class {model.__name__}" if inspect.isclass(model) else type(model).__name__
         raise TypeError(f"binarize: model must be a torch.nn.Module, got {got}")
+    while isinstance(model, PARALLEL) or _is_compiled(model):
+        model = model.module if isinstance(model, PARALLEL) else model._orig_mod
     kind = type(model).__name__
     if isinstance(model, FrozenModel | FrozenBWTA):
         raise TypeError(
             f"binarize: model is frozen already, a {kind}; pass the model that was frozen"
         )
-    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-        raise TypeError(
-            f"binarize: model must not be wrapped in {kind}; pass model.module and wrap the result"
-        )
     for name, module in model.named_modules():
         where = f"model.{name}" if name else "model"
         # What a compiled module calls was settled when it was made, not by its children.
-        if type(module).__name__ == "OptimizedModule":
+        if _is_compiled(module):
             raise TypeError(
                 f"binarize: {where} must not be compiled yet, got the result of torch.compile; "
                 f"pass the module it was made of ({where}._orig_mod) and compile the result"
@@ -54,6 +55,12 @@ def check_model(model: Any) -> None:
                 f"binarize: {where} must be a module of Python code, got TorchScript ({kind}); "
                 "pass the module it was scripted from"
             )
+    return model
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    # The class itself is in a module of torch whose import takes seconds.
+    return type(module).__name__ == "OptimizedModule"
 
 
 def asked_for(config: Any, scheme: str, options: Mapping[str, Any]) -> BinarizeConfig | BWTAConfig:

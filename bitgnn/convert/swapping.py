@@ -25,7 +25,7 @@ from bitgnn.convert.keeping import (
 )
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
-from bitgnn.convert.requests import asked_for, check_model, nothing_to_swap
+from bitgnn.convert.requests import asked_for, nothing_to_swap, plain_model
 from bitgnn.convert.sign_inputs import (
     layers_before_norms,
     relu_warnings,
@@ -68,7 +68,8 @@ def binarize(
     function in it stays; a ReLU in front of a sign is warned of: it makes every sign +1.
 
     Args:
-        model: any module tree; unchanged.
+        model: any module tree, which is taken out of ``torch.compile`` and data-parallel wrappers;
+            unchanged.
         config: what to do, or just a precision; None is ``BinarizeConfig()``. A ``BWTAConfig``
             means its scheme.
         scheme: ``"binary"`` or ``"bwta"``.
@@ -85,10 +86,10 @@ def binarize(
     Raises:
         ValueError: unknown precision or scheme, a name in ``config`` that is no layer or of a layer
             that has to stay, or nothing to swap.
-        TypeError: ``model`` is not a module, frozen, compiled or wrapped, or ``options`` has no
-            field's name.
+        TypeError: ``model`` is not a module, frozen, scripted or compiled in parts, or ``options``
+            has no field's name.
     """
-    check_model(model)
+    model = plain_model(model)
     if scheme not in get_args(Scheme):
         raise ValueError(f"binarize: scheme must be one of {get_args(Scheme)}, got {scheme!r}")
     config = asked_for(config, scheme, options)

@@ -96,16 +96,6 @@ REFUSED = {
         TypeError,
         "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$",
     ),
-    "parallel": (
-        lambda: bitgnn.binarize(nn.DataParallel(Net())),
-        TypeError,
-        "must not be wrapped in DataParallel; pass model.module and wrap the result$",
-    ),
-    "compiled": (
-        lambda: bitgnn.binarize(torch.compile(Net())),
-        TypeError,
-        r"model must not be compiled yet, .*\(model\._orig_mod\) and compile the result$",
-    ),
     "compiled inside": (
         lambda: bitgnn.binarize(_compiled_inside()),
         TypeError,
@@ -149,6 +139,13 @@ def test_what_cannot_be_is_said_in_one_sentence(case):
     call, kind, message = REFUSED[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
+def test_wrapped_models_are_unwrapped(wrap):
+    binary = bitgnn.binarize(wrap(Net()), "full")
+    assert type(binary) is Net
+    assert report_of(binary).swapped == {"c1": "full", "c2": "full"}
 
 
 def test_a_branch_that_is_not_taken_is_not_warned_of():
