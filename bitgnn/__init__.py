@@ -14,8 +14,26 @@ from bitgnn.bits import (
 )
 
 if TYPE_CHECKING:
-    from bitgnn import models, nn, tune
-    from bitgnn.convert import BinarizeConfig, BWTAConfig, Plan, binarize, freeze, summary
+    from bitgnn import (  # noqa: F401
+        convert,
+        data,
+        exchange,
+        inference,
+        models,
+        nn,
+        quantize,
+        train,
+        tune,
+    )
+    from bitgnn.convert import (
+        BinarizeConfig,
+        BWTAConfig,
+        Plan,
+        binarize,
+        freeze,
+        report_of,
+        summary,
+    )
     from bitgnn.exchange import export_parameters, import_parameters
     from bitgnn.inference import load, memory_report, save
 
@@ -32,12 +50,13 @@ _LAZY = {
     "import_parameters": "bitgnn.exchange",
     "load": "bitgnn.inference",
     "memory_report": "bitgnn.inference",
-    "models": "",
-    "nn": "",
+    "report_of": "bitgnn.convert",
     "save": "bitgnn.inference",
     "summary": "bitgnn.convert",
-    "tune": "",
 }
+_SUBMODULES = (
+    "convert", "data", "exchange", "inference", "models", "nn", "quantize", "train", "tune",
+)  # fmt: skip
 
 __all__ = [
     "BWTAConfig",
@@ -59,6 +78,7 @@ __all__ = [
     "models",
     "nn",
     "ops",
+    "report_of",
     "save",
     "summary",
     "tune",
@@ -66,9 +86,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"bitgnn.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'bitgnn' has no attribute {name!r}")
-    home = _LAZY[name]
-    if not home:
-        return importlib.import_module(f"bitgnn.{name}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

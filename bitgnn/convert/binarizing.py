@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from bitgnn.convert.images.swapping import INPUT_STEP, LastLayer
@@ -20,15 +20,21 @@ Activation = Literal["keep", "drop", "hardtanh"]
 class BinarizeConfig:
     """What :func:`binarize` does.
 
+    Raises:
+        TypeError: ``layers``, ``skip`` or ``options`` is of another type.
+        ValueError: a value is none that the attribute can have, or two of them contradict.
+
     Attributes:
         precision: ``"full"`` or ``"bin"`` for the model as a whole, or letters for every layer.
         layers: precision of single layers by module name; they win over ``precision``. A linear
             layer named here becomes binary whatever ``linear`` says.
-        skip: module names to leave alone.
+        skip: module names to leave alone; a string is one name.
         dropout: dropout of the swapped layers, after the sign.
         linear: swap linear layers outside of graph layers too; they return floats.
         activation: what becomes of the activation functions of PyG's ready-made models and of
-            ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``.
+            ReLU modules in front of a sign, and in networks of images of calls of ReLU there:
+            ``"keep"``, ``"drop"`` or ``"hardtanh"``; None drops them in networks of images and
+            keeps them elsewhere.
         options: further fields of :class:`bitgnn.nn.LayerPrecision` for every swapped graph layer,
             such as ``{"output_norm": "batch"}``.
         input_step: in networks of images, the fixed-point step of the layers that read the input,
@@ -41,17 +47,18 @@ class BinarizeConfig:
 
     precision: Precision = "bin"
     layers: Mapping[str, Precision] = field(default_factory=dict)
-    skip: tuple[str, ...] = ()
+    skip: Sequence[str] = ()
     dropout: float = 0.0
     linear: bool = False
-    activation: Activation = "keep"
+    activation: Activation | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     input_step: float | None = INPUT_STEP
     scale: bool = True
     last: LastLayer = "binary"
 
     def __post_init__(self) -> None:
-        if self.activation not in get_args(Activation):
+        self._check_names()
+        if self.activation is not None and self.activation not in get_args(Activation):
             raise ValueError(
                 f"BinarizeConfig: activation must be one of {get_args(Activation)}, "
                 f"got {self.activation!r}"
@@ -62,7 +69,36 @@ class BinarizeConfig:
             )
         if self.input_step is not None:
             check_step("BinarizeConfig", self.input_step)
-        LayerPrecision.parse(self.precision)
+        if not (isinstance(self.dropout, int | float) and 0.0 <= self.dropout < 1.0):
+            raise ValueError(f"BinarizeConfig: dropout must be in [0, 1), got {self.dropout!r}")
+        if LayerPrecision.parse(self.precision).is_float and not self.layers:
+            raise ValueError(
+                f"BinarizeConfig: precision must be a binary one where layers names none, got "
+                f"{self.precision!r}, which leaves everything in floats"
+            )
+
+    def _check_names(self) -> None:
+        """Check and spell out what is given by name."""
+        if isinstance(self.skip, str):
+            object.__setattr__(self, "skip", (self.skip,))
+        if not (isinstance(self.skip, Iterable) and all(isinstance(n, str) for n in self.skip)):
+            raise TypeError(f"BinarizeConfig: skip must be module names, got {self.skip!r}")
+        object.__setattr__(self, "skip", tuple(self.skip))
+        for name in ("layers", "options"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping):
+                wanted = "precisions by module name" if name == "layers" else "values by field"
+                hint = " (shares and names alone are of scheme 'bwta')" if name == "layers" else ""
+                raise TypeError(f"BinarizeConfig: {name} must map {wanted}, got {given!r}{hint}")
+        both = sorted(set(self.skip) & self.layers.keys())
+        if both:
+            raise ValueError(f"BinarizeConfig: {both} must be in layers or in skip, not in both")
+        known = [f.name for f in fields(LayerPrecision) if f.name not in ("bmm", "bspmm")]
+        unknown = sorted(self.options.keys() - set(known))
+        if unknown:
+            raise ValueError(
+                f"BinarizeConfig: options must be among {known} of LayerPrecision, got {unknown}"
+            )
 
 
 @dataclass(frozen=True)

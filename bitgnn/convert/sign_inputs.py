@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.demands import ordered
 from bitgnn.convert.images.lowering import is_image_network, lower_images
+from bitgnn.convert.images.relu_calls import ReluCalls, relu_calls
+from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.lower import lower_trace
-from bitgnn.convert.trace import trace_model
+from bitgnn.convert.trace import Traced, trace_model
 from bitgnn.convert.values import Value, canonical
 
-__all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_modules"]
+__all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_calls", "sign_feeding_modules"]
 
 RELU_MODULES = (nn.ReLU, nn.ReLU6)
-_RELU_CALL = re.compile(r"\brelu6?_?\(|\bReLU6?\(")
 POOLED = ("max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "flatten")
 """Kinds of values of images that are nowhere negative where what they read is not."""
 CURE = "remove it, set activation='drop' in BinarizeConfig, or put a batch norm behind it"
 
 
-def relu_warnings(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+def relu_warnings(model: nn.Module) -> tuple[str, ...]:
     """What to say of binary layers whose input is never negative.
 
     Args:
         model: the binarised model.
-        names: its binary layers.
 
     Returns:
-        One text for each ReLU, found by tracing, or guessed from the code of the forward where
-        the model cannot be traced.
+        One text for each ReLU found by tracing, or, of a network of images that cannot be traced,
+        one that says so.
     """
-    feeders = _feeders(model)
-    if feeders is None:
-        return _guessed(model, names)
+    if is_image_network(model):
+        try:
+            lower_images(trace_model(model))
+        except ValueError as error:
+            reason = str(error).removeprefix("freeze: ")
+            return (f"a ReLU in front of a sign would stay and make every bit +1; {reason}",)
     fed: dict[str, list[str]] = {}
-    for relu, layer in feeders:
+    for relu, layer in _feeders(model):
         if layer not in fed.setdefault(relu, []):
             fed[relu].append(layer)
     return tuple(
@@ -51,8 +53,17 @@ def relu_warnings(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
 def sign_feeding_modules(model: nn.Module) -> list[str]:
     """Names of the ReLU modules directly in front of a sign; none where tracing fails."""
     modules = dict(model.named_modules())
-    found = dict.fromkeys(relu for relu, _ in _feeders(model) or ())
+    found = dict.fromkeys(relu for relu, _ in _feeders(model))
     return [name for name in found if isinstance(modules.get(name), RELU_MODULES)]
+
+
+def sign_feeding_calls(model: nn.Module) -> ReluCalls:
+    """The calls of ReLU directly in front of a sign, by the module in whose code they stand."""
+    try:
+        traced = trace_model(model)
+        return relu_calls(traced, {relu for relu, _ in _feeders_of(model, traced)})
+    except ValueError:
+        return {}
 
 
 def layers_before_norms(model: nn.Module) -> set[str]:
@@ -73,14 +84,34 @@ def layers_before_norms(model: nn.Module) -> set[str]:
     return {name for name, value in network.outputs.items() if value in normed}
 
 
-def _feeders(model: nn.Module) -> list[tuple[str, str]] | None:
-    """Pairs of a non-negative function and the layer whose sign reads it; None if untraceable."""
-    of_images = is_image_network(model)
+def _feeders(model: nn.Module) -> list[tuple[str, str]]:
+    """Pairs of a non-negative function and the layer whose sign reads it."""
+    return [
+        (f"{prefix}{relu}", f"{prefix}{layer}")
+        for prefix, part in _traceable_parts(model)
+        for relu, layer in _feeders_within(part)
+    ]
+
+
+def _traceable_parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The model, and modules inside of graph layers that a trace keeps whole, such as MLPs."""
+    yield "", model
+    for name, layer in model.named_modules():
+        if isinstance(layer, MessagePassing) and not isinstance(layer, SUPPORTED):
+            for child, module in layer.named_children():
+                yield f"{name}.{child}." if name else f"{child}.", module
+
+
+def _feeders_within(model: nn.Module) -> list[tuple[str, str]]:
+    """The pairs that a trace of one forward shows; none where tracing fails."""
     try:
-        traced = trace_model(model)
-        network = lower_images(traced) if of_images else lower_trace(traced, {})
+        return _feeders_of(model, trace_model(model))
     except ValueError:
-        return None
+        return []
+
+
+def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
+    network = lower_images(traced) if is_image_network(model) else lower_trace(traced, {})
     assert network.scores is not None
     found = []
     for value in ordered(network.scores):
@@ -100,31 +131,3 @@ def is_never_negative(value: Value) -> bool:
     if value.name == "hardtanh":
         return bool(value.attributes["low"] >= 0)
     return value.name in ("relu", "sigmoid", "softmax")
-
-
-def _guessed(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
-    """Layers behind another one whose input seems to come out of a ReLU."""
-    if len(names) < 2:
-        return ()
-    modules = [
-        name or "the model" for name, m in model.named_modules() if isinstance(m, RELU_MODULES)
-    ]
-    owners = {name.split(".")[0] if "." not in name else name.rsplit(".", 2)[0] for name in names}
-    code = [type(model), *(type(model.get_submodule(o)) for o in owners if o not in names)]
-    if not modules and not any(_RELU_CALL.search(_forward_source(kind)) for kind in code):
-        return ()
-    where = f"ReLU ({', '.join(modules)})" if modules else "a ReLU in the model's forward"
-    return (
-        f"{where} probably feeds the sign of {', '.join(names[1:])}: no value is negative there, "
-        f"so every bit would be +1; {CURE}",
-    )
-
-
-def _forward_source(kind: type[nn.Module]) -> str:
-    # PyG's and torch's own classes mention activations they need not use.
-    if kind.__module__.startswith(("torch.", "torch_geometric.")):
-        return ""
-    try:
-        return inspect.getsource(kind.forward)
-    except (OSError, TypeError):
-        return ""

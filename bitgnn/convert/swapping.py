@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-import bitgnn.nn
 from bitgnn.convert.binarizing import Activation, BinarizeConfig, BinarizeReport, Precision
+from bitgnn.convert.binary_forms import LINEAR, binary_form
 from bitgnn.convert.bwta import BWTAConfig, binarize_bwta
+from bitgnn.convert.images.relu_calls import without_relu_calls
 from bitgnn.convert.images.swapping import is_for_images, swap_image_layers
+from bitgnn.convert.keeping import (
+    carry_tree,
+    copied,
+    put_everywhere,
+    uncalled_hooks,
+    why_float,
+)
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
+from bitgnn.convert.requests import asked_for, nothing_to_swap, plain_model
 from bitgnn.convert.sign_inputs import (
     layers_before_norms,
     relu_warnings,
+    sign_feeding_calls,
     sign_feeding_modules,
 )
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.binary_product import NORMS, QUANTIZERS
 
 __all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped_layer"]
 
 _log = logging.getLogger(__name__)
 Scheme = Literal["binary", "bwta"]
 _REPORT = "bitgnn_report"
-LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 WHOLE = ("bin", "full")
-PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
 
 def binarize(
@@ -52,7 +57,8 @@ def binarize(
 
     In a model without graph layers ``Conv2d`` becomes ``BinaryConv2d`` and ``Linear``
     ``BinaryLinear``: the layers that read the input keep its values in fixed point, the others
-    binarise theirs. (With ``linear=True`` a model of linear layers alone gets
+    binarise theirs, and a ReLU in front of a sign is dropped, calls in the code included, where
+    torch.fx can trace the model. (With ``linear=True`` a model of linear layers alone gets
     ``bitgnn.nn.Linear``, with its letters.)
 
     With ``scheme="bwta"`` linear layers and attention of any model, of transformers of Hugging Face
@@ -62,38 +68,39 @@ def binarize(
     function in it stays; a ReLU in front of a sign is warned of: it makes every sign +1.
 
     Args:
-        model: any module tree; unchanged.
+        model: any module tree, which is taken out of ``torch.compile`` and data-parallel wrappers;
+            unchanged.
         config: what to do, or just a precision; None is ``BinarizeConfig()``. A ``BWTAConfig``
             means its scheme.
         scheme: ``"binary"`` or ``"bwta"``.
-        options: fields of :class:`BWTAConfig`, with that scheme: ``layers=0.15``, ...
+        options: fields of :class:`BinarizeConfig`, which win over ``config``:
+            ``precision="full"``, ``skip="head"``, ...; with scheme ``"bwta"`` those of
+            :class:`BWTAConfig`: ``layers=0.15``, ...
 
     Returns:
-        The copy; :func:`report_of` tells what was done.
+        The copy; :func:`report_of` tells what was done. Names, state-dict keys, dtypes, devices,
+        modes, hooks, tied and frozen parameters are those of ``model``. A layer whose class
+        computes something else, whose weight is computed, or that has further tensors stays as it
+        is; the report says why.
 
     Raises:
-        ValueError: unknown precision or scheme, a name in ``config`` that is no layer, or nothing
-            to swap.
-        TypeError: ``model`` is not a module, or ``options`` has no field's name.
+        ValueError: unknown precision or scheme, a name in ``config`` that is no layer or of a layer
+            that has to stay, or nothing to swap.
+        TypeError: ``model`` is not a module, frozen, scripted or compiled in parts, or ``options``
+            has no field's name.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"binarize: model must be a torch.nn.Module, got {type(model).__name__}")
+    model = plain_model(model)
     if scheme not in get_args(Scheme):
         raise ValueError(f"binarize: scheme must be one of {get_args(Scheme)}, got {scheme!r}")
-    if scheme == "bwta" or isinstance(config, BWTAConfig):
-        return _reported(*binarize_bwta(model, _bwta_config(config, options)))
-    if options:
-        raise TypeError(f"binarize: {sorted(options)} are of scheme 'bwta'; use a BinarizeConfig")
-    if config is None:
-        config = BinarizeConfig()
-    elif not isinstance(config, BinarizeConfig):
-        config = BinarizeConfig(precision=config)
+    config = asked_for(config, scheme, options)
+    if isinstance(config, BWTAConfig):
+        return _reported(*binarize_bwta(model, config))
     if is_for_images(model) and (_has_convolution(model) or not (config.linear or config.layers)):
         result, report = _swap_image_layers(model, config)
         return _reported(result, report)
     whole = not (config.layers or config.skip or config.options or config.linear)
     if isinstance(model, HasPrecision) and whole:
-        result = model.with_precision(config.precision)
+        result = carry_tree(model, model.with_precision(config.precision))
         swapped = {
             name: layer.precision
             for name, layer in result.named_modules()
@@ -103,18 +110,6 @@ def binarize(
     else:
         result, report = _swap_layers(model, config)
     return _reported(result, report)
-
-
-def _bwta_config(config: Any, options: dict[str, Any]) -> BWTAConfig:
-    """The config itself, or one of options."""
-    if config is None:
-        return BWTAConfig(**options)
-    if not isinstance(config, BWTAConfig) or options:
-        raise ValueError(
-            "binarize: with scheme 'bwta' config must be a BWTAConfig alone or None, got "
-            f"{type(config).__name__} and {sorted(options)}"
-        )
-    return config
 
 
 def _reported(result: nn.Module, report: BinarizeReport) -> nn.Module:
@@ -146,48 +141,59 @@ def _swap_image_layers(
     model: nn.Module, config: BinarizeConfig
 ) -> tuple[nn.Module, BinarizeReport]:
     """The swapped copy of a network of images and the report."""
-    if config.layers or config.options or config.dropout or config.precision not in WHOLE:
+    given = [name for name in ("layers", "options", "dropout") if getattr(config, name)]
+    if given or config.precision not in WHOLE:
         raise ValueError(
             "binarize: layers, options and dropout are of graph layers, and precision must be one "
-            f"of {list(WHOLE)} in a network of images, got {config}"
+            f"of {list(WHOLE)} in a network of images, got "
+            f"{' and '.join(given) or f'precision {config.precision!r}'}"
         )
     swapped = swap_image_layers(model, config.skip, config.input_step, config.scale, config.last)
     result = swapped.model
-    replaced = _replace_activations(result, config.activation)
-    warned = relu_warnings(result, list(swapped.layers))
+    # As in bitgnn.models: nothing stands between the sums, or their norm, and the sign.
+    activation = config.activation or "drop"
+    replaced = _replace_activations(result, activation)
+    replaced |= _replace_calls(result, activation)
+    warned = relu_warnings(result)
     return result, BinarizeReport(swapped.layers, swapped.left, warned, replaced)
 
 
 def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, BinarizeReport]:
     """The swapped copy of a model and the report."""
     graph_layers = {n: m for n, m in model.named_modules() if isinstance(m, SUPPORTED)}
-    # Linear layers inside of others, such as GCNConv's own, go with them.
-    outer = [name for name, m in model.named_modules() if isinstance(m, MessagePassing)]
-    inside = tuple(f"{name}." if name else "" for name in outer)
+    # Linear layers inside of these go with them.
+    inside = tuple(f"{name}." if name else "" for name in graph_layers)
     linear = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, LINEAR) and not (inside and name.startswith(inside))
     }
     known = {**graph_layers, **linear}
+    config = _with_first_names(model, config)
     unknown = sorted({*config.layers, *config.skip} - known.keys())
     if unknown:
         raise ValueError(
             f"binarize: no layer that can be binary is named {unknown}, the model has "
             f"{sorted(known)}"
         )
-    precisions = _precisions(config, list(graph_layers), list(linear), layers_before_norms(model))
+    reasons = {name: why_float(layer) for name, layer in known.items() if name not in config.skip}
+    kept = {name: reason for name, reason in reasons.items() if reason is not None}
+    refused = [name for name in kept if name in config.layers]
+    if refused:
+        raise ValueError(f"binarize: layer {refused[0]!r} cannot be binary: {kept[refused[0]]}")
+    graph_names = [name for name in graph_layers if name not in kept]
+    linear_names = [name for name in linear if name not in kept]
+    precisions = _precisions(config, graph_names, linear_names, layers_before_norms(model))
     if not precisions:
-        raise ValueError(
-            "binarize: the model has no GCNConv, SAGEConv or GraphConv to swap"
-            + (", only linear layers (BinarizeConfig(linear=True))" if linear else "")
-        )
-    result = copy.deepcopy(model)
+        can = {n: m for n, m in linear.items() if n in linear_names and n not in config.skip}
+        left_out = {**dict.fromkeys(config.skip, "named in skip"), **kept}
+        raise ValueError(nothing_to_swap(model, can, left_out))
+    result = copied(model)
     for name, precision in precisions.items():
-        result = _replace(result, name, _binary_layer(known[name], precision, config.dropout))
-    replaced = _replace_activations(result, config.activation)
+        result = swapped_layer(result, name, precision, config.dropout)
+    replaced = _replace_activations(result, config.activation or "keep")
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
-    left = dict.fromkeys(config.skip, "named in skip")
+    left = {**dict.fromkeys(config.skip, "named in skip"), **kept}
     for name, module in result.named_modules():
         if name in precisions or name in left or (inside and name.startswith(inside)):
             continue
@@ -195,8 +201,26 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
             left[name] = f"{type(module).__name__} has no binary form here"
         elif isinstance(module, LINEAR):
             left[name] = f"{type(module).__name__} is swapped with linear=True or by name only"
-    report = BinarizeReport(swapped, left, relu_warnings(result, list(precisions)), replaced)
+    warned = relu_warnings(result)
+    for name in precisions:
+        maps = uncalled_hooks(graph_layers.get(name, result.get_submodule(name)))
+        if maps:
+            what = f"hooks of {', '.join(maps)} in layer {name!r} are not called in binary products"
+            warned = (*warned, what)
+    report = BinarizeReport(swapped, left, warned, replaced)
     return result, report
+
+
+def _with_first_names(model: nn.Module, config: BinarizeConfig) -> BinarizeConfig:
+    """The configuration with the first of the names of every module that has several."""
+    first: dict[int, str] = {}
+    names = {
+        name: first.setdefault(id(module), name)
+        for name, module in model.named_modules(remove_duplicate=False)
+    }
+    skip = tuple(names.get(name, name) for name in config.skip)
+    layers = {names.get(name, name): letters for name, letters in config.layers.items()}
+    return replace(config, skip=skip, layers=layers)
 
 
 def _precisions(
@@ -241,74 +265,12 @@ def swapped_layer(
     Raises:
         ValueError: the layer has other tensors than PyG's.
     """
-    return _replace(model, name, _binary_layer(model.get_submodule(name), precision, dropout))
-
-
-def _binary_layer(layer: Any, precision: LayerPrecision, dropout: float) -> nn.Module:
-    """A binary layer with the options and weights of a float one."""
-    new: nn.Module
-    chosen = {"precision": precision, "dropout": dropout}
-    if isinstance(layer, LINEAR):
-        new = bitgnn.nn.Linear(
-            getattr(layer, "in_channels", None) or layer.in_features,
-            getattr(layer, "out_channels", None) or layer.out_features,
-            layer.bias is not None,
-            **chosen,  # type: ignore[arg-type]
-        )
-    else:
-        plain = layer.aggr in PLAIN_AGGREGATIONS
-        options = {
-            "aggr": layer.aggr if plain else copy.deepcopy(layer.aggr_module),
-            "flow": layer.flow,
-            "node_dim": layer.node_dim,
-            **chosen,
-        }
-        new = _graph_layer(layer, options)
-    missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
-    own = tuple(f"{name}." for name in (*NORMS, *QUANTIZERS))
-    lost = [name for name in [*missing, *unexpected] if not name.startswith(own)]
-    if lost:
-        raise ValueError(f"binarize: {type(layer).__name__} has other tensors than PyG's: {lost}")
-    tensor = next(iter(layer.parameters()))
-    new.to(tensor.device, tensor.dtype)
-    return new.train(layer.training)
-
-
-def _graph_layer(layer: Any, options: dict[str, Any]) -> nn.Module:
-    sizes = (layer.in_channels, layer.out_channels)
-    if isinstance(layer, torch_geometric.nn.GCNConv):
-        return bitgnn.nn.GCNConv(
-            *sizes,
-            layer.improved,
-            layer.cached,
-            layer.add_self_loops,
-            layer.normalize,
-            layer.bias is not None,
-            **options,
-        )
-    if isinstance(layer, torch_geometric.nn.SAGEConv):
-        return bitgnn.nn.SAGEConv(
-            *sizes,
-            normalize=layer.normalize,
-            root_weight=layer.root_weight,
-            project=layer.project,
-            bias=layer.lin_l.bias is not None,
-            **options,
-        )
-    return bitgnn.nn.GraphConv(*sizes, bias=layer.lin_rel.bias is not None, **options)
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """Put a module in place of another; the model, which may be that module itself."""
-    if not name:
-        return module
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)
-    return model
+    layer = model.get_submodule(name)
+    return put_everywhere(model, layer, binary_form(layer, precision, dropout))
 
 
 def _replace_activations(model: nn.Module, activation: Activation) -> dict[str, str]:
-    """Replace the activations of PyG's models and ReLU modules that feed a sign; their names."""
+    """Replace activations of PyG's models and ReLU modules that feed a sign; their names."""
     if activation == "keep":
         return {}
     names = [
@@ -318,5 +280,22 @@ def _replace_activations(model: nn.Module, activation: Activation) -> dict[str, 
     ]
     names += [name for name in sign_feeding_modules(model) if name not in names]
     for name in names:
-        _replace(model, name, nn.Hardtanh() if activation == "hardtanh" else nn.Identity())
+        new = nn.Hardtanh() if activation == "hardtanh" else nn.Identity()
+        put_everywhere(model, model.get_submodule(name), new)
     return dict.fromkeys(names, "Hardtanh" if activation == "hardtanh" else "Identity")
+
+
+def _replace_calls(model: nn.Module, activation: Activation) -> dict[str, str]:
+    """Replace calls of ReLU that feed a sign in a network of images; where they stood."""
+    if activation == "keep":
+        return {}
+    replaced = {}
+    for name, places in sign_feeding_calls(model).items():
+        module = model.get_submodule(name)
+        without_relu_calls(module, places, clip=activation == "hardtanh")
+        where = name or type(module).__name__
+        for place in places:
+            replaced[f"ReLU call {place + 1} of {where}"] = (
+                "hardtanh" if activation == "hardtanh" else "dropped"
+            )
+    return replaced

@@ -19,6 +19,7 @@ from bitgnn.exchange.norms import (
 )
 from bitgnn.exchange.roles import NORMS, norm_roles
 from bitgnn.nn import BinaryConv2d, BinaryLinear
+from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.quantize import canonical_row_scale
 
 __all__ = ["Layer", "describe", "entries", "exported", "importer"]
@@ -47,7 +48,12 @@ def describe(function: str, model: nn.Module) -> list[Layer]:
     if not isinstance(model, nn.Module):
         raise TypeError(f"{function}: model must be a torch.nn.Module, got {type(model).__name__}")
     if not any(isinstance(m, BinaryConv2d | BinaryLinear) for m in model.modules()):
-        raise ValueError(f"{function}: {type(model).__name__} has no binary layer")
+        is_of_graphs = any(isinstance(m, BinaryProduct) for m in model.modules())
+        raise ValueError(
+            f"{function}: model must be a network of images, with BinaryConv2d or BinaryLinear "
+            f"layers, got {type(model).__name__}, which has none"
+            + (" (a model of graph layers is kept by freeze() and save())" if is_of_graphs else "")
+        )
     roles = norm_roles(function, model)
     layers = []
     for name, module in model.named_modules():

@@ -68,7 +68,10 @@ class ImageNetwork(nn.Module):
         if not isinstance(x, Tensor) or x.dim() != 4 or tuple(x.shape[1:]) != self.image:
             got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             wanted = ", ".join(map(str, self.image))
-            raise ValueError(f"{type(self).__name__}: x must be [N, {wanted}], got {got}")
+            raise ValueError(
+                f"{type(self).__name__}: x must be [N, {wanted}], got {got}; image_size= "
+                "(or image=) makes the network for images of another size"
+            )
 
 
 def scaled(channels: int, width: float) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitImages
+from bitgnn.nn.float_inputs import check_input
 from bitgnn.ops._conv_shape import Pair
 from bitgnn.quantize import Surrogate, binary_conv2d, fixed_conv2d
 from bitgnn.quantize.fixed import check_step
@@ -97,16 +99,19 @@ class BinaryConv2d(nn.Conv2d):
         """Apply the layer.
 
         Args:
-            input: ``[N, C, H, W]`` or ``[C, H, W]`` floats; uint8 too with ``input_step=1``.
+            input: ``[N, C, H, W]`` or ``[C, H, W]`` floats; uint8 too in a first layer.
 
         Returns:
             ``[N, O, out height, out width]`` or ``[O, out height, out width]`` floats of the
-            input's dtype, of the weight's for uint8.
+            input's dtype, of the weight's for uint8; in channels_last where input or weight are,
+            as in torch, and contiguous elsewhere.
 
         Raises:
-            TypeError: ``input`` holds integers, and is not uint8 in front of a first layer.
+            TypeError: ``input`` is no dense tensor, or holds integers other than uint8 in front of
+                a first layer.
             ValueError: the shape does not fit, or the kernel is larger than the padded image.
         """
+        check_input("BinaryConv2d", input, self.input_step is not None)
         x = input.unsqueeze(0) if input.dim() == 3 else input
         if x.dim() != 4 or x.size(1) != self.in_channels:
             raise ValueError(
@@ -132,6 +137,10 @@ class BinaryConv2d(nn.Conv2d):
             out = out.to(x.dtype if x.is_floating_point() else self.weight.dtype)
         if self.bias is not None:
             out = out + self.bias.view(-1, 1, 1)
+        turned = _is_channels_last(x) or _is_channels_last(self.weight)
+        out = out.contiguous(
+            memory_format=torch.channels_last if turned else torch.contiguous_format
+        )
         return out if input.dim() == 4 else out.squeeze(0)
 
     def pack_weight(self) -> BitImages:
@@ -142,3 +151,8 @@ class BinaryConv2d(nn.Conv2d):
         """Torch's description, and what is not the default of the binary options."""
         step = "" if self.input_step is None else f", input_step={self.input_step}"
         return super().extra_repr() + ("" if self.scale else ", scale=False") + step
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    """Whether the format is channels_last alone; one channel or one pixel has both formats."""
+    return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bits import BitTensor
+from bitgnn.nn.float_inputs import check_input
 from bitgnn.quantize import Surrogate, binary_sign, fixed_linear, row_scale
 from bitgnn.quantize.fixed import check_step
 
@@ -65,15 +66,17 @@ class BinaryLinear(nn.Linear):
         """Apply the layer.
 
         Args:
-            input: ``[*, in_features]`` floats; uint8 too with ``input_step=1``.
+            input: ``[*, in_features]`` floats; uint8 too in a first layer.
 
         Returns:
             ``[*, out_features]`` floats of the input's dtype, of the weight's for uint8.
 
         Raises:
-            TypeError: ``input`` holds integers, and is not uint8 in front of a first layer.
+            TypeError: ``input`` is no dense tensor, or holds integers other than uint8 in front of
+                a first layer.
             ValueError: the last size of ``input`` is not ``in_features``.
         """
+        check_input("BinaryLinear", input, self.input_step is not None)
         if input.dim() == 0 or input.size(-1) != self.in_features:
             raise ValueError(
                 f"BinaryLinear: input must be [*, {self.in_features}], got {list(input.shape)}"

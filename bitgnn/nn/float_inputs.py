@@ -1,4 +1,4 @@
-"""What BWTA layers refuse as input before anything is computed, trained and frozen ones alike."""
+"""What layers refuse as input before anything is computed, trained and frozen ones alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 
-__all__ = ["check_floats"]
+__all__ = ["check_floats", "check_input"]
 
 
 def check_floats(
@@ -56,3 +56,22 @@ def check_floats(
         x.device == device,
         lambda: f"{owner}: {name} must be on {device} like the layer, got {x.device}",
     )
+
+
+def check_input(owner: str, x: Any, takes_bytes: bool) -> None:
+    """Require a dense tensor of floats, or of uint8 in front of a first layer in fixed point.
+
+    Args:
+        owner: who asks, for messages.
+        x: the input.
+        takes_bytes: whether uint8 will do.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    is_dense = isinstance(x, Tensor) and x.layout == torch.strided
+    if is_dense and (x.is_floating_point() or (takes_bytes and x.dtype == torch.uint8)):
+        return
+    wanted = "floats or uint8" if takes_bytes else "floats"
+    got = f"{x.layout} tensor" if isinstance(x, Tensor) and x.is_floating_point() else name_type(x)
+    raise TypeError(f"{owner}: input must be a dense tensor of {wanted}, got {got}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -67,24 +68,30 @@ class _FixedPoint(torch.autograd.Function):
 def fixed_point(x: Tensor, step: float) -> Tensor:
     r"""``x`` in 16-bit fixed point: :math:`step \cdot \mathrm{clamp}(\mathrm{round}(x / step))`.
 
-    Rounding is to nearest, halves to even; the clamp is to [-32768, 32767]; NaN becomes 0. Integers
-    are taken as they are. The gradient passes the rounding straight through, and is 0 where the
+    Rounding is to nearest, halves to even; the clamp is to [-32768, 32767]; NaN becomes 0. uint8 is
+    taken as the same values in floats; steps below 1 / 128 clamp some of them, which is warned of.
+    The gradient passes the rounding straight through, and is 0 where the
     clamp acted or ``x`` is NaN.
 
     Args:
         x: floats or uint8 of any shape.
-        step: power of two; 1 for uint8.
+        step: power of two.
 
     Returns:
         Float32 tensor like ``x``.
 
     Raises:
         TypeError: ``x`` holds neither floats nor uint8.
-        ValueError: ``step`` is no power of two, or not 1 for uint8.
+        ValueError: ``step`` is no power of two.
     """
     step = check_step("fixed_point", step)
-    if x.dtype == torch.uint8 and step != 1:
-        raise ValueError(f"fixed_point: uint8 is taken as it is, with step 1, got step {step}")
+    if x.dtype == torch.uint8 and step * GREATEST < BYTE - 1:
+        warnings.warn(
+            f"fixed_point: uint8 above {step * GREATEST:g} is clamped with step {step:g}; take a "
+            "larger input_step, or pixels divided by 255",
+            UserWarning,
+            stacklevel=2,
+        )
     if not (x.is_floating_point() or x.dtype == torch.uint8):
         raise TypeError(f"fixed_point: x must hold floats or uint8, got {x.dtype}")
     out: Tensor = _FixedPoint.apply(x, step)

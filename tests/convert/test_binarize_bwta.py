@@ -202,7 +202,7 @@ def test_errors(network: Network) -> None:
         bitgnn.binarize(network, scheme="int8")
     with pytest.raises(ValueError, match="config must be a BWTAConfig"):
         bitgnn.binarize(network, "bin", scheme="bwta")
-    with pytest.raises(TypeError, match="are of scheme 'bwta'"):
+    with pytest.raises(TypeError, match=r"layers must map .* got 0\.5 \(.* of scheme 'bwta'"):
         bitgnn.binarize(network, layers=0.5)
     with pytest.raises(ValueError, match="activation must be one of"):
         BWTAConfig(activation="int8")

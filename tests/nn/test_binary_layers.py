@@ -272,7 +272,7 @@ def test_bad_input_is_named():
         layer(torch.randn(2, 5, 2, 7))
     with pytest.raises(ValueError, match=r"BinaryLinear: input must be \[\*, 5\], got \[2, 6\]"):
         BinaryLinear(5, 4)(torch.randn(2, 6))
-    with pytest.raises(TypeError, match="binary_conv2d: x and weight must hold floats"):
+    with pytest.raises(TypeError, match="BinaryConv2d: input must be a dense tensor of floats"):
         layer(torch.ones(1, 5, 7, 7, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"binary_conv2d: x must be .* dividing O"):
         binary_conv2d(torch.randn(1, 4, 3, 3), torch.randn(3, 2, 1, 1), groups=2)

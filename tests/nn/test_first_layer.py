@@ -52,8 +52,9 @@ def test_gradient_passes_rounding_but_not_the_clamp(device):
 def test_uint8_is_taken_as_it_is(device):
     x = torch.arange(256, dtype=torch.uint8, device=device)
     assert torch.equal(fixed_point(x, 1), x.float())
-    with pytest.raises(ValueError, match="uint8 is taken as it is, with step 1, got step 2"):
-        fixed_point(x, 2)
+    assert torch.equal(fixed_point(x, 2), fixed_point(x.float(), 2))
+    with pytest.warns(UserWarning, match=r"uint8 above 7\.99976 is clamped with step 0\.000244141"):
+        assert torch.equal(fixed_point(x, 2.0**-12), fixed_point(x.float(), 2.0**-12))
     images = torch.randint(256, (2, 3, 5, 5), dtype=torch.uint8, device=device)
     layer = BinaryConv2d(3, 4, 3, input_step=1).to(device)
     assert torch.equal(layer(images), layer(images.float()))
@@ -168,7 +169,7 @@ def test_bad_steps_and_inputs_are_named():
         with pytest.raises(TypeError, match=r"BinaryLinear: the step must be a number"):
             BinaryLinear(3, 4, input_step=step)
     with pytest.raises(
-        TypeError, match=r"fixed_point: x must hold floats or uint8, got torch\.int"
+        TypeError, match=r"input must be a dense tensor of floats or uint8, got torch\.int64"
     ):
         BinaryLinear(3, 4, input_step=1)(torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"BinaryConv2d: input must be \[N, 3, H, W\]"):

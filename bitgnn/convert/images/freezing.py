@@ -19,6 +19,7 @@ from bitgnn.inference.frozen_images import FrozenImages
 __all__ = ["freeze_images"]
 
 _ENDS = ("softmax", "log_softmax")
+_OF_OTHER_INPUTS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose3d)
 
 
 def freeze_images(model: nn.Module, output: Output | None, fold: bool) -> FrozenImages:
@@ -30,17 +31,40 @@ def freeze_images(model: nn.Module, output: Output | None, fold: bool) -> Frozen
         fold: take a batch norm behind the last layer into its scale and bias.
 
     Raises:
-        ValueError: the model cannot be traced or has no binary layer, or shapes do not fit.
+        ValueError: the model cannot be traced, has no binary layer or takes another input, or
+            shapes do not fit.
     """
     network = lower_images(trace_model(model))
     if not network.letters:
         raise ValueError(
             f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
         )
+    _check_input(network)
     set_output(network, output)
     if fold:
         _fold_last_norm(network)
     return select_image_steps(network)
+
+
+def _check_input(network: Network) -> None:
+    """Refuse networks of other inputs than images and rows.
+
+    Raises:
+        ValueError: a convolution of signals or volumes reads the input.
+    """
+    assert network.scores is not None
+    for value in ordered(network.scores):
+        layer = None if value.call is None else value.call.function
+        if not isinstance(layer, _OF_OTHER_INPUTS):
+            continue
+        sources = list(value.inputs)
+        while sources and sources[0].kind == "function":
+            sources = list(sources[0].inputs)
+        if network.features in sources:
+            raise ValueError(
+                f"freeze: layer {value.layer!r} ({type(layer).__name__}) reads the input, and a "
+                "frozen network takes images [N, C, H, W] or rows [N, K]"
+            )
 
 
 def _fold_last_norm(network: Network) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.images.lowering import lower_images
-from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.keeping import carry_over, copied, put_everywhere, why_float
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import Value
 from bitgnn.nn import BinaryConv2d, BinaryLinear
@@ -46,9 +46,9 @@ class Swapped(NamedTuple):
 def is_for_images(model: nn.Module) -> bool:
     """Whether a model has layers of torch to swap and none of graphs."""
     modules = list(model.modules())
-    if any(isinstance(module, SUPPORTED) for module in modules):
+    if any(isinstance(module, MessagePassing) for module in modules):
         return False
-    return any(type(module) in SWAPPED for module in modules)
+    return any(_may_swap(module) for module in modules)
 
 
 def swap_image_layers(
@@ -70,7 +70,7 @@ def swap_image_layers(
     Raises:
         ValueError: a name in ``skip`` is no layer, or there is nothing to swap.
     """
-    known = {name: module for name, module in model.named_modules() if type(module) in SWAPPED}
+    known = {name: module for name, module in model.named_modules() if _may_swap(module)}
     unknown = sorted(set(skip) - known.keys())
     if unknown:
         raise ValueError(
@@ -80,17 +80,22 @@ def swap_image_layers(
     firsts, lasts = _ends(model, list(known))
     lasts = [name for name in lasts if isinstance(known[name], nn.Linear)]
     left = dict.fromkeys(skip, "named in skip")
+    for name, layer in known.items():
+        reason = why_float(layer)
+        if reason is not None:
+            left.setdefault(name, reason)
     if last == "keep":
         left |= dict.fromkeys((name for name in lasts if name not in left), "it is the last layer")
     for name in firsts if input_step is not None else ():
-        reason = _why_not_first(known[name])
+        reason = None if name in left else _why_not_first(known[name])
         if reason is not None:
             left.setdefault(name, reason)
     layers: dict[str, str] = {}
-    result = copy.deepcopy(model)
-    for name, layer in known.items():
+    result = copied(model)
+    for name in known:
         if name in left:
             continue
+        layer = result.get_submodule(name)
         step = input_step if name in firsts else None
         new = _binary_layer(layer, step, scale)
         if last == "norm" and name in lasts:
@@ -98,14 +103,13 @@ def swap_image_layers(
             weight = layer.weight
             norm = nn.BatchNorm1d(layer.out_features, device=weight.device, dtype=weight.dtype)
             new = nn.Sequential(new, norm.train(layer.training))
-        result = _put(result, name, new)
+        result = put_everywhere(result, layer, new)
         layers[name] = "BBF" if step is None else "FBF"
     if not layers:
-        raise ValueError(f"binarize: the model has no layer to swap, {left or 'none at all'}")
+        reasons = "; ".join(f"{name or 'the model itself'}: {why}" for name, why in left.items())
+        raise ValueError(f"binarize: the model has no layer to swap; {reasons}")
     for name, module in model.named_modules():
-        is_subclass = isinstance(module, SWAPPED) and type(module) not in SWAPPED
-        is_binary = isinstance(module, BinaryConv2d | BinaryLinear)
-        if isinstance(module, OTHER_LAYERS) or (is_subclass and not is_binary):
+        if isinstance(module, OTHER_LAYERS):
             left.setdefault(name, f"{type(module).__name__} has no binary form here")
     return Swapped(result, layers, left)
 
@@ -128,17 +132,12 @@ def _binary_layer(layer: Any, step: float | None, scale: bool) -> nn.Module:
             layer.padding, layer.dilation, layer.groups, padding_mode=layer.padding_mode,
             **options,
         )  # fmt: skip
-    new.load_state_dict(layer.state_dict())
-    return new.train(layer.training)
+    return carry_over(layer, new)
 
 
-def _put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """Put a module in place of another; the model, which may be that module itself."""
-    if not name:
-        return module
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)
-    return model
+def _may_swap(module: nn.Module) -> bool:
+    """Whether a layer is torch's, or a user's kind of it."""
+    return isinstance(module, SWAPPED) and not type(module).__module__.startswith("bitgnn.")
 
 
 def _why_not_first(layer: nn.Module) -> str | None:

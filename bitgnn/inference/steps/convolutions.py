@@ -201,12 +201,18 @@ def _bind_fixed(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     names = ("threshold", "flip") if step.kind.endswith("fbb") else ("weight_scale", "bias")
     first, second, prepared = (tensors.get(name) for name in (*names, "prepared"))
 
+    def readable(images: Tensor) -> Tensor:
+        # The operators take bytes as multiples of 1; of another step they are floats.
+        is_of_bytes = images.dtype == torch.uint8 and a["input_step"] != 1
+        return images.float() if is_of_bytes else images
+
     def to_bits(images: Tensor) -> Tensor:
+        images = readable(images)
         result: Tensor = _conv_fbb(images, weight, *numbers, None, None, first, second, prepared)
         return result
 
     def to_floats(images: Tensor) -> Tensor:
-        result: Tensor = _conv_fbf(images, weight, *numbers, first, second)
+        result: Tensor = _conv_fbf(readable(images), weight, *numbers, first, second)
         return result
 
     def image_bits(v: list[Any], graphs: Sequence[Any]) -> None:

@@ -1,0 +1,83 @@
+"""The binary layer that stands for a float one: linear layers and the graph layers of PyG."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch_geometric.nn
+from torch import nn
+
+import bitgnn.nn
+from bitgnn.convert.keeping import OWN, carry_over
+from bitgnn.nn import LayerPrecision
+
+__all__ = ["LINEAR", "binary_form"]
+
+LINEAR = (nn.Linear, torch_geometric.nn.Linear)
+PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
+
+
+def binary_form(layer: Any, precision: LayerPrecision, dropout: float) -> nn.Module:
+    """A binary layer with the options, parameters and hooks of another one.
+
+    Args:
+        layer: a linear layer or one of the graph layers that have a binary form.
+        precision: of the new layer.
+        dropout: of the new layer.
+
+    Returns:
+        The new layer, whose parameters are the objects of ``layer``.
+
+    Raises:
+        ValueError: the layer has other tensors than PyG's.
+    """
+    new: nn.Module
+    chosen = {"precision": precision, "dropout": dropout}
+    if isinstance(layer, LINEAR):
+        new = bitgnn.nn.Linear(
+            getattr(layer, "in_channels", None) or layer.in_features,
+            getattr(layer, "out_channels", None) or layer.out_features,
+            layer.bias is not None,
+            **chosen,  # type: ignore[arg-type]
+        )
+    else:
+        plain = layer.aggr in PLAIN_AGGREGATIONS
+        options = {
+            "aggr": layer.aggr if plain else copy.deepcopy(layer.aggr_module),
+            "flow": layer.flow,
+            "node_dim": layer.node_dim,
+            **chosen,
+        }
+        new = _graph_layer(layer, options)
+    missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
+    lost = [name for name in [*missing, *unexpected] if not name.startswith(OWN)]
+    if lost:
+        raise ValueError(f"binarize: {type(layer).__name__} has other tensors than PyG's: {lost}")
+    tensor = next(iter(layer.parameters()))
+    new.to(tensor.device, tensor.dtype)
+    return carry_over(layer, new)
+
+
+def _graph_layer(layer: Any, options: dict[str, Any]) -> nn.Module:
+    sizes = (layer.in_channels, layer.out_channels)
+    if isinstance(layer, torch_geometric.nn.GCNConv):
+        return bitgnn.nn.GCNConv(
+            *sizes,
+            layer.improved,
+            layer.cached,
+            layer.add_self_loops,
+            layer.normalize,
+            layer.bias is not None,
+            **options,
+        )
+    if isinstance(layer, torch_geometric.nn.SAGEConv):
+        return bitgnn.nn.SAGEConv(
+            *sizes,
+            normalize=layer.normalize,
+            root_weight=layer.root_weight,
+            project=layer.project,
+            bias=layer.lin_l.bias is not None,
+            **options,
+        )
+    return bitgnn.nn.GraphConv(*sizes, bias=layer.lin_rel.bias is not None, **options)

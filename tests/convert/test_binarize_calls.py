@@ -1,0 +1,183 @@
+"""Calls of binarize(): keywords, and one clear sentence for what cannot be."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+
+import bitgnn
+from bitgnn import BinarizeConfig, BWTAConfig, report_of
+
+EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.c1, self.c2 = pyg.GCNConv(6, 8), pyg.GCNConv(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x, edge_index):
+        return self.head(self.c2(self.c1(x, edge_index), edge_index))
+
+
+def test_every_field_is_a_keyword():
+    binary = bitgnn.binarize(Net(), precision="full", linear=True, dropout=0.25, skip="c1")
+    assert report_of(binary).swapped == {"c2": "full", "head": "full"}
+    assert report_of(binary).left == {"c1": "named in skip"}
+    assert binary.c2.dropout == 0.25
+    assert bitgnn.binarize(Net(), "full").c1.precision == "full"
+    both = bitgnn.binarize(Net(), BinarizeConfig("full", linear=True), skip=["c1", "c2"])
+    assert report_of(both).swapped == {"head": "full"}
+    named = bitgnn.binarize(Net(), precision="fp32", layers={"c2": "full"})
+    assert named.c2.precision == "full"
+    act = bitgnn.binarize(pyg.GCN(6, 8, 2), activation="drop", options={"output_norm": "batch"})
+    assert isinstance(act.act, nn.Identity)
+    assert act.convs[0].letters.output_norm == "batch"
+
+
+def _compiled_inside():
+    model = Net()
+    model.c1 = torch.compile(model.c1)
+    return model
+
+
+REFUSED = {
+    "keyword": (
+        lambda: bitgnn.binarize(Net(), skpi="c1"),
+        TypeError,
+        "binarize: scheme 'binary' takes the keywords precision, layers, skip, .* got skpi$",
+    ),
+    "keyword of bwta": (
+        lambda: bitgnn.binarize(Net(), calibration=torch.ones(1)),
+        TypeError,
+        r"got calibration \(calibration: with scheme='bwta'\)$",
+    ),
+    "keyword in bwta": (
+        lambda: bitgnn.binarize(Net(), scheme="bwta", linear=True),
+        TypeError,
+        r"scheme 'bwta' takes the keywords layers, .* got linear \(linear: with scheme='binary'\)$",
+    ),
+    "bwta twice": (
+        lambda: bitgnn.binarize(Net(), BWTAConfig(), skip=["c1"]),
+        ValueError,
+        "config must be a BWTAConfig alone or None",
+    ),
+    "precision twice": (
+        lambda: bitgnn.binarize(Net(), "bin", precision="full"),
+        TypeError,
+        "precision must be given once, got 'bin' and precision='full'$",
+    ),
+    "floats": (
+        lambda: BinarizeConfig(precision="fp32"),
+        ValueError,
+        "precision must be a binary one where layers names none, got 'fp32'",
+    ),
+    "layers and skip": (
+        lambda: BinarizeConfig(layers={"c1": "full"}, skip="c1"),
+        ValueError,
+        r"\['c1'\] must be in layers or in skip, not in both$",
+    ),
+    "layers": (lambda: BinarizeConfig(layers="c1"), TypeError, "layers must map precisions by"),
+    "skip": (lambda: BinarizeConfig(skip=3), TypeError, "skip must be module names, got 3$"),
+    "dropout": (lambda: BinarizeConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
+    "options": (
+        lambda: BinarizeConfig(options={"norm": "batch"}),
+        ValueError,
+        r"options must be among .* got \['norm'\]$",
+    ),
+    "class": (lambda: bitgnn.binarize(Net), TypeError, "Module, got the class Net$"),
+    "frozen": (
+        lambda: bitgnn.binarize(bitgnn.freeze(bitgnn.binarize(Net(), "full"))),
+        TypeError,
+        "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$",
+    ),
+    "compiled inside": (
+        lambda: bitgnn.binarize(_compiled_inside()),
+        TypeError,
+        r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)",
+    ),
+    "all skipped": (
+        lambda: bitgnn.binarize(Net(), skip=("c1", "c2")),
+        ValueError,
+        r"c1 stays in floats, named in skip; .* linear=True swaps its linear layers \(head\)$",
+    ),
+    "GAT": (
+        lambda: bitgnn.binarize(pyg.GAT(6, 8, 2)),
+        ValueError,
+        r"GATConv \(convs\.0, convs\.1\) has no binary form; linear=True swaps its linear layers",
+    ),
+    "GIN": (
+        lambda: bitgnn.binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))),
+        ValueError,
+        r"GINConv \(the model itself\) has no binary form; linear=True .* \(nn\.0\)$",
+    ),
+    "RGCN": (
+        lambda: bitgnn.binarize(pyg.RGCNConv(6, 8, 2)),
+        ValueError,
+        r"RGCNConv \(the model itself\) has no binary form$",
+    ),
+    "nothing": (
+        lambda: bitgnn.binarize(nn.Sequential(nn.BatchNorm1d(3))),
+        ValueError,
+        "it has BatchNorm1d$",
+    ),
+    "export": (
+        lambda: bitgnn.export_parameters(bitgnn.binarize(Net(), "full"), "nowhere"),
+        ValueError,
+        r"must be a network of images, .* got Net, which has none \(a model of graph layers is",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_said_in_one_sentence(case):
+    call, kind, message = REFUSED[case]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
+def test_wrapped_models_are_unwrapped(wrap):
+    binary = bitgnn.binarize(wrap(Net()), "full")
+    assert type(binary) is Net
+    assert report_of(binary).swapped == {"c1": "full", "c2": "full"}
+
+
+def test_a_branch_that_is_not_taken_is_not_warned_of():
+    class Flagged(Net):
+        def __init__(self, flag):
+            super().__init__()
+            self.flag = flag
+
+        def forward(self, x, edge_index, count=None):
+            h = self.c1(x, edge_index)
+            return self.c2(h if self.flag else h.relu(), edge_index)
+
+    class Untraceable(Flagged):
+        def forward(self, x, edge_index):
+            return super().forward(x if x.sum() > 0 else -x, edge_index)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bitgnn.binarize(Flagged(flag=True), "full")
+        bitgnn.binarize(Untraceable(flag=True), "full")
+    with pytest.warns(UserWarning, match=r"ReLU \(relu\) feeds the sign of c2"):
+        bitgnn.binarize(Flagged(flag=False), "full")
+
+
+def test_modules_of_the_package_are_there_without_being_imported():
+    code = (
+        "import bitgnn, sys; assert 'torch_geometric' not in sys.modules\n"
+        "names = 'convert data exchange inference models nn quantize train tune'.split()\n"
+        "assert set(names) <= set(dir(bitgnn))\n"
+        "assert all(getattr(bitgnn, n).__name__ == f'bitgnn.{n}' for n in names)\n"
+        "assert bitgnn.report_of is bitgnn.convert.report_of\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="module 'bitgnn' has no attribute 'converts'"):
+        bitgnn.converts  # noqa: B018
