@@ -18,7 +18,7 @@ LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
 
-def binary_form(layer: Any, precision: LayerPrecision, dropout: float) -> nn.Module:
+def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> nn.Module:
     """A binary layer with the options, parameters and hooks of another one.
 
     Args:

@@ -92,6 +92,8 @@ class Demands:
                     self.wants_signs(source)
             elif is_standardized(value):
                 self._visit_standardized(value)
+            elif value.name == "levels":
+                self.floats.add(source)
             elif in_floats or targets:
                 self.floats.add(source)
                 if targets:

@@ -251,7 +251,8 @@ def _product_weight(product: Value) -> Tensor:
     if not product.binary_weight:
         return product.tensors["float_weight"].double()
     weight = product.tensors["weight"]
-    scale = torch.ops.bitgnn.pack_scaled(weight)[1]
+    scale = product.tensors.get("weight_scale")
+    scale = torch.ops.bitgnn.pack_scaled(weight)[1] if scale is None else scale
     return torch.where(weight >= 0, 1.0, -1.0).double() * scale.double().unsqueeze(1)
 
 

@@ -11,13 +11,13 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.nn.binary_product import NORMS, QUANTIZERS
+from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
 
 __all__ = [
     "OWN", "carry_over", "carry_tree", "copied", "put_everywhere", "uncalled_hooks", "why_float",
 ]  # fmt: skip
 
-OWN = tuple(f"{name}." for name in (*NORMS, *QUANTIZERS))
+OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), "role_code")
 """How tensors begin that binary layers have beside PyG's."""
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")

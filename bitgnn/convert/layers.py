@@ -12,7 +12,8 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 import bitgnn.nn
-from bitgnn.convert.values import Value
+from bitgnn.convert.looked_up import lower_looked_up
+from bitgnn.convert.values import Value, with_size
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
 
@@ -138,23 +139,6 @@ def _product(
     )
 
 
-def with_size(value: Value, size: int, name: str) -> Value:
-    """Settle the width of a value of unknown width: the features, or a user's own code.
-
-    Raises:
-        ValueError: the width is known and another one.
-    """
-    known = value
-    while known.kind == "function" and known.size is None:
-        known.size = size
-        known = known.inputs[0]
-    if known.size is None:
-        known.size = size
-    if value.size != size:
-        raise ValueError(f"freeze: layer {name!r} takes {size} features, gets {value.size}")
-    return value
-
-
 def lower_linear(name: str, layer: Any, value: Value, plan: Mapping[int, LayerPrecision]) -> Value:
     """A linear layer of torch, PyG or this package.
 
@@ -239,10 +223,20 @@ def lower_graph_layer(
         weighted=weighted,
         reads_values=not isinstance(layer, torch_geometric.nn.SAGEConv),
         exact=letters.bspmm[1] == "F",
+        # Sums of bits know no column factor; where layers agree on that, they share a graph.
+        uses_columns=not (letters.looks_up and _sums_bits(letters) and (is_gcn or weighted)),
     )
     if letters.is_float:
         return _lower_float(name, layer, value, spec)
     linear, root = _linear_maps(layer)
+    if letters.looks_up:
+        if getattr(layer, "input_bits", None) is None:
+            raise ValueError(
+                f"freeze: layer {name!r} has looked up no bits; train it with this precision"
+            )
+        source = _projected(name, layer, value) if getattr(layer, "project", False) else value
+        found = lower_looked_up(name, layer, (source, value), (linear, root), spec)
+        return _normalized(name, layer, found)
     prepared = _prepare(name, layer, letters, value)
     source = prepared
     if getattr(layer, "project", False):
@@ -269,6 +263,10 @@ def lower_graph_layer(
     if letters.bspmm[2] == "B":
         return _sign(name, out)
     return _normalized(name, layer, out)
+
+
+def _sums_bits(letters: LayerPrecision) -> bool:
+    return letters.bspmm[0] == "B" or letters.order == "aggregate_first"
 
 
 def _scale(name: str, layer: Any, quantizer: str, is_ternary: bool) -> Tensor | None:

@@ -47,7 +47,8 @@ class Products(Registers):
             # Turning a channel round on both sides leaves every product as it was.
             words = words ^ mask_of(bits.flipped).to(words.device)
         tensors: dict[str, Tensor | None] = {"weight": words, "bias": value.tensors.get("bias")}
-        w_scale = _pack_scaled(weight)[1]
+        w_scale = value.tensors.get("weight_scale")
+        w_scale = _pack_scaled(weight)[1] if w_scale is None else w_scale
         if target is None:
             tensors["weight_scale"] = w_scale
         else:

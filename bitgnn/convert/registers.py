@@ -63,6 +63,12 @@ class Registers:
         if target is base and is_standardized(base):
             self._pack_standardized(base)
             return
+        if base.kind == "function" and base.name == "levels":
+            size, source = _width(base), self.floats[base.inputs[0]]
+            sizes = {"size": size, "features": _width(base.inputs[0])}
+            register = self.out.step("pack_levels", base.layer, [source], sizes, base.tensors)
+            self.bits[target] = Bits(register, size)
+            return
         size = _width(target)
         threshold, flipped = folded([function_of(step) for step in chain], size, self._device)
         tensors = {"threshold": threshold}

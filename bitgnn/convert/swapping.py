@@ -225,12 +225,21 @@ def _with_first_names(model: nn.Module, config: BinarizeConfig) -> BinarizeConfi
 
 def _precisions(
     config: BinarizeConfig, graph_layers: list[str], linear: list[str], normed: set[str]
-) -> dict[str, LayerPrecision]:
-    """Precision of each layer to swap; those in front of a norm hand on floats in "bin"."""
+) -> dict[str, str | LayerPrecision]:
+    """Precision of each layer to swap.
+
+    "bin" and "full" are given by name: the layers find their role and their input's bits. With
+    ``options`` they stand for letters, and layers in front of a norm hand on floats in "bin".
+    """
     names = [name for name in graph_layers if name not in config.skip]
+    found: dict[str, str | LayerPrecision] = {}
+    by_name = config.precision in WHOLE and not config.options
+    if by_name:
+        found = dict.fromkeys(names, config.precision)
     defaults = dict(zip(names, model_letters(config.precision, len(names)), strict=True))
-    found = {}
     for name in names:
+        if by_name and name not in config.layers:
+            continue
         precision = LayerPrecision.parse(config.layers.get(name, defaults[name]))
         if name not in config.layers:
             precision = replace(precision, **config.options)
@@ -249,7 +258,7 @@ def _precisions(
 
 
 def swapped_layer(
-    model: nn.Module, name: str, precision: LayerPrecision, dropout: float
+    model: nn.Module, name: str, precision: str | LayerPrecision, dropout: float
 ) -> nn.Module:
     """Put a layer of another precision with the same weights in the place of one.
 

@@ -12,7 +12,7 @@ from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.floats import is_monotone, is_sign_preserving
 
-__all__ = ["Value", "canonical", "collapse", "is_unit"]
+__all__ = ["Value", "canonical", "collapse", "is_unit", "with_size"]
 
 Kind = Literal[
     "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
@@ -45,6 +45,7 @@ class Value:
         spec: adjacency of an aggregation.
         call: the user's code.
         rank: dimensions, 2 or 4; None where they are not known.
+        pattern: the value whose signs say which entries of this one are above 0, once one is made.
     """
 
     kind: Kind
@@ -60,6 +61,7 @@ class Value:
     call: FloatCall | None = None
     needs_edges: bool = False
     rank: int | None = 2
+    pattern: Value | None = None
 
     @property
     def binary_weight(self) -> bool:
@@ -97,3 +99,20 @@ def collapse(value: Value) -> tuple[Value, list[Value]]:
         chain.append(value)
         (value,) = value.inputs
     return value, chain[::-1]
+
+
+def with_size(value: Value, size: int, name: str) -> Value:
+    """Settle the width of a value of unknown width: the features, or a user's own code.
+
+    Raises:
+        ValueError: the width is known and another one.
+    """
+    known = value
+    while known.kind == "function" and known.size is None:
+        known.size = size
+        known = known.inputs[0]
+    if known.size is None:
+        known.size = size
+    if value.size != size:
+        raise ValueError(f"freeze: layer {name!r} takes {size} features, gets {value.size}")
+    return value

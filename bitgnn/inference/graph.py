@@ -87,6 +87,7 @@ class GraphSpec:
         weighted: whether the layer is given edge weights.
         reads_values: whether the values of a ``SparseTensor`` count; SAGEConv leaves them out.
         exact: float weights (adjacency letter F) instead of a pattern with factors.
+        uses_columns: keep the pattern's column factor.
     """
 
     kind: Literal["gcn", "neighbours"] = "gcn"
@@ -98,6 +99,7 @@ class GraphSpec:
     weighted: bool = True
     reads_values: bool = True
     exact: bool = False
+    uses_columns: bool = True
 
     @property
     def holds(self) -> str:
@@ -112,6 +114,8 @@ class GraphSpec:
             ValueError: an entry is missing, left over or has no such value.
         """
         names = [field.name for field in fields(cls)]
+        if isinstance(description, Mapping):
+            description = {"uses_columns": True, **description}  # older files do not know it
         if not isinstance(description, Mapping) or sorted(description) != sorted(names):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
@@ -136,6 +140,14 @@ class GraphSpec:
             edge_index = edge_index.set_value(None, layout=None)
         if self.exact:
             return self._build_exact(edge_index, num_nodes, weight)
+        made = self._build_pattern(edge_index, num_nodes, weight)
+        if self.uses_columns or made.col is None:
+            return made
+        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row)
+
+    def _build_pattern(
+        self, edge_index: Any, num_nodes: int, weight: Tensor | None
+    ) -> BitAdjacency:
         if self.kind == "gcn":
             return gcn_adjacency(
                 edge_index,

@@ -14,7 +14,9 @@ Form = Literal["floats", "bits", "scale", "classes", "image_bits", "sums"]
 
 RESULTS = ("floats", "classes")
 """What a model may hand out."""
-PACKING = ("pack", "pack_scaled", "pack_standardized", "pack_images", "pack_patches")
+PACKING = (
+    "pack", "pack_scaled", "pack_standardized", "pack_levels", "pack_images", "pack_patches",
+)  # fmt: skip
 """Steps behind which the features may be known by their bits alone."""
 
 

@@ -18,7 +18,7 @@ from bitgnn.nn.precision import InputNorm, LayerPrecision
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
 
-__all__ = ["NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
+__all__ = ["LOOKED_UP", "NORMS", "QUANTIZERS", "BinaryProduct", "on_rows"]
 
 NORMS = ("input_norm", "hidden_norm", "output_norm")
 QUANTIZERS = ("input_quantizer", "hidden_quantizer")

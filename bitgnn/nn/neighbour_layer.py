@@ -30,8 +30,9 @@ class NeighbourLayer(BinaryLayer):
     def _add_norms(self, in_channels: int | Sizes, out_channels: int) -> None:
         """Norms and, behind the nodes' own product, one like that of the neighbours."""
         super()._add_norms(in_channels, out_channels)
-        has_root = self._forms is not None and len(list(self._products())) > 1
-        self.root_norm = torch.nn.BatchNorm1d(out_channels) if has_root else None
+        kinds = self.letters if self._forms is None else self._forms["hidden"]
+        normed = kinds.looks_up and kinds.hidden_norm and len(list(self._products())) > 1
+        self.root_norm = torch.nn.BatchNorm1d(out_channels) if normed else None
 
     def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
         """Keyword arguments of the class's ``propagate``."""

@@ -12,6 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.nn.input_bits import pack_levels
 
 __all__ = ["KINDS", "bind_flip"]
 
@@ -87,6 +88,37 @@ def _bind_pack_standardized(step: Step, tensors: Mapping[str, Tensor]) -> Runner
         v[out], *means = _pack_standardized(v[x], relu, scaled)
         for register, mean in zip(scale, means, strict=False):
             v[register] = mean
+
+    return run
+
+
+def _check_pack_levels(
+    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+) -> tuple[Register, ...]:
+    """``columns`` holds the feature and ``thresholds`` the threshold of each bit."""
+    attributes = expect_attributes(step, size=int, features=int)
+    size, features = (positive(name, attributes[name]) for name in ("size", "features"))
+    expect(registers, "floats")
+    _features(registers, features)
+    columns, thresholds = tensors.get("columns"), tensors.get("thresholds")
+    if tensors.keys() != {"columns", "thresholds"} or columns is None or thresholds is None:
+        raise ValueError(f"tensors must be columns and thresholds, got {sorted(tensors)}")
+    expect_tensors({"thresholds": thresholds}, {"thresholds": size})
+    if columns.dtype != torch.int64 or list(columns.shape) != [size]:
+        raise ValueError(
+            f"columns must be int64 [{size}], got {columns.dtype} {list(columns.shape)}"
+        )
+    if not bool(((columns >= 0) & (columns < features)).all()):
+        raise ValueError(f"columns must lie in [0, {features})")
+    return (Register("bits", size),)
+
+
+def _bind_pack_levels(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    (x,), (out,) = step.inputs, step.outputs
+    columns, thresholds = tensors["columns"], tensors["thresholds"]
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        v[out] = pack_levels(v[x], columns, thresholds)
 
     return run
 
@@ -191,6 +223,7 @@ KINDS = (
     StepKind("pack", _check_pack, _bind_pack),
     StepKind("pack_scaled", _check_pack, _bind_pack_scaled),
     StepKind("pack_standardized", _check_pack_standardized, _bind_pack_standardized),
+    StepKind("pack_levels", _check_pack_levels, _bind_pack_levels),
     StepKind("unpack", _check_unpack, _bind_unpack),
     StepKind("flip", _check_flip, bind_flip),
     StepKind("concat", _check_concat, _bind_concat),

@@ -1,0 +1,219 @@
+"""Trains tutorial models with swapped layers in a plain loop: how far binary ones fall behind fp32.
+
+One default for all graphs: the loop, its learning rate, epochs, dropout and weight decay are those
+of the fp32 model. Finished runs are kept in OUTPUT.jsonl and not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch_geometric.nn
+from torch import nn
+from torch.nn import functional
+from torch_geometric.utils import stochastic_blockmodel_graph
+from tqdm import tqdm
+
+import bitgnn
+from bitgnn.bench.environment import environment
+from bitgnn.data import load
+
+GRAPHS = (
+    "Cora", "CiteSeer", "PubMed", "Cora 60/20/20", "CiteSeer 60/20/20", "Cora_ML", "Photo", "CS",
+    "Cornell5", "Minesweeper", "Tolokers", "Flickr, made-up features", "block model, 5 classes",
+    "block model, 20 classes",
+)  # fmt: skip
+EPOCHS, LEARNING_RATE, DROPOUT, HIDDEN = 200, 0.01, 0.5, 64
+SHARES = (0.6, 0.2)
+BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
+
+
+class Tutorial(nn.Module):
+    """PyG's tutorial GCN, of any depth and layer: functional ReLU and dropout between layers."""
+
+    def __init__(self, layer: str, sizes: list[int]) -> None:
+        super().__init__()
+        kind = getattr(torch_geometric.nn, layer)
+        # PyG keeps the normalised graph, so that both forms train fast on one graph.
+        options = {"cached": True} if layer == "GCNConv" else {}
+        self.convs = nn.ModuleList(kind(a, b, **options) for a, b in zip(sizes, sizes[1:]))
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        for number, conv in enumerate(self.convs):
+            if number > 0:
+                x = functional.relu(x)
+            x = functional.dropout(x, p=DROPOUT, training=self.training)
+            x = conv(x, edge_index)
+        return x
+
+
+def block_model(classes: int) -> Any:
+    """Blocks as classes, half of the edges inside of them, and weak dense features."""
+    generator = torch.Generator().manual_seed(classes)
+    sizes = torch.full((classes,), BLOCK_NODES // classes)
+    inside = 0.5 * BLOCK_DEGREE / (BLOCK_NODES / classes)
+    across = 0.5 * BLOCK_DEGREE / (BLOCK_NODES * (1 - 1 / classes))
+    chances = torch.full((classes, classes), across).fill_diagonal_(inside)
+    torch.manual_seed(classes)
+    edges = stochastic_blockmodel_graph(sizes, chances)
+    y = torch.arange(classes).repeat_interleave(BLOCK_NODES // classes)
+    centres = 0.13 * torch.randn(classes, BLOCK_FEATURES, generator=generator)
+    x = centres[y] + torch.randn(y.numel(), BLOCK_FEATURES, generator=generator)
+    return x, edges, y
+
+
+def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
+    """Features, edges, labels and masks of a graph."""
+    masks = None
+    if name.startswith("block model"):
+        x, edges, y = block_model(int(name.split()[2]))
+    else:
+        made_up = name.startswith("Flickr")
+        title = name.split()[0].rstrip(",")
+        data = load(title, root, features="synthetic" if made_up else None)
+        x, edges, y = data.x, data.edge_index, data.y
+        public = title in ("Cora", "CiteSeer", "PubMed", "Minesweeper", "Tolokers") or made_up
+        if public and "60/20/20" not in name:
+            masks = data.train_mask, data.val_mask, data.test_mask
+    if masks is None:
+        labelled = (y >= 0).nonzero().view(-1)
+        order = labelled[torch.randperm(labelled.numel(), generator=torch.Generator().manual_seed(0))]
+        first, second = (int(sum(SHARES[:k]) * order.numel()) for k in (1, 2))
+        masks = tuple(torch.zeros_like(y, dtype=torch.bool) for _ in range(3))
+        for mask, nodes in zip(masks, (order[:first], order[first:second], order[second:])):
+            mask[nodes] = True
+    names = ("train", "val", "test")
+    return {"x": x, "edges": edges, "y": y, **dict(zip(names, masks, strict=True))}
+
+
+def train(model: nn.Module, graph: dict[str, torch.Tensor], decay: float) -> dict[str, Any]:
+    """The loop; test accuracy where validation is best, and how the frozen model compares."""
+    x, edges, y = graph["x"], graph["edges"], graph["y"]
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
+    best, result, start = -1.0, 0.0, time.perf_counter()
+    for _ in range(EPOCHS):
+        model.train()
+        optimizer.zero_grad()
+        scores = model(x, edges)
+        functional.cross_entropy(scores[graph["train"]], y[graph["train"]]).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            right = model(x, edges).argmax(1) == y
+        reached = float(right[graph["val"]].float().mean())
+        if reached > best:
+            best, result = reached, float(right[graph["test"]].float().mean())
+    seconds = time.perf_counter() - start
+    found: dict[str, Any] = {"test": 100 * result, "val": 100 * best, "seconds": seconds}
+    if any(isinstance(m, bitgnn.nn.InputBits) for m in model.modules()):
+        with torch.no_grad():
+            classes = model(x, edges).argmax(1)
+        frozen = bitgnn.freeze(model)(x, edges).argmax(1)
+        found["differing_nodes"] = int((frozen != classes).sum())
+    return found
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every run, those that others are compared with first."""
+    for plan in arguments.plans:
+        layer, layers, decay, seeds, *forms = plan.split(":")
+        for name in arguments.graphs:
+            for form in forms:
+                for seed in range(int(seeds)):
+                    yield {
+                        "graph": name, "layer": layer, "layers": int(layers), "form": form,
+                        "weight_decay": float(decay), "seed": seed,
+                    }  # fmt: skip
+
+
+_held: dict[str, dict[str, torch.Tensor]] = {}
+
+
+def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
+    """One training."""
+    case, root, device = job
+    torch.set_num_threads(1)
+    name = case["graph"]
+    if name not in _held:
+        _held.clear()
+        _held[name] = {key: value.to(device) for key, value in read(name, root).items()}
+    graph = _held[name]
+    torch.manual_seed(case["seed"])
+    classes = int(graph["y"].max()) + 1
+    sizes = [graph["x"].size(1), *[HIDDEN] * (case["layers"] - 1), classes]
+    model: nn.Module = Tutorial(case["layer"], sizes)
+    if case["form"] != "fp32":
+        model = bitgnn.binarize(model, case["form"])
+    return {**case, **train(model.to(device), graph, case["weight_decay"])}
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean gap to fp32 of each model and form, over graphs, and the worst graph."""
+    by: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    for result in runs:
+        key = tuple(result[n] for n in ("layer", "layers", "weight_decay", "form"))
+        by.setdefault(key, {}).setdefault(result["graph"], []).append(result["test"])
+    rows = []
+    for (layer, layers, decay, form), graphs in by.items():
+        reference = by.get((layer, layers, decay, "fp32"), {})
+        gaps = {
+            name: statistics.mean(reference[name]) - statistics.mean(values)
+            for name, values in graphs.items()
+            if name in reference
+        }
+        if form != "fp32" and gaps:
+            worst = max(gaps, key=lambda name: gaps[name])
+            rows.append({
+                "layer": layer, "layers": layers, "weight_decay": decay, "form": form,
+                "graphs": len(gaps), "mean_gap": statistics.mean(gaps.values()),
+                "worst_graph": worst, "worst_gap": gaps[worst], "gaps": gaps,
+            })  # fmt: skip
+    return rows
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
+    parser.add_argument("--output", type=Path, default=Path("scripts/results/plain_loop.json"))
+    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--plans",
+        nargs="+",
+        default=["GCNConv:2:5e-4:5:fp32:bin:full"],
+        help="LAYER:LAYERS:WEIGHT_DECAY:SEEDS:FORM... (default: %(default)s)",
+    )
+    arguments = parser.parse_args()
+    lines = arguments.output.with_suffix(".jsonl")
+    done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    keys = ("graph", "layer", "layers", "form", "weight_decay", "seed")
+    known = {tuple(result[key] for key in keys) for result in done}
+    left = [case for case in cases(arguments) if tuple(case[key] for key in keys) not in known]
+    jobs = [(case, arguments.data, arguments.device) for case in left]
+    # Workers hold one graph at a time, and fp32 runs of a graph stand beside its binary ones.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(arguments.workers) as pool, lines.open("a") as file:
+        for result in tqdm(pool.imap_unordered(run, jobs), total=len(jobs)):
+            done.append(result)
+            file.write(json.dumps(result) + "\n")
+            file.flush()
+    record = {"environment": environment(), "runs": done, "summary": summary(done)}
+    arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+    for row in record["summary"]:
+        print({key: value for key, value in row.items() if key != "gaps"})
+    lines.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
