@@ -241,7 +241,7 @@ class Plan:
         """
         file = Path(path)
         if _is_yaml(file):
-            text = yaml.safe_dump(self.to_dict(), sort_keys=False)
+            text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
         else:
             text = json.dumps(self.to_dict(), indent=2) + "\n"
         write_atomically(file, text.encode(), durable=True)
@@ -258,7 +258,7 @@ class Plan:
         file = Path(path)
         is_yaml = _is_yaml(file)
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
             content = yaml.safe_load(text) if is_yaml else json.loads(text)
         except (yaml.YAMLError, UnicodeDecodeError, json.JSONDecodeError) as error:
             kind = "YAML" if is_yaml else "JSON"

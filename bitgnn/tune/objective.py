@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["Constraint", "Measures", "Objective", "ObjectiveError", "explain_unmet", "pareto_front"]
+__all__ = [
+    "Constraint",
+    "Measures",
+    "Objective",
+    "ObjectiveError",
+    "explain_unmet",
+    "pareto_front",
+    "preference",
+    "read_limits",
+]
 
 Objective = Literal["latency", "memory", "accuracy"]
 """What the recommended plan is best at, among those that keep every limit."""
@@ -133,6 +142,16 @@ class Constraint:
         return f"{self.what} <= {self.show(self.limit)}"
 
 
+def read_limits(limits: str | Constraint | Iterable[str | Constraint]) -> tuple[Constraint, ...]:
+    """Limits as :meth:`Constraint.parse` reads them; a single one needs no list.
+
+    Raises:
+        ObjectiveError: one cannot be read.
+    """
+    several = [limits] if isinstance(limits, str | Constraint) else limits
+    return tuple(Constraint.parse(limit) for limit in several)
+
+
 def check_objective(objective: str) -> Objective:
     """The objective, if there is one of this name.
 
@@ -158,6 +177,21 @@ def pareto_front(points: Sequence[Measures]) -> list[int]:
         if not any(points[kept] == point or points[kept].dominates(point) for kept in front):
             front.append(place)
     return front
+
+
+def preference(
+    point: Measures, constraints: Sequence[Constraint], reference: float, objective: Objective
+) -> tuple[float, ...]:
+    """Sorts the best in front: points that keep every limit, then those that miss them by least.
+
+    Args:
+        point: what a plan measures.
+        constraints: limits.
+        reference: score that the loss of accuracy is counted from.
+        objective: what the best one is best at.
+    """
+    excess = [_excess(limit, limit.value(point, reference), reference) for limit in constraints]
+    return max([0.0, *excess]), *point.rank(objective)
 
 
 def explain_unmet(

@@ -19,7 +19,7 @@ from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
-from bitgnn.tune.result import reasons_for
+from bitgnn.tune.reasons import reasons_for
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted
 
@@ -300,14 +300,16 @@ def test_no_time_leaves_the_rest_out_and_says_so(model, data, tmp_path, monkeypa
     monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 2)
     monkeypatch.setattr(explore, "MOST_CHAINS", most)  # of more, a sampler proposes some
     storage = tmp_path / "trials.db"  # processes of one file begin at different letters
-    result = bitgnn.tune(model, data, budget=1e-3, storage=storage, **SMALL)
+    result = bitgnn.tune(model, data, budget=1e-3, storage=storage, reference="given", **SMALL)
     assert not result.complete
     assert result.measured == 1
     assert "The time was up" in str(result)
     # The model's own letters are looked at first: they lose no accuracy.
     assert result.plan.letters == own_letters(model)
     with pytest.raises(ObjectiveError, match=r"cannot be met: .* in the time there was"):
-        bitgnn.tune(model, data, constraints=["latency <= 1 ns"], budget=1e-3, **SMALL)
+        bitgnn.tune(
+            model, data, constraints=["latency <= 1 ns"], budget=1e-3, reference="given", **SMALL
+        )
 
 
 def test_fine_tuned_finalists_count_with_their_own_weights(model, data):
