@@ -126,6 +126,7 @@ class TuneResult:
             "device": str(self.workload["device"]),
             "graph": {key: self.workload[key] for key in ("nodes", "edges", "features")},
             "fine_tuned_epochs": found.epochs,
+            "keeps_limits": self.missed is None,
             "reasons": list(self.reasons),
         }
         return Plan(
@@ -152,6 +153,12 @@ class TuneResult:
     def meets(self, point: Point) -> bool:
         """Whether a point keeps every limit."""
         return all(limit.is_met(point.measures, self.reference) for limit in self.constraints)
+
+    def verdict(self, point: Point) -> str:
+        """Whether a point keeps every limit, in a word."""
+        if not self.meets(point):
+            return "missed"
+        return "kept" if self.missed is None or not self.meets(self.recommended) else "unknown"
 
     @cached_property
     def missed(self) -> str | None:
