@@ -19,7 +19,7 @@ from bitgnn.bench.tune_tables import runs_table
 from bitgnn.convert import Plan
 from bitgnn.data import load
 from bitgnn.data.files import data_root
-from bitgnn.train.build import restore_model
+from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore
 from bitgnn.tune.budget import parse_seconds
@@ -27,7 +27,7 @@ from bitgnn.tune.command import TuneCommand
 from bitgnn.tune.objective import Constraint, Measures
 from bitgnn.tune.recording import Recording, Size
 from bitgnn.tune.recording import record as record_plans
-from bitgnn.tune.training import TUNED
+from bitgnn.tune.training import TUNED, form_model
 from bitgnn.tune.workload import Workload
 
 __all__ = ["RUNS", "Run", "measure_run", "tune_runs_main"]
@@ -134,6 +134,8 @@ def _is_recommended(point: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     epochs = found["recommended"]["notes"]["fine_tuned_epochs"]
     if point["plan"] is None or point["fine_tuned_epochs"] != epochs:
         return False
+    if point["validation"] != found["recommended"]["notes"]["accuracy"]:
+        return False
     return Plan.from_dict(point["plan"]) == Plan.from_dict(found["recommended"])
 
 
@@ -145,7 +147,9 @@ def _every_plan(
     data = load(run.dataset, root)
     trained = RunStore(output, config).load(TUNED, TuneCommand.seed)
     assert trained is not None, "the command has trained it"
-    workload = Workload.of(restore_model(config, TUNED, data, trained[1]), data)
+    model = form_model(config, TUNED, data)
+    load_state(model, trained[1], f"state of form {TUNED!r}")
+    workload = Workload.of(model.eval(), data)
     limits = [Constraint.parse(text) for text in TuneCommand.constraints]
     plans = [
         Plan.from_dict(trial["plan"])

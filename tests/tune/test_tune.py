@@ -84,6 +84,10 @@ def test_writes_a_plan_that_freezes_to_what_was_scored(result, model, data, work
     plan = Plan.load(folder / "plan.yaml")
     assert plan == result.recommended.plan
     assert plan.notes["reasons"] == list(result.reasons)
+    for path in (folder / "plan.yaml", str(folder / "plan.yaml")):
+        assert freeze(model, path).defaults == plan.defaults
+    with pytest.raises(FileNotFoundError):
+        freeze(model, "none.yaml")
     frozen = freeze(model, plan)
     x = frozen.pack_features(data.x) if plan.features == "packed" else data.x
     graph = frozen.prepare_graph(data.edge_index, data.num_nodes)
