@@ -248,7 +248,14 @@ def _run_experiment(
 
 
 def _guard(job: Callable[[], None], threads: int | None) -> None:
-    """Run ``job``; what a user can mend becomes one line and exit status 1."""
+    """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
+    try:
+        _mendable(job, threads)
+    except KeyboardInterrupt:  # while importing, too
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _mendable(job: Callable[[], None], threads: int | None) -> None:
     from bitgnn.data import DataError
     from bitgnn.train import (
         CheckpointError,
@@ -282,8 +289,6 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
         message = " ".join(str(error).split())
         typer.echo(f"bitgnn: error: {message}", err=True)
         raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def main() -> None:
