@@ -32,7 +32,7 @@ from bitgnn.tune.training import (
     short_experiment,
     train_short,
 )
-from bitgnn.tune.tune import TuneInterrupted, tune
+from bitgnn.tune.tune import TuneInterrupted, default_cache, default_storage, tune
 from bitgnn.tune.workload import Workload
 
 __all__ = ["TuneCommand", "run_tune"]
@@ -40,6 +40,8 @@ __all__ = ["TuneCommand", "run_tune"]
 APPLIED = "model"
 """Folder of the packed model in the output folder."""
 FLICKR = "flickr"
+WRITING_SECONDS, WRITING_SHARE = 3.0, 0.1
+"""Seconds and part of a budget, the lesser of the two, that are left for writing the files."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
         ValueError: see :func:`bitgnn.tune.tune.tune`.
     """
     seconds = None if command.budget is None else parse_seconds(command.budget)
+    if seconds is not None:
+        seconds -= min(WRITING_SECONDS, WRITING_SHARE * seconds)
     budget = Budget(seconds, spent=command.spent)
     check_objective(command.objective)
     limits = read_limits(command.constraints)
@@ -145,9 +149,8 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
             finetune=command.finetune,
             device=device,
             seed=command.seed,
-            storage=command.storage,
-            cache=command.cache,
-            output=command.output,
+            storage=command.storage or default_storage(command.output),
+            cache=command.cache or default_cache(command.output),
             trained=trained.baselines,
         )
     except LimitsMissed as missed:
@@ -184,6 +187,7 @@ def _trained_on(
         try:
             return improved(result, workload, trained.more(), budget)
         except KeyboardInterrupt:
+            result.save(command.output)
             raise TuneInterrupted(
                 f"stopped while training on; what was found before is kept in {command.output}", ()
             ) from None

@@ -26,6 +26,8 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BYTES = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
 }  # fmt: skip
+DIGITS = 9
+"""Of differences of accuracy: 79.8 % less 78.8 % is one point, whatever floats make of it."""
 _SHARES = {"%": 0.01, "points": 0.01}
 _UNITS = {"latency": _SECONDS, "memory": _BYTES, "accuracy drop": _SHARES}
 _LIMIT = re.compile(
@@ -117,12 +119,15 @@ class Constraint:
         if match is None or factor is None:
             forms = "'latency <= 2 ms', 'memory <= 10 MB' or 'accuracy drop <= 1%'"
             raise ObjectiveError(f"constraint must have the form {forms}, got {text!r}")
-        return cls(what, float(match["number"]) * factor)  # type: ignore[arg-type]
+        limit = float(match["number"]) * factor
+        if what == "accuracy drop":
+            limit = round(limit, DIGITS)
+        return cls(what, limit)  # type: ignore[arg-type]
 
     def value(self, measures: Measures, reference: float) -> float:
         """What is limited, of a plan, ``reference`` being the score to compare with."""
         if self.what == "accuracy drop":
-            return reference - measures.accuracy
+            return round(reference - measures.accuracy, DIGITS)
         return measures.latency if self.what == "latency" else measures.memory
 
     def is_met(self, measures: Measures, reference: float) -> bool:

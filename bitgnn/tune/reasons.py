@@ -40,6 +40,8 @@ def reasons_for(result: TuneResult) -> tuple[str, ...]:
             f"No plan is recommended: {result.missed}.",
             f"Nearest to the limits: {best.plan.describe()}: {facts}.",
         ]
+    if result.doubt is not None and not result.meets(best):
+        lines.append(f"Accuracies are lower than they can be: {result.doubt}.")
     lines += _poor(result)
     if best.gpu_seconds is not None:
         lines.append(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric import seed_everything
 from torch_geometric.data import Data
 
+from bitgnn.convert import binarize
 from bitgnn.train.build import build_model, make_task
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ConfigError, ExperimentConfig, check_config
@@ -48,12 +49,12 @@ SHORT_FORMS = {
 FLOATS_FORM, TUNED = "fp32", "bin"
 FAMILIES = {"fp32": PYG, "full": BI_GCN}
 FLOATS_BY, TRAINED_BY, CUT_AT = 0.5, 0.7, 0.8
-"""Part of the budget that may be used up behind fp32, from which accuracies are counted, and behind
-the form to tune; and where a training that takes longer than expected is cut short."""
+"""Part of the time left at first that may be used up behind fp32, which losses are counted from, and
+behind the form to tune; and where a training that takes longer than expected is cut short."""
 BASELINES_BY = 0.6
-"""Part of the budget that may be used up behind a form that is a baseline alone."""
-MORE_BY = 0.95
-"""Part of the budget that trainings behind the search may use up."""
+"""The same behind a form that is a baseline alone."""
+MORE_BY = 0.9
+"""Part of the search's time that it and trainings behind it may use up."""
 LEAST_EPOCHS = 10
 """Epochs that are trained in any case, as long as there is any time."""
 SHORTEST = 1e-9
@@ -112,8 +113,12 @@ def short_experiment(
 
 
 def form_model(config: ExperimentConfig, form: str, data: Data) -> nn.Module:
-    """An untrained model of a form of :func:`short_experiment`."""
-    return build_model(config, form, data)
+    """An untrained model of a form of :func:`short_experiment`: binary ones as binarize() gives."""
+    if not config.is_binary(form):
+        return build_model(config, form, data)
+    recipe = config.forms[form].model_copy(update={"precision": "fp32"})
+    floats = config.model_copy(update={"forms": {**config.forms, form: recipe}})
+    return binarize(build_model(floats, form, data), config.precision(form))  # type: ignore[arg-type]
 
 
 def train_short(
@@ -162,6 +167,7 @@ class _Short:
 
     def train(self, on_epochs: Callable[[int], Any]) -> Trained:
         config = self.config
+        self.budget.begin_stage()  # whatever starting took
         models: dict[str, nn.Module] = {}
         shortened: dict[str, tuple[int, int]] = {}
         for form, recipe in config.ordered_forms():

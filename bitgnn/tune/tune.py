@@ -137,9 +137,8 @@ def tune(
     folder = None if output is None else Path(output)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        cache = cache or folder / "timings.json"
-        if storage is None and find_spec("optuna") is not None:
-            storage = folder / "tune.db"
+        cache = cache or default_cache(folder)
+        storage = default_storage(folder) if storage is None else storage
     store = TrialStore(storage, signature_of(workload))
     with stage_bars(progress) as show:
         try:
@@ -170,6 +169,16 @@ def tune(
     if result.missed is not None:
         raise LimitsMissed(result)
     return result
+
+
+def default_cache(folder: Path) -> Path:
+    """File of operator timings in an output folder."""
+    return folder / "timings.json"
+
+
+def default_storage(folder: Path) -> Path | None:
+    """File of trials in an output folder; None without Optuna, which writes it."""
+    return folder / "tune.db" if find_spec("optuna") is not None else None
 
 
 @dataclass

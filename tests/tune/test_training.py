@@ -5,6 +5,8 @@ import itertools
 import pytest
 import torch
 
+from bitgnn.convert import binarize
+from bitgnn.convert.in_letters import own_letters
 from bitgnn.data import load
 from bitgnn.train.loop import train_model
 from bitgnn.train.store import RunStore
@@ -140,3 +142,20 @@ def test_floats_that_were_cut_short_are_trained_anew(data, tmp_path):
     # What was searched before stays what it was.
     weights = again.model.state_dict()
     assert all(weights[name].equal(value) for name, value in cut.model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", ["gcn", "graphsage", "graphsaint"])
+def test_binary_forms_are_what_binarize_gives(data, monkeypatch, kind):
+    asked = []
+
+    def counted(model, precision):
+        asked.append((set("".join(conv.precision for conv in model.convs)), precision))
+        return binarize(model, precision)
+
+    monkeypatch.setattr(training, "binarize", counted)
+    config = short_experiment(kind, "digits", 8)
+    found = {form: own_letters(training.form_model(config, form, data)) for form in config.forms}
+    assert [precision for _, precision in asked] == ["bin", "full"]
+    assert all(not letters & set("BT") for letters, _ in asked)
+    assert not set("BT") & set("".join(found["fp32"].values()))
+    assert all("B" in letters for letters in found["bin"].values())
