@@ -40,7 +40,7 @@ __all__ = ["TuneCommand", "run_tune"]
 APPLIED = "model"
 """Folder of the packed model in the output folder."""
 FLICKR = "flickr"
-WRITING_SECONDS, WRITING_SHARE = 3.0, 0.1
+WRITING_SECONDS, WRITING_SHARE = 4.0, 0.1
 """Seconds and part of a budget, the lesser of the two, that are left for writing the files."""
 
 

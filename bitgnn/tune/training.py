@@ -49,7 +49,7 @@ SHORT_FORMS = {
 FLOATS_FORM, TUNED = "fp32", "bin"
 FAMILIES = {"fp32": PYG, "full": BI_GCN}
 FLOATS_BY, TRAINED_BY, CUT_AT = 0.5, 0.7, 0.8
-"""Part of the time left at first that may be used up behind fp32, which losses are counted from, and
+"""Part of the time left at first that may be used up behind fp32, which losses count from, and
 behind the form to tune; and where a training that takes longer than expected is cut short."""
 BASELINES_BY = 0.6
 """The same behind a form that is a baseline alone."""
