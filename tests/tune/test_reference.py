@@ -48,6 +48,7 @@ def score(model, data):
 
 
 def test_a_model_that_was_not_trained_recommends_nothing(model, learnable, tmp_path):
+    assert bitgnn.tune.LimitsMissed is LimitsMissed
     with pytest.raises(LimitsMissed, match=r"accuracy drop <= 1.00% cannot be met") as error:
         bitgnn.tune(model, learnable, output=tmp_path, **SMALL)
     result = error.value.result
