@@ -168,7 +168,9 @@ def _remarked(result: TuneResult, trained: Trained) -> TuneResult:
         if form == FLOATS_FORM:
             doubt = f"the budget left time for {done} of up to {wanted} epochs of {form}"
         elif form == TUNED:
-            remarks.append(f"Plans were searched with {done} of {wanted} epochs of {form}.")
+            remarks.append(
+                f"The budget left time for {done} of {wanted} epochs of {form} before the search."
+            )
         else:
             remarks.append(
                 f"The budget left no time to train {form}: its baseline has the weights of {TUNED}."

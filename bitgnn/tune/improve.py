@@ -56,9 +56,11 @@ def improved(
         return result
     best = choose(points, result.constraints, result.reference, result.objective)
     place = next(place for place, point in enumerate(points) if point is best)
-    remark = f"Time left over went into {len(titles)} more training"
-    remark += f"{'s' if len(titles) > 1 else ''} ({', '.join(titles)}); each plan has the weights "
-    remark += "that are best on the validation nodes."
+    remark = (
+        f"The remaining time went into {len(titles)} more training run"
+        f"{'s' if len(titles) > 1 else ''} ({', '.join(titles)}); each plan uses the weights that "
+        "score best on the validation nodes."
+    )
     return replace(
         result,
         recommended=best,

@@ -25,7 +25,7 @@ def reasons_for(result: TuneResult) -> tuple[str, ...]:
     assert best.plan is not None
     found = best.measures
     facts = (
-        f"{format_seconds(found.latency)} a forward, {format_bytes(found.memory)}, "
+        f"{format_seconds(found.latency)} per forward pass, {format_bytes(found.memory)}, "
         f"{100 * found.accuracy:.2f}% on the validation nodes, {_change(result, found.accuracy)}"
     )
     if result.missed is None:
@@ -38,7 +38,7 @@ def reasons_for(result: TuneResult) -> tuple[str, ...]:
     else:
         lines = [
             f"No plan is recommended: {result.missed}.",
-            f"Nearest to the limits: {best.plan.describe()}: {facts}.",
+            f"The plan nearest to the limits is {best.plan.describe()}: {facts}.",
         ]
     if result.doubt is not None and not result.meets(best):
         lines.append(f"Accuracies are lower than they can be: {result.doubt}.")
@@ -82,9 +82,9 @@ def _poor(result: TuneResult) -> list[str]:
     if result.counted_from == AS_GIVEN or drop < POOR_POINTS:
         return []
     return [
-        f"The model that was tuned has {100 * result.own:.2f}% on the validation nodes by itself, "
-        f"{drop:.2f} points less than {result.counted_from}: train it longer, or have finetune "
-        "train the finalists."
+        f"The model itself has only {100 * result.own:.2f}% on the validation nodes, "
+        f"{drop:.2f} points less than {result.counted_from}: train it longer before tuning, or use "
+        "finetune to train the finalists."
     ]
 
 

@@ -23,7 +23,7 @@ from bitgnn.tune.workload import Workload
 __all__ = ["AS_GIVEN", "FLOATS", "Given", "Reference", "find_reference", "is_cut"]
 
 Given = Literal["given"]
-AS_GIVEN = "the model as given"
+AS_GIVEN = "the given model"
 FLOATS = Recipe(
     epochs=60, learning_rate=0.01, weight_decay=5e-4, dropout=0.5, input_norm=False, patience=10
 )

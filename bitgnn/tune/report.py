@@ -74,11 +74,11 @@ def result_table(result: TuneResult, most: int) -> Table:
 
 def _legend(result: TuneResult) -> str:
     """What the marks mean, and what losses of accuracy count from."""
-    chosen = f"{RECOMMENDED} recommended"
+    chosen = f"{RECOMMENDED}: recommended"
     if result.missed is not None:
-        chosen = f"{NEAREST}: to the limits, which no plan is known to keep"
+        chosen = f"{NEAREST}: closest to the limits, which no plan is known to keep"
     limits = ", ".join(map(str, result.constraints)) or "none"
-    text = f"{chosen}; front: no other one is better in everything; limits: {limits}"
+    text = f"{chosen}; front: nothing else is at least as good in everything; limits: {limits}"
     if any(limit.what == "accuracy drop" for limit in result.constraints):
         text += f", counted from {result.counted_from} ({100 * result.reference:.2f}%)"
     return text

@@ -118,7 +118,7 @@ def test_time_left_over_makes_plans_better(folder, monkeypatch):
     monkeypatch.setattr(command, "train_short", better)
     result = _tune(folder, "--constraint", "accuracy drop <= 50%", "--apply")
     assert result.exit_code == 0, result.output
-    assert "Time left over went into 1 more training (seed 7)" in result.stdout
+    assert "The remaining time went into 1 more training run (seed 7)" in result.stdout
     found = json.loads((folder / "tune.json").read_text())
     accuracy = found["recommended"]["notes"]["accuracy"]
     assert accuracy > before["recommended"]["notes"]["accuracy"]
