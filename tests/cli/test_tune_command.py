@@ -1,5 +1,6 @@
 """`bitgnn tune`: files on success, one line and a status on failure."""
 
+import builtins
 import json
 import shutil
 from dataclasses import replace
@@ -173,6 +174,30 @@ def test_mistyped_options_are_one_line_and_touch_nothing(tmp_path, more, said):
     result = runner.invoke(app, [*QUICK, "-o", str(tmp_path / "out"), *more])
     assert said in _one_line(result)
     assert not (tmp_path / "out").exists()
+
+
+def test_interrupt_in_the_time_left_keeps_what_was_found(folder, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    (folder / "plan.yaml").unlink(missing_ok=True)
+    monkeypatch.setattr(command, "improved", stopped)
+    result = _tune(folder, "--constraint", "accuracy drop <= 50%")
+    assert result.exit_code == 130
+    assert f"what was found before is kept in {folder}" in result.stderr
+    assert Plan.load(folder / "plan.yaml").notes["keeps_limits"] is True
+
+
+def test_interrupt_while_importing_is_a_status(monkeypatch):
+    def stopped(name, *arguments):
+        if name == "bitgnn.train":
+            raise KeyboardInterrupt
+        return whole(name, *arguments)
+
+    whole = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", stopped)
+    result = runner.invoke(app, ["doctor"])
+    assert (result.exit_code, result.output) == (130, "")
 
 
 def test_pins_are_read_before_the_graph_is(tmp_path, monkeypatch):
