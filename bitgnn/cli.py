@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 INTERRUPTED = 130
+LIMITS_MISSED = 3
 OWN_PROCESS = "own process"
 """Object of the context where a command is all that its process does: starting it counts too."""
 DEMO_FOLDER = Path("bitgnn-demo")
@@ -111,8 +112,8 @@ def tune(
     constraint: Annotated[
         list[str] | None,
         typer.Option(
-            help="Limit such as 'latency <= 2 ms', 'memory <= 10 MB' or 'accuracy drop <= 1%'; "
-            "may be repeated (default: accuracy drop <= 1%)."
+            help="Limit such as 'latency <= 2 ms', 'memory <= 10 MB' or 'accuracy drop <= 1%', "
+            "in points below fp32; may be repeated (default: accuracy drop <= 1%)."
         ),
     ] = None,
     pin: Annotated[
@@ -120,7 +121,11 @@ def tune(
         typer.Option(help="Letters of a layer, such as 'convs.0=FBB+BBB'; may be repeated."),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time for everything, training included, such as 60s.")
+        str | None,
+        typer.Option(
+            help="Time for everything, training included, such as 60s; what the search leaves of "
+            "it goes into more training (default: no limit, one training of each form)."
+        ),
     ] = None,
     finetune: Annotated[
         int, typer.Option(min=0, help="Epochs of fine-tuning for each finalist.")
@@ -135,7 +140,8 @@ def tune(
         typer.Option(help="JSON file of operator timings (default: in the output folder)."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the packed model with the plan found.")
+        bool,
+        typer.Option("--apply", help="Write the packed model too, if its plan keeps the limits."),
     ] = False,
     data_root: Annotated[
         str | None,
@@ -148,9 +154,14 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Of everything drawn.")] = 0,
     threads: Threads = None,
 ) -> None:
-    """Train a model in a short form and find the letters, layout and executor that suit it best.
+    """Train a model and find the letters, layout and executor that suit it best.
 
-    Finished trials stay in the storage; the same command goes on where it was stopped or killed.
+    fp32 is trained first: losses of accuracy count from it. Its binary form follows, whose plans
+    are searched. The first line printed says what to take; where no plan is known to keep the
+    limits it says so, and the files are of the nearest one. Finished trials stay in the storage;
+    the same command goes on where it was stopped or killed.
+
+    Exit status: 0 a plan that keeps the limits, 1 an error, 3 no plan keeps them, 130 interrupted.
     """
 
     def job() -> None:
@@ -166,10 +177,12 @@ def tune(
             spent=age_of_process() if context.obj == OWN_PROCESS else 0.0,
         )  # fmt: skip
         try:
-            run_tune(command, Console())
+            result = run_tune(command, Console())
         except TuneInterrupted as stopped:
             typer.echo(f"bitgnn: {stopped}", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        if result.missed is not None:
+            raise typer.Exit(LIMITS_MISSED)
 
     _guard(job, threads)
 
@@ -211,7 +224,7 @@ def _run_experiment(
     data = graphs.check()
     console.print(
         f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
-        f"{data.x.size(1)} features; {experiment.seeds} seeds"
+        f"{data.x.size(1)} features; {experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
     )
     try:
         if workers > 1:
@@ -235,7 +248,14 @@ def _run_experiment(
 
 
 def _guard(job: Callable[[], None], threads: int | None) -> None:
-    """Run ``job``; what a user can mend becomes one line and exit status 1."""
+    """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
+    try:
+        _mendable(job, threads)
+    except KeyboardInterrupt:  # while importing, too
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _mendable(job: Callable[[], None], threads: int | None) -> None:
     from bitgnn.data import DataError
     from bitgnn.train import (
         CheckpointError,
@@ -269,8 +289,6 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
         message = " ".join(str(error).split())
         typer.echo(f"bitgnn: error: {message}", err=True)
         raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def main() -> None:

@@ -16,18 +16,19 @@ from typing import Any
 from bitgnn.bench.command import parse, record
 from bitgnn.bench.report import write_json
 from bitgnn.bench.tune_tables import runs_table
+from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data import load
 from bitgnn.data.files import data_root
-from bitgnn.train.build import restore_model
+from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore
 from bitgnn.tune.budget import parse_seconds
 from bitgnn.tune.command import TuneCommand
-from bitgnn.tune.objective import Constraint, Measures
+from bitgnn.tune.objective import Measures, read_limits
 from bitgnn.tune.recording import Recording, Size
 from bitgnn.tune.recording import record as record_plans
-from bitgnn.tune.training import TUNED
+from bitgnn.tune.training import TUNED, form_model
 from bitgnn.tune.workload import Workload
 
 __all__ = ["RUNS", "Run", "measure_run", "tune_runs_main"]
@@ -103,7 +104,9 @@ def measure_run(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
         process = subprocess.run(command, capture_output=True, text=True)
         seconds = time.monotonic() - begin
         if process.returncode:
-            raise RuntimeError(f"{run.command}: {process.stderr.strip()}")
+            missed = process.returncode == LIMITS_MISSED
+            said = process.stdout.partition("\n")[0] if missed else process.stderr.strip()
+            raise RuntimeError(f"{run.command}: {said}")
         found = json.loads((output / "tune.json").read_text())
         every = _every_plan(run, found, output, root) if run.exhaustive else None
     points = {point["name"]: point for point in found["points"]}
@@ -134,6 +137,8 @@ def _is_recommended(point: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     epochs = found["recommended"]["notes"]["fine_tuned_epochs"]
     if point["plan"] is None or point["fine_tuned_epochs"] != epochs:
         return False
+    if point["validation"] != found["recommended"]["notes"]["accuracy"]:
+        return False
     return Plan.from_dict(point["plan"]) == Plan.from_dict(found["recommended"])
 
 
@@ -145,8 +150,11 @@ def _every_plan(
     data = load(run.dataset, root)
     trained = RunStore(output, config).load(TUNED, TuneCommand.seed)
     assert trained is not None, "the command has trained it"
-    workload = Workload.of(restore_model(config, TUNED, data, trained[1]), data)
-    limits = [Constraint.parse(text) for text in TuneCommand.constraints]
+    model = form_model(config, TUNED, data)
+    load_state(model, trained[1], f"state of form {TUNED!r}")
+    workload = Workload.of(model.eval(), data)
+    limits = read_limits(found["constraints"])
+    chosen = replace(Plan.from_dict(found["recommended"]), model=None)
     plans = [
         Plan.from_dict(trial["plan"])
         for trial in found["trials"]
@@ -158,9 +166,11 @@ def _every_plan(
             for limit in limits
         )
     ]
+    # It may keep the limits with weights that were trained behind the search alone.
+    if all(replace(plan, model=None) != chosen for plan in plans):
+        plans.append(Plan.from_dict(found["recommended"]))
     recording = Recording(output / "every.json")
     content = record_plans(recording, "every", data.name, workload, plans, Size(EXHAUSTIVE_SECONDS))
-    chosen = replace(Plan.from_dict(found["recommended"]), model=None)
     latency: dict[Plan, float] = {}
     for part in ("again", "timing"):  # the fastest were measured once more, perhaps at another pace
         if chosen not in latency:

@@ -20,7 +20,7 @@ from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.orders import settle_orders
-from bitgnn.convert.plan import Plan, tunable_layers
+from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
@@ -65,7 +65,8 @@ def freeze(
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
             order of float maps, the form of the features, and what ``prepare_graph`` and
             ``executor`` take where a call leaves it open; it may name floats alone. A path is
-            that of a file with one. Networks of images take none.
+            that of a file with one, as is a string that ends in ``.yaml``, ``.yml`` or ``.json``.
+            Networks of images take none.
         output: what the model hands out: ``"log_softmax"`` or ``"softmax"`` over the features of
             its scores, in place of either of the two where the forward ends in one; ``"classes"``,
             int64 ``[N]``, the index of the largest score (the first of equal ones, as
@@ -112,7 +113,7 @@ def freeze(
         images.set_features(features or "floats")
         _report(model, images.report)
         return images
-    if isinstance(plan, os.PathLike):
+    if isinstance(plan, os.PathLike) or is_plan_path(plan):
         plan = Plan.load(plan)
     document = plan if isinstance(plan, Plan) else None
     if isinstance(plan, Plan):

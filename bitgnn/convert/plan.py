@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import yaml
 from torch import nn
@@ -19,7 +19,7 @@ from bitgnn.convert.layers import SUPPORTED
 from bitgnn.inference import FeatureForm, RunDefaults
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["LayerShape", "ModelShape", "Order", "Plan", "tunable_layers"]
+__all__ = ["LayerShape", "ModelShape", "Order", "Plan", "is_plan_path", "tunable_layers"]
 
 Order = Literal["transform_first", "aggregate_first"]
 """Which of a layer's two float linear maps comes first: that of the features or of the graph."""
@@ -27,6 +27,11 @@ Order = Literal["transform_first", "aggregate_first"]
 FORMAT = 1
 YAML_SUFFIXES = (".yaml", ".yml")
 JSON_SUFFIX = ".json"
+
+
+def is_plan_path(value: Any) -> TypeGuard[str]:
+    """Whether a value is a string with a plan's suffix, which no letters have."""
+    return isinstance(value, str) and value.endswith((*YAML_SUFFIXES, JSON_SUFFIX))
 
 
 def tunable_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -241,7 +246,7 @@ class Plan:
         """
         file = Path(path)
         if _is_yaml(file):
-            text = yaml.safe_dump(self.to_dict(), sort_keys=False)
+            text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
         else:
             text = json.dumps(self.to_dict(), indent=2) + "\n"
         write_atomically(file, text.encode(), durable=True)
@@ -258,7 +263,7 @@ class Plan:
         file = Path(path)
         is_yaml = _is_yaml(file)
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
             content = yaml.safe_load(text) if is_yaml else json.loads(text)
         except (yaml.YAMLError, UnicodeDecodeError, json.JSONDecodeError) as error:
             kind = "YAML" if is_yaml else "JSON"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -27,7 +28,8 @@ SPARSE = 0.5
 UNIFORM = 0.1
 """How much columns' shares of zeros may differ where all of the zeros come from dropout."""
 RARE = 0.05
-"""Share of zeros of a feature up to which a 0 in training counts as dropped."""
+"""Share of a feature's own zeros up to which a 0 in training counts as dropped."""
+DEVIATIONS = 4.0
 MANY = 5
 
 
@@ -119,7 +121,8 @@ class InputBits(nn.Module):
             self.settle("pattern")
             return
         self.settle("thermometer", *_thresholds(rows * (1 - dropped)))
-        self.rare = zeros - dropped <= RARE * (1 - dropped)
+        noise = DEVIATIONS * math.sqrt(dropped * (1 - dropped) / rows.size(0))
+        self.rare = zeros - dropped <= max(RARE * (1 - dropped), noise)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords:
         """Bits of an input ``[N, K]``.
@@ -234,7 +237,7 @@ def _dropped_share(zeros: Tensor) -> float:
     """
     low, high = float(zeros.min()), float(zeros.max())
     is_uniform = high - low <= UNIFORM and high <= 1 - UNIFORM
-    return low if is_uniform else 0.0
+    return float(zeros.mean()) if is_uniform else 0.0
 
 
 def _thresholds(rows: Tensor) -> tuple[Tensor, Tensor]:

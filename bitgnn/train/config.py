@@ -22,6 +22,7 @@ __all__ = [
     "DatasetConfig",
     "ExperimentConfig",
     "Recipe",
+    "check_config",
     "load_config",
     "read_config",
 ]
@@ -207,10 +208,24 @@ def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
         raise ConfigError(f"{file}: is not valid YAML ({reason})") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected keys and values, found {type(content).__name__}")
+    return check_config(content, kind, str(file))
+
+
+def check_config(content: Mapping[str, Any], kind: type[Config], where: str) -> Config:
+    """A configuration of plain values.
+
+    Args:
+        content: values by key.
+        kind: what it configures.
+        where: they come from, for messages.
+
+    Raises:
+        ConfigError: a key is unknown, missing or of the wrong type, see :func:`read_config`.
+    """
     try:
         return kind.model_validate(content)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{file}: {_explain(error, kind)}") from error
+        raise ConfigError(f"{where}: {_explain(error, kind)}") from error
 
 
 def _explain(error: pydantic.ValidationError, kind: type[Strict]) -> str:

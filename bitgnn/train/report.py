@@ -161,7 +161,7 @@ def result_table(config: ExperimentConfig, results: Sequence[FormResult], thread
         results: what :func:`~bitgnn.train.evaluate` returned.
         threads: of the processor during the measurement.
     """
-    title = f"{experiment_title(config)}, {threads} threads"
+    title = f"{experiment_title(config)}, {threads} thread{'s' if threads > 1 else ''}"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in ("", f"{score_name(config)} %", "model", "working", "peak", "latency", "speed"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)

@@ -14,12 +14,13 @@ _HOMES = {
     "Accuracy": "accuracy",
     "Execution": "space",
     "FineTuned": "finetune",
+    "LimitsMissed": "result",
     "Space": "space",
     "Workload": "workload",
     "fine_tune": "finetune",
 }
 
-__all__ = ["Accuracy", "Execution", "FineTuned", "Space", "Workload", "fine_tune"]
+__all__ = ["Accuracy", "Execution", "FineTuned", "LimitsMissed", "Space", "Workload", "fine_tune"]
 
 
 def __getattr__(name: str) -> Any:

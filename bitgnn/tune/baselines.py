@@ -23,7 +23,7 @@ from bitgnn.nn.precision import PRESETS
 from bitgnn.tune.accuracy import Score, score_logits
 from bitgnn.tune.workload import Workload
 
-__all__ = ["BI_GCN", "PYG", "Baseline", "baselines"]
+__all__ = ["BI_GCN", "PYG", "Baseline", "baselines", "in_floats"]
 
 PYG, BI_GCN = "PyG fp32", "Bi-GCN emulated"
 LETTERS = {PYG: PRESETS["fp32"], BI_GCN: "FBF+FFF"}
@@ -77,6 +77,11 @@ def baselines(workload: Workload, trained: Mapping[str, nn.Module] | None = None
         _fastest(workload, family, _in_letters(given.get(family, workload.model), letters))
         for family, letters in LETTERS.items()
     ]
+
+
+def in_floats(model: nn.Module) -> nn.Module:
+    """A copy of a model in PyG's arithmetic, with the same weights."""
+    return _in_letters(model, LETTERS[PYG])
 
 
 def _in_letters(model: nn.Module, letters: str) -> nn.Module:

@@ -63,6 +63,7 @@ class Budget:
         self.seconds = math.inf if seconds is None else seconds
         self._clock = clock
         self._begin = clock() - spent
+        self._stage = 0.0
         self._expected: dict[str, float] = {}
 
     @property
@@ -75,6 +76,14 @@ class Budget:
         """Seconds that are left; below 0 where it took longer."""
         return self.seconds - self.spent
 
+    def begin_stage(self) -> None:
+        """Count shares from now on: what ran before takes nothing from the stages that follow."""
+        self._stage = self.spent
+
+    def until(self, share: float) -> float:
+        """Seconds since the beginning at which a share of the present stage is used up."""
+        return self._stage + share * (self.seconds - self._stage)
+
     def fits(self, kind: str, share: float = 1.0) -> bool:
         """Whether another piece of work of a kind is expected to end within the budget.
 
@@ -82,9 +91,9 @@ class Budget:
 
         Args:
             kind: name of the kind.
-            share: of the whole budget that this kind and what ran before it may use up.
+            share: of the stage that this kind and what ran before it may use up.
         """
-        return self.spent + self._expected.get(kind, 0.0) < self.seconds * share
+        return self.spent + self._expected.get(kind, 0.0) < self.until(share)
 
     def did(self, kind: str, seconds: float) -> None:
         """Note how long a piece of work took."""

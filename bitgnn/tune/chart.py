@@ -107,8 +107,9 @@ def _draw_front(axes: Axes, result: TuneResult) -> None:
 
 
 def _legend(axes: Axes, result: TuneResult) -> None:
+    chosen = "recommended: " if result.missed is None else "nearest to the limits: "
     marks = [
-        _mark("o", BEST, "recommended: " + format_seconds(result.recommended.timing.median)),
+        _mark("o", BEST, chosen + format_seconds(result.recommended.timing.median)),
         _mark("o", PLAN, "other measured plans"),
     ]
     for point in result.points:

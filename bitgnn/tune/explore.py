@@ -61,6 +61,8 @@ class Explorer:
         chains: trials by letters.
         sizes: plans by letters, estimated or not.
         failed: plans that cannot run, with the reason.
+        counted_from: validation score that the loss of accuracy is counted from; None for that of
+            the model as it was given.
     """
 
     space: Space
@@ -75,6 +77,7 @@ class Explorer:
     chains: dict[str, list[Trial]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     failed: dict[Plan, str] = field(default_factory=dict)
+    counted_from: float | None = None
 
     def __post_init__(self) -> None:
         self.device = self.space.workload.device
@@ -106,7 +109,7 @@ class Explorer:
     @property
     def reference(self) -> float:
         """Validation score that the loss of accuracy is counted from."""
-        return self.accuracy.own.validation
+        return self.accuracy.own.validation if self.counted_from is None else self.counted_from
 
     def meets(self, measures: Measures) -> bool:
         """Whether every limit is kept."""
@@ -153,8 +156,7 @@ class Explorer:
     def _all_chains(self) -> Iterator[list[tuple[dict[str, str], Any]]]:
         """Every chain that is not known, from another beginning in each process of a file.
 
-        The model's own letters come first, which keep every limit of accuracy: there may be time
-        for no others.
+        The model's own letters come first, which lose least: there may be time for no others.
         """
         own = own_letters(self.space.workload.model)
         chains = [letters for letters in self.space.chains if letters != own]
@@ -237,7 +239,10 @@ class Explorer:
             return plans
         accurate = Measures(score, 0.0, 0.0)
         limits = [limit for limit in self.constraints if limit.what == "accuracy drop"]
-        if self.thorough or all(limit.is_met(accurate, self.reference) for limit in limits):
+        # Its own letters may have better weights later on.
+        is_own = first.letters == own_letters(self.space.workload.model)
+        keeps = all(limit.is_met(accurate, self.reference) for limit in limits)
+        if self.thorough or is_own or keeps:
             return plans
         return [
             plan

@@ -22,7 +22,7 @@ from bitgnn.tune.accuracy import Score, score_logits
 from bitgnn.tune.chains import layer_rules
 from bitgnn.tune.workload import Workload
 
-__all__ = ["SHORT", "FineTuned", "fine_tune"]
+__all__ = ["SHORT", "FineTuned", "fine_tune", "node_task"]
 
 SHORT = Recipe(epochs=100, learning_rate=0.005, schedule="cosine", choose_by="score", distill=1.0)
 """Enough for a model of Cora's size to adapt, in seconds."""
@@ -98,7 +98,7 @@ def _fine_tuned(
     on_epochs: Callable[[int], None],
     should_stop: Callable[[], bool],
 ) -> FineTuned:
-    task = _task(workload)
+    task = node_task(workload)
     model = in_letters(workload.model, letters, _norms(workload.model, letters))
     before = score_logits(workload, _logits(model, task))
     if should_stop():
@@ -145,8 +145,13 @@ def _norms(model: nn.Module, letters: Mapping[str, str]) -> dict[str, dict[str, 
     return found
 
 
-def _task(workload: Workload) -> NodeTask:
-    assert workload.train_mask is not None, "fine_tune checked it"
+def node_task(workload: Workload) -> NodeTask:
+    """A workload as trainings take it.
+
+    Args:
+        workload: with a training mask.
+    """
+    assert workload.train_mask is not None, "who trains checks it"
     test = workload.val_mask if workload.test_mask is None else workload.test_mask
     masks = (workload.train_mask, workload.val_mask, test)
     train, val = (mask.nonzero().flatten() for mask in masks[:2])

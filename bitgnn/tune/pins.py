@@ -13,7 +13,8 @@ from bitgnn.tune.chains import LETTERS, TERNARY, Chains, LayerRule, layer_rules
 __all__ = ["Pins", "pin_patterns", "pinned_chains"]
 
 Pins = Mapping[str | int, str] | Sequence[str]
-"""Patterns by layer name or place, or sentences such as ``"first layer stays F"``."""
+"""Patterns by layer name or place, or sentences such as ``"first layer stays F"``; a single
+sentence needs no list."""
 
 _SENTENCE = re.compile(
     r"\s*(?:the\s+)?(?:(?P<end>first|last)\s+layer|(?:layer\s+)?(?P<name>[\w.\-]+))"
@@ -58,6 +59,7 @@ def pin_patterns(pins: Pins | None, rules: Sequence[LayerRule]) -> dict[str, str
     Raises:
         ValueError: a pin that cannot be read or names no layer, or two for the same layer.
     """
+    pins = [pins] if isinstance(pins, str) else pins
     pairs = list(pins.items()) if isinstance(pins, Mapping) else list(map(_read, pins or ()))
     found: dict[str, str] = {}
     for where, pattern in pairs:

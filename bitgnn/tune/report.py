@@ -39,6 +39,7 @@ COLUMNS = (
     "recommended",
 )
 MARK = "x"
+RECOMMENDED, NEAREST = "*", "nearest"
 
 
 def result_table(result: TuneResult, most: int) -> Table:
@@ -48,7 +49,9 @@ def result_table(result: TuneResult, most: int) -> Table:
         result: of a search.
         most: plans shown.
     """
-    table = Table(box=SIMPLE_HEAD, title=f"{result.workload['model']}: best {result.objective}")
+    is_kept = result.missed is None
+    title = f"{result.workload['model']}: best {result.objective}"
+    table = Table(box=SIMPLE_HEAD, title=title, caption=_legend(result))
     for name in ("", "letters", "order, layout, executor, features"):
         table.add_column(name)
     for name in ("validation", "latency", "memory", "limits"):
@@ -61,13 +64,27 @@ def result_table(result: TuneResult, most: int) -> Table:
     for point in [
         *(p for p in result.points if p.plan is None), result.recommended, *others[:most],
     ]:  # fmt: skip
-        mark = "*" if point is result.recommended else "front" if id(point) in front else ""
+        mark = "front" if id(point) in front else ""
+        if point is result.recommended:
+            mark = RECOMMENDED if is_kept else NEAREST
         style = "bold" if point is result.recommended else None
-        table.add_row(*_row(point, mark, result.meets(point)), style=style)
+        table.add_row(*_row(point, mark, result.verdict(point)), style=style)
     return table
 
 
-def _row(point: Point, mark: str, meets: bool) -> list[str]:
+def _legend(result: TuneResult) -> str:
+    """What the marks mean, and what losses of accuracy count from."""
+    chosen = f"{RECOMMENDED}: recommended"
+    if result.missed is not None:
+        chosen = f"{NEAREST}: closest to the limits, which no plan is known to keep"
+    limits = ", ".join(map(str, result.constraints)) or "none"
+    text = f"{chosen}; front: nothing else is at least as good in everything; limits: {limits}"
+    if any(limit.what == "accuracy drop" for limit in result.constraints):
+        text += f", counted from {result.counted_from} ({100 * result.reference:.2f}%)"
+    return text
+
+
+def _row(point: Point, mark: str, verdict: str) -> list[str]:
     plan = point.plan
     what = ["", point.name] if plan is None else [letters_of(plan), _ways(plan)]
     return [
@@ -76,7 +93,7 @@ def _row(point: Point, mark: str, meets: bool) -> list[str]:
         f"{100 * point.score.validation:.2f}%",
         format_seconds(point.timing.median),
         format_bytes(point.memory),
-        "kept" if meets else "missed",
+        verdict,
     ]
 
 
@@ -94,6 +111,8 @@ def result_record(result: TuneResult) -> dict[str, Any]:
         "objective": result.objective,
         "constraints": [str(limit) for limit in result.constraints],
         "reference": result.reference,
+        "counted_from": result.counted_from,
+        "missed": result.missed,
         "space": result.space,
         "measured": result.measured,
         "seconds": result.seconds,
@@ -153,7 +172,7 @@ def _csv(result: TuneResult) -> str:
                     True,
                     result.meets(point),
                     id(point) in front,
-                    point is result.recommended,
+                    point is result.recommended and result.missed is None,
                 ),
             ]
         )

@@ -11,19 +11,23 @@ from typing import Any
 from rich.table import Table
 from torch import nn
 
-from bitgnn.bench.report import format_bytes, format_seconds
 from bitgnn.bench.timing import Timing
 from bitgnn.convert import Plan, freeze
 from bitgnn.inference import FrozenModel
 from bitgnn.tune.accuracy import Score
-from bitgnn.tune.objective import Constraint, Measures, Objective, pareto_front
+from bitgnn.tune.objective import (
+    Constraint,
+    Measures,
+    Objective,
+    ObjectiveError,
+    explain_unmet,
+    pareto_front,
+    preference,
+)
+from bitgnn.tune.reference import AS_GIVEN
 from bitgnn.tune.study import Trial
 
-__all__ = ["Point", "TuneResult", "reasons_for"]
-
-
-LEAST_POINTS = 0.005
-"""Differences of accuracy below this are none."""
+__all__ = ["LimitsMissed", "Point", "TuneResult", "choose"]
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,14 @@ class TuneResult:
     """What :func:`bitgnn.tune` found.
 
     Attributes:
-        recommended: the best plan that keeps every limit.
+        recommended: the best plan that keeps every limit; where :attr:`missed` is not None, the one
+            that comes nearest.
         model: the model that the recommended plan is for: the one given, or a fine-tuned copy.
         points: baselines, then measured plans.
         trials: every plan that was looked at, most of them estimated alone.
         objective: what the recommended plan is best at.
         constraints: what it keeps.
-        reference: validation score of the model as it was given.
+        reference: validation score that the loss of accuracy is counted from.
         space: number of plans there are.
         workload: sizes and names for the record.
         seconds: time the search took.
@@ -76,6 +81,10 @@ class TuneResult:
         complete: whether nothing was left out for lack of time.
         noise: what to say of a machine that was not quiet, or None.
         failed: plans that could not run, with the reason.
+        counted_from: the model that the loss of accuracy is counted from, in words.
+        own: validation score of the model as it was given.
+        doubt: why the score of the model that the loss is counted from is too low, or None.
+        remarks: further sentences for :attr:`reasons`.
     """
 
     recommended: Point
@@ -92,6 +101,10 @@ class TuneResult:
     complete: bool = True
     noise: str | None = None
     failed: Mapping[Plan, str] = field(default_factory=dict)
+    counted_from: str = AS_GIVEN
+    own: float = 0.0
+    doubt: str | None = None
+    remarks: tuple[str, ...] = ()
 
     @cached_property
     def front(self) -> tuple[Point, ...]:
@@ -113,6 +126,7 @@ class TuneResult:
             "device": str(self.workload["device"]),
             "graph": {key: self.workload[key] for key in ("nodes", "edges", "features")},
             "fine_tuned_epochs": found.epochs,
+            "keeps_limits": self.missed is None,
             "reasons": list(self.reasons),
         }
         return Plan(
@@ -127,7 +141,9 @@ class TuneResult:
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Why the recommended plan, in sentences."""
+        """Why the recommended plan, in sentences; the first one says whether limits are missed."""
+        from bitgnn.tune.reasons import reasons_for
+
         return reasons_for(self)
 
     def freeze(self) -> FrozenModel:
@@ -137,6 +153,28 @@ class TuneResult:
     def meets(self, point: Point) -> bool:
         """Whether a point keeps every limit."""
         return all(limit.is_met(point.measures, self.reference) for limit in self.constraints)
+
+    def verdict(self, point: Point) -> str:
+        """Whether a point keeps every limit, in a word."""
+        if not self.meets(point):
+            return "missed"
+        return "kept" if self.missed is None or not self.meets(self.recommended) else "unknown"
+
+    @cached_property
+    def missed(self) -> str | None:
+        """Which limits the recommended plan misses, or why nobody can tell; None if it keeps all.
+
+        A loss of accuracy says nothing where the model that it is counted from was not trained for
+        as long as it should be.
+        """
+        if not self.meets(self.recommended):
+            found = [point.measures for point in self.points if point.plan is not None]
+            cut = "" if self.complete else " in the time there was"
+            return explain_unmet(found, self.constraints, self.reference) + cut
+        limits = [str(limit) for limit in self.constraints if limit.what == "accuracy drop"]
+        if self.doubt is None or not limits:
+            return None
+        return f"it is not known whether {' and '.join(limits)} is kept: {self.doubt}"
 
     def table(self, most: int = 20) -> Table:
         """Baselines, the front, and the best of the rest, for a terminal.
@@ -165,82 +203,34 @@ class TuneResult:
         return " ".join(self.reasons)
 
 
-def reasons_for(result: TuneResult) -> tuple[str, ...]:
-    """Why the recommended plan, in sentences.
+class LimitsMissed(ObjectiveError):
+    """No plan is known to keep every limit.
+
+    Attributes:
+        result: of the search, with the plan that comes nearest as the recommended one.
+    """
+
+    def __init__(self, result: TuneResult) -> None:
+        super().__init__(f"tune: {result.missed}")
+        self.result = result
+
+
+def choose(
+    points: Sequence[Point],
+    constraints: Sequence[Constraint],
+    reference: float,
+    objective: Objective,
+) -> Point:
+    """The plan to recommend: the best one that keeps every limit, else the nearest one.
 
     Args:
-        result: of a search.
+        points: baselines and plans, of which there is one at least.
+        constraints: limits.
+        reference: score that the loss of accuracy is counted from.
+        objective: what it is best at.
     """
-    best = result.recommended
-    assert best.plan is not None
-    found = best.measures
-    drop = 100 * (result.reference - found.accuracy)
-    change = f"{drop:.2f} points below" if drop > 0 else f"{-drop:.2f} points above"
-    change = "the same as" if abs(drop) < LEAST_POINTS else change
-    limits = " and ".join(map(str, result.constraints)) or "no limits"
-    lines = [
-        f"Take {best.plan.describe()}.",
-        f"It has the best {result.objective} of {result.measured} measured plans under {limits}: "
-        f"{format_seconds(found.latency)} a forward, {format_bytes(found.memory)}, "
-        f"{100 * found.accuracy:.2f}% on the validation nodes, {change} the model as given.",
-    ]
-    if best.gpu_seconds is not None:
-        lines.append(
-            f"Of the {format_seconds(found.latency)} from a call until its result is there the GPU "
-            f"works {format_seconds(best.gpu_seconds)}; the rest is the host's, which launches and "
-            "waits."
-        )
-    if best.epochs:
-        lines.append(f"Its weights were fine-tuned for {best.epochs} epochs in these letters.")
-    for point in result.points:
-        if point.plan is None:
-            lines.append(f"{_against(found, point)}.")
-    lines += _next_best(result)
-    share = result.measured / max(result.space, 1)
-    lines.append(
-        f"{result.measured} of {result.space} plans were measured as a whole ({share:.0%}), "
-        f"{len(result.trials)} estimated from their operator calls, in {result.seconds:.0f} s."
-    )
-    if not result.complete:
-        lines.append("The time was up before everything was looked at; more may find better.")
-    if result.noise:
-        lines.append(f"{result.noise[0].upper()}{result.noise[1:]}.")
-    return tuple(lines)
-
-
-def _against(found: Measures, point: Point) -> str:
-    """The recommended plan beside a baseline."""
-    other = point.measures
-    points = 100 * (found.accuracy - other.accuracy)
-    return (
-        f"Beside {point.name}: {other.latency / found.latency:.2f} times as fast, "
-        f"{other.memory / found.memory:.2f} times less memory, {points:+.2f} points of accuracy"
-    )
-
-
-def _next_best(result: TuneResult) -> list[str]:
-    """Which faster or smaller plan was passed over, and why."""
-    best = result.recommended.measures.rank(result.objective)
-    passed = [
-        point
-        for point in result.points
-        if point.plan is not None
-        and point.measures.rank(result.objective) < best
-        and not result.meets(point)
-    ]
-    if not passed:
-        return []
-    point = min(passed, key=lambda p: p.measures.rank(result.objective))
-    assert point.plan is not None
-    missed = [
-        f"{limit.what} {limit.show(limit.value(point.measures, result.reference))}"
-        for limit in result.constraints
-        if not limit.is_met(point.measures, result.reference)
-    ]
-    return [
-        f"Passed over: {point.plan.describe()} with {format_seconds(point.timing.median)}, "
-        f"for it misses a limit ({', '.join(missed)})."
-    ]
+    plans = [point for point in points if point.plan is not None]
+    return min(plans, key=lambda p: preference(p.measures, constraints, reference, objective))
 
 
 def letters_of(plan: Plan) -> str:

@@ -14,7 +14,7 @@ from bitgnn.bench.timing import Timing
 from bitgnn.convert import Plan
 from bitgnn.tune.explore import Explorer, first_line
 from bitgnn.tune.measure import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns, noise
-from bitgnn.tune.objective import Measures, Objective, pareto_front
+from bitgnn.tune.objective import Measures, Objective, pareto_front, preference
 from bitgnn.tune.study import Trial, letters_key, merged
 
 __all__ = ["MEASURED_SHARE", "Search"]
@@ -106,9 +106,15 @@ class Search(Explorer):
         return timings
 
     def _best(self) -> list[Trial]:
-        """Measured plans that keep every limit, best first."""
-        kept = [t for t in self.measured if t.plan not in self.failed and self.meets(t.measures)]
-        return sorted(kept, key=lambda trial: trial.measures.rank(self.objective))
+        """Measured plans that keep every limit, or come nearest where none does, best first."""
+        able = [trial for trial in self.measured if trial.plan not in self.failed]
+        kept = [trial for trial in able if self.meets(trial.measures)]
+        return sorted(
+            kept or able,
+            key=lambda trial: preference(
+                trial.measures, self.constraints, self.reference, self.objective
+            ),
+        )
 
     def finalists(self) -> list[Trial]:
         """The best measured plan of each of some letters, whatever their accuracy, best first."""
@@ -162,7 +168,7 @@ class Search(Explorer):
 
     def _affordable(self, batch: list[Trial], rounds: int = ROUNDS) -> list[Trial]:
         """As many as fit in the time; the first one of all does in any case."""
-        left = self.budget.seconds * MEASURED_BY - self.budget.spent
+        left = self.budget.until(MEASURED_BY) - self.budget.spent
         kept: list[Trial] = []
         for trial in batch:
             left -= self._seconds(trial, rounds)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import nn
 
 from bitgnn.bench.environment import cpu_model
-from bitgnn.train.experiment import make_progress
 from bitgnn.tune.accuracy import Accuracy
-from bitgnn.tune.baselines import baselines
+from bitgnn.tune.bars import stage_bars
+from bitgnn.tune.baselines import PYG, baselines
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.cost_model import CostModel
 from bitgnn.tune.explore import EXPLORED_LATER
@@ -28,10 +26,11 @@ from bitgnn.tune.objective import (
     Objective,
     ObjectiveError,
     check_objective,
-    explain_unmet,
+    read_limits,
 )
 from bitgnn.tune.pins import Pins
-from bitgnn.tune.result import Point, TuneResult, letters_of
+from bitgnn.tune.reference import Given, Reference, find_reference
+from bitgnn.tune.result import LimitsMissed, Point, TuneResult, choose, letters_of
 from bitgnn.tune.search import Search
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import Trial, TrialStore, signature_of
@@ -40,11 +39,6 @@ from bitgnn.tune.workload import MetricName, Workload
 
 __all__ = ["TuneInterrupted", "tune"]
 
-TITLES = {
-    "letters": "letters scored, plans estimated",
-    "measure": "plans measured",
-    "finetune": "epochs of fine-tuning",
-}
 FINE_TUNED_BY = 0.95
 """Part of the budget that fine-tuning and what ran before it may use up."""
 
@@ -65,8 +59,9 @@ def tune(
     model: nn.Module,
     data: Any,
     objective: Objective = "latency",
-    constraints: Iterable[str | Constraint] = ("accuracy drop <= 1%",),
+    constraints: str | Constraint | Iterable[str | Constraint] = ("accuracy drop <= 1%",),
     *,
+    reference: nn.Module | Given | None = None,
     pins: Pins | None = None,
     allow: Mapping[str, Sequence[str]] | None = None,
     budget: str | float | Budget | None = None,
@@ -92,7 +87,11 @@ def tune(
         data: PyG ``Data`` with ``x``, ``edge_index``, ``y`` and ``val_mask``.
         objective: ``"latency"``, ``"memory"`` or ``"accuracy"``.
         constraints: limits such as ``"latency <= 2 ms"``, ``"memory <= 10 MB"`` or
-            ``"accuracy drop <= 1%"``, which counts from the score of the model as it is given.
+            ``"accuracy drop <= 1%"``, which counts from the model in floats, see ``reference``.
+        reference: model in floats (fp32) from whose validation score the accuracy drop is counted;
+            ``"given"`` counts it from ``model``, whatever its letters. None: from ``model`` where
+            that is in floats, else from its architecture in PyG's arithmetic, which is trained for
+            this on the training nodes within the budget.
         pins: letters that are settled, such as ``{"conv1": "FBB+BBB"}`` or
             ``["first layer stays F"]``.
         allow: values to choose from, by ``"features"``, ``"layout"``, ``"method"``,
@@ -107,22 +106,25 @@ def tune(
             Optuna is installed, else in memory.
         cache: JSON file of operator timings. None: ``timings.json`` in ``output``, if any.
         output: folder for the result's files, see :meth:`TuneResult.save`.
-        trained: models for the baselines ``"PyG fp32"`` and ``"Bi-GCN emulated"``; without, these
-            have the weights of ``model``.
+        trained: models for the baselines ``"PyG fp32"``, which is a ``reference`` too, and
+            ``"Bi-GCN emulated"``, which has the weights of ``model`` otherwise.
         progress: whether to draw bars with the time left.
 
     Returns:
         Every point measured, the Pareto front, and the recommended plan with reasons.
 
     Raises:
-        ObjectiveError: an objective, limit or budget that cannot be read, or limits that no plan
-            keeps; the message says which and by how much.
+        LimitsMissed: no plan keeps every limit, or the budget was too short to train the model
+            that the loss of accuracy is counted from; the message says which and by how much.
+            Its ``result`` holds the plan that comes nearest, and the files are written.
+        ObjectiveError: an objective, limit or budget that cannot be read.
         StorageError: ``storage`` holds something else.
         TuneInterrupted: stopped by Ctrl-C; finished trials are kept in ``storage``.
-        ValueError: the model or the data do not fit, see :meth:`Workload.of`.
+        TrainingError: the model to count from cannot be trained.
+        ValueError: the model, the data or ``reference`` do not fit, see :meth:`Workload.of`.
         OSError: a file cannot be written.
     """
-    limits = tuple(Constraint.parse(text) for text in constraints)
+    limits = read_limits(constraints)
     check_objective(objective)
     if finetune < 0:
         raise ObjectiveError(f"tune: finetune must be a number of epochs, got {finetune}")
@@ -135,11 +137,17 @@ def tune(
     folder = None if output is None else Path(output)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        cache = cache or folder / "timings.json"
-        if storage is None and find_spec("optuna") is not None:
-            storage = folder / "tune.db"
+        cache = cache or default_cache(folder)
+        storage = default_storage(folder) if storage is None else storage
     store = TrialStore(storage, signature_of(workload))
-    with _bars(progress) as show:
+    with stage_bars(progress) as show:
+        try:
+            counted_from = find_reference(
+                workload, reference, trained or {}, limits, budget, seed, partial(show, "reference")
+            )
+        except KeyboardInterrupt:
+            raise TuneInterrupted("stopped while training fp32; nothing is kept", ()) from None
+        budget.begin_stage()
         search = Search(
             space,
             Accuracy(space),
@@ -153,12 +161,24 @@ def tune(
             objective=objective,
         )
         try:
-            result = _Tuning(search, workload, finetune, show).run(trained)
+            result = _Tuning(search, workload, counted_from, finetune, show).run(trained or {})
         except KeyboardInterrupt:
             raise _interrupted(search) from None
     if folder is not None:
         result.save(folder)
+    if result.missed is not None:
+        raise LimitsMissed(result)
     return result
+
+
+def default_cache(folder: Path) -> Path:
+    """File of operator timings in an output folder."""
+    return folder / "timings.json"
+
+
+def default_storage(folder: Path) -> Path | None:
+    """File of trials in an output folder; None without Optuna, which writes it."""
+    return folder / "tune.db" if find_spec("optuna") is not None else None
 
 
 @dataclass
@@ -167,12 +187,17 @@ class _Tuning:
 
     search: Search
     workload: Workload
+    reference: Reference
     epochs: int
     show: Callable[[str, int, int], Any]
 
-    def run(self, trained: Mapping[str, nn.Module] | None) -> TuneResult:
-        search = self.search
+    def run(self, trained: Mapping[str, nn.Module]) -> TuneResult:
+        search, reference = self.search, self.reference
+        if reference.model is not None:
+            trained = {**trained, PYG: reference.model}
         others = baselines(self.workload, trained)
+        if reference.model is not None:
+            search.counted_from = next(b.score.validation for b in others if b.family == PYG)
         complete = search.explore()
         measured = search.measure()
         for share in EXPLORED_LATER[:1] if self.epochs else EXPLORED_LATER:
@@ -185,15 +210,11 @@ class _Tuning:
             *(Point(b.name, b.score, b.memory, t) for b, t in zip(others, timings, strict=True)),
             *self._points(tuned),
         ]
-        kept = [p for p in points if p.plan is not None and search.meets(p.measures)]
-        if not kept:
-            found = [p.measures for p in points if p.plan is not None]
-            unmet = explain_unmet(found, search.constraints, search.reference)
-            cut = "" if complete and measured else " in the time there was"
-            raise ObjectiveError(f"{unmet}{cut}")
-        best = self._with_gpu_seconds(
-            min(kept, key=lambda p: (p.measures.rank(search.objective), p.epochs))
-        )
+        if not any(point.plan is not None for point in points):
+            reasons = sorted(set(search.failed.values()))
+            raise ObjectiveError(f"tune: no plan can be run ({'; '.join(reasons)})")
+        chosen = choose(points, search.constraints, search.reference, search.objective)
+        best = self._with_gpu_seconds(chosen)
         model = next((f.model for t, f in tuned if _is_of(best, t)), self.workload.model)
         return TuneResult(
             best,
@@ -210,6 +231,9 @@ class _Tuning:
             complete and measured,
             search.noise,
             search.failed,
+            reference.name,
+            search.accuracy.own.validation,
+            reference.doubt,
         )
 
     def _with_gpu_seconds(self, point: Point) -> Point:
@@ -291,21 +315,3 @@ def _description(workload: Workload) -> dict[str, Any]:
         "device": name,
         "kind": device.type,
     }
-
-
-@contextmanager
-def _bars(progress: bool) -> Iterator[Callable[[str, int, int], Any]]:
-    """Draws a bar for each stage, never while something is timed."""
-    if not progress:
-        yield lambda stage, done, total: None
-        return
-    bars: Progress = make_progress(Console(stderr=True), in_thread=False)
-    tasks: dict[str, Any] = {}
-
-    def show(stage: str, done: int, total: int) -> None:
-        if stage not in tasks:
-            tasks[stage] = bars.add_task(TITLES[stage], total=total)
-        bars.update(tasks[stage], completed=done, total=total, refresh=True)
-
-    with bars:
-        yield show

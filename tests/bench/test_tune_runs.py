@@ -8,7 +8,10 @@ from bitgnn.bench import tune_runs
 from bitgnn.bench.tune_runs import Run, tune_runs_main
 from bitgnn.bench.tune_tables import runs_table
 
-SMALL = ("--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F")
+SMALL = (
+    "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",
+    "--constraint", "accuracy drop <= 90%",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -16,6 +19,7 @@ def runs(monkeypatch):
     found = {
         "one": Run("digits", SMALL, goal=45.0, exhaustive=True),
         "two": Run("digits", (*SMALL, "--budget", "60s")),
+        "missed": Run("digits", (*SMALL, "--constraint", "memory <= 1 B")),
         "wrong": Run("digits", ("--objective", "speed")),
     }
     monkeypatch.setattr(tune_runs, "RUNS", found)
@@ -59,3 +63,5 @@ def test_records_calls_and_keeps_those_that_are_not_made_anew(runs, tmp_path, ca
 def test_a_call_that_fails_says_why(runs):
     with pytest.raises(RuntimeError, match="objective must be one of"):
         tune_runs.measure_run(runs["wrong"], 1, None)
+    with pytest.raises(RuntimeError, match="No plan is recommended: memory <= 1 B cannot be met"):
+        tune_runs.measure_run(runs["missed"], 1, None)

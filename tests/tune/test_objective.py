@@ -11,6 +11,7 @@ from bitgnn.tune.objective import (
     check_objective,
     explain_unmet,
     pareto_front,
+    preference,
 )
 
 FAST = Measures(accuracy=0.70, latency=1e-3, memory=5e6)
@@ -71,6 +72,25 @@ def test_whether_limits_are_kept():
     assert limit.is_met(GOOD, reference=0.82)
     assert not limit.is_met(SMALL, reference=0.82)
     assert not limit.is_met(Measures(math.nan, 1e-3, 1.0), reference=0.82)
+
+
+@pytest.mark.parametrize("points", [1, 7, 29, 58])
+def test_a_drop_of_just_the_limit_is_kept(points):
+    limit = Constraint.parse(f"accuracy drop <= {points}%")
+    for hundredths in range(points, 101):
+        reference = hundredths / 100
+        found = Measures((hundredths - points) / 100, 1e-3, 1.0)
+        assert limit.is_met(found, reference)
+        assert preference(found, [limit], reference, "latency")[0] == 0.0
+        assert not limit.is_met(Measures(found.accuracy - 1e-4, 1e-3, 1.0), reference)
+
+
+def test_the_nearest_where_none_keeps_the_limits():
+    limits = [Constraint.parse("accuracy drop <= 1%"), Constraint.parse("latency <= 5 ms")]
+    ranked = sorted([FAST, SMALL, GOOD], key=lambda p: preference(p, limits, 0.9, "latency"))
+    assert ranked == [GOOD, SMALL, FAST]
+    ranked = sorted([GOOD, SMALL, FAST], key=lambda p: preference(p, limits[1:], 0.9, "latency"))
+    assert ranked == [FAST, SMALL, GOOD]
 
 
 def test_the_front():

@@ -33,6 +33,7 @@ explore.Explorer._explore = lambda self, batch: (time.sleep(1), look(self, batch
 COMMAND = [
     "tune", "--dataset", "digits", "--hidden", "8",
     "--epochs", "1", "--threads", "1", "--pin", "convs.0=F*B+BBB", "--pin", "convs.1=*BF+F*F",
+    "--constraint", "accuracy drop <= 90%",
 ]  # fmt: skip
 CHAINS = 4
 PATIENCE = 300

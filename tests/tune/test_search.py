@@ -27,7 +27,7 @@ class Drifting(Search):
         nothing = SimpleNamespace(
             workload=SimpleNamespace(device=torch.device("cpu")), news=lambda: ({}, [])
         )
-        super().__init__(nothing, nothing, nothing, nothing)
+        super().__init__(nothing, nothing, nothing, nothing, counted_from=0.5)
         self.now = {}
         self.again = []
         for (layout, features, executor), took in zip(WAYS, seconds, strict=False):

@@ -19,7 +19,7 @@ from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
-from bitgnn.tune.result import reasons_for
+from bitgnn.tune.reasons import reasons_for
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted
 
@@ -84,6 +84,10 @@ def test_writes_a_plan_that_freezes_to_what_was_scored(result, model, data, work
     plan = Plan.load(folder / "plan.yaml")
     assert plan == result.recommended.plan
     assert plan.notes["reasons"] == list(result.reasons)
+    for path in (folder / "plan.yaml", str(folder / "plan.yaml")):
+        assert freeze(model, path).defaults == plan.defaults
+    with pytest.raises(FileNotFoundError):
+        freeze(model, "none.yaml")
     frozen = freeze(model, plan)
     x = frozen.pack_features(data.x) if plan.features == "packed" else data.x
     graph = frozen.prepare_graph(data.edge_index, data.num_nodes)
@@ -300,14 +304,16 @@ def test_no_time_leaves_the_rest_out_and_says_so(model, data, tmp_path, monkeypa
     monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 2)
     monkeypatch.setattr(explore, "MOST_CHAINS", most)  # of more, a sampler proposes some
     storage = tmp_path / "trials.db"  # processes of one file begin at different letters
-    result = bitgnn.tune(model, data, budget=1e-3, storage=storage, **SMALL)
+    result = bitgnn.tune(model, data, budget=1e-3, storage=storage, reference="given", **SMALL)
     assert not result.complete
     assert result.measured == 1
     assert "The time was up" in str(result)
     # The model's own letters are looked at first: they lose no accuracy.
     assert result.plan.letters == own_letters(model)
     with pytest.raises(ObjectiveError, match=r"cannot be met: .* in the time there was"):
-        bitgnn.tune(model, data, constraints=["latency <= 1 ns"], budget=1e-3, **SMALL)
+        bitgnn.tune(
+            model, data, constraints=["latency <= 1 ns"], budget=1e-3, reference="given", **SMALL
+        )
 
 
 def test_fine_tuned_finalists_count_with_their_own_weights(model, data):
