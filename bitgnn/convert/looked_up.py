@@ -35,7 +35,8 @@ def lower_looked_up(
     normed = layer.letters.hidden_norm is not None
     norm = layer.hidden_norm if normed else None
     bits = bits_of(name, layer.input_bits, sources[0], linear.in_channels)
-    z = _product(name, linear, layer.input_bits, norm, bits)
+    gain = None if normed else layer.log_gain
+    z = _product(name, linear, layer.input_bits, gain, norm, bits)
     if layer.letters.bmm[2] == "B":
         z = Value("function", name, (z,), z.size, "sign")
     is_gcn = isinstance(layer, torch_geometric.nn.GCNConv)
@@ -48,15 +49,21 @@ def lower_looked_up(
         looked_up = layer.root_bits
         bits = bits_of(name, looked_up, sources[1], root.in_channels)
     norm = layer.root_norm if normed else None
-    return _product(name, root, looked_up, norm, bits, out)
+    return _product(name, root, looked_up, gain, norm, bits, out)
 
 
 def _product(
-    name: str, linear: Any, bits: InputBits, norm: Any, source: Value, addend: Value | None = None
+    name: str,
+    linear: Any,
+    bits: InputBits,
+    gain: Tensor | None,
+    norm: Any,
+    source: Value,
+    addend: Value | None = None,
 ) -> Value:
     """The product of the bits that ``source`` holds."""
     weight = linear.weight
-    scale, shift = output_affine(weight, bits.kind != "thermometer", norm)
+    scale, shift = output_affine(weight, bits.kind != "thermometer", bits.unit, gain, norm)
     tensors = _copies(weight=weight, weight_scale=scale, bias=shift)
     inputs = (source,) if addend is None else (source, addend)
     return Value("product", name, inputs, weight.size(0), tensors=tensors)

@@ -81,6 +81,9 @@ class BinaryProduct(LooksUp):
         for linear in self._products():
             self._reset_product(linear)
         # PyG's constructors call this before these exist.
+        gain = getattr(self, "log_gain", None)
+        if gain is not None:
+            nn.init.zeros_(gain)
         for name in (*NORMS, *QUANTIZERS, *LOOKED_UP):
             part = getattr(self, name, None)
             if isinstance(part, nn.BatchNorm1d | ActivationQuantizer | InputBits):
@@ -171,7 +174,9 @@ class BinaryProduct(LooksUp):
             return self._hidden(self._product(u, weight, self._signs_product))
         words = self._words(u, self.input_bits, self.dropout)
         norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        return self._bits_product(u, words, weight, norm, self.letters.bmm[2] == "B")
+        return self._bits_product(
+            u, self.input_bits, words, weight, norm, self.letters.bmm[2] == "B"
+        )
 
     def _hidden(self, z: Tensor) -> Tensor:
         """The product behind its norm, on the way to the next product."""

@@ -58,6 +58,7 @@ class InputBits(nn.Module):
     thresholds: Tensor
     rare: Tensor
     present: Tensor
+    unit: Tensor
 
     def __init__(self, owner: str) -> None:
         super().__init__()
@@ -67,6 +68,8 @@ class InputBits(nn.Module):
         self.register_buffer("columns", torch.empty(0, dtype=torch.int64))
         self.register_buffer("thresholds", torch.empty(0))
         self.register_buffer("rare", torch.empty(0, dtype=torch.bool))
+        # 1 over the root of how many bits of a row say something: products start at variance 1.
+        self.register_buffer("unit", torch.ones(()))
         # Share of bits that are there, in training and in evaluation; 0 is not known yet.
         self.register_buffer("present", torch.zeros(2))
         self._knows_share = False
@@ -98,6 +101,7 @@ class InputBits(nn.Module):
         Raises:
             ValueError: a value is NaN or infinite.
         """
+        self.unit.fill_(1 / math.sqrt(max(x.size(1), 1)))
         if x.requires_grad or x.size(0) == 0 or x.size(1) == 0:
             self.settle("pattern")
             return
@@ -119,8 +123,10 @@ class InputBits(nn.Module):
         share = (float(zeros.mean()) - dropped) / (1 - dropped)
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
+            self.unit.fill_(1 / math.sqrt(max((1 - share) * x.size(1), 1)))
             return
         self.settle("thermometer", *_thresholds(rows * (1 - dropped)))
+        self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
         noise = DEVIATIONS * math.sqrt(dropped * (1 - dropped) / rows.size(0))
         self.rare = zeros - dropped <= max(RARE * (1 - dropped), noise)
 

@@ -23,7 +23,7 @@ WINDOW = 4.0
 """Half-width of a pattern's straight-through window, in root mean squares of the input."""
 MATRIX = 2
 ROLES: tuple[Role, ...] = ("hidden", "last")
-OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "role_code")
+OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "log_gain", "role_code")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
@@ -35,6 +35,7 @@ class LooksUp:
         role: ``"hidden"`` or ``"last"``; None as long as no binary layer is known to take the
             result, which then has the last one's form.
         input_bits: what the product sees of the input, or None.
+        log_gain: logarithm ``[1]`` of the gain of a last layer's products, or None.
         root_bits: the same of the destinations of a bipartite graph, where they are other features.
     """
 
@@ -44,6 +45,7 @@ class LooksUp:
     role_code: Tensor
     input_bits: InputBits | None
     root_bits: InputBits | None
+    log_gain: nn.Parameter | None
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
 
@@ -63,6 +65,8 @@ class LooksUp:
         owner, looks_up = type(self).__name__, self.letters.looks_up
         self.input_bits = InputBits(owner) if looks_up else None
         self.root_bits = InputBits(owner) if looks_up and is_pair else None
+        # exp(0) = 1, so that weight decay draws the gain to where it starts.
+        self.log_gain = nn.Parameter(torch.zeros(1)) if looks_up else None
         if self._forms is not None:
             code = torch.tensor(0, dtype=torch.int8)
             self.register_buffer("role_code", code)  # type: ignore[attr-defined]
@@ -104,10 +108,10 @@ class LooksUp:
                     self._widen(linear, x, bits)
 
     def _widen(self, linear: Any, x: Tensor, bits: InputBits) -> None:
-        """One weight for each bit: its feature's, as small as those of a layer this wide are."""
+        """One weight for each bit, drawn anew: bits of one feature that begin alike learn less."""
         weight = self._ready(linear, x)
-        shrink = math.sqrt(weight.size(1) / max(bits.columns.numel(), 1))
-        weight.data = weight.data[:, bits.columns] * shrink
+        size = bits.columns.numel()
+        weight.data = weight.data.new_empty(weight.size(0), size).normal_(std=1 / math.sqrt(size))
 
     def _mark(self, out: Tensor) -> Tensor:
         """Let layers behind this one find it."""
@@ -122,9 +126,15 @@ class LooksUp:
         return bits(x.reshape(-1, x.size(-1)), dropout)
 
     def _bits_product(
-        self, x: Tensor, words: InputWords, weight: Tensor, norm: Any, to_signs: bool
+        self,
+        x: Tensor,
+        bits: InputBits,
+        words: InputWords,
+        weight: Tensor,
+        norm: Any,
+        to_signs: bool = False,
     ) -> Tensor:
-        """The product of looked-up bits behind its norm, and its sign where that is wanted.
+        """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
 
         Rows with NaN or infinity give NaN, as they do in floats.
         """
@@ -135,9 +145,13 @@ class LooksUp:
         if x.requires_grad and words.columns is None:
             window = WINDOW * rows.detach().float().square().mean().sqrt()
         learns = norm is not None and norm.training and rows.size(0) > 1
-        out = looked_up_linear(rows, weight, words, None if learns else norm, window)
-        if learns:
-            out = norm(out)
+        gain = self.log_gain if norm is None else None
+        if self.training or learns:
+            folded = None if learns else norm
+            out = looked_up_linear(rows, weight, words, bits.unit, None, folded, window)
+            out = norm(out) if learns else out if gain is None else out * gain.exp().to(out.dtype)
+        else:
+            out = looked_up_linear(rows, weight, words, bits.unit, gain, norm, window)
         if to_signs:
             out = binary_sign(out, self.letters.surrogate)
         broken = ~torch.isfinite(rows.detach().sum(1, keepdim=True))

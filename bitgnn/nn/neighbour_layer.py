@@ -110,16 +110,17 @@ class NeighbourLayer(BinaryLayer):
         words = self._words(u, self.input_bits, self.dropout)
         normed = self.letters.hidden_norm is not None
         norm = self.hidden_norm if normed else None
-        z = self._bits_product(u, words, weight, norm, self.letters.bmm[2] == "B")
+        bits, to_signs = self.input_bits, self.letters.bmm[2] == "B"
+        z = self._bits_product(u, bits, words, weight, norm, to_signs)
         if root is None or node is None:
             return z, None
         if node is not source:
             u = self._prepare(node)
-            bits = self.input_bits if apart is None else apart
+            bits = bits if apart is None else apart
             self._look(u, apart, *(() if apart is None else (root,)))
             words = self._words(u, bits, self.dropout)
         weight = self._ready(root, u)
-        return z, self._bits_product(u, words, weight, self.root_norm if normed else None, False)
+        return z, self._bits_product(u, bits, words, weight, self.root_norm if normed else None)
 
     def _root_product(self, node: Tensor, root: torch_geometric.nn.Linear) -> Tensor:
         v = self._prepare(node)
@@ -134,7 +135,7 @@ class NeighbourLayer(BinaryLayer):
             return self._product(u, weight)
         if linear is not next(iter(self._products())) and self.root_bits is not None:
             bits = self.root_bits
-        return self._bits_product(u, self._words(u, bits, self.dropout), weight, None, False)
+        return self._bits_product(u, bits, self._words(u, bits, self.dropout), weight, None)
 
     def _aggregate_hidden(
         self,

@@ -9,7 +9,6 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.quantize.dropout import all_words
-from bitgnn.quantize.linear import _weight_gradient
 from bitgnn.quantize.sign import sgn
 
 __all__ = ["InputWords", "looked_up_linear", "output_affine"]
@@ -40,30 +39,38 @@ class InputWords(NamedTuple):
 
 
 def output_affine(
-    weight: Tensor, zero_one: bool, norm: torch.nn.BatchNorm1d | None = None
+    weight: Tensor,
+    zero_one: bool,
+    unit: Tensor,
+    log_gain: Tensor | None = None,
+    norm: torch.nn.BatchNorm1d | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Scale and shift with which ``scale * dot + shift`` is the product behind its norm.
+    r"""Scale and shift with which ``scale * dot + shift`` is the product, behind gain and norm.
 
-    ``dot`` is the product of -1/+1 bits. With :math:`m_o = \mathrm{mean}|W_o|` the product of
-    -1/+1 bits is :math:`m_o \cdot dot`; that of 0/1 bits is
-    :math:`\tfrac{m_o}{2}(dot + \sum_k \mathrm{sgn} W_{ok})`. A batch norm in evaluation multiplies
-    both by its gain and shifts. Trained layers in evaluation and frozen ones use the same two
-    vectors, so that their results agree to the last bit.
+    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` the product of -1/+1 bits is
+    :math:`u \cdot dot`; that of 0/1 bits is :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn} W_{ok})`.
+    Gain and batch norm, in evaluation, multiply both and shift. Trained layers in evaluation and
+    frozen ones use the same two vectors, so that their results agree to the last bit.
 
     Args:
         weight: ``[M, B]`` latent weights.
         zero_one: what the bits stand for.
-        norm: in evaluation, with running statistics.
+        unit: scalar tensor u.
+        log_gain: logarithm ``[1]`` of the gain, or None.
+        norm: in evaluation, with running statistics, or None.
 
     Returns:
         Both float32 ``[M]``; the shift is None where it is 0.
     """
-    words, scale = torch.ops.bitgnn.pack_scaled(weight.detach())
+    scale = unit.float().expand(weight.size(0))
+    if log_gain is not None:
+        scale = scale * log_gain.detach().float().exp()
     shift: Tensor | None = None
     if zero_one:
         scale = scale * 0.5
-        size = weight.size(1)
-        shift = scale * torch.ops.bitgnn.bmm_bbf(all_words(size, weight.device), words, size)[0]
+        size, words = weight.size(1), torch.ops.bitgnn.pack(weight.detach())
+        ones = all_words(size, weight.device)
+        shift = scale * torch.ops.bitgnn.bmm_bbf(ones, words, size)[0]
     if norm is not None:
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -75,7 +82,7 @@ def output_affine(
         if norm.bias is not None:
             shift = shift + norm.bias.detach().float()
         scale = scale * gain
-    return scale, shift
+    return scale.contiguous(), shift
 
 
 class _LookedUpLinear(torch.autograd.Function):
@@ -89,7 +96,7 @@ class _LookedUpLinear(torch.autograd.Function):
         shift: Tensor | None,
         window: Tensor | None,
     ) -> Tensor:
-        w_words, w_mean = torch.ops.bitgnn.pack_scaled(weight)
+        w_words = torch.ops.bitgnn.pack(weight)
         product = torch.ops.bitgnn.bmm_bbf
         if bits.raised is None:
             out = product(bits.words, w_words, bits.size, None, scale, shift)
@@ -101,32 +108,30 @@ class _LookedUpLinear(torch.autograd.Function):
         if bits.gain is not None:
             out = out.mul_(bits.gain)
         ctx.save_for_backward(
-            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.raised, w_mean, scale,
-            window, bits.columns, bits.gain,
+            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.raised, scale, window,
+            bits.columns, bits.gain,
         )  # fmt: skip
         ctx.size, ctx.zero_one = bits.size, bits.zero_one
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, words, raised, w_mean, scale, window, columns, gain = ctx.saved_tensors
-        # What the output is a multiple of is m_o * sgn(W) times bits; the rest counts as constant.
-        factor = scale * (2.0 if ctx.zero_one else 1.0)
-        grad = grad.float() if gain is None else grad.float() * gain
-        signs = sgn(weight).float()
+        x, weight, words, raised, scale, window, columns, gain = ctx.saved_tensors
+        # The output is a multiple of bits times sgn(W), and something that counts as constant.
+        grad = grad.float() * (scale * (2.0 if ctx.zero_one else 1.0))
+        if gain is not None:
+            grad = grad * gain
         grad_x = grad_weight = None
         if x is not None:
-            grad_x = (grad * factor) @ signs
+            grad_x = grad @ sgn(weight).float()
             if columns is not None:
                 grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
             elif window is not None:
                 grad_x = grad_x.mul_(x.abs() <= window)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            ratio = torch.where(w_mean > 0, factor / w_mean, 1.0)
-            d = _times_bits((grad * ratio).t(), words, raised, ctx.size, ctx.zero_one)
-            d = _weight_gradient(d, weight, signs, w_mean, "bigcn")
-            grad_weight = d.to(weight.dtype)
+            grad_weight = _times_bits(grad.t(), words, raised, ctx.size, ctx.zero_one)
+            grad_weight = grad_weight.mul_(weight.abs() <= 1).to(weight.dtype)
         return grad_x, grad_weight, None, None, None, None
 
 
@@ -152,27 +157,31 @@ def looked_up_linear(
     x: Tensor,
     weight: Tensor,
     bits: InputWords,
+    unit: Tensor,
+    log_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
     window: Tensor | None = None,
 ) -> Tensor:
-    r"""``gain * m_o * sum_k bit_ik sgn(W_ok)``, behind a batch norm in evaluation.
+    r"""``u * sum_k bit_ik sgn(W_ok)``, behind gain and batch norm in evaluation.
 
-    Backward: with :math:`D = G^\top bits`, weights get Bi-GCN's rule
-    :math:`m_o 1[|W| \le 1] D + \mathrm{sgn}(W) \, \mathrm{mean}_k(\mathrm{sgn}(W) D)`; activations
-    :math:`G \, m_o \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window, thermometers all of
-    it. The norm counts as a constant.
+    Backward: weights get :math:`1[|W| \le 1] \, u \, G^\top bits`, activations
+    :math:`u \, G \, \mathrm{sgn}(W)` where :math:`|x|` is inside the window, thermometers all of it
+    (clipped straight-through, Courbariaux et al. 2016). Gain and norm count as constants here: in
+    training they stand behind the product, as operations of their own.
 
     Args:
         x: ``[N, K]`` floats that the bits were made of; they get the gradient.
         weight: ``[M, B]`` latent weights.
         bits: of ``x``.
-        norm: folded into the product; pass it in evaluation only.
+        unit: scalar tensor u.
+        log_gain: logarithm of a gain that is folded into the product; in evaluation only.
+        norm: folded into the product; in evaluation only.
         window: scalar tensor, half-width of the part of the axis with a slope; None is all of it.
 
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
-    scale, shift = output_affine(weight, bits.zero_one, norm)
+    scale, shift = output_affine(weight, bits.zero_one, unit, log_gain, norm)
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _LookedUpLinear.apply(x, weight.contiguous(), bits, scale, shift, window)
     return out

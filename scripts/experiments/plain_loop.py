@@ -85,7 +85,9 @@ def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
             masks = data.train_mask, data.val_mask, data.test_mask
     if masks is None:
         labelled = (y >= 0).nonzero().view(-1)
-        order = labelled[torch.randperm(labelled.numel(), generator=torch.Generator().manual_seed(0))]
+        order = labelled[
+            torch.randperm(labelled.numel(), generator=torch.Generator().manual_seed(0))
+        ]
         first, second = (int(sum(SHARES[:k]) * order.numel()) for k in (1, 2))
         masks = tuple(torch.zeros_like(y, dtype=torch.bool) for _ in range(3))
         for mask, nodes in zip(masks, (order[:first], order[first:second], order[second:])):
