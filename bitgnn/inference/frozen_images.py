@@ -79,7 +79,7 @@ class FrozenImages(FrozenModel):
 
         Returns:
             ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
-            classes; an inference tensor.
+            classes; without gradients.
 
         Raises:
             TypeError: ``x`` has another dtype or is something else.
@@ -89,7 +89,7 @@ class FrozenImages(FrozenModel):
         if adjacency is not None:
             raise ValueError("FrozenImages: adjacency must be None, this model has no graph layers")
         self._check_input("FrozenImages", x)
-        with torch.inference_mode():
+        with torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad():
             executable, values = self._start(x)
             if torch.compiler.is_compiling():
                 for run in executable.runners:

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
-from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.given import as_features, as_tensor
+from bitgnn.inference.graph import GraphSpec, PreparedGraph
 from bitgnn.inference.graph_program import Graph, GraphProgram
+from bitgnn.inference.own_call import PLAIN_CALL, Call, OwnCall
 from bitgnn.inference.program import Program, Runner, Step
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
 __all__ = ["Features", "FrozenModel", "Graph"]
+
+_READY_GRAPHS = (type(None), *get_args(Graph))
+_PACKED = (BitTensor, BitAdjacency)
+_PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
+"""What packing reads."""
 
 
 class FrozenModel(GraphProgram):
     """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
 
-    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and runs in
-    inference mode.
+    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and
+    records no gradients; what it returns may feed a head that is trained.
 
     Args:
         program: the steps.
@@ -38,6 +47,7 @@ class FrozenModel(GraphProgram):
         features: ``"packed"`` for a model that refuses floats.
         defaults: layout, method and executor where a call leaves them open; None for what is
             expected or measured to be fastest.
+        own_call: how the trained model is called.
 
     Raises:
         ValueError: the program cannot run; the message names the step. Or packed features cannot
@@ -55,8 +65,11 @@ class FrozenModel(GraphProgram):
         calls: Sequence[FloatCall] = (),
         features: FeatureForm = "floats",
         defaults: RunDefaults | None = None,
+        own_call: OwnCall = PLAIN_CALL,
     ) -> None:
-        super().__init__(program, tensors, graphs, calls, features)
+        super().__init__(program, tensors, graphs, calls, features, own_call)
+        # Types of features that the first step reads as they are.
+        self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
         self.report = report
         self.defaults = RunDefaults() if defaults is None else defaults
 
@@ -65,29 +78,57 @@ class FrozenModel(GraphProgram):
         """Operator letters of each layer, in order."""
         return tuple(self.report.letters.values())
 
-    def forward(self, x: Features, adjacency: Graph | Any = None) -> Tensor:
-        """Scores of each node.
+    def forward(
+        self, x: Features | Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """What the trained model returns; without gradients.
+
+        A call with features and a prepared graph runs at once. Any other call is the trained
+        model's own, with the arguments of its forward in their order or by name, or with a
+        ``Data`` object, which then holds them.
 
         Args:
             x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
                 :meth:`pack_features`; only the latter for a model frozen with
-                ``features="packed"``.
+                ``features="packed"``. Integers, bools, numpy arrays and sparse tensors become
+                floats first, ``[*, N, in_channels]`` runs matrix by matrix. Models that look nodes
+                up in an embedding take what it takes.
             adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
-                converted anew by each call. None for a network without a graph.
+                converted, which is remembered for as long as a dense tensor is the same one and
+                not written to. None for a network without a graph.
+            *args: further arguments of the trained forward.
+            **kwargs: arguments of the trained forward by name.
 
         Returns:
-            ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
-            classes; an inference tensor.
+            ``[N, out_channels]`` float32 scores whatever type of floats ``x`` has, int64 ``[N]``
+            for a model that hands out classes, or the structure of tensors that the forward
+            returns.
 
         Raises:
+            TypeError: an argument is missing, unknown or of no use as such.
             ValueError: the number of features or of nodes does not fit, devices differ, packed
                 features lack the row scale this model needs, or are needed in place of floats.
         """
-        num_nodes, size = x.shape
-        expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
-        if size != expected:
-            raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
-        with torch.inference_mode():
+        if args or kwargs or not self._is_ready(x, adjacency):
+            return self._run_own_call(x, adjacency, args, kwargs)
+        return self._run_ready(x, adjacency)
+
+    def _is_ready(self, x: Any, adjacency: Any) -> bool:
+        """Whether features and graph are in the form that steps read."""
+        if adjacency.__class__ not in _READY_GRAPHS:
+            return False
+        if x.__class__ is not Tensor:
+            return x.__class__ in _PACKED
+        return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
+
+    def _run_ready(self, x: Features, adjacency: Any) -> Any:
+        num_nodes = x.shape[0]
+        if self.in_channels:
+            size = x.shape[1]
+            expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
+            if size != expected:
+                raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
+        with _ungraded():
             if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
                 graphs: Sequence[Any] = (adjacency,)
                 if adjacency.num_cols != num_nodes:
@@ -99,8 +140,41 @@ class FrozenModel(GraphProgram):
             executable, values = self._start(x)
             for run in executable.runners:
                 run(values, graphs)
-            result: Tensor = values[executable.output]
-        return result
+        return values[executable.output]
+
+    def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
+        """Run with the arguments of the trained forward."""
+        call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready=_is_graph(adjacency))
+        features = as_features(call.x, self.in_channels, self._ready_types)
+        num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
+        graph = self._graph_of(call, num_nodes)
+        if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
+            return self._run_ready(features, graph)
+        # One matrix after the other: each has its own row scales and thresholds in place.
+        found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
+        leading = features.shape[:-2]
+        return tree_map(lambda *parts: torch.stack(parts).unflatten(0, leading), *found)
+
+    def _graph_of(self, call: Call, num_nodes: int) -> Any:
+        """The graph of a call with its further inputs."""
+        graph, weight, inputs = call.graph, call.weight, call.inputs
+        if not self.takes_graph:
+            graph = None
+        elif _is_graph(graph):
+            if weight is not None:
+                raise ValueError(
+                    "FrozenModel: edge_weight must be None beside a prepared graph, which holds it"
+                )
+        elif graph is not None:
+            weight = weight if self.takes_edge_weight else None
+            graph = self._remembered(as_tensor(graph), as_tensor(weight), num_nodes)
+        if not inputs or not self._needs_parts:
+            return graph
+        graph = PreparedGraph((), None, None, num_nodes) if graph is None else graph
+        if not isinstance(graph, PreparedGraph):
+            return graph  # of another model, which the call then says
+        given = {name: as_tensor(value) for name, value in inputs.items()}
+        return replace(graph, inputs={**graph.inputs, **given})
 
     @torch.inference_mode()
     def pack_features(
@@ -258,7 +332,13 @@ class FrozenModel(GraphProgram):
             "report": self.report.description(),
             "features": self.features,
             "defaults": self.defaults.description(),
+            "call": self.own_call.description(),
+            "calls": [describe_call(call) for call in self._calls],
         }
+
+    @property
+    def _calls(self) -> list[FloatCall]:
+        return [] if self.calls is None else list(self.calls)  # type: ignore[arg-type]
 
     @classmethod
     def from_description(
@@ -270,18 +350,22 @@ class FrozenModel(GraphProgram):
             ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
                 wrong shape or dtype.
         """
-        graphs = description["graphs"]
-        if not isinstance(graphs, list):
-            raise ValueError("graphs must be a list")
+        graphs, calls = description["graphs"], description.get("calls", [])
+        if not isinstance(graphs, list) or not isinstance(calls, list):
+            raise ValueError("graphs and calls must be lists")
+        own = {name: t for name, t in tensors.items() if not name.startswith(CALLS)}
+        arguments = description.get("call")  # nor do older files hold these
         return cls(
             Program.from_description(description["program"]),
-            tensors,
+            own,
             [GraphSpec.from_description(graph) for graph in graphs],
             FreezeReport.from_description(description["report"]),
+            read_calls(calls, tensors),
             features=description.get("features", "floats"),  # older files take any
             defaults=RunDefaults.from_description(
                 description.get("defaults", RunDefaults().description())  # nor know these
             ),
+            own_call=PLAIN_CALL if arguments is None else OwnCall.from_description(arguments),
         )
 
     def extra_repr(self) -> str:
@@ -291,6 +375,15 @@ class FrozenModel(GraphProgram):
             form, size = self.registers[step.outputs[0]]
             lines.append(f"({step.layer}) {step.kind} -> {form}[{size}]")
         return "\n".join(lines)
+
+
+def _ungraded() -> Any:
+    """No gradients; programs are captured in inference mode, which leaves no trace in them."""
+    return torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad()
+
+
+def _is_graph(value: Any) -> bool:
+    return isinstance(value, Graph)
 
 
 def _on_copy(call: Runner, values: Sequence[Any], graphs: Sequence[Any]) -> None:

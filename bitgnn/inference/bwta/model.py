@@ -43,7 +43,7 @@ class FrozenBWTA(nn.Module):
         """What the model returns, without gradients."""
         if torch.compiler.is_compiling():
             return self.model(*args, **kwargs)
-        with torch.inference_mode():
+        with torch.no_grad():
             return self.model(*args, **kwargs)
 
     def train(self, mode: bool = True) -> FrozenBWTA:
