@@ -17,6 +17,7 @@ from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT
 __all__ = ["Arguments", "Part", "bound"]
 
 GRAPHS = (EDGE_INDEX, "adj_t")
+_GRAPH_ROLES: tuple[Role, Role] = ("edge_index", "edge_weight")
 OF_DATA = ("x", *GRAPHS, EDGE_WEIGHT, "edge_attr", BATCH, "pos", "num_nodes", "num_graphs")
 """Attributes that tell a ``Data`` object from a tensor."""
 
@@ -103,7 +104,7 @@ class Arguments:
         found: dict[str, Role] = {}
         for name in self._names.values():
             if name in (*GRAPHS, EDGE_WEIGHT):
-                found[name] = EDGE_WEIGHT if name == EDGE_WEIGHT else EDGE_INDEX
+                found[name] = "edge_weight" if name == EDGE_WEIGHT else "edge_index"
         for node in self._traced.graph.nodes:
             if node.op != "call_module":
                 continue
@@ -111,12 +112,12 @@ class Arguments:
             if not isinstance(module, MessagePassing):
                 continue
             arguments = bound(module, node.args, node.kwargs)
-            for role in (EDGE_INDEX, EDGE_WEIGHT):
+            for role in _GRAPH_ROLES:
                 given = arguments.get(role)
                 if isinstance(given, fx.Node) and given in self._names:
-                    found[self._names[given]] = role  # type: ignore[assignment]
+                    found[self._names[given]] = role
         used = {name for node, name in self._names.items() if _users(node)}
-        for role, what in ((EDGE_INDEX, "graph"), (EDGE_WEIGHT, "set of edge weights")):
+        for role, what in zip(_GRAPH_ROLES, ("graph", "set of edge weights"), strict=True):
             names = sorted(name for name in found if found[name] == role and name in used)
             if len(names) > 1:
                 raise NotTraced(f"freeze: the forward takes more than one {what}, {names}")

@@ -160,12 +160,14 @@ def freeze(
 def _nothing(model: nn.Module) -> str:
     """That a model has no binary layer, and which layers it has."""
     kinds = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
-    found = [
-        f"{name or 'the model itself'}: {type(layer).__name__}"
-        for name, layer in model.named_modules()
-        if isinstance(layer, kinds)
-    ]
-    seen = ", ".join(found[:MOST_NAMED]) + (", ..." if len(found) > MOST_NAMED else "")
+    found: dict[str, str] = {}
+    for name, layer in model.named_modules():
+        inside = any(name.startswith(f"{other}.") for other in found)
+        if isinstance(layer, kinds) and not inside:
+            found[name] = f"{name or 'the model itself'}: {type(layer).__name__}"
+    seen = ", ".join(list(found.values())[:MOST_NAMED]) + (
+        ", ..." if len(found) > MOST_NAMED else ""
+    )
     return (
         f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first, "
         f"its layers are {seen or 'none that could be binary'}"

@@ -1,4 +1,4 @@
-"""freeze() where no trace goes: each binary layer packed by itself in a copy of the user's model."""
+"""freeze() where no trace goes: binary layers packed one by one in a copy of the model."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def packed_copy(model: nn.Module, plan: Planned, prefix: str = "") -> PackedCopy
         if any(name.startswith(f"{other}.") for other in replaced):
             continue
         encoder = getattr(module, "encoder", None)
-        whole = isinstance(module, torch_geometric.nn.GAE) and isinstance(encoder, nn.Module)
-        if whole and has_binary_layers(encoder, plan):
+        is_coder = isinstance(module, torch_geometric.nn.GAE)
+        if is_coder and isinstance(encoder, nn.Module) and has_binary_layers(encoder, plan):
             place = f"{name}.encoder" if name else "encoder"
             frozen = _frozen(encoder, plan)
             if frozen is not None:

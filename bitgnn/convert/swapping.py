@@ -24,6 +24,7 @@ from bitgnn.convert.sign_inputs import (
     relu_warnings,
     sign_feeding_modules,
 )
+from bitgnn.convert.unwrap import unwrapped
 from bitgnn.nn import LayerPrecision
 from bitgnn.nn.binary_product import NORMS, QUANTIZERS
 
@@ -78,6 +79,7 @@ def binarize(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"binarize: model must be a torch.nn.Module, got {type(model).__name__}")
+    model = unwrapped(model)
     if scheme not in get_args(Scheme):
         raise ValueError(f"binarize: scheme must be one of {get_args(Scheme)}, got {scheme!r}")
     if scheme == "bwta" or isinstance(config, BWTAConfig):

@@ -12,7 +12,9 @@ from typing import Any
 import torch_geometric.nn
 import torch_geometric.utils
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import Aggregation
 
 from bitgnn.convert.obstacles import NotTraced, obstacle
 from bitgnn.inference.own_call import Missing
@@ -213,17 +215,31 @@ def _traced(root: nn.Module, fixed: dict[str, Any]) -> tuple[fx.Graph, dict[str,
 
 @contextmanager
 def _held_functions_whole(root: nn.Module) -> Iterator[None]:
-    """PyG's functions stay whole where modules hold them as attributes, too."""
+    """PyG's functions stay whole where modules hold them as attributes, and its aggregations.
+
+    Those check their arguments in front of what torch.fx takes for the call of a module.
+    """
     held: list[tuple[nn.Module, str, Any]] = []
     for module in root.modules():
         for name, value in vars(module).items():
             if inspect.isfunction(value) and value in _WHOLE_FUNCTIONS:
                 held.append((module, name, value))
+    check = Aggregation.__call__
+
+    def call(self: Aggregation, *args: Any, **kwargs: Any) -> Any:
+        found = _proxies(args, kwargs)
+        if not found:
+            return check(self, *args, **kwargs)
+        tracer: Any = found[0].tracer
+        return tracer.call_module(self, self.forward, args, kwargs)
+
     try:
         for module, name, value in held:
             setattr(module, name, _whole(value))
+        Aggregation.__call__ = call
         yield
     finally:
+        Aggregation.__call__ = check
         for module, name, value in held:
             setattr(module, name, value)
 
@@ -231,15 +247,16 @@ def _held_functions_whole(root: nn.Module) -> Iterator[None]:
 def _whole(function: Any) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        found: list[fx.Proxy] = []
-        fx.node.map_aggregate(  # type: ignore[no-untyped-call]
-            (args, kwargs), lambda leaf: found.append(leaf) if isinstance(leaf, fx.Proxy) else None
-        )
+        found = _proxies(args, kwargs)
         if not found:
             return function(*args, **kwargs)
         return found[0].tracer.create_proxy("call_function", function, args, kwargs)
 
     return call
+
+
+def _proxies(*arguments: Any) -> list[fx.Proxy]:
+    return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, fx.Proxy)]
 
 
 def _form(graph: fx.Graph, argument: str) -> list[str]:

@@ -8,7 +8,7 @@ __all__ = ["unwrapped"]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's module inside of ``torch.compile``, ``DistributedDataParallel`` or ``DataParallel``.
+    """The user's module inside of ``torch.compile`` and of data-parallel wrappers.
 
     Args:
         model: wrapped any number of times, or not at all.

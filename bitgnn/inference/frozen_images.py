@@ -67,7 +67,7 @@ class FrozenImages(FrozenModel):
         super().__init__(program, tensors, (), report, calls, features, RunDefaults())
         self.takes: Takes = takes
 
-    def forward(self, x: Inputs, adjacency: Any = None) -> Tensor:
+    def forward(self, x: Any, adjacency: Any = None) -> Tensor:  # type: ignore[override]
         """Scores of each image.
 
         Args:

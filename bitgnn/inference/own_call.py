@@ -92,7 +92,8 @@ class OwnCall:
             ValueError: a fixed argument has another value than while freezing.
         """
         named = dict(kwargs)
-        for role, name in (("features", "x"), ("edge_index", GRAPH)):
+        aliases: tuple[tuple[Role, str], ...] = (("features", "x"), ("edge_index", GRAPH))
+        for role, name in aliases:
             # Every frozen model knows these two, whatever the forward calls them.
             own = self._name_of(role, name)
             if name in named and own != name and not any(a.name == name for a in self.arguments):

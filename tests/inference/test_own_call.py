@@ -1,4 +1,4 @@
-"""Frozen models take the trained model's own call: weights, batches, Data objects, further inputs."""
+"""Frozen models take the trained model's own call: weights, batches, Data, further inputs."""
 
 import copy
 
@@ -220,9 +220,9 @@ def test_wrong_calls_are_named(x, edges, weight):
         frozen(x, frozen.prepare_graph(edges, N), edge_weight=weight)
     with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
         frozen(x)
-    with pytest.raises(TypeError, match="x must be a tensor of numbers .* got NoneType"):
+    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
         frozen(edge_index=edges)
-    with pytest.raises(TypeError, match="x must be a tensor of numbers .* got NoneType"):
+    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
         frozen(Data(edge_index=edges))
 
 

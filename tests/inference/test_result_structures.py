@@ -1,4 +1,4 @@
-"""Frozen models return what the trained forward returns: tuples, lists, dicts; and take node ids."""
+"""Frozen models return what the trained forward returns: tuples, lists, dicts; node ids."""
 
 from typing import NamedTuple
 

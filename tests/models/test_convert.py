@@ -196,7 +196,7 @@ def test_what_cannot_be_done_is_said():
 
 def test_what_cannot_be_frozen_is_said():
     with pytest.raises(
-        ValueError, match="GCN has no binary layer; binarize.* its layers are convs.0: GCNConv"
+        ValueError, match=r"GCN has no binary layer; binarize.* its layers are convs.0: GCNConv"
     ):
         freeze(GCN(6, 8, 3))
     with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got str"):

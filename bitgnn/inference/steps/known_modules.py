@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -65,31 +66,34 @@ _PLACES = ("device", "dtype")
 _OF_MESSAGES = ("aggr", "flow", "node_dim")
 """Arguments of PyG's base class, beside those that a layer's own constructor lists."""
 
+
+def _inside(path: str) -> Callable[[Any], Any]:
+    """What reads an attribute of a part of a module."""
+    return operator.attrgetter(path)
+
+
+def _has(path: str) -> Callable[[Any], Any]:
+    """What tells whether a part of a module is there."""
+    return lambda module: operator.attrgetter(path)(module) is not None
+
+
+_STATISTICS = ("eps", "momentum", "affine", "track_running_stats")
 _ELSEWHERE: dict[tuple[str, str], Callable[[Any], Any]] = {
-    **{
-        (f"torch_geometric.nn.norm.{kind}", "in_channels"): lambda m: m.num_features
-        for kind in ("BatchNorm", "InstanceNorm")
-    },
-    **{
-        ("torch_geometric.nn.norm.BatchNorm", name): lambda m, name=name: getattr(m.module, name)
-        for name in ("eps", "momentum", "affine", "track_running_stats")
-    },
-    ("torch_geometric.nn.norm.BatchNorm", "in_channels"): lambda m: m.module.num_features,
-    **{
-        ("torch_geometric.nn.norm.DiffGroupNorm", name): lambda m, name=name: getattr(m.norm, name)
-        for name in ("eps", "momentum", "affine", "track_running_stats")
-    },
-    ("torch_geometric.nn.norm.MessageNorm", "learn_scale"): lambda m: m.scale.requires_grad,
+    **{("torch_geometric.nn.norm.BatchNorm", n): _inside(f"module.{n}") for n in _STATISTICS},
+    **{("torch_geometric.nn.norm.DiffGroupNorm", n): _inside(f"norm.{n}") for n in _STATISTICS},
+    ("torch_geometric.nn.norm.BatchNorm", "in_channels"): _inside("module.num_features"),
+    ("torch_geometric.nn.norm.InstanceNorm", "in_channels"): _inside("num_features"),
+    ("torch_geometric.nn.norm.MessageNorm", "learn_scale"): _inside("scale.requires_grad"),
     ("torch.nn.PReLU", "init"): lambda m: 0.25,
     **{
-        (f"{package}.{kind}", "bias"): lambda m, lin=lin: getattr(m, lin).bias is not None
+        (f"{package}.{kind}", "bias"): _has(f"{lin}.bias")
         for package in ("torch_geometric.nn", "bitgnn.nn")
         for kind, lin in (("SAGEConv", "lin_l"), ("GraphConv", "lin_rel"))
     },
-    ("torch.nn.PairwiseDistance", "p"): lambda m: m.norm,
-    ("torch_geometric.nn.aggr.StdAggregation", "semi_grad"): lambda m: m.var_aggr.semi_grad,
-    ("torch_geometric.nn.SGConv", "bias"): lambda m: m.lin.bias is not None,
-    ("torch_geometric.nn.LEConv", "bias"): lambda m: m.lin1.bias is not None,
+    ("torch.nn.PairwiseDistance", "p"): _inside("norm"),
+    ("torch_geometric.nn.aggr.StdAggregation", "semi_grad"): _inside("var_aggr.semi_grad"),
+    ("torch_geometric.nn.SGConv", "bias"): _has("lin.bias"),
+    ("torch_geometric.nn.LEConv", "bias"): _has("lin1.bias"),
     ("torch_geometric.nn.ChebConv", "K"): lambda m: len(m.lins),
 }
 """Constructor arguments that a module holds under another name."""
