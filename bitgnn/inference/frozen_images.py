@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.inference.bound_program import FeatureForm, Inputs
+from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
