@@ -20,6 +20,8 @@ GRAPHS = (EDGE_INDEX, "adj_t")
 _GRAPH_ROLES: tuple[Role, Role] = ("edge_index", "edge_weight")
 OF_DATA = ("x", *GRAPHS, EDGE_WEIGHT, "edge_attr", BATCH, "pos", "num_nodes", "num_graphs")
 """Attributes that tell a ``Data`` object from a tensor."""
+MAY_LACK = {EDGE_WEIGHT, "edge_attr", BATCH, "pos", "y"}
+"""Attributes that are None where a ``Data`` object lacks them, as in the trained forward."""
 
 
 class Part:
@@ -63,7 +65,7 @@ class Arguments:
             Argument(
                 name,
                 roles.get(name, "input") if name in used or name in roles else "unused",
-                traced.optional.get(name, "refuse"),
+                "none" if name in self._in_data & MAY_LACK else traced.optional.get(name, "refuse"),
                 name in self._in_data,
             )
             for name in dict.fromkeys(self._names.values())

@@ -39,7 +39,7 @@ class NotTraced(ValueError):
 
     def __init__(self, message: str, reason: str | None = None) -> None:
         super().__init__(message)
-        self.reason = message if reason is None else reason
+        self.reason = message.removeprefix("freeze: ") if reason is None else reason
 
 
 def obstacle(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Iterator, Sequence
@@ -10,15 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch_geometric.nn
-import torch_geometric.utils
 from torch import fx, nn
-from torch.utils._pytree import tree_leaves
-from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.aggr import Aggregation
 
 from bitgnn.convert.obstacles import NotTraced, obstacle
+from bitgnn.convert.tracer import stays_whole, traced_graph
 from bitgnn.inference.own_call import Missing
-from bitgnn.nn import ChannelShortcut, NodeStandardize
 
 __all__ = [
     "FORWARD_ARGUMENTS",
@@ -32,8 +27,9 @@ __all__ = [
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", "edge_index", "edge_weight")
 BATCH = "batch"
+TENSORS = (BATCH, "edge_attr")
+"""Optional arguments that are tensors wherever PyG has them."""
 WRAPPED = "model"
-LEAF_PACKAGES = ("torch.nn.", "torch_geometric.nn.norm", "torch_geometric.nn.aggr")
 
 
 class Traced:
@@ -61,59 +57,6 @@ class Traced:
         if self.prefix and f"{target}." == self.prefix:
             return type(self.root.get_submodule(target)).__name__
         return target.removeprefix(self.prefix)
-
-
-class _Tracer(fx.Tracer):
-    """Layers, norms and activations stay whole; so do modules whose code cannot be traced."""
-
-    def __init__(self) -> None:
-        super().__init__(autowrap_functions=tuple(_WHOLE_FUNCTIONS))
-        self._autowrap_search.extend(_FUNCTION_MODULES)
-        self.obstacles: dict[str, str] = {}
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if isinstance(m, nn.Sequential | nn.ModuleList):
-            return False
-        whole = (
-            MessagePassing,
-            nn.Linear,
-            nn.Conv2d,
-            torch_geometric.nn.Linear,
-            torch_geometric.nn.JumpingKnowledge,
-            NodeStandardize,
-            ChannelShortcut,
-        )
-        return isinstance(m, whole) or type(m).__module__.startswith(LEAF_PACKAGES)
-
-    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        before = set(self.graph.nodes)
-        try:
-            return super().call_module(m, forward, args, kwargs)
-        except Exception as error:
-            for node in reversed(list(self.graph.nodes)):
-                if node not in before:
-                    self.graph.erase_node(node)
-            name = self.path_of_module(m)
-            self.obstacles[name] = obstacle(error)
-            return self.create_proxy("call_module", name, args, kwargs)
-
-
-def _functions_of(*modules: Any) -> frozenset[Any]:
-    """Plain functions of PyG, which stay whole: what they ask tensors no trace can answer.
-
-    Those that answer a question themselves are followed: they look at types.
-    """
-    found = {
-        value
-        for module in modules
-        for name, value in vars(module).items()
-        if not name.startswith(("_", "is_", "has_", "contains_")) and inspect.isfunction(value)
-    }
-    return frozenset(found)
-
-
-_FUNCTION_MODULES = (torch_geometric.nn, torch_geometric.nn.pool, torch_geometric.utils)
-_WHOLE_FUNCTIONS = _functions_of(*_FUNCTION_MODULES)
 
 
 class _OneArgument(nn.Module):
@@ -176,11 +119,11 @@ def trace_model(model: nn.Module) -> Traced:
     with evaluating(model):
         fixed = {name: value for name, value in optional.items() if name not in FORWARD_ARGUMENTS}
         try:
-            found = _traced(root, fixed)
+            found = traced_graph(root, fixed)
         except Exception as first:
             fixed = optional  # a forward that decides by the presence of edge weights
             try:
-                found = _traced(root, fixed)
+                found = traced_graph(root, fixed)
             except Exception:
                 unnamed = _unnamed(root)
                 reason = f"it takes {unnamed}" if unnamed else obstacle(first)
@@ -193,10 +136,12 @@ def trace_model(model: nn.Module) -> Traced:
         for name in [name for name, value in fixed.items() if value is None]:
             rest = {other: value for other, value in fixed.items() if other != name}
             try:
-                tried = _traced(root, rest)
+                tried = traced_graph(root, rest)
             except Exception:
                 continue
             is_same = _form(tried[0], name) == _form(found[0], name)
+            if is_same and name not in TENSORS and not _is_read(tried[0], name):
+                continue  # it may be asked for its type alone, which no trace shows
             if is_same or name == BATCH:
                 found, fixed = tried, rest
                 missing[name] = "none" if is_same else "zeros"
@@ -205,58 +150,6 @@ def trace_model(model: nn.Module) -> Traced:
     traced.fixed = {name: repr(value) for name, value in fixed.items()}
     traced.obstacles = found[1]
     return traced
-
-
-def _traced(root: nn.Module, fixed: dict[str, Any]) -> tuple[fx.Graph, dict[str, str]]:
-    tracer = _Tracer()
-    with _held_functions_whole(root):
-        return tracer.trace(root, concrete_args=dict(fixed)), tracer.obstacles
-
-
-@contextmanager
-def _held_functions_whole(root: nn.Module) -> Iterator[None]:
-    """PyG's functions stay whole where modules hold them as attributes, and its aggregations.
-
-    Those check their arguments in front of what torch.fx takes for the call of a module.
-    """
-    held: list[tuple[nn.Module, str, Any]] = []
-    for module in root.modules():
-        for name, value in vars(module).items():
-            if inspect.isfunction(value) and value in _WHOLE_FUNCTIONS:
-                held.append((module, name, value))
-    check = Aggregation.__call__
-
-    def call(self: Aggregation, *args: Any, **kwargs: Any) -> Any:
-        found = _proxies(args, kwargs)
-        if not found:
-            return check(self, *args, **kwargs)
-        tracer: Any = found[0].tracer
-        return tracer.call_module(self, self.forward, args, kwargs)
-
-    try:
-        for module, name, value in held:
-            setattr(module, name, _whole(value))
-        Aggregation.__call__ = call
-        yield
-    finally:
-        Aggregation.__call__ = check
-        for module, name, value in held:
-            setattr(module, name, value)
-
-
-def _whole(function: Any) -> Any:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = _proxies(args, kwargs)
-        if not found:
-            return function(*args, **kwargs)
-        return found[0].tracer.create_proxy("call_function", function, args, kwargs)
-
-    return call
-
-
-def _proxies(*arguments: Any) -> list[fx.Proxy]:
-    return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, fx.Proxy)]
 
 
 def _form(graph: fx.Graph, argument: str) -> list[str]:
@@ -271,6 +164,12 @@ def _form(graph: fx.Graph, argument: str) -> list[str]:
             arguments = fx.node.map_arg((node.args, node.kwargs), names.get)
             found.append(f"{node.op} {node.target} {arguments}")
     return found
+
+
+def _is_read(graph: fx.Graph, argument: str) -> bool:
+    return any(
+        node.op == "placeholder" and node.target == argument and node.users for node in graph.nodes
+    )
 
 
 def _unnamed(root: nn.Module) -> str:
@@ -300,7 +199,7 @@ def _spelled_out(model: nn.Module) -> tuple[nn.Module, str]:
     if isinstance(model, torch_geometric.nn.Sequential):
         names = list(model.signature.param_dict)
         count = len(names)
-    elif _Tracer().is_leaf_module(model, ""):
+    elif stays_whole(model):
         parameters = inspect.signature(model.forward).parameters
         count = sum(name in FORWARD_ARGUMENTS for name in parameters) or 1
     else:

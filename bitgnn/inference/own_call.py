@@ -100,7 +100,7 @@ class OwnCall:
                 named[own] = named.pop(name)
         if not is_ready:
             given = [x, adjacency, *args]
-            while given and given[-1] is None:
+            while given and given[-1] is None and not args:  # those two may be left out
                 given.pop()
             return self._sort(given, named)
         named[self._name_of("edge_index", GRAPH)] = adjacency
@@ -157,8 +157,8 @@ class OwnCall:
             value = inputs.get(argument.name)
             if value is None and argument.missing == "zeros":
                 value = torch.zeros(num_nodes, dtype=torch.int64, device=device)
-            if value is None and argument.missing == "refuse":
-                raise TypeError(f"FrozenModel: {argument.name} must be given, got None")
+            if argument.name not in inputs and argument.missing == "refuse":
+                raise TypeError(f"FrozenModel: {argument.name} must be given, the forward needs it")
             found[argument.name] = value
         return found
 

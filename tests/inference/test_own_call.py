@@ -4,13 +4,14 @@ import copy
 
 import pytest
 import torch
+import torch_geometric.nn
 from graphs import odd_graph
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from bitgnn.convert import freeze
+from bitgnn.convert import binarize, freeze
 from bitgnn.inference import FrozenModel, load, save
 from bitgnn.nn import GCNConv, Linear, SAGEConv
 
@@ -103,6 +104,8 @@ def test_forwards_of_data(pool, weighted, x, edges, weight, batch):
     if pool is not None:
         further["batch"] = batch
     agree(frozen(x, edges, **further), expected)
+    bare = Data(x=x, edge_index=edges)
+    agree(frozen(bare), model(bare))
 
 
 def test_data_by_index_and_number_of_nodes(x, edges):
@@ -145,8 +148,45 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
     read = load(save(frozen, tmp_path))
     assert read(x, edges, batch).equal(frozen(x, edges, batch))
     assert read.own_call == frozen.own_call
-    with pytest.raises(TypeError, match="batch must be given, got None"):
+    agree(frozen(x, edges, None), model(x, edges, None))
+    with pytest.raises(TypeError, match="batch must be given, the forward needs it"):
         frozen(x, edges)
+
+
+@pytest.mark.parametrize("norm", ["graph_norm", "layer_norm", "batch_norm"])
+@pytest.mark.parametrize("kind", ["GCN", "GraphSAGE"])
+@pytest.mark.filterwarnings("ignore:freeze")
+def test_batches_of_models_of_pyg(kind, norm, x, edges, batch):
+    torch.manual_seed(0)
+    model = getattr(torch_geometric.nn.models, kind)(
+        FEATURES, HIDDEN, 2, CLASSES, norm=norm, act="tanh"
+    )
+    binary = binarize(model, "bin").eval()
+    frozen = freeze(binary)
+    agree(frozen(x, edges, batch=batch), binary(x, edges, batch=batch))
+    agree(frozen(x, edges), binary(x, edges))
+    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), binary(x, edges, batch=batch))
+    if norm != "batch_norm":
+        assert not torch.allclose(frozen(x, edges, batch=batch), frozen(x, edges), atol=1e-3)
+    with pytest.raises(ValueError, match="num_sampled_nodes_per_hop must be None"):
+        frozen(x, edges, num_sampled_nodes_per_hop=[3, 2])
+
+
+def test_sequential_of_pyg_with_a_batch(x, edges, batch):
+    torch.manual_seed(0)
+    model = torch_geometric.nn.Sequential(
+        "x, edge_index, batch",
+        [
+            (GCNConv(FEATURES, HIDDEN, precision="bin"), "x, edge_index -> x"),
+            nn.ReLU(),
+            (global_mean_pool, "x, batch -> x"),
+            nn.Linear(HIDDEN, CLASSES),
+        ],
+    ).eval()
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(x, edges, batch), model(x, edges, batch))
+    agree(frozen(x, edge_index=edges, batch=batch), model(x, edges, batch))
 
 
 def test_batches_of_a_loader(x, edges):
