@@ -64,10 +64,13 @@ def freeze(
     says it of what neither the letters nor another reader of the same value ask for.
 
     Args:
-        model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its
-            forward takes features, an edge index where there are graph layers, and edge weights;
-            or images alone, with ``BinaryConv2d`` and ``BinaryLinear``. Models with BWTA layers are
-            not traced: any forward will do, and every BWTA layer is packed in its place.
+        model: any module that has binary layers of ``bitgnn.nn``: its forward takes features (or
+            node ids for an embedding), an edge index where there are graph layers, edge weights,
+            and further tensors for float parts, or a ``Data`` object with all of them; or images
+            alone, with ``BinaryConv2d`` and ``BinaryLinear``. Where torch.fx cannot follow a
+            forward, or a submodule, that keeps its code and each binary layer in it is packed by
+            itself. Models with BWTA layers are not traced: every BWTA layer is packed in its place.
+            Wrappers of torch (compiled, data-parallel) are looked into.
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
@@ -87,15 +90,17 @@ def freeze(
     Returns:
         The inference module, on the model's device; a
         :class:`~bitgnn.inference.FrozenImages` for a network of images, a
-        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers.
+        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
+        :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
+        ``model`` is.
 
     Raises:
         TypeError: ``model`` is not a module, or frozen already.
         FileNotFoundError: there is no such plan.
-        ValueError: the model cannot be traced, has no binary layer, spans devices, the plan does
-            not fit or is for another model (the message says which), there is no such output, or
-            not every part of the model looks at the same bits of the features, so that packed
-            ones cannot do.
+        ValueError: the model has no binary layer, cannot be traced where an option needs it, spans
+            devices, the plan does not fit or is for another model (the message says which), there
+            is no such output, or not every part of the model looks at the same bits of the
+            features, so that packed ones cannot do.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")

@@ -26,7 +26,7 @@ __all__ = [
 
 # What a forward may call its graph; other optional arguments keep their defaults.
 FORWARD_ARGUMENTS = ("x", "edge_index", "edge_weight")
-BATCH = "batch"
+BATCH, EDGE_WEIGHT = "batch", "edge_weight"
 TENSORS = (BATCH, "edge_attr")
 """Optional arguments that are tensors wherever PyG has them."""
 WRAPPED = "model"
@@ -133,6 +133,9 @@ def trace_model(model: nn.Module) -> Traced:
                     reason,
                 ) from first
         missing: dict[str, Missing] = {name: "none" for name in optional if name not in fixed}
+        for name in missing:
+            if name == EDGE_WEIGHT and not _same_layers(root, fixed, found[0], name):
+                missing[name] = "decided"
         for name in [name for name, value in fixed.items() if value is None]:
             rest = {other: value for other, value in fixed.items() if other != name}
             try:
@@ -164,6 +167,16 @@ def _form(graph: fx.Graph, argument: str) -> list[str]:
             arguments = fx.node.map_arg((node.args, node.kwargs), names.get)
             found.append(f"{node.op} {node.target} {arguments}")
     return found
+
+
+def _same_layers(root: nn.Module, fixed: dict[str, Any], graph: fx.Graph, argument: str) -> bool:
+    """Whether a forward runs the same layers without an argument."""
+    try:
+        without = traced_graph(root, {**fixed, argument: None})[0]
+    except Exception:
+        return True  # it has one form alone
+    used = [[node.target for node in g.nodes if node.op == "call_module"] for g in (graph, without)]
+    return used[0] == used[1]
 
 
 def _is_read(graph: fx.Graph, argument: str) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import torch
 import torch_geometric.nn
 import torch_geometric.utils
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
+from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
 
@@ -91,8 +93,22 @@ def traced_graph(root: nn.Module, fixed: Mapping[str, Any]) -> tuple[fx.Graph, d
     Returns:
         The graph, and by name where and why no trace goes into modules that stay whole.
     """
+    try:
+        told = _trace(root, fixed, _types_told(root))
+    except Exception:
+        return _trace(root, fixed, nullcontext())
+    if told[1]:  # what stands in the way may be checks behind a question for a type
+        untold = _trace(root, fixed, nullcontext())
+        if len(untold[1]) < len(told[1]):
+            return untold
+    return told
+
+
+def _trace(
+    root: nn.Module, fixed: Mapping[str, Any], types: AbstractContextManager[None]
+) -> tuple[fx.Graph, dict[str, str]]:
     tracer = _Tracer()
-    with _functions_whole(root):
+    with _functions_whole(root), types:
         return tracer.trace(root, concrete_args=dict(fixed)), tracer.obstacles
 
 
@@ -140,3 +156,34 @@ def _whole(function: Any) -> Any:
 
 def _proxies(*arguments: Any) -> list[fx.Proxy]:
     return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, fx.Proxy)]
+
+
+@contextmanager
+def _types_told(root: nn.Module) -> Iterator[None]:
+    """A forward that asks for types hears of tensors what it would hear in a call."""
+    scopes = {
+        id(scope): scope
+        for module in root.modules()
+        if not stays_whole(module) and inspect.isfunction(type(module).forward)
+        for scope in (type(module).forward.__globals__,)
+        if scope["__name__"] != __name__ and "isinstance" not in scope
+    }
+    is_tensor = torch.is_tensor
+    try:
+        for scope in scopes.values():
+            scope["isinstance"] = _is_instance
+        torch.is_tensor = lambda obj: isinstance(obj, fx.Proxy) or is_tensor(obj)  # type: ignore
+        yield
+    finally:
+        torch.is_tensor = is_tensor
+        for scope in scopes.values():
+            del scope["isinstance"]
+
+
+def _is_instance(value: Any, kinds: Any) -> bool:
+    if not isinstance(value, fx.Proxy):
+        return isinstance(value, kinds)
+    found = tree_leaves(kinds) if isinstance(kinds, tuple) else [kinds]
+    if any(isinstance(kind, type) and issubclass(kind, BaseData) for kind in found):
+        raise ValueError("it asks whether an argument is a Data object")
+    return Tensor in found or fx.Proxy in found

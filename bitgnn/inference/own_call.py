@@ -13,7 +13,7 @@ from torch_geometric.data.data import BaseData
 __all__ = ["PLAIN_CALL", "Argument", "Call", "Missing", "OwnCall", "Role"]
 
 Role = Literal["features", "edge_index", "edge_weight", "input", "fixed", "unused"]
-Missing = Literal["refuse", "none", "zeros"]
+Missing = Literal["refuse", "none", "zeros", "decided"]
 
 GRAPH = "adjacency"
 """What :meth:`FrozenModel.forward` calls its graph, whatever the trained model calls it."""
@@ -34,7 +34,8 @@ class Argument:
         role: ``"features"``, ``"edge_index"`` and ``"edge_weight"`` are what layers read;
             ``"input"`` is given to float parts as it is; ``"unused"`` is read by nothing;
             ``"fixed"`` kept its default while freezing.
-        missing: what a call without it means: an error, None, or zeros, one int64 for each node.
+        missing: what a call without it means: an error, None, zeros (one int64 for each node), or
+            an error for None too, since the forward runs other layers without it.
         in_data: whether the forward reads it from a ``Data`` object.
         default: how a fixed argument's value is written.
     """
@@ -140,6 +141,7 @@ class OwnCall:
                     if value is not None:
                         given[argument.name] = value
         self._check_fixed(given)
+        self._check_decided(given, is_ready=self._name_of("edge_index", GRAPH) in taken)
         held = {a.role: given.get(a.name) for a in self.arguments}
         inputs = {a.name: given[a.name] for a in self.inputs if a.name in given}
         return Call(held.get("features"), held.get("edge_index"), held.get("edge_weight"), inputs)
@@ -164,6 +166,17 @@ class OwnCall:
 
     def _names(self) -> str:
         return ", ".join(a.name for a in self.arguments if a.role != "fixed") or "no arguments"
+
+    def _check_decided(self, given: Mapping[str, Any], is_ready: bool) -> None:
+        """Weights may be part of a prepared graph; else they must be there if the forward asks."""
+        for argument in self.arguments:
+            if argument.missing != "decided" or is_ready:
+                continue
+            if given.get(argument.name) is None:
+                raise ValueError(
+                    f"FrozenModel: {argument.name} must be given, since the forward was frozen "
+                    "with it and runs other layers without it"
+                )
 
     def _check_fixed(self, given: Mapping[str, Any]) -> None:
         for argument in self.arguments:

@@ -161,7 +161,7 @@ def test_batches_of_models_of_pyg(kind, norm, x, edges, batch):
     model = getattr(torch_geometric.nn.models, kind)(
         FEATURES, HIDDEN, 2, CLASSES, norm=norm, act="tanh"
     )
-    binary = binarize(model, "bin").eval()
+    binary = binarize(model, "full").eval()
     frozen = freeze(binary)
     agree(frozen(x, edges, batch=batch), binary(x, edges, batch=batch))
     agree(frozen(x, edges), binary(x, edges))
@@ -325,3 +325,33 @@ def test_layers_that_read_no_weights(x, edges, weight):
     frozen = freeze(model)
     agree(frozen(x, edges, weight), model(x, edges, weight))
     agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), model(x, edges))
+
+
+def test_other_layers_without_edge_weights(x, edges, weight):
+    class Decided(Base):
+        def forward(self, x, edge_index, edge_weight=None):
+            x = self.layers(x, edge_index, edge_weight)
+            return x if edge_weight is None else self.head(x)
+
+    model = Decided()
+    frozen = freeze(model)
+    agree(frozen(x, edges, weight), model(x, edges, weight))
+    with pytest.raises(ValueError, match="edge_weight must be given, since the forward was frozen"):
+        frozen(x, edges)
+    with pytest.raises(ValueError, match="edge_weight must be given, since the forward was frozen"):
+        frozen(Data(x=x, edge_index=edges))
+    agree(frozen(x, frozen.prepare_graph(edges, N, weight)), model(x, edges, weight))
+
+
+def test_types_that_a_forward_asks_for(x, edges):
+    class Asking(Base):
+        def forward(self, x, edge_index):
+            if isinstance(x, torch.Tensor):
+                x = -x
+            x = self.first(x, edge_index)
+            return self.head(self.second(x, edge_index)) if torch.is_tensor(x) else x
+
+    model = Asking()
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(x, edges), model(x, edges))
