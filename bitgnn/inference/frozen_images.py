@@ -16,6 +16,7 @@ from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
 __all__ = ["FrozenImages", "Takes"]
 
@@ -224,6 +225,7 @@ class FrozenImages(FrozenModel):
             "report": self.report.description(),
             "features": self.features,
             "takes": self.takes,
+            "calls": [describe_call(call) for call in self._calls],
         }
 
     @classmethod
@@ -236,10 +238,14 @@ class FrozenImages(FrozenModel):
             ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
                 wrong shape or dtype.
         """
+        calls = description.get("calls", [])  # older files have none
+        if not isinstance(calls, list):
+            raise ValueError("calls must be a list")
         return cls(
             Program.from_description(description["program"]),
-            tensors,
+            {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)},
             FreezeReport.from_description(description["report"]),
+            read_calls(calls, tensors),
             features=description["features"],
             takes=description["takes"],
         )

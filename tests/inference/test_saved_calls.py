@@ -15,7 +15,7 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, load, save
 from bitgnn.inference.steps.calls import FloatCall, Input, Method
 from bitgnn.inference.steps.known_calls import describe_call, read_call
-from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+from bitgnn.nn import BinaryConv2d, GCNConv, GraphConv, SAGEConv
 
 BATCH = torch.arange(N) // 31
 
@@ -233,3 +233,33 @@ def test_older_files_without_calls(x, edges, tmp_path):
     del description["call"], description["calls"]
     file.write_text(json.dumps(description))
     assert load(tmp_path)(x, edges).equal(frozen(x, edges))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_networks_of_images(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        BinaryConv2d(3, 16, 3, padding=1),
+        nn.PReLU(16),
+        BinaryConv2d(16, 16, 3),
+        nn.Softplus(beta=2.0),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    ).eval()
+    images = torch.randn(5, 3, 8, 8)
+    frozen = freeze(model)
+    assert frozen.calls is not None
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(images), model(images), atol=1e-5, rtol=1e-5)
+    assert load(save(frozen, tmp_path))(images).equal(frozen(images))
+
+
+def test_tensors_left_over_are_refused(x, edges, tmp_path):
+    frozen = freeze(Between(nn.PReLU(HIDDEN), "").eval())
+    file = save(frozen, tmp_path) / "model.json"
+    description = json.loads(file.read_text())
+    description["calls"] = []
+    file.write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="damaged checkpoint"):
+        load(tmp_path)
