@@ -16,6 +16,7 @@ from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.shared_tensors import each_once
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 
@@ -55,12 +56,14 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
     if isinstance(model, FrozenBWTA):
         tensors, _ = model.saved_tensors()
     elif isinstance(model, FrozenLayers):
-        tensors = model.saved_tensors()
+        tensors, _ = model.saved_tensors()
         for layer in model.layers.values():
             _refuse_calls(layer.frozen)
     else:
         _refuse_calls(model)
         tensors = model.state_dict()
+        # A module that stands in several calls is read back as one for each.
+        tensors.update({name: tensors[name].clone() for name in each_once(tensors)[1]})
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     entry = write_tensors(folder, PREFIX, tensors)

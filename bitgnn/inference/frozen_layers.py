@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.shared_tensors import each_once, under_all_names
 
 __all__ = ["FrozenLayer", "FrozenLayers", "copy_with"]
 
@@ -103,9 +104,9 @@ class FrozenLayers(nn.Module):
         found = self.model.named_modules()
         return {name: module for name, module in found if isinstance(module, FrozenLayer)}
 
-    def saved_tensors(self) -> dict[str, Tensor]:
-        """Tensors by name."""
-        return self.model.state_dict()
+    def saved_tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tensors by name, each once, and the names that share another's."""
+        return each_once(self.model.state_dict())
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors and the user's code: what a checkpoint's JSON holds.
@@ -114,7 +115,8 @@ class FrozenLayers(nn.Module):
             Unsavable: a packed part runs code of the user's own.
         """
         layers = {name: layer.frozen.description() for name, layer in self.layers.items()}
-        return {"layers": layers, "report": self.report.description()}
+        report, shared = self.report.description(), self.saved_tensors()[1]
+        return {"layers": layers, "shared": shared, "report": report}
 
     @classmethod
     def from_description(
@@ -129,9 +131,11 @@ class FrozenLayers(nn.Module):
 
         Raises:
             AttributeError: the model has no layer of a name.
+            KeyError: an entry is missing.
             ValueError: an entry is wrong, or a tensor is missing or left over.
         """
         replaced: dict[str, nn.Module] = {}
+        tensors = under_all_names(tensors, description["shared"])
         for name, entry in description["layers"].items():
             prefix = f"{name}.frozen."
             own = {

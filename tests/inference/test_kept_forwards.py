@@ -157,6 +157,32 @@ def test_a_whole_forward(x, edges, tmp_path):
         freeze(frozen)
 
 
+def test_layers_and_tensors_of_several_names(x, edges, tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="bin")
+            self.again = self.first
+            self.left, self.right = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+            self.right.weight = self.left.weight
+
+        def forward(self, x, edge_index):
+            if x.mean() > 5:
+                return x
+            hidden = self.right(self.left(self.first(x, edge_index)))
+            return hidden.relu() + self.again(x, edge_index)
+
+    model = Tied().eval()
+    with pytest.warns(UserWarning, match="forward of Tied"):
+        frozen = freeze(model)
+    agree(frozen(x, edges), model(x, edges))
+    assert frozen.model.first is frozen.model.again
+    read = load(save(frozen, tmp_path), model=Tied())
+    assert read(x, edges).equal(frozen(x, edges))
+    with pytest.raises(TypeError, match=r"its floats must stay torch\.float32"):
+        frozen.half()
+
+
 def test_options_that_need_a_trace(x, edges):
     model = Whole()
     for options in ({"output": "classes"}, {"features": "packed"}):

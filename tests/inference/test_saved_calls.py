@@ -263,3 +263,17 @@ def test_tensors_left_over_are_refused(x, edges, tmp_path):
     file.write_text(json.dumps(description))
     with pytest.raises(ValueError, match="damaged checkpoint"):
         load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_that_is_called_twice(x, edges, tmp_path):
+    class Twice(Between):
+        def forward(self, x, edge_index):
+            x = self.between(self.first(x, edge_index))
+            return self.last(self.between(x - 0.3), edge_index)
+
+    model = Twice(nn.PReLU(HIDDEN), "").eval()
+    frozen = freeze(model)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x, edges), model(x, edges), atol=1e-5, rtol=1e-5)
+    assert load(save(frozen, tmp_path))(x, edges).equal(frozen(x, edges))
