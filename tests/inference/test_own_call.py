@@ -1,7 +1,5 @@
 """Frozen models take the trained model's own call: weights, batches, Data, further inputs."""
 
-import copy
-
 import pytest
 import torch
 import torch_geometric.nn
@@ -275,41 +273,6 @@ def test_more_than_one_graph_is_not_mixed_up(x, edges):
     with pytest.warns(UserWarning, match="more than one graph"):
         frozen = freeze(model)
     agree(frozen(x, edges, edges[:, :40]), model(x, edges, edges[:, :40]))
-
-
-def test_the_graph_of_a_call_is_remembered(x, edges, weight, monkeypatch):
-    frozen = freeze(Weighted())
-    made = []
-    original = FrozenModel.prepare_graph
-
-    def counting(self, *args, **kwargs):
-        made.append(1)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(FrozenModel, "prepare_graph", counting)
-    first = frozen(x, edges)
-    for _ in range(3):
-        assert frozen(x, edges).equal(first)
-    assert len(made) == 1
-    frozen(x, edges, weight)
-    frozen(x, edges, weight)
-    assert len(made) == 2
-    changed = frozen(x, edges.clone())
-    assert len(made) == 3
-    assert changed.equal(first)
-    edges[0] = edges[0].roll(1)
-    assert not frozen(x, edges).equal(first)
-    assert frozen(x, edges).equal(freeze(Weighted())(x, edges))
-    copied = copy.deepcopy(frozen)
-    assert copied(x, edges).equal(frozen(x, edges))
-    memory = frozen._graph_memory
-    del edges
-    assert memory._graph is not None  # the fixture still holds it
-    own = torch.randint(N, (2, 50))
-    frozen(x, own)
-    memory = frozen._graph_memory
-    del own
-    assert memory._graph is None
 
 
 def test_layers_that_read_no_weights(x, edges, weight):
