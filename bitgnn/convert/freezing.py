@@ -9,27 +9,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch_geometric.nn
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
-from bitgnn.convert.heads import Output, set_output
+from bitgnn.convert.heads import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.images.freezing import freeze_images
 from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
+from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.orders import settle_orders
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
-from bitgnn.inference import FeatureForm, FreezeReport, FrozenBWTA, FrozenModel
+from bitgnn.convert.unwrap import unwrapped
+from bitgnn.inference import FeatureForm, FreezeReport, FrozenBWTA, FrozenLayers, FrozenModel
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["freeze"]
 
 _log = logging.getLogger(__name__)
+
+MOST_NAMED = 12
+"""Layers that an error names."""
 
 Precision = str | LayerPrecision
 Letters = Precision | Sequence[Precision] | Mapping[str, Precision]
@@ -56,10 +64,13 @@ def freeze(
     says it of what neither the letters nor another reader of the same value ask for.
 
     Args:
-        model: any module that torch.fx can trace and that has binary layers of ``bitgnn.nn``: its
-            forward takes features, an edge index where there are graph layers, and edge weights;
-            or images alone, with ``BinaryConv2d`` and ``BinaryLinear``. Models with BWTA layers are
-            not traced: any forward will do, and every BWTA layer is packed in its place.
+        model: any module that has binary layers of ``bitgnn.nn``: its forward takes features (or
+            node ids for an embedding), an edge index where there are graph layers, edge weights,
+            and further tensors for float parts, or a ``Data`` object with all of them; or images
+            alone, with ``BinaryConv2d`` and ``BinaryLinear``. Where torch.fx cannot follow a
+            forward, or a submodule, that keeps its code and each binary layer in it is packed by
+            itself. Models with BWTA layers are not traced: every BWTA layer is packed in its place.
+            Wrappers of torch (compiled, data-parallel) are looked into.
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
@@ -80,19 +91,22 @@ def freeze(
     Returns:
         The inference module, on the model's device; a
         :class:`~bitgnn.inference.FrozenImages` for a network of images, a
-        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers.
+        :class:`~bitgnn.inference.FrozenBWTA` for a model with BWTA layers, a
+        :class:`~bitgnn.inference.FrozenLayers` for a forward that has no trace. Each is called as
+        ``model`` is.
 
     Raises:
         TypeError: ``model`` is not a module, or frozen already.
         FileNotFoundError: there is no such plan.
-        ValueError: the model cannot be traced, has no binary layer, spans devices, the plan does
-            not fit or is for another model (the message says which), there is no such output, or
-            not every part of the model looks at the same bits of the features, so that packed
-            ones cannot do.
+        ValueError: the model has no binary layer, cannot be traced where an option needs it, spans
+            devices, the plan does not fit or is for another model (the message says which), there
+            is no such output, or not every part of the model looks at the same bits of the
+            features, so that packed ones cannot do.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, FrozenModel | FrozenBWTA):
+    model = unwrapped(model)
+    if isinstance(model, FrozenModel | FrozenBWTA | FrozenLayers):
         raise TypeError(f"freeze: model is frozen already, a {type(model).__name__}")
     _check_devices(model)
     if has_bwta(model):
@@ -121,19 +135,24 @@ def freeze(
         model, plan = planned_form(model, plan.letters)
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
-    nothing = (
-        f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first"
-    )
+    planned = _planned(model, plan)
+    asked = {"output": output, "features": features}
     try:
-        traced = trace_model(model)
-    except ValueError as error:
-        if tunable_layers(model):
-            raise
+        network = lower_trace(trace_model(model), planned)
+    except NotTraced as error:
         # What no trace can follow is, more often than not, a model that was never binarised.
-        raise ValueError(f"{nothing} ({error})") from error
-    network = lower_trace(traced, _planned(model, plan))
+        if not has_binary_layers(model, planned):
+            raise ValueError(f"{_nothing(model)} ({error})") from error
+        given = {name: value for name, value in asked.items() if value is not None}
+        if given or document is not None:
+            raise ValueError(
+                f"{error}; plan must then name letters alone, and output and features be None"
+            ) from error
+        layers = freeze_layers(model, planned, error.reason)
+        _report(model, layers.report)
+        return layers
     if not network.letters and document is None:
-        raise ValueError(nothing)
+        raise ValueError(_nothing(model))
     set_output(network, output)
     settle_orders(network, {} if document is None else document.order, fold)
     frozen = select_steps(network)
@@ -144,13 +163,30 @@ def freeze(
     return frozen
 
 
+def _nothing(model: nn.Module) -> str:
+    """That a model has no binary layer, and which layers it has."""
+    kinds = (MessagePassing, nn.Linear, torch_geometric.nn.Linear, nn.Conv2d)
+    found: dict[str, str] = {}
+    for name, layer in model.named_modules():
+        inside = any(name.startswith(f"{other}.") for other in found)
+        if isinstance(layer, kinds) and not inside:
+            found[name] = f"{name or 'the model itself'}: {type(layer).__name__}"
+    seen = ", ".join(list(found.values())[:MOST_NAMED]) + (
+        ", ..." if len(found) > MOST_NAMED else ""
+    )
+    return (
+        f"freeze: {type(model).__name__} has no binary layer; binarize() it and train it first, "
+        f"its layers are {seen or 'none that could be binary'}"
+    )
+
+
 def _report(model: nn.Module, report: FreezeReport) -> None:
     """Log what was done and warn of what stays in floats unasked."""
     _log.info("freeze:\n%s", report)
     unasked = {
         name: why
         for name, why in report.floats.items()
-        if not why.startswith((BY_LETTERS, ALSO_FLOATS))
+        if not why.startswith((BY_LETTERS, ALSO_FLOATS, BEHIND_SIGNS))
     }
     if unasked:
         places = "; ".join(f"{name}: {why}" for name, why in unasked.items())

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 
 from bitgnn.convert.demands import ordered
 from bitgnn.convert.values import Value
-from bitgnn.inference.steps.calls import FloatCall, Input
+from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
+from bitgnn.inference.steps.known_calls import unsaved
 
 if TYPE_CHECKING:
     from bitgnn.convert.lower import Network
 
-__all__ = ["LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "set_output"]
+__all__ = ["BEHIND_SIGNS", "LAST_DIMENSIONS", "Output", "RowMaximum", "classes_of", "set_output"]
 
 Output = Literal["log_softmax", "softmax", "classes"]
 """What a frozen model can be asked to hand out in place of its own scores."""
@@ -21,6 +23,10 @@ Output = Literal["log_softmax", "softmax", "classes"]
 LAST_DIMENSIONS = (-1, 1)
 """How a forward names the features of a matrix ``[N, size]``."""
 
+BEHIND_SIGNS = "it comes behind the last sign"
+"""How the reasons of float steps begin that nothing could make bits."""
+
+_SIGN_READERS = ("product", "ternary_product", "ternary_aggregate")
 _NORMALISATIONS = ("softmax", "log_softmax")
 
 
@@ -66,6 +72,10 @@ def set_output(network: Network, output: Output | None) -> None:
         )
     scores = network.scores
     assert scores is not None
+    if scores.layer == RESULTS and output is not None:
+        raise ValueError(
+            f"freeze: output must be None, got {output!r}: the forward returns several tensors"
+        )
     if scores.kind == "classes" and output not in (None, "classes"):
         raise ValueError(
             f"freeze: output must be None or 'classes', got {output!r}: the forward returns classes"
@@ -95,7 +105,21 @@ def _keep_own_code(network: Network, scores: Value) -> None:
             source.kind = "call"
             source.call = FloatCall(source.layer, torch.argmax, (Input(0), -1), {}, None)
     for value in values:
-        if value.kind == "call":
-            network.calls.setdefault(
-                value.layer, "it runs as its own code (no step reads it); save() cannot hold it"
-            )
+        if value.kind == "call" and value.call is not None and value.layer != RESULTS:
+            reason = f"it runs as its own code (no step reads it){unsaved(value.call)}"
+            network.calls.setdefault(value.layer, reason)
+    in_front = _in_front_of_signs(values)
+    for value in values:
+        if value.kind == "call" and value not in in_front and value.layer in network.calls:
+            reason = network.calls[value.layer]
+            if "save() cannot" not in reason:
+                network.calls[value.layer] = f"{BEHIND_SIGNS}: {reason}"
+
+
+def _in_front_of_signs(values: Sequence[Value]) -> set[Value]:
+    """Values that a sign behind them depends on."""
+    found: set[Value] = set()
+    for value in reversed(values):
+        if value in found or value.name == "sign" or value.kind in _SIGN_READERS:
+            found.update(value.inputs)
+    return found

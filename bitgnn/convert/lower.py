@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch_geometric.nn
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.arguments import Arguments, Part, bound
 from bitgnn.convert.functions import FUNCTIONS, jumping_knowledge
 from bitgnn.convert.layers import (
     SUPPORTED,
@@ -19,19 +19,23 @@ from bitgnn.convert.layers import (
     with_size,
 )
 from bitgnn.convert.modules import lower_module
-from bitgnn.convert.trace import Traced
+from bitgnn.convert.obstacles import NotTraced
+from bitgnn.convert.trace import Traced, is_default_check
 from bitgnn.convert.values import Value
-from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall, Input
+from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
+from bitgnn.inference.steps.calls import (
+    EDGE_INDEX,
+    EDGE_WEIGHT,
+    RESULTS,
+    FloatCall,
+    Input,
+    Method,
+    results,
+)
+from bitgnn.inference.steps.known_calls import unsaved
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["Lowering", "Network", "lower_trace", "mapped"]
-
-
-class _GraphInput:
-    """The edge index or the edge weights of the graph."""
-
-    def __init__(self, part: str) -> None:
-        self.part = part
 
 
 class Network:
@@ -45,6 +49,7 @@ class Network:
         calls: why parts run as the user's own code, by name.
         folded: layers whose linear maps were composed with others, and with which.
         orders: what comes first in layers whose float maps may change places.
+        own_call: how the trained forward is called.
     """
 
     def __init__(self) -> None:
@@ -55,6 +60,7 @@ class Network:
         self.calls: dict[str, str] = {}
         self.folded: dict[str, str] = {}
         self.orders: dict[str, str] = {}
+        self.own_call: OwnCall = PLAIN_CALL
 
 
 def lower_trace(traced: Traced, plan: Mapping[int, LayerPrecision]) -> Network:
@@ -81,10 +87,17 @@ class Lowering:
 
     def run(self) -> Network:
         """The values."""
-        graph_nodes = self._graph_arguments()
+        given = Arguments(self.traced)
+        if given.features is None:
+            raise NotTraced("freeze: the forward takes no features of the nodes")
+        self.network.own_call = OwnCall(given.arguments)
+        features = given.features
         for node in self.traced.graph.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node, graph_nodes)
+            if node in given.parts:
+                part = given.parts[node]
+                self.known[node] = self._features(part) if part == features else Part(part)
+            elif node in given.read or node.op == "placeholder":
+                self.known[node] = None  # a Data object, or the place of a default
             elif node.op == "get_attr":
                 self.known[node] = _attribute(self.traced.root, str(node.target))
             elif node.op == "output":
@@ -93,51 +106,28 @@ class Lowering:
                 self.known[node] = self._operation(node)
         return self.network
 
-    def _graph_arguments(self) -> dict[fx.Node, str]:
-        """Placeholders that layers take as edge index or edge weights."""
-        found: dict[fx.Node, str] = {}
-        for node in self.traced.graph.nodes:
-            if node.op == "placeholder" and node.target in (EDGE_INDEX, EDGE_WEIGHT, "adj_t"):
-                found[node] = EDGE_WEIGHT if node.target == EDGE_WEIGHT else EDGE_INDEX
-            if node.op != "call_module":
-                continue
-            module = self.traced.root.get_submodule(str(node.target))
-            if isinstance(module, MessagePassing):
-                arguments = _bound(module, node.args, node.kwargs)
-                for part in (EDGE_INDEX, EDGE_WEIGHT):
-                    given = arguments.get(part)
-                    if isinstance(given, fx.Node) and given.op == "placeholder":
-                        found[given] = part
-        return found
-
-    def _placeholder(self, node: fx.Node, graph_nodes: Mapping[fx.Node, str]) -> None:
-        users = [user for user in node.users if not _is_default_check(user)]
-        if node in graph_nodes:
-            self.known[node] = _GraphInput(graph_nodes[node])
-        elif users and self.network.features is None:
-            self.network.features = Value("input", str(node.target))
-            self.known[node] = self.network.features
-        elif users:
-            raise ValueError(
-                f"freeze: the forward uses {node.target!r} beside the features "
-                f"{self.network.features.layer!r}; "  # type: ignore[union-attr]
-                "a frozen model takes features, a graph and edge weights"
-            )
+    def _features(self, name: str) -> Value:
+        if self.network.features is None:
+            self.network.features = Value("input", name)
+        return self.network.features
 
     def _output(self, node: fx.Node) -> None:
         (result,) = node.args
-        scores = self.known.get(result) if isinstance(result, fx.Node) else None
-        if not isinstance(scores, Value):
-            raise ValueError(
-                "freeze: the forward must return one tensor that depends on the features, "
-                f"got {result}"
+        given = mapped(self._values_of(result), lambda leaf: leaf)
+        inputs: list[Value] = []
+        mapped(given, lambda leaf: inputs.append(leaf) if isinstance(leaf, Value) else None)
+        if not inputs:
+            raise NotTraced(
+                "freeze: the forward must return a tensor that depends on the features, or "
+                f"several, got {result}"
             )
-        if self.network.features is None:
-            raise ValueError("freeze: the forward uses no features")
-        self.network.scores = scores
+        if not isinstance(given, Value):
+            given = self._call(RESULTS, results, (given,), {}, "")
+            self.network.calls.pop(RESULTS, None)
+        self.network.scores = given
 
     def _operation(self, node: fx.Node) -> Any:
-        if _is_default_check(node):
+        if is_default_check(node):
             return None
         args, kwargs = self._values_of(node.args), self._values_of(node.kwargs)
         if node.op == "call_module":
@@ -148,8 +138,8 @@ class Lowering:
             if rule is None:
                 raise Unsupported("frozen models know no such function")
             return rule(node.name, *args, **kwargs)
-        except (Unsupported, TypeError) as reason:
-            function = node.target if callable(node.target) else _method(str(node.target))
+        except (Unsupported, TypeError, AttributeError) as reason:
+            function = node.target if callable(node.target) else Method(str(node.target))
             return self._call(node.name, function, args, kwargs, str(reason))
 
     def _rule(self, target: Any) -> Callable[..., Any] | None:
@@ -162,6 +152,8 @@ class Lowering:
     def _module(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         target = str(node.target)
         name, module = self.traced.name_of(target), self.traced.root.get_submodule(target)
+        if target in self.traced.obstacles:
+            return self._own_module(name, module, args, kwargs, self.traced.obstacles[target])
         try:
             value = self._known_module(name, module, args, kwargs)
         except Unsupported as reason:
@@ -176,17 +168,30 @@ class Lowering:
             self.network.outputs[name] = value
         return value
 
+    def _own_module(self, name: str, module: nn.Module, args: Any, kwargs: Any, reason: str) -> Any:
+        """A module that no trace goes into: its own code, with the binary layers in it packed."""
+        # That file freezes every layer through this one.
+        from bitgnn.convert.layerwise import packed_copy
+
+        held = packed_copy(module, self.plan, name)
+        self.network.letters.update(held.letters)
+        value = self._call(name, held.module, args, kwargs, reason)
+        self.network.calls.update(held.floats)
+        return value
+
     def _known_module(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Value:
         if isinstance(module, SUPPORTED):
-            arguments = _bound(module, args, kwargs)
+            arguments = bound(module, args, kwargs)
             graph, weight = arguments.get(EDGE_INDEX), arguments.get(EDGE_WEIGHT)
-            if not isinstance(graph, _GraphInput):
-                raise ValueError(
+            if not isinstance(arguments.get("x"), Value | tuple | list):
+                raise Unsupported("it takes something else than the features")
+            if not isinstance(graph, Part):
+                raise NotTraced(
                     f"freeze: layer {name!r} is given a graph that the forward computes; "
                     "a frozen model takes it ready"
                 )
-            if weight is not None and not isinstance(weight, _GraphInput):
-                raise ValueError(
+            if weight is not None and not isinstance(weight, Part):
+                raise NotTraced(
                     f"freeze: layer {name!r} is given edge weights that the forward computes; "
                     "a frozen model takes them ready"
                 )
@@ -214,7 +219,7 @@ class Lowering:
                 if leaf not in inputs:
                     inputs.append(leaf)
                 return Input(inputs.index(leaf))
-            if isinstance(leaf, _GraphInput):
+            if isinstance(leaf, Part):
                 parts.add(leaf.part)
                 return Input(leaf.part)
             return leaf
@@ -226,14 +231,17 @@ class Lowering:
         if isinstance(width, int) and isinstance(args[0] if args else None, Value):
             with_size(args[0], width, name)
         call = FloatCall(name, function, placed_args, placed_kwargs, None)
-        self.network.calls[name] = f"it runs as its own code ({reason}); save() cannot hold it"
+        self.network.calls[name] = f"it runs as its own code ({reason}){unsaved(call)}"
         return Value("call", name, tuple(inputs), None, call=call, needs_edges=bool(parts))
 
 
 def mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
     """Arguments of a call with something else in the place of each leaf."""
-    if isinstance(arguments, tuple | list):
-        return type(arguments)(mapped(item, place) for item in arguments)
+    if isinstance(arguments, tuple) and hasattr(arguments, "_fields"):
+        return type(arguments)(*(mapped(item, place) for item in arguments))
+    if isinstance(arguments, tuple | list):  # those of torch.fx become plain ones
+        kind = list if isinstance(arguments, list) else tuple
+        return kind(mapped(item, place) for item in arguments)
     if isinstance(arguments, dict):
         return {key: mapped(item, place) for key, item in arguments.items()}
     if isinstance(arguments, slice):
@@ -242,31 +250,7 @@ def mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:
     return place(arguments)
 
 
-def _bound(module: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Arguments of a module's forward by name."""
-    try:
-        return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
-    except TypeError:
-        return {}
-
-
-def _is_default_check(node: fx.Node) -> bool:
-    """Whether fx only checks here that an optional argument keeps its default."""
-    return node.op == "call_function" and getattr(node.target, "__name__", "") in (
-        "_assert_is_none",
-        "_assert",
-    )
-
-
 def _attribute(root: nn.Module, path: str) -> Any:
     parent, _, name = path.rpartition(".")
     value = getattr(root.get_submodule(parent), name)
     return value.detach() if isinstance(value, Tensor) else value
-
-
-def _method(name: str) -> Callable[..., Any]:
-    def call(value: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(value, name)(*args, **kwargs)
-
-    call.__name__ = name
-    return call

@@ -12,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.binarizing import BinarizeConfig
 from bitgnn.convert.bwta import BWTAConfig
-from bitgnn.inference import FrozenBWTA, FrozenModel
+from bitgnn.inference import FrozenBWTA, FrozenLayers, FrozenModel
 from bitgnn.nn import BinaryLinear
 
 __all__ = ["asked_for", "nothing_to_swap", "plain_model"]
@@ -38,7 +38,7 @@ def plain_model(model: Any) -> nn.Module:
     while isinstance(model, PARALLEL) or _is_compiled(model):
         model = model.module if isinstance(model, PARALLEL) else model._orig_mod
     kind = type(model).__name__
-    if isinstance(model, FrozenModel | FrozenBWTA):
+    if isinstance(model, FrozenModel | FrozenBWTA | FrozenLayers):
         raise TypeError(
             f"binarize: model is frozen already, a {kind}; pass the model that was frozen"
         )

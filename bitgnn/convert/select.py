@@ -32,7 +32,8 @@ class _Selection(Products):
         self.floats[features] = 0
         for value in self.demands.values:
             self._emit(value)
-        if features.size is None:
+        readers = [value for value in self.demands.values if features in value.inputs]
+        if features.size is None and not all(value.kind == "call" for value in readers):
             raise ValueError("freeze: no layer tells the number of features")
         report = FreezeReport(
             self.network.letters,
@@ -41,7 +42,8 @@ class _Selection(Products):
             self.network.folded,
             self.network.orders,
         )
-        return self.out.finish(features.size, self.floats[scores], report)
+        own_call = self.network.own_call
+        return self.out.finish(features.size or 0, self.floats[scores], report, own_call)
 
     def _emit(self, value: Value) -> None:
         demands = self.demands

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bitgnn.inference import FreezeReport, FrozenModel
 from bitgnn.inference.graph import GraphSpec
+from bitgnn.inference.own_call import OwnCall
 from bitgnn.inference.program import PACKING, Program, Step
 from bitgnn.inference.steps.calls import FloatCall
 
@@ -76,10 +77,12 @@ class ProgramWriter:
             self._specs.append(spec)
         return self._specs.index(spec)
 
-    def finish(self, in_channels: int, output: int, report: FreezeReport) -> FrozenModel:
-        """The frozen model of a graph or of matrices."""
+    def finish(
+        self, in_channels: int, output: int, report: FreezeReport, own_call: OwnCall
+    ) -> FrozenModel:
+        """The frozen model of a graph or of matrices, and how it is called."""
         program, tensors, calls = self.parts(in_channels, output)
-        return FrozenModel(program, tensors, self._specs, report, calls)
+        return FrozenModel(program, tensors, self._specs, report, calls, own_call=own_call)
 
     def parts(
         self, in_channels: int, output: int

@@ -9,6 +9,7 @@ from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.frozen_images import FrozenImages
+from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
@@ -28,6 +29,7 @@ __all__ = [
     "FreezeReport",
     "FrozenBWTA",
     "FrozenImages",
+    "FrozenLayers",
     "FrozenModel",
     "GraphSpec",
     "MeasuredMemory",

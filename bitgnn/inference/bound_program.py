@@ -27,7 +27,10 @@ Inputs = Features | BitImages
 FeatureForm = Literal["floats", "packed"]
 """What a model takes: floats and their packed forms, or packed forms alone."""
 
-BOUND = ("_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source")
+BOUND = (
+    "_kinds", "_sources", "_from_floats", "_from_bits", "_from_pattern", "_pattern_source",
+    "_graph_memory",
+)  # fmt: skip
 """What belongs to one object's own buffers: a copy makes its own."""
 
 
@@ -128,6 +131,12 @@ class BoundProgram(nn.Module):
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BoundProgram:
+        found = fn(torch.empty(0)).dtype
+        if found != torch.float32:
+            raise TypeError(
+                f"FrozenModel: its floats must stay torch.float32, got {found}; features of other "
+                "types are taken as they are"
+            )
         with torch.inference_mode(False):  # what is made there would not tell when it is written to
             super()._apply(fn, recurse)
         self._bind()

@@ -14,16 +14,22 @@ from bitgnn._vouched import check_entry, read_json, read_tensors, remove_stale, 
 from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen_images import FrozenImages
+from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.shared_tensors import each_once
+from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 
 __all__ = ["load", "save"]
 
 FORMAT_VERSION = 2
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
-KINDS: dict[str, Any] = {kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA)}
+KINDS: dict[str, Any] = {
+    kind.kind: kind for kind in (FrozenModel, FrozenImages, FrozenBWTA, FrozenLayers)
+}
 
-Frozen = FrozenModel | FrozenBWTA
+Frozen = FrozenModel | FrozenBWTA | FrozenLayers
 
 
 def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
@@ -42,16 +48,22 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
 
     Raises:
         TypeError: ``model`` is not a frozen model.
-        ValueError: it calls modules or functions of the user's own, which no file can hold.
+        ValueError: it calls modules or functions that no file can hold; the message names them.
         OSError: the folder cannot be written.
     """
     if type(model) not in KINDS.values():
         raise TypeError(f"save: model must be a frozen model, got {type(model).__name__}")
     if isinstance(model, FrozenBWTA):
         tensors, _ = model.saved_tensors()
+    elif isinstance(model, FrozenLayers):
+        tensors, _ = model.saved_tensors()
+        for layer in model.layers.values():
+            _refuse_calls(layer.frozen)
     else:
         _refuse_calls(model)
         tensors = model.state_dict()
+        # A module that stands in several calls is read back as one for each.
+        tensors.update({name: tensors[name].clone() for name in each_once(tensors)[1]})
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     entry = write_tensors(folder, PREFIX, tensors)
@@ -68,11 +80,18 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
 
 
 def _refuse_calls(model: FrozenModel) -> None:
-    """Refuse code of the user's own."""
-    calls = [step.layer for step in model.program.steps if step.kind == "call"]
-    if calls:
+    """Refuse what a checkpoint cannot name."""
+    refused: dict[str, str] = {}
+    for call in () if model.calls is None else model.calls:
+        assert isinstance(call, FloatCall)
+        try:
+            describe_call(call)
+        except Unsavable as reason:
+            refused[call.name] = str(reason)
+    if refused:
+        why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise ValueError(
-            f"save: {calls} run code of the user's own, which a checkpoint cannot hold; "
+            f"save: {sorted(refused)} run code that a checkpoint cannot hold ({why}); "
             "move them out of the model or keep the trained model and freeze it anew"
         )
 
@@ -82,12 +101,13 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
 
     Args:
         path: the folder.
-        model: for frozen BWTA models of the user's own classes, which no file can hold: a model of
-            that architecture, trained or not; it stays as it is. Models of ``transformers`` and of
-            ``bitgnn.models`` need none.
+        model: for what runs the user's own forward, which no file can hold (frozen BWTA models of
+            own classes, and :class:`FrozenLayers`): a model of that architecture, trained or not;
+            it stays as it is. Models of ``transformers`` and of ``bitgnn.models`` need none.
 
     Returns:
-        The :class:`FrozenModel`, :class:`FrozenImages` or :class:`FrozenBWTA`.
+        The :class:`FrozenModel`, :class:`FrozenImages`, :class:`FrozenBWTA` or
+        :class:`FrozenLayers`.
 
     Raises:
         FileNotFoundError: there is no checkpoint at ``path``.
@@ -99,7 +119,12 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     description = _read_description(folder)
     tensors = read_tensors(folder, description["tensors"], "checkpoint")
     kind = KINDS[description["kind"]]
-    if model is not None and kind is not FrozenBWTA:
+    if model is None and kind is FrozenLayers:
+        raise ValueError(
+            f"load: model must be a model of the architecture that {folder} was frozen from, whose "
+            "forward no file holds, got None"
+        )
+    if model is not None and kind not in (FrozenBWTA, FrozenLayers):
         raise ValueError(f"load: model must be None, {folder} holds a whole {kind.__name__}")
     if model is None and kind is FrozenBWTA:
         check_needs_no_model(description, folder)

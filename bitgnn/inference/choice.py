@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
@@ -91,8 +92,16 @@ class AutoExecutor:
         """The executor chosen for each shape seen, oldest first."""
         return tuple(self._chosen.values())
 
-    def __call__(self, x: Any, adjacency: Graph | Any = None) -> Tensor:
-        """Scores of each node; arguments, result and errors of :meth:`FrozenModel.forward`."""
+    def __call__(
+        self, x: Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Scores of each node; arguments, result and errors of :meth:`FrozenModel.forward`.
+
+        Calls in other forms than features and a prepared graph run eagerly.
+        """
+        if args or kwargs or not isinstance(x, Inputs):
+            self.choice = "eager"
+            return self.eager(x, adjacency, *args, **kwargs)
         name = self._choose(x, adjacency)
         scores = self._made[name](x, adjacency)
         self.choice = name

@@ -98,7 +98,7 @@ class CooperativeExecutor:
         """Prepared graphs held now."""
         return len(self._prepared)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def __call__(self, x: Features, adjacency: Graph | None = None) -> Tensor:
         """Scores of each node, as :meth:`FrozenModel.forward` gives them.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch
@@ -97,7 +98,7 @@ class CudaGraphExecutor:
         """Graphs held now."""
         return len(self._captured)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def __call__(self, x: Inputs, adjacency: Graph | None = None) -> Tensor:
         """Scores of each node, as :meth:`FrozenModel.forward` gives them.
 
@@ -145,7 +146,7 @@ class CudaGraphExecutor:
             held = self._take(key, held, x)
         with torch.cuda.device(self.device):
             held.graph.replay()
-        return held.output if self.reuse_output else held.output.clone()
+        return held.output if self.reuse_output else tree_map(Tensor.clone, held.output)
 
     def _is_stale(self) -> bool:
         """Whether the model's tensors are others than the graphs read, or were written to."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
@@ -32,7 +30,8 @@ class EagerExecutor:
             )
         self.model = model
 
-    def __call__(self, x: Any, adjacency: Graph | Any = None) -> Tensor:
+    def __call__(
+        self, x: Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Scores of each node; arguments, result and errors of :meth:`FrozenModel.forward`."""
-        scores: Tensor = self.model(x, adjacency)
-        return scores
+        return self.model(x, adjacency, *args, **kwargs)

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
-from bitgnn.inference.bound_program import FeatureForm, Inputs
+from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
 __all__ = ["FrozenImages", "Takes"]
 
@@ -67,7 +68,7 @@ class FrozenImages(FrozenModel):
         super().__init__(program, tensors, (), report, calls, features, RunDefaults())
         self.takes: Takes = takes
 
-    def forward(self, x: Inputs, adjacency: Any = None) -> Tensor:
+    def forward(self, x: Any, adjacency: Any = None) -> Tensor:  # type: ignore[override]
         """Scores of each image.
 
         Args:
@@ -79,7 +80,7 @@ class FrozenImages(FrozenModel):
 
         Returns:
             ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
-            classes; an inference tensor.
+            classes; without gradients.
 
         Raises:
             TypeError: ``x`` has another dtype or is something else.
@@ -89,7 +90,7 @@ class FrozenImages(FrozenModel):
         if adjacency is not None:
             raise ValueError("FrozenImages: adjacency must be None, this model has no graph layers")
         self._check_input("FrozenImages", x)
-        with torch.inference_mode():
+        with torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad():
             executable, values = self._start(x)
             if torch.compiler.is_compiling():
                 for run in executable.runners:
@@ -224,6 +225,7 @@ class FrozenImages(FrozenModel):
             "report": self.report.description(),
             "features": self.features,
             "takes": self.takes,
+            "calls": [describe_call(call) for call in self._calls],
         }
 
     @classmethod
@@ -236,10 +238,14 @@ class FrozenImages(FrozenModel):
             ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
                 wrong shape or dtype.
         """
+        calls = description.get("calls", [])  # older files have none
+        if not isinstance(calls, list):
+            raise ValueError("calls must be a list")
         return cls(
             Program.from_description(description["program"]),
-            tensors,
+            {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)},
             FreezeReport.from_description(description["report"]),
+            read_calls(calls, tensors),
             features=description["features"],
             takes=description["takes"],
         )

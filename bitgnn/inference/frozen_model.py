@@ -12,21 +12,24 @@ from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
+from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.graph import GraphSpec
-from bitgnn.inference.graph_program import Graph, GraphProgram
+from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program, Runner, Step
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
 __all__ = ["Features", "FrozenModel", "Graph"]
 
 
-class FrozenModel(GraphProgram):
+class FrozenModel(CalledProgram):
     """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
 
-    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and runs in
-    inference mode.
+    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and
+    records no gradients; what it returns may feed a head that is trained.
 
     Args:
         program: the steps.
@@ -38,6 +41,7 @@ class FrozenModel(GraphProgram):
         features: ``"packed"`` for a model that refuses floats.
         defaults: layout, method and executor where a call leaves them open; None for what is
             expected or measured to be fastest.
+        own_call: how the trained model is called.
 
     Raises:
         ValueError: the program cannot run; the message names the step. Or packed features cannot
@@ -55,8 +59,9 @@ class FrozenModel(GraphProgram):
         calls: Sequence[FloatCall] = (),
         features: FeatureForm = "floats",
         defaults: RunDefaults | None = None,
+        own_call: OwnCall = PLAIN_CALL,
     ) -> None:
-        super().__init__(program, tensors, graphs, calls, features)
+        super().__init__(program, tensors, graphs, calls, features, own_call)
         self.report = report
         self.defaults = RunDefaults() if defaults is None else defaults
 
@@ -64,43 +69,6 @@ class FrozenModel(GraphProgram):
     def letters(self) -> tuple[str, ...]:
         """Operator letters of each layer, in order."""
         return tuple(self.report.letters.values())
-
-    def forward(self, x: Features, adjacency: Graph | Any = None) -> Tensor:
-        """Scores of each node.
-
-        Args:
-            x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
-                :meth:`pack_features`; only the latter for a model frozen with
-                ``features="packed"``.
-            adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
-                converted anew by each call. None for a network without a graph.
-
-        Returns:
-            ``[N, out_channels]`` float32 scores, or int64 ``[N]`` for a model that hands out
-            classes; an inference tensor.
-
-        Raises:
-            ValueError: the number of features or of nodes does not fit, devices differ, packed
-                features lack the row scale this model needs, or are needed in place of floats.
-        """
-        num_nodes, size = x.shape
-        expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
-        if size != expected:
-            raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
-        with torch.inference_mode():
-            if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
-                graphs: Sequence[Any] = (adjacency,)
-                if adjacency.num_cols != num_nodes:
-                    raise ValueError(
-                        f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
-                    )
-            else:
-                graphs = self._adjacencies(adjacency, num_nodes)
-            executable, values = self._start(x)
-            for run in executable.runners:
-                run(values, graphs)
-            result: Tensor = values[executable.output]
-        return result
 
     @torch.inference_mode()
     def pack_features(
@@ -258,7 +226,13 @@ class FrozenModel(GraphProgram):
             "report": self.report.description(),
             "features": self.features,
             "defaults": self.defaults.description(),
+            "call": self.own_call.description(),
+            "calls": [describe_call(call) for call in self._calls],
         }
+
+    @property
+    def _calls(self) -> list[FloatCall]:
+        return [] if self.calls is None else list(self.calls)  # type: ignore[arg-type]
 
     @classmethod
     def from_description(
@@ -270,18 +244,22 @@ class FrozenModel(GraphProgram):
             ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
                 wrong shape or dtype.
         """
-        graphs = description["graphs"]
-        if not isinstance(graphs, list):
-            raise ValueError("graphs must be a list")
+        graphs, calls = description["graphs"], description.get("calls", [])
+        if not isinstance(graphs, list) or not isinstance(calls, list):
+            raise ValueError("graphs and calls must be lists")
+        own = {name: t for name, t in tensors.items() if not name.startswith(CALLS)}
+        arguments = description.get("call")  # nor do older files hold these
         return cls(
             Program.from_description(description["program"]),
-            tensors,
+            own,
             [GraphSpec.from_description(graph) for graph in graphs],
             FreezeReport.from_description(description["report"]),
+            read_calls(calls, tensors),
             features=description.get("features", "floats"),  # older files take any
             defaults=RunDefaults.from_description(
                 description.get("defaults", RunDefaults().description())  # nor know these
             ),
+            own_call=PLAIN_CALL if arguments is None else OwnCall.from_description(arguments),
         )
 
     def extra_repr(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import torch
@@ -20,6 +20,7 @@ __all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
 FLOWS = ("source_to_target", "target_to_source")
 KINDS = ("gcn", "neighbours")
 REDUCTIONS = ("add", "mean")
+PARTS = ("edge_index", "edge_weight")
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,13 @@ class GraphSpec:
         Raises:
             ValueError: an entry is missing, left over or has no such value.
         """
-        names = [field.name for field in fields(cls)]
+        names = [entry.name for entry in fields(cls)]
         if isinstance(description, Mapping):
             description = {"uses_columns": True, **description}  # older files do not know it
         if not isinstance(description, Mapping) or sorted(description) != sorted(names):
             raise ValueError(f"a graph must have the entries {names}, got {description}")
         spec = cls(**description)
-        flags = (getattr(spec, field.name) for field in fields(cls) if field.type == "bool")
+        flags = (getattr(spec, entry.name) for entry in fields(cls) if entry.type == "bool")
         if (
             spec.kind not in KINDS
             or spec.reduction not in REDUCTIONS
@@ -196,17 +197,25 @@ class PreparedGraph:
         edge_index: the graph as it was given, for layers that run as PyG's own code.
         edge_weight: its weights.
         num_nodes: number of nodes.
+        inputs: further arguments of the trained forward that float parts read, by name.
     """
 
     adjacencies: tuple[Adjacency, ...]
     edge_index: Any
     edge_weight: Tensor | None
     num_nodes: int
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def part(self, name: str) -> Any:
+        """The edges, their weights, or a further input."""
+        if name in PARTS:
+            return getattr(self, name)
+        return self.inputs.get(name)
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """What the adjacencies consist of, and the edges where they are plain tensors."""
-        edges = (self.edge_index, self.edge_weight)
+        edges = (self.edge_index, self.edge_weight, *self.inputs.values())
         plain = (t for t in edges if isinstance(t, Tensor) and t.layout == torch.strided)
         return (*(part for held in self.adjacencies for part in held.tensors), *plain)
 
@@ -222,10 +231,11 @@ class PreparedGraph:
 
     @property
     def device(self) -> torch.device:
-        """Device of the adjacencies, or of the edges where there is none."""
-        held = [adjacency.device for adjacency in self.adjacencies]
-        device: torch.device = held[0] if held else _device_of(self.edge_index)
-        return device
+        """Device of the adjacencies, or where there is none of the edges or the inputs."""
+        for held in (*self.adjacencies, self.edge_index, *self.inputs.values()):
+            if hasattr(held, "device"):
+                return _device_of(held)
+        return torch.device("cpu")
 
     @property
     def num_cols(self) -> int:
@@ -239,9 +249,16 @@ class PreparedGraph:
 
     def to(self, device: torch.device | str) -> PreparedGraph:
         """The same graph on another device."""
-        weight = None if self.edge_weight is None else self.edge_weight.to(device)
         moved = tuple(adjacency.to(device) for adjacency in self.adjacencies)
-        return PreparedGraph(moved, self.edge_index.to(device), weight, self.num_nodes)
+        edges, weight = (
+            None if part is None else part.to(device)
+            for part in (self.edge_index, self.edge_weight)
+        )
+        inputs = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in self.inputs.items()
+        }
+        return PreparedGraph(moved, edges, weight, self.num_nodes, inputs)
 
 
 _pytrees.register(
@@ -252,15 +269,21 @@ _pytrees.register(
 )
 _pytrees.register(
     PreparedGraph,
-    ("adjacencies", "edge_index", "edge_weight"),
-    lambda held: ([held.adjacencies, held.edge_index, held.edge_weight], held.num_nodes),
-    lambda leaves, num_nodes: PreparedGraph(tuple(leaves[0]), leaves[1], leaves[2], num_nodes),
+    ("adjacencies", "edge_index", "edge_weight", "inputs"),
+    lambda held: (
+        [held.adjacencies, held.edge_index, held.edge_weight, dict(held.inputs)],
+        held.num_nodes,
+    ),
+    lambda leaves, num_nodes: PreparedGraph(
+        tuple(leaves[0]), leaves[1], leaves[2], num_nodes, leaves[3]
+    ),
 )
 
 
-def _device_of(edge_index: Any) -> torch.device:
-    device = edge_index.device
-    return device() if callable(device) else device  # a method of SparseTensor
+def _device_of(held: Any) -> torch.device:
+    device: Any = held.device
+    found: torch.device = device() if callable(device) else device  # a method of SparseTensor
+    return found
 
 
 def _weighted_edges(

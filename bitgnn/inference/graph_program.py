@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress, count
 from typing import Any
 
@@ -12,11 +13,13 @@ from torch import Tensor
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
+from bitgnn.inference.graph_memory import GraphMemory
 from bitgnn.inference.layout import GraphLayout, laid_out
+from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.predicted_layout import predicted_layout
 from bitgnn.inference.program import Program
 from bitgnn.inference.run_defaults import RunDefaults, check_layout
-from bitgnn.inference.steps.calls import FloatCall
+from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 from bitgnn.inference.steps.layouts import words_of
 
 __all__ = ["Graph", "GraphProgram"]
@@ -34,6 +37,7 @@ class GraphProgram(BoundProgram):
         graphs: what becomes of the graph, one entry for each adjacency in use.
         calls: modules and functions outside of the known steps.
         features: what the model takes.
+        own_call: how the trained model is called.
 
     Attributes:
         defaults: layout, method and executor where a call leaves them open, as a plan says.
@@ -51,13 +55,16 @@ class GraphProgram(BoundProgram):
         graphs: Sequence[GraphSpec],
         calls: Sequence[FloatCall],
         features: FeatureForm,
+        own_call: OwnCall = PLAIN_CALL,
     ) -> None:
-        needs_edges = any(step.kind == "call" and step.graph is not None for step in program.steps)
+        needs_parts = any(step.kind == "call" and step.graph is not None for step in program.steps)
         holds = [spec.holds for spec in graphs]
-        super().__init__(program, tensors, holds + ["edges"] * needs_edges, calls, features)
+        super().__init__(program, tensors, holds + ["edges"] * needs_parts, calls, features)
         self.graphs = tuple(graphs)
-        self._needs_edges = needs_edges
-        self._needs_pattern_alone = holds == ["pattern"] and not needs_edges
+        self.own_call = own_call
+        self._needs_parts = needs_parts
+        self._needs_edges = any(call.parts & {EDGE_INDEX, EDGE_WEIGHT} for call in calls)
+        self._needs_pattern_alone = holds == ["pattern"] and not needs_parts
 
     @property
     def takes_graph(self) -> bool:
@@ -76,6 +83,7 @@ class GraphProgram(BoundProgram):
         edge_weight: Tensor | None = None,
         layout: GraphLayout | None = None,
         method: str | None = None,
+        **inputs: Any,
     ) -> Graph:
         """Make the adjacencies once for many calls, as the trained layers did.
 
@@ -93,11 +101,14 @@ class GraphProgram(BoundProgram):
             method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
                 ``"and_degree"``; None, as :attr:`defaults` say where they name the same layout,
                 else the last of them. All give the same bits.
+            **inputs: further arguments of the trained forward, such as ``batch``, to be held
+                beside the graph; a call that names them as well replaces them.
 
         Returns:
             One adjacency where all layers share it, else a :class:`PreparedGraph`.
 
         Raises:
+            TypeError: the forward has no such argument.
             ValueError: the graph does not fit ``num_nodes``, the model has no graph,
                 ``edge_weight`` is given to a model whose layers take none, a layer cannot
                 aggregate from the layout, or there is no such layout or method.
@@ -108,6 +119,11 @@ class GraphProgram(BoundProgram):
             raise ValueError(
                 "FrozenModel.prepare_graph: edge_weight must be None, no layer of this model "
                 "was given edge weights"
+            )
+        unknown = sorted(inputs.keys() - {a.name for a in self.own_call.inputs})
+        if unknown:
+            raise TypeError(
+                f"FrozenModel.prepare_graph: {unknown} must be inputs of the trained forward"
             )
         layout, method = self._layout(layout, method)
         is_open = layout == "auto"
@@ -120,9 +136,23 @@ class GraphProgram(BoundProgram):
             for number, adjacency in enumerate(built):
                 widths = self._packed_widths(number)
                 made.append(laid_out(adjacency, layout, widths, method, must=not is_open))
-        if len(made) == 1 and not self._needs_edges:
+        if len(made) == 1 and not self._needs_parts:
             return made[0]
-        return PreparedGraph(tuple(made), edge_index, edge_weight, num_nodes)
+        return PreparedGraph(tuple(made), edge_index, edge_weight, num_nodes, inputs)
+
+    def _remembered(self, edge_index: Any, edge_weight: Any, num_nodes: int) -> Graph:
+        """The graph of a call, made again only if its tensors are others or were written to."""
+        memory = self._graph_memory
+        is_plain = GraphMemory.keeps(edge_index, edge_weight)
+        if not is_plain:
+            return self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr")
+        found = None if memory is None else memory.graph_of(edge_index, edge_weight, num_nodes)
+        if found is None:
+            found = self.prepare_graph(edge_index, num_nodes, edge_weight, layout="csr")
+            self._graph_memory = GraphMemory(edge_index, edge_weight, num_nodes, found)
+        return found
+
+    _graph_memory: GraphMemory | None = None
 
     def useful_layouts(self) -> tuple[GraphLayout, ...]:
         """Layouts that make a difference to this model and that all its layers can read.
@@ -169,12 +199,14 @@ class GraphProgram(BoundProgram):
 
     def _adjacencies(self, adjacency: Any, num_nodes: int) -> Sequence[Any]:
         """What steps find as graphs, from any form of the graph."""
-        if not self.graphs and not self._needs_edges:
+        if not self.graphs and not self._needs_parts:
             return ()
+        if adjacency is None and not self.takes_graph:
+            adjacency = PreparedGraph((), None, None, num_nodes)
         if adjacency is None:
             raise ValueError("FrozenModel: adjacency must be a graph, got None")
         if not isinstance(adjacency, Graph):
-            adjacency = self.prepare_graph(adjacency, num_nodes, layout="csr")
+            adjacency = self._remembered(adjacency, None, num_nodes)
         if adjacency.num_cols != num_nodes:
             raise ValueError(
                 f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
@@ -184,9 +216,12 @@ class GraphProgram(BoundProgram):
                 raise ValueError("FrozenModel: adjacency was prepared for another model")
             blocked = [type(held) is BlockedAdjacency for held in adjacency.adjacencies]
             self._check_blocked(compress(count(), blocked), "FrozenModel: layout of adjacency")
+            if self.own_call.inputs:
+                inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
+                adjacency = replace(adjacency, inputs=inputs)
             return (*adjacency.adjacencies, adjacency)
         holds = "values" if isinstance(adjacency, FloatAdjacency) else "pattern"
-        if self._needs_edges or [spec.holds for spec in self.graphs] != [holds]:
+        if self._needs_parts or [spec.holds for spec in self.graphs] != [holds]:
             raise ValueError(
                 f"FrozenModel: adjacency must come from prepare_graph, a "
                 f"{type(adjacency).__name__} is not all that the layers of this model need"

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.convert import BinarizeConfig, binarize, freeze, report_of
+from bitgnn.inference import FrozenLayers, FrozenModel
 from bitgnn.models import GCN
 from bitgnn.nn import GCNConv, Linear, SAGEConv
 
@@ -196,7 +197,9 @@ def test_what_cannot_be_done_is_said():
 
 
 def test_what_cannot_be_frozen_is_said():
-    with pytest.raises(ValueError, match="GCN has no binary layer; binarize"):
+    with pytest.raises(
+        ValueError, match=r"GCN has no binary layer; binarize.* its layers are convs.0: GCNConv"
+    ):
         freeze(GCN(6, 8, 3))
     with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got str"):
         freeze("model")
@@ -255,25 +258,36 @@ class _WrongWidth(_Base):
         return self.head(self.conv(torch.cat([x, x], dim=1), edge_index), edge_index)
 
 
-class _Nothing(_Base):
-    def forward(self, edge_index):
-        return edge_index
-
-
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("kind", "reason"),
     [
-        (_Branches, "the forward of _Branches cannot be traced by torch.fx"),
-        (_Pair, "must return one tensor"),
+        (_Branches, r"line \d+, `.*`: it decides by values that are known in a call alone"),
         (_TwoGraphs, "layer 'conv' is given a graph that the forward computes"),
-        (_TwoFeatures, "uses 'y' beside the features 'x'"),
-        (_Bipartite, "layer 'conv' is given a bipartite pair"),
-        (_Nothing, "must return one tensor that depends on the features"),
     ],
 )
-def test_forwards_that_cannot_be_frozen(kind, message):
-    with pytest.raises(ValueError, match=message):
-        freeze(kind())
+def test_forwards_without_a_trace_keep_their_code(kind, reason):
+    model = kind().eval()
+    with pytest.warns(UserWarning, match=reason):
+        frozen = freeze(model)
+    assert isinstance(frozen, FrozenLayers)
+    assert set(frozen.report.letters) == {"conv", "head"}
+    x = torch.randn(5, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x, EDGES), model(x, EDGES))
+
+
+def test_forwards_of_several_inputs_and_outputs():
+    x, y = torch.randn(2, 5, 6)
+    with torch.no_grad():
+        for model, inputs in ((_Pair(), (x, EDGES)), (_TwoFeatures(), (x, y, EDGES))):
+            frozen = freeze(model.eval())
+            assert type(frozen) is FrozenModel
+            torch.testing.assert_close(frozen(*inputs), model(*inputs))
+
+
+def test_bipartite_pairs_cannot_be_frozen():
+    with pytest.raises(ValueError, match="layer 'conv' is given a bipartite pair"):
+        freeze(_Bipartite())
 
 
 def test_mismatched_width_is_named():

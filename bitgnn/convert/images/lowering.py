@@ -41,11 +41,10 @@ def lower_images(traced: Traced) -> Network:
 
 
 class _ImageLowering(Lowering):
-    def _placeholder(self, node: fx.Node, graph_nodes: Any) -> None:
-        super()._placeholder(node, graph_nodes)
-        value = self.known.get(node)
-        if isinstance(value, Value):
-            value.rank = None
+    def _features(self, name: str) -> Value:
+        value = super()._features(name)
+        value.rank = None
+        return value
 
     def _rule(self, target: Any) -> Any:
         return rule_of(target)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bitgnn.inference.bwta.architecture import build, describe, frozen_layers
 from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.shared_tensors import each_once, under_all_names
 
 __all__ = ["FrozenBWTA"]
 
@@ -43,7 +44,7 @@ class FrozenBWTA(nn.Module):
         """What the model returns, without gradients."""
         if torch.compiler.is_compiling():
             return self.model(*args, **kwargs)
-        with torch.inference_mode():
+        with torch.no_grad():
             return self.model(*args, **kwargs)
 
     def train(self, mode: bool = True) -> FrozenBWTA:
@@ -65,17 +66,7 @@ class FrozenBWTA(nn.Module):
 
     def saved_tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Tensors by name, each once, and the names that share another's."""
-        kept: dict[str, Tensor] = {}
-        shared: dict[str, str] = {}
-        first: dict[tuple[Any, ...], str] = {}
-        for name, tensor in self.model.state_dict().items():
-            key = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
-            if tensor.numel() and key in first:
-                shared[name] = first[key]
-            else:
-                first[key] = name
-                kept[name] = tensor
-        return kept, shared
+        return each_once(self.model.state_dict())
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
@@ -104,9 +95,7 @@ class FrozenBWTA(nn.Module):
             KeyError: an entry is missing.
             ValueError: an entry is wrong, a tensor missing or left over, or a model is needed.
         """
-        state = dict(tensors)
-        for name, other in description["shared"].items():
-            state[name] = state[other]
+        state = under_all_names(tensors, description["shared"])
         report = FreezeReport.from_description(description["report"])
         return cls(build(description, state, model), report)
 

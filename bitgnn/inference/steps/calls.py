@@ -1,4 +1,4 @@
-"""Steps that call a user's own module or function in full precision; no checkpoint holds them."""
+"""Steps that call a module or function in full precision, as the user's own forward does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from torch.utils import _pytree as pytree
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes
 
-__all__ = ["EDGE_INDEX", "EDGE_WEIGHT", "FloatCall", "Input", "call_kind"]
+__all__ = [
+    "EDGE_INDEX",
+    "EDGE_WEIGHT",
+    "RESULTS",
+    "FloatCall",
+    "Input",
+    "Method",
+    "call_kind",
+    "results",
+]
 
 EDGE_INDEX = "edge_index"
 EDGE_WEIGHT = "edge_weight"
+RESULTS = "results"
+"""Name of the step that joins what a forward returns where that is more than one tensor."""
 
 
 class Input:
@@ -26,6 +37,26 @@ class Input:
 
     def __init__(self, place: int | str) -> None:
         self.place = place
+
+
+class Method:
+    """A method of a tensor, to be called as a function.
+
+    Args:
+        name: of the method.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return getattr(value, self.__name__)(*args, **kwargs)
+
+
+def results(value: Any) -> Any:
+    """What the forward returns, a structure of several tensors."""
+    return value
 
 
 class FloatCall(nn.Module):
@@ -57,6 +88,22 @@ class FloatCall(nn.Module):
                 self.leaves[number] = None
         self.size = size
 
+    @property
+    def parts(self) -> set[str]:
+        """Names of what it reads besides values: parts of the graph and further inputs."""
+        found: set[str] = set()
+
+        def visit(leaf: Any) -> None:
+            if isinstance(leaf, Input) and isinstance(leaf.place, str):
+                found.add(leaf.place)
+            elif isinstance(leaf, slice):
+                for part in (leaf.start, leaf.stop, leaf.step):
+                    visit(part)
+
+        for leaf in self.leaves:
+            visit(leaf)
+        return found
+
     def forward(self, values: Sequence[Any], graph: Any) -> Any:
         """Call with the given values of the inputs."""
         leaves = list(self.leaves)
@@ -64,7 +111,7 @@ class FloatCall(nn.Module):
         def filled(leaf: Any) -> Any:
             if isinstance(leaf, Input):
                 place = leaf.place
-                return values[place] if isinstance(place, int) else getattr(graph, place)
+                return values[place] if isinstance(place, int) else graph.part(place)
             if isinstance(leaf, slice):
                 return slice(filled(leaf.start), filled(leaf.stop), filled(leaf.step))
             return leaf

@@ -1,0 +1,163 @@
+"""A program with its graph that is called as the trained model was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.inference.bound_program import FeatureForm, Features
+from bitgnn.inference.given import as_features, as_tensor
+from bitgnn.inference.graph import GraphSpec, PreparedGraph
+from bitgnn.inference.graph_program import Graph, GraphProgram
+from bitgnn.inference.own_call import PLAIN_CALL, Call, OwnCall
+from bitgnn.inference.program import Program
+from bitgnn.inference.steps.calls import FloatCall
+
+__all__ = ["CalledProgram"]
+
+_READY_GRAPHS = (type(None), *get_args(Graph))
+_PACKED = (BitTensor, BitAdjacency)
+_PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
+"""What packing reads."""
+
+
+class CalledProgram(GraphProgram):
+    """Base of :class:`~bitgnn.inference.FrozenModel`: its call, fast or the trained model's own.
+
+    Args:
+        program: the steps.
+        tensors: what they read, by name.
+        graphs: what becomes of the graph, one entry for each adjacency in use.
+        calls: modules and functions outside of the known steps.
+        features: what the model takes.
+        own_call: how the trained model is called.
+
+    Raises:
+        ValueError: as :class:`GraphProgram`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        graphs: Sequence[GraphSpec],
+        calls: Sequence[FloatCall],
+        features: FeatureForm,
+        own_call: OwnCall = PLAIN_CALL,
+    ) -> None:
+        super().__init__(program, tensors, graphs, calls, features, own_call)
+        # Types of features that the first step reads as they are.
+        self._ready_types = _PACKABLE if program.entry == 1 else (torch.float32,)
+
+    def forward(
+        self, x: Features | Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """What the trained model returns; without gradients.
+
+        A call with features and a prepared graph runs at once. Any other call is the trained
+        model's own, with the arguments of its forward in their order or by name, or with a
+        ``Data`` object, which then holds them.
+
+        Args:
+            x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
+                :meth:`pack_features`; only the latter for a model frozen with
+                ``features="packed"``. Integers, bools, numpy arrays and sparse tensors become
+                floats first, ``[*, N, in_channels]`` runs matrix by matrix. Models that look nodes
+                up in an embedding take what it takes.
+            adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
+                converted, which is remembered for as long as a dense tensor is the same one and
+                not written to. None for a network without a graph.
+            *args: further arguments of the trained forward.
+            **kwargs: arguments of the trained forward by name.
+
+        Returns:
+            ``[N, out_channels]`` float32 scores whatever type of floats ``x`` has, int64 ``[N]``
+            for a model that hands out classes, or the structure of tensors that the forward
+            returns.
+
+        Raises:
+            TypeError: an argument is missing, unknown or of no use as such.
+            ValueError: the number of features or of nodes does not fit, devices differ, packed
+                features lack the row scale this model needs, or are needed in place of floats.
+        """
+        if args or kwargs or not self._is_ready(x, adjacency):
+            return self._run_own_call(x, adjacency, args, kwargs)
+        return self._run_ready(x, adjacency)
+
+    def _is_ready(self, x: Any, adjacency: Any) -> bool:
+        """Whether features and graph are in the form that steps read."""
+        if adjacency.__class__ not in _READY_GRAPHS:
+            return False
+        if x.__class__ is not Tensor:
+            return x.__class__ in _PACKED
+        return x.dtype in self._ready_types and x.dim() == 2 and x.layout is torch.strided
+
+    def _run_ready(self, x: Features, adjacency: Any) -> Any:
+        num_nodes = x.shape[0]
+        if self.in_channels:
+            size = x.shape[1]
+            expected = self.in_channels if isinstance(x, Tensor) else self.packed_channels
+            if size != expected:
+                raise ValueError(f"FrozenModel: x must have {expected} features, got {size}")
+        with _ungraded():
+            if self._needs_pattern_alone and type(adjacency) is BitAdjacency:
+                graphs: Sequence[Any] = (adjacency,)
+                if adjacency.num_cols != num_nodes:
+                    raise ValueError(
+                        f"FrozenModel: adjacency has {adjacency.num_cols} nodes, x has {num_nodes}"
+                    )
+            else:
+                graphs = self._adjacencies(adjacency, num_nodes)
+            executable, values = self._start(x)
+            for run in executable.runners:
+                run(values, graphs)
+        return values[executable.output]
+
+    def _run_own_call(self, x: Any, adjacency: Any, args: Any, kwargs: Any) -> Any:
+        """Run with the arguments of the trained forward."""
+        call = self.own_call.sort_call(x, adjacency, args, kwargs, is_ready=_is_graph(adjacency))
+        features = as_features(call.x, self.in_channels, self._ready_types)
+        num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
+        graph = self._graph_of(call, num_nodes)
+        if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
+            return self._run_ready(features, graph)
+        # One matrix after the other: each has its own row scales and thresholds in place.
+        found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
+        leading = features.shape[:-2]
+        return tree_map(lambda *parts: torch.stack(parts).unflatten(0, leading), *found)
+
+    def _graph_of(self, call: Call, num_nodes: int) -> Any:
+        """The graph of a call with its further inputs."""
+        graph, weight, inputs = call.graph, call.weight, call.inputs
+        if not self.takes_graph:
+            graph = None
+        elif _is_graph(graph):
+            if weight is not None:
+                raise ValueError(
+                    "FrozenModel: edge_weight must be None beside a prepared graph, which holds it"
+                )
+        elif graph is not None:
+            weight = weight if self.takes_edge_weight else None
+            graph = self._remembered(as_tensor(graph), as_tensor(weight), num_nodes)
+        if not inputs or not self._needs_parts:
+            return graph
+        graph = PreparedGraph((), None, None, num_nodes) if graph is None else graph
+        if not isinstance(graph, PreparedGraph):
+            return graph  # of another model, which the call then says
+        given = {name: as_tensor(value) for name, value in inputs.items()}
+        return replace(graph, inputs={**graph.inputs, **given})
+
+
+def _ungraded() -> Any:
+    """No gradients; programs are captured in inference mode, which leaves no trace in them."""
+    return torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad()
+
+
+def _is_graph(value: Any) -> bool:
+    return isinstance(value, Graph)

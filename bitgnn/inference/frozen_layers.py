@@ -1,0 +1,182 @@
+"""FrozenLayers: the user's own forward with each binary layer packed by itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.report import FreezeReport
+from bitgnn.inference.shared_tensors import each_once, under_all_names
+
+__all__ = ["FrozenLayer", "FrozenLayers", "copy_with"]
+
+
+class FrozenLayer(nn.Module):
+    """A layer, or a part of a model, in its frozen form and in its place.
+
+    Args:
+        frozen: what it computes.
+        layer: the trained one, whose widths it tells.
+    """
+
+    def __init__(self, frozen: FrozenModel, layer: nn.Module) -> None:
+        super().__init__()
+        self.frozen = frozen
+        for name in ("in_channels", "out_channels"):
+            if hasattr(layer, name):
+                setattr(self, name, getattr(layer, name))
+
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the trained layer returns.
+
+        Raises:
+            ValueError: ``x`` is a pair of two sets of nodes.
+        """
+        if isinstance(x, tuple | list):
+            if len(x) != 2 or x[0] is not x[1]:
+                raise ValueError(
+                    "FrozenLayer: x must be the features of one set of nodes, got a pair"
+                )
+            x = x[0]
+        return self.frozen(x, *args, **kwargs)
+
+
+class FrozenLayers(nn.Module):
+    """Inference form of a model whose forward no trace can follow.
+
+    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. The forward is the user's own, on a copy
+    of the model in which each binary layer is a :class:`FrozenModel` of its own: weights are
+    packed, activations are floats between layers. It is called as the trained model was and has
+    its further methods, stays in evaluation and records no gradients.
+
+    Args:
+        model: with frozen layers.
+        report: what freezing did.
+
+    Attributes:
+        model: the copy.
+        report: letters of the packed layers; why the forward runs as it is.
+    """
+
+    kind = "layers"
+
+    def __init__(self, model: nn.Module, report: FreezeReport) -> None:
+        super().__init__()
+        self.model = model
+        self.report = report
+        self.requires_grad_(False)
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns, without gradients."""
+        with torch.no_grad():
+            return self.model(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods and attributes of the model, the methods without gradients."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or name == "model":
+                raise
+        found = getattr(self.model, name)
+        return _without_gradients(found) if callable(found) else found
+
+    def train(self, mode: bool = True) -> FrozenLayers:
+        """Nothing: a frozen model stays in evaluation."""
+        super().train(False)
+        return self
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """Operator letters of each packed layer, in order."""
+        return tuple(self.report.letters.values())
+
+    @property
+    def layers(self) -> dict[str, FrozenLayer]:
+        """The packed layers by name."""
+        found = self.model.named_modules()
+        return {name: module for name, module in found if isinstance(module, FrozenLayer)}
+
+    def saved_tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Tensors by name, each once, and the names that share another's."""
+        return each_once(self.model.state_dict())
+
+    def description(self) -> dict[str, Any]:
+        """Everything but the tensors and the user's code: what a checkpoint's JSON holds.
+
+        Raises:
+            Unsavable: a packed part runs code of the user's own.
+        """
+        layers = {name: layer.frozen.description() for name, layer in self.layers.items()}
+        report, shared = self.report.description(), self.saved_tensors()[1]
+        return {"layers": layers, "shared": shared, "report": report}
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor], model: nn.Module
+    ) -> FrozenLayers:
+        """The inverse of :meth:`description` and :meth:`saved_tensors`.
+
+        Args:
+            description: plain values.
+            tensors: by name.
+            model: of the same architecture, trained or not; it stays as it is.
+
+        Raises:
+            AttributeError: the model has no layer of a name.
+            KeyError: an entry is missing.
+            ValueError: an entry is wrong, or a tensor is missing or left over.
+        """
+        replaced: dict[str, nn.Module] = {}
+        tensors = under_all_names(tensors, description["shared"])
+        for name, entry in description["layers"].items():
+            prefix = f"{name}.frozen."
+            own = {
+                key.removeprefix(prefix): tensor
+                for key, tensor in tensors.items()
+                if key.startswith(prefix)
+            }
+            frozen = FrozenModel.from_description(entry, own)
+            replaced[name] = FrozenLayer(frozen, model.get_submodule(name))
+        made = copy_with(model, replaced)
+        try:
+            made.load_state_dict(dict(tensors), assign=False)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        return cls(made, FreezeReport.from_description(description["report"]))
+
+
+def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
+    """A copy of a model with other modules in the places of some, which are not copied.
+
+    Args:
+        model: unchanged.
+        replaced: by name.
+    """
+    memo: dict[int, Any] = {id(model.get_submodule(name)): new for name, new in replaced.items()}
+    # Results that a model keeps of its last training step cannot be copied with their history.
+    for module in model.modules():
+        for value in vars(module).values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(part, Tensor) and part.grad_fn is not None:
+                    memo[id(part)] = part.detach()
+    return copy.deepcopy(model, memo)
+
+
+def _without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    if isinstance(function, nn.Module):
+        return function
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return function(*args, **kwargs)
+
+    return call

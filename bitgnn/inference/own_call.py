@@ -1,0 +1,240 @@
+"""The arguments of the trained model's forward, so that its frozen form is called the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch_geometric.data.data import BaseData
+
+__all__ = ["PLAIN_CALL", "Argument", "Call", "Missing", "OwnCall", "Role"]
+
+Role = Literal["features", "edge_index", "edge_weight", "input", "fixed", "unused"]
+Missing = Literal["refuse", "none", "zeros", "decided"]
+
+GRAPH = "adjacency"
+"""What :meth:`FrozenModel.forward` calls its graph, whatever the trained model calls it."""
+ATTRIBUTES = {
+    "features": ("x",),
+    "edge_index": ("edge_index", "adj_t"),
+    "edge_weight": ("edge_weight",),
+}
+"""Where a ``Data`` object has what an argument of another name asks for."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the trained forward, or one attribute of the ``Data`` it takes.
+
+    Attributes:
+        name: its name there.
+        role: ``"features"``, ``"edge_index"`` and ``"edge_weight"`` are what layers read;
+            ``"input"`` is given to float parts as it is; ``"unused"`` is read by nothing;
+            ``"fixed"`` kept its default while freezing.
+        missing: what a call without it means: an error, None, zeros (one int64 for each node), or
+            an error for None too, since the forward runs other layers without it.
+        in_data: whether the forward reads it from a ``Data`` object.
+        default: how a fixed argument's value is written.
+    """
+
+    name: str
+    role: Role
+    missing: Missing = "refuse"
+    in_data: bool = False
+    default: str = "None"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a frozen model, sorted by what its steps read."""
+
+    x: Any
+    graph: Any
+    weight: Any
+    inputs: dict[str, Any]
+
+
+class OwnCall:
+    """Sorts the arguments of a call as the trained forward names them.
+
+    Args:
+        arguments: of the forward, in its order; those of a ``Data`` object in the place of it.
+    """
+
+    def __init__(self, arguments: Sequence[Argument]) -> None:
+        self.arguments = tuple(arguments)
+        self.inputs = tuple(a for a in self.arguments if a.role == "input")
+        self.reads_data = any(a.in_data for a in self.arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnCall) and other.arguments == self.arguments
+
+    def __hash__(self) -> int:
+        return hash(self.arguments)
+
+    def sort_call(
+        self, x: Any, adjacency: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_ready: bool
+    ) -> Call:
+        """What each role is given in a call of :meth:`FrozenModel.forward`.
+
+        Args:
+            x: first argument.
+            adjacency: second argument.
+            args: further ones.
+            kwargs: named ones.
+            is_ready: whether ``adjacency`` is a prepared graph, which goes behind the features
+                whatever the forward's order is.
+
+        Raises:
+            TypeError: an argument is unknown, left over, given twice or missing.
+            ValueError: a fixed argument has another value than while freezing.
+        """
+        named = dict(kwargs)
+        aliases: tuple[tuple[Role, str], ...] = (("features", "x"), ("edge_index", GRAPH))
+        for role, name in aliases:
+            # Every frozen model knows these two, whatever the forward calls them.
+            own = self._name_of(role, name)
+            if name in named and own != name and not any(a.name == name for a in self.arguments):
+                named[own] = named.pop(name)
+        if not is_ready:
+            given = [x, adjacency, *args]
+            while given and given[-1] is None and not args:  # those two may be left out
+                given.pop()
+            return self._sort(given, named)
+        named[self._name_of("edge_index", GRAPH)] = adjacency
+        if x is None or _is_data(x):
+            return self._sort([] if x is None else [x, *args], named, set(named) - set(kwargs))
+        named[self._name_of("features", "x")] = x
+        return self._sort(list(args), named, set(named) - set(kwargs))
+
+    def _name_of(self, role: Role, name: str) -> str:
+        return next((a.name for a in self.arguments if a.role == role), name)
+
+    def _sort(self, args: list[Any], named: dict[str, Any], taken: Collection[str] = ()) -> Call:
+        data = named.pop("data", None) if self.reads_data else None
+        if data is None and args and _is_data(args[0]):
+            data = args.pop(0)
+        places = [
+            a
+            for a in self.arguments
+            if a.name not in taken and (data is None or (self.reads_data and not a.in_data))
+        ]
+        if len(args) > len(places):
+            raise TypeError(
+                f"FrozenModel: the call takes {self._names()}, got {len(args) - len(places)} "
+                "arguments more"
+            )
+        given = {a.name: value for a, value in zip(places, args, strict=False)}
+        known = {a.name for a in self.arguments}
+        for name, value in named.items():
+            if name not in known or name in given:
+                what = "twice" if name in given else "which it does not take"
+                raise TypeError(f"FrozenModel: the call takes {self._names()}, got {name!r} {what}")
+            given[name] = value
+        if data is not None:
+            for argument in self.arguments:
+                if argument.name not in given and argument.role not in ("fixed", "unused"):
+                    value = _attribute(data, argument)
+                    if value is not None:
+                        given[argument.name] = value
+        self._check_fixed(given)
+        self._check_decided(given, is_ready=self._name_of("edge_index", GRAPH) in taken)
+        held = {a.role: given.get(a.name) for a in self.arguments}
+        inputs = {a.name: given[a.name] for a in self.inputs if a.name in given}
+        return Call(held.get("features"), held.get("edge_index"), held.get("edge_weight"), inputs)
+
+    def filled(
+        self, inputs: Mapping[str, Any], num_nodes: int, device: torch.device
+    ) -> dict[str, Any]:
+        """The further inputs with what stands for those that are missing.
+
+        Raises:
+            TypeError: one is missing that the forward needs.
+        """
+        found: dict[str, Any] = {}
+        for argument in self.inputs:
+            value = inputs.get(argument.name)
+            if value is None and argument.missing == "zeros":
+                value = torch.zeros(num_nodes, dtype=torch.int64, device=device)
+            if argument.name not in inputs and argument.missing == "refuse":
+                raise TypeError(f"FrozenModel: {argument.name} must be given, the forward needs it")
+            found[argument.name] = value
+        return found
+
+    def _names(self) -> str:
+        return ", ".join(a.name for a in self.arguments if a.role != "fixed") or "no arguments"
+
+    def _check_decided(self, given: Mapping[str, Any], is_ready: bool) -> None:
+        """Weights may be part of a prepared graph; else they must be there if the forward asks."""
+        for argument in self.arguments:
+            if argument.missing != "decided" or is_ready:
+                continue
+            if given.get(argument.name) is None:
+                raise ValueError(
+                    f"FrozenModel: {argument.name} must be given, since the forward was frozen "
+                    "with it and runs other layers without it"
+                )
+
+    def _check_fixed(self, given: Mapping[str, Any]) -> None:
+        for argument in self.arguments:
+            if argument.role != "fixed" or argument.name not in given:
+                continue
+            value = given[argument.name]
+            if isinstance(value, Tensor) or repr(value) != argument.default:
+                got = "a tensor" if isinstance(value, Tensor) else repr(value)
+                raise ValueError(
+                    f"FrozenModel: {argument.name} must be {argument.default}, which the forward "
+                    f"was frozen with, got {got}"
+                )
+
+    def description(self) -> list[dict[str, Any]]:
+        """Plain values that :meth:`from_description` reads."""
+        return [asdict(argument) for argument in self.arguments]
+
+    @classmethod
+    def from_description(cls, description: Any) -> OwnCall:
+        """Read what :meth:`description` gave.
+
+        Raises:
+            ValueError: an entry is missing or has no such value.
+        """
+        names = {field.name for field in fields(Argument)}
+        if not isinstance(description, list):
+            raise ValueError("the arguments of the call must be a list")
+        for entry in description:
+            if (
+                not isinstance(entry, dict)
+                or entry.keys() != names
+                or entry["role"] not in get_args(Role)
+                or entry["missing"] not in get_args(Missing)
+                or not isinstance(entry["name"], str)
+                or not isinstance(entry["default"], str)
+                or type(entry["in_data"]) is not bool
+            ):
+                raise ValueError(f"an argument of the call is wrong: {entry}")
+        return cls([Argument(**entry) for entry in description])
+
+
+PLAIN_CALL = OwnCall(
+    [
+        Argument("x", "features"),
+        Argument("edge_index", "edge_index"),
+        Argument("edge_weight", "edge_weight", "none"),
+    ]
+)
+"""What layers alone are called with, and models of older checkpoints."""
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, BaseData)
+
+
+def _attribute(data: Any, argument: Argument) -> Any:
+    for name in (argument.name, *ATTRIBUTES.get(argument.role, ())):
+        value = getattr(data, name, None)
+        if value is not None:
+            return value
+    return None

@@ -1,0 +1,261 @@
+"""What no trace can follow runs as the user's own code, its binary layers packed one by one."""
+
+import pytest
+import torch
+import torch_geometric.nn
+from chains import CLASSES, FEATURES, HIDDEN, N
+from torch import nn
+from torch_geometric.nn import DeepGCNLayer, global_mean_pool
+
+from bitgnn.convert import binarize, freeze
+from bitgnn.inference import FrozenLayers, FrozenModel, load, save
+from bitgnn.nn import GCNConv, GraphConv, Linear, SAGEConv
+
+
+def agree(found, expected):
+    torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
+    assert found.argmax(-1).equal(expected.argmax(-1))
+
+
+class Deciding(nn.Module):
+    """A block that looks at values."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(HIDDEN, HIDDEN, precision="FBB+BBF")
+        self.map = Linear(HIDDEN, HIDDEN, precision="FBF")
+
+    def forward(self, x, edge_index):
+        x = self.conv(x, edge_index)
+        if x.mean() > 0:
+            x = -x
+        return self.map(x)
+
+
+class Model(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
+        self.block = block
+        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+
+    def forward(self, x, edge_index):
+        return self.last(self.block(self.first(x, edge_index), edge_index), edge_index)
+
+
+def test_a_block_that_decides_by_values(x, edges, tmp_path):
+    model = Model(Deciding()).eval()
+    reason = (
+        r"block: .*test_kept_forwards\.py, line \d+, `if x.mean\(\) > 0:`: it decides by values"
+    )
+    with pytest.warns(UserWarning, match=reason):
+        frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(x, edges), model(x, edges))
+    agree(frozen(x, frozen.prepare_graph(edges, N)), model(x, edges))
+    assert list(frozen.report.letters) == ["first", "block.conv", "block.map", "last"]
+    assert [step.kind for step in frozen.program.steps].count("call") == 1
+    packed = [m for m in frozen.modules() if type(m) is FrozenModel]
+    assert len(packed) == 3  # itself and two layers of the block
+    with pytest.raises(ValueError, match=r"save: \['block'\] run code .* Deciding is a class of"):
+        save(frozen, tmp_path)
+
+
+def test_layers_of_deep_networks(x, edges):
+    class Deep(nn.Module):
+        def __init__(self, block):
+            super().__init__()
+            self.encode = nn.Linear(FEATURES, HIDDEN)
+            self.layers = nn.ModuleList(
+                DeepGCNLayer(
+                    GCNConv(HIDDEN, HIDDEN, precision="FBB+BBF"),
+                    nn.LayerNorm(HIDDEN),
+                    nn.ReLU(),
+                    block=block,
+                    dropout=0.1,
+                )
+                for _ in range(2)
+            )
+
+        def forward(self, x, edge_index):
+            x = self.encode(x)
+            for layer in self.layers:
+                x = layer(x, edge_index)
+            return x
+
+    for block in ("res+", "res", "dense", "plain"):
+        torch.manual_seed(0)
+        if block == "dense":
+            continue  # its widths grow
+        model = Deep(block).eval()
+        frozen = freeze(model)
+        assert isinstance(frozen, FrozenModel)
+        assert len(frozen.report.letters) == 2
+        agree(frozen(x, edges), model(x, edges))
+
+
+class Whole(nn.Module):
+    """A forward that decides by values itself, over layers of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gcn = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
+        self.sage = SAGEConv(HIDDEN, HIDDEN, precision="BBF+FBF")
+        self.norm = torch_geometric.nn.GraphNorm(HIDDEN)
+        self.graph = GraphConv(HIDDEN, HIDDEN, precision="FBB+BBF")
+        self.own = SAGEConv(HIDDEN, HIDDEN, aggr="max", precision="full")
+        self.map = Linear(HIDDEN, CLASSES, precision="FBF")
+
+    def forward(self, data, twice=False):
+        x = self.gcn(data.x, data.edge_index, data.edge_weight)
+        if x.size(0) > 10:
+            x = self.norm(self.sage(x, data.edge_index), data.batch)
+        x = self.graph(x, data.edge_index, data.edge_weight)
+        x = self.map(self.own(x, data.edge_index))
+        for _ in range(int(x.size(1) > 2)):
+            x = x * 2
+        if twice:
+            x = 2 * x
+        return {"nodes": x, "graphs": global_mean_pool(x, data.batch)}
+
+
+def _data(x, edges):
+    weight = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(5)) + 0.2
+    from torch_geometric.data import Data
+
+    return Data(x=x, edge_index=edges, edge_weight=weight, batch=torch.arange(N) // 40)
+
+
+@pytest.mark.filterwarnings("ignore:SAGEConv. aggr")
+def test_a_whole_forward(x, edges, tmp_path):
+    model, data = Whole().eval(), _data(x, edges)
+    with pytest.warns(UserWarning, match=r"forward of Whole: .* line \d+, `if x.size\(0\) > 10:`"):
+        frozen = freeze(model)
+    assert isinstance(frozen, FrozenLayers)
+    assert list(frozen.report.letters) == ["gcn", "sage", "graph", "map"]
+    assert "own" in frozen.report.floats
+    for options in ({}, {"twice": True}):
+        found, expected = frozen(data, **options), model(data, **options)
+        agree(found["nodes"], expected["nodes"])
+        agree(found["graphs"], expected["graphs"])
+    small = data.subgraph(torch.arange(9))
+    agree(frozen(small)["nodes"], model(small)["nodes"])
+    assert not frozen.training
+    assert not frozen.train().training
+    other = Whole()
+    for parameter in other.parameters():
+        nn.init.constant_(parameter, 0.5)
+    read = load(save(frozen, tmp_path), model=other)
+    assert read(data)["nodes"].equal(frozen(data)["nodes"])
+    assert str(read.report) == str(frozen.report)
+    assert {p.mean().item() for p in other.parameters()} == {0.5}
+    with pytest.raises(ValueError, match="damaged checkpoint or another model"):
+        load(tmp_path, model=Model(Deciding()))
+    with pytest.raises(TypeError, match="model is frozen already, a FrozenLayers"):
+        freeze(frozen)
+
+
+def test_layers_and_tensors_of_several_names(x, edges, tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="bin")
+            self.again = self.first
+            self.left, self.right = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+            self.right.weight = self.left.weight
+
+        def forward(self, x, edge_index):
+            if x.mean() > 5:
+                return x
+            hidden = self.right(self.left(self.first(x, edge_index)))
+            return hidden.relu() + self.again(x, edge_index)
+
+    model = Tied().eval()
+    with pytest.warns(UserWarning, match="forward of Tied"):
+        frozen = freeze(model)
+    agree(frozen(x, edges), model(x, edges))
+    assert frozen.model.first is frozen.model.again
+    read = load(save(frozen, tmp_path), model=Tied())
+    assert read(x, edges).equal(frozen(x, edges))
+    with pytest.raises(TypeError, match=r"its floats must stay torch\.float32"):
+        frozen.half()
+
+
+def test_options_that_need_a_trace(x, edges):
+    model = Whole()
+    for options in ({"output": "classes"}, {"features": "packed"}):
+        with pytest.raises(ValueError, match=r"cannot be traced .* output and features be None"):
+            freeze(model, **options)
+    letters = {"map": "BBF"}
+    with pytest.warns(UserWarning, match="forward of Whole"):
+        frozen = freeze(model, letters)
+    assert frozen.report.letters["map"] == "BBF"
+
+
+def test_pairs_are_refused_by_packed_layers(x, edges):
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = SAGEConv(FEATURES, CLASSES, precision="full")
+
+        def forward(self, x, edge_index, targets):
+            if x.sum() > 1e9:
+                return x
+            return self.conv((x, x if targets is None else x[:targets]), edge_index)
+
+    model = Pairs().eval()
+    with pytest.warns(UserWarning, match="decides by values"):
+        frozen = freeze(model)
+    agree(frozen(x, edges, None), model(x, edges, None))
+    with pytest.raises(ValueError, match="x must be the features of one set of nodes, got a pair"):
+        frozen(x, edges, 10)
+
+
+def test_wrappers_of_torch(x, edges):
+    model = Model(Deciding().conv).eval()
+    expected = model(x, edges)
+    for wrapped in (
+        nn.DataParallel(model),
+        torch.compile(model),
+        torch.compile(nn.DataParallel(model)),
+    ):
+        frozen = freeze(wrapped)
+        assert isinstance(frozen, FrozenModel)
+        assert list(frozen.report.letters) == ["first", "block", "last"]
+        agree(frozen(x, edges), expected)
+    plain = torch_geometric.nn.models.GCN(FEATURES, HIDDEN, 2, CLASSES)
+    swapped = binarize(torch.compile(plain))
+    assert type(swapped) is type(plain)
+    assert isinstance(swapped.convs[0], GCNConv)
+
+
+def test_processes_of_distributed_data(x, edges, tmp_path):
+    model = Model(Deciding().conv).eval()
+    group = torch.distributed
+    group.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        frozen = freeze(nn.parallel.DistributedDataParallel(model))
+    finally:
+        group.destroy_process_group()
+    agree(frozen(x, edges), model(x, edges))
+
+
+def test_models_without_binary_layers_say_what_they_have():
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch_geometric.nn.GCNConv(4, 4)
+            self.heads = nn.ModuleList(nn.Linear(4, 4) for _ in range(20))
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    message = (
+        r"Plain has no binary layer; .* its layers are conv: GCNConv, heads\.0: Linear, .*\.\.\."
+    )
+    with pytest.raises(ValueError, match=message):
+        freeze(Plain())
+    with pytest.raises(ValueError, match="its layers are none that could be binary"):
+        freeze(nn.Sequential(nn.ReLU()))

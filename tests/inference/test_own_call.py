@@ -1,0 +1,320 @@
+"""Frozen models take the trained model's own call: weights, batches, Data, further inputs."""
+
+import pytest
+import torch
+import torch_geometric.nn
+from graphs import odd_graph
+from torch import nn
+from torch.nn import functional
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
+
+from bitgnn.convert import binarize, freeze
+from bitgnn.inference import FrozenModel, load, save
+from bitgnn.nn import GCNConv, Linear, SAGEConv
+
+N, FEATURES, HIDDEN, CLASSES = 60, 19, 33, 4
+POOLS = {"mean": global_mean_pool, "add": global_add_pool, "max": global_max_pool}
+
+
+@pytest.fixture
+def edges():
+    return odd_graph(N, 160, seed=1)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(N, FEATURES, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture
+def weight(edges):
+    return torch.rand(edges.size(1), generator=torch.Generator().manual_seed(3)) + 0.1
+
+
+@pytest.fixture
+def batch():
+    return torch.arange(N) // 13
+
+
+def agree(frozen, trained):
+    torch.testing.assert_close(frozen, trained.detach(), atol=1e-5, rtol=1e-5)
+
+
+class Base(nn.Module):
+    def __init__(self, letters=("FBB+BBB", "BBF+FBF")):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = GCNConv(FEATURES, HIDDEN, precision=letters[0])
+        self.second = GCNConv(HIDDEN, HIDDEN, precision=letters[1])
+        self.head = nn.Linear(HIDDEN, CLASSES)
+        self.eval()
+
+    def layers(self, x, edge_index, edge_weight=None):
+        x = self.first(x, edge_index, edge_weight)
+        return self.second(x, edge_index, edge_weight)
+
+
+class Weighted(Base):
+    def forward(self, x, edge_index, edge_weight=None):
+        return self.head(self.layers(x, edge_index, edge_weight))
+
+
+@pytest.mark.parametrize("letters", [("FBB+BBB", "BBF+FBF"), ("FBF+FFF", "BBF+FFF")])
+def test_edge_weights(letters, x, edges, weight):
+    model = Weighted(letters)
+    frozen = freeze(model)
+    expected = model(x, edges, weight)
+    agree(frozen(x, edges, weight), expected)
+    agree(frozen(x, edges, edge_weight=weight), expected)
+    agree(frozen(x=x, edge_index=edges, edge_weight=weight), expected)
+    agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), expected)
+    agree(frozen(x, frozen.prepare_graph(edges, N, weight)), expected)
+    agree(frozen(x, edges), model(x, edges))
+    agree(frozen(x, adjacency=edges), model(x, edges))
+    agree(frozen(Data(x=x, edge_index=edges)), model(x, edges))
+    assert not torch.allclose(expected, model(x, edges), atol=1e-3)
+
+
+class OfData(Base):
+    def __init__(self, pool=None, weighted=False):
+        super().__init__()
+        self.pool, self.weighted = pool, weighted
+
+    def forward(self, data):
+        x, edge_index = data.x, data.edge_index
+        x = self.layers(x, edge_index, data.edge_attr if self.weighted else None)
+        if self.pool is not None:
+            x = self.pool(x, data.batch)
+        return functional.log_softmax(self.head(x), dim=-1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("pool", [None, *POOLS])
+def test_forwards_of_data(pool, weighted, x, edges, weight, batch):
+    model = OfData(POOLS.get(pool), weighted)
+    frozen = freeze(model)
+    data = Data(x=x, edge_index=edges, edge_attr=weight, batch=batch)
+    expected = model(data)
+    agree(frozen(data), expected)
+    agree(frozen(data=data), expected)
+    further = {"edge_attr": weight} if weighted else {}
+    if pool is not None:
+        further["batch"] = batch
+    agree(frozen(x, edges, **further), expected)
+    bare = Data(x=x, edge_index=edges)
+    agree(frozen(bare), model(bare))
+
+
+def test_data_by_index_and_number_of_nodes(x, edges):
+    class Indexed(Base):
+        def forward(self, data):
+            return self.layers(data["x"], data["edge_index"]) / data.num_nodes
+
+    model = Indexed()
+    data = Data(x=x, edge_index=edges)
+    agree(freeze(model)(data), model(data))
+
+
+class Pooled(Base):
+    def __init__(self, pool):
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x, edge_index, batch):
+        return self.head(self.pool(self.layers(x, edge_index).relu(), batch))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
+    model = Pooled(POOLS[pool])
+    frozen = freeze(model)
+    expected = model(x, edges, batch)
+    assert expected.shape == (5, CLASSES)
+    agree(frozen(x, edges, batch), expected)
+    agree(frozen(x, edges, batch=batch), expected)
+    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), expected)
+    graph = frozen.prepare_graph(edges, N, batch=batch)
+    agree(frozen(x, graph), expected)
+    agree(frozen(frozen.pack_features(x), graph), expected)
+    agree(frozen(x, frozen.prepare_graph(edges, N), batch=batch), expected)
+    agree(frozen(x, frozen.prepare_graph(edges, N), batch), expected)
+    for name in ("eager", "auto", None):
+        agree(frozen.executor(name)(x, graph), expected)
+        agree(frozen.executor(name)(x, edges, batch=batch), expected)
+        agree(frozen.executor(name)(Data(x=x, edge_index=edges, batch=batch)), expected)
+    read = load(save(frozen, tmp_path))
+    assert read(x, edges, batch).equal(frozen(x, edges, batch))
+    assert read.own_call == frozen.own_call
+    agree(frozen(x, edges, None), model(x, edges, None))
+    with pytest.raises(TypeError, match="batch must be given, the forward needs it"):
+        frozen(x, edges)
+
+
+@pytest.mark.parametrize("norm", ["graph_norm", "layer_norm", "batch_norm"])
+@pytest.mark.parametrize("kind", ["GCN", "GraphSAGE"])
+@pytest.mark.filterwarnings("ignore:freeze")
+def test_batches_of_models_of_pyg(kind, norm, x, edges, batch):
+    torch.manual_seed(0)
+    model = getattr(torch_geometric.nn.models, kind)(
+        FEATURES, HIDDEN, 2, CLASSES, norm=norm, act="tanh"
+    )
+    binary = binarize(model, "full").eval()
+    frozen = freeze(binary)
+    agree(frozen(x, edges, batch=batch), binary(x, edges, batch=batch))
+    agree(frozen(x, edges), binary(x, edges))
+    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), binary(x, edges, batch=batch))
+    if norm != "batch_norm":
+        assert not torch.allclose(frozen(x, edges, batch=batch), frozen(x, edges), atol=1e-3)
+    with pytest.raises(ValueError, match="num_sampled_nodes_per_hop must be None"):
+        frozen(x, edges, num_sampled_nodes_per_hop=[3, 2])
+
+
+def test_sequential_of_pyg_with_a_batch(x, edges, batch):
+    torch.manual_seed(0)
+    model = torch_geometric.nn.Sequential(
+        "x, edge_index, batch",
+        [
+            (GCNConv(FEATURES, HIDDEN, precision="bin"), "x, edge_index -> x"),
+            nn.ReLU(),
+            (global_mean_pool, "x, batch -> x"),
+            nn.Linear(HIDDEN, CLASSES),
+        ],
+    ).eval()
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(x, edges, batch), model(x, edges, batch))
+    agree(frozen(x, edge_index=edges, batch=batch), model(x, edges, batch))
+
+
+def test_batches_of_a_loader(x, edges):
+    graphs = [
+        Data(x=torch.randn(n, FEATURES), edge_index=torch.randint(n, (2, 3 * n))) for n in (5, 9, 4)
+    ]
+    held = Batch.from_data_list(graphs)
+    model = Pooled(global_mean_pool)
+    agree(freeze(model)(held), model(held.x, held.edge_index, held.batch))
+    alone = [model(g.x, g.edge_index, torch.zeros(len(g.x), dtype=torch.int64)) for g in graphs]
+    agree(freeze(model)(held), torch.cat(alone))
+
+
+class Optional(Base):
+    """A batch that is made where it is missing, and one that PyG's function does without."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.made = made
+
+    def forward(self, x, edge_index, batch=None, scale=1.0):
+        if self.made and batch is None:
+            batch = torch.zeros(x.size(0), dtype=torch.int64)
+        return self.head(global_mean_pool(self.layers(x, edge_index), batch)) * scale
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_optional_batches(made, x, edges, batch):
+    model = Optional(made)
+    frozen = freeze(model)
+    agree(frozen(x, edges), model(x, edges))
+    agree(frozen(x, edges, batch), model(x, edges, batch))
+    agree(frozen(x, edges, batch=batch, scale=1.0), model(x, edges, batch))
+    with pytest.raises(ValueError, match=r"scale must be 1\.0, which the forward was frozen with"):
+        frozen(x, edges, batch, 2.0)
+
+
+def test_further_inputs(x, edges, tmp_path):
+    class Two(Base):
+        def __init__(self):
+            super().__init__()
+            self.joined = Linear(HIDDEN + 7, CLASSES, precision="FBF")
+
+        def forward(self, edge_index, more, x):
+            hidden = self.layers(x, edge_index)
+            return self.joined(torch.cat([hidden, more], dim=-1))
+
+    model = Two().eval()
+    more = torch.randn(N, 7)
+    frozen = freeze(model)
+    expected = model(edges, more, x)
+    agree(frozen(edges, more, x), expected)
+    agree(frozen(x=x, edge_index=edges, more=more), expected)
+    agree(frozen(edges, more=more.numpy(), x=x), expected)
+    graph = frozen.prepare_graph(edges, N)
+    agree(frozen(x, graph, more=more), expected)
+    agree(load(save(frozen, tmp_path))(edges, more, x), expected)
+    with pytest.raises(TypeError, match="must be inputs of the trained forward"):
+        frozen.prepare_graph(edges, N, other=more)
+
+
+def test_wrong_calls_are_named(x, edges, weight):
+    frozen = freeze(Weighted())
+    with pytest.raises(TypeError, match="takes x, edge_index, edge_weight, got 'size' which"):
+        frozen(x, edges, size=3)
+    with pytest.raises(TypeError, match="got 'edge_index' twice"):
+        frozen(x, edges, edge_index=edges)
+    with pytest.raises(TypeError, match="got 1 arguments more"):
+        frozen(x, edges, weight, 3)
+    with pytest.raises(ValueError, match="edge_weight must be None beside a prepared graph"):
+        frozen(x, frozen.prepare_graph(edges, N), edge_weight=weight)
+    with pytest.raises(ValueError, match="adjacency must be a graph, got None"):
+        frozen(x)
+    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
+        frozen(edge_index=edges)
+    with pytest.raises(TypeError, match=r"x must be a tensor of numbers .* got NoneType"):
+        frozen(Data(edge_index=edges))
+
+
+def test_more_than_one_graph_is_not_mixed_up(x, edges):
+    class TwoGraphs(Base):
+        def forward(self, x, edge_index, other):
+            return self.second(self.first(x, edge_index), other)
+
+    model = TwoGraphs()
+    with pytest.warns(UserWarning, match="more than one graph"):
+        frozen = freeze(model)
+    agree(frozen(x, edges, edges[:, :40]), model(x, edges, edges[:, :40]))
+
+
+def test_layers_that_read_no_weights(x, edges, weight):
+    class Sage(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = SAGEConv(FEATURES, CLASSES, precision="full")
+
+        def forward(self, x, edge_index, edge_weight=None):
+            return self.conv(x, edge_index)
+
+    model = Sage().eval()
+    frozen = freeze(model)
+    agree(frozen(x, edges, weight), model(x, edges, weight))
+    agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), model(x, edges))
+
+
+def test_other_layers_without_edge_weights(x, edges, weight):
+    class Decided(Base):
+        def forward(self, x, edge_index, edge_weight=None):
+            x = self.layers(x, edge_index, edge_weight)
+            return x if edge_weight is None else self.head(x)
+
+    model = Decided()
+    frozen = freeze(model)
+    agree(frozen(x, edges, weight), model(x, edges, weight))
+    with pytest.raises(ValueError, match="edge_weight must be given, since the forward was frozen"):
+        frozen(x, edges)
+    with pytest.raises(ValueError, match="edge_weight must be given, since the forward was frozen"):
+        frozen(Data(x=x, edge_index=edges))
+    agree(frozen(x, frozen.prepare_graph(edges, N, weight)), model(x, edges, weight))
+
+
+def test_types_that_a_forward_asks_for(x, edges):
+    class Asking(Base):
+        def forward(self, x, edge_index):
+            if isinstance(x, torch.Tensor):
+                x = -x
+            x = self.first(x, edge_index)
+            return self.head(self.second(x, edge_index)) if torch.is_tensor(x) else x
+
+    model = Asking()
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(x, edges), model(x, edges))

@@ -1,0 +1,188 @@
+"""Frozen models return what the trained forward returns: tuples, lists, dicts; node ids."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch_geometric.nn
+from chains import CLASSES, FEATURES, HIDDEN, N
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_structure
+from torch_geometric.nn import GAE, VGAE
+
+from bitgnn.convert import freeze
+from bitgnn.inference import FrozenLayers, FrozenModel, load, save
+from bitgnn.nn import GCNConv
+
+
+class Named(NamedTuple):
+    mean: torch.Tensor
+    spread: torch.Tensor
+
+
+FORMS = {
+    "tuple": lambda a, b, x: (a, b),
+    "list": lambda a, b, x: [a, b, 3],
+    "dict": lambda a, b, x: {"mean": a, "more": (b, None), "x": x},
+    "named": lambda a, b, x: Named(a, b),
+    "one": lambda a, b, x: (a,),
+}
+
+
+class Encoder(nn.Module):
+    def __init__(self, form="tuple", width=16):
+        super().__init__()
+        torch.manual_seed(0)
+        self.form = form
+        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
+        self.mean = GCNConv(HIDDEN, width, precision="BBF+FBF")
+        self.spread = GCNConv(HIDDEN, width, precision="BBF+FBF")
+        self.eval()
+
+    def forward(self, x, edge_index):
+        hidden = self.first(x, edge_index)
+        mean, spread = self.mean(hidden, edge_index), self.spread(hidden, edge_index)
+        return FORMS[self.form](mean, spread, x)
+
+
+def agree(found, expected):
+    leaves = zip(tree_leaves(found), tree_leaves(expected), strict=True)
+    for a, b in leaves:
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b.detach(), atol=1e-5, rtol=1e-5)
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_structures_of_results(form, x, edges, tmp_path):
+    model = Encoder(form)
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    expected, found = model(x, edges), frozen(x, edges)
+    assert tree_structure(found) == tree_structure(expected)
+    agree(found, expected)
+    agree(frozen(x, frozen.prepare_graph(edges, N)), expected)
+    agree(frozen.executor()(x, frozen.prepare_graph(edges, N)), expected)
+    if form != "named":
+        read = load(save(frozen, tmp_path))
+        again = read(x, edges)
+        assert tree_structure(again) == tree_structure(expected)
+        agree(again, expected)
+        with pytest.raises(ValueError, match="must be None, got 'classes': the forward returns"):
+            freeze(model, output="classes")
+
+
+def test_classes_and_scores(x, edges):
+    class Both(Encoder):
+        def forward(self, x, edge_index):
+            scores = self.mean(self.first(x, edge_index), edge_index)
+            return scores, scores.argmax(dim=-1), scores.max(dim=1)
+
+    model = Both()
+    scores, classes, (largest, places) = freeze(model)(x, edges)
+    expected = model(x, edges)
+    agree((scores, classes, largest, places), (*expected[:2], *expected[2]))
+    assert classes.dtype == places.dtype == torch.int64
+
+
+def test_auto_encoders(x, edges):
+    for kind in (GAE, VGAE):
+        encoder = Encoder() if kind is VGAE else Encoder().first
+        model = kind(encoder).eval()
+        loss = model.encode(x, edges).sum()
+        loss.backward()  # a VGAE keeps results of its last step
+        with pytest.warns(UserWarning, match="it takes .args and ..kwargs"):
+            frozen = freeze(model)
+        assert isinstance(frozen, FrozenLayers)
+        agree(frozen.encode(x, edges), model.encode(x, edges))
+        agree(frozen(x, edges), model(x, edges))
+        z = frozen.encode(x, edges)
+        agree(frozen.decode(z, edges), model.decode(z, edges))
+        agree(frozen.recon_loss(z, edges, edges), model.recon_loss(z, edges, edges))
+        assert not z.requires_grad
+        assert [type(layer.frozen) for layer in frozen.layers.values()] == [FrozenModel]
+        assert len(frozen.letters) == (3 if kind is VGAE else 1)
+
+
+def test_encode_and_decode_without_a_forward(x, edges, tmp_path):
+    class Links(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
+            self.second = GCNConv(HIDDEN, 16, precision="BBF+FBF")
+
+        def encode(self, x, edge_index):
+            return self.second(self.first(x, edge_index), edge_index)
+
+        def decode(self, z, edge_label_index):
+            return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
+
+    model = Links().eval()
+    with pytest.warns(UserWarning, match="Links has no forward"):
+        frozen = freeze(model)
+    z = frozen.encode(x, edges)
+    agree(z, model.encode(x, edges))
+    agree(frozen.decode(z, edges), model.decode(z, edges))
+    assert frozen.report.letters == {"first": "FBB+BBB", "second": "BBF+FBF"}
+    read = load(save(frozen, tmp_path), model=Links())
+    assert read.encode(x, edges).equal(z)
+    with pytest.raises(ValueError, match="model must be a model of the architecture"):
+        load(tmp_path)
+
+
+class Lookup(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.emb = nn.Embedding(N, FEATURES)
+        self.conv = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
+        self.head = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+        self.eval()
+
+    def forward(self, node_id, edge_index):
+        x = self.emb(node_id)
+        return self.head(self.conv(x, edge_index), edge_index)
+
+
+def test_node_ids(edges, tmp_path):
+    model, ids = Lookup(), torch.randperm(N)
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(ids, edges), model(ids, edges))
+    agree(frozen(node_id=ids, edge_index=edges), model(ids, edges))
+    agree(frozen(ids, frozen.prepare_graph(edges, N)), model(ids, edges))
+    agree(frozen(ids.numpy(), edges.numpy()), model(ids, edges))
+    agree(frozen.executor()(ids, frozen.prepare_graph(edges, N)), model(ids, edges))
+    assert load(save(frozen, tmp_path))(ids, edges).equal(frozen(ids, edges))
+
+
+def test_all_nodes_of_an_embedding(edges):
+    class Whole(Lookup):
+        def forward(self, edge_index):
+            return self.head(self.conv(self.emb.weight, edge_index), edge_index)
+
+    model = Whole()
+    with pytest.warns(UserWarning, match="takes no features of the nodes"):
+        frozen = freeze(model)
+    agree(frozen(edges), model(edges))
+
+
+def test_lstm_of_layers(x, edges, tmp_path):
+    class Jumping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBF+FBF")
+            self.second = GCNConv(HIDDEN, HIDDEN, precision="full")
+            self.jump = torch_geometric.nn.JumpingKnowledge("lstm", HIDDEN, 2)
+            self.head = torch_geometric.nn.MLP([HIDDEN, 20, CLASSES], act="softplus")
+
+        def forward(self, x, edge_index):
+            first = self.first(x, edge_index)
+            return self.head(self.jump([first, self.second(first, edge_index)]))
+
+    model = Jumping().eval()
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    agree(frozen(x, edges), model(x, edges))
+    agree(load(save(frozen, tmp_path))(x, edges), frozen(x, edges))

@@ -1,0 +1,279 @@
+"""Checkpoints hold float steps by names from lists: PyG's norms, pools, aggregations; functions."""
+
+import json
+import warnings
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from chains import CLASSES, FEATURES, HIDDEN, N, shake
+from torch import nn
+from torch.nn import functional
+from torch_geometric.nn import aggr, norm
+
+from bitgnn.convert import freeze
+from bitgnn.inference import FrozenModel, load, save
+from bitgnn.inference.steps.calls import FloatCall, Input, Method
+from bitgnn.inference.steps.known_calls import describe_call, read_call
+from bitgnn.nn import BinaryConv2d, GCNConv, GraphConv, SAGEConv
+
+BATCH = torch.arange(N) // 31
+
+NORMS = {
+    "batch": lambda: norm.BatchNorm(HIDDEN),
+    "batch without statistics": lambda: norm.BatchNorm(HIDDEN, track_running_stats=False),
+    "layer": lambda: norm.LayerNorm(HIDDEN),
+    "layer of nodes": lambda: norm.LayerNorm(HIDDEN, mode="node", affine=False, eps=0.1),
+    "graph": lambda: norm.GraphNorm(HIDDEN, eps=0.01),
+    "instance": lambda: norm.InstanceNorm(HIDDEN),
+    "tracked instance": lambda: norm.InstanceNorm(HIDDEN, affine=True, track_running_stats=True),
+    "pair": lambda: norm.PairNorm(2.0, scale_individually=True),
+    "groups": lambda: norm.DiffGroupNorm(HIDDEN, 3, lamda=0.2),
+    "mean": lambda: norm.MeanSubtractionNorm(),
+    "size": lambda: norm.GraphSizeNorm(),
+    "torch's groups": lambda: nn.GroupNorm(HIDDEN, HIDDEN),
+    "root mean square": lambda: nn.RMSNorm(HIDDEN),
+    "softplus": lambda: nn.Softplus(beta=2.0),
+    "prelu": lambda: nn.PReLU(HIDDEN),
+    "hardswish": lambda: nn.Hardswish(),
+    "celu": lambda: nn.CELU(0.7),
+    "aggregated": lambda: SAGEConv(HIDDEN, HIDDEN, aggr="max", precision="FBB+BBF"),
+    "messages": lambda: pyg.SAGEConv(HIDDEN, HIDDEN, aggr="max"),
+    "attention": lambda: pyg.GATConv(HIDDEN, HIDDEN, heads=2, concat=False),
+    "attention without bias": lambda: pyg.GATv2Conv(HIDDEN, HIDDEN, bias=False),
+    "least": lambda: GraphConv(HIDDEN, HIDDEN, aggr="min", precision="full", bias=False),
+}
+WITH_BATCH = ("layer", "graph", "instance", "tracked instance", "pair", "mean", "size")
+
+
+class Between(nn.Module):
+    def __init__(self, module, takes):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+        self.between = module
+        self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+        self.takes = takes
+
+    def forward(self, x, edge_index, batch=None):
+        x = self.first(x, edge_index)
+        if self.takes == "batch":
+            x = self.between(x, batch)
+        elif self.takes == "graph":
+            x = self.between(x, edge_index)
+        else:
+            x = self.between(x)
+        return self.last(x, edge_index)
+
+
+@pytest.mark.parametrize("with_batch", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.filterwarnings("ignore")
+def test_modules(name, with_batch, x, edges, tmp_path):
+    if with_batch and name not in WITH_BATCH:
+        pytest.skip("it takes no batch")
+    module = NORMS[name]()
+    takes = "graph" if isinstance(module, pyg.MessagePassing) else "batch" * with_batch
+    inputs = (x, edges, BATCH) if with_batch else (x, edges)
+    model = Between(module, takes).eval()
+    if name != "batch without statistics":
+        shake(model, *inputs)
+    frozen = freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    with torch.no_grad():
+        expected = model(*inputs)
+    torch.testing.assert_close(frozen(*inputs), expected, atol=1e-5, rtol=1e-5)
+    read = load(save(frozen, tmp_path))
+    assert read(*inputs).equal(frozen(*inputs))
+    assert str(read.report) == str(frozen.report)
+    again = load(save(read, tmp_path / "again"))
+    assert again(*inputs).equal(frozen(*inputs))
+    assert not any(parameter.requires_grad for parameter in read.parameters())
+
+
+def test_message_norm_and_aggregations(x, edges, tmp_path):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+            self.norm = norm.MessageNorm(learn_scale=True)
+            self.last = GCNConv(HIDDEN, 8, precision="BBF+FBF")
+            self.pool = aggr.MaxAggregation()
+            self.spread = aggr.StdAggregation()
+
+        def forward(self, x, edge_index, batch):
+            x = self.first(x, edge_index)
+            x = self.last(x + self.norm(x, x.sin()), edge_index)
+            return torch.cat([self.pool(x, batch), self.spread(x, batch)], dim=-1)
+
+    model = Odd().eval()
+    frozen = freeze(model)
+    with torch.no_grad():
+        expected = model(x, edges, BATCH)
+    torch.testing.assert_close(frozen(x, edges, BATCH), expected, atol=1e-5, rtol=1e-5)
+    assert load(save(frozen, tmp_path))(x, edges, BATCH).equal(frozen(x, edges, BATCH))
+
+
+def test_functions(x, edges, tmp_path):
+    class Functions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+            self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+            self.table = nn.Parameter(torch.randn(N, 1))
+
+        def forward(self, x, edge_index):
+            x = self.first(x, edge_index)
+            x = torch.maximum(functional.softplus(x, beta=2), x.abs().sqrt()) * self.table
+            x = x - x.mean(dim=0, keepdim=True)
+            x = torch.where(x > 0, x.exp(), x.pow(2))
+            x = functional.pad(x[:, 1:], (0, 1)).to(torch.float32) / x.shape[0]
+            return functional.logsigmoid(self.last(x, edge_index))
+
+    model = Functions().eval()
+    with pytest.warns(UserWarning, match="softplus: it runs as its own code"):
+        frozen = freeze(model)
+    with torch.no_grad():
+        expected = model(x, edges)
+    torch.testing.assert_close(frozen(x, edges), expected, atol=1e-5, rtol=1e-5)
+    assert load(save(frozen, tmp_path))(x, edges).equal(frozen(x, edges))
+    assert "save() cannot" not in str(frozen.report)
+
+
+def scaled(x):
+    return x * 2 if x.sum() > 0 else x
+
+
+torch.fx.wrap("scaled")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_saved_is_said(x, edges, tmp_path):
+    class Own(nn.Module):
+        def __init__(self, between):
+            super().__init__()
+            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBF")
+            self.between = between
+            self.last = GCNConv(HIDDEN, CLASSES, precision="BBF+FBF")
+
+        def forward(self, x, edge_index):
+            return self.last(self.between(self.first(x, edge_index)), edge_index)
+
+    class Wrapped(nn.Module):
+        def forward(self, x):
+            return scaled(x)
+
+    moved = norm.PairNorm()
+    moved.scale = torch.ones(1)
+    for between, reason in (
+        (Wrapped(), "'scaled' is a function of its own"),
+        (moved, "scale of PairNorm is no plain value"),
+    ):
+        model = Own(between).eval()
+        frozen = freeze(model)
+        with torch.no_grad():
+            torch.testing.assert_close(frozen(x, edges), model(x, edges))
+        with pytest.raises(
+            ValueError, match=f"save: .* run code that a checkpoint cannot.*{reason}"
+        ):
+            save(frozen, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["function"].update(module="os.system"), "module 'os.system' is unknown"),
+        (lambda c: c.update(function={"function": "os.system"}), "'os.system' is unknown"),
+        (lambda c: c.update(function={"method": "__reduce__"}), "'__reduce__' is unknown"),
+        (lambda c: c.update(function={"function": "builtins.getattr"}), "the attribute"),
+        (lambda c: c.update(function=3), "must be named, got 3"),
+        (lambda c: c["function"]["arguments"].update(extra=1), "unexpected keyword"),
+        (lambda c: c.update(args={"tuple": [{"code": "x"}]}), "an argument of a call is wrong"),
+        (lambda c: c.update(args={"tuple": [[1]]}), "an argument of a call is wrong"),
+        (lambda c: c.update(args={"list": []}), "the arguments of a call are wrong"),
+        (lambda c: c.update(more=1), "a call must have the entries"),
+        (lambda c: c["function"]["arguments"].update(in_channels=3), "size mismatch"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_altered_files_are_refused(change, message, x, edges, tmp_path):
+    frozen = freeze(Between(norm.GraphNorm(HIDDEN), "").eval())
+    file = save(frozen, tmp_path) / "model.json"
+    description = json.loads(file.read_text())
+    change(description["calls"][0])
+    file.write_text(json.dumps(description))
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+
+
+def test_arguments_of_calls_come_back():
+    constant = torch.arange(4.0)
+    for call in (
+        FloatCall("a", torch.clamp, (Input(0),), {"min": 0.5, "max": None}, 3),
+        FloatCall("b", Method("to"), (Input(0), torch.float64), {}, None),
+        FloatCall("c", torch.cat, ([Input(0), (Input(0), constant)[1]],), {"dim": 0}, None),
+    ):
+        text = json.loads(json.dumps(describe_call(call)))
+        read = read_call(text, call.state_dict())
+        given = [torch.randn(4)]
+        assert read(given, None).equal(call(given, None))
+    part = FloatCall("d", torch.add, (Input(0), Input("shift")), {}, None)
+    assert read_call(describe_call(part), {}).parts == {"shift"}
+
+
+def test_older_files_without_calls(x, edges, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frozen = freeze(Between(nn.Identity(), "").eval())
+    file = save(frozen, tmp_path) / "model.json"
+    description = json.loads(file.read_text())
+    del description["call"], description["calls"]
+    file.write_text(json.dumps(description))
+    assert load(tmp_path)(x, edges).equal(frozen(x, edges))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_networks_of_images(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        BinaryConv2d(3, 16, 3, padding=1),
+        nn.PReLU(16),
+        BinaryConv2d(16, 16, 3),
+        nn.Softplus(beta=2.0),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    ).eval()
+    images = torch.randn(5, 3, 8, 8)
+    frozen = freeze(model)
+    assert frozen.calls is not None
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(images), model(images), atol=1e-5, rtol=1e-5)
+    assert load(save(frozen, tmp_path))(images).equal(frozen(images))
+
+
+def test_tensors_left_over_are_refused(x, edges, tmp_path):
+    frozen = freeze(Between(nn.PReLU(HIDDEN), "").eval())
+    file = save(frozen, tmp_path) / "model.json"
+    description = json.loads(file.read_text())
+    description["calls"] = []
+    file.write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="damaged checkpoint"):
+        load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_that_is_called_twice(x, edges, tmp_path):
+    class Twice(Between):
+        def forward(self, x, edge_index):
+            x = self.between(self.first(x, edge_index))
+            return self.last(self.between(x - 0.3), edge_index)
+
+    model = Twice(nn.PReLU(HIDDEN), "").eval()
+    frozen = freeze(model)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x, edges), model(x, edges), atol=1e-5, rtol=1e-5)
+    assert load(save(frozen, tmp_path))(x, edges).equal(frozen(x, edges))
