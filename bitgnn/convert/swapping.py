@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+from bitgnn.convert.assigning import WHOLE, assigned_precisions, with_first_names
 from bitgnn.convert.binarizing import Activation, BinarizeConfig, BinarizeReport, Precision
 from bitgnn.convert.binary_forms import LINEAR, binary_form
 from bitgnn.convert.bwta import BWTAConfig, binarize_bwta
+from bitgnn.convert.example import is_example, run_example
 from bitgnn.convert.images.relu_calls import without_relu_calls
 from bitgnn.convert.images.swapping import is_for_images, swap_image_layers
 from bitgnn.convert.keeping import (
@@ -24,7 +25,7 @@ from bitgnn.convert.keeping import (
     why_float,
 )
 from bitgnn.convert.layers import SUPPORTED
-from bitgnn.convert.letters import HasPrecision, model_letters
+from bitgnn.convert.letters import HasPrecision
 from bitgnn.convert.requests import asked_for, nothing_to_swap, plain_model
 from bitgnn.convert.sign_inputs import (
     layers_before_norms,
@@ -39,13 +40,13 @@ __all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped
 _log = logging.getLogger(__name__)
 Scheme = Literal["binary", "bwta"]
 _REPORT = "bitgnn_report"
-WHOLE = ("bin", "full")
 
 
 def binarize(
     model: nn.Module,
-    config: BinarizeConfig | BWTAConfig | Precision | None = None,
+    config: BinarizeConfig | BWTAConfig | Precision | Any | None = None,
     *,
+    example: Any = None,
     scheme: Scheme = "binary",
     **options: Any,
 ) -> nn.Module:
@@ -67,11 +68,22 @@ def binarize(
     Elsewhere the code of the model is not touched, so that an activation
     function in it stays; a ReLU in front of a sign is warned of: it makes every sign +1.
 
+    Layers of the precisions ``"bin"`` and ``"full"`` look at what their input is made of, and
+    find whether a binary layer takes their result, in the first batch that they are trained on;
+    with ``example`` they do so now, before an optimizer takes their parameters::
+
+        binary = binarize(model, "bin", example=data)  # or example=(data.x, data.edge_index)
+        binary = binarize(model, data)
+
     Args:
         model: any module tree, which is taken out of ``torch.compile`` and data-parallel wrappers;
             unchanged.
         config: what to do, or just a precision; None is ``BinarizeConfig()``. A ``BWTAConfig``
-            means its scheme.
+            means its scheme. A ``Data`` object, tensor, tuple or mapping is ``example``.
+        example: what the forward takes: a ``Data`` object, which it reads itself or which has its
+            arguments as attributes; a tuple of arguments, a mapping of named ones, or the only
+            one. The copy runs on it once, in evaluation, with gradients recorded; modes, buffers,
+            ``.grad`` and random numbers stay as they are. None for a model without forward.
         scheme: ``"binary"`` or ``"bwta"``.
         options: fields of :class:`BinarizeConfig`, which win over ``config``:
             ``precision="full"``, ``skip="head"``, ...; with scheme ``"bwta"`` those of
@@ -85,31 +97,57 @@ def binarize(
 
     Raises:
         ValueError: unknown precision or scheme, a name in ``config`` that is no layer or of a layer
-            that has to stay, or nothing to swap.
-        TypeError: ``model`` is not a module, frozen, scripted or compiled in parts, or ``options``
-            has no field's name.
+            that has to stay, nothing to swap, or an ``example`` that the forward does not take.
+        TypeError: ``model`` is not a module, frozen, scripted or compiled in parts, ``options``
+            has no field's name, or ``example`` is nothing that a forward takes.
     """
     model = plain_model(model)
+    config, example = _told_apart(config, example)
+    if example is not None and (scheme == "bwta" or isinstance(config, BWTAConfig)):
+        raise ValueError(
+            "binarize: example must be None with scheme 'bwta', which takes inputs as calibration, "
+            f"got {type(example).__name__}"
+        )
+    result, report = _swapped(model, config, scheme, options)
+    result = _reported(result, report)
+    if example is not None:
+        run_example(result, example)
+    return result
+
+
+def _told_apart(config: Any, example: Any) -> tuple[Any, Any]:
+    """The configuration and the example, which may stand in the place of the other."""
+    if not is_example(config):
+        return config, example
+    if example is not None:
+        raise TypeError(
+            "binarize: example must be given once, got "
+            f"{type(config).__name__} as config and {type(example).__name__} as example"
+        )
+    return None, config
+
+
+def _swapped(
+    model: nn.Module, config: Any, scheme: str, options: dict[str, Any]
+) -> tuple[nn.Module, BinarizeReport]:
+    """The copy and the report, by the scheme and by what the model is."""
     if scheme not in get_args(Scheme):
         raise ValueError(f"binarize: scheme must be one of {get_args(Scheme)}, got {scheme!r}")
     config = asked_for(config, scheme, options)
     if isinstance(config, BWTAConfig):
-        return _reported(*binarize_bwta(model, config))
+        return binarize_bwta(model, config)
     if is_for_images(model) and (_has_convolution(model) or not (config.linear or config.layers)):
-        result, report = _swap_image_layers(model, config)
-        return _reported(result, report)
+        return _swap_image_layers(model, config)
     whole = not (config.layers or config.skip or config.options or config.linear)
-    if isinstance(model, HasPrecision) and whole:
-        result = carry_tree(model, model.with_precision(config.precision))
-        swapped = {
-            name: layer.precision
-            for name, layer in result.named_modules()
-            if isinstance(layer, SUPPORTED)
-        }
-        report = BinarizeReport(swapped, {}, ())
-    else:
-        result, report = _swap_layers(model, config)
-    return _reported(result, report)
+    if not (isinstance(model, HasPrecision) and whole):
+        return _swap_layers(model, config)
+    result = carry_tree(model, model.with_precision(config.precision))
+    swapped = {
+        name: layer.precision
+        for name, layer in result.named_modules()
+        if isinstance(layer, SUPPORTED)
+    }
+    return result, BinarizeReport(swapped, {}, ())
 
 
 def _reported(result: nn.Module, report: BinarizeReport) -> nn.Module:
@@ -169,7 +207,7 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
         if isinstance(module, LINEAR) and not (inside and name.startswith(inside))
     }
     known = {**graph_layers, **linear}
-    config = _with_first_names(model, config)
+    config = with_first_names(model, config)
     unknown = sorted({*config.layers, *config.skip} - known.keys())
     if unknown:
         raise ValueError(
@@ -183,7 +221,7 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
         raise ValueError(f"binarize: layer {refused[0]!r} cannot be binary: {kept[refused[0]]}")
     graph_names = [name for name in graph_layers if name not in kept]
     linear_names = [name for name in linear if name not in kept]
-    precisions = _precisions(config, graph_names, linear_names, layers_before_norms(model))
+    precisions = assigned_precisions(config, graph_names, linear_names, layers_before_norms(model))
     if not precisions:
         can = {n: m for n, m in linear.items() if n in linear_names and n not in config.skip}
         left_out = {**dict.fromkeys(config.skip, "named in skip"), **kept}
@@ -209,52 +247,6 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
             warned = (*warned, what)
     report = BinarizeReport(swapped, left, warned, replaced)
     return result, report
-
-
-def _with_first_names(model: nn.Module, config: BinarizeConfig) -> BinarizeConfig:
-    """The configuration with the first of the names of every module that has several."""
-    first: dict[int, str] = {}
-    names = {
-        name: first.setdefault(id(module), name)
-        for name, module in model.named_modules(remove_duplicate=False)
-    }
-    skip = tuple(names.get(name, name) for name in config.skip)
-    layers = {names.get(name, name): letters for name, letters in config.layers.items()}
-    return replace(config, skip=skip, layers=layers)
-
-
-def _precisions(
-    config: BinarizeConfig, graph_layers: list[str], linear: list[str], normed: set[str]
-) -> dict[str, str | LayerPrecision]:
-    """Precision of each layer to swap.
-
-    "bin" and "full" are given by name: the layers find their role and their input's bits. With
-    ``options`` they stand for letters, and layers in front of a norm hand on floats in "bin".
-    """
-    names = [name for name in graph_layers if name not in config.skip]
-    found: dict[str, str | LayerPrecision] = {}
-    by_name = config.precision in WHOLE and not config.options
-    if by_name:
-        found = dict.fromkeys(names, config.precision)
-    defaults = dict(zip(names, model_letters(config.precision, len(names)), strict=True))
-    for name in names:
-        if by_name and name not in config.layers:
-            continue
-        precision = LayerPrecision.parse(config.layers.get(name, defaults[name]))
-        if name not in config.layers:
-            precision = replace(precision, **config.options)
-            if config.precision == "bin" and name in normed:
-                precision = replace(precision, bspmm=precision.bspmm[:2] + "F")
-        found[name] = precision
-    for name in linear:
-        if name in config.layers:
-            found[name] = LayerPrecision.parse_linear(config.layers[name])
-        elif config.linear and name not in config.skip:
-            # Floats out: a sign behind them becomes a threshold when the model is frozen.
-            letters = LayerPrecision.parse(config.precision)
-            activation = "B" if config.precision == "bin" else letters.bmm[0]
-            found[name] = LayerPrecision.parse_linear(f"{activation}{letters.bmm[1]}F")
-    return found
 
 
 def swapped_layer(

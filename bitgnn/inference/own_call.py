@@ -110,6 +110,33 @@ class OwnCall:
         named[self._name_of("features", "x")] = x
         return self._sort(list(args), named, set(named) - set(kwargs))
 
+    def of_data(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments of the trained forward itself, in order and by name, from a ``Data`` object.
+
+        Raises:
+            AttributeError: the object lacks what the forward needs; its text is the name.
+        """
+        args: list[Any] = [data] if self.reads_data else []
+        named: dict[str, Any] = {}
+        in_order = True
+        for argument in self.arguments:
+            if argument.in_data:
+                continue
+            value = None if argument.role == "fixed" else _attribute(data, argument)
+            if value is not None and in_order:
+                args.append(value)
+            elif value is not None:
+                named[argument.name] = value
+            elif argument.missing != "refuse":
+                in_order = False  # its default
+            elif argument.role != "unused":
+                raise AttributeError(argument.name)
+            elif in_order:
+                args.append(None)
+            else:
+                named[argument.name] = None
+        return args, named
+
     def _name_of(self, role: Role, name: str) -> str:
         return next((a.name for a in self.arguments if a.role == role), name)
 
