@@ -4,18 +4,15 @@ from bitgnn.convert.bwta import BWTAConfig
 from bitgnn.convert.freezing import freeze
 from bitgnn.convert.layer_summary import summary
 from bitgnn.convert.plan import ModelShape, Plan
+from bitgnn.convert.reporting import BinarizeReport, LayerReport, report_of
 from bitgnn.convert.summary_table import LayerSummary, Summary
-from bitgnn.convert.swapping import (
-    BinarizeConfig,
-    BinarizeReport,
-    binarize,
-    report_of,
-)
+from bitgnn.convert.swapping import BinarizeConfig, binarize
 
 __all__ = [
     "BWTAConfig",
     "BinarizeConfig",
     "BinarizeReport",
+    "LayerReport",
     "LayerSummary",
     "ModelShape",
     "Plan",

@@ -1,4 +1,4 @@
-"""What binarize() is asked for, and what it reports."""
+"""What binarize() is asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitgnn.convert.images.swapping import INPUT_STEP, LastLayer
 from bitgnn.nn import LayerPrecision
 from bitgnn.quantize.fixed import check_step
 
-__all__ = ["Activation", "BinarizeConfig", "BinarizeReport", "Precision"]
+__all__ = ["Activation", "BinarizeConfig", "Precision"]
 
 Precision = str | LayerPrecision
 Activation = Literal["keep", "drop", "hardtanh"]
@@ -99,26 +99,3 @@ class BinarizeConfig:
             raise ValueError(
                 f"BinarizeConfig: options must be among {known} of LayerPrecision, got {unknown}"
             )
-
-
-@dataclass(frozen=True)
-class BinarizeReport:
-    """What :func:`binarize` did.
-
-    Attributes:
-        swapped: precision of each swapped layer by module name.
-        left: reason for each layer with weights that was left alone.
-        warnings: constructions that cannot work well.
-        replaced: what stands in place of each activation function, by module name.
-    """
-
-    swapped: dict[str, str]
-    left: dict[str, str]
-    warnings: tuple[str, ...]
-    replaced: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        lines = [f"{name}: now binary, {letters}" for name, letters in self.swapped.items()]
-        lines += [f"{name}: now {new}" for name, new in self.replaced.items()]
-        lines += [f"{name}: left alone, {reason}" for name, reason in self.left.items()]
-        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Collection
 from typing import Any, Literal, get_args
 
 from torch import nn
@@ -11,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn.convert.assigning import WHOLE, assigned_precisions, with_first_names
-from bitgnn.convert.binarizing import Activation, BinarizeConfig, BinarizeReport, Precision
+from bitgnn.convert.binarizing import Activation, BinarizeConfig, Precision
 from bitgnn.convert.binary_forms import LINEAR, binary_form
 from bitgnn.convert.bwta import BWTAConfig, binarize_bwta
 from bitgnn.convert.example import is_example, run_example
@@ -26,6 +27,7 @@ from bitgnn.convert.keeping import (
 )
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.letters import HasPrecision
+from bitgnn.convert.reporting import BinarizeReport, keep_report, report_of
 from bitgnn.convert.requests import asked_for, nothing_to_swap, plain_model
 from bitgnn.convert.sign_inputs import (
     layers_before_norms,
@@ -35,11 +37,10 @@ from bitgnn.convert.sign_inputs import (
 )
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["BinarizeConfig", "BinarizeReport", "binarize", "report_of", "swapped_layer"]
+__all__ = ["BinarizeConfig", "binarize", "swapped_layer"]
 
 _log = logging.getLogger(__name__)
 Scheme = Literal["binary", "bwta"]
-_REPORT = "bitgnn_report"
 
 
 def binarize(
@@ -109,10 +110,9 @@ def binarize(
             f"got {type(example).__name__}"
         )
     result, report = _swapped(model, config, scheme, options)
-    result = _reported(result, report)
     if example is not None:
         run_example(result, example)
-    return result
+    return _reported(result, report)
 
 
 def _told_apart(config: Any, example: Any) -> tuple[Any, Any]:
@@ -147,28 +147,17 @@ def _swapped(
         for name, layer in result.named_modules()
         if isinstance(layer, SUPPORTED)
     }
-    return result, BinarizeReport(swapped, {}, ())
+    reasons = dict.fromkeys(swapped, f"the model's own form of {config.precision!r}")
+    return result, BinarizeReport(swapped, _left(result, swapped), (), reasons=reasons)
 
 
 def _reported(result: nn.Module, report: BinarizeReport) -> nn.Module:
     """The result with its report, told of and warned of."""
     for text in report.warnings:
         warnings.warn(f"binarize: {text}", UserWarning, stacklevel=3)
-    _log.info("binarize:\n%s", report)
-    object.__setattr__(result, _REPORT, report)
+    keep_report(result, report)
+    _log.info("binarize:\n%s", report_of(result))
     return result
-
-
-def report_of(model: nn.Module) -> BinarizeReport:
-    """The report of the :func:`binarize` call that made ``model``.
-
-    Raises:
-        ValueError: ``model`` does not come from :func:`binarize`.
-    """
-    report = getattr(model, _REPORT, None)
-    if not isinstance(report, BinarizeReport):
-        raise ValueError("report_of: this model was not made by binarize()")
-    return report
 
 
 def _has_convolution(model: nn.Module) -> bool:
@@ -221,7 +210,8 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
         raise ValueError(f"binarize: layer {refused[0]!r} cannot be binary: {kept[refused[0]]}")
     graph_names = [name for name in graph_layers if name not in kept]
     linear_names = [name for name in linear if name not in kept]
-    precisions = assigned_precisions(config, graph_names, linear_names, layers_before_norms(model))
+    normed = layers_before_norms(model)
+    precisions, why = assigned_precisions(config, graph_names, linear_names, normed)
     if not precisions:
         can = {n: m for n, m in linear.items() if n in linear_names and n not in config.skip}
         left_out = {**dict.fromkeys(config.skip, "named in skip"), **kept}
@@ -232,21 +222,36 @@ def _swap_layers(model: nn.Module, config: BinarizeConfig) -> tuple[nn.Module, B
     replaced = _replace_activations(result, config.activation or "keep")
     swapped = {name: str(result.get_submodule(name).precision) for name in precisions}
     left = {**dict.fromkeys(config.skip, "named in skip"), **kept}
-    for name, module in result.named_modules():
-        if name in precisions or name in left or (inside and name.startswith(inside)):
-            continue
-        if isinstance(module, MessagePassing):
-            left[name] = f"{type(module).__name__} has no binary form here"
-        elif isinstance(module, LINEAR):
-            left[name] = f"{type(module).__name__} is swapped with linear=True or by name only"
+    left |= {n: why for n, why in _left(result, precisions, inside).items() if n not in left}
     warned = relu_warnings(result)
     for name in precisions:
         maps = uncalled_hooks(graph_layers.get(name, result.get_submodule(name)))
         if maps:
             what = f"hooks of {', '.join(maps)} in layer {name!r} are not called in binary products"
             warned = (*warned, what)
-    report = BinarizeReport(swapped, left, warned, replaced)
-    return result, report
+    return result, BinarizeReport(swapped, left, warned, replaced, why)
+
+
+def _left(
+    model: nn.Module, swapped: Collection[str], inside: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Why layers that nobody asked about stay in floats.
+
+    Args:
+        model: the binarised model.
+        swapped: names of its binary layers.
+        inside: how names begin of modules that belong to graph layers.
+    """
+    inside = inside or tuple(f"{name}." if name else "" for name in swapped)
+    found: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if name in swapped or (inside and name.startswith(inside)):
+            continue
+        if isinstance(module, MessagePassing):
+            found[name] = f"{type(module).__name__} has no binary form here"
+        elif isinstance(module, LINEAR):
+            found[name] = f"{type(module).__name__} is swapped with linear=True or by name only"
+    return found
 
 
 def swapped_layer(

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from bitgnn._checks import check_value
-from bitgnn.convert.binarizing import BinarizeReport
 from bitgnn.convert.bwta.config import BWTAConfig, calibration_runs
 from bitgnn.convert.bwta.errors import Measured, measure_layers
 from bitgnn.convert.bwta.layers import (
@@ -17,6 +16,7 @@ from bitgnn.convert.bwta.layers import (
     eligible,
     start_scales,
 )
+from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.inference.bwta.architecture import leave_fast_paths, put_module
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.activation_quantizer import Kind
