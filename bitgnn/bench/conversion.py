@@ -47,7 +47,7 @@ def _stages(model: nn.Module, edge_index: Tensor, num_nodes: int) -> Iterator[No
     """Do the stages one after the other, stopping behind each."""
     binary = binarize(model, "bin")
     yield
-    frozen = freeze(binary)
+    frozen = freeze(binary, check=False)
     yield
     adjacency = frozen.prepare_graph(edge_index, num_nodes)
     assert isinstance(adjacency, BitAdjacency)  # the layers of these models share one

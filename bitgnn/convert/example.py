@@ -16,6 +16,7 @@ from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.trace import evaluating, has_forward, trace_model
 from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.looks_up import LooksUp
 
 __all__ = ["is_example", "run_example"]
 
@@ -131,3 +132,5 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             for module in model.modules():
                 if isinstance(module, InputBits):
                     module.reset_parameters()  # shares of bits are those of training
+                if isinstance(module, LooksUp):
+                    module.forget_constant_bits()

@@ -28,6 +28,7 @@ from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
+from bitgnn.convert.trained import check_trained
 from bitgnn.convert.unwrap import unwrapped
 from bitgnn.inference import FeatureForm, FreezeReport, FrozenBWTA, FrozenLayers, FrozenModel
 from bitgnn.nn import LayerPrecision
@@ -51,6 +52,7 @@ def freeze(
     output: Output | None = None,
     features: FeatureForm | None = None,
     fold: bool = True,
+    check: bool = True,
 ) -> Any:
     """Pack a trained binary model for inference.
 
@@ -87,6 +89,11 @@ def freeze(
             what the plan says, else ``"floats"``.
         fold: compose linear maps that follow each other in floats where that is less work; scores
             then differ by the rounding of floats. ``frozen.report.folded`` names them.
+        check: refuse layers of graph networks that cannot be those of a trained model: one that
+            never looked at what its input is made of, or whose input bits or hidden bits (those
+            in front of an aggregation of bits) were all the same for every row of the last
+            forwards looked at; warn where more than half of them were. False packs them as they
+            are, a layer that never looked with a bit for each feature above 0.
 
     Returns:
         The inference module, on the model's device; a
@@ -101,7 +108,8 @@ def freeze(
         ValueError: the model has no binary layer, cannot be traced where an option needs it, spans
             devices, the plan does not fit or is for another model (the message says which), there
             is no such output, or not every part of the model looks at the same bits of the
-            features, so that packed ones cannot do.
+            features, so that packed ones cannot do. With ``check``, a layer was never trained or
+            its bits are constant.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
@@ -149,10 +157,14 @@ def freeze(
                 f"{error}; plan must then name letters alone, and output and features be None"
             ) from error
         layers = freeze_layers(model, planned, error.reason)
+        if check:
+            check_trained(model, layers.report.letters, planned)
         _report(model, layers.report)
         return layers
     if not network.letters and document is None:
         raise ValueError(_nothing(model))
+    if check:
+        check_trained(model, network.letters, planned)
     set_output(network, output)
     settle_orders(network, {} if document is None else document.order, fold)
     frozen = select_steps(network)

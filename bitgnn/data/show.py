@@ -149,7 +149,7 @@ def _time_frozen(model: nn.Module, data: Any, arguments: argparse.Namespace) -> 
     from bitgnn.bench.timing import compare
     from bitgnn.convert import freeze
 
-    frozen = freeze(model)
+    frozen = freeze(model, check=arguments.epochs > 0)
     graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
     packed = frozen.pack_features(data.x)
     emulated = model(data.x, data.edge_index)

@@ -164,6 +164,8 @@ class BinaryLayer(BinaryProduct):
 
         Of ternary values the sums are integers: ``(row * scale) * sum + bias``.
         """
+        if self.letters.bspmm[0] == "B":
+            self._note_signs("hidden", z)
         q, scale = z, None
         if self.hidden_quantizer is not None:
             q, scale = self.hidden_quantizer(z)

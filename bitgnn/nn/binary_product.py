@@ -80,6 +80,7 @@ class BinaryProduct(LooksUp):
         super().reset_parameters()  # type: ignore[misc]
         for linear in self._products():
             self._reset_product(linear)
+        self._seen.clear()
         # PyG's constructors call this before these exist.
         gain = getattr(self, "log_gain", None)
         if gain is not None:
@@ -123,6 +124,8 @@ class BinaryProduct(LooksUp):
         letters = self.letters
         if letters.is_float_linear:
             return functional.linear(fast_dropout(u, self.dropout, self.training), weight)
+        if "B" in letters.bmm[:2] and self.input_quantizer is None:
+            self._note_signs("input", u)
         if self.input_quantizer is not None:
             return self._ternary_product(u, weight, self.input_quantizer, sign_output)
         out = binary_linear(

@@ -110,7 +110,7 @@ class Candidates:
             with warnings.catch_warnings():
                 # What stays in full precision is what the letters of most plans ask for.
                 warnings.filterwarnings("ignore", message="freeze: parts", category=UserWarning)
-                return freeze(self.workload.model, Plan(plan.letters, plan.order))
+                return freeze(self.workload.model, Plan(plan.letters, plan.order), check=False)
 
         made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
         return made

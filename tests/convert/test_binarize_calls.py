@@ -92,7 +92,7 @@ REFUSED = {
     ),
     "class": (lambda: bitgnn.binarize(Net), TypeError, "Module, got the class Net$"),
     "frozen": (
-        lambda: bitgnn.binarize(bitgnn.freeze(bitgnn.binarize(Net(), "full"))),
+        lambda: bitgnn.binarize(bitgnn.freeze(bitgnn.binarize(Net(), "full"), check=False)),
         TypeError,
         "binarize: model is frozen already, a FrozenModel; pass the model that was frozen$",
     ),

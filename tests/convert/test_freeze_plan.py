@@ -92,7 +92,7 @@ def test_letters_as_the_model_in_them(name, x, graph, device):
     assert own_letters(copy) == dict(plan.letters)
     with torch.no_grad():
         torch.testing.assert_close(frozen(x, graph), copy(x, graph), rtol=1e-5, atol=1e-5)
-    assert freeze(copy, plan)(x, graph).equal(frozen(x, graph))
+    assert freeze(copy, plan, check=False)(x, graph).equal(frozen(x, graph))
     assert all(tensor.equal(before[key]) for key, tensor in model.state_dict().items())
 
 

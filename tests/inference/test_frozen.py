@@ -16,7 +16,7 @@ from bitgnn.quantize import sgn
 def test_frozen_equals_emulated(make_model, graph, features, precision, num_layers, options):
     x = features if options.get("input_norm", True) else features - 0.4
     model = make_model(precision, num_layers, **options)
-    frozen = freeze(model)
+    frozen = freeze(model, check=False)
     with torch.no_grad():
         expected = model(x, graph)
     adjacency = frozen.prepare_graph(graph, len(x))

@@ -214,7 +214,7 @@ def test_models_with_code_of_the_users_own_are_measured_alone(data):
             return torch.special.erf(self.conv(x, edge_index))
 
     with pytest.warns(UserWarning, match="full precision"):
-        frozen = freeze(Odd().eval())
+        frozen = freeze(Odd().eval(), check=False)
     report = memory_report(frozen, data)
     assert report.predicted is None
     assert report.measured.forward >= 2 * N * CLASSES * 4

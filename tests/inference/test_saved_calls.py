@@ -78,7 +78,7 @@ def test_modules(name, with_batch, x, edges, tmp_path):
     model = Between(module, takes).eval()
     if name != "batch without statistics":
         shake(model, *inputs)
-    frozen = freeze(model)
+    frozen = freeze(model, check=False)
     assert isinstance(frozen, FrozenModel)
     with torch.no_grad():
         expected = model(*inputs)

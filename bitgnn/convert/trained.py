@@ -1,0 +1,84 @@
+"""What freeze() refuses: layers that never looked at their input, and bits that say nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from bitgnn.convert.layers import letters_of
+from bitgnn.nn import LayerPrecision
+from bitgnn.nn.looks_up import LooksUp
+from bitgnn.nn.seen_bits import ConstantBits
+
+__all__ = ["check_trained"]
+
+GO_ON = "freeze(model, check=False) packs it as it is"
+MANY = 0.5
+"""Share of constant bits from which on there is a warning."""
+PLAIN = "centre the features, put a norm in front, or give the layer precision 'bin' or 'full'"
+CURES = {
+    "input": "centre what it reads, or put a norm in front",
+    "root input": "centre what it reads, or put a norm in front",
+    "hidden": "train it further, or put a batch norm in front of the sign (hidden_norm='batch')",
+}
+
+
+def check_trained(
+    model: nn.Module, names: Iterable[str], plan: Mapping[int, LayerPrecision]
+) -> None:
+    """Refuse layers whose bits cannot be those of a trained model.
+
+    Args:
+        model: in the form that is frozen.
+        names: of the binary layers that it runs.
+        plan: precisions in place of the layers' own, by ``id``.
+
+    Raises:
+        ValueError: a layer never looked at its input, or all bits of one were constant in the last
+            forwards looked at.
+    """
+    modules = dict(model.named_modules())
+    found: list[str] = []
+    for name in names:
+        layer: Any = modules.get(name, model)
+        if not isinstance(layer, LooksUp):
+            continue
+        where = f"layer {name!r} ({type(layer).__name__})"
+        if layer.input_bits is not None and not layer.input_bits.is_settled:
+            raise ValueError(
+                f"freeze: {where} must have looked at its input, got a model that was never "
+                f"trained; train it, or pass example to binarize(); {GO_ON}"
+            )
+        letters = letters_of(layer, plan)
+        for what, seen in layer.constant_bits().items():
+            if not _is_read(what, letters):
+                continue
+            if seen.constant == seen.size:
+                plain = what != "hidden" and not letters.looks_up
+                cure = PLAIN if plain else CURES[what]
+                raise ValueError(
+                    f"freeze: {where} must have {what} bits that vary, got all {seen.size} of them "
+                    f"the same in all {_rows(seen)}; {cure}; {GO_ON}"
+                )
+            if seen.constant > MANY * seen.size:
+                found.append(
+                    f"{seen.constant} of the {seen.size} {what} bits of {where} are the same in "
+                    f"all {_rows(seen)}"
+                )
+    if found:
+        warnings.warn(f"freeze: {'; '.join(found)}", UserWarning, stacklevel=4)
+
+
+def _is_read(what: str, letters: LayerPrecision) -> bool:
+    """Whether the frozen layer computes with these bits."""
+    if what == "hidden":
+        return letters.bspmm[0] == "B"
+    return "B" in letters.bmm[:2] and not letters.takes_ternary
+
+
+def _rows(seen: ConstantBits) -> str:
+    last = "batch of training looked at" if seen.training else "evaluation"
+    return f"{seen.rows} rows of the last {last}"

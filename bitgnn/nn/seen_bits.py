@@ -1,0 +1,130 @@
+"""Which bits of a layer had but one value in the forwards of late, at next to no cost."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+
+__all__ = ["ConstantBits", "SeenBits"]
+
+EVERY = 16
+"""Of so many forwards in training one is looked at."""
+MOST = 16
+"""Forwards of one evaluation that are looked at."""
+LEAST_ROWS = 8
+"""Of fewer rows nothing is said: they may be alike by chance."""
+
+
+class ConstantBits(NamedTuple):
+    """How many bits had one value in all rows looked at.
+
+    Attributes:
+        constant: their number.
+        size: of all bits.
+        rows: looked at.
+        training: whether in training, else in evaluation.
+    """
+
+    constant: int
+    size: int
+    rows: int
+    training: bool
+
+
+class SeenBits:
+    """Remembers of each bit whether it was ever 0 and ever 1.
+
+    In training every 16th forward is looked at, and replaces what was known. Forwards of an
+    evaluation add up, since batches may be small; the first one behind a forward in training begins
+    anew. An input that is the very tensor looked at before is not looked at again. What is kept are
+    two words of 32 bits for every 32 bits of a row.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._low: Tensor | None = None
+        self._high: Tensor | None = None
+        self._size = self._rows = self._forwards = self._trained = 0
+        self._training = False
+        self._begins = True
+        self._source: tuple[weakref.ref[Tensor], int] | None = None
+
+    def is_due(self, training: bool, source: Tensor) -> bool:
+        """Whether to look at this forward's bits; called once in each.
+
+        Args:
+            training: the layer's mode.
+            source: what the bits are made of.
+        """
+        if torch.compiler.is_compiling() or type(source) not in (Tensor, torch.nn.Parameter):
+            return False
+        if source.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False
+        if training:
+            self._begins = True
+            self._trained += 1
+            return self._trained % EVERY == 1
+        if self._source is not None:
+            held, version = self._source
+            if held() is source and source._version == version:
+                return False
+        return self._begins or self._forwards < MOST
+
+    def add(
+        self, words: Tensor, raised: Tensor | None, size: int, training: bool, source: Tensor
+    ) -> None:
+        """Look at the bits of a forward that is due.
+
+        Args:
+            words: int32 ``[N, ceil(size / 32)]``, with dropped bits 0.
+            raised: the same with dropped bits 1, or None.
+            size: bits of a row.
+            training: the layer's mode.
+            source: what the bits are made of.
+        """
+        if words.size(0) == 0 or words.is_meta:
+            return
+        low = _joined(words if raised is None else raised, torch.bitwise_and)
+        high = _joined(words, torch.bitwise_or)
+        goes_on = not (training or self._begins) and self._size == size
+        if goes_on and self._low is not None and self._high is not None:
+            low = low & self._low.to(low.device)
+            high = high | self._high.to(high.device)
+        else:
+            self._rows = self._forwards = 0
+        self._low, self._high, self._size = low, high, size
+        self._rows += words.size(0)
+        self._forwards += 1
+        self._training, self._begins = training, training
+        counts = not training and not source.is_inference()
+        self._source = (weakref.ref(source), source._version) if counts else None
+
+    @property
+    def constant(self) -> ConstantBits | None:
+        """What is known; None where fewer than 8 rows were looked at."""
+        if self._low is None or self._high is None or self._rows < LEAST_ROWS:
+            return None
+        varying = torch.ops.bitgnn.unpack((self._low ^ self._high).unsqueeze(0), self._size)
+        number = int((varying < 0).sum())
+        return ConstantBits(number, self._size, self._rows, self._training)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_source": None}  # no copy holds the tensor itself
+
+
+def _joined(words: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """All rows joined into one, halves at a time; the middle one of an odd number counts twice."""
+    words = words.detach()
+    while words.size(0) > 1:
+        half = (words.size(0) + 1) // 2
+        words = join(words[:half], words[-half:])
+    return words[0]

@@ -1,0 +1,232 @@
+"""Which bits of a layer are constant, as far as its last forwards showed."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import bitgnn
+from bitgnn.nn import GCNConv, SAGEConv
+from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
+
+N, K = 41, 37
+EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))
+
+
+def _words(bits):
+    return torch.ops.bitgnn.pack(torch.where(bits, 1.0, -1.0))
+
+
+@pytest.fixture
+def bits():
+    found = torch.rand(N, K, generator=torch.Generator().manual_seed(0)) < 0.5
+    found[:, 3], found[:, 36] = True, False
+    return found
+
+
+@pytest.mark.parametrize("rows", [8, 9, 16, 31, N])
+def test_bits_of_one_value_are_counted(bits, rows, device):
+    bits = bits[:rows].to(device)
+    seen, x = SeenBits(), bits.float()
+    seen.add(_words(bits), None, K, False, x)
+    expected = int((bits.all(0) | ~bits.any(0)).sum())
+    assert seen.constant == ConstantBits(expected, K, rows, False)
+
+
+def test_dropped_bits_are_no_second_value(bits):
+    dropped = torch.zeros_like(bits)
+    dropped[::2] = True
+    seen = SeenBits()
+    seen.add(_words(bits & ~dropped), _words(bits | dropped), K, True, bits)
+    kept = bits[1::2]
+    assert seen.constant.constant == int((kept.all(0) | ~kept.any(0)).sum())
+
+
+def test_batches_of_an_evaluation_add_up_and_training_begins_anew(bits):
+    seen = SeenBits()
+    for row in range(8):
+        x = bits[row : row + 1].float()
+        assert seen.is_due(False, x)
+        assert seen.constant is None
+        seen.add(_words(bits[row : row + 1]), None, K, False, x)
+    eight = bits[:8]
+    constant = int((eight.all(0) | ~eight.any(0)).sum())
+    assert seen.constant == ConstantBits(constant, K, 8, False)
+    ones = torch.ones_like(bits)
+    assert seen.is_due(True, bits)
+    seen.add(_words(ones), None, K, True, bits)
+    assert seen.constant == ConstantBits(K, K, N, True)
+    assert seen.is_due(False, bits)
+    seen.add(_words(bits), None, K, False, bits)
+    assert seen.constant == ConstantBits(2, K, N, False)
+
+
+def test_few_forwards_are_looked_at():
+    seen, x = SeenBits(), torch.ones(N, K)
+    due = [seen.is_due(True, x) for _ in range(3 * EVERY)]
+    assert [step for step, is_due in enumerate(due) if is_due] == [0, EVERY, 2 * EVERY]
+    looked = 0
+    for _ in range(2 * MOST):
+        batch = x.clone()
+        if seen.is_due(False, batch):
+            seen.add(_words(batch > 0), None, K, False, batch)
+            looked += 1
+    assert looked == MOST
+    seen.clear()
+    seen.add(_words(x > 0), None, K, False, x)
+    assert not seen.is_due(False, x)  # the very tensor
+    x[0] = -1
+    assert seen.is_due(False, x)  # which was written to
+
+
+@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF", "BBF+FBF", "FBB+BBB"])
+@pytest.mark.parametrize("kind", [GCNConv, SAGEConv])
+def test_layers_tell_of_constant_bits(kind, precision):
+    torch.manual_seed(0)
+    layer, x = kind(K, 16, precision=precision), torch.randn(N, K)
+    layer(x, EDGES)
+    layer.eval()(x, EDGES)
+    found = layer.constant_bits()
+    assert found["input"].constant == 0
+    assert ("hidden" in found) == (layer.letters.bspmm[0] == "B")
+    kinds = {"bin": "hidden", "full": "hidden"}
+    if precision in kinds:
+        layer.set_role("hidden")
+        layer(x, EDGES)
+        assert ("hidden" in layer.constant_bits()) == (precision == "bin")
+    layer.train()
+    layer.reset_parameters()
+    assert layer.constant_bits() == {}
+
+
+@pytest.mark.parametrize("letters", ["FBF+FBF", "BBF+FBF", "FBB+BBF"])
+def test_signs_of_features_that_are_never_negative_are_constant(letters):
+    layer, x = GCNConv(K, 16, precision=letters), torch.rand(N, K)
+    layer(x, EDGES)
+    assert layer.constant_bits()["input"] == ConstantBits(K, K, N, True)
+    linear = bitgnn.nn.Linear(K, 4, precision="FBF")
+    linear(x - 0.5)
+    assert linear.constant_bits()["input"].constant == 0
+
+
+def test_what_is_remembered_is_copied_and_pickled_but_no_state():
+    layer, x = GCNConv(K, 16, precision="FBB+BBF").eval(), torch.rand(N, K)
+    layer(x, EDGES)
+    found = layer.constant_bits()
+    assert set(layer.state_dict()) == {"lin.weight", "bias"}
+    assert copy.deepcopy(layer).constant_bits() == found
+    assert pickle.loads(pickle.dumps(layer)).constant_bits() == found
+    torch.save(layer, buffer := io.BytesIO())
+    assert buffer.tell() > 0
+    layer.load_state_dict(layer.state_dict())
+    assert layer.constant_bits() == {}
+
+
+def test_meta_tensors_and_inference_mode_pass():
+    layer = GCNConv(K, 16, precision="FBF+FBF", normalize=False).eval()
+    with torch.inference_mode():
+        layer(torch.randn(N, K), EDGES)
+        layer(torch.randn(N, K), EDGES)
+    layer(torch.randn(N, K), EDGES)
+    assert layer.constant_bits()["input"] == ConstantBits(0, K, 3 * N, False)
+
+
+class Net(nn.Module):
+    """Two layers."""
+
+    def __init__(self, *precisions):
+        super().__init__()
+        first, last = precisions
+        self.c1 = GCNConv(K, 32, precision=first)
+        self.c2 = GCNConv(32, 3, precision=last)
+
+    def forward(self, x, edge_index):
+        return self.c2(self.c1(x, edge_index), edge_index)
+
+
+CENTRED = torch.randn(N, K, generator=torch.Generator().manual_seed(2))
+
+
+def test_freeze_refuses_layers_that_never_looked():
+    model = Net("bin", "bin")
+    with pytest.raises(
+        ValueError,
+        match=r"layer 'c1' \(GCNConv\) must have looked at its input, got a model that was never "
+        r"trained; train it, or pass example to binarize\(\); freeze\(model, check=False\) packs",
+    ):
+        bitgnn.freeze(model)
+    bitgnn.freeze(model, check=False)
+    model(CENTRED, EDGES).sum().backward()
+    frozen = bitgnn.freeze(model.eval())
+    torch.testing.assert_close(frozen(CENTRED, EDGES), model(CENTRED, EDGES))
+
+
+@pytest.mark.parametrize("modes", ["training", "evaluation"])
+def test_freeze_refuses_signs_that_are_all_one(modes):
+    model = Net("FBF+FBF", "FBF+FBF").train(modes == "training")
+    model(CENTRED.abs(), EDGES)
+    last = "batch of training looked at" if modes == "training" else "evaluation"
+    with pytest.raises(
+        ValueError,
+        match=rf"layer 'c1' \(GCNConv\) must have input bits that vary, got all {K} of them the "
+        rf"same in all {N} rows of the last {last}; centre the features, .* check=False",
+    ):
+        bitgnn.freeze(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bitgnn.freeze(model, check=False)
+        model.eval()(CENTRED, EDGES)
+        bitgnn.freeze(model)
+
+
+def test_freeze_refuses_hidden_bits_that_are_all_one():
+    model = Net("bin", "bin")
+    model(CENTRED, EDGES).sum().backward()
+    with torch.no_grad():
+        model.c1.hidden_norm.weight.zero_()
+    model.eval()(CENTRED, EDGES)
+    with pytest.raises(ValueError, match=r"'c1' .* hidden bits that vary, got all 32 .*; train it"):
+        bitgnn.freeze(model)
+    with torch.no_grad():
+        model.c1.hidden_norm.weight[:12] = 1.0
+    model.train()(CENTRED, EDGES)
+    model.eval()(CENTRED, EDGES)
+    number = model.c1.constant_bits()["hidden"].constant
+    assert 20 <= number < 32
+    with pytest.warns(UserWarning, match=rf"freeze: {number} of the 32 hidden bits of layer 'c1'"):
+        bitgnn.freeze(model)
+
+
+def test_a_sigmoid_in_front_makes_a_pattern_constant():
+    class Squashed(Net):
+        def forward(self, x, edge_index):
+            return self.c2(self.c1(x, edge_index).sigmoid(), edge_index)
+
+    model = Squashed("full", "full")
+    model(CENTRED, EDGES).sum().backward()
+    with pytest.raises(ValueError, match=r"layer 'c2' .* got all 32 of them .*; centre what it re"):
+        bitgnn.freeze(model.eval())
+
+
+def test_forwards_that_no_trace_follows_are_checked_too():
+    class Decides(Net):
+        def forward(self, x, edge_index):
+            return super().forward(x if float(x.sum()) > 1e9 else x, edge_index)  # noqa: RUF034
+
+    model = Decides("bin", "bin")
+    with pytest.raises(ValueError, match=r"layer 'c1' .* must have looked at its input"):
+        bitgnn.freeze(model)
+    model(CENTRED, EDGES).sum().backward()
+    with pytest.warns(UserWarning, match="full precision"):
+        bitgnn.freeze(model.eval())
+
+
+def test_a_restored_model_is_not_judged_by_what_it_was():
+    model = Net("FBF+FBF", "FBF+FBF").eval()
+    model(CENTRED.abs(), EDGES)
+    model.load_state_dict(model.state_dict())
+    bitgnn.freeze(model)
