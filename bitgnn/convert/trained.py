@@ -10,7 +10,7 @@ from torch import nn
 
 from bitgnn.convert.layers import letters_of
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.looks_up import LooksUp
+from bitgnn.nn.binary_product import BinaryProduct
 from bitgnn.nn.seen_bits import ConstantBits
 
 __all__ = ["check_trained"]
@@ -43,8 +43,8 @@ def check_trained(
     modules = dict(model.named_modules())
     found: list[str] = []
     for name in names:
-        layer: Any = modules.get(name, model)
-        if not isinstance(layer, LooksUp):
+        layer: Any = modules.get(name, model)  # a layer alone has the name of its class
+        if not isinstance(layer, BinaryProduct):
             continue
         where = f"layer {name!r} ({type(layer).__name__})"
         if layer.input_bits is not None and not layer.input_bits.is_settled:
@@ -52,7 +52,7 @@ def check_trained(
                 f"freeze: {where} must have looked at its input, got a model that was never "
                 f"trained; train it, or pass example to binarize(); {GO_ON}"
             )
-        letters = letters_of(layer, plan)
+        letters = letters_of(modules.get(name, model), plan)
         for what, seen in layer.constant_bits().items():
             if not _is_read(what, letters):
                 continue

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.nn.constant_columns import MANY, warn_of_constant_columns
 from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.looked_up_linear import InputWords
 
@@ -30,7 +31,6 @@ UNIFORM = 0.1
 RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
-MANY = 5
 
 
 class InputBits(nn.Module):
@@ -98,6 +98,8 @@ class InputBits(nn.Module):
     def look_up(self, x: Tensor) -> None:
         """Settle from the first input ``[N, K]``.
 
+        Warns of constant columns where each has thresholds, and of a pattern of equal rows.
+
         Raises:
             ValueError: a value is NaN or infinite.
         """
@@ -123,8 +125,10 @@ class InputBits(nn.Module):
         share = (float(zeros.mean()) - dropped) / (1 - dropped)
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
+            warn_of_constant_columns(self.owner, rows, few_are_usual=True)
             self.unit.fill_(1 / math.sqrt(max((1 - share) * x.size(1), 1)))
             return
+        warn_of_constant_columns(self.owner, rows)
         self.settle("thermometer", *_thresholds(rows * (1 - dropped)))
         self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
         noise = DEVIATIONS * math.sqrt(dropped * (1 - dropped) / rows.size(0))
