@@ -71,8 +71,9 @@ def freeze(
             and further tensors for float parts, or a ``Data`` object with all of them; or images
             alone, with ``BinaryConv2d`` and ``BinaryLinear``. Where torch.fx cannot follow a
             forward, or a submodule, that keeps its code and each binary layer in it is packed by
-            itself. Models with BWTA layers are not traced: every BWTA layer is packed in its place.
-            Wrappers of torch (compiled, data-parallel) are looked into.
+            itself, as are those inside of graph layers such as GINConv. Models with BWTA layers are
+            not traced: every BWTA layer is packed in its place. Wrappers of torch (compiled,
+            data-parallel) are looked into.
         plan: precision of the layers: one for all graph layers (``"full"`` and ``"bin"`` mean the
             model as a whole), one for each in order, or by module name; None keeps those it was
             trained with (others change its results). A :class:`~bitgnn.Plan` also settles the
@@ -144,13 +145,18 @@ def freeze(
     elif isinstance(plan, str) and isinstance(model, HasPrecision):
         model, plan = model.with_precision(plan), None
     planned = _planned(model, plan)
-    asked = {"output": output, "features": features}
     try:
         network = lower_trace(trace_model(model), planned)
+        asks = any(option is not None for option in (document, output, features))
+        if network.inside and not asks and network.letters.keys() <= network.inside:
+            # Nothing is left to fuse, and what runs the user's own forward can be saved.
+            reason = "its binary layers belong to graph layers without a binary form"
+            raise NotTraced(f"freeze: {reason}", reason)
     except NotTraced as error:
         # What no trace can follow is, more often than not, a model that was never binarised.
         if not has_binary_layers(model, planned):
             raise ValueError(f"{_nothing(model)} ({error})") from error
+        asked = {"output": output, "features": features}
         given = {name: value for name, value in asked.items() if value is not None}
         if given or document is not None:
             raise ValueError(

@@ -47,6 +47,7 @@ class Network:
         outputs: what each layer hands on, by module name.
         letters: operator letters of each binary layer, by module name.
         calls: why parts run as the user's own code, by name.
+        inside: names of binary layers that belong to other graph layers, such as a GIN's maps.
         folded: layers whose linear maps were composed with others, and with which.
         orders: what comes first in layers whose float maps may change places.
         own_call: how the trained forward is called.
@@ -58,6 +59,7 @@ class Network:
         self.outputs: dict[str, Value] = {}
         self.letters: dict[str, str] = {}
         self.calls: dict[str, str] = {}
+        self.inside: set[str] = set()
         self.folded: dict[str, str] = {}
         self.orders: dict[str, str] = {}
         self.own_call: OwnCall = PLAIN_CALL
@@ -157,6 +159,8 @@ class Lowering:
         try:
             value = self._known_module(name, module, args, kwargs)
         except Unsupported as reason:
+            if self._holds_binary_layers(module):
+                return self._own_module(name, module, args, kwargs, str(reason))
             return self._call(name, module, args, kwargs, str(reason))
         letters = self.plan.get(id(module), getattr(module, "letters", None))
         if isinstance(letters, LayerPrecision) and not letters.is_float:
@@ -168,12 +172,21 @@ class Lowering:
             self.network.outputs[name] = value
         return value
 
+    def _holds_binary_layers(self, module: nn.Module) -> bool:
+        """Whether a graph layer without a binary form has binary layers in it, as GINConv may."""
+        from bitgnn.convert.layerwise import has_binary_layers
+
+        is_other = isinstance(module, MessagePassing) and not isinstance(module, SUPPORTED)
+        return is_other and has_binary_layers(module, self.plan)
+
     def _own_module(self, name: str, module: nn.Module, args: Any, kwargs: Any, reason: str) -> Any:
         """A module that no trace goes into: its own code, with the binary layers in it packed."""
         # That file freezes every layer through this one.
         from bitgnn.convert.layerwise import packed_copy
 
         held = packed_copy(module, self.plan, name)
+        if isinstance(module, MessagePassing):
+            self.network.inside.update(held.letters)
         self.network.letters.update(held.letters)
         value = self._call(name, held.module, args, kwargs, reason)
         self.network.calls.update(held.floats)

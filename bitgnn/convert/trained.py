@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.layers import letters_of
 from bitgnn.nn import LayerPrecision
@@ -18,12 +19,9 @@ __all__ = ["check_trained"]
 GO_ON = "freeze(model, check=False) packs it as it is"
 MANY = 0.5
 """Share of constant bits from which on there is a warning."""
-PLAIN = "centre the features, put a norm in front, or give the layer precision 'bin' or 'full'"
-CURES = {
-    "input": "centre what it reads, or put a norm in front",
-    "root input": "centre what it reads, or put a norm in front",
-    "hidden": "train it further, or put a batch norm in front of the sign (hidden_norm='batch')",
-}
+CENTRE = "centre what it reads, or put a norm in front"
+BY_NAME = "centre what it reads, put a norm in front, or give it precision 'bin' or 'full'"
+TRAIN = "train it further, or put a batch norm in front of the sign (hidden_norm='batch')"
 
 
 def check_trained(
@@ -57,11 +55,9 @@ def check_trained(
             if not _is_read(what, letters):
                 continue
             if seen.constant == seen.size:
-                plain = what != "hidden" and not letters.looks_up
-                cure = PLAIN if plain else CURES[what]
                 raise ValueError(
                     f"freeze: {where} must have {what} bits that vary, got all {seen.size} of them "
-                    f"the same in all {_rows(seen)}; {cure}; {GO_ON}"
+                    f"the same in all {_rows(seen)}; {_cure(what, layer, letters)}; {GO_ON}"
                 )
             if seen.constant > MANY * seen.size:
                 found.append(
@@ -77,6 +73,13 @@ def _is_read(what: str, letters: LayerPrecision) -> bool:
     if what == "hidden":
         return letters.bspmm[0] == "B"
     return "B" in letters.bmm[:2] and not letters.takes_ternary
+
+
+def _cure(what: str, layer: Any, letters: LayerPrecision) -> str:
+    """What makes bits vary; only graph layers can look them up."""
+    if what == "hidden":
+        return TRAIN
+    return BY_NAME if isinstance(layer, MessagePassing) and not letters.looks_up else CENTRE
 
 
 def _rows(seen: ConstantBits) -> str:

@@ -173,7 +173,7 @@ def test_freeze_refuses_signs_that_are_all_one(modes):
     with pytest.raises(
         ValueError,
         match=rf"layer 'c1' \(GCNConv\) must have input bits that vary, got all {K} of them the "
-        rf"same in all {N} rows of the last {last}; centre the features, .* check=False",
+        rf"same in all {N} rows of the last {last}; centre what it reads, .* check=False",
     ):
         bitgnn.freeze(model)
     with warnings.catch_warnings():

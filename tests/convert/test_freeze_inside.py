@@ -1,0 +1,91 @@
+"""Binary layers inside of graph layers that have no binary form, such as GIN's maps."""
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+
+import bitgnn
+from bitgnn.inference import FrozenLayers, FrozenModel
+
+N = 40
+X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
+EDGES = torch.randint(0, N, (2, 120), generator=torch.Generator().manual_seed(1))
+
+
+def _maps(first, last):
+    return nn.Sequential(
+        nn.Linear(first, last), nn.BatchNorm1d(last), nn.Hardtanh(), nn.Linear(last, last)
+    )
+
+
+class Own(nn.Module):
+    """GIN layers of one's own; with a GCN layer in front of them or without."""
+
+    def __init__(self, with_gcn=False):
+        super().__init__()
+        self.front = pyg.GCNConv(6, 6) if with_gcn else None
+        self.c1, self.c2 = pyg.GINConv(_maps(6, 8)), pyg.GINConv(_maps(8, 3))
+
+    def forward(self, x, edge_index):
+        if self.front is not None:
+            x = self.front(x, edge_index)
+        return self.c2(self.c1(x, edge_index), edge_index)
+
+
+MODELS = {
+    "own": (Own, {"linear": True}, 4),
+    "one map": (Own, {"layers": {"c1.nn.3": "FBF"}}, 1),
+    "ready-made": (
+        lambda: pyg.GIN(6, 8, 2, out_channels=3, act=None),
+        {"linear": True},
+        4,
+    ),
+    "one layer": (lambda: pyg.GINConv(_maps(6, 8)), {"linear": True}, 2),
+}
+
+
+def _trained(make, options):
+    torch.manual_seed(0)
+    model = bitgnn.binarize(make(), "full", **options)
+    for _ in range(3):
+        model(X, EDGES).square().sum().backward()
+    return model.eval()
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_each_map_is_packed(case, tmp_path):
+    make, options, count = MODELS[case]
+    model = _trained(make, options)
+    with pytest.warns(UserWarning, match="its binary layers belong to graph layers without a bin"):
+        frozen = bitgnn.freeze(model)
+    assert isinstance(frozen, FrozenLayers)
+    names = {name for name, m in model.named_modules() if isinstance(m, bitgnn.nn.Linear)}
+    assert set(frozen.report.letters) == names
+    assert len(names) == count
+    expected = model(X, EDGES)
+    torch.testing.assert_close(frozen(X, EDGES), expected)
+    bitgnn.save(frozen, tmp_path / "gin")
+    torch.testing.assert_close(bitgnn.load(tmp_path / "gin", make())(X, EDGES), expected)
+
+
+def test_other_layers_of_the_model_are_traced():
+    model = _trained(lambda: Own(with_gcn=True), {"linear": True})
+    with pytest.warns(UserWarning, match="c1: it runs as its own code"):
+        frozen = bitgnn.freeze(model)
+    assert isinstance(frozen, FrozenModel)
+    assert frozen.report.letters["c2.nn.3"] == "FBF"
+    assert frozen.report.letters["front"] in ("FBF+FBF", "FBB+BBF")
+    torch.testing.assert_close(frozen(X, EDGES), model(X, EDGES))
+
+
+def test_what_needs_a_trace_has_one():
+    model = _trained(Own, {"linear": True})
+    with pytest.warns(UserWarning, match="c1: it runs as its own code"):
+        frozen = bitgnn.freeze(model, output="classes")
+    assert torch.equal(frozen(X, EDGES), model(X, EDGES).argmax(1))
+
+
+def test_a_model_without_binary_layers_says_so():
+    with pytest.raises(ValueError, match=r"GIN has no binary layer; binarize\(\) it and train"):
+        bitgnn.freeze(pyg.GIN(6, 8, 2))
