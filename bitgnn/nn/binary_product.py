@@ -80,7 +80,7 @@ class BinaryProduct(LooksUp):
         super().reset_parameters()  # type: ignore[misc]
         for linear in self._products():
             self._reset_product(linear)
-        self._seen.clear()
+        self.forget_constant_bits()
         # PyG's constructors call this before these exist.
         gain = getattr(self, "log_gain", None)
         if gain is not None:

@@ -13,7 +13,7 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
-from bitgnn.nn.seen_bits import ConstantBits, SeenBits
+from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear
@@ -28,7 +28,7 @@ OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "log_gain", "role_
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
-class LooksUp:
+class LooksUp(NotesBits):
     """Mixin of layers whose product takes bits looked up from the data.
 
     Attributes:
@@ -56,7 +56,7 @@ class LooksUp:
         self._precision_name = precision if isinstance(precision, str) else None
         self._forms = named_forms(precision)
         self.role = None
-        self._seen: dict[str, SeenBits] = {}
+        self._start_notes()
         if self._forms is None:
             self.letters = LayerPrecision.parse(precision)
         else:
@@ -126,33 +126,8 @@ class LooksUp:
         if not bits.is_settled and torch.is_grad_enabled():
             bits.settle("pattern")
         words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout)
-        seen = self._due("root input" if bits is self.root_bits else "input", x)
-        if seen is not None:
-            seen.add(words.words, words.raised, words.size, self.training, x)
+        self._note_words("root input" if bits is self.root_bits else "input", words, x)
         return words
-
-    def _due(self, what: str, source: Tensor) -> SeenBits | None:
-        """What remembers these bits, where it is to look at those of this forward."""
-        if torch.compiler.is_compiling():
-            return None
-        seen = self._seen.setdefault(what, SeenBits())
-        return seen if seen.is_due(self.training, source) else None
-
-    def _note_signs(self, what: str, x: Tensor) -> None:
-        """Remember the signs of ``[*, K]`` floats, now and then."""
-        seen = self._due(what, x)
-        if seen is not None:
-            words = torch.ops.bitgnn.pack(x.detach().reshape(-1, x.size(-1)).float())
-            seen.add(words, None, x.size(-1), self.training, x)
-
-    def constant_bits(self) -> dict[str, ConstantBits]:
-        """How many bits had one value in all rows of the last forwards, of those looked at.
-
-        By what they are: ``"input"``, ``"root input"`` of a bipartite graph's destinations, and
-        ``"hidden"`` in front of an aggregation of bits. Compiled forwards are not looked at.
-        """
-        found = {what: seen.constant for what, seen in self._seen.items()}
-        return {what: constant for what, constant in found.items() if constant is not None}
 
     def _bits_product(
         self,
@@ -187,10 +162,6 @@ class LooksUp:
         out = out.masked_fill(broken, torch.nan)
         return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
 
-    def forget_constant_bits(self) -> None:
-        """Forget the bits that were looked at, of weights that are no longer there."""
-        self._seen.clear()
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays as it is."""
         module: Any = self
@@ -212,7 +183,7 @@ class LooksUp:
             if loaded.size(1) in widths and not is_uninitialized_parameter(held):
                 held.data = held.data.new_empty(loaded.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
-        self._seen.clear()
+        self.forget_constant_bits()
         if self._forms is not None:
             code = int(self.role_code)
             self.role = None if code == 0 else ROLES[code - 1]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.quantize.looked_up_linear import InputWords
 
-__all__ = ["ConstantBits", "SeenBits"]
+__all__ = ["ConstantBits", "NotesBits", "SeenBits"]
 
 EVERY = 16
 """Of so many forwards in training one is looked at."""
@@ -119,6 +120,50 @@ class SeenBits:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_source": None}  # no copy holds the tensor itself
+
+
+class NotesBits:
+    """Mixin of layers that remember which of their bits were constant in the forwards of late."""
+
+    training: bool
+    _seen: dict[str, SeenBits]
+
+    def _start_notes(self) -> None:
+        """Begin with nothing seen, before PyG's constructor runs."""
+        self._seen = {}
+
+    def constant_bits(self) -> dict[str, ConstantBits]:
+        """How many bits had one value in all rows of the last forwards, of those looked at.
+
+        By what they are: ``"input"``, ``"root input"`` of a bipartite graph's destinations, and
+        ``"hidden"`` in front of an aggregation of bits. Compiled forwards are not looked at.
+        """
+        found = {what: seen.constant for what, seen in self._seen.items()}
+        return {what: constant for what, constant in found.items() if constant is not None}
+
+    def forget_constant_bits(self) -> None:
+        """Forget the bits that were looked at, of weights that are no longer there."""
+        self._seen.clear()
+
+    def _note_words(self, what: str, words: InputWords, source: Tensor) -> None:
+        """Remember packed bits, now and then."""
+        seen = self._due(what, source)
+        if seen is not None:
+            seen.add(words.words, words.raised, words.size, self.training, source)
+
+    def _note_signs(self, what: str, x: Tensor) -> None:
+        """Remember the signs of ``[*, K]`` floats, now and then."""
+        seen = self._due(what, x)
+        if seen is not None:
+            words = torch.ops.bitgnn.pack(x.detach().reshape(-1, x.size(-1)).float())
+            seen.add(words, None, x.size(-1), self.training, x)
+
+    def _due(self, what: str, source: Tensor) -> SeenBits | None:
+        """What remembers these bits, where it is to look at those of this forward."""
+        if torch.compiler.is_compiling():
+            return None
+        seen = self._seen.setdefault(what, SeenBits())
+        return seen if seen.is_due(self.training, source) else None
 
 
 def _joined(words: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
