@@ -80,21 +80,18 @@ class SeenBits:
                 return False
         return self._begins or self._forwards < MOST
 
-    def add(
-        self, words: Tensor, raised: Tensor | None, size: int, training: bool, source: Tensor
-    ) -> None:
+    def add(self, words: Tensor, size: int, training: bool, source: Tensor) -> None:
         """Look at the bits of a forward that is due.
 
         Args:
-            words: int32 ``[N, ceil(size / 32)]``, with dropped bits 0.
-            raised: the same with dropped bits 1, or None.
+            words: int32 ``[N, ceil(size / 32)]``.
             size: bits of a row.
             training: the layer's mode.
             source: what the bits are made of.
         """
         if words.size(0) == 0 or words.is_meta:
             return
-        low = _joined(words if raised is None else raised, torch.bitwise_and)
+        low = _joined(words, torch.bitwise_and)
         high = _joined(words, torch.bitwise_or)
         goes_on = not (training or self._begins) and self._size == size
         if goes_on and self._low is not None and self._high is not None:
@@ -149,14 +146,14 @@ class NotesBits:
         """Remember packed bits, now and then."""
         seen = self._due(what, source)
         if seen is not None:
-            seen.add(words.words, words.raised, words.size, self.training, source)
+            seen.add(words.words, words.size, self.training, source)
 
     def _note_signs(self, what: str, x: Tensor) -> None:
         """Remember the signs of ``[*, K]`` floats, now and then."""
         seen = self._due(what, x)
         if seen is not None:
             words = torch.ops.bitgnn.pack(x.detach().reshape(-1, x.size(-1)).float())
-            seen.add(words, None, x.size(-1), self.training, x)
+            seen.add(words, x.size(-1), self.training, x)
 
     def _due(self, what: str, source: Tensor) -> SeenBits | None:
         """What remembers these bits, where it is to look at those of this forward."""

@@ -32,18 +32,19 @@ def bits():
 def test_bits_of_one_value_are_counted(bits, rows, device):
     bits = bits[:rows].to(device)
     seen, x = SeenBits(), bits.float()
-    seen.add(_words(bits), None, K, False, x)
+    seen.add(_words(bits), K, False, x)
     expected = int((bits.all(0) | ~bits.any(0)).sum())
     assert seen.constant == ConstantBits(expected, K, rows, False)
 
 
-def test_dropped_bits_are_no_second_value(bits):
-    dropped = torch.zeros_like(bits)
-    dropped[::2] = True
-    seen = SeenBits()
-    seen.add(_words(bits & ~dropped), _words(bits | dropped), K, True, bits)
-    kept = bits[1::2]
-    assert seen.constant.constant == int((kept.all(0) | ~kept.any(0)).sum())
+def test_dropped_features_are_no_second_value():
+    x = torch.randn(20 * N, K, generator=torch.Generator().manual_seed(3))
+    x[:, 5] = 2.0
+    layer = GCNConv(K, 16, precision="bin", dropout=0.5)
+    with pytest.warns(UserWarning, match="column 5, whose bits say nothing"):
+        layer(x, EDGES)
+    layer(x, EDGES)
+    assert layer.constant_bits()["input"].constant == 1
 
 
 def test_batches_of_an_evaluation_add_up_and_training_begins_anew(bits):
@@ -52,16 +53,16 @@ def test_batches_of_an_evaluation_add_up_and_training_begins_anew(bits):
         x = bits[row : row + 1].float()
         assert seen.is_due(False, x)
         assert seen.constant is None
-        seen.add(_words(bits[row : row + 1]), None, K, False, x)
+        seen.add(_words(bits[row : row + 1]), K, False, x)
     eight = bits[:8]
     constant = int((eight.all(0) | ~eight.any(0)).sum())
     assert seen.constant == ConstantBits(constant, K, 8, False)
     ones = torch.ones_like(bits)
     assert seen.is_due(True, bits)
-    seen.add(_words(ones), None, K, True, bits)
+    seen.add(_words(ones), K, True, bits)
     assert seen.constant == ConstantBits(K, K, N, True)
     assert seen.is_due(False, bits)
-    seen.add(_words(bits), None, K, False, bits)
+    seen.add(_words(bits), K, False, bits)
     assert seen.constant == ConstantBits(2, K, N, False)
 
 
@@ -73,11 +74,11 @@ def test_few_forwards_are_looked_at():
     for _ in range(2 * MOST):
         batch = x.clone()
         if seen.is_due(False, batch):
-            seen.add(_words(batch > 0), None, K, False, batch)
+            seen.add(_words(batch > 0), K, False, batch)
             looked += 1
     assert looked == MOST
     seen.clear()
-    seen.add(_words(x > 0), None, K, False, x)
+    seen.add(_words(x > 0), K, False, x)
     assert not seen.is_due(False, x)  # the very tensor
     x[0] = -1
     assert seen.is_due(False, x)  # which was written to
