@@ -45,7 +45,7 @@ def lower_looked_up(
     if root is None:
         return out
     looked_up = layer.input_bits
-    if layer.root_bits is not None and sources[0] is not sources[1]:
+    if layer.root_bits is not None:
         looked_up = layer.root_bits
         bits = bits_of(name, looked_up, sources[1], root.in_channels)
     norm = layer.root_norm if normed else None

@@ -84,6 +84,16 @@ class InputBits(nn.Module):
         self.present.zero_()
         self._knows_share = False
 
+    def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
+        """Thresholds stay float32 where a model is cast: they are compared with float32 values."""
+        held = {name: getattr(self, name) for name in ("thresholds", "unit", "present")}
+        super()._apply(fn, recurse)
+        for name, before in held.items():
+            after = getattr(self, name)
+            if after.dtype != before.dtype:
+                setattr(self, name, before.to(after.device))
+        return self
+
     def settle(
         self, kind: InputKind, columns: Tensor | None = None, at: Tensor | None = None
     ) -> None:

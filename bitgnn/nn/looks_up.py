@@ -97,15 +97,22 @@ class LooksUp:
         """Before the product: find the layers in front, and what the input is made of."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
-        if not self._has_looked:
-            self._has_looked = True
-            for producer in found_producers(x) if x.requires_grad else ():
-                producer.set_role("hidden")
+        # An input of another width is refused before it settles anything.
+        for linear in linears:
+            self._ready(linear, x)
+        self._tell_producers(x)
+        self._has_looked = True
         if bits is not None and not bits.is_settled:
             bits.look_up(x.reshape(-1, x.size(-1)))
             if bits.kind == "thermometer":
                 for linear in linears:
                     self._widen(linear, x, bits)
+
+    def _tell_producers(self, x: Tensor) -> None:
+        """Let the layers that made ``x`` know, once, that a binary one takes it."""
+        if not self._has_looked and x.requires_grad and not torch.compiler.is_compiling():
+            for producer in found_producers(x):
+                producer.set_role("hidden")
 
     def _widen(self, linear: Any, x: Tensor, bits: InputBits) -> None:
         """One weight for each bit, drawn anew: bits of one feature that begin alike learn less."""

@@ -46,10 +46,18 @@ def test_the_same_nodes_as_in_pyg_become_nan(value):
     rows = nonfinite_rows(x)
     adjacency = gcn_adjacency(EDGES, 6)
     expected = ~pyg.GCNConv(7, 3)(x, EDGES).isfinite().all(1)
-    layer = bitgnn.nn.GCNConv(7, 3, precision="bin")
+    layer = bitgnn.nn.GCNConv(7, 3, precision="FBB+BBF")
     found = layer(x, EDGES) + nonfinite_neighbours(rows, adjacency)
     assert torch.equal(found.isnan().all(1), expected)
     assert torch.equal(found.isnan().any(1), expected)
+    for precision in ("bin", "full"):
+        layer = bitgnn.nn.GCNConv(7, 3, precision=precision)
+        with pytest.raises(ValueError, match=r"GCNConv: x must be finite .* in columns 4$"):
+            layer(x, EDGES)
+        layer(_features(0.5), EDGES)
+        found = layer(x, EDGES)
+        assert torch.equal(found.isnan().all(1), expected)
+        assert torch.equal(found.isnan().any(1), expected)
     pattern = neighbour_adjacency(EDGES, 6, 6, reduction="mean")
     sage = ~pyg.SAGEConv(7, 3)(x, EDGES).isfinite().all(1)
     found = nonfinite_neighbours(rows, pattern) + rows
