@@ -201,6 +201,4 @@ class LayerPrecision:
         return f"{self.bmm}+{self.bspmm}"
 
     def __str__(self) -> str:
-        return next(
-            (name for name, letters in PRESETS.items() if letters == self.pair), self.pair
-        )
+        return next((name for name, letters in PRESETS.items() if letters == self.pair), self.pair)
