@@ -229,7 +229,8 @@ def _precisions(
     """Precision of each layer to swap.
 
     "bin" and "full" are given by name: the layers find their role and their input's bits. With
-    ``options`` they stand for letters, and layers in front of a norm hand on floats in "bin".
+    ``options`` those of the model as a whole stand for letters, and layers in front of a norm hand
+    on floats in "bin".
     """
     names = [name for name in graph_layers if name not in config.skip]
     found: dict[str, str | LayerPrecision] = {}
@@ -239,6 +240,9 @@ def _precisions(
     defaults = dict(zip(names, model_letters(config.precision, len(names)), strict=True))
     for name in names:
         if by_name and name not in config.layers:
+            continue
+        if config.layers.get(name) in WHOLE:
+            found[name] = config.layers[name]
             continue
         precision = LayerPrecision.parse(config.layers.get(name, defaults[name]))
         if name not in config.layers:

@@ -175,7 +175,7 @@ class LooksUp:
         widths = {
             state_dict[key].numel()
             for key in (f"{prefix}input_bits.columns", f"{prefix}root_bits.columns")
-            if key in state_dict
+            if key in state_dict and self.letters.looks_up
         }
         products = {id(linear) for linear in self._products()}
         for name, linear in module.named_children():
