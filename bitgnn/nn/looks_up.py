@@ -72,6 +72,11 @@ class LooksUp:
             self.register_buffer("role_code", code)  # type: ignore[attr-defined]
         self._has_looked = False
 
+    @property
+    def has_role(self) -> bool:
+        """Whether the precision is a name, so that the letters follow from the role."""
+        return self._forms is not None
+
     def set_role(self, role: Role) -> None:
         """Say whether a binary layer takes the result; only where the precision is a name.
 
@@ -166,7 +171,7 @@ class LooksUp:
         return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays as it is."""
+        """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""
         module: Any = self
         starts = tuple(f"{prefix}{name}" for name in OWN)
         if self._forms is not None and not any(key.startswith(starts) for key in state_dict):

@@ -101,7 +101,7 @@ class NeighbourLayer(BinaryLayer):
         linear: torch_geometric.nn.Linear,
         root: torch_geometric.nn.Linear | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The same from looked-up bits; those of the sources serve for nodes that are among them."""
+        """The same from looked-up bits; those of the sources serve for nodes among them."""
         assert self.input_bits is not None
         apart = self.root_bits
         if node is not None and node is not source:
