@@ -94,7 +94,9 @@ def test_float_layers_mixed_models_and_own_code(precisions, features):
     assert list(layers) == [*features, "first", "middle", "second", "last"]
     assert layers["last"].weight_bits == 32
     assert layers["last"].packed_bytes == layers["last"].float_bytes == 4 * (40 * 5 + 5)
-    assert layers["first"].float_bytes == 4 * (2 * 70 * 40 + 40)
+    # Bits that stand for 0 and 1 shift both products.
+    shifts = 0 if features else 2 * 40
+    assert layers["first"].float_bytes == 4 * (2 * 70 * 40 + 40 + shifts)
     assert layers["middle"].measured_seconds > 0
     assert "middle: full precision, it runs as its own code" in str(found)
     plain = bitgnn.summary(torch_geometric.nn.models.GCN(70, 40, 2, 5))

@@ -92,7 +92,9 @@ def test_own_model_changes_form_as_a_whole():
 @pytest.mark.parametrize("activation", ["drop", "hardtanh"])
 def test_activations_of_pyg_models_are_replaced(activation, options, recwarn):
     model = torch_geometric.nn.GraphSAGE(6, 8, num_layers=3, out_channels=3, jk="cat")
-    binary = binarize(model, BinarizeConfig("bin", activation=activation, dropout=0.1, options=options))
+    binary = binarize(
+        model, BinarizeConfig("bin", activation=activation, dropout=0.1, options=options)
+    )
     assert not [w for w in recwarn if "ReLU" in str(w.message)]
     assert isinstance(binary.act, nn.Identity if activation == "drop" else nn.Hardtanh)
     assert isinstance(model.act, nn.ReLU)
