@@ -276,6 +276,7 @@ def test_summary(graph, x, layer, precision):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_cuda_gives_the_values_of_the_cpu(graph, x, layer, precision):
     conv = layer(IN, OUT, precision=precision)
+    conv(x, graph)  # Layers of named precision look at their input in it.
     conv(x, graph).square().sum().backward()
     expected = conv(x, graph)
     other = copy.deepcopy(conv).cuda()
@@ -284,7 +285,9 @@ def test_cuda_gives_the_values_of_the_cpu(graph, x, layer, precision):
     assert torch.allclose(out.cpu(), expected, rtol=1e-4, atol=1e-4)
     out.square().sum().backward()
     for here, there in zip(conv.parameters(), other.parameters(), strict=True):
-        assert torch.allclose(here.grad, there.grad.cpu(), rtol=1e-3, atol=1e-3)
+        assert (here.grad is None) == (there.grad is None)
+        if here.grad is not None:  # Norms of hidden layers have none in the last one.
+            assert torch.allclose(here.grad, there.grad.cpu(), rtol=1e-3, atol=1e-3)
     dropping = layer(IN, OUT, precision=precision, dropout=0.4).cuda()
     dropping(x.cuda(), graph.cuda()).sum().backward()
     with pytest.raises(ValueError, match="aggregate: adjacency is on cpu, x on cuda"):
