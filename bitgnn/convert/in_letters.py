@@ -105,10 +105,10 @@ def with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
     own = getattr(layer, "letters", None)
     if not isinstance(own, LayerPrecision) or planned.is_float:
         return planned
-    letters = {"bmm": planned.bmm, "bspmm": planned.bspmm}
-    if own.looks_up and planned.bmm[:2] not in ("FB", "BB"):
-        return replace(own, **letters, inputs="sign", order="transform_first")
-    return replace(own, **letters)
+    takes_bits = planned.bmm[:2] in ("FB", "BB")
+    if own.looks_up and not takes_bits:
+        own = replace(own, inputs="sign", order="transform_first")
+    return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)
 
 
 def _trained(layer: Any, letters: str) -> LayerPrecision:
