@@ -74,7 +74,7 @@ def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
     if bits is not None:
         seen = (x > 0).float()
         if bits.kind == "thermometer":
-            seen = sgn(x[:, bits.columns] - bits.thresholds)
+            seen = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
         gain = bits.unit * layer.log_gain.exp()
         return [gain * (seen @ weight) for weight in signs]
     alpha = x.abs().mean(1, keepdim=True)

@@ -32,6 +32,9 @@ RARE = 0.05
 DEVIATIONS = 4.0
 MANY = 5
 
+KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
+"""Buffers that are float32 whatever a model is cast to."""
+
 
 class InputBits(nn.Module):
     r"""Looks up once what a layer's input is made of, and makes bits of it ever after.
@@ -56,6 +59,8 @@ class InputBits(nn.Module):
     code: Tensor
     columns: Tensor
     thresholds: Tensor
+    offset: Tensor
+    median: Tensor
     rare: Tensor
     present: Tensor
     unit: Tensor
@@ -67,6 +72,9 @@ class InputBits(nn.Module):
         self.register_buffer("code", torch.tensor(0, dtype=torch.int8))
         self.register_buffer("columns", torch.empty(0, dtype=torch.int64))
         self.register_buffer("thresholds", torch.empty(0))
+        # Minus the mean of each bit, which takes the product's mean away, and each feature's median.
+        self.register_buffer("offset", torch.empty(0))
+        self.register_buffer("median", torch.empty(0))
         self.register_buffer("rare", torch.empty(0, dtype=torch.bool))
         # 1 over the root of how many bits of a row say something: products start at variance 1.
         self.register_buffer("unit", torch.ones(()))
@@ -79,14 +87,19 @@ class InputBits(nn.Module):
         """Whether the input was looked at."""
         return self.kind is not None
 
+    @property
+    def bit_offset(self) -> Tensor | None:
+        """What is added to -1/+1 bits; None where they stand for 0 and 1."""
+        return self.offset if self.kind == "thermometer" else None
+
     def reset_parameters(self) -> None:
         """Forget which share of the bits was there; what the input is made of stays."""
         self.present.zero_()
         self._knows_share = False
 
     def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
-        """Thresholds stay float32 where a model is cast: they are compared with float32 values."""
-        held = {name: getattr(self, name) for name in ("thresholds", "unit", "present")}
+        """Thresholds stay float32 where a model is cast: float32 values are compared with them."""
+        held = {name: getattr(self, name) for name in KEPT_FLOAT}
         super()._apply(fn, recurse)
         for name, before in held.items():
             after = getattr(self, name)
@@ -94,15 +107,10 @@ class InputBits(nn.Module):
                 setattr(self, name, before.to(after.device))
         return self
 
-    def settle(
-        self, kind: InputKind, columns: Tensor | None = None, at: Tensor | None = None
-    ) -> None:
-        """Fix what the bits are; thermometers with the feature and threshold of each bit."""
+    def settle(self, kind: InputKind) -> None:
+        """Fix what the bits are."""
         self.kind = kind
         self.code.fill_(1 + KINDS.index(kind))
-        if columns is not None and at is not None:
-            self.columns = columns.to(self.code.device)
-            self.thresholds = at.float().to(self.code.device)
 
     @torch.compiler.disable
     def look_up(self, x: Tensor) -> None:
@@ -135,17 +143,42 @@ class InputBits(nn.Module):
             self.settle("pattern")
             self.unit.fill_(1 / math.sqrt(max((1 - share) * x.size(1), 1)))
             return
-        self.settle("thermometer", *_thresholds(rows * (1 - dropped)))
-        self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
         noise = DEVIATIONS * math.sqrt(dropped * (1 - dropped) / rows.size(0))
         self.rare = zeros - dropped <= max(RARE * (1 - dropped), noise)
+        self._settle_thermometers(rows * (1 - dropped), self.rare if dropped > 0.0 else None)
 
-    def forward(self, x: Tensor, dropout: float = 0.0) -> InputWords:
+    def _settle_thermometers(self, rows: Tensor, dropped: Tensor | None) -> None:
+        """Thresholds, offsets and medians; zeros of features in ``dropped`` are no values."""
+        columns: list[Tensor] = []
+        thresholds: list[Tensor] = []
+        means: list[Tensor] = []
+        medians: list[Tensor] = []
+        for number, column in enumerate(rows.t()):
+            is_dropped = dropped is not None and bool(dropped[number])
+            values = column[column != 0] if is_dropped else column
+            values = values if values.numel() else column
+            values = values.sort().values
+            at = _thresholds(values)
+            columns.append(torch.full((at.numel(),), number))
+            thresholds.append(at)
+            below = torch.searchsorted(values, at) / values.numel()
+            means.append(1 - 2 * below)
+            medians.append(values[(values.numel() - 1) // 2])
+        self.settle("thermometer")
+        self.columns = torch.cat(columns).to(rows.device)
+        self.thresholds = torch.cat(thresholds)
+        # Sums of such multiples are exact in any order.
+        self.offset = -(torch.cat(means) * OFFSET_STEPS).round() / OFFSET_STEPS
+        self.median = torch.stack(medians)
+        self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
+
+    def forward(self, x: Tensor, dropout: float = 0.0, kept: float | None = None) -> InputWords:
         """Bits of an input ``[N, K]``.
 
         Args:
             x: floats.
             dropout: probability of dropping a bit in training.
+            kept: share of entries that a dropout in front has kept in training; None is unknown.
 
         Raises:
             ValueError: ``x`` has fewer features than the thermometers were made of.
@@ -156,35 +189,38 @@ class InputBits(nn.Module):
             return self._thermometer(x, dropout)
         size = x.size(1)
         words = torch.ops.bitgnn.pack(x, torch.full((size,), TINY, device=x.device))
-        gain = self._gain(words, size)
+        gain = self._gain(words, size) if kept is None else _inverse(kept, x)
         if dropout > 0.0:
             kept, probability = keep_words(words.size(0), size, dropout, words.device)
             words = words & kept
             gain = torch.full((), 1.0 / probability, device=x.device) * (
                 1.0 if gain is None else gain
             )
-        return InputWords(words, None, size, True, gain)
+        return InputWords(words, size, gain)
 
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
-        size = self.thresholds.numel()
+        """Bits of dense features; dropped ones are those of the feature's median.
+
+        The gain acts on what differs from the medians, so that dropout changes no mean.
+        """
+        size, kept = self.thresholds.numel(), None
         gone = self._gone(x)
-        raised = gain = None
-        if gone is None:
-            words = pack_levels(x, self.columns, self.thresholds)
-        else:
+        if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            kept_share = (1.0 - gone[:, self.rare].float().mean()).clamp(min=0.05)
-            x, gain = x * kept_share, 1.0 / kept_share
-            words = pack_levels(x.masked_fill(gone, -torch.inf), self.columns, self.thresholds)
-            raised = pack_levels(x.masked_fill(gone, torch.inf), self.columns, self.thresholds)
+            kept = (1.0 - gone[:, self.rare].float().mean()).clamp(min=0.05)
+            x = torch.where(gone, self.median, x * kept)
+        words = pack_levels(x, self.columns, self.thresholds)
+        if gone is None and dropout == 0.0:
+            return InputWords(words, size, None, self.offset, self.columns)
+        middle = pack_levels(self.median.unsqueeze(0), self.columns, self.thresholds)
+        gain = torch.ones((), device=x.device) if kept is None else 1.0 / kept
         if dropout > 0.0:
-            kept, probability = keep_words(words.size(0), size, dropout, words.device)
-            raised = (words if raised is None else raised) | (kept ^ all_words(size, words.device))
-            words = words & kept
-            gain = torch.full((), 1.0 / probability, device=x.device) * (
-                1.0 if gain is None else gain
-            )
-        return InputWords(words, raised, size, False, gain, self.columns)
+            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            words = (words & keep) | (middle & ~keep)
+            gain = gain / probability
+        middle = torch.ops.bitgnn.unpack(middle, size)[0]
+        offset = self.offset + (1.0 - gain) * middle
+        return InputWords(words, size, gain, offset, self.columns)
 
     def _gone(self, x: Tensor) -> Tensor | None:
         """Zeros of features that hardly have any, which a dropout in front has made."""
@@ -210,7 +246,7 @@ class InputBits(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""
-        for name in ("columns", "thresholds", "rare"):
+        for name in ("columns", "thresholds", "offset", "median", "rare"):
             loaded = state_dict.get(prefix + name)
             if isinstance(loaded, Tensor):
                 held = getattr(self, name)
@@ -225,6 +261,10 @@ class InputBits(nn.Module):
         if self.kind == "thermometer":
             return f"thermometer, {self.thresholds.numel()} bits"
         return "not looked at yet" if self.kind is None else self.kind
+
+
+def _inverse(kept: float, x: Tensor) -> Tensor | None:
+    return None if kept >= 1.0 else torch.full((), 1.0 / kept, device=x.device)
 
 
 def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
@@ -243,6 +283,7 @@ def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
 
 
 CHUNK_WORDS = 32
+OFFSET_STEPS = 128
 
 
 def _dropped_share(zeros: Tensor) -> float:
@@ -256,25 +297,16 @@ def _dropped_share(zeros: Tensor) -> float:
     return float(zeros.mean()) if is_uniform else 0.0
 
 
-def _thresholds(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Feature and threshold of each bit: quantiles of the values that are not 0, and 0 itself."""
-    columns: list[int] = []
-    found: list[Tensor] = []
-    for number, column in enumerate(rows.t()):
-        values = torch.unique(column)
-        if values.numel() > LEVELS + 1:
-            mass = column[column != 0].sort().values
-            cuts = torch.arange(1, LEVELS, device=rows.device) / LEVELS
-            at = mass[(cuts * mass.numel()).long()]
-            edges = [value for value in (0.0, TINY) if values[0] < value <= values[-1]]
-            has_zero = mass.numel() < column.numel()
-            extra = at.new_tensor(edges if has_zero else [])
-            values = torch.unique(torch.cat([at, extra]))
-            at = values[values > column.min()]
-        else:
-            at = (values[1:] + values[:-1]) / 2
-            if at.numel() == 0:  # a constant column says nothing, but has its weight
-                at = values
-        columns += [number] * at.numel()
-        found.append(at)
-    return torch.tensor(columns, device=rows.device), torch.cat(found)
+def _thresholds(values: Tensor) -> Tensor:
+    """Thresholds for sorted values: quantiles of those that are not 0, and 0 itself."""
+    different = torch.unique(values)
+    if different.numel() <= LEVELS + 1:
+        # A constant feature says nothing, but has its weight.
+        return (different[1:] + different[:-1]) / 2 if different.numel() > 1 else different
+    mass = values[values != 0]
+    cuts = torch.arange(1, LEVELS, device=values.device) / LEVELS
+    at = mass[(cuts * mass.numel()).long()]
+    edges = [edge for edge in (0.0, TINY) if values[0] < edge <= values[-1]]
+    extra = at.new_tensor(edges if mass.numel() < values.numel() else [])
+    at = torch.unique(torch.cat([at, extra]))
+    return at[at > values[0]]

@@ -12,7 +12,14 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.precision import LayerPrecision
-from bitgnn.nn.roles import Role, chosen_precision, found_producers, leave_mark, named_forms
+from bitgnn.nn.roles import (
+    Role,
+    chosen_precision,
+    found_producers,
+    kept_share,
+    leave_mark,
+    named_forms,
+)
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear
@@ -135,7 +142,9 @@ class LooksUp:
         """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
         if not bits.is_settled and torch.is_grad_enabled():
             bits.settle("pattern")
-        return bits(x.reshape(-1, x.size(-1)), dropout)
+        knows = self.training and x.requires_grad and not torch.compiler.is_compiling()
+        kept = kept_share(x) if knows else None
+        return bits(x.reshape(-1, x.size(-1)), dropout, kept)
 
     def _bits_product(
         self,

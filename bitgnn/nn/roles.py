@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,10 @@ from torch import Tensor
 
 from bitgnn.nn.precision import LayerPrecision
 
-__all__ = ["NAMED", "Role", "default_precision", "found_producers", "leave_mark", "named_forms"]
+__all__ = [
+    "NAMED", "Role", "default_precision", "found_producers", "kept_share", "leave_mark",
+    "named_forms",
+]  # fmt: skip
 
 Role = Literal["hidden", "last"]
 """``"hidden"``: a binary layer takes the result; ``"last"``: nothing or something else does."""
@@ -96,3 +100,37 @@ def found_producers(x: Tensor) -> list[Any]:
         if layer is not None:
             found.append(layer)
     return found
+
+
+ZERO_STAYS = re.compile(
+    r"(Relu|LeakyRelu|Elu|Gelu|Silu|Tanh|View|Reshape|ToCopy|UnsafeView)Backward"
+)
+LOOKED_AT = 4096
+
+
+def kept_share(x: Tensor) -> float:
+    """The share of entries that dropout between ``x`` and the layer in front has kept.
+
+    Read from autograd's graph, along operations that leave a 0 a 0.
+    """
+    share, node = 1.0, x.grad_fn
+    while node is not None and MARK not in node.metadata:
+        name = node.name()
+        if name.startswith("NativeDropoutBackward"):
+            share *= 1.0 - node._saved_p if node._saved_train is not False else 1.0
+        elif name.startswith("MulBackward"):
+            share *= _share_of_mask(node._saved_other, x)
+        elif ZERO_STAYS.match(name) is None:
+            break
+        node = node.next_functions[0][0]
+    return share
+
+
+def _share_of_mask(mask: Any, x: Tensor) -> float:
+    """``1 - p`` of a mask of zeros and ``1 / (1 - p)``, as the CPU's dropout makes it; else 1."""
+    if not isinstance(mask, Tensor) or mask.is_cuda or mask.numel() != x.numel():
+        return 1.0
+    values = mask.detach().reshape(-1)[:LOOKED_AT].unique()
+    if values.numel() != 2 or float(values[0]) != 0.0 or float(values[1]) <= 1.0:
+        return 1.0
+    return 1.0 / float(values[1])

@@ -18,59 +18,60 @@ CHUNK = 64
 
 
 class InputWords(NamedTuple):
-    """Packed input bits ``[N, B]``, some of them dropped.
+    """Packed input bits ``[N, B]``.
+
+    A bit stands for 0 or 1, or for -1 or +1 plus an offset of its own.
 
     Attributes:
-        words: int32 ``[N, ceil(B / 32)]``; a dropped bit is 0.
-        raised: the same with dropped bits set, so that the mean of both products leaves them out;
-            None where nothing is dropped, or where a dropped bit is an ordinary 0.
+        words: int32 ``[N, ceil(B / 32)]``.
         size: B.
-        zero_one: bits stand for 0 and 1, else for -1 and +1.
         gain: scalar tensor that makes up for dropped bits in training, or None.
+        offset: float32 ``[B]``, which no gain multiplies; None where bits stand for 0 and 1.
         columns: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
     """
 
     words: Tensor
-    raised: Tensor | None
     size: int
-    zero_one: bool
     gain: Tensor | None = None
+    offset: Tensor | None = None
     columns: Tensor | None = None
 
 
 def output_affine(
     weight: Tensor,
-    zero_one: bool,
     unit: Tensor,
+    offset: Tensor | None,
     log_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor]:
     r"""Scale and shift with which ``scale * dot + shift`` is the product, behind gain and norm.
 
-    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` the product of -1/+1 bits is
-    :math:`u \cdot dot`; that of 0/1 bits is :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn} W_{ok})`.
+    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` the product of -1/+1 bits and their
+    offsets is :math:`u (dot + \sum_k \mathrm{sgn}(W_{ok}) c_k)`; that of 0/1 bits is
+    :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn} W_{ok})`.
     Gain and batch norm, in evaluation, multiply both and shift. Trained layers in evaluation and
     frozen ones use the same two vectors, so that their results agree to the last bit.
 
     Args:
         weight: ``[M, B]`` latent weights.
-        zero_one: what the bits stand for.
         unit: scalar tensor u.
+        offset: float32 ``[B]``, c; None where bits stand for 0 and 1.
         log_gain: logarithm ``[1]`` of the gain, or None.
         norm: in evaluation, with running statistics, or None.
 
     Returns:
-        Both float32 ``[M]``; the shift is None where it is 0.
+        Both float32 ``[M]``.
     """
     scale = unit.float().expand(weight.size(0))
     if log_gain is not None:
         scale = scale * log_gain.detach().float().exp()
-    shift: Tensor | None = None
-    if zero_one:
+    if offset is None:
         scale = scale * 0.5
         size, words = weight.size(1), torch.ops.bitgnn.pack(weight.detach())
         ones = all_words(size, weight.device)
         shift = scale * torch.ops.bitgnn.bmm_bbf(ones, words, size)[0]
+    else:
+        shift = scale * torch.mv(sgn(weight.detach()).float(), offset)
     if norm is not None:
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -78,7 +79,7 @@ def output_affine(
         if norm.weight is not None:
             gain = gain * norm.weight.detach().float()
         centre = norm.running_mean.float()
-        shift = (-centre if shift is None else shift - centre) * gain
+        shift = (shift - centre) * gain
         if norm.bias is not None:
             shift = shift + norm.bias.detach().float()
         scale = scale * gain
@@ -93,60 +94,51 @@ class _LookedUpLinear(torch.autograd.Function):
         weight: Tensor,
         bits: InputWords,
         scale: Tensor,
-        shift: Tensor | None,
+        shift: Tensor,
         window: Tensor | None,
     ) -> Tensor:
-        w_words = torch.ops.bitgnn.pack(weight)
-        product = torch.ops.bitgnn.bmm_bbf
-        if bits.raised is None:
-            out = product(bits.words, w_words, bits.size, None, scale, shift)
-        else:
-            dot = product(bits.words, w_words, bits.size)
-            dot = dot.add_(product(bits.raised, w_words, bits.size))
-            out = dot.mul_(scale * 0.5)
-            out = out if shift is None else out.add_(shift)
+        of_bits = scale
         if bits.gain is not None:
-            out = out.mul_(bits.gain)
+            of_bits = scale * bits.gain
+            shift = shift * bits.gain if bits.offset is None else shift
+        w_words = torch.ops.bitgnn.pack(weight)
+        out = torch.ops.bitgnn.bmm_bbf(bits.words, w_words, bits.size, None, of_bits, shift)
         ctx.save_for_backward(
-            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.raised, scale, window,
-            bits.columns, bits.gain,
+            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.offset, scale,
+            of_bits, window, bits.columns,
         )  # fmt: skip
-        ctx.size, ctx.zero_one = bits.size, bits.zero_one
+        ctx.size = bits.size
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, words, raised, scale, window, columns, gain = ctx.saved_tensors
+        x, weight, words, offset, scale, of_bits, window, columns = ctx.saved_tensors
+        grad = grad.float()
         # The output is a multiple of bits times sgn(W), and something that counts as constant.
-        grad = grad.float() * (scale * (2.0 if ctx.zero_one else 1.0))
-        if gain is not None:
-            grad = grad * gain
+        left = grad * (of_bits * (2.0 if offset is None else 1.0))
         grad_x = grad_weight = None
         if x is not None:
-            grad_x = grad @ sgn(weight).float()
+            grad_x = left @ sgn(weight).float()
             if columns is not None:
                 grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
             elif window is not None:
                 grad_x = grad_x.mul_(x.abs() <= window)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            grad_weight = _times_bits(grad.t(), words, raised, ctx.size, ctx.zero_one)
+            grad_weight = _times_bits(left.t(), words, ctx.size, offset is None)
+            if offset is not None:
+                grad_weight.addr_(grad.sum(0) * scale, offset)
             grad_weight = grad_weight.mul_(weight.abs() <= 1).to(weight.dtype)
         return grad_x, grad_weight, None, None, None, None
 
 
-def _times_bits(
-    left: Tensor, words: Tensor, raised: Tensor | None, size: int, zero_one: bool
-) -> Tensor:
+def _times_bits(left: Tensor, words: Tensor, size: int, zero_one: bool) -> Tensor:
     """``left [M, N]`` times the bits ``[N, B]``, unpacked piece by piece."""
     pieces = []
     for first in range(0, words.size(1), CHUNK):
         last = min(first + CHUNK, words.size(1))
         width = min(size, 32 * last) - 32 * first
         bits = torch.ops.bitgnn.unpack(words[:, first:last].contiguous(), width)
-        if raised is not None:
-            more = torch.ops.bitgnn.unpack(raised[:, first:last].contiguous(), width)
-            bits = bits.add_(more).mul_(0.5)
         pieces.append(left @ (bits.add_(1.0).mul_(0.5) if zero_one else bits))
     if not pieces:
         return left.new_zeros(left.size(0), size)
@@ -181,7 +173,7 @@ def looked_up_linear(
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
-    scale, shift = output_affine(weight, bits.zero_one, unit, log_gain, norm)
+    scale, shift = output_affine(weight, unit, bits.offset, log_gain, norm)
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _LookedUpLinear.apply(x, weight.contiguous(), bits, scale, shift, window)
     return out

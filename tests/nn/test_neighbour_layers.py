@@ -72,7 +72,7 @@ def _looked_up(conv, x, side):
     """The product of a last layer of named precision by its definition: thermometers' bits."""
     bits = conv.root_bits if side and conv.root_bits is not None else conv.input_bits
     assert bits.kind == "thermometer"
-    signs = sgn(x[:, bits.columns] - bits.thresholds)
+    signs = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
     return signs @ sgn(_parts(conv)[side].weight).t() / bits.thresholds.numel() ** 0.5
 
 
