@@ -26,7 +26,7 @@ __all__ = ["cases", "layers_main"]
 
 GOAL_GRAPH = "Cora"
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
-PRECISIONS = ("full", "bin")
+PRECISIONS = ("full", "bin", "FBF+FBF", "FBB+BBF")
 # The dropout of Bi-GCN's recipe, and none.
 DROPOUTS = (0.0, 0.4)
 # A binary layer may take at most 1.5 times as long as the float one.
@@ -66,16 +66,35 @@ def _baselines(name: str, task: NodeTask, grad: Tensor, dropout: float) -> dict[
     return found
 
 
+@torch.no_grad()
+def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
+    """The dense products of a layer by themselves, in plain torch."""
+    signs = [sgn(linear.weight).t() for linear in linears]
+    bits = layer.input_bits
+    if bits is not None:
+        seen = (x > 0).float()
+        if bits.kind == "thermometer":
+            seen = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
+        gain = bits.unit * layer.log_gain.exp()
+        return [gain * (seen @ weight) for weight in signs]
+    alpha = x.abs().mean(1, keepdim=True)
+    products = [
+        (alpha * linear.weight.abs().mean(1)) * (sgn(x) @ weight)
+        for linear, weight in zip(linears, signs, strict=True)
+    ]
+    if layer.letters.bmm[2] == "B":
+        products[0] = sgn(sgn(x) @ signs[0])
+    return products
+
+
 def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
     """Whether the layer is its formula in plain torch, and its gradients are finite."""
+    layer(task.x, graph)  # Layers of named precision look at their input in it.
     linears = [m for m in layer.children() if isinstance(m, torch_geometric.nn.Linear)]
-    x_sign, alpha = sgn(task.x), task.x.abs().mean(1, keepdim=True)
-    products = [(alpha * m.weight.abs().mean(1)) * (x_sign @ sgn(m.weight).t()) for m in linears]
-    pattern = _adjacency(name, task)
-    hidden_bits = layer.letters.bmm[2] == "B"
-    if hidden_bits:
-        products[0] = sgn(x_sign @ sgn(linears[0].weight).t())
-    col = None if hidden_bits else pattern.col
+    products = _products(layer, linears, task.x)
+    pattern, letters = _adjacency(name, task), layer.letters
+    is_summed = letters.bmm[2] == "B" or letters.order == "aggregate_first"
+    col = None if is_summed else pattern.col
     matrix = BitAdjacency(pattern.rowptr, pattern.indices, pattern.num_cols, pattern.row, col)
     expected = matrix.to_torch_csr() @ products[0]
     bias = layer.bias if name == "GCNConv" else linears[0].bias
@@ -85,7 +104,9 @@ def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
         found = layer(task.x, graph)
     layer.train()
     layer(task.x, graph).sum().backward()
-    finite = all(bool(torch.isfinite(p.grad).all()) for p in layer.parameters())
+    gradients = [p.grad for p in layer.parameters() if p.grad is not None]
+    finite = all(bool(torch.isfinite(grad).all()) for grad in gradients)
+    finite = finite and all(m.weight.grad is not None for m in linears)
     layer.zero_grad(set_to_none=True)
     return finite and torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
 

@@ -29,7 +29,8 @@ __all__ = ["EXCEPTIONS", "LAYERS", "Run", "main", "run_tests"]
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
 FILES = ("test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py")
 FOLDERS = ("test/nn/conv", "tests/nn/conv")
-PRECISIONS = ("fp32", "full", "bin", "FBB+BBB")
+PRECISIONS = ("fp32", "FBF+FBF", "FBB+BBF", "FBB+BBB")
+"""Letters, whose layers have the tensors of PyG's; those of "bin" and "full" depend on the data."""
 OUTPUT = Path("scripts") / "results" / "pyg_tests.json"
 TIMEOUT_SECONDS = 1800
 PLUGIN = "bitgnn.bench.pyg_tests"

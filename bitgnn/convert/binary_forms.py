@@ -10,6 +10,7 @@ from torch import nn
 
 import bitgnn.nn
 from bitgnn.convert.keeping import OWN, carry_over
+from bitgnn.convert.looked_up import narrowed_weight
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["LINEAR", "binary_form"]
@@ -20,6 +21,8 @@ PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
 
 def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> nn.Module:
     """A binary layer with the options, parameters and hooks of another one.
+
+    Weights of thermometers' bits become weights of features where the new layer takes no such bits.
 
     Args:
         layer: a linear layer or one of the graph layers that have a binary form.
@@ -50,6 +53,9 @@ def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> 
             **chosen,
         }
         new = _graph_layer(layer, options)
+    if not new.letters.looks_up:  # type: ignore[union-attr]
+        for linear in (m for m in layer.modules() if isinstance(m, LINEAR)):
+            linear.weight.data = narrowed_weight(layer, linear)
     missing, unexpected = new.load_state_dict(layer.state_dict(), strict=False)
     lost = [name for name in [*missing, *unexpected] if not name.startswith(OWN)]
     if lost:

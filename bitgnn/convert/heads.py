@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 
@@ -11,6 +11,8 @@ from bitgnn.convert.demands import ordered
 from bitgnn.convert.values import Value
 from bitgnn.inference.steps.calls import RESULTS, FloatCall, Input
 from bitgnn.inference.steps.known_calls import unsaved
+from bitgnn.nn import BinaryLinear
+from bitgnn.nn.binary_product import BinaryProduct
 
 if TYPE_CHECKING:
     from bitgnn.convert.lower import Network
@@ -110,7 +112,9 @@ def _keep_own_code(network: Network, scores: Value) -> None:
             network.calls.setdefault(value.layer, reason)
     in_front = _in_front_of_signs(values)
     for value in values:
-        if value.kind == "call" and value not in in_front and value.layer in network.calls:
+        if value.kind != "call" or value in in_front or _reads_signs(value):
+            continue
+        if value.layer in network.calls:
             reason = network.calls[value.layer]
             if "save() cannot" not in reason:
                 network.calls[value.layer] = f"{BEHIND_SIGNS}: {reason}"
@@ -120,6 +124,16 @@ def _in_front_of_signs(values: Sequence[Value]) -> set[Value]:
     """Values that a sign behind them depends on."""
     found: set[Value] = set()
     for value in reversed(values):
-        if value in found or value.name == "sign" or value.kind in _SIGN_READERS:
+        if value in found or value.name == "sign" or _reads_signs(value):
             found.update(value.inputs)
     return found
+
+
+def _reads_signs(value: Value) -> bool:
+    """Whether a product takes signs; so do binary layers that run as their own code."""
+    if value.call is None:
+        return value.kind in _SIGN_READERS
+    module: Any = value.call.function
+    if isinstance(module, BinaryProduct):
+        return not module.letters.is_float
+    return isinstance(module, BinaryLinear)

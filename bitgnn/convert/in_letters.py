@@ -93,7 +93,11 @@ def planned_form(
 
 
 def with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
-    """Letters of a plan with the options the layer has, since its norms exist or not."""
+    """Letters of a plan with the options the layer has, since its norms exist or not.
+
+    Looked-up bits stay where the product takes bits and binary weights; other letters take the
+    input itself.
+    """
     parse = LayerPrecision.parse
     if not isinstance(layer, MessagePassing):
         parse = LayerPrecision.parse_linear
@@ -101,6 +105,9 @@ def with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
     own = getattr(layer, "letters", None)
     if not isinstance(own, LayerPrecision) or planned.is_float:
         return planned
+    takes_bits = planned.bmm[:2] in ("FB", "BB")
+    if own.looks_up and not takes_bits:
+        own = replace(own, inputs="sign", order="transform_first")
     return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)
 
 

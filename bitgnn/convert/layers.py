@@ -12,7 +12,7 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 import bitgnn.nn
-from bitgnn.convert.looked_up import lower_looked_up
+from bitgnn.convert.looked_up import looked_up_product, narrowed_weight
 from bitgnn.convert.values import Value, with_size
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
@@ -54,14 +54,14 @@ def named(**tensors: Tensor | None) -> dict[str, Tensor]:
     return {name: _detached(t) for name, t in tensors.items() if t is not None}  # type: ignore[misc]
 
 
-def _weight(linear: Any, name: str) -> Tensor:
+def _weight(linear: Any, name: str, layer: Any = None) -> Tensor:
+    """The weight of a map, which may be one of a layer's, for products of the input itself."""
     if is_uninitialized_parameter(linear.weight):
         raise ValueError(
             f"freeze: layer {name!r} has no weight yet; run the model once so that it takes its "
             "width from the input"
         )
-    weight: Tensor = linear.weight
-    return weight
+    return narrowed_weight(linear if layer is None else layer, linear)
 
 
 def function_of(layer: str, name: str, value: Value, **attributes: Any) -> Value:
@@ -229,34 +229,38 @@ def lower_graph_layer(
     if letters.is_float:
         return _lower_float(name, layer, value, spec)
     linear, root = _linear_maps(layer)
-    if letters.looks_up:
-        if getattr(layer, "input_bits", None) is None:
-            raise ValueError(
-                f"freeze: layer {name!r} has looked up no bits; train it with this precision"
-            )
-        source = _projected(name, layer, value) if getattr(layer, "project", False) else value
-        found = lower_looked_up(name, layer, (source, value), (linear, root), spec)
-        return _normalized(name, layer, found)
+    if letters.looks_up and getattr(layer, "input_bits", None) is None:
+        raise ValueError(
+            f"freeze: layer {name!r} has looked up no bits; train it with this precision"
+        )
     prepared = _prepare(name, layer, letters, value)
     source = prepared
     if getattr(layer, "project", False):
         source = _prepare(name, layer, letters, _projected(name, layer, value))
-    hidden = getattr(layer, "hidden_norm", None)
-    to_hidden_bits = letters.bmm[2] == "B"
+    # A layer of named precision has a norm whether or not its role uses it.
+    hidden = None if letters.hidden_norm is None else getattr(layer, "hidden_norm", None)
     scale = _scale(name, layer, "input_quantizer", letters.takes_ternary)
-    weight = _weight(linear, name)
-    z = _product(name, letters, source, weight, takes_sign_of_dot=hidden is None, scale=scale)
-    if hidden is not None:
-        z = batch_norm(f"{name}.hidden_norm", hidden, z)
-    if to_hidden_bits:
+    weight = _weight(linear, name, layer)
+    first = None
+    if letters.looks_up:
+        first = z = looked_up_product(name, layer, letters, source, linear)
+    else:
+        z = _product(name, letters, source, weight, takes_sign_of_dot=hidden is None, scale=scale)
+        if hidden is not None:
+            z = batch_norm(f"{name}.hidden_norm", hidden, z)
+    if letters.bmm[2] == "B":
         z = _sign(name, z)
     bias = layer.bias if is_gcn else linear.bias
     hidden_scale = _scale(name, layer, "hidden_quantizer", letters.sums_ternary)
     tensors = named(bias=bias, scale=hidden_scale)
     kind: Any = "aggregate" if hidden_scale is None else "ternary_aggregate"
     out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)
-    if root is not None:
-        out = _product(name, letters, prepared, _weight(root, name), addend=out, scale=scale)
+    if root is not None and letters.looks_up:
+        shared = first if source is prepared else None
+        out = looked_up_product(name, layer, letters, prepared, root, shared, out)
+    elif root is not None:
+        weight = _weight(root, name, layer)
+        out = _product(name, letters, prepared, weight, addend=out, scale=scale)
     output = getattr(layer, "output_norm", None)
     if output is not None:
         out = batch_norm(f"{name}.output_norm", output, out)
@@ -310,7 +314,7 @@ def _normalized(name: str, layer: Any, out: Value) -> Value:
 def _lower_float(name: str, layer: Any, value: Value, spec: GraphSpec) -> Value:
     """PyG's own arithmetic: exact edge weights, and SAGE and GraphConv aggregate first."""
     linear, root = _linear_maps(layer)
-    weight = _weight(linear, name)
+    weight = _weight(linear, name, layer)
     if isinstance(layer, torch_geometric.nn.GCNConv):
         y = _product(name, FLOAT, value, weight)
         return Value("aggregate", name, (y,), y.size, tensors=named(bias=layer.bias), spec=spec)
@@ -319,7 +323,8 @@ def _lower_float(name: str, layer: Any, value: Value, spec: GraphSpec) -> Value:
     mean = Value("aggregate", name, (source,), source.size, spec=spec)
     out = _product(name, FLOAT, mean, weight, bias=linear.bias)
     if root is not None:
-        out = Value("add", name, (out, _product(name, FLOAT, value, _weight(root, name))), out.size)
+        own = _product(name, FLOAT, value, _weight(root, name, layer))
+        out = Value("add", name, (out, own), out.size)
     return _normalized(name, layer, out)
 
 

@@ -4,52 +4,69 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch_geometric.nn
 from torch import Tensor
 
 from bitgnn.convert.values import Value, with_size
-from bitgnn.inference.graph import GraphSpec
+from bitgnn.nn import LayerPrecision
 from bitgnn.nn.input_bits import TINY, InputBits
 from bitgnn.quantize.looked_up_linear import output_affine
 
-__all__ = ["lower_looked_up"]
+__all__ = ["looked_up_product", "narrowed_weight"]
 
 
-def lower_looked_up(
+def looked_up_product(
     name: str,
     layer: Any,
-    sources: tuple[Value, Value],
-    maps: tuple[Any, Any],
-    spec: GraphSpec,
+    letters: LayerPrecision,
+    value: Value,
+    linear: Any,
+    first: Value | None = None,
+    addend: Value | None = None,
 ) -> Value:
-    """A graph layer of named precision up to its own normalisation.
+    """One of the products of a layer that looks up its input's bits, behind its norm or gain.
 
     Args:
         name: module name.
-        layer: the layer.
-        sources: what the neighbours' product reads, and the node's own one.
-        maps: the linear maps of both; the second may be None.
-        spec: of the adjacency.
+        layer: the graph layer.
+        letters: its precision.
+        value: what the product reads.
+        linear: the map of the neighbours or, with ``addend``, that of the node itself.
+        first: the neighbours' product of the same value, whose bits serve again.
+        addend: is added to the product.
     """
-    linear, root = maps
-    normed = layer.letters.hidden_norm is not None
-    norm = layer.hidden_norm if normed else None
-    bits = bits_of(name, layer.input_bits, sources[0], linear.in_channels)
+    bits = _bits_for(layer, linear)
+    assert bits is not None
+    norm = layer.hidden_norm if addend is None else layer.root_norm
+    normed = letters.hidden_norm is not None
     gain = None if normed else layer.log_gain
-    z = _product(name, linear, layer.input_bits, gain, norm, bits)
-    if layer.letters.bmm[2] == "B":
-        z = Value("function", name, (z,), z.size, "sign")
-    is_gcn = isinstance(layer, torch_geometric.nn.GCNConv)
-    bias = layer.bias if is_gcn else linear.bias
-    out = Value("aggregate", name, (z,), z.size, tensors=_copies(bias=bias), spec=spec)
-    if root is None:
-        return out
-    looked_up = layer.input_bits
-    if layer.root_bits is not None and sources[0] is not sources[1]:
-        looked_up = layer.root_bits
-        bits = bits_of(name, looked_up, sources[1], root.in_channels)
-    norm = layer.root_norm if normed else None
-    return _product(name, root, looked_up, gain, norm, bits, out)
+    if first is not None and bits is layer.input_bits:
+        (read,) = first.inputs
+    else:
+        read = _words_of(name, bits, value, linear.in_channels)
+    return _product(name, linear, bits, gain, norm if normed else None, read, addend)
+
+
+def narrowed_weight(layer: Any, linear: Any) -> Tensor:
+    """Weights of features ``[M, K]`` of one of a layer's maps, for products of the input itself.
+
+    Where thermometers have widened the map, a feature's weight is the sum of those of its bits.
+    """
+    weight: Tensor = linear.weight.detach()
+    bits = _bits_for(layer, linear)
+    if bits is None or bits.kind != "thermometer" or weight.size(1) != bits.columns.numel():
+        return weight
+    return weight.new_zeros(weight.size(0), linear.in_channels).index_add_(1, bits.columns, weight)
+
+
+def _bits_for(layer: Any, linear: Any) -> InputBits | None:
+    """What a map of a layer sees of its input; destinations may have features of their own."""
+    own: InputBits | None = getattr(layer, "root_bits", None)
+    roots = (getattr(layer, "lin_r", None), getattr(layer, "lin_root", None))
+    if own is not None and any(linear is root for root in roots):
+        return own
+    # The map in front of SAGEConv's neighbours is one of floats.
+    is_front = getattr(layer, "project", False) and linear is getattr(layer, "lin", None)
+    return None if is_front else getattr(layer, "input_bits", None)
 
 
 def _product(
@@ -69,7 +86,7 @@ def _product(
     return Value("product", name, inputs, weight.size(0), tensors=tensors)
 
 
-def bits_of(name: str, bits: InputBits, value: Value, size: int) -> Value:
+def _words_of(name: str, bits: InputBits, value: Value, size: int) -> Value:
     """The value whose signs are the bits."""
     value = with_size(value, size, name)
     if bits.kind != "thermometer":

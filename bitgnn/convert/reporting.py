@@ -141,7 +141,7 @@ def _layer_report(name: str, layer: Any, why: str) -> LayerReport:
         inputs = "signs" if layer.input_step is None else "fixed point"
         letters = "BBF" if layer.input_step is None else "FBF"
         return LayerReport(name, kind, letters, "", inputs, (), why)
-    named = layer._forms is not None
+    named = layer.has_role
     role = _role(layer) if named else ""
     precision = layer.precision if named else _spelled(layer)
     reasons = "; ".join(text for text in (why, ROLES.get(role, "")) if text)
@@ -174,7 +174,7 @@ def _added(layer: Any) -> tuple[str, ...]:
     found = ["batch norm" if letters.input_norm == "batch" else str(letters.input_norm or "")]
     found += ["batch norm" if letters.hidden_norm else ""]
     found += ["batch norm" if letters.output_norm else ""]
-    unsure = layer._forms is not None and _role(layer) == NOT_YET
+    unsure = layer.has_role and _role(layer) == NOT_YET
     if layer.log_gain is not None and not letters.hidden_norm:
         found.append("batch norm or gain" if unsure else "gain")
     for bits in (layer.input_bits, layer.root_bits):

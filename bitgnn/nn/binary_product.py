@@ -68,8 +68,13 @@ class BinaryProduct(LooksUp):
 
     @property
     def precision(self) -> str:
-        """Name or letters of the layer's precision, without its options."""
-        return str(self.letters) if self._forms is None else str(self._precision_name)
+        """Name or letters of the layer's precision, without its options.
+
+        "bin" and "full" are names of more than letters: those of other layers are spelled out.
+        """
+        if self._forms is not None:
+            return str(self._precision_name)
+        return str(self.letters) if self.letters.is_float else self.letters.pair
 
     def _products(self) -> Iterable[torch_geometric.nn.Linear]:
         """The linear maps whose weights take part in binary products."""

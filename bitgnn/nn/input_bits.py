@@ -32,6 +32,9 @@ RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
 
+KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
+"""Buffers that are float32 whatever a model is cast to."""
+
 
 class InputBits(nn.Module):
     r"""Looks up once what a layer's input is made of, and makes bits of it ever after.
@@ -93,6 +96,16 @@ class InputBits(nn.Module):
         """Forget which share of the bits was there; what the input is made of stays."""
         self.present.zero_()
         self._knows_share = False
+
+    def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
+        """Thresholds stay float32 where a model is cast: float32 values are compared with them."""
+        held = {name: getattr(self, name) for name in KEPT_FLOAT}
+        super()._apply(fn, recurse)
+        for name, before in held.items():
+            after = getattr(self, name)
+            if after.dtype != before.dtype:
+                setattr(self, name, before.to(after.device))
+        return self
 
     def settle(self, kind: InputKind) -> None:
         """Fix what the bits are."""

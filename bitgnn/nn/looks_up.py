@@ -81,6 +81,11 @@ class LooksUp(NotesBits):
             self.register_buffer("role_code", code)  # type: ignore[attr-defined]
         self._has_looked = False
 
+    @property
+    def has_role(self) -> bool:
+        """Whether the precision is a name, so that the letters follow from the role."""
+        return self._forms is not None
+
     def set_role(self, role: Role) -> None:
         """Say whether a binary layer takes the result; only where the precision is a name.
 
@@ -106,15 +111,22 @@ class LooksUp(NotesBits):
         """Before the product: find the layers in front, and what the input is made of."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
-        if not self._has_looked:
-            self._has_looked = True
-            for producer in found_producers(x) if x.requires_grad else ():
-                producer.set_role("hidden")
+        # An input of another width is refused before it settles anything.
+        for linear in linears:
+            self._ready(linear, x)
+        self._tell_producers(x)
+        self._has_looked = True
         if bits is not None and not bits.is_settled:
             bits.look_up(x.reshape(-1, x.size(-1)))
             if bits.kind == "thermometer":
                 for linear in linears:
                     self._widen(linear, x, bits)
+
+    def _tell_producers(self, x: Tensor) -> None:
+        """Let the layers that made ``x`` know, once, that a binary one takes it."""
+        if not self._has_looked and x.requires_grad and not torch.compiler.is_compiling():
+            for producer in found_producers(x):
+                producer.set_role("hidden")
 
     def _widen(self, linear: Any, x: Tensor, bits: InputBits) -> None:
         """One weight for each bit, drawn anew: bits of one feature that begin alike learn less."""
@@ -172,7 +184,7 @@ class LooksUp(NotesBits):
         return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays as it is."""
+        """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""
         module: Any = self
         starts = tuple(f"{prefix}{name}" for name in OWN)
         if self._forms is not None and not any(key.startswith(starts) for key in state_dict):
@@ -181,7 +193,7 @@ class LooksUp(NotesBits):
         widths = {
             state_dict[key].numel()
             for key in (f"{prefix}input_bits.columns", f"{prefix}root_bits.columns")
-            if key in state_dict
+            if key in state_dict and self.letters.looks_up
         }
         products = {id(linear) for linear in self._products()}
         for name, linear in module.named_children():

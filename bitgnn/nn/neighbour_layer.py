@@ -101,11 +101,12 @@ class NeighbourLayer(BinaryLayer):
         linear: torch_geometric.nn.Linear,
         root: torch_geometric.nn.Linear | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The same from looked-up bits; those of the sources serve for nodes that are among them."""
+        """The same from looked-up bits; those of the sources serve for nodes among them."""
         assert self.input_bits is not None
-        apart = self.root_bits if node is not None and node is not source else None
-        shares = root is not None and apart is None
-        self._look(u, self.input_bits, linear, *((root,) if shares else ()))
+        apart = self.root_bits
+        if node is not None and node is not source:
+            self._tell_producers(node)
+        self._look_at_sources(u, linear, root)
         weight = self._ready(linear, u)
         words = self._words(u, self.input_bits, self.dropout)
         normed = self.letters.hidden_norm is not None
@@ -116,11 +117,18 @@ class NeighbourLayer(BinaryLayer):
             return z, None
         if node is not source:
             u = self._prepare(node)
-            bits = bits if apart is None else apart
-            self._look(u, apart, *(() if apart is None else (root,)))
-            words = self._words(u, bits, self.dropout)
+        if apart is not None:
+            bits = apart
+            self._look(u, apart, root)
         weight = self._ready(root, u)
+        if node is not source or apart is not None:
+            words = self._words(u, bits, self.dropout)
         return z, self._bits_product(u, bits, words, weight, self.root_norm if normed else None)
+
+    def _look_at_sources(self, u: Tensor, linear: Any, root: Any) -> None:
+        """What the sources are made of, which the node's own map takes, too, unless they differ."""
+        shares = root is not None and self.root_bits is None
+        self._look(u, self.input_bits, linear, *((root,) if shares else ()))
 
     def _root_product(self, node: Tensor, root: torch_geometric.nn.Linear) -> Tensor:
         v = self._prepare(node)
@@ -220,10 +228,7 @@ class NeighbourLayer(BinaryLayer):
     ) -> tuple[Tensor, Tensor | None]:
         """PyG's order, for aggregations that do not commute with the product."""
         if self.input_bits is not None:
-            source = self._prepare(pair[0])
-            self._look(
-                source, self.input_bits, linear, *((root,) if self.root_bits is None else ())
-            )
+            self._look_at_sources(self._prepare(pair[0]), linear, root)
         h = self._prepare(self._propagate(pair, graph, edge_weight, sizes))
         s = self._plain_product(h, linear)
         if linear.bias is not None:

@@ -92,7 +92,7 @@ class LayerPrecision:
                 raise ValueError(f"LayerPrecision: {name} must be one of {named}, got {value!r}")
         if self.bmm[2] != ("F" if self.bspmm[0] == "T" else self.bspmm[0]):
             raise ValueError(
-                f"precision {self._pair!r}: the output of BMM ({self.bmm[2]}) must be the "
+                f"precision {self.pair!r}: the output of BMM ({self.bmm[2]}) must be the "
                 f"activation of BSpMM ({self.bspmm[0]})"
             )
         shaping = ("hardtanh", "input_norm", "hidden_norm", "output_norm")
@@ -196,10 +196,9 @@ class LayerPrecision:
         return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
 
     @property
-    def _pair(self) -> str:
+    def pair(self) -> str:
+        """The six letters, whatever name they have."""
         return f"{self.bmm}+{self.bspmm}"
 
     def __str__(self) -> str:
-        return next(
-            (name for name, letters in PRESETS.items() if letters == self._pair), self._pair
-        )
+        return next((name for name, letters in PRESETS.items() if letters == self.pair), self.pair)

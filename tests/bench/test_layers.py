@@ -10,7 +10,7 @@ from bitgnn.bench.models_tasks import synthetic_task
 
 def test_cases_cover_every_layer_and_are_right():
     found = list(layers.cases([synthetic_task(nodes=40, edges=90, features=33)]))
-    assert len(found) == 3 * 2 * 2 * 2
+    assert len(found) == 3 * 4 * 2 * 2
     assert len({(case.group, case.name) for case in found}) == len(found)
     for case in found:
         assert case.check()
@@ -20,10 +20,13 @@ def test_cases_cover_every_layer_and_are_right():
 
 def test_a_wrong_layer_is_noticed():
     task = synthetic_task(nodes=40, edges=90, features=33)
-    case = next(iter(layers.cases([task])))
-    layer = case.ours.args[0]
+    found = {case.name: case for case in layers.cases([task])}
+    layer = found["FBF+FBF, edge_index"].ours.args[0]
     layer.letters = layers.bitgnn.nn.LayerPrecision.parse("FFF+FBF")
-    assert not case.check()
+    assert not found["FBF+FBF, edge_index"].check()
+    layer = found["full, edge_index"].ours.args[0]
+    layer.set_role("hidden")  # has a norm, which the formula has not
+    assert not found["full, edge_index"].check()
 
 
 @pytest.mark.slow
@@ -34,7 +37,7 @@ def test_quick_run_writes_a_record(tmp_path, capsys):
     record = json.loads(output.read_text())
     assert record["benchmark"] == "layers"
     assert record["settings"] == {"threads": 1, "repeats": 7, "quick": True}
-    assert len(record["results"]) == 24
+    assert len(record["results"]) == 48
     for result in record["results"]:
         assert result["target"] is None
         assert len(result["ours"]["seconds"]) == 7

@@ -60,7 +60,7 @@ def _listing(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bin"])
+@pytest.mark.parametrize("precision", ["fp32", "FBB+BBF"])
 def test_outcomes_are_sorted_and_the_source_is_left_alone(tmp_path, precision):
     source = _source(tmp_path, precision)
     before = _listing(source)
@@ -80,7 +80,7 @@ def test_outcomes_are_sorted_and_the_source_is_left_alone(tmp_path, precision):
 
 @pytest.mark.slow
 def test_the_script_writes_a_summary_and_keeps_runs_with_other_packages(tmp_path):
-    source = _source(tmp_path, "full")
+    source = _source(tmp_path, "FBF+FBF")
     output = tmp_path / "out" / "pyg_tests.json"
     output.parent.mkdir()
     foreign = {"precision": "fp32", "torch_sparse": not pyg_tests.Run("full", False).torch_sparse}
@@ -88,20 +88,20 @@ def test_the_script_writes_a_summary_and_keeps_runs_with_other_packages(tmp_path
     done = subprocess.run(
         [
             *(sys.executable, str(SCRIPT), "--pyg-source", str(source)),
-            *("--precision", "full", "--output", str(output)),
+            *("--precision", "FBF+FBF", "--output", str(output)),
         ],
         capture_output=True,
         text=True,
         cwd=tmp_path,
     )
     assert done.returncode == 1, done.stderr  # test_wrong fails
-    assert "full: 3 passed, 1 failed, 1 excepted, 1 skipped" in done.stdout
+    assert "FBF+FBF: 3 passed, 1 failed, 1 excepted, 1 skipped" in done.stdout
     record = json.loads(output.read_text())
     assert record["pyg_source"] == "9.8"
     assert record["exceptions"] == pyg_tests.EXCEPTIONS
     assert foreign in record["runs"]
     (ours,) = (run for run in record["runs"] if run != foreign)
-    assert ours["precision"] == "full"
+    assert ours["precision"] == "FBF+FBF"
     assert list(ours["failed"]) == ["test_wrong"]
 
 

@@ -164,10 +164,11 @@ def test_a_branch_that_is_not_taken_is_not_warned_of():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        bitgnn.binarize(Flagged(flag=True), "full")
-        bitgnn.binarize(Untraceable(flag=True), "full")
+        bitgnn.binarize(Flagged(flag=True), "FBF+FBF")
+        bitgnn.binarize(Untraceable(flag=True), "FBF+FBF")
+        bitgnn.binarize(Flagged(flag=False), "full")  # which reads no signs
     with pytest.warns(UserWarning, match=r"ReLU \(relu\) feeds the sign of c2"):
-        bitgnn.binarize(Flagged(flag=False), "full")
+        bitgnn.binarize(Flagged(flag=False), "FBF+FBF")
 
 
 def test_modules_of_the_package_are_there_without_being_imported():

@@ -158,22 +158,26 @@ def test_hooks_on_maps_inside_of_layers_are_warned_of():
     assert len(binary.layers[0].lin._forward_hooks) == 1
 
 
-def test_ties_stay_ties_and_frozen_parameters_frozen():
+@pytest.mark.parametrize("precision", ["full", "FBF+FBF"])
+def test_ties_stay_ties_and_frozen_parameters_frozen(precision):
     shared, twin = pyg.GCNConv(6, 6), nn.Linear(6, 6)
     model = Net(shared, shared, nn.Linear(6, 6), twin)
     model.again = shared
     twin.weight = model.layers[2].weight
     twin.bias.requires_grad_(False)
     shared.lin.weight.requires_grad_(False)
-    binary = bitgnn.binarize(model, "full", linear=True, dropout=0.25)
+    binary = bitgnn.binarize(model, precision, linear=True, dropout=0.25)
     assert isinstance(binary.again, GCNConv)
     assert binary.again is binary.layers[0] is binary.layers[1]
     assert binary.layers[2].weight is binary.layers[3].weight
     assert isinstance(binary.layers[3], Linear)
     trained = {name for name, p in binary.named_parameters() if p.requires_grad}
-    assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
+    own = set(binary.state_dict()) - set(model.state_dict())
+    assert bool(own) == (precision == "full")
+    assert trained - own == {name for name, p in model.named_parameters() if p.requires_grad}
     assert binary.layers[2].weight is not model.layers[2].weight
-    assert list(binary.state_dict()) == list(model.state_dict())
+    kept = [name for name in binary.state_dict() if name not in own]
+    assert kept == list(model.state_dict())
     skipped = bitgnn.binarize(model, skip="again", linear=True)
     assert type(skipped.layers[1]) is pyg.GCNConv
 

@@ -14,6 +14,7 @@ def shake(model, *inputs, seed=0):
     """Parameters and statistics as after some training: gains of both signs, some of them 0."""
     generator = torch.Generator().manual_seed(seed)
     model.train()
+    model(*inputs)  # Layers of named precision find their role and their input's bits in it.
     with torch.no_grad():
         for _ in range(3):
             model(*inputs)

@@ -167,7 +167,8 @@ class Neighbours(nn.Module):
     def __init__(self, kind, sizes, precision, norm, **options):
         super().__init__()
         hidden = ["FBB+BBB"] + ["BBB+BBB"] * (len(sizes) - 3)
-        letters = ["full"] * (len(sizes) - 1) if precision == "full" else [*hidden, "BBF+FBF"]
+        full = ["FBF+FBF"] * (len(sizes) - 1)
+        letters = full if precision == "full" else [*hidden, "BBF+FBF"]
         self.norm = nn.BatchNorm1d(sizes[0]) if norm else None
         self.convs = nn.ModuleList(
             kind(a, b, precision=p, dropout=0.2, **options)

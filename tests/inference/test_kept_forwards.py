@@ -130,7 +130,9 @@ def _data(x, edges):
 
 @pytest.mark.filterwarnings("ignore:SAGEConv. aggr")
 def test_a_whole_forward(x, edges, tmp_path):
-    model, data = Whole().eval(), _data(x, edges)
+    model, data = Whole(), _data(x, edges)
+    model(data)  # Layers of named precision look at their input in it.
+    model.eval()
     with pytest.warns(UserWarning, match=r"forward of Whole: .* line \d+, `if x.size\(0\) > 10:`"):
         frozen = freeze(model)
     assert isinstance(frozen, FrozenLayers)
@@ -157,11 +159,12 @@ def test_a_whole_forward(x, edges, tmp_path):
         freeze(frozen)
 
 
-def test_layers_and_tensors_of_several_names(x, edges, tmp_path):
+@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
+def test_layers_and_tensors_of_several_names(precision, x, edges, tmp_path):
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first = GCNConv(FEATURES, HIDDEN, precision="bin")
+            self.first = GCNConv(FEATURES, HIDDEN, precision=precision)
             self.again = self.first
             self.left, self.right = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
             self.right.weight = self.left.weight
@@ -172,7 +175,9 @@ def test_layers_and_tensors_of_several_names(x, edges, tmp_path):
             hidden = self.right(self.left(self.first(x, edge_index)))
             return hidden.relu() + self.again(x, edge_index)
 
-    model = Tied().eval()
+    model = Tied()
+    model(x, edges)  # Layers of named precision look at their input in it.
+    model.eval()
     with pytest.warns(UserWarning, match="forward of Tied"):
         frozen = freeze(model)
     agree(frozen(x, edges), model(x, edges))
@@ -194,18 +199,22 @@ def test_options_that_need_a_trace(x, edges):
     assert frozen.report.letters["map"] == "BBF"
 
 
-def test_pairs_are_refused_by_packed_layers(x, edges):
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
+def test_pairs_are_refused_by_packed_layers(precision, x, edges):
     class Pairs(nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv = SAGEConv(FEATURES, CLASSES, precision="full")
+            self.conv = SAGEConv(FEATURES, CLASSES, precision=precision)
 
         def forward(self, x, edge_index, targets):
             if x.sum() > 1e9:
                 return x
             return self.conv((x, x if targets is None else x[:targets]), edge_index)
 
-    model = Pairs().eval()
+    model = Pairs()
+    nn.init.normal_(model.conv.lin_l.bias)  # Scores that are integers would tie.
+    model(x, edges, None)  # Layers of named precision look at their input in it.
+    model.eval()
     with pytest.warns(UserWarning, match="decides by values"):
         frozen = freeze(model)
     agree(frozen(x, edges, None), model(x, edges, None))

@@ -151,15 +151,18 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
         frozen(x, edges)
 
 
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
 @pytest.mark.parametrize("norm", ["graph_norm", "layer_norm", "batch_norm"])
 @pytest.mark.parametrize("kind", ["GCN", "GraphSAGE"])
 @pytest.mark.filterwarnings("ignore:freeze")
-def test_batches_of_models_of_pyg(kind, norm, x, edges, batch):
+def test_batches_of_models_of_pyg(kind, norm, precision, x, edges, batch):
     torch.manual_seed(0)
     model = getattr(torch_geometric.nn.models, kind)(
         FEATURES, HIDDEN, 2, CLASSES, norm=norm, act="tanh"
     )
-    binary = binarize(model, "full").eval()
+    binary = binarize(model, precision)
+    binary(x, edges, batch=batch)  # Layers of named precision look at their input in it.
+    binary.eval()
     frozen = freeze(binary)
     agree(frozen(x, edges, batch=batch), binary(x, edges, batch=batch))
     agree(frozen(x, edges), binary(x, edges))
@@ -170,17 +173,20 @@ def test_batches_of_models_of_pyg(kind, norm, x, edges, batch):
         frozen(x, edges, num_sampled_nodes_per_hop=[3, 2])
 
 
-def test_sequential_of_pyg_with_a_batch(x, edges, batch):
+@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
+def test_sequential_of_pyg_with_a_batch(precision, x, edges, batch):
     torch.manual_seed(0)
     model = torch_geometric.nn.Sequential(
         "x, edge_index, batch",
         [
-            (GCNConv(FEATURES, HIDDEN, precision="bin"), "x, edge_index -> x"),
+            (GCNConv(FEATURES, HIDDEN, precision=precision), "x, edge_index -> x"),
             nn.ReLU(),
             (global_mean_pool, "x, batch -> x"),
             nn.Linear(HIDDEN, CLASSES),
         ],
-    ).eval()
+    )
+    model(x, edges, batch)  # Layers of named precision look at their input in it.
+    model.eval()
     frozen = freeze(model)
     assert isinstance(frozen, FrozenModel)
     agree(frozen(x, edges, batch), model(x, edges, batch))
@@ -275,16 +281,19 @@ def test_more_than_one_graph_is_not_mixed_up(x, edges):
     agree(frozen(x, edges, edges[:, :40]), model(x, edges, edges[:, :40]))
 
 
-def test_layers_that_read_no_weights(x, edges, weight):
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
+def test_layers_that_read_no_weights(precision, x, edges, weight):
     class Sage(nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv = SAGEConv(FEATURES, CLASSES, precision="full")
+            self.conv = SAGEConv(FEATURES, CLASSES, precision=precision)
 
         def forward(self, x, edge_index, edge_weight=None):
             return self.conv(x, edge_index)
 
-    model = Sage().eval()
+    model = Sage()
+    model(x, edges)  # Layers of named precision look at their input in it.
+    model.eval()
     frozen = freeze(model)
     agree(frozen(x, edges, weight), model(x, edges, weight))
     agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), model(x, edges))

@@ -181,7 +181,9 @@ def test_lstm_of_layers(x, edges, tmp_path):
             first = self.first(x, edge_index)
             return self.head(self.jump([first, self.second(first, edge_index)]))
 
-    model = Jumping().eval()
+    model = Jumping()
+    model(x, edges)  # Layers of named precision look at their input in it.
+    model.eval()
     frozen = freeze(model)
     assert isinstance(frozen, FrozenModel)
     agree(frozen(x, edges), model(x, edges))

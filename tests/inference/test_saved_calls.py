@@ -41,7 +41,9 @@ NORMS = {
     "messages": lambda: pyg.SAGEConv(HIDDEN, HIDDEN, aggr="max"),
     "attention": lambda: pyg.GATConv(HIDDEN, HIDDEN, heads=2, concat=False),
     "attention without bias": lambda: pyg.GATv2Conv(HIDDEN, HIDDEN, bias=False),
-    "least": lambda: GraphConv(HIDDEN, HIDDEN, aggr="min", precision="full", bias=False),
+    "least": lambda: GraphConv(HIDDEN, HIDDEN, aggr="min", precision="FBF+FBF", bias=False),
+    "least of named": lambda: GraphConv(HIDDEN, HIDDEN, aggr="min", precision="full", bias=False),
+    "largest of named": lambda: SAGEConv(HIDDEN, HIDDEN, aggr="max", precision="bin"),
 }
 WITH_BATCH = ("layer", "graph", "instance", "tracked instance", "pair", "mean", "size")
 

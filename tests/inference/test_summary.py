@@ -73,13 +73,16 @@ def test_times(form):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_float_layers_mixed_models_and_own_code():
+@pytest.mark.parametrize(
+    ("precisions", "features"), [(("FBF+FBF", "FBB+BBF"), ["x"]), (("full", "bin"), [])]
+)
+def test_float_layers_mixed_models_and_own_code(precisions, features):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first = SAGEConv(70, 40, precision="full")
+            self.first = SAGEConv(70, 40, precision=precisions[0])
             self.middle = torch_geometric.nn.GATConv(40, 40)
-            self.second = GCNConv(40, 40, precision="bin")
+            self.second = GCNConv(40, 40, precision=precisions[1])
             self.last = nn.Linear(40, 5)
 
         def forward(self, x, edge_index):
@@ -88,10 +91,12 @@ def test_float_layers_mixed_models_and_own_code():
 
     found = bitgnn.summary(Net(), (X, EDGES), repeats=2)
     layers = by_name(found)
-    assert list(layers) == ["x", "first", "middle", "second", "last"]
+    assert list(layers) == [*features, "first", "middle", "second", "last"]
     assert layers["last"].weight_bits == 32
     assert layers["last"].packed_bytes == layers["last"].float_bytes == 4 * (40 * 5 + 5)
-    assert layers["first"].float_bytes == 4 * (2 * 70 * 40 + 40)
+    # Bits that stand for 0 and 1 shift both products.
+    shifts = 0 if features else 2 * 40
+    assert layers["first"].float_bytes == 4 * (2 * 70 * 40 + 40 + shifts)
     assert layers["middle"].measured_seconds > 0
     assert "middle: full precision, it runs as its own code" in str(found)
     plain = bitgnn.summary(torch_geometric.nn.models.GCN(70, 40, 2, 5))

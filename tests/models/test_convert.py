@@ -31,13 +31,20 @@ class Net(nn.Module):
         return self.head(self.second(x, edge_index))
 
 
-def test_layers_are_swapped_and_weights_kept():
+LETTERS = {"surrogate": "ste"}
+"""Options with which "bin" and "full" stand for letters; this one changes none of them."""
+
+
+@pytest.mark.parametrize("options", [{}, LETTERS], ids=["by name", "letters"])
+def test_layers_are_swapped_and_weights_kept(options, recwarn):
     model = Net()
-    with pytest.warns(UserWarning, match=r"ReLU .* feeds the sign of second"):
-        binary = binarize(model, BinarizeConfig(dropout=0.25))
+    binary = binarize(model, BinarizeConfig(dropout=0.25, options=options))
+    # A ReLU changes none of the bits that layers look up.
+    warned = [str(w.message) for w in recwarn if "feeds the sign of second" in str(w.message)]
+    assert len(warned) == bool(options)
     assert isinstance(binary.first, GCNConv)
-    assert binary.first.precision == "FBB+BBB"
-    assert binary.second.precision == "BBF+FBF"
+    assert binary.first.precision == ("FBB+BBB" if options else "bin")
+    assert binary.second.precision == ("BBF+FBF" if options else "bin")
     assert binary.second.improved
     assert binary.second.bias is None
     assert binary.first.dropout == 0.25
@@ -56,8 +63,10 @@ def test_pyg_model_with_relu_warns_and_without_does_not(recwarn):
     assert [conv.precision for conv in binary.convs] == ["full", "full"]
     assert binary(torch.randn(5, 6), EDGES).shape == (5, 3)
     loud = torch_geometric.nn.GCN(6, 8, num_layers=2, out_channels=3)
+    binarize(loud, "full")
+    assert not [w for w in recwarn if "ReLU" in str(w.message)]
     with pytest.warns(UserWarning, match=r"ReLU \(act\)"):
-        binarize(loud, "full")
+        binarize(loud, "FBF+FBF")
 
 
 def test_skip_and_single_layers():
@@ -65,8 +74,10 @@ def test_skip_and_single_layers():
     model = Net()
     binary = binarize(model, config)
     assert type(binary.first) is torch_geometric.nn.GCNConv
-    assert binary.second.precision == "bin"
+    assert binary.second.precision == "FBB+BBF"
     assert report_of(binary).left["first"] == "named in skip"
+    named = binarize(model, BinarizeConfig(precision="FBF+FBF", layers={"second": "bin"}))
+    assert report_of(named).swapped == {"first": "FBF+FBF", "second": "bin"}
 
 
 def test_own_model_changes_form_as_a_whole():
@@ -77,15 +88,19 @@ def test_own_model_changes_form_as_a_whole():
     assert report_of(binary).swapped == {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
 
 
+@pytest.mark.parametrize("options", [{}, LETTERS], ids=["by name", "letters"])
 @pytest.mark.parametrize("activation", ["drop", "hardtanh"])
-def test_activations_of_pyg_models_are_replaced(activation, recwarn):
+def test_activations_of_pyg_models_are_replaced(activation, options, recwarn):
     model = torch_geometric.nn.GraphSAGE(6, 8, num_layers=3, out_channels=3, jk="cat")
-    binary = binarize(model, BinarizeConfig("bin", activation=activation, dropout=0.1))
+    binary = binarize(
+        model, BinarizeConfig("bin", activation=activation, dropout=0.1, options=options)
+    )
     assert not [w for w in recwarn if "ReLU" in str(w.message)]
     assert isinstance(binary.act, nn.Identity if activation == "drop" else nn.Hardtanh)
     assert isinstance(model.act, nn.ReLU)
     assert report_of(binary).replaced == {"act": type(binary.act).__name__}
-    assert [conv.precision for conv in binary.convs] == ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+    letters = ["FBB+BBB", "BBB+BBB", "BBF+FBF"] if options else ["bin"] * 3
+    assert [conv.precision for conv in binary.convs] == letters
     assert all(isinstance(conv, SAGEConv) for conv in binary.convs)
     assert binary(torch.randn(5, 6), EDGES).shape == (5, 3)
     assert "act: now" in str(report_of(binary))
@@ -117,9 +132,12 @@ def test_relu_is_found_by_tracing():
             return self.third(x, edge_index).relu()
 
     with pytest.warns(UserWarning, match=r"ReLU \(relu_1\) feeds the sign of third:") as found:
-        binary = binarize(Late(), "bin")
+        binary = binarize(Late(), "bin", options=LETTERS)
     assert len([w for w in found if "feeds the sign" in str(w.message)]) == 1
     assert binary.first.precision == "FBB+BBB"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert binarize(Late(), "bin").first.precision == "bin"
 
 
 def test_nothing_is_guessed_of_code_that_cannot_be_traced():
@@ -132,6 +150,7 @@ def test_nothing_is_guessed_of_code_that_cannot_be_traced():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         binarize(Wild(), "full")
+        binarize(Wild(), "FBF+FBF")
 
 
 def test_options_of_every_layer_survive():

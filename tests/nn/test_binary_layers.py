@@ -241,19 +241,24 @@ def test_layers_learn_a_rule_that_no_threshold_on_pixels_can():
     assert accuracy > 0.9
 
 
+@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF", "FBF+FBF"])
 @pytest.mark.parametrize("scale", [True, False])
-def test_freeze_keeps_what_a_binary_linear_layer_computes(scale):
+def test_freeze_keeps_what_a_binary_linear_layer_computes(scale, precision):
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv = bitgnn.nn.GCNConv(20, 40, precision="bin")
+            self.conv = bitgnn.nn.GCNConv(20, 40, precision=precision)
             self.lin = BinaryLinear(40, 5, scale=scale)
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return self.lin(self.conv(x, edge_index))
 
-    model = Model().eval()
+    model = Model()
+    # Sums of few integers tie at 0, where the order of additions would decide the sign.
+    nn.init.normal_(model.conv.bias)
     x, edge_index = torch.randn(12, 20), torch.randint(12, (2, 40))
+    model(x, edge_index)  # Layers of named precision look at their input in it.
+    model.eval()
     if scale:
         frozen = bitgnn.freeze(model)
     else:

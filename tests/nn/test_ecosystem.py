@@ -16,7 +16,7 @@ from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
 
 N, IN, OUT = 30, 40, 12
 LAYERS = [GCNConv, SAGEConv, GraphConv]
-PRECISIONS = ["fp32", "full", "bin", "FBB+BBB"]
+PRECISIONS = ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF", "FBB+BBB"]
 
 
 def _adjacency(layer, edges, num_nodes=N):
@@ -39,44 +39,57 @@ class Network(nn.Module):
         return self.head(self.second(self.first(x, edge_index), edge_index))
 
 
-@pytest.mark.parametrize("precision", ["full", "FBB+BBB"])
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF", "FBB+BBB"])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_compile_of_inference_is_one_graph(graph, x, layer, precision):
     torch._dynamo.reset()
-    conv = layer(IN, OUT, precision=precision).eval()
+    conv = layer(IN, OUT, precision=precision)
+    conv(x, graph)  # Layers of named precision look at their input in it.
+    conv.eval()
     adjacency = _adjacency(layer, graph)
     compiled = torch.compile(conv, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         assert torch.equal(compiled(x, adjacency), conv(x, adjacency))
 
 
+@pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBB"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_export_of_inference(graph, x, layer):
-    conv = layer(IN, OUT, precision="FBB+BBB").eval()
+def test_export_of_inference(graph, x, layer, precision):
+    conv = layer(IN, OUT, precision=precision)
+    conv(x, graph)  # Layers of named precision look at their input in it.
+    conv.eval()
     adjacency = _adjacency(layer, graph)
     with torch.no_grad():
         program = torch.export.export(conv, (x, adjacency))
         assert torch.equal(program.module()(x, adjacency), conv(x, adjacency))
 
 
+@pytest.mark.parametrize("role", ["hidden", "last"])
+@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_compile_of_training_gives_the_same_gradients(graph, x, layer):
+def test_compile_of_training_gives_the_same_gradients(graph, x, layer, precision, role):
     torch._dynamo.reset()
-    conv = layer(IN, OUT, precision="bin")
+    conv = layer(IN, OUT, precision=precision)
+    conv.set_role(role)
+    conv(x, graph)  # Layers of named precision look at their input in it.
     compiled = torch.compile(conv, backend="aot_eager")
     gradients = []
     for function in (conv, compiled):
         inputs = x.clone().requires_grad_()
         function(inputs, graph).square().sum().backward()
-        gradients.append([inputs.grad, *(p.grad for p in conv.parameters())])
+        found = {name: p.grad for name, p in conv.named_parameters() if p.grad is not None}
+        gradients.append(found | {"x": inputs.grad})
         conv.zero_grad()
-    for eager, other in zip(*gradients, strict=True):
-        assert torch.allclose(eager, other, atol=1e-5)
+    eager, other = gradients
+    assert eager.keys() == other.keys()
+    assert {"x", *(name for name in dict(conv.named_parameters()) if "lin" in name)} <= eager.keys()
+    for name, grad in eager.items():
+        assert torch.allclose(grad, other[name], atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_script_of_a_float_layer_is_pygs(simple, x, layer):
-    conv = layer(IN, OUT)
+    conv = layer(IN, OUT, precision="fp32")
     scripted = torch.jit.script(conv)
     assert torch.allclose(scripted(x, simple), conv(x, simple), atol=1e-6)
     conv.decomposed_layers = 2
@@ -91,10 +104,10 @@ def test_script_refuses_what_it_would_change():
     with pytest.raises(RuntimeError, match="compiles precision 'fp32' alone, got 'full'"):
         torch.jit.script(SAGEConv(4, 4, precision="full"))
     with pytest.raises(RuntimeError, match="has no dropout in layers; call eval"):
-        torch.jit.script(SAGEConv(4, 4, dropout=0.5))
+        torch.jit.script(SAGEConv(4, 4, precision="fp32", dropout=0.5))
     with pytest.raises(RuntimeError, match="does not compile subclasses"):
-        torch.jit.script(Renamed(4, 4))
-    torch.jit.script(SAGEConv(4, 4, dropout=0.5).eval())
+        torch.jit.script(Renamed(4, 4, precision="fp32"))
+    torch.jit.script(SAGEConv(4, 4, precision="fp32", dropout=0.5).eval())
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -222,7 +235,11 @@ def test_other_dtypes(graph, x, layer, precision, dtype):
         error = (out.float() - expected).abs().mean() / expected.abs().mean()
         assert error < tolerance
     out.float().square().sum().backward()
-    for parameter in other.parameters():
+    idle = {"hidden_norm", "root_norm"} if precision in ("full", "bin") else set()
+    for name, parameter in other.named_parameters():
+        if name.partition(".")[0] in idle:  # Of hidden layers; this one is the last.
+            assert parameter.grad is None
+            continue
         assert parameter.grad.dtype == dtype
         assert torch.isfinite(parameter.grad).all()
 
@@ -237,6 +254,7 @@ def test_fx_keeps_layers_whole(graph, x, layer):
     traced = torch.fx.GraphModule(model, Tracer().trace(model))
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     assert calls == ["first", "second", "head"]
+    model(x, graph)  # Layers of named precision find their role in it.
     assert torch.equal(traced(x, graph), model(x, graph))
 
 
@@ -258,6 +276,7 @@ def test_summary(graph, x, layer, precision):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_cuda_gives_the_values_of_the_cpu(graph, x, layer, precision):
     conv = layer(IN, OUT, precision=precision)
+    conv(x, graph)  # Layers of named precision look at their input in it.
     conv(x, graph).square().sum().backward()
     expected = conv(x, graph)
     other = copy.deepcopy(conv).cuda()
@@ -266,7 +285,9 @@ def test_cuda_gives_the_values_of_the_cpu(graph, x, layer, precision):
     assert torch.allclose(out.cpu(), expected, rtol=1e-4, atol=1e-4)
     out.square().sum().backward()
     for here, there in zip(conv.parameters(), other.parameters(), strict=True):
-        assert torch.allclose(here.grad, there.grad.cpu(), rtol=1e-3, atol=1e-3)
+        assert (here.grad is None) == (there.grad is None)
+        if here.grad is not None:  # Norms of hidden layers have none in the last one.
+            assert torch.allclose(here.grad, there.grad.cpu(), rtol=1e-3, atol=1e-3)
     dropping = layer(IN, OUT, precision=precision, dropout=0.4).cuda()
     dropping(x.cuda(), graph.cuda()).sum().backward()
     with pytest.raises(ValueError, match="aggregate: adjacency is on cpu, x on cuda"):

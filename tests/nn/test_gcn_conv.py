@@ -37,22 +37,23 @@ def test_fp32_is_pyg(graph, x):
     torch.manual_seed(0)
     theirs = torch_geometric.nn.GCNConv(IN, OUT)
     torch.manual_seed(0)
-    ours = GCNConv(IN, OUT)
+    ours = GCNConv(IN, OUT, precision="fp32")
     assert ours.state_dict().keys() == theirs.state_dict().keys()
     assert torch.equal(ours.lin.weight, theirs.lin.weight)
     assert torch.equal(ours(x, graph), theirs(x, graph))
     assert str(ours) == str(theirs)
 
 
-def test_pyg_checkpoint_loads_into_a_binary_layer(graph, x):
+@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
+def test_pyg_checkpoint_loads_into_a_binary_layer(precision):
     theirs = torch_geometric.nn.GCNConv(IN, OUT)
-    ours = GCNConv(IN, OUT, precision="full")
+    ours = GCNConv(IN, OUT, precision=precision)
     ours.load_state_dict(theirs.state_dict())
     assert torch.equal(ours.lin.weight, theirs.lin.weight)
 
 
 def test_full_is_the_formula(graph, x):
-    conv = GCNConv(IN, OUT, precision="full")
+    conv = GCNConv(IN, OUT, precision="FBF+FBF")
     torch.nn.init.normal_(conv.bias)
     weight = conv.lin.weight
     product = (x.abs().mean(1, keepdim=True) * sgn(x)) @ (
@@ -62,7 +63,7 @@ def test_full_is_the_formula(graph, x):
     assert torch.allclose(conv(x, graph), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("letters", ["bin", "FBB+BBB"])
+@pytest.mark.parametrize("letters", ["FBB+BBF", "FBB+BBB"])
 def test_bin_leaves_the_column_factor_out(graph, x, letters):
     conv = GCNConv(IN, OUT, precision=letters)
     torch.nn.init.normal_(conv.bias)
@@ -89,7 +90,7 @@ def test_float_adjacency_letter_uses_exact_weights(graph, x):
         conv(x, BitAdjacency.from_edge_index(graph, N))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "full", "bin"])
+@pytest.mark.parametrize("precision", ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF"])
 def test_all_forms_of_a_graph_agree(graph, x, precision):
     # PyG adds a second loop to a sparse matrix that has one already.
     graph = torch.unique(graph[:, graph[0] != graph[1]], dim=1)
@@ -101,7 +102,7 @@ def test_all_forms_of_a_graph_agree(graph, x, precision):
         assert torch.allclose(conv(x, form), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["full", "bin"])
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF"])
 def test_cached_keeps_the_first_graph(graph, x, precision):
     conv = GCNConv(IN, OUT, cached=True, precision=precision)
     first = conv(x, graph)
@@ -110,21 +111,26 @@ def test_cached_keeps_the_first_graph(graph, x, precision):
     assert conv._cached_edge_index is None
 
 
+@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_flow(graph, x, flow):
-    conv = GCNConv(IN, OUT, precision="full", flow=flow)
-    straight = GCNConv(IN, OUT, precision="full")
+def test_flow(graph, x, flow, precision):
+    conv = GCNConv(IN, OUT, precision=precision, flow=flow)
+    out = conv(x, graph)
+    straight = GCNConv(IN, OUT, precision=precision)
     straight.load_state_dict(conv.state_dict())
     edges = graph if flow == "source_to_target" else graph.flip(0)
-    assert torch.allclose(conv(x, graph), straight(x, edges), atol=1e-6)
+    assert torch.allclose(out, straight(x, edges), atol=1e-6)
 
 
-def test_lazy_input_width(graph, x):
+@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
+def test_lazy_input_width(graph, x, precision):
     torch.manual_seed(0)
-    conv = GCNConv(-1, 300, precision="full")
+    conv = GCNConv(-1, 300, precision=precision)
     conv(x, graph)
-    assert conv.lin.weight.shape == (300, IN)
-    assert conv.lin.weight.std().item() == pytest.approx(IN**-0.5, rel=0.05)
+    width = IN if conv.input_bits is None else conv.input_bits.thresholds.numel()
+    assert width >= IN
+    assert conv.lin.weight.shape == (300, width)
+    assert conv.lin.weight.std().item() == pytest.approx(width**-0.5, rel=0.05)
 
 
 def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
@@ -139,7 +145,7 @@ def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
     assert torch.allclose(bias.grad, grad.sum(0), atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBB", "BBF+FBF"])
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF", "FBB+BBB", "BBF+FBF"])
 def test_every_parameter_gets_a_gradient(graph, x, precision):
     conv = GCNConv(IN, OUT, precision=precision, dropout=0.3)
     inputs = (0.1 * x).requires_grad_()
@@ -157,11 +163,14 @@ def test_bad_arguments_are_named(graph, x):
         GCNConv(IN, OUT, precision=1)
     with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1.0"):
         GCNConv(IN, OUT, dropout=1.0)
-    conv = GCNConv(IN, OUT, precision="full")
-    with pytest.raises(ValueError, match=r"x must be \[N, 40\], got \[30, 39\]"):
-        conv(x[:, :-1], graph)
-    with pytest.raises(ValueError, match="does not support bipartite"):
-        conv((x, x), graph)
+    for precision in ("FBF+FBF", "full", "bin"):
+        conv = GCNConv(IN, OUT, precision=precision)
+        for _ in range(2):  # Before and after the bits of the input were looked up.
+            with pytest.raises(ValueError, match=r"x must be \[N, 40\], got \[30, 39\]"):
+                conv(x[:, :-1], graph)
+            with pytest.raises(ValueError, match="does not support bipartite"):
+                conv((x, x), graph)
+            conv(x, graph)
 
 
 @pytest.mark.parametrize("name", ["fp32", "full", "bin"])

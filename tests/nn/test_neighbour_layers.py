@@ -19,12 +19,16 @@ LAYERS = [
     (GraphConv, {}),
     (GraphConv, {"aggr": "mean"}),
 ]
-BINARY = ["full", "bin", "FBB+BBB", "BBF+FBF", "BFF+FBF"]
+LETTERS = ["FBF+FBF", "FBB+BBF", "FBB+BBB", "BBF+FBF", "BFF+FBF"]
+NAMES = ["full", "bin"]
+BINARY = [*NAMES, *LETTERS]
 
 
 def _parts(conv):
     """Maps of the neighbours and of the node."""
-    return (conv.lin_l, conv.lin_r) if isinstance(conv, SAGEConv) else (conv.lin_rel, conv.lin_root)
+    if isinstance(conv, SAGEConv):
+        return conv.lin_l, conv.lin_r if conv.root_weight else None
+    return conv.lin_rel, conv.lin_root
 
 
 def _randomised(conv):
@@ -64,6 +68,14 @@ def _expected(conv, matrix, x_source, x_destination):
     return out if x_destination is None else out + _product(x_destination, root.weight, letters)
 
 
+def _looked_up(conv, x, side):
+    """The product of a last layer of named precision by its definition: thermometers' bits."""
+    bits = conv.root_bits if side and conv.root_bits is not None else conv.input_bits
+    assert bits.kind == "thermometer"
+    signs = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
+    return signs @ sgn(_parts(conv)[side].weight).t() / bits.thresholds.numel() ** 0.5
+
+
 def _agree(out, expected, conv):
     if conv.letters.bspmm[2] == "F":
         assert torch.allclose(out, expected, atol=1e-4)
@@ -79,17 +91,18 @@ def test_fp32_is_pyg(graph, x, layer, options):
     torch.manual_seed(0)
     theirs = theirs_class(IN, OUT, **options)
     torch.manual_seed(0)
-    ours = layer(IN, OUT, **options)
+    ours = layer(IN, OUT, precision="fp32", **options)
     assert ours.state_dict().keys() == theirs.state_dict().keys()
     assert torch.equal(ours(x, graph), theirs(x, graph))
     assert str(ours) == str(theirs)
-    binary = layer(IN, OUT, precision="bin", **options)
-    binary.load_state_dict(theirs.state_dict())
-    for ours_linear, theirs_linear in zip(_parts(binary), _parts(ours), strict=True):
-        assert torch.equal(ours_linear.weight, theirs_linear.weight)
+    for precision in ("bin", "FBB+BBF"):
+        binary = layer(IN, OUT, precision=precision, **options)
+        binary.load_state_dict(theirs.state_dict())
+        for ours_linear, theirs_linear in zip(_parts(binary), _parts(ours), strict=True):
+            assert torch.equal(ours_linear.weight, theirs_linear.weight)
 
 
-@pytest.mark.parametrize("precision", BINARY)
+@pytest.mark.parametrize("precision", LETTERS)
 @pytest.mark.parametrize(("layer", "options"), LAYERS)
 def test_binary_forms_are_the_formula(graph, x, layer, options, precision):
     conv = _randomised(layer(IN, OUT, precision=precision, **options))
@@ -100,7 +113,7 @@ def test_binary_forms_are_the_formula(graph, x, layer, options, precision):
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_widths_around_a_word(graph, layer, size):
     x = torch.randn(N, size)
-    conv = _randomised(layer(size, size, precision="bin"))
+    conv = _randomised(layer(size, size, precision="FBB+BBF"))
     _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
 
 
@@ -111,9 +124,15 @@ def test_bipartite_pairs(bipartite, x, layer, options, precision):
     conv = _randomised(layer((IN, 7), OUT, precision=precision, **options))
     matrix = _matrix(bipartite, 9, N, conv)
     out = conv((x, x2), bipartite)
-    _agree(out, _expected(conv, matrix, x, x2), conv)
+    if precision in LETTERS:
+        _agree(out, _expected(conv, matrix, x, x2), conv)
+        expected = _expected(conv, matrix, x, None)
+    else:
+        z, root = (_looked_up(conv, *side) for side in zip((x, x2), range(2), strict=True))
+        expected = matrix @ z + _parts(conv)[0].bias
+        _agree(out, expected + root, conv)
     assert torch.equal(conv((x, x2), bipartite, size=(N, 9)), out)
-    _agree(conv((x, None), bipartite, size=(N, 9)), _expected(conv, matrix, x, None), conv)
+    _agree(conv((x, None), bipartite, size=(N, 9)), expected, conv)
     sparse = to_torch_csr_tensor(bipartite.flip(0), size=(9, N))
     assert torch.allclose(conv((x, x2), sparse), out, atol=1e-5)
     assert conv((x, None), sparse).shape == (9, OUT)
@@ -138,12 +157,12 @@ def test_all_forms_of_a_graph_agree(simple, x, layer, options, precision):
 
 
 @pytest.mark.parametrize("aggr", ["add", "mean"])
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FFF"])
+@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", "FBF+FFF"])
 def test_rank_one_edge_weights_are_exact(simple, x, aggr, precision):
     r, c = torch.rand(N) + 0.5, torch.rand(N) + 0.5
     weight = r[simple[1]] * c[simple[0]]
     conv = _randomised(GraphConv(IN, OUT, aggr=aggr, precision=precision))
-    if precision == "bin":  # On bits the column factor is left out.
+    if precision == "FBB+BBF":  # On bits the column factor is left out.
         factors = BitAdjacency.from_edge_index(simple, N, edge_weight=weight)
         kept = BitAdjacency(factors.rowptr, factors.indices, N, factors.row)
         matrix = kept.to_dense()
@@ -174,7 +193,7 @@ def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
     assert weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("precision", ["fp32", "full", "bin"])
+@pytest.mark.parametrize("precision", ["fp32", *NAMES, "FBF+FBF", "FBB+BBF"])
 @pytest.mark.parametrize(("layer", "options"), LAYERS)
 def test_static_features(graph, layer, options, precision):
     x = torch.randn(3, N, IN)
@@ -185,29 +204,33 @@ def test_static_features(graph, layer, options, precision):
         assert torch.allclose(out[i], conv(x[i], graph), atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FFF"])
+@pytest.mark.parametrize("precision", [*NAMES, "FBF+FBF", "FBB+BBF", "FBF+FFF"])
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_flow(graph, x, layer, precision):
     conv = _randomised(layer(IN, OUT, precision=precision, flow="target_to_source"))
+    out = conv(x, graph)
     straight = layer(IN, OUT, precision=precision)
     straight.load_state_dict(conv.state_dict())
-    assert torch.allclose(conv(x, graph), straight(x, graph.flip(0)), atol=1e-5)
+    assert torch.allclose(out, straight(x, graph.flip(0)), atol=1e-5)
     sparse = to_torch_csr_tensor(graph.flip(0), size=N)
     with pytest.raises(ValueError, match=r"(?i)flow.*target_to_source"):
         conv(x, sparse)
 
 
+@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", *NAMES])
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_lazy_widths(graph, x, layer):
+def test_lazy_widths(graph, x, layer, precision):
     torch.manual_seed(0)
-    conv = layer(-1, 300, precision="full")
+    conv = layer(-1, 300, precision=precision)
     conv(x, graph)
+    width = IN if conv.input_bits is None else conv.input_bits.thresholds.numel()
     for linear in _parts(conv):
-        assert linear.weight.shape == (300, IN)
-        assert linear.weight.std().item() == pytest.approx(IN**-0.5, rel=0.05)
-    pair = layer((-1, -1), OUT, precision="bin")
+        assert linear.weight.shape == (300, width)
+        assert linear.weight.std().item() == pytest.approx(width**-0.5, rel=0.05)
+    pair = layer((-1, -1), OUT, precision=precision)
     assert pair((x, torch.randn(N, 5)), graph).shape == (N, OUT)
-    assert _parts(pair)[1].weight.shape == (OUT, 5)
+    width = 5 if pair.root_bits is None else pair.root_bits.thresholds.numel()
+    assert _parts(pair)[1].weight.shape == (OUT, width)
 
 
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
@@ -218,33 +241,42 @@ def test_one_product_of_both_maps_is_two_products(graph, x, layer):
         one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
         out = conv(one, graph)
         out.mul(torch.arange(OUT)).sum().backward()
-        held = [p.grad.clone() for p in conv.parameters()]
+        learning = [p for p in conv.parameters() if p.grad is not None]
+        assert len(learning) >= 3
+        held = [p.grad.clone() for p in learning]
         conv.zero_grad()
         pair = conv((other, other.clone()), graph)
         assert torch.allclose(out, pair, atol=1e-5)
         pair.mul(torch.arange(OUT)).sum().backward()
-        for grad, parameter in zip(held, conv.parameters(), strict=True):
+        for grad, parameter in zip(held, learning, strict=True):
             assert torch.allclose(grad, parameter.grad, rtol=1e-4, atol=1e-4)
         assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_sage_options(graph, x):
-    rootless = SAGEConv(IN, OUT, root_weight=False, precision="full")
+    rootless = SAGEConv(IN, OUT, root_weight=False, precision="FBF+FBF")
     assert set(rootless.state_dict()) == {"lin_l.weight", "lin_l.bias"}
     matrix = _matrix(graph, N, N, rootless)
     expected = matrix @ _product(x, rootless.lin_l.weight, "FBF") + rootless.lin_l.bias
     assert torch.allclose(rootless(x, graph), expected, atol=1e-5)
-    unit = SAGEConv(IN, OUT, normalize=True, precision="bin")
-    assert torch.allclose(unit(x, graph).norm(dim=1), torch.ones(N), atol=1e-5)
+    for precision in ("bin", "FBB+BBF"):
+        unit = SAGEConv(IN, OUT, normalize=True, precision=precision)
+        assert torch.allclose(unit(x, graph).norm(dim=1), torch.ones(N), atol=1e-5)
+        assert SAGEConv(IN, OUT, bias=False, precision=precision)(x, graph).shape == (N, OUT)
+    rootless = SAGEConv(IN, OUT, root_weight=False, precision="full")
+    out = rootless(x, graph)
+    assert rootless.root_norm is None
+    assert torch.allclose(out, matrix @ _looked_up(rootless, x, 0) + rootless.lin_l.bias, atol=1e-5)
     signs = SAGEConv(IN, OUT, normalize=True, precision="FBB+BBB")(x, graph)
     assert signs.abs().eq(1).all()
-    biasless = SAGEConv(IN, OUT, bias=False, precision="bin")
-    assert biasless(x, graph).shape == (N, OUT)
 
 
 def test_project_comes_first_and_needs_a_norm(graph, x):
     with pytest.warns(UserWarning, match="every bit would be [+]1; set input_norm"):
-        SAGEConv(IN, OUT, project=True, precision="full")
+        SAGEConv(IN, OUT, project=True, precision="FBF+FBF")
+    named = SAGEConv(IN, OUT, project=True, precision="full")
+    assert torch.isfinite(named(x, graph)).all()
+    assert (named.input_bits.kind, named.root_bits.kind) == ("pattern", "thermometer")
     precision = LayerPrecision("FBF", "FBF", input_norm="standardize")
     conv = _randomised(SAGEConv(IN, OUT, project=True, precision=precision))
     source = conv.input_norm(conv.lin(x).relu())
@@ -287,7 +319,7 @@ def test_graphs_without_edges_or_with_one_node(layer, nodes, edges):
         out = conv(x, edges)
         assert out.shape == (nodes, 4)
         assert torch.isfinite(out).all()
-    lonely = _randomised(layer(5, 4, precision="full"))
+    lonely = _randomised(layer(5, 4, precision="FBF+FBF"))
     assert torch.allclose(
         lonely(x, edges[:, :0]),
         _parts(lonely)[0].bias + _product(x, _parts(lonely)[1].weight, "FBF"),
@@ -298,9 +330,17 @@ def test_graphs_without_edges_or_with_one_node(layer, nodes, edges):
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_bad_input_is_named(graph, bipartite, x, layer):
     name = layer.__name__
-    conv = layer(IN, OUT, precision="full")
-    with pytest.raises(ValueError, match=rf"{name}: x must be \[N, 40\], got \[30, 39\]"):
-        conv(x[:, 1:], graph)
+    for precision in ("FBF+FBF", *NAMES):
+        for sizes in (IN, (IN, IN)):
+            conv = layer(sizes, OUT, precision=precision)
+            for _ in range(2):  # Before and after the bits of the input were looked up.
+                wide = rf"{name}: x must be \[N, 40\], got \[30, 39\]"
+                with pytest.raises(ValueError, match=wide):
+                    conv(x[:, 1:], graph)
+                with pytest.raises(ValueError, match=wide):
+                    conv((x, x[:, 1:]), graph)
+                conv((x, x.clone()), graph)
+    conv = layer(IN, OUT, precision="bin")
     with pytest.raises(ValueError, match=rf"{name}: x holds 8 destinations, .* says 9"):
         conv((x, x[:8]), bipartite, size=(N, 9))
     with pytest.raises(ValueError, match="must hold the features of the sources"):

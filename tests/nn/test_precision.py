@@ -15,6 +15,7 @@ OPTIONS = {
     "hidden_norm": "batch",
     "output_norm": "batch",
 }
+LOOKED_UP = {"inputs": "looked_up", "order": "aggregate_first"}
 
 
 @pytest.mark.parametrize("name", [*PRESETS, "FBB+BBB", "BFF+FBF"])
@@ -34,9 +35,12 @@ def test_options_have_the_defaults_of_a_plain_string():
         "input_norm": None,
         "hidden_norm": None,
         "output_norm": None,
+        "inputs": "sign",
+        "order": "transform_first",
     }
     rich = dataclasses.replace(plain, **OPTIONS)
-    assert rich.options == OPTIONS
+    assert rich.options == plain.options | OPTIONS
+    assert dataclasses.replace(plain, **LOOKED_UP).options == plain.options | LOOKED_UP
     assert str(rich) == "full"
     assert rich != plain
     assert hash(rich) == hash(LayerPrecision("FBF", "FBF", **OPTIONS))
@@ -51,7 +55,7 @@ def test_linear_reads_three_letters(precision, letters):
     assert LayerPrecision.parse_linear(LayerPrecision.parse("bin")).bmm == "FBB"
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [*OPTIONS, *LOOKED_UP])
 def test_unknown_values_of_a_field_are_named(name):
     with pytest.raises(ValueError, match=rf"{name} must be one of .*, got 'soft'"):
         LayerPrecision("FBF", "FBF", **{name: "soft"})
@@ -80,9 +84,15 @@ def test_full_precision_has_no_norms_of_its_own():
 
 
 def test_norms_are_submodules_only_where_asked_for():
-    plain = GCNConv(4, 3, precision="bin")
+    plain = GCNConv(4, 3, precision="FBB+BBF")
     assert (plain.input_norm, plain.hidden_norm, plain.output_norm) == (None, None, None)
     assert set(plain.state_dict()) == {"bias", "lin.weight"}
+    named = GCNConv(4, 3, precision="bin")
+    assert isinstance(named.hidden_norm, torch.nn.BatchNorm1d)
+    assert (named.input_norm, named.output_norm) == (None, None)
+    assert {key.partition(".")[0] for key in named.state_dict()} == {
+        "bias", "lin", "hidden_norm", "input_bits", "log_gain", "role_code",
+    }  # fmt: skip
     rich = GCNConv(4, 3, precision=LayerPrecision("FBB", "BBB", **OPTIONS))
     assert rich.input_norm(torch.zeros(2, 4)).shape == (2, 4)
     assert isinstance(rich.hidden_norm, torch.nn.BatchNorm1d)

@@ -62,7 +62,7 @@ def test_gcn_normalises_every_form_as_pyg_does(graph, form, weighted, improved):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FFF"])
+@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF", "FBF+FFF"])
 @pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
 def test_layers_take_every_form(simple, x, layer, precision, form):
     conv = layer(IN, OUT, precision=precision)
@@ -85,7 +85,7 @@ def test_sage_leaves_the_values_of_a_sparse_tensor_out(simple, x):
 
 
 @needs_torch_sparse
-@pytest.mark.parametrize("precision", ["fp32", "full", "bin"])
+@pytest.mark.parametrize("precision", ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF"])
 def test_gcn_caches_a_sparse_tensor_where_pyg_does(simple, x, precision):
     conv = GCNConv(IN, OUT, cached=True, precision=precision)
     matrix = _torch_sparse(simple.flip(0))
@@ -100,7 +100,7 @@ def test_gcn_caches_a_sparse_tensor_where_pyg_does(simple, x, precision):
 @needs_torch_sparse
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_bipartite_sparse_tensors(bipartite, x, layer):
-    for precision in ("full", "bin", "FBF+FFF"):
+    for precision in ("full", "bin", "FBF+FBF", "FBB+BBF", "FBF+FFF"):
         conv = layer((IN, 7), OUT, precision=precision)
         pair = (x, torch.randn(9, 7))
         matrix = SparseTensor.from_edge_index(bipartite, sparse_sizes=(N, 9)).t()

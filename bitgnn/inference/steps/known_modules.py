@@ -143,6 +143,8 @@ def _plain(name: str, module: nn.Module, parameter: str) -> Any:
         value = elsewhere(module)
     elif parameter == "precision":
         value = getattr(module, "letters", None)
+        if getattr(module, "has_role", False):
+            value = module.precision  # its letters follow from its role, which is among its tensors
     else:
         try:
             value = getattr(module, parameter)
@@ -170,6 +172,8 @@ def _check(module: nn.Module, made: nn.Module) -> None:
         return repr(of), options, {name: tuple(t.shape) for name, t in of.state_dict().items()}
 
     try:
+        if getattr(module, "input_bits", None) is not None:  # its weights are as wide as its bits
+            made.load_state_dict(module.state_dict())
         is_same = form(made) == form(module)
     except (RuntimeError, AttributeError, ValueError) as error:  # a layer without weights yet
         raise Unsavable(f"{type(module).__name__} has no weights yet") from error
