@@ -130,7 +130,5 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             for module, name, cached in caches:
                 setattr(module, name, cached)
             for module in model.modules():
-                if isinstance(module, InputBits):
-                    module.reset_parameters()  # shares of bits are those of training
                 if isinstance(module, LooksUp):
                     module.forget_constant_bits()

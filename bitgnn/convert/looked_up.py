@@ -80,7 +80,9 @@ def _product(
 ) -> Value:
     """The product of the bits that ``source`` holds."""
     weight = linear.weight
-    scale, shift = output_affine(weight, bits.unit, bits.bit_offset, gain, norm)
+    scale, shift = output_affine(
+        weight, bits.unit, bits.kind != "thermometer", bits.bit_offset, gain, norm
+    )
     tensors = _copies(weight=weight, weight_scale=scale, bias=shift)
     inputs = (source,) if addend is None else (source, addend)
     return Value("product", name, inputs, weight.size(0), tensors=tensors)

@@ -12,7 +12,6 @@ from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
-from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looks_up import LooksUp
 from bitgnn.nn.precision import InputNorm, LayerPrecision
 from bitgnn.nn.standardize import NodeStandardize
@@ -92,7 +91,7 @@ class BinaryProduct(LooksUp):
             nn.init.zeros_(gain)
         for name in (*NORMS, *QUANTIZERS, *LOOKED_UP):
             part = getattr(self, name, None)
-            if isinstance(part, nn.BatchNorm1d | ActivationQuantizer | InputBits):
+            if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):
                 part.reset_parameters()
 
     def _reset_product(self, linear: torch_geometric.nn.Linear) -> None:

@@ -31,6 +31,8 @@ UNIFORM = 0.1
 RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
+MOST_GAIN = 20.0
+OFFSET_STEPS = 2.0**16
 
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
 """Buffers that are float32 whatever a model is cast to."""
@@ -44,13 +46,15 @@ class InputBits(nn.Module):
       no bit, and what dropout zeroes is a bit that is not there.
     * ``"thermometer"``: up to 15 bits a feature, :math:`x \ge t_{kl}`, standing for -1 or +1, with
       thresholds at quantiles of the feature's values. A feature with few values gets fewer bits.
-      Each bit has its own weights: the layer's weight matrix widens from ``[M, K]`` to ``[M, B]``,
-      each column starting as its feature's.
+      Each bit has its own weights: the layer's weight matrix widens from ``[M, K]`` to ``[M, B]``.
 
     Activations (whatever needs a gradient) are a pattern; features are looked at in the first
     forward, in training or with gradients enabled. Dropout in front of the layer may be under way
     then: its share is recognised by columns of equal shares of zeros. From the first forward in
     evaluation on, the layer knows which share of bits training drops, and makes up for it.
+
+    Bits of features have their means taken away: what a product's mean would be changes with every
+    sign of a weight that flips, faster than running statistics of a norm can follow.
 
     Args:
         owner: name of the layer's class, for messages.
@@ -72,7 +76,7 @@ class InputBits(nn.Module):
         self.register_buffer("code", torch.tensor(0, dtype=torch.int8))
         self.register_buffer("columns", torch.empty(0, dtype=torch.int64))
         self.register_buffer("thresholds", torch.empty(0))
-        # Minus the mean of each bit, which takes the product's mean away, and each feature's median.
+        # Minus the mean of each bit, so that products have none; the median of each feature.
         self.register_buffer("offset", torch.empty(0))
         self.register_buffer("median", torch.empty(0))
         self.register_buffer("rare", torch.empty(0, dtype=torch.bool))
@@ -81,6 +85,8 @@ class InputBits(nn.Module):
         # Share of bits that are there, in training and in evaluation; 0 is not known yet.
         self.register_buffer("present", torch.zeros(2))
         self._knows_share = False
+        # Share of an activation's entries that dropout kept in the last forward.
+        self.kept = 1.0
 
     @property
     def is_settled(self) -> bool:
@@ -89,13 +95,8 @@ class InputBits(nn.Module):
 
     @property
     def bit_offset(self) -> Tensor | None:
-        """What is added to -1/+1 bits; None where they stand for 0 and 1."""
-        return self.offset if self.kind == "thermometer" else None
-
-    def reset_parameters(self) -> None:
-        """Forget which share of the bits was there; what the input is made of stays."""
-        self.present.zero_()
-        self._knows_share = False
+        """What is added to the bits: minus their means, or None for activations."""
+        return self.offset if self.offset.numel() else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
         """Thresholds stay float32 where a model is cast: float32 values are compared with them."""
@@ -171,8 +172,7 @@ class InputBits(nn.Module):
         self.settle("thermometer")
         self.columns = torch.cat(columns).to(rows.device)
         self.thresholds = torch.cat(thresholds)
-        # Sums of such multiples are exact in any order.
-        self.offset = -(torch.cat(means) * OFFSET_STEPS).round() / OFFSET_STEPS
+        self.offset = _in_steps(torch.cat(means).neg())
         self.median = torch.stack(medians)
         self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
 
@@ -193,38 +193,39 @@ class InputBits(nn.Module):
             return self._thermometer(x, dropout)
         size = x.size(1)
         words = torch.ops.bitgnn.pack(x, torch.full((size,), TINY, device=x.device))
-        gain = self._gain(words, size) if kept is None else _inverse(kept, x)
+        if kept is not None:
+            gain = None if kept >= 1.0 else torch.full((), 1.0 / kept, device=x.device)
+        else:
+            gain = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
-            kept, probability = keep_words(words.size(0), size, dropout, words.device)
-            words = words & kept
-            gain = torch.full((), 1.0 / probability, device=x.device) * (
-                1.0 if gain is None else gain
-            )
-        return InputWords(words, size, gain)
+            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            words = words & keep
+            one = torch.ones((), device=x.device)
+            gain = (one if gain is None else gain) / probability
+        return InputWords(words, size, True, gain, self.bit_offset)
 
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
         """Bits of dense features; dropped ones are those of the feature's median.
 
         The gain acts on what differs from the medians, so that dropout changes no mean.
         """
-        size, kept = self.thresholds.numel(), None
-        gone = self._gone(x)
+        size, gone = self.thresholds.numel(), self._gone(x)
+        gain = torch.ones((), device=x.device)
         if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            kept = (1.0 - gone[:, self.rare].float().mean()).clamp(min=0.05)
-            x = torch.where(gone, self.median, x * kept)
+            kept = (1.0 - gone[:, self.rare].float().mean()).clamp(min=1 / MOST_GAIN)
+            x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
         words = pack_levels(x, self.columns, self.thresholds)
         if gone is None and dropout == 0.0:
-            return InputWords(words, size, None, self.offset, self.columns)
+            return InputWords(words, size, False, None, self.offset, self.columns)
         middle = pack_levels(self.median.unsqueeze(0), self.columns, self.thresholds)
-        gain = torch.ones((), device=x.device) if kept is None else 1.0 / kept
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words.device)
             words = (words & keep) | (middle & ~keep)
             gain = gain / probability
         middle = torch.ops.bitgnn.unpack(middle, size)[0]
         offset = self.offset + (1.0 - gain) * middle
-        return InputWords(words, size, gain, offset, self.columns)
+        return InputWords(words, size, False, gain, offset, self.columns)
 
     def _gone(self, x: Tensor) -> Tensor | None:
         """Zeros of features that hardly have any, which a dropout in front has made."""
@@ -241,12 +242,15 @@ class InputBits(nn.Module):
         share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
         if not self.training:
             if not torch.compiler.is_compiling():
+                # The means were looked up under dropout.
+                ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
+                self.offset = _in_steps(self.offset * ratio.clamp(1.0, MOST_GAIN))
                 self.present[1], self._knows_share = share, True
             return None
         old = self.present[0]
         self.present[0] = torch.where(old > 0, old.lerp(share, 0.1), share)
         ratio = self.present[1] / self.present[0].clamp(min=1e-6)
-        return torch.where(self.present[1] > 0, ratio.clamp(1.0, 20.0), torch.ones_like(ratio))
+        return torch.where(self.present[1] > 0, ratio.clamp(1.0, MOST_GAIN), torch.ones_like(ratio))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Thermometers are as long as those that are loaded."""
@@ -267,8 +271,9 @@ class InputBits(nn.Module):
         return "not looked at yet" if self.kind is None else self.kind
 
 
-def _inverse(kept: float, x: Tensor) -> Tensor | None:
-    return None if kept >= 1.0 else torch.full((), 1.0 / kept, device=x.device)
+def _in_steps(offset: Tensor) -> Tensor:
+    """Multiples of 2^-16, whose sums are exact in any order."""
+    return (offset.float() * OFFSET_STEPS).round() / OFFSET_STEPS
 
 
 def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
@@ -287,7 +292,6 @@ def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
 
 
 CHUNK_WORDS = 32
-OFFSET_STEPS = 128
 
 
 def _dropped_share(zeros: Tensor) -> float:

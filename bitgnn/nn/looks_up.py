@@ -140,13 +140,19 @@ class LooksUp(NotesBits):
             leave_mark(self, out)
         return out
 
+    def _kept(self, x: Tensor, bits: InputBits) -> float | None:
+        """Share of an activation's entries that dropout has kept; None of features: not known."""
+        if not (self.training and x.requires_grad):
+            return None
+        if not torch.compiler.is_compiling():
+            bits.kept = kept_share(x)
+        return bits.kept
+
     def _words(self, x: Tensor, bits: InputBits, dropout: float) -> InputWords:
         """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
         if not bits.is_settled and torch.is_grad_enabled():
             bits.settle("pattern")
-        knows = self.training and x.requires_grad and not torch.compiler.is_compiling()
-        kept = kept_share(x) if knows else None
-        words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, kept)
+        words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, self._kept(x, bits))
         self._note_words("root input" if bits is self.root_bits else "input", words, x)
         return words
 

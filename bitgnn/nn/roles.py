@@ -75,8 +75,9 @@ def named_forms(precision: str | LayerPrecision) -> dict[Role, LayerPrecision] |
 
 def leave_mark(layer: Any, out: Tensor) -> None:
     """Let layers further on find the one that made ``out``."""
-    if out.grad_fn is not None:
-        out.grad_fn.metadata[MARK] = weakref.ref(layer)
+    node: Any = out.grad_fn
+    if node is not None:
+        node.metadata[MARK] = weakref.ref(layer)
 
 
 def found_producers(x: Tensor) -> list[Any]:
@@ -86,7 +87,7 @@ def found_producers(x: Tensor) -> list[Any]:
     """
     found: list[Any] = []
     seen: set[Any] = set()
-    stack = [x.grad_fn]
+    stack: list[Any] = [x.grad_fn]
     while stack and len(seen) < MOST_NODES:
         node = stack.pop()
         if node is None or node in seen:
@@ -113,7 +114,8 @@ def kept_share(x: Tensor) -> float:
 
     Read from autograd's graph, along operations that leave a 0 a 0.
     """
-    share, node = 1.0, x.grad_fn
+    share = 1.0
+    node: Any = x.grad_fn
     while node is not None and MARK not in node.metadata:
         name = node.name()
         if name.startswith("NativeDropoutBackward"):

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.quantize.dropout import all_words
 from bitgnn.quantize.sign import sgn
 
 __all__ = ["InputWords", "looked_up_linear", "output_affine"]
@@ -20,18 +19,18 @@ CHUNK = 64
 class InputWords(NamedTuple):
     """Packed input bits ``[N, B]``.
 
-    A bit stands for 0 or 1, or for -1 or +1 plus an offset of its own.
-
     Attributes:
         words: int32 ``[N, ceil(B / 32)]``.
         size: B.
+        zero_one: bits stand for 0 and 1, else for -1 and +1.
         gain: scalar tensor that makes up for dropped bits in training, or None.
-        offset: float32 ``[B]``, which no gain multiplies; None where bits stand for 0 and 1.
+        offset: float32 ``[B]``, added to the bits behind the gain, or None.
         columns: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
     """
 
     words: Tensor
     size: int
+    zero_one: bool
     gain: Tensor | None = None
     offset: Tensor | None = None
     columns: Tensor | None = None
@@ -40,24 +39,28 @@ class InputWords(NamedTuple):
 def output_affine(
     weight: Tensor,
     unit: Tensor,
+    zero_one: bool,
     offset: Tensor | None,
     log_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
+    bit_gain: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Scale and shift with which ``scale * dot + shift`` is the product, behind gain and norm.
 
-    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` the product of -1/+1 bits and their
-    offsets is :math:`u (dot + \sum_k \mathrm{sgn}(W_{ok}) c_k)`; that of 0/1 bits is
-    :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn} W_{ok})`.
+    ``dot`` is the product of -1/+1 bits. With the unit :math:`u` that of -1/+1 bits and offsets is
+    :math:`u (dot + \sum_k \mathrm{sgn}(W_{ok}) c_k)`; that of 0/1 bits and offsets is
+    :math:`\tfrac{u}{2}(dot + \sum_k \mathrm{sgn}(W_{ok}) (1 + 2 c_k))`.
     Gain and batch norm, in evaluation, multiply both and shift. Trained layers in evaluation and
     frozen ones use the same two vectors, so that their results agree to the last bit.
 
     Args:
         weight: ``[M, B]`` latent weights.
         unit: scalar tensor u.
-        offset: float32 ``[B]``, c; None where bits stand for 0 and 1.
+        zero_one: what the bits stand for.
+        offset: float32 ``[B]``, c, or None.
         log_gain: logarithm ``[1]`` of the gain, or None.
         norm: in evaluation, with running statistics, or None.
+        bit_gain: scalar tensor that multiplies the bits, not their offsets, in training.
 
     Returns:
         Both float32 ``[M]``.
@@ -65,13 +68,11 @@ def output_affine(
     scale = unit.float().expand(weight.size(0))
     if log_gain is not None:
         scale = scale * log_gain.detach().float().exp()
-    if offset is None:
+    shift = scale * _offset_sums(weight, zero_one, offset, bit_gain)
+    if zero_one:
         scale = scale * 0.5
-        size, words = weight.size(1), torch.ops.bitgnn.pack(weight.detach())
-        ones = all_words(size, weight.device)
-        shift = scale * torch.ops.bitgnn.bmm_bbf(ones, words, size)[0]
-    else:
-        shift = scale * torch.mv(sgn(weight.detach()).float(), offset)
+    if bit_gain is not None:
+        scale = scale * bit_gain
     if norm is not None:
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -86,6 +87,21 @@ def output_affine(
     return scale.contiguous(), shift
 
 
+def _offset_sums(
+    weight: Tensor, zero_one: bool, offset: Tensor | None, bit_gain: Tensor | None
+) -> Tensor:
+    """``[M]`` sums of weights' signs times what is added to bits, or to halves of signs."""
+    if offset is None and not zero_one:
+        return weight.new_zeros(weight.size(0), dtype=torch.float32)
+    added = weight.new_zeros(weight.size(1), dtype=torch.float64)
+    if zero_one:
+        added += 0.5 if bit_gain is None else 0.5 * bit_gain
+    if offset is not None:
+        added += offset
+    # Offsets are multiples of a power of two: the sums are exact in any order.
+    return torch.mv(sgn(weight.detach()).double(), added).float()
+
+
 class _LookedUpLinear(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -97,25 +113,22 @@ class _LookedUpLinear(torch.autograd.Function):
         shift: Tensor,
         window: Tensor | None,
     ) -> Tensor:
-        of_bits = scale
-        if bits.gain is not None:
-            of_bits = scale * bits.gain
-            shift = shift * bits.gain if bits.offset is None else shift
         w_words = torch.ops.bitgnn.pack(weight)
-        out = torch.ops.bitgnn.bmm_bbf(bits.words, w_words, bits.size, None, of_bits, shift)
+        out = torch.ops.bitgnn.bmm_bbf(bits.words, w_words, bits.size, None, scale, shift)
         ctx.save_for_backward(
-            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.offset, scale,
-            of_bits, window, bits.columns,
+            x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.offset, bits.gain,
+            scale, window, bits.columns,
         )  # fmt: skip
-        ctx.size = bits.size
+        ctx.size, ctx.zero_one = bits.size, bits.zero_one
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, words, offset, scale, of_bits, window, columns = ctx.saved_tensors
+        x, weight, words, offset, gain, scale, window, columns = ctx.saved_tensors
         grad = grad.float()
         # The output is a multiple of bits times sgn(W), and something that counts as constant.
-        left = grad * (of_bits * (2.0 if offset is None else 1.0))
+        scale = scale * 2.0 if ctx.zero_one else scale
+        left = grad * scale
         grad_x = grad_weight = None
         if x is not None:
             grad_x = left @ sgn(weight).float()
@@ -125,9 +138,10 @@ class _LookedUpLinear(torch.autograd.Function):
                 grad_x = grad_x.mul_(x.abs() <= window)
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
-            grad_weight = _times_bits(left.t(), words, ctx.size, offset is None)
+            grad_weight = _times_bits(left.t(), words, ctx.size, ctx.zero_one)
             if offset is not None:
-                grad_weight.addr_(grad.sum(0) * scale, offset)
+                sums = left.sum(0) if gain is None else left.sum(0) / gain
+                grad_weight.addr_(sums, offset)
             grad_weight = grad_weight.mul_(weight.abs() <= 1).to(weight.dtype)
         return grad_x, grad_weight, None, None, None, None
 
@@ -173,7 +187,8 @@ def looked_up_linear(
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
-    scale, shift = output_affine(weight, unit, bits.offset, log_gain, norm)
+    kinds = (bits.zero_one, bits.offset)
+    scale, shift = output_affine(weight, unit, *kinds, log_gain, norm, bits.gain)
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _LookedUpLinear.apply(x, weight.contiguous(), bits, scale, shift, window)
     return out

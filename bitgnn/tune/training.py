@@ -118,7 +118,7 @@ def form_model(config: ExperimentConfig, form: str, data: Data) -> nn.Module:
         return build_model(config, form, data)
     recipe = config.forms[form].model_copy(update={"precision": "fp32"})
     floats = config.model_copy(update={"forms": {**config.forms, form: recipe}})
-    return binarize(build_model(floats, form, data), config.precision(form))  # type: ignore[arg-type]
+    return binarize(build_model(floats, form, data), config.precision(form))
 
 
 def train_short(
