@@ -12,6 +12,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ class Tutorial(nn.Module):
         kind = getattr(torch_geometric.nn, layer)
         # PyG keeps the normalised graph, so that both forms train fast on one graph.
         options = {"cached": True} if layer == "GCNConv" else {}
-        self.convs = nn.ModuleList(kind(a, b, **options) for a, b in zip(sizes, sizes[1:]))
+        self.convs = nn.ModuleList(kind(a, b, **options) for a, b in pairwise(sizes))
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        """Scores of every node."""
         for number, conv in enumerate(self.convs):
             if number > 0:
                 x = functional.relu(x)
@@ -90,7 +92,8 @@ def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
         ]
         first, second = (int(sum(SHARES[:k]) * order.numel()) for k in (1, 2))
         masks = tuple(torch.zeros_like(y, dtype=torch.bool) for _ in range(3))
-        for mask, nodes in zip(masks, (order[:first], order[first:second], order[second:])):
+        parts = order[:first], order[first:second], order[second:]
+        for mask, nodes in zip(masks, parts, strict=True):
             mask[nodes] = True
     names = ("train", "val", "test")
     return {"x": x, "edges": edges, "y": y, **dict(zip(names, masks, strict=True))}
@@ -154,13 +157,18 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     model: nn.Module = Tutorial(case["layer"], sizes)
     if case["form"] != "fp32":
         model = bitgnn.binarize(model, case["form"])
-    return {**case, **train(model.to(device), graph, case["weight_decay"])}
+    try:
+        return {**case, **train(model.to(device), graph, case["weight_decay"])}
+    except torch.OutOfMemoryError:  # PyG's messages of every edge in floats
+        return {**case, "failed": "out of memory"}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean gap to fp32 of each model and form, over graphs, and the worst graph."""
     by: dict[tuple[Any, ...], dict[str, list[float]]] = {}
     for result in runs:
+        if "failed" in result:
+            continue
         key = tuple(result[n] for n in ("layer", "layers", "weight_decay", "form"))
         by.setdefault(key, {}).setdefault(result["graph"], []).append(result["test"])
     rows = []
@@ -204,17 +212,23 @@ def main() -> int:
     jobs = [(case, arguments.data, arguments.device) for case in left]
     # Workers hold one graph at a time, and fp32 runs of a graph stand beside its binary ones.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(arguments.workers) as pool, lines.open("a") as file:
-        for result in tqdm(pool.imap_unordered(run, jobs), total=len(jobs)):
-            done.append(result)
-            file.write(json.dumps(result) + "\n")
-            file.flush()
+    is_whole = False
+    try:
+        with context.Pool(arguments.workers) as pool, lines.open("a") as file:
+            for result in tqdm(pool.imap_unordered(run, jobs), total=len(jobs)):
+                done.append(result)
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+        is_whole = True
+    except KeyboardInterrupt:
+        print(f"interrupted: {len(done)} runs are kept")
     record = {"environment": environment(), "runs": done, "summary": summary(done)}
     arguments.output.write_text(json.dumps(record, indent=1) + "\n")
     for row in record["summary"]:
         print({key: value for key, value in row.items() if key != "gaps"})
-    lines.unlink()
-    return 0
+    if is_whole:
+        lines.unlink()
+    return 0 if is_whole else 130
 
 
 if __name__ == "__main__":
