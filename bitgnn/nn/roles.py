@@ -119,7 +119,8 @@ def kept_share(x: Tensor) -> float:
     while node is not None and MARK not in node.metadata:
         name = node.name()
         if name.startswith("NativeDropoutBackward"):
-            share *= 1.0 - node._saved_p if node._saved_train is not False else 1.0
+            p = getattr(node, "_saved_p", None)
+            share *= float(node._saved_result1.float().mean()) if p is None else 1.0 - p
         elif name.startswith("MulBackward"):
             share *= _share_of_mask(node._saved_other, x)
         elif ZERO_STAYS.match(name) is None:
