@@ -145,6 +145,7 @@ class InputBits(nn.Module):
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
             warn_of_constant_columns(self.owner, rows, few_are_usual=True)
+            self.offset = _in_steps((rows >= TINY).float().mean(0).neg())
             self.unit.fill_(1 / math.sqrt(max((1 - share) * x.size(1), 1)))
             return
         warn_of_constant_columns(self.owner, rows)
