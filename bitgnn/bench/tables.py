@@ -13,6 +13,7 @@ from bitgnn.bench.accuracies import accuracies_table, training_cost_table
 from bitgnn.bench.bnn_tables import bnn_table, parts_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
+from bitgnn.bench.plain_loop_tables import plain_loop_table
 from bitgnn.bench.products import products_table
 from bitgnn.bench.report import (
     environment_line,
@@ -230,6 +231,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
     "accuracy_ternary": ("accuracy_ternary.json", lambda records: accuracies_table(records[0])),
+    "plain_loop": ("plain_loop.json", lambda records: plain_loop_table(records[0])),
     "images": ("images_*.json", images_table),
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),

@@ -1,0 +1,86 @@
+"""The table of tutorial models that were trained in a plain loop."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from bitgnn.bench.plain_loop_tables import plain_loop_table
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "experiments" / "plain_loop.py"
+MACHINE = {
+    "cpu": "Some CPU", "gpu": "Some GPU", "commit": "0123456789abcdef", "dirty": False,
+    "versions": {"torch": "2.13.0", "torch-geometric": "2.8.1"},
+    "date": "2026-01-02T03:04:05+00:00",
+}  # fmt: skip
+
+
+def runs_of(graph, form, tests, layer="GCNConv", layers=2, weight_decay=5e-4):
+    case = {
+        "graph": graph, "form": form, "layer": layer, "layers": layers,
+        "weight_decay": weight_decay,
+    }  # fmt: skip
+    proof = {} if form == "fp32" else {"differing_nodes": 0}
+    return [{**case, **proof, "seed": seed, "test": test} for seed, test in enumerate(tests)]
+
+
+@pytest.fixture(scope="module")
+def summary():
+    """The script's own summary, so that both agree on what a record holds."""
+    spec = importlib.util.spec_from_file_location("plain_loop", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.summary
+
+
+def record_of(summary, runs):
+    return {"environment": MACHINE, "runs": runs, "summary": summary(runs)}
+
+
+def tutorial_runs():
+    return [
+        *runs_of("Cora", "fp32", [80.0, 82.0]),
+        *runs_of("Cora", "bin", [80.0, 80.0]),
+        *runs_of("Cora", "full", [82.0, 82.0]),
+        *runs_of("Photo", "fp32", [90.0, 92.0]),
+        *runs_of("Photo", "bin", [88.0, 88.0]),
+    ]
+
+
+def test_rows_are_graphs_and_their_mean(summary):
+    text = plain_loop_table(record_of(summary, tutorial_runs()))
+    assert "| graph | fp32, % | bin: points behind | full: points behind |" in text
+    assert "| Cora | 81.0 | 1.0 | -1.0 |" in text
+    assert "| Photo | 91.0 | 3.0 |  |" in text
+    assert text.endswith("| mean | 86.0 | 2.0 | -1.0 |\n")
+    assert "Trained on Some GPU, torch 2.13.0, PyG 2.8.1, commit 0123456789, 2026-01-02;" in text
+    assert "seeds: 2. Frozen equals trained on every node in 6 of 6 runs." in text
+
+
+def test_other_models_have_columns_behind_those_of_the_tutorial(summary):
+    deep = {"layers": 3, "weight_decay": 0.0}
+    others = [
+        *runs_of("Cora", "fp32", [79.0], "SAGEConv"),
+        *runs_of("Cora", "bin", [78.0], "SAGEConv"),
+        *runs_of("Flickr", "fp32", [50.0], **deep),
+        *runs_of("Flickr", "bin", [50.04], **deep),
+    ]
+    text = plain_loop_table(record_of(summary, others + tutorial_runs()))
+    head = "| full: points behind | SAGEConv: bin | GCNConv, 3 layers, no decay: bin |"
+    assert head in text
+    assert "| Cora | 81.0 | 1.0 | -1.0 | 1.0 |  |" in text
+    assert "| Flickr |  |  |  |  | 0.0 |" in text
+    assert "seeds: 1 (SAGEConv), 1 (GCNConv, 3 layers, no decay), 2 (GCNConv)." in text
+
+
+def test_runs_without_a_result_are_named_once(summary):
+    failed = [{**run, "failed": "out of memory"} for run in runs_of("Reddit", "fp32", [0.0, 0.0])]
+    for run in failed:
+        del run["test"]
+    differing = runs_of("Reddit", "bin", [50.0])
+    differing[0]["differing_nodes"] = 3
+    text = plain_loop_table(record_of(summary, tutorial_runs() + failed + differing))
+    assert text.count("- not measured: Reddit, GCNConv, fp32: out of memory") == 1
+    assert "| Reddit |" not in text
+    assert "6 of 7 runs" in text
+    assert "seeds: 1-2." in text
