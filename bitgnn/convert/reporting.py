@@ -118,15 +118,23 @@ def report_of(model: nn.Module) -> BinarizeReport:
     """What the :func:`binarize` call that made ``model`` did, and how its layers stand now.
 
     Roles and input bits are found in the first training batch, or on an example; before that the
-    report says that they are not known yet.
+    report says that they are not known yet. Models made of layers of :mod:`bitgnn.nn` have a
+    report, too.
 
     Raises:
-        ValueError: ``model`` does not come from :func:`binarize`.
+        ValueError: ``model`` has no binary layer.
     """
+    modules = dict(model.named_modules())
     report = getattr(model, ATTRIBUTE, None)
     if not isinstance(report, BinarizeReport):
-        raise ValueError("report_of: this model was not made by binarize()")
-    modules = dict(model.named_modules())
+        found = {
+            name: layer.precision
+            for name, layer in modules.items()
+            if isinstance(layer, BinaryProduct) and not layer.letters.is_float
+        }
+        if not found:
+            raise ValueError("report_of: model must have binary layers, got one without any")
+        report = BinarizeReport(found, {}, ())
     layers = tuple(
         _layer_report(name, modules[name], report.reasons.get(name, ""))
         for name in report.swapped

@@ -17,6 +17,7 @@ from bitgnn.nn.seen_bits import ConstantBits
 __all__ = ["check_trained"]
 
 GO_ON = "freeze(model, check=False) packs it as it is"
+CALL = "call the model once in evaluation before, so that it knows how many there are"
 MANY = 0.5
 """Share of constant bits from which on there is a warning."""
 CENTRE = "centre what it reads, or put a norm in front"
@@ -50,6 +51,9 @@ def check_trained(
                 f"freeze: {where} must have looked at its input, got a model that was never "
                 f"trained; train it, or pass example to binarize(); {GO_ON}"
             )
+        looked_up = (bits for bits in (layer.input_bits, layer.root_bits) if bits is not None)
+        if any(bits.needs_evaluation for bits in looked_up):
+            found.append(f"{where} was trained on features that dropout may have thinned; {CALL}")
         letters = letters_of(modules.get(name, model), plan)
         for what, seen in layer.constant_bits().items():
             if not _is_read(what, letters):

@@ -82,8 +82,9 @@ class InputBits(nn.Module):
         self.register_buffer("rare", torch.empty(0, dtype=torch.bool))
         # 1 over the root of how many bits of a row say something: products start at variance 1.
         self.register_buffer("unit", torch.ones(()))
-        # Share of bits that are there, in training and in evaluation; 0 is not known yet.
-        self.register_buffer("present", torch.zeros(2))
+        # Share of bits that are there: in training of late, in evaluation, in training at first;
+        # 0 is not known yet.
+        self.register_buffer("present", torch.zeros(3))
         self._knows_share = False
         # Share of an activation's entries that dropout kept in the last forward.
         self.kept = 1.0
@@ -92,6 +93,12 @@ class InputBits(nn.Module):
     def is_settled(self) -> bool:
         """Whether the input was looked at."""
         return self.kind is not None
+
+    @property
+    def needs_evaluation(self) -> bool:
+        """Whether training may have dropped features whose share no evaluation has told yet."""
+        late, evaluated, first = self.present.tolist()
+        return evaluated == 0.0 and late != first
 
     @property
     def bit_offset(self) -> Tensor | None:
@@ -249,6 +256,7 @@ class InputBits(nn.Module):
                 self.present[1], self._knows_share = share, True
             return None
         old = self.present[0]
+        self.present[2] = torch.where(old > 0, self.present[2], share)
         self.present[0] = torch.where(old > 0, old.lerp(share, 0.1), share)
         ratio = self.present[1] / self.present[0].clamp(min=1e-6)
         return torch.where(self.present[1] > 0, ratio.clamp(1.0, MOST_GAIN), torch.ones_like(ratio))

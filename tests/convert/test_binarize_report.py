@@ -114,3 +114,11 @@ def test_other_schemes_have_their_layers_in_it():
 def test_a_wrong_precision_of_a_layer_names_the_layer(layers, kind, message):
     with pytest.raises(kind, match=message):
         bitgnn.binarize(Net(), "full", layers=layers)
+
+
+def test_models_made_of_binary_layers_have_a_report():
+    model = nn.Sequential(bitgnn.nn.Linear(4, 4), bitgnn.nn.GCNConv(4, 3))
+    (layer,) = report_of(model).layers
+    assert (layer.name, layer.precision, layer.role) == ("1", "bin", "not known yet")
+    with pytest.raises(ValueError, match="model must have binary layers"):
+        report_of(nn.Linear(4, 4))

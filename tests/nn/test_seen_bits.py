@@ -231,3 +231,21 @@ def test_a_restored_model_is_not_judged_by_what_it_was():
     model(CENTRED.abs(), EDGES)
     model.load_state_dict(model.state_dict())
     bitgnn.freeze(model)
+
+
+def test_freeze_asks_for_an_evaluation_behind_dropout_of_sparse_features():
+    torch.manual_seed(0)
+    x, edges = (torch.rand(60, 30) < 0.1).float(), torch.randint(0, 60, (2, 200))
+    plain, dropped = (bitgnn.nn.GCNConv(30, 4) for _ in range(2))
+    for _ in range(2):
+        plain(x, edges)
+        dropped(torch.nn.functional.dropout(x), edges)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bitgnn.freeze(plain.eval())
+    with pytest.warns(UserWarning, match="call the model once in evaluation"):
+        bitgnn.freeze(dropped.eval())
+    expected = dropped(x, edges)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(bitgnn.freeze(dropped)(x, edges), expected)
