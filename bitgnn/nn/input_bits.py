@@ -28,6 +28,8 @@ SPARSE = 0.5
 """Share of zeros from which on non-negative features count as a pattern."""
 UNIFORM = 0.1
 """How much columns' shares of zeros may differ where all of the zeros come from dropout."""
+MOST_VARY = 0.5
+"""Share of columns that must have several values beside 0 where zeros count as dropped."""
 RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
@@ -140,7 +142,7 @@ class InputBits(nn.Module):
                 f"in columns {', '.join(map(str, columns[:MANY]))}{more}"
             )
         zeros = (rows == 0).float().mean(0)
-        dropped = _dropped_share(zeros)
+        dropped = _dropped_share(rows, zeros) if self.training else 0.0
         share = (float(zeros.mean()) - dropped) / (1 - dropped)
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
@@ -295,15 +297,20 @@ def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
 CHUNK_WORDS = 32
 
 
-def _dropped_share(zeros: Tensor) -> float:
+def _dropped_share(rows: Tensor, zeros: Tensor) -> float:
     """The share of entries that dropout has zeroed, from each column's share of zeros.
 
     Dropout takes the same share of every column; features of their own accord hardly do, unless
-    they are nearly all 0.
+    they are nearly all 0, or where most have one value beside 0, as balanced one-hot codes do.
     """
     low, high = float(zeros.min()), float(zeros.max())
-    is_uniform = high - low <= UNIFORM and high <= 1 - UNIFORM
-    return float(zeros.mean()) if is_uniform else 0.0
+    if high - low > UNIFORM or high > 1 - UNIFORM:
+        return 0.0
+    is_zero = rows == 0
+    top = rows.masked_fill(is_zero, -torch.inf).amax(0)
+    bottom = rows.masked_fill(is_zero, torch.inf).amin(0)
+    varies = float((top > bottom).float().mean())
+    return float(zeros.mean()) if varies > MOST_VARY else 0.0
 
 
 def _thresholds(values: Tensor) -> Tensor:
