@@ -320,9 +320,12 @@ def _thresholds(values: Tensor) -> Tensor:
         # A constant feature says nothing, but has its weight.
         return (different[1:] + different[:-1]) / 2 if different.numel() > 1 else different
     mass = values[values != 0]
-    cuts = torch.arange(1, LEVELS, device=values.device) / LEVELS
-    at = mass[(cuts * mass.numel()).long()]
     edges = [edge for edge in (0.0, TINY) if values[0] < edge <= values[-1]]
-    extra = at.new_tensor(edges if mass.numel() < values.numel() else [])
+    edges = edges if mass.numel() < values.numel() else []
+    # One bit less than there may be, as long as 0 takes no second one.
+    number = LEVELS - 1 - max(len(edges) - 1, 0)
+    cuts = torch.arange(1, number + 1, device=values.device) / (number + 1)
+    at = mass[(cuts * mass.numel()).long()]
+    extra = at.new_tensor(edges)
     at = torch.unique(torch.cat([at, extra]))
     return at[at > values[0]]
