@@ -53,15 +53,13 @@ def test_dropout_at_the_look_up_hardly_changes_thresholds(x):
 
 
 def test_dropped_features_count_as_the_median():
-    x = torch.randn(N, K) + 0.5
+    x = torch.randn(4000, K) + 0.5
     bits = _looked(x)
-    assert torch.equal(bits.median, x.sort(0).values[(N - 1) // 2])
-    kept = torch.rand(N, K) < 0.5
+    assert torch.equal(bits.median, x.sort(0).values[(4000 - 1) // 2])
+    kept = torch.rand(4000, K) < 0.5
     found = bits.train()(torch.where(kept, x / 0.5, 0.0))
-    share = float(kept.float().mean())
-    assert float(found.gain) == pytest.approx(1 / share, rel=1e-5)
-    # What is kept is multiplied by the measured share in place of 1 - p.
-    seen = torch.where(kept, x / 0.5 * share, bits.median)
+    assert float(found.gain) == pytest.approx(2.0)
+    seen = torch.where(kept, x, bits.median)
     expected = torch.where(seen[:, bits.columns] >= bits.thresholds, 1.0, -1.0)
     signs = torch.ops.bitgnn.unpack(found.words, found.size)
     assert float((signs != expected).float().mean()) < 1e-3
@@ -69,6 +67,33 @@ def test_dropped_features_count_as_the_median():
     middle = torch.where(bits.median[bits.columns] >= bits.thresholds, 1.0, -1.0).double()
     nothing = _values(bits(torch.zeros(1, K)))[0]
     torch.testing.assert_close(nothing, middle + bits.offset.double(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.33, 0.5, 0.8])
+def test_probability_of_dropout_is_recognised(p):
+    x = torch.randn(4000, K)
+    bits = _looked(functional.dropout(x, p))
+    found = bits.train()(functional.dropout(x, p))
+    gain = 1.0 if found.gain is None else float(found.gain)
+    # Multiples of 0.05 are exact; others are measured.
+    assert gain == pytest.approx(1 / (1 - p), rel=1e-5 if p != 0.33 else 0.02)
+
+
+@pytest.mark.parametrize(
+    ("zeros", "p"), [(0.0, 0.5), (0.0, 0.2), (0.002, 0.0), (0.01, 0.0)], ids=str
+)
+def test_features_far_from_zero_have_the_same_bits_in_training(zeros, p):
+    # Years, a few of them missing: a scale that is off by 1 % moves them by 20.
+    x = (1990.0 + torch.randint(30, (2000, K))) * (torch.rand(2000, K) >= zeros)
+    bits = _looked(functional.dropout(x, p))
+    evaluated = bits.eval()(x)
+    seen = functional.dropout(x, p)
+    trained = bits.train()(seen)
+    one, other = (torch.ops.bitgnn.unpack(w.words, w.size) for w in (trained, evaluated))
+    kept = (seen != 0)[:, bits.columns]
+    assert float((one != other)[kept].float().mean()) < 0.005
+    product = looked_up_linear(x, torch.randn(4, one.size(1)), evaluated, bits.unit)
+    assert float(product.mean(0).abs().max()) < 0.2
 
 
 @pytest.mark.parametrize("where", ["in front", "layer"])
