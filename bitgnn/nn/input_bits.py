@@ -215,6 +215,9 @@ class InputBits(nn.Module):
 
         The gain acts on what differs from the medians, so that dropout changes no mean.
         """
+        features = self.median.numel()
+        if x.size(1) < features:
+            raise ValueError(f"{self.owner}: x must be [N, {features}], got {list(x.shape)}")
         size, gone = self.thresholds.numel(), self._gone(x)
         gain = torch.ones((), device=x.device)
         if gone is not None:
