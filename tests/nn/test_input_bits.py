@@ -215,3 +215,10 @@ def test_even_zeros_without_dropout_are_values(mode):
     assert torch.equal(trained.words, evaluated.words)
     assert trained.gain is None or float(trained.gain) == 1.0
     assert float(_values(evaluated).mean(0).abs().max()) <= STEP
+
+
+def test_fewer_features_than_looked_at_are_refused():
+    x = torch.randn(N, K)
+    bits = _looked(x, "GCNConv")
+    with pytest.raises(ValueError, match=rf"^GCNConv: x must be \[N, {K}\], got \[{N}, {K - 1}\]$"):
+        bits(x[:, 1:])
