@@ -28,6 +28,11 @@ SPARSE = 0.5
 """Share of zeros from which on non-negative features count as a pattern."""
 UNIFORM = 0.1
 """How much columns' shares of zeros may differ where all of the zeros come from dropout."""
+MOST_VARY = 0.5
+"""Share of columns that must have several values beside 0 where zeros count as dropped."""
+STEPS = 20
+CLOSE = 0.01
+"""How far the share of zeros may be from the probability, a multiple of 1 / 20."""
 RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
@@ -147,7 +152,7 @@ class InputBits(nn.Module):
                 f"in columns {', '.join(map(str, columns[:MANY]))}{more}"
             )
         zeros = (rows == 0).float().mean(0)
-        dropped = _dropped_share(zeros)
+        dropped = _dropped_share(rows, zeros) if self.training else 0.0
         share = (float(zeros.mean()) - dropped) / (1 - dropped)
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
@@ -217,11 +222,15 @@ class InputBits(nn.Module):
 
         The gain acts on what differs from the medians, so that dropout changes no mean.
         """
+        features = self.median.numel()
+        if x.size(1) < features:
+            raise ValueError(f"{self.owner}: x must be [N, {features}], got {list(x.shape)}")
         size, gone = self.thresholds.numel(), self._gone(x)
         gain = torch.ones((), device=x.device)
         if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            kept = (1.0 - gone[:, self.rare].float().mean()).clamp(min=1 / MOST_GAIN)
+            kept = 1.0 - _probability(gone[:, self.rare].float().mean())
+            kept = kept.clamp(min=1 / MOST_GAIN)
             x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
         words = pack_levels(x, self.columns, self.thresholds)
         if gone is None and dropout == 0.0:
@@ -303,15 +312,29 @@ def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
 CHUNK_WORDS = 32
 
 
-def _dropped_share(zeros: Tensor) -> float:
+def _dropped_share(rows: Tensor, zeros: Tensor) -> float:
     """The share of entries that dropout has zeroed, from each column's share of zeros.
 
     Dropout takes the same share of every column; features of their own accord hardly do, unless
-    they are nearly all 0.
+    they are nearly all 0, or where most have one value beside 0, as balanced one-hot codes do.
     """
     low, high = float(zeros.min()), float(zeros.max())
-    is_uniform = high - low <= UNIFORM and high <= 1 - UNIFORM
-    return float(zeros.mean()) if is_uniform else 0.0
+    if high - low > UNIFORM or high > 1 - UNIFORM:
+        return 0.0
+    is_zero = rows == 0
+    top = rows.masked_fill(is_zero, -torch.inf).amax(0)
+    bottom = rows.masked_fill(is_zero, torch.inf).amin(0)
+    varies = float((top > bottom).float().mean())
+    return float(_probability(zeros.mean())) if varies > MOST_VARY else 0.0
+
+
+def _probability(share: Tensor) -> Tensor:
+    """The probability of a dropout that zeroed this share: a multiple of 0.05 near by.
+
+    Years from 1990 to 2020 would be another 20 years off with a share of 0.49 or 0.01.
+    """
+    near = (share * STEPS).round() / STEPS
+    return torch.where(((share - near).abs() <= CLOSE) | (near == 0), near, share)
 
 
 def _thresholds(values: Tensor) -> Tensor:
@@ -321,9 +344,12 @@ def _thresholds(values: Tensor) -> Tensor:
         # A constant feature says nothing, but has its weight.
         return (different[1:] + different[:-1]) / 2 if different.numel() > 1 else different
     mass = values[values != 0]
-    cuts = torch.arange(1, LEVELS, device=values.device) / LEVELS
-    at = mass[(cuts * mass.numel()).long()]
     edges = [edge for edge in (0.0, TINY) if values[0] < edge <= values[-1]]
-    extra = at.new_tensor(edges if mass.numel() < values.numel() else [])
+    edges = edges if mass.numel() < values.numel() else []
+    # One bit less than there may be, as long as 0 takes no second one.
+    number = LEVELS - 1 - max(len(edges) - 1, 0)
+    cuts = torch.arange(1, number + 1, device=values.device) / (number + 1)
+    at = mass[(cuts * mass.numel()).long()]
+    extra = at.new_tensor(edges)
     at = torch.unique(torch.cat([at, extra]))
     return at[at > values[0]]

@@ -207,11 +207,14 @@ class LooksUp(NotesBits):
             if id(linear) not in products or loaded is None or loaded.dim() != MATRIX:
                 continue
             held: Any = linear.weight
-            if loaded.size(1) in widths and not is_uninitialized_parameter(held):
+            # Without thermometers a product has its features' width.
+            fits = {*widths, *((linear.in_channels,) if 0 in widths else ())}
+            if loaded.size(1) in fits and not is_uninitialized_parameter(held):
                 held.data = held.data.new_empty(loaded.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
         self.forget_constant_bits()
         if self._forms is not None:
             code = int(self.role_code)
+            self._has_looked = False
             self.role = None if code == 0 else ROLES[code - 1]
             self.letters = self._forms[self.role or "last"]

@@ -14,6 +14,7 @@ from torch.optim.optimizer import (
 __all__ = ["spare_from_decay"]
 
 MARK = "_bitgnn_sign_only"
+HELD = "_bitgnn_gradients"
 
 COUPLED = (
     torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad,
@@ -38,15 +39,16 @@ def spare_from_decay(weight: Tensor) -> None:
     setattr(weight, MARK, True)
 
 
-def _shift_gradients(optimizer: torch.optim.Optimizer, times: float) -> None:
-    """Add ``times * weight_decay * p`` to the gradients of marked parameters."""
+def _shift_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Put gradients less ``weight_decay * p`` in place of those of marked parameters."""
     if not isinstance(optimizer, COUPLED):
         return
+    held = []
     for group in optimizer.param_groups:
         decay = group.get("weight_decay", 0)
         if not decay or group.get("decoupled_weight_decay"):
             continue
-        step = times * (-1.0 if group.get("maximize") else 1.0)
+        step = decay if group.get("maximize") else -decay
         scale = getattr(optimizer, "grad_scale", None)
         for parameter in group["params"]:
             gradient = parameter.grad
@@ -54,20 +56,32 @@ def _shift_gradients(optimizer: torch.optim.Optimizer, times: float) -> None:
                 continue
             with torch.no_grad():
                 if scale is None:
-                    gradient.add_(parameter, alpha=step * decay)
+                    shifted = gradient.add(parameter, alpha=step)
                 else:  # a fused optimiser unscales by itself
-                    gradient.add_(parameter * (step * decay * scale.to(parameter.device)))
+                    shifted = gradient + parameter * (step * scale.to(parameter.device))
+            parameter.grad = shifted
+            held.append((parameter, gradient, shifted))
+    setattr(optimizer, HELD, held)
+
+
+def _put_back(optimizer: torch.optim.Optimizer) -> None:
+    """The gradients as they were, but where they were made anew."""
+    for parameter, gradient, shifted in optimizer.__dict__.pop(HELD, ()):
+        if parameter.grad is shifted:
+            parameter.grad = gradient
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+    _put_back(optimizer)  # of a step that was broken off
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if not callable(closure):
-        _shift_gradients(optimizer, -1.0)
+        _shift_gradients(optimizer)
         return None
 
     def shifted() -> Any:  # the gradients are made by the closure, inside of the step
+        _put_back(optimizer)
         loss = closure()
-        _shift_gradients(optimizer, -1.0)
+        _shift_gradients(optimizer)
         return loss
 
     if "closure" in kwargs:
@@ -76,7 +90,7 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
 
 
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    _shift_gradients(optimizer, 1.0)
+    _put_back(optimizer)
 
 
 register_optimizer_step_pre_hook(_before)

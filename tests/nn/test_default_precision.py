@@ -1,0 +1,109 @@
+"""The precision of layers that name none, and the share that a dropout in front has kept."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv, default_precision
+from bitgnn.nn.roles import kept_share
+
+N, K, H = 30, 12, 8
+X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
+EDGES = torch.randint(0, N, (2, 90), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("layer", [GCNConv, SAGEConv, GraphConv])
+def test_default_is_nested_and_restored(layer):
+    assert layer(K, H).precision == "bin"
+    with default_precision("fp32"):
+        assert layer(K, H).letters.is_float
+        with default_precision(LayerPrecision("FBF", "FBF", output_norm="batch")):
+            assert layer(K, H).letters.output_norm == "batch"
+            assert layer(K, H, precision="full").precision == "full"
+        assert layer(K, H).letters.is_float
+    assert layer(K, H).precision == "bin"
+
+
+def test_default_is_restored_behind_an_exception():
+    with default_precision("full"):
+        with pytest.raises(KeyError), default_precision("fp32"):
+            raise KeyError
+        assert GCNConv(K, H).precision == "full"
+    assert GCNConv(K, H).precision == "bin"
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [("binary", ValueError), ("", ValueError), ("FBB+FBF", ValueError), (None, TypeError)],
+)
+def test_bad_names_are_refused_and_change_nothing(bad, error):
+    with pytest.raises(error), default_precision(bad):
+        pytest.fail("the block must not be entered")
+    assert GCNConv(K, H).precision == "bin"
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (lambda x: x, 1.0),
+        (lambda x: x.relu(), 1.0),
+        (lambda x: functional.dropout(x.relu(), 0.5), 0.5),
+        (lambda x: functional.dropout(x, 0.25).relu(), 0.75),
+        (lambda x: functional.dropout(functional.dropout(x, 0.5).relu(), 0.2), 0.4),
+        (lambda x: functional.dropout(x.relu(), 0.5, training=False), 1.0),
+        (lambda x: functional.dropout(x.relu(), 0.0), 1.0),
+        (lambda x: nn.Dropout(0.75)(functional.leaky_relu(x)), 0.25),
+        (lambda x: nn.Dropout(0.75).eval()(x), 1.0),
+        (lambda x: functional.dropout(x, 0.5).view(-1, 2 * H).reshape(N, H), 0.5),
+        (lambda x: functional.dropout(functional.elu(x), 0.5).double(), 0.5),
+        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5), 0.5),
+        (lambda x: functional.dropout(x, 0.5) + 1.0, 1.0),
+        (lambda x: nn.BatchNorm1d(H)(functional.dropout(x, 0.5)), 1.0),
+        (lambda x: functional.dropout(nn.BatchNorm1d(H)(x), 0.5), 0.5),
+        (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2), 1.0),
+        (lambda x: x * 2.0, 1.0),
+        (lambda x: x * torch.rand(N, H), 1.0),
+        (lambda x: x * torch.rand(N, 1).round().mul(2), 1.0),
+    ],
+    ids=[
+        "nothing", "relu", "behind relu", "in front of relu", "twice", "evaluated", "0", "module",
+        "evaluated module", "views", "cast", "gelu and tanh", "sum in between", "norm in between",
+        "norm in front", "joined", "times 2", "times floats", "times a column",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
+def test_kept_share_is_read_from_the_graph(way, expected, layer):
+    torch.manual_seed(0)
+    x = torch.randn(N, H, requires_grad=True) if layer is None else layer(K, H)(X, EDGES)
+    assert kept_share(way(x)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_dropout_in_front_of_the_producer_does_not_count():
+    torch.manual_seed(0)
+    x = functional.dropout(torch.randn(N, K, requires_grad=True), 0.5)
+    out = GCNConv(K, H)(x, EDGES).relu()
+    assert kept_share(out) == 1.0
+    assert kept_share(functional.dropout(out, 0.2)) == pytest.approx(0.8)
+    assert kept_share(X) == 1.0
+
+
+def test_layers_take_the_share():
+    torch.manual_seed(0)
+    first, last = GCNConv(K, H), GCNConv(H, 3)
+    last(functional.dropout(first(X, EDGES).relu(), 0.75), EDGES)
+    assert last.input_bits.kept == pytest.approx(0.25)
+    last(first(X, EDGES).relu(), EDGES)
+    assert last.input_bits.kept == 1.0
+    # The product on average is the evaluated one: what is kept counts four times as much.
+    hidden = torch.rand(N, H).requires_grad_()
+    last.eval()
+    with torch.no_grad():
+        expected = last(hidden, EDGES) - last(hidden * 0, EDGES)
+    last.train()
+    total = 0.0
+    for _ in range(300):
+        total = total + last(functional.dropout(hidden, 0.75), EDGES).detach()
+    found = total / 300 - last(hidden * 0, EDGES).detach()
+    slope = float((found * expected).sum() / expected.square().sum())
+    assert slope == pytest.approx(1.0, abs=0.1)

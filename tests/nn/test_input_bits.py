@@ -1,0 +1,224 @@
+"""What a layer sees of its input: which kind of bits, their thresholds and their means."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bitgnn.nn import InputBits
+from bitgnn.nn.input_bits import LEVELS
+from bitgnn.quantize.looked_up_linear import looked_up_linear
+
+N, K = 400, 12
+STEP = 2.0**-16
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def _words(share, size=K):
+    """0 and 1, with shares of 1 around the given one: features are not all as frequent."""
+    return (torch.rand(N, size) < torch.linspace(0.4, 1.6, size) * share).float()
+
+
+def _looked(x, owner="Layer"):
+    bits = InputBits(owner)
+    bits.look_up(x)
+    return bits
+
+
+def _values(found):
+    """The doubles that an answer's bits stand for, behind gain and offset."""
+    values = torch.ops.bitgnn.unpack(found.words, found.size).double()
+    values = (values + 1) / 2 if found.zero_one else values
+    values = values if found.gain is None else values * found.gain.double()
+    return values if found.offset is None else values + found.offset.double()
+
+
+def _one_hot():
+    return functional.one_hot(torch.arange(N) % K, K).float()
+
+
+@pytest.mark.parametrize(
+    ("x", "kind"),
+    [
+        (lambda: _words(0.1), "pattern"),
+        (lambda: _words(0.1) * torch.rand(N, K), "pattern"),
+        (lambda: functional.normalize(_words(0.2), p=1.0), "pattern"),
+        (_one_hot, "pattern"),
+        (lambda: (torch.rand(N, K) < 0.2).float(), "pattern"),
+        (lambda: functional.one_hot(torch.arange(N) % 4).float(), "pattern"),
+        (lambda: functional.one_hot(torch.arange(N) % 4).float().requires_grad_(), "pattern"),
+        (lambda: (torch.rand(N, K) < 0.7).float(), "thermometer"),
+        (lambda: torch.randn(N, K), "thermometer"),
+        (lambda: torch.rand(N, K), "thermometer"),
+        (lambda: _words(0.1) * torch.randn(N, K), "thermometer"),
+        (lambda: -_words(0.1), "thermometer"),
+        (lambda: torch.randn(0, K), "pattern"),
+        (lambda: torch.randn(N, 0), "pattern"),
+        (lambda: torch.randn(N, K).relu().requires_grad_(), "pattern"),
+        (lambda: torch.randn(N, K).requires_grad_(), "pattern"),
+        (lambda: torch.randn(1, K), "thermometer"),
+        (lambda: torch.randn(N, 1), "thermometer"),
+        (lambda: torch.randn(N, K).double(), "thermometer"),
+        (lambda: torch.randn(N, K).half(), "thermometer"),
+    ],
+    ids=[
+        "words", "weighted words", "normalised words", "one-hot", "even words", "balanced one-hot",
+        "one-hot activation", "dense 0 and 1", "gaussian",
+        "uniform", "sparse with negatives", "sparse and negative", "no rows", "no columns",
+        "activation", "gaussian activation", "one row", "one column", "double", "half",
+    ],
+)  # fmt: skip
+def test_kind_follows_from_the_values(x, kind):
+    bits = InputBits("Layer")
+    assert not bits.is_settled
+    assert "not looked at yet" in repr(bits)
+    x = x()
+    bits.look_up(x)
+    assert bits.is_settled
+    assert bits.kind == kind
+    assert kind in repr(bits)
+    found = bits(x)
+    assert found.words.size(0) == x.size(0)
+    assert found.zero_one == (kind == "pattern")
+    assert found.size == (x.size(1) if kind == "pattern" else bits.thresholds.numel())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
+def test_columns_that_are_not_finite_are_named(bad):
+    x = torch.randn(N, K)
+    x[3, 2], x[5, 7], x[6, 7] = bad, bad, bad
+    bits = InputBits("GCNConv")
+    with pytest.raises(ValueError, match=r"^GCNConv: x must be finite .* in columns 2, 7$"):
+        bits.look_up(x)
+    assert not bits.is_settled
+    x[0, :7] = bad
+    with pytest.raises(ValueError, match=r"in columns 0, 1, 2, 3, 4, \.\.\.$"):
+        bits.look_up(x)
+
+
+@pytest.mark.parametrize("values", [2, 3, 16, 17])
+def test_few_values_get_few_bits(values):
+    x = torch.randint(values, (N, K)).float() + 1
+    bits = _looked(x)
+    numbers = torch.bincount(bits.columns, minlength=K)
+    if values <= LEVELS + 1:
+        assert numbers.tolist() == [values - 1] * K
+        middles = torch.arange(1, values) + 0.5
+        assert torch.equal(bits.thresholds.view(K, -1), middles.expand(K, -1))
+    else:
+        assert int(numbers.max()) <= LEVELS
+
+
+def test_constant_columns_keep_one_bit():
+    x = torch.randn(N, K)
+    x[:, 4] = 2.5
+    with pytest.warns(UserWarning, match="column 4"):
+        bits = _looked(x)
+    assert bits.thresholds[bits.columns == 4].tolist() == [2.5]
+    assert bits.offset[bits.columns == 4].tolist() == [-1.0]
+    assert bool((_values(bits(x))[:, bits.columns == 4] == 0).all())
+
+
+def test_equal_rows_have_no_product():
+    x = torch.randn(1, K).expand(N, K)
+    with pytest.warns(UserWarning, match="equal rows"):
+        bits = _looked(x)
+    assert torch.equal(bits.thresholds, x[0])
+    assert bool((_values(bits(x)) == 0).all())
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        lambda: torch.randn(N, K),
+        lambda: torch.randn(N, K).exp(),
+        lambda: (torch.rand(N, K) < 0.7).float(),
+        lambda: torch.randn(N, K) * _words(0.5),
+        lambda: torch.randint(20, (N, K)) + 1.0,
+        lambda: torch.randn(N, 1),
+        lambda: torch.randn(N, 3 * 32),
+        lambda: torch.randn(N, K) * 1e-30,
+        lambda: torch.randn(N, K) * 1e30,
+    ],
+    ids=["gaussian", "skew", "0 and 1", "sparse", "integers", "one", "wide", "tiny", "huge"],
+)
+def test_bits_of_a_thermometer_are_comparisons(x):
+    x = x()
+    bits = _looked(x)
+    expected = torch.where(x[:, bits.columns] >= bits.thresholds, 1.0, -1.0)
+    assert torch.equal(torch.ops.bitgnn.unpack(bits(x).words, expected.size(1)), expected)
+    numbers = torch.bincount(bits.columns, minlength=x.size(1))
+    assert 1 <= int(numbers.min()) <= int(numbers.max()) <= LEVELS
+    assert bool((bits.columns.diff() >= 0).all())
+    assert float(bits.unit) == pytest.approx(1 / math.sqrt(expected.size(1)))
+    # No bit is wasted, and the offset is minus the mean, in steps.
+    assert bool((expected.min(0).values < expected.max(0).values).all())
+    assert float((bits.offset + expected.mean(0)).abs().max()) <= STEP
+    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
+    weight = torch.randn(6, expected.size(1))
+    out = looked_up_linear(x, weight, bits(x), bits.unit)
+    assert float(out.mean(0).abs().max()) < 1e-3
+
+
+def test_levels_of_a_gaussian_hold_equal_shares():
+    bits = _looked(torch.randn(4000, 3))
+    assert torch.bincount(bits.columns).tolist() == [LEVELS - 1] * 3
+    means = (1 - torch.arange(1, LEVELS) * 2 / LEVELS).repeat(3)
+    assert torch.allclose(-bits.offset, means, atol=0.002)
+
+
+def test_zero_has_a_level_of_its_own_where_it_is_frequent():
+    x = torch.randn(N, K) * _words(0.5)
+    bits = _looked(x)
+    signs = torch.ops.bitgnn.unpack(bits(x).words, bits.thresholds.numel())
+    for feature in range(K):
+        own, values = signs[:, bits.columns == feature], x[:, feature]
+        zero = own[values == 0]
+        assert bool((zero == zero[0]).all())
+        assert not bool((own[values != 0] == zero[0]).all(1).any())
+
+
+def test_pattern_is_what_is_above_zero():
+    x = _words(0.2) * torch.rand(N, K)
+    bits = _looked(x)
+    found = bits(x)
+    assert torch.equal(torch.ops.bitgnn.unpack(found.words, K) > 0, x > 0)
+    assert float((bits.offset + (x > 0).float().mean(0)).abs().max()) <= STEP
+    assert torch.equal(bits.offset, (bits.offset / STEP).round() * STEP)
+    assert float(bits.unit) == pytest.approx(1 / math.sqrt(float((x > 0).sum()) / N), rel=1e-5)
+    weight = torch.randn(6, K)
+    out = looked_up_linear(x, weight, found, bits.unit)
+    assert float(out.mean(0).abs().max()) < 1e-3
+
+
+def test_activations_have_no_offset():
+    bits = _looked(torch.randn(N, K).requires_grad_())
+    assert bits.bit_offset is None
+    found = bits(torch.randn(N, K))
+    assert (found.gain, found.offset, found.columns) == (None, None, None)
+    assert bits(torch.randn(N, K), kept=0.25).gain.item() == 4.0
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_even_zeros_without_dropout_are_values(mode):
+    # One value beside 0 in training; anything in evaluation, where no dropout is under way.
+    x = functional.one_hot(torch.arange(N) % 4).float()
+    x = x if mode == "train" else torch.randn(N, K) * (torch.rand(N, K) < 0.6)
+    bits = InputBits("Layer").train(mode == "train")
+    bits.look_up(x)
+    trained, evaluated = bits.train()(x), bits.eval()(x)
+    assert torch.equal(trained.words, evaluated.words)
+    assert trained.gain is None or float(trained.gain) == 1.0
+    assert float(_values(evaluated).mean(0).abs().max()) <= STEP
+
+
+def test_fewer_features_than_looked_at_are_refused():
+    x = torch.randn(N, K)
+    bits = _looked(x, "GCNConv")
+    with pytest.raises(ValueError, match=rf"^GCNConv: x must be \[N, {K}\], got \[{N}, {K - 1}\]$"):
+        bits(x[:, 1:])

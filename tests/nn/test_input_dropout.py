@@ -1,0 +1,215 @@
+"""Bits of an input under dropout, and what becomes of them where a layer is saved or copied."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bitgnn.nn import GCNConv, InputBits
+from bitgnn.quantize.looked_up_linear import looked_up_linear
+
+N, K = 400, 12
+STEP = 2.0**-16
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def _words(share, size=K):
+    """0 and 1, with shares of 1 around the given one: features are not all as frequent."""
+    return (torch.rand(N, size) < torch.linspace(0.4, 1.6, size) * share).float()
+
+
+def _looked(x, owner="Layer"):
+    bits = InputBits(owner)
+    bits.look_up(x)
+    return bits
+
+
+def _values(found):
+    """The doubles that an answer's bits stand for, behind gain and offset."""
+    values = torch.ops.bitgnn.unpack(found.words, found.size).double()
+    values = (values + 1) / 2 if found.zero_one else values
+    values = values if found.gain is None else values * found.gain.double()
+    return values if found.offset is None else values + found.offset.double()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [lambda: torch.randn(4000, K), lambda: 3 * torch.randn(4000, K) + 1],
+    ids=["centred", "shifted"],
+)
+def test_dropout_at_the_look_up_hardly_changes_thresholds(x):
+    x = x()
+    plain, dropped = _looked(x), _looked(functional.dropout(x, 0.5))
+    assert torch.equal(plain.columns, dropped.columns)
+    assert float((plain.thresholds - dropped.thresholds).abs().mean() / x.std()) < 0.05
+    assert float((plain.offset - dropped.offset).abs().max()) < 0.01
+    assert float((plain.median - dropped.median).abs().max() / x.std()) < 0.15
+    assert bool(dropped.rare.all())
+
+
+def test_dropped_features_count_as_the_median():
+    x = torch.randn(4000, K) + 0.5
+    bits = _looked(x)
+    assert torch.equal(bits.median, x.sort(0).values[(4000 - 1) // 2])
+    kept = torch.rand(4000, K) < 0.5
+    found = bits.train()(torch.where(kept, x / 0.5, 0.0))
+    assert float(found.gain) == pytest.approx(2.0)
+    seen = torch.where(kept, x, bits.median)
+    expected = torch.where(seen[:, bits.columns] >= bits.thresholds, 1.0, -1.0)
+    signs = torch.ops.bitgnn.unpack(found.words, found.size)
+    assert float((signs != expected).float().mean()) < 1e-3
+    # A row without a single feature has the product of the medians, whatever was dropped.
+    middle = torch.where(bits.median[bits.columns] >= bits.thresholds, 1.0, -1.0).double()
+    nothing = _values(bits(torch.zeros(1, K)))[0]
+    torch.testing.assert_close(nothing, middle + bits.offset.double(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.33, 0.5, 0.8])
+def test_probability_of_dropout_is_recognised(p):
+    x = torch.randn(4000, K)
+    bits = _looked(functional.dropout(x, p))
+    found = bits.train()(functional.dropout(x, p))
+    gain = 1.0 if found.gain is None else float(found.gain)
+    # Multiples of 0.05 are exact; others are measured.
+    assert gain == pytest.approx(1 / (1 - p), rel=1e-5 if p != 0.33 else 0.02)
+
+
+@pytest.mark.parametrize(
+    ("zeros", "p"), [(0.0, 0.5), (0.0, 0.2), (0.002, 0.0), (0.01, 0.0)], ids=str
+)
+def test_features_far_from_zero_have_the_same_bits_in_training(zeros, p):
+    # Years, a few of them missing: a scale that is off by 1 % moves them by 20.
+    x = (1990.0 + torch.randint(30, (2000, K))) * (torch.rand(2000, K) >= zeros)
+    bits = _looked(functional.dropout(x, p))
+    evaluated = bits.eval()(x)
+    seen = functional.dropout(x, p)
+    trained = bits.train()(seen)
+    one, other = (torch.ops.bitgnn.unpack(w.words, w.size) for w in (trained, evaluated))
+    kept = (seen != 0)[:, bits.columns]
+    assert float((one != other)[kept].float().mean()) < 0.005
+    product = looked_up_linear(x, torch.randn(4, one.size(1)), evaluated, bits.unit)
+    assert float(product.mean(0).abs().max()) < 0.2
+
+
+@pytest.mark.parametrize("where", ["in front", "layer"])
+@pytest.mark.parametrize("kind", ["gaussian", "words"])
+def test_product_under_dropout_is_the_evaluated_one_on_average(where, kind):
+    x = torch.randn(N, K) if kind == "gaussian" else _words(0.1, 40)
+    bits = _looked(x)
+    masked = bits.thresholds.numel() or 40
+    weight, total, runs = torch.randn(8, masked), 0.0, 400
+    expected = looked_up_linear(x, weight, bits.eval()(x), bits.unit)
+    bits.train()
+    for _ in range(runs):
+        seen = functional.dropout(x, 0.5) if where == "in front" else x
+        found = bits(seen, 0.5 if where == "layer" else 0.0)
+        total = total + looked_up_linear(seen, weight, found, bits.unit)
+    error = total / runs - expected
+    # Single products deviate by about 1.
+    assert float(error.square().mean().sqrt()) < 0.12
+    slope = (total / runs * expected).sum() / expected.square().sum()
+    assert 0.93 < float(slope) < 1.07
+
+
+def test_patterns_learn_the_share_of_dropped_bits():
+    x = _words(0.1, 40)
+    bits = _looked(x)
+    assert bits.present.tolist() == [0.0, 0.0]
+    seen = functional.dropout(x, 0.5)
+    assert float(bits.train()(seen).gain) == 1.0  # nothing to compare with yet
+    assert float(bits.present[0]) == pytest.approx(float((seen > 0).float().mean()), rel=1e-4)
+    found = bits.eval()(x)
+    assert found.gain is None
+    assert float(bits.present[1]) == pytest.approx(float((x > 0).float().mean()), rel=1e-4)
+    gains = [float(bits.train()(functional.dropout(x, 0.5)).gain) for _ in range(20)]
+    assert sum(gains) / 20 == pytest.approx(2.0, abs=0.1)
+    assert bits.eval()(x).gain is None
+
+
+def test_means_looked_up_under_dropout_are_put_right():
+    x = _words(0.1, 40)
+    seen = functional.dropout(x, 0.5)
+    bits = _looked(seen)
+    means = (seen > 0).float().mean(0)
+    assert float((bits.offset + means).abs().max()) <= STEP
+    bits.train()(seen)
+    bits.eval()(x)
+    ratio = float((x > 0).sum() / (seen > 0).sum())
+    assert float((bits.offset + means * ratio).abs().max()) <= 2 * STEP
+    again = bits.offset.clone()
+    bits(x)
+    bits.train()(seen)
+    bits.eval()(x)
+    assert torch.equal(bits.offset, again)
+
+
+KINDS = pytest.mark.parametrize(
+    "x",
+    [lambda: torch.randn(N, K), lambda: _words(0.1), lambda: torch.randn(N, K).requires_grad_()],
+    ids=["thermometer", "pattern", "activation"],
+)
+
+
+@KINDS
+@pytest.mark.parametrize("settled", [True, False], ids=["into another", "into a fresh one"])
+def test_state_dict_round_trip(x, settled):
+    x, edges = x(), torch.randint(0, N, (2, 2000))
+    layer, other = GCNConv(K, 4, precision="bin"), GCNConv(K, 4, precision="bin")
+    layer(functional.dropout(x, 0.5), edges)
+    layer.eval()(x, edges)
+    if settled:
+        other((torch.rand(N, K) < 0.5).float() + torch.randn(N, K).round(), edges)
+    other.load_state_dict(layer.state_dict())
+    assert other.input_bits.kind == layer.input_bits.kind
+    assert (other.role, other.letters) == (layer.role, layer.letters)
+    state, loaded = layer.state_dict(), other.state_dict()
+    assert state.keys() == loaded.keys()
+    assert all(torch.equal(state[name], loaded[name]) for name in state)
+    assert torch.equal(layer(x, edges), other.eval()(x, edges))
+    before = [layer.train(), other.train()]
+    assert torch.equal(*(one(x, edges) for one in before))
+
+
+def test_state_from_before_the_look_up_unsettles():
+    x, edges = torch.randn(N, K), torch.randint(0, N, (2, 2000))
+    fresh, layer = GCNConv(K, 4, precision="bin"), GCNConv(K, 4, precision="bin")
+    layer(x, edges)
+    layer.load_state_dict(fresh.state_dict())
+    assert not layer.input_bits.is_settled
+    layer(x, edges)
+    fresh(x, edges)
+    assert torch.equal(layer.input_bits.thresholds, fresh.input_bits.thresholds)
+
+
+@KINDS
+def test_deepcopy_is_apart(x):
+    x = x().detach() if x().requires_grad else x()
+    bits = _looked(x)
+    other = copy.deepcopy(bits)
+    assert other.kind == bits.kind
+    found, copied = bits(x), other(x)
+    assert torch.equal(found.words, copied.words)
+    other.offset.add_(1.0)
+    other.unit.fill_(7.0)
+    assert torch.equal(bits(x).words, found.words)
+    assert float(bits.unit) != 7.0
+    assert not torch.equal(bits.offset, other.offset)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_thresholds_stay_float32(dtype):
+    x = torch.randn(N, K)
+    bits = _looked(x)
+    before = {name: value.clone() for name, value in bits.state_dict().items()}
+    found = bits.eval()(x).words
+    bits.to(dtype)
+    after = bits.state_dict()
+    assert all(after[name].dtype == value.dtype for name, value in before.items())
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert torch.equal(bits(x).words, found)
+    assert GCNConv(K, 4).to(dtype).lin.weight.dtype == dtype
