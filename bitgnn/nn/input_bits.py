@@ -259,9 +259,11 @@ class InputBits(nn.Module):
         share = torch.ops.bitgnn.bmm_bbf(words, ones, size).mean().div(2 * max(size, 1)).add(0.5)
         if not self.training:
             if not torch.compiler.is_compiling():
-                # The means were looked up under dropout.
-                ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
-                self.offset = _in_steps(self.offset * ratio.clamp(1.0, MOST_GAIN))
+                # Means looked up under dropout. Autograd may hold the old tensor, and takes
+                # none of inference mode.
+                with torch.inference_mode(False), torch.no_grad():
+                    ratio = torch.where(self.present[0] > 0, share / self.present[0], 1.0)
+                    self.offset = _in_steps(self.offset * ratio.clamp(1.0, MOST_GAIN))
                 self.present[1], self._knows_share = share, True
             return None
         old = self.present[0]
