@@ -211,7 +211,7 @@ def test_what_cannot_be_done_is_said():
         binarize(Net(), "binary")
     with pytest.raises(ValueError, match=r"'FBB\+FBF': the output of BMM \(B\) must be"):
         binarize(Net(), "FBB+FBF")
-    with pytest.raises(ValueError, match="not made by binarize"):
+    with pytest.raises(ValueError, match="model must have binary layers"):
         report_of(nn.Linear(3, 3))
 
 
