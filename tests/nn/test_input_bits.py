@@ -4,38 +4,17 @@ import math
 
 import pytest
 import torch
+from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
 from bitgnn.nn.input_bits import LEVELS
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
-N, K = 400, 12
-STEP = 2.0**-16
-
 
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-def _words(share, size=K):
-    """0 and 1, with shares of 1 around the given one: features are not all as frequent."""
-    return (torch.rand(N, size) < torch.linspace(0.4, 1.6, size) * share).float()
-
-
-def _looked(x, owner="Layer"):
-    bits = InputBits(owner)
-    bits.look_up(x)
-    return bits
-
-
-def _values(found):
-    """The doubles that an answer's bits stand for, behind gain and offset."""
-    values = torch.ops.bitgnn.unpack(found.words, found.size).double()
-    values = (values + 1) / 2 if found.zero_one else values
-    values = values if found.gain is None else values * found.gain.double()
-    return values if found.offset is None else values + found.offset.double()
 
 
 def _one_hot():
@@ -45,9 +24,9 @@ def _one_hot():
 @pytest.mark.parametrize(
     ("x", "kind"),
     [
-        (lambda: _words(0.1), "pattern"),
-        (lambda: _words(0.1) * torch.rand(N, K), "pattern"),
-        (lambda: functional.normalize(_words(0.2), p=1.0), "pattern"),
+        (lambda: words_of(0.1), "pattern"),
+        (lambda: words_of(0.1) * torch.rand(N, K), "pattern"),
+        (lambda: functional.normalize(words_of(0.2), p=1.0), "pattern"),
         (_one_hot, "pattern"),
         (lambda: (torch.rand(N, K) < 0.2).float(), "pattern"),
         (lambda: functional.one_hot(torch.arange(N) % 4).float(), "pattern"),
@@ -55,8 +34,8 @@ def _one_hot():
         (lambda: (torch.rand(N, K) < 0.7).float(), "thermometer"),
         (lambda: torch.randn(N, K), "thermometer"),
         (lambda: torch.rand(N, K), "thermometer"),
-        (lambda: _words(0.1) * torch.randn(N, K), "thermometer"),
-        (lambda: -_words(0.1), "thermometer"),
+        (lambda: words_of(0.1) * torch.randn(N, K), "thermometer"),
+        (lambda: -words_of(0.1), "thermometer"),
         (lambda: torch.randn(0, K), "pattern"),
         (lambda: torch.randn(N, 0), "pattern"),
         (lambda: torch.randn(N, K).relu().requires_grad_(), "pattern"),
@@ -104,7 +83,7 @@ def test_columns_that_are_not_finite_are_named(bad):
 @pytest.mark.parametrize("values", [2, 3, 16, 17])
 def test_few_values_get_few_bits(values):
     x = torch.randint(values, (N, K)).float() + 1
-    bits = _looked(x)
+    bits = looked(x)
     numbers = torch.bincount(bits.columns, minlength=K)
     if values <= LEVELS + 1:
         assert numbers.tolist() == [values - 1] * K
@@ -118,18 +97,18 @@ def test_constant_columns_keep_one_bit():
     x = torch.randn(N, K)
     x[:, 4] = 2.5
     with pytest.warns(UserWarning, match="column 4"):
-        bits = _looked(x)
+        bits = looked(x)
     assert bits.thresholds[bits.columns == 4].tolist() == [2.5]
     assert bits.offset[bits.columns == 4].tolist() == [-1.0]
-    assert bool((_values(bits(x))[:, bits.columns == 4] == 0).all())
+    assert bool((values_of(bits(x))[:, bits.columns == 4] == 0).all())
 
 
 def test_equal_rows_have_no_product():
     x = torch.randn(1, K).expand(N, K)
     with pytest.warns(UserWarning, match="equal rows"):
-        bits = _looked(x)
+        bits = looked(x)
     assert torch.equal(bits.thresholds, x[0])
-    assert bool((_values(bits(x)) == 0).all())
+    assert bool((values_of(bits(x)) == 0).all())
 
 
 @pytest.mark.parametrize(
@@ -138,7 +117,7 @@ def test_equal_rows_have_no_product():
         lambda: torch.randn(N, K),
         lambda: torch.randn(N, K).exp(),
         lambda: (torch.rand(N, K) < 0.7).float(),
-        lambda: torch.randn(N, K) * _words(0.5),
+        lambda: torch.randn(N, K) * words_of(0.5),
         lambda: torch.randint(20, (N, K)) + 1.0,
         lambda: torch.randn(N, 1),
         lambda: torch.randn(N, 3 * 32),
@@ -149,7 +128,7 @@ def test_equal_rows_have_no_product():
 )
 def test_bits_of_a_thermometer_are_comparisons(x):
     x = x()
-    bits = _looked(x)
+    bits = looked(x)
     expected = torch.where(x[:, bits.columns] >= bits.thresholds, 1.0, -1.0)
     assert torch.equal(torch.ops.bitgnn.unpack(bits(x).words, expected.size(1)), expected)
     numbers = torch.bincount(bits.columns, minlength=x.size(1))
@@ -166,15 +145,15 @@ def test_bits_of_a_thermometer_are_comparisons(x):
 
 
 def test_levels_of_a_gaussian_hold_equal_shares():
-    bits = _looked(torch.randn(4000, 3))
+    bits = looked(torch.randn(4000, 3))
     assert torch.bincount(bits.columns).tolist() == [LEVELS - 1] * 3
     means = (1 - torch.arange(1, LEVELS) * 2 / LEVELS).repeat(3)
     assert torch.allclose(-bits.offset, means, atol=0.002)
 
 
 def test_zero_has_a_level_of_its_own_where_it_is_frequent():
-    x = torch.randn(N, K) * _words(0.5)
-    bits = _looked(x)
+    x = torch.randn(N, K) * words_of(0.5)
+    bits = looked(x)
     signs = torch.ops.bitgnn.unpack(bits(x).words, bits.thresholds.numel())
     for feature in range(K):
         own, values = signs[:, bits.columns == feature], x[:, feature]
@@ -184,8 +163,8 @@ def test_zero_has_a_level_of_its_own_where_it_is_frequent():
 
 
 def test_pattern_is_what_is_above_zero():
-    x = _words(0.2) * torch.rand(N, K)
-    bits = _looked(x)
+    x = words_of(0.2) * torch.rand(N, K)
+    bits = looked(x)
     found = bits(x)
     assert torch.equal(torch.ops.bitgnn.unpack(found.words, K) > 0, x > 0)
     assert float((bits.offset + (x > 0).float().mean(0)).abs().max()) <= STEP
@@ -197,7 +176,7 @@ def test_pattern_is_what_is_above_zero():
 
 
 def test_activations_have_no_offset():
-    bits = _looked(torch.randn(N, K).requires_grad_())
+    bits = looked(torch.randn(N, K).requires_grad_())
     assert bits.bit_offset is None
     found = bits(torch.randn(N, K))
     assert (found.gain, found.offset, found.columns) == (None, None, None)
@@ -214,11 +193,11 @@ def test_even_zeros_without_dropout_are_values(mode):
     trained, evaluated = bits.train()(x), bits.eval()(x)
     assert torch.equal(trained.words, evaluated.words)
     assert trained.gain is None or float(trained.gain) == 1.0
-    assert float(_values(evaluated).mean(0).abs().max()) <= STEP
+    assert float(values_of(evaluated).mean(0).abs().max()) <= STEP
 
 
 def test_fewer_features_than_looked_at_are_refused():
     x = torch.randn(N, K)
-    bits = _looked(x, "GCNConv")
+    bits = looked(x, "GCNConv")
     with pytest.raises(ValueError, match=rf"^GCNConv: x must be \[N, {K}\], got \[{N}, {K - 1}\]$"):
         bits(x[:, 1:])

@@ -4,37 +4,16 @@ import copy
 
 import pytest
 import torch
+from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
-from bitgnn.nn import GCNConv, InputBits
+from bitgnn.nn import GCNConv
 from bitgnn.quantize.looked_up_linear import looked_up_linear
-
-N, K = 400, 12
-STEP = 2.0**-16
 
 
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-def _words(share, size=K):
-    """0 and 1, with shares of 1 around the given one: features are not all as frequent."""
-    return (torch.rand(N, size) < torch.linspace(0.4, 1.6, size) * share).float()
-
-
-def _looked(x, owner="Layer"):
-    bits = InputBits(owner)
-    bits.look_up(x)
-    return bits
-
-
-def _values(found):
-    """The doubles that an answer's bits stand for, behind gain and offset."""
-    values = torch.ops.bitgnn.unpack(found.words, found.size).double()
-    values = (values + 1) / 2 if found.zero_one else values
-    values = values if found.gain is None else values * found.gain.double()
-    return values if found.offset is None else values + found.offset.double()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +23,7 @@ def _values(found):
 )
 def test_dropout_at_the_look_up_hardly_changes_thresholds(x):
     x = x()
-    plain, dropped = _looked(x), _looked(functional.dropout(x, 0.5))
+    plain, dropped = looked(x), looked(functional.dropout(x, 0.5))
     assert torch.equal(plain.columns, dropped.columns)
     assert float((plain.thresholds - dropped.thresholds).abs().mean() / x.std()) < 0.05
     assert float((plain.offset - dropped.offset).abs().max()) < 0.01
@@ -54,7 +33,7 @@ def test_dropout_at_the_look_up_hardly_changes_thresholds(x):
 
 def test_dropped_features_count_as_the_median():
     x = torch.randn(4000, K) + 0.5
-    bits = _looked(x)
+    bits = looked(x)
     assert torch.equal(bits.median, x.sort(0).values[(4000 - 1) // 2])
     kept = torch.rand(4000, K) < 0.5
     found = bits.train()(torch.where(kept, x / 0.5, 0.0))
@@ -65,14 +44,14 @@ def test_dropped_features_count_as_the_median():
     assert float((signs != expected).float().mean()) < 1e-3
     # A row without a single feature has the product of the medians, whatever was dropped.
     middle = torch.where(bits.median[bits.columns] >= bits.thresholds, 1.0, -1.0).double()
-    nothing = _values(bits(torch.zeros(1, K)))[0]
+    nothing = values_of(bits(torch.zeros(1, K)))[0]
     torch.testing.assert_close(nothing, middle + bits.offset.double(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.33, 0.5, 0.8])
 def test_probability_of_dropout_is_recognised(p):
     x = torch.randn(4000, K)
-    bits = _looked(functional.dropout(x, p))
+    bits = looked(functional.dropout(x, p))
     found = bits.train()(functional.dropout(x, p))
     gain = 1.0 if found.gain is None else float(found.gain)
     # Multiples of 0.05 are exact; others are measured.
@@ -85,7 +64,7 @@ def test_probability_of_dropout_is_recognised(p):
 def test_features_far_from_zero_have_the_same_bits_in_training(zeros, p):
     # Years, a few of them missing: a scale that is off by 1 % moves them by 20.
     x = (1990.0 + torch.randint(30, (2000, K))) * (torch.rand(2000, K) >= zeros)
-    bits = _looked(functional.dropout(x, p))
+    bits = looked(functional.dropout(x, p))
     evaluated = bits.eval()(x)
     seen = functional.dropout(x, p)
     trained = bits.train()(seen)
@@ -99,8 +78,8 @@ def test_features_far_from_zero_have_the_same_bits_in_training(zeros, p):
 @pytest.mark.parametrize("where", ["in front", "layer"])
 @pytest.mark.parametrize("kind", ["gaussian", "words"])
 def test_product_under_dropout_is_the_evaluated_one_on_average(where, kind):
-    x = torch.randn(N, K) if kind == "gaussian" else _words(0.1, 40)
-    bits = _looked(x)
+    x = torch.randn(N, K) if kind == "gaussian" else words_of(0.1, 40)
+    bits = looked(x)
     masked = bits.thresholds.numel() or 40
     weight, total, runs = torch.randn(8, masked), 0.0, 400
     expected = looked_up_linear(x, weight, bits.eval()(x), bits.unit)
@@ -117,8 +96,8 @@ def test_product_under_dropout_is_the_evaluated_one_on_average(where, kind):
 
 
 def test_patterns_learn_the_share_of_dropped_bits():
-    x = _words(0.1, 40)
-    bits = _looked(x)
+    x = words_of(0.1, 40)
+    bits = looked(x)
     assert not bool(bits.present.any())
     seen = functional.dropout(x, 0.5)
     assert float(bits.train()(seen).gain) == 1.0  # nothing to compare with yet
@@ -132,9 +111,9 @@ def test_patterns_learn_the_share_of_dropped_bits():
 
 
 def test_means_looked_up_under_dropout_are_put_right():
-    x = _words(0.1, 40)
+    x = words_of(0.1, 40)
     seen = functional.dropout(x, 0.5)
-    bits = _looked(seen)
+    bits = looked(seen)
     means = (seen > 0).float().mean(0)
     assert float((bits.offset + means).abs().max()) <= STEP
     bits.train()(seen)
@@ -150,7 +129,7 @@ def test_means_looked_up_under_dropout_are_put_right():
 
 KINDS = pytest.mark.parametrize(
     "x",
-    [lambda: torch.randn(N, K), lambda: _words(0.1), lambda: torch.randn(N, K).requires_grad_()],
+    [lambda: torch.randn(N, K), lambda: words_of(0.1), lambda: torch.randn(N, K).requires_grad_()],
     ids=["thermometer", "pattern", "activation"],
 )
 
@@ -189,7 +168,7 @@ def test_state_from_before_the_look_up_unsettles():
 @KINDS
 def test_deepcopy_is_apart(x):
     x = x().detach() if x().requires_grad else x()
-    bits = _looked(x)
+    bits = looked(x)
     other = copy.deepcopy(bits)
     assert other.kind == bits.kind
     found, copied = bits(x), other(x)
@@ -204,7 +183,7 @@ def test_deepcopy_is_apart(x):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_thresholds_stay_float32(dtype):
     x = torch.randn(N, K)
-    bits = _looked(x)
+    bits = looked(x)
     before = {name: value.clone() for name, value in bits.state_dict().items()}
     found = bits.eval()(x).words
     bits.to(dtype)
