@@ -75,7 +75,7 @@ def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
         seen = (x > 0).float()
         if bits.kind == "thermometer":
             seen = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
-        gain = bits.unit * layer.log_gain.exp()
+        gain = bits.unit * layer.output_gain
         return [gain * (seen @ weight) for weight in signs]
     alpha = x.abs().mean(1, keepdim=True)
     products = [

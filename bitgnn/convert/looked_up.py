@@ -38,7 +38,7 @@ def looked_up_product(
     assert bits is not None
     norm = layer.hidden_norm if addend is None else layer.root_norm
     normed = letters.hidden_norm is not None
-    gain = None if normed else layer.log_gain
+    gain = None if normed else layer.output_gain
     if first is not None and bits is layer.input_bits:
         (read,) = first.inputs
     else:

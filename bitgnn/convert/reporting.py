@@ -183,7 +183,7 @@ def _added(layer: Any) -> tuple[str, ...]:
     found += ["batch norm" if letters.hidden_norm else ""]
     found += ["batch norm" if letters.output_norm else ""]
     unsure = layer.has_role and _role(layer) == NOT_YET
-    if layer.log_gain is not None and not letters.hidden_norm:
+    if layer.gain_level is not None and not letters.hidden_norm:
         found.append("batch norm or gain" if unsure else "gain")
     for bits in (layer.input_bits, layer.root_bits):
         if isinstance(bits, InputBits) and bits.kind == "thermometer":

@@ -86,7 +86,7 @@ class BinaryProduct(LooksUp):
             self._reset_product(linear)
         self.forget_constant_bits()
         # PyG's constructors call this before these exist.
-        gain = getattr(self, "log_gain", None)
+        gain = getattr(self, "gain_level", None)
         if gain is not None:
             nn.init.zeros_(gain)
         for name in (*NORMS, *QUANTIZERS, *LOOKED_UP):

@@ -29,9 +29,13 @@ __all__ = ["LooksUp"]
 
 WINDOW = 4.0
 """Half-width of a pattern's straight-through window, in root mean squares of the input."""
+GAIN_START = -2.0
+"""Logarithm of a last layer's gain at first. Starting at 0 loses 4 points on few labels."""
+GAIN_SPEED = 10.0
+"""What one step of Adam moves the gain's logarithm by, in learning rates."""
 MATRIX = 2
 ROLES: tuple[Role, ...] = ("hidden", "last")
-OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "log_gain", "role_code")
+OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "gain_level", "role_code")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
@@ -43,7 +47,7 @@ class LooksUp(NotesBits):
         role: ``"hidden"`` or ``"last"``; None as long as no binary layer is known to take the
             result, which then has the last one's form.
         input_bits: what the product sees of the input, or None.
-        log_gain: logarithm ``[1]`` of the gain of a last layer's products, or None.
+        gain_level: ``[1]`` parameter behind the gain of a last layer's products, or None.
         root_bits: the same of the destinations of a bipartite graph, where they are other features.
     """
 
@@ -53,7 +57,7 @@ class LooksUp(NotesBits):
     role_code: Tensor
     input_bits: InputBits | None
     root_bits: InputBits | None
-    log_gain: nn.Parameter | None
+    gain_level: nn.Parameter | None
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
 
@@ -74,8 +78,7 @@ class LooksUp(NotesBits):
         owner, looks_up = type(self).__name__, self.letters.looks_up
         self.input_bits = InputBits(owner) if looks_up else None
         self.root_bits = InputBits(owner) if looks_up and is_pair else None
-        # exp(0) = 1, so that weight decay draws the gain to where it starts.
-        self.log_gain = nn.Parameter(torch.zeros(1)) if looks_up else None
+        self.gain_level = nn.Parameter(torch.zeros(1)) if looks_up else None
         if self._forms is not None:
             code = torch.tensor(0, dtype=torch.int8)
             self.register_buffer("role_code", code)  # type: ignore[attr-defined]
@@ -100,6 +103,21 @@ class LooksUp(NotesBits):
             self.role = role
             self.letters = self._forms[role]
             self.role_code.fill_(1 + ROLES.index(role))
+
+    @property
+    def output_gain(self) -> Tensor | None:
+        r"""What multiplies a last layer's products: ``[1]``, :math:`e^{10 l - 2}`, or None.
+
+        Scores start small, so that a few labelled nodes do not settle all of the signs before the
+        loss has said much; Adam, whose steps know no scale, lets them grow in a few epochs where
+        many nodes or classes ask for it. The gradient that reaches the level :math:`l` is a tenth
+        of the logarithm's, so that a step of plain gradient descent is one of the logarithm.
+        """
+        level = self.gain_level
+        if level is None:
+            return None
+        steps = level / GAIN_SPEED + level.detach() * (GAIN_SPEED - 1 / GAIN_SPEED)
+        return (steps.float() + GAIN_START).exp()
 
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -176,11 +194,13 @@ class LooksUp(NotesBits):
         if x.requires_grad and words.columns is None:
             window = WINDOW * rows.detach().float().square().mean().sqrt()
         learns = norm is not None and norm.training and rows.size(0) > 1
-        gain = self.log_gain if norm is None else None
+        gain = self.output_gain if norm is None else None
+        if self.training and gain is not None:
+            spare_from_decay(self.gain_level)
         if self.training or learns:
             folded = None if learns else norm
             out = looked_up_linear(rows, weight, words, bits.unit, None, folded, window)
-            out = norm(out) if learns else out if gain is None else out * gain.exp().to(out.dtype)
+            out = norm(out) if learns else out if gain is None else out * gain.to(out.dtype)
         else:
             out = looked_up_linear(rows, weight, words, bits.unit, gain, norm, window)
         if to_signs:

@@ -1,4 +1,4 @@
-"""Keeps an optimiser's weight decay away from weights that are used by their sign."""
+"""Keeps weight decay away from weights that are used by their sign, and from gains."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ COUPLED = (
 
 
 def spare_from_decay(weight: Tensor) -> None:
-    r"""Mark a latent weight as one whose sign alone is used.
+    r"""Mark a latent weight, whose sign alone is used, or the level of a gain.
 
     L2 decay draws a weight towards 0, where its sign is at the mercy of the last gradient: with a
     decay of 5e-4 Adam's steps are the decay's wherever the loss has little to say. PyTorch's own
     optimisers that add the decay to the gradient get :math:`g - \lambda w` for marked weights, so
     that they step by :math:`g`; the gradients are put back behind the step. Decoupled decay
-    (AdamW) shrinks all weights of an output alike, which changes no sign, and is left alone.
+    (AdamW) shrinks all weights of an output alike, which changes no sign, and is left alone. A gain
+    that is drawn to where it starts has to be won anew by the loss.
 
     Args:
         weight: a parameter.

@@ -41,7 +41,7 @@ def output_affine(
     unit: Tensor,
     zero_one: bool,
     offset: Tensor | None,
-    log_gain: Tensor | None = None,
+    output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
     bit_gain: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -58,7 +58,7 @@ def output_affine(
         unit: scalar tensor u.
         zero_one: what the bits stand for.
         offset: float32 ``[B]``, c, or None.
-        log_gain: logarithm ``[1]`` of the gain, or None.
+        output_gain: ``[1]`` tensor that multiplies the product, or None.
         norm: in evaluation, with running statistics, or None.
         bit_gain: scalar tensor that multiplies the bits, not their offsets, in training.
 
@@ -66,8 +66,8 @@ def output_affine(
         Both float32 ``[M]``.
     """
     scale = unit.float().expand(weight.size(0))
-    if log_gain is not None:
-        scale = scale * log_gain.detach().float().exp()
+    if output_gain is not None:
+        scale = scale * output_gain.detach().float()
     shift = scale * _offset_sums(weight, zero_one, offset, bit_gain)
     if zero_one:
         scale = scale * 0.5
@@ -164,7 +164,7 @@ def looked_up_linear(
     weight: Tensor,
     bits: InputWords,
     unit: Tensor,
-    log_gain: Tensor | None = None,
+    output_gain: Tensor | None = None,
     norm: torch.nn.BatchNorm1d | None = None,
     window: Tensor | None = None,
 ) -> Tensor:
@@ -180,7 +180,7 @@ def looked_up_linear(
         weight: ``[M, B]`` latent weights.
         bits: of ``x``.
         unit: scalar tensor u.
-        log_gain: logarithm of a gain that is folded into the product; in evaluation only.
+        output_gain: ``[1]`` tensor that is folded into the product; in evaluation only.
         norm: folded into the product; in evaluation only.
         window: scalar tensor, half-width of the part of the axis with a slope; None is all of it.
 
@@ -188,7 +188,7 @@ def looked_up_linear(
         ``[N, M]`` tensor of the dtype of ``x``.
     """
     kinds = (bits.zero_one, bits.offset)
-    scale, shift = output_affine(weight, unit, *kinds, log_gain, norm, bits.gain)
+    scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _LookedUpLinear.apply(x, weight.contiguous(), bits, scale, shift, window)
     return out

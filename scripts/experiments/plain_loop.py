@@ -161,6 +161,10 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
         return {**case, **train(model.to(device), graph, case["weight_decay"])}
     except torch.OutOfMemoryError:  # PyG's messages of every edge in floats
         return {**case, "failed": "out of memory"}
+    finally:
+        del model
+        if device == "cuda":  # other workers need what this one has done with
+            torch.cuda.empty_cache()
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

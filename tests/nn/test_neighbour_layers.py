@@ -73,7 +73,8 @@ def _looked_up(conv, x, side):
     bits = conv.root_bits if side and conv.root_bits is not None else conv.input_bits
     assert bits.kind == "thermometer"
     signs = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
-    return signs @ sgn(_parts(conv)[side].weight).t() / bits.thresholds.numel() ** 0.5
+    product = signs @ sgn(_parts(conv)[side].weight).t()
+    return conv.output_gain * product / bits.thresholds.numel() ** 0.5
 
 
 def _agree(out, expected, conv):

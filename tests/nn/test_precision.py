@@ -91,7 +91,7 @@ def test_norms_are_submodules_only_where_asked_for():
     assert isinstance(named.hidden_norm, torch.nn.BatchNorm1d)
     assert (named.input_norm, named.output_norm) == (None, None)
     assert {key.partition(".")[0] for key in named.state_dict()} == {
-        "bias", "lin", "hidden_norm", "input_bits", "log_gain", "role_code",
+        "bias", "lin", "hidden_norm", "input_bits", "gain_level", "role_code",
     }  # fmt: skip
     rich = GCNConv(4, 3, precision=LayerPrecision("FBB", "BBB", **OPTIONS))
     assert rich.input_norm(torch.zeros(2, 4)).shape == (2, 4)

@@ -208,13 +208,15 @@ def test_layers_mark_their_latent_weights_alone(how, precision):
         model = fresh
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     gradients = _step(model, x, y, DECAY)
-    assert {"first.lin.weight", "last.lin.weight", "first.bias", "last.log_gain"} <= set(gradients)
+    assert {"first.lin.weight", "last.lin.weight", "first.bias", "last.gain_level"} <= set(
+        gradients
+    )
     for name, parameter in model.named_parameters():
         if name not in gradients:
             assert torch.equal(parameter, before[name])
             continue
-        latent = name.endswith("lin.weight")
-        whole = gradients[name] if latent else gradients[name] + DECAY * before[name]
+        is_spared = name.endswith(("lin.weight", "gain_level"))
+        whole = gradients[name] if is_spared else gradients[name] + DECAY * before[name]
         torch.testing.assert_close(parameter.detach(), before[name] - 0.5 * whole)
     assert float(model.first.lin.weight.detach().abs().max()) > 0.1
 

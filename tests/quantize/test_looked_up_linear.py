@@ -53,13 +53,13 @@ def test_forward_is_the_formula(rows, size, zero_one, gain, offset):
     words, values = _draw(rows, size, zero_one, gain, offset)
     x, weight, unit = torch.randn(rows, size), _weight(size), torch.tensor(0.3)
     signs = sgn(weight).double()
-    log_gain, norm = torch.tensor([0.7]), _norm()
+    gain, norm = torch.tensor([0.7]), _norm()
     plain = unit.double() * values @ signs.t()
     out = looked_up_linear(x, weight, words, unit)
     assert (out.dtype, out.shape) == (torch.float32, (rows, OUT))
     torch.testing.assert_close(out.double(), plain, rtol=1e-5, atol=1e-5)
-    out = looked_up_linear(x, weight, words, unit, log_gain)
-    torch.testing.assert_close(out.double(), plain * log_gain.double().exp(), rtol=1e-5, atol=1e-5)
+    out = looked_up_linear(x, weight, words, unit, gain)
+    torch.testing.assert_close(out.double(), plain * gain.double(), rtol=1e-5, atol=1e-5)
     out = looked_up_linear(x, weight, words, unit, None, norm)
     with torch.no_grad():
         behind = norm.double()(plain)
@@ -70,11 +70,11 @@ def test_forward_is_the_formula(rows, size, zero_one, gain, offset):
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "not affine"])
 def test_scale_and_shift_are_those_of_the_product(zero_one, affine):
     words, _ = _draw(7, 33, zero_one, False, True)
-    weight, unit, log_gain = _weight(33), torch.tensor(0.3), torch.tensor([-0.4])
+    weight, unit, gain = _weight(33), torch.tensor(0.3), torch.tensor([-0.4])
     norm = _norm() if affine else nn.BatchNorm1d(OUT, affine=False).eval()
-    scale, shift = output_affine(weight, unit, zero_one, words.offset, log_gain, norm)
+    scale, shift = output_affine(weight, unit, zero_one, words.offset, gain, norm)
     bits = torch.ops.bitgnn.unpack(words.words, 33)
-    expected = looked_up_linear(torch.zeros(7, 33), weight, words, unit, log_gain, norm)
+    expected = looked_up_linear(torch.zeros(7, 33), weight, words, unit, gain, norm)
     torch.testing.assert_close(scale * (bits @ sgn(weight).t()) + shift, expected)
     assert not scale.requires_grad
     assert scale.is_contiguous()
@@ -155,16 +155,16 @@ def test_gain_and_norm_count_as_constants(zero_one):
     words, values = _draw(7, 33, zero_one, False, True)
     weight, unit, norm = _weight(33).requires_grad_(), torch.tensor(0.3), _norm()
     x, given = torch.randn(7, 33, requires_grad=True), torch.randn(7, OUT)
-    log_gain = torch.tensor([0.7], requires_grad=True)
-    looked_up_linear(x, weight, words, unit, log_gain, norm).backward(given)
+    gain = torch.tensor([0.7], requires_grad=True)
+    looked_up_linear(x, weight, words, unit, gain, norm).backward(given)
     slope = norm.weight.detach().double() * (norm.running_var.double() + norm.eps).rsqrt()
-    left = given.double() * slope * unit.double() * log_gain.detach().double().exp()
+    left = given.double() * slope * unit.double() * gain.detach().double()
     torch.testing.assert_close(
         x.grad.double(), left @ sgn(weight.detach()).double(), rtol=1e-5, atol=1e-5
     )
     expected = left.t() @ values * (weight.detach().abs() <= 1)
     torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-5, atol=1e-5)
-    assert log_gain.grad is None
+    assert gain.grad is None
     assert norm.weight.grad is None
 
 

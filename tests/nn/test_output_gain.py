@@ -1,0 +1,80 @@
+"""The gain of a last layer's products: where it starts, and how fast optimisers move it."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+import bitgnn
+from bitgnn.nn import GCNConv, SAGEConv
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+
+
+@pytest.fixture(params=[GCNConv, SAGEConv])
+def layer(request):
+    torch.manual_seed(0)
+    return request.param(8, 3)
+
+
+def _backward(layer, x):
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    loss = functional.cross_entropy(layer(x, EDGES), labels)
+    loss.backward()
+    return loss
+
+
+def test_it_starts_at_exp_minus_2(layer):
+    assert float(layer.output_gain) == pytest.approx(math.exp(-2))
+
+
+def test_the_output_is_a_multiple_of_it(layer):
+    x = torch.randn(6, 8)
+    before = layer(x, EDGES)
+    with torch.no_grad():
+        layer.gain_level.fill_(0.3)
+    assert float(layer.output_gain) == pytest.approx(math.exp(1.0))
+    torch.testing.assert_close(layer(x, EDGES), before * math.exp(3.0))
+
+
+def test_its_level_gets_a_tenth_of_the_logarithms_gradient(layer):
+    x = torch.randn(6, 8)
+    loss = _backward(layer, x)
+    plain = copy.deepcopy(layer)
+    step = 1e-3
+    with torch.no_grad():
+        plain.gain_level += step / 10  # the logarithm moves by one step
+        labels = torch.tensor([0, 1, 2, 0, 1, 2])
+        slope = (functional.cross_entropy(plain(x, EDGES), labels) - loss) / step
+    assert float(layer.gain_level.grad) == pytest.approx(float(slope) / 10, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "moved"),
+    [(torch.optim.Adam, lambda g: 10 * 0.01), (torch.optim.SGD, lambda g: 0.1 * g)],
+)
+def test_adam_moves_its_logarithm_ten_times_as_fast(layer, kind, moved):
+    optimizer = kind(layer.parameters(), lr=0.01)
+    _backward(layer, torch.randn(6, 8))
+    gradient = abs(float(layer.gain_level.grad))
+    before = float(layer.output_gain.log())
+    optimizer.step()
+    assert abs(float(layer.output_gain.log()) - before) == pytest.approx(moved(gradient), rel=1e-3)
+
+
+def test_frozen_layers_multiply_by_it(layer):
+    x = torch.randn(6, 8)
+    layer(x, EDGES)
+    with torch.no_grad():
+        layer.gain_level.fill_(0.123)
+        trained = layer.eval()(x, EDGES)
+    torch.testing.assert_close(bitgnn.freeze(layer, check=False)(x, EDGES), trained, rtol=0, atol=0)
+
+
+def test_hidden_layers_have_a_norm_instead(layer):
+    x = torch.randn(6, 8)
+    layer.set_role("hidden")
+    layer(x, EDGES).sum().backward()
+    assert layer.gain_level.grad is None
