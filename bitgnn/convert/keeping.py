@@ -17,7 +17,12 @@ __all__ = [
     "OWN", "carry_over", "carry_tree", "copied", "put_everywhere", "uncalled_hooks", "why_float",
 ]  # fmt: skip
 
-OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), "gain_level", "role_code")
+OWN = (
+    *(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)),
+    "gain_level",
+    "root_gain_level",
+    "role_code",
+)
 """How tensors begin that binary layers have beside PyG's."""
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")

@@ -38,7 +38,8 @@ def looked_up_product(
     assert bits is not None
     norm = layer.hidden_norm if addend is None else layer.root_norm
     normed = letters.hidden_norm is not None
-    gain = None if normed else layer.output_gain
+    gain = layer.output_gain if addend is None else layer.root_gain
+    gain = None if normed else gain
     if first is not None and bits is layer.input_bits:
         (read,) = first.inputs
     else:

@@ -86,9 +86,10 @@ class BinaryProduct(LooksUp):
             self._reset_product(linear)
         self.forget_constant_bits()
         # PyG's constructors call this before these exist.
-        gain = getattr(self, "gain_level", None)
-        if gain is not None:
-            nn.init.zeros_(gain)
+        for name in ("gain_level", "root_gain_level"):
+            level = getattr(self, name, None)
+            if level is not None:
+                nn.init.zeros_(level)
         for name in (*NORMS, *QUANTIZERS, *LOOKED_UP):
             part = getattr(self, name, None)
             if isinstance(part, nn.BatchNorm1d | ActivationQuantizer):

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.nn.constant_columns import MANY, warn_of_constant_columns
+from bitgnn.nn.roles import KeptEntries
 from bitgnn.quantize.dropout import all_words, keep_words
-from bitgnn.quantize.looked_up_linear import InputWords
+from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
 __all__ = ["LEVELS", "TINY", "InputBits", "InputKind"]
 
-InputKind = Literal["pattern", "thermometer"]
-KINDS: tuple[InputKind, ...] = ("pattern", "thermometer")
+InputKind = Literal["pattern", "thermometer", "activation"]
+KINDS: tuple[InputKind, ...] = ("pattern", "thermometer", "activation")
 
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
@@ -47,13 +48,16 @@ class InputBits(nn.Module):
     r"""Looks up once what a layer's input is made of, and makes bits of it ever after.
 
     * ``"pattern"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for 0 or 1. Sparse
-      non-negative features (bags of words, one-hot codes) and activations: a ReLU in front changes
-      no bit, and what dropout zeroes is a bit that is not there.
+      non-negative features (bags of words, one-hot codes); what dropout zeroes is a bit that is not
+      there.
+    * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2. A ReLU
+      in front changes no bit; what dropout zeroes counts as 0, which is half the noise that a
+      dropped 0 or 1 would be.
     * ``"thermometer"``: up to 15 bits a feature, :math:`x \ge t_{kl}`, standing for -1 or +1, with
       thresholds at quantiles of the feature's values. A feature with few values gets fewer bits.
       Each bit has its own weights: the layer's weight matrix widens from ``[M, K]`` to ``[M, B]``.
 
-    Activations (whatever needs a gradient) are a pattern; features are looked at in the first
+    Activations are whatever needs a gradient; features are looked at in the first
     forward, in training or with gradients enabled. Dropout in front of the layer may be under way
     then: its share is recognised by columns of equal shares of zeros. From the first forward in
     evaluation on, the layer knows which share of bits training drops, and makes up for it.
@@ -92,7 +96,7 @@ class InputBits(nn.Module):
         self.register_buffer("present", torch.zeros(3))
         self._knows_share = False
         # Share of an activation's entries that dropout kept in the last forward.
-        self.kept = 1.0
+        self.kept_share = 1.0
 
     @property
     def is_settled(self) -> bool:
@@ -107,7 +111,7 @@ class InputBits(nn.Module):
 
     @property
     def bit_offset(self) -> Tensor | None:
-        """What is added to the bits: minus their means, or None for activations."""
+        """What is added to the bits: minus their means, or None as long as nothing is known."""
         return self.offset if self.offset.numel() else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> InputBits:
@@ -135,7 +139,10 @@ class InputBits(nn.Module):
             ValueError: a value is NaN or infinite.
         """
         self.unit.fill_(1 / math.sqrt(max(x.size(1), 1)))
-        if x.requires_grad or x.size(0) == 0 or x.size(1) == 0:
+        if x.requires_grad:
+            self.settle_activation(x)
+            return
+        if x.numel() == 0:
             self.settle("pattern")
             return
         rows = x.detach()
@@ -165,6 +172,13 @@ class InputBits(nn.Module):
         self.rare = zeros - dropped <= max(RARE * (1 - dropped), noise)
         self._settle_thermometers(rows * (1 - dropped), self.rare if dropped > 0.0 else None)
 
+    def settle_activation(self, x: Tensor) -> None:
+        """One bit a feature, of both signs."""
+        self.settle("activation")
+        self.offset = torch.full((x.size(1),), MIDDLE, device=x.device)
+        # The bits are halves.
+        self.unit.fill_(2 / math.sqrt(max(x.size(1), 1)))
+
     def _settle_thermometers(self, rows: Tensor, dropped: Tensor | None) -> None:
         """Thresholds, offsets and medians; zeros of features in ``dropped`` are no values."""
         columns: list[Tensor] = []
@@ -189,13 +203,15 @@ class InputBits(nn.Module):
         self.median = torch.stack(medians)
         self.unit.fill_(1 / math.sqrt(max(self.thresholds.numel(), 1)))
 
-    def forward(self, x: Tensor, dropout: float = 0.0, kept: float | None = None) -> InputWords:
+    def forward(
+        self, x: Tensor, dropout: float = 0.0, kept: KeptEntries | None = None
+    ) -> InputWords:
         """Bits of an input ``[N, K]``.
 
         Args:
             x: floats.
             dropout: probability of dropping a bit in training.
-            kept: share of entries that a dropout in front has kept in training; None is unknown.
+            kept: what dropout in front of an activation has kept, in training.
 
         Raises:
             ValueError: ``x`` has fewer features than the thermometers were made of.
@@ -206,16 +222,33 @@ class InputBits(nn.Module):
             return self._thermometer(x, dropout)
         size = x.size(1)
         words = torch.ops.bitgnn.pack(x, torch.full((size,), TINY, device=x.device))
-        if kept is not None:
-            gain = None if kept >= 1.0 else torch.full((), 1.0 / kept, device=x.device)
-        else:
-            gain = self._gain(words, size) if self.offset.numel() else None
+        if self.kind == "activation":
+            return self._activation(words, size, dropout, kept)
+        gain = self._gain(words, size) if self.offset.numel() else None
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words.device)
             words = words & keep
             one = torch.ones((), device=x.device)
             gain = (one if gain is None else gain) / probability
         return InputWords(words, size, True, gain, self.bit_offset)
+
+    def _activation(
+        self, words: Tensor, size: int, dropout: float, entries: KeptEntries | None
+    ) -> InputWords:
+        """Bits of an activation; dropped ones are in the middle, where the mask is known."""
+        share = 1.0 if entries is None else entries.share
+        kept = None
+        if entries is not None and entries.mask is not None:
+            mask = entries.mask.reshape(-1, size).float()
+            kept = torch.ops.bitgnn.pack(mask, torch.full((size,), 0.5, device=mask.device))
+        if dropout > 0.0:
+            keep, probability = keep_words(words.size(0), size, dropout, words.device)
+            # Of a dropout in front whose mask is not known, dropped bits are zeros.
+            kept, share = keep if kept is None else kept & keep, share * probability
+        gain = None if share >= 1.0 else torch.full((), 1.0 / share, device=words.device)
+        if kept is None or gain is None:
+            return InputWords(words, size, True, gain, self.bit_offset)
+        return InputWords(words & kept, size, True, gain, self.bit_offset, None, kept)
 
     def _thermometer(self, x: Tensor, dropout: float) -> InputWords:
         """Bits of dense features; dropped ones are those of the feature's median.

@@ -13,10 +13,11 @@ from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.roles import (
+    KeptEntries,
     Role,
     chosen_precision,
     found_producers,
-    kept_share,
+    kept_entries,
     leave_mark,
     named_forms,
 )
@@ -35,7 +36,10 @@ GAIN_SPEED = 10.0
 """What one step of Adam moves the gain's logarithm by, in learning rates."""
 MATRIX = 2
 ROLES: tuple[Role, ...] = ("hidden", "last")
-OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", "gain_level", "role_code")
+OWN = (
+    "input_bits", "root_bits", "hidden_norm", "root_norm", "gain_level", "root_gain_level",
+    "role_code",
+)  # fmt: skip
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 
@@ -47,7 +51,8 @@ class LooksUp(NotesBits):
         role: ``"hidden"`` or ``"last"``; None as long as no binary layer is known to take the
             result, which then has the last one's form.
         input_bits: what the product sees of the input, or None.
-        gain_level: ``[1]`` parameter behind the gain of a last layer's products, or None.
+        gain_level: ``[1]`` parameter behind the gain of a last layer's product, or None.
+        root_gain_level: the same of the nodes' own product, where there is one beside the other.
         root_bits: the same of the destinations of a bipartite graph, where they are other features.
     """
 
@@ -58,6 +63,8 @@ class LooksUp(NotesBits):
     input_bits: InputBits | None
     root_bits: InputBits | None
     gain_level: nn.Parameter | None
+    root_gain_level: nn.Parameter | None
+    root_start: float
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
 
@@ -79,6 +86,7 @@ class LooksUp(NotesBits):
         self.input_bits = InputBits(owner) if looks_up else None
         self.root_bits = InputBits(owner) if looks_up and is_pair else None
         self.gain_level = nn.Parameter(torch.zeros(1)) if looks_up else None
+        self.root_gain_level = None
         if self._forms is not None:
             code = torch.tensor(0, dtype=torch.int8)
             self.register_buffer("role_code", code)  # type: ignore[attr-defined]
@@ -106,18 +114,20 @@ class LooksUp(NotesBits):
 
     @property
     def output_gain(self) -> Tensor | None:
-        r"""What multiplies a last layer's products: ``[1]``, :math:`e^{10 l - 2}`, or None.
+        r"""What multiplies a last layer's product: ``[1]``, :math:`e^{10 l - 2}`, or None.
 
         Scores start small, so that a few labelled nodes do not settle all of the signs before the
         loss has said much; Adam, whose steps know no scale, lets them grow in a few epochs where
         many nodes or classes ask for it. The gradient that reaches the level :math:`l` is a tenth
         of the logarithm's, so that a step of plain gradient descent is one of the logarithm.
         """
-        level = self.gain_level
-        if level is None:
-            return None
-        steps = level / GAIN_SPEED + level.detach() * (GAIN_SPEED - 1 / GAIN_SPEED)
-        return (steps.float() + GAIN_START).exp()
+        return None if self.gain_level is None else _gain(self.gain_level)
+
+    @property
+    def root_gain(self) -> Tensor | None:
+        """The same for the nodes' own product, which starts at a share of the neighbours'."""
+        level = self.root_gain_level
+        return None if level is None else self.root_start * _gain(level)
 
     def _ready(self, linear: Any, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -158,18 +168,23 @@ class LooksUp(NotesBits):
             leave_mark(self, out)
         return out
 
-    def _kept(self, x: Tensor, bits: InputBits) -> float | None:
-        """Share of an activation's entries that dropout has kept; None of features: not known."""
+    def _kept(self, x: Tensor, bits: InputBits) -> KeptEntries | None:
+        """What dropout has kept of an activation; None of features: not known."""
         if not (self.training and x.requires_grad):
             return None
-        if not torch.compiler.is_compiling():
-            bits.kept = kept_share(x)
-        return bits.kept
+        if torch.compiler.is_compiling():
+            return KeptEntries(None, bits.kept_share)
+        entries = kept_entries(x)
+        bits.kept_share = entries.share
+        return entries
 
     def _words(self, x: Tensor, bits: InputBits, dropout: float) -> InputWords:
         """Bits of ``[*, K]`` as rows; a pattern where nothing was looked up yet."""
         if not bits.is_settled and torch.is_grad_enabled():
-            bits.settle("pattern")
+            if x.requires_grad:
+                bits.settle_activation(x)
+            else:
+                bits.settle("pattern")
         words: InputWords = bits(x.reshape(-1, x.size(-1)), dropout, self._kept(x, bits))
         self._note_words("root input" if bits is self.root_bits else "input", words, x)
         return words
@@ -182,6 +197,7 @@ class LooksUp(NotesBits):
         weight: Tensor,
         norm: Any,
         to_signs: bool = False,
+        is_root: bool = False,
     ) -> Tensor:
         """The product of looked-up bits behind its norm or gain; its sign where that is wanted.
 
@@ -194,9 +210,12 @@ class LooksUp(NotesBits):
         if x.requires_grad and words.columns is None:
             window = WINDOW * rows.detach().float().square().mean().sqrt()
         learns = norm is not None and norm.training and rows.size(0) > 1
-        gain = self.output_gain if norm is None else None
-        if self.training and gain is not None:
-            spare_from_decay(self.gain_level)
+        gain = None
+        if norm is None:
+            gain = self.root_gain if is_root else self.output_gain
+            level = self.root_gain_level if is_root else self.gain_level
+            if self.training and level is not None:
+                spare_from_decay(level)
         if self.training or learns:
             folded = None if learns else norm
             out = looked_up_linear(rows, weight, words, bits.unit, None, folded, window)
@@ -238,3 +257,9 @@ class LooksUp(NotesBits):
             self._has_looked = False
             self.role = None if code == 0 else ROLES[code - 1]
             self.letters = self._forms[self.role or "last"]
+
+
+def _gain(level: Tensor) -> Tensor:
+    """The gain of a level, with a tenth of the logarithm's gradient."""
+    steps = level / GAIN_SPEED + level.detach() * (GAIN_SPEED - 1 / GAIN_SPEED)
+    return (steps.float() + GAIN_START).exp()

@@ -19,6 +19,9 @@ __all__ = ["NeighbourLayer", "dropped"]
 
 Sizes = tuple[int, int]
 
+MEAN_ROOT = 0.3
+"""How large a node's own product starts beside a mean of neighbours."""
+
 
 class NeighbourLayer(BinaryLayer):
     """Mixin of layers ``aggregate(x) W^T + b + x W_root^T``, which binary forms turn round.
@@ -31,8 +34,24 @@ class NeighbourLayer(BinaryLayer):
         """Norms and, behind the nodes' own product, one like that of the neighbours."""
         super()._add_norms(in_channels, out_channels)
         kinds = self.letters if self._forms is None else self._forms["hidden"]
-        normed = kinds.looks_up and kinds.hidden_norm and len(list(self._products())) > 1
+        has_own = kinds.looks_up and len(list(self._products())) > 1
+        normed = has_own and kinds.hidden_norm
         self.root_norm = torch.nn.BatchNorm1d(out_channels) if normed else None
+        self.root_gain_level = torch.nn.Parameter(torch.zeros(1)) if has_own else None
+        # A mean of neighbours varies less than one node, whose noise would decide all signs.
+        self.root_start = MEAN_ROOT if self._reduction == "mean" else 1.0
+        self._start_root()
+
+    def _start_root(self) -> None:
+        """The nodes' own product begins at its share."""
+        if isinstance(self.root_norm, torch.nn.BatchNorm1d):
+            torch.nn.init.constant_(self.root_norm.weight, self.root_start)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and reset the norms."""
+        super().reset_parameters()
+        if getattr(self, "root_norm", None) is not None:
+            self._start_root()
 
     def _message_arguments(self, x: Any, edge_weight: Tensor | None) -> Any:
         """Keyword arguments of the class's ``propagate``."""
@@ -123,7 +142,8 @@ class NeighbourLayer(BinaryLayer):
         weight = self._ready(root, u)
         if node is not source or apart is not None:
             words = self._words(u, bits, self.dropout)
-        return z, self._bits_product(u, bits, words, weight, self.root_norm if normed else None)
+        norm = self.root_norm if normed else None
+        return z, self._bits_product(u, bits, words, weight, norm, is_root=True)
 
     def _look_at_sources(self, u: Tensor, linear: Any, root: Any) -> None:
         """What the sources are made of, which the node's own map takes, too, unless they differ."""
@@ -143,7 +163,9 @@ class NeighbourLayer(BinaryLayer):
             return self._product(u, weight)
         if linear is not next(iter(self._products())) and self.root_bits is not None:
             bits = self.root_bits
-        return self._bits_product(u, bits, self._words(u, bits, self.dropout), weight, None)
+        return self._bits_product(
+            u, bits, self._words(u, bits, self.dropout), weight, None, is_root=True
+        )
 
     def _aggregate_hidden(
         self,

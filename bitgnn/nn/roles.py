@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bitgnn.nn.precision import LayerPrecision
 
 __all__ = [
-    "NAMED", "Role", "default_precision", "found_producers", "kept_share", "leave_mark",
-    "named_forms",
+    "NAMED", "KeptEntries", "Role", "default_precision", "found_producers", "kept_entries",
+    "leave_mark", "named_forms",
 ]  # fmt: skip
 
 Role = Literal["hidden", "last"]
@@ -109,24 +111,44 @@ ZERO_STAYS = re.compile(
 LOOKED_AT = 4096
 
 
-def kept_share(x: Tensor) -> float:
-    """The share of entries that dropout between ``x`` and the layer in front has kept.
+class KeptEntries(NamedTuple):
+    """What dropout in front of a layer has kept.
 
-    Read from autograd's graph, along operations that leave a 0 a 0.
+    Attributes:
+        mask: bool tensor of as many elements as the input, in its order; None is not known, or all.
+        share: probability of keeping.
     """
+
+    mask: Tensor | None
+    share: float
+
+
+def kept_entries(x: Tensor) -> KeptEntries:
+    """What dropout between ``x`` and the layer in front has kept.
+
+    Read from autograd's graph, along operations that leave a 0 a 0 and an entry where it is.
+    """
+    masks: list[Tensor] = []
     share = 1.0
     node: Any = x.grad_fn
     while node is not None and MARK not in node.metadata:
         name = node.name()
         if name.startswith("NativeDropoutBackward"):
-            p = getattr(node, "_saved_p", None)
-            share *= float(node._saved_result1.float().mean()) if p is None else 1.0 - p
+            mask, p = node._saved_result1, getattr(node, "_saved_p", None)
+            share *= float(mask.float().mean()) if p is None else 1.0 - p
+            masks.append(mask)
         elif name.startswith("MulBackward"):
-            share *= _share_of_mask(node._saved_other, x)
+            kept = _share_of_mask(node._saved_other, x)
+            if kept < 1.0:
+                masks.append(node._saved_other != 0)
+                share *= kept
         elif ZERO_STAYS.match(name) is None:
             break
         node = node.next_functions[0][0]
-    return share
+    if not masks:
+        return KeptEntries(None, share)
+    rows = [mask.detach().reshape(x.shape) for mask in masks]
+    return KeptEntries(functools.reduce(torch.logical_and, rows), share)
 
 
 def _share_of_mask(mask: Any, x: Tensor) -> float:

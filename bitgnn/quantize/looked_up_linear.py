@@ -26,6 +26,8 @@ class InputWords(NamedTuple):
         gain: scalar tensor that makes up for dropped bits in training, or None.
         offset: float32 ``[B]``, added to the bits behind the gain, or None.
         columns: int64 ``[B]``, the feature each bit belongs to; None where they are the same.
+        kept: int32 words of the bits that dropout has kept, of activations; those that it has not
+            count as 0, the mean of -1/2 and +1/2. None is all of them.
     """
 
     words: Tensor
@@ -34,6 +36,11 @@ class InputWords(NamedTuple):
     gain: Tensor | None = None
     offset: Tensor | None = None
     columns: Tensor | None = None
+    kept: Tensor | None = None
+
+
+MIDDLE = -0.5
+"""Offset of an activation's bits, which stand for -1/2 and +1/2."""
 
 
 def output_affine(
@@ -115,23 +122,26 @@ class _LookedUpLinear(torch.autograd.Function):
     ) -> Tensor:
         w_words = torch.ops.bitgnn.pack(weight)
         out = torch.ops.bitgnn.bmm_bbf(bits.words, w_words, bits.size, None, scale, shift)
+        if bits.kept is not None:
+            out += torch.ops.bitgnn.bmm_bbf(bits.kept, w_words, bits.size, None, MIDDLE * scale)
         ctx.save_for_backward(
             x if ctx.needs_input_grad[0] else None, weight, bits.words, bits.offset, bits.gain,
-            scale, window, bits.columns,
+            scale, window, bits.columns, bits.kept,
         )  # fmt: skip
         ctx.size, ctx.zero_one = bits.size, bits.zero_one
         return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, words, offset, gain, scale, window, columns = ctx.saved_tensors
+        x, weight, words, offset, gain, scale, window, columns, kept = ctx.saved_tensors
         grad = grad.float()
         # The output is a multiple of bits times sgn(W), and something that counts as constant.
         scale = scale * 2.0 if ctx.zero_one else scale
         left = grad * scale
         grad_x = grad_weight = None
         if x is not None:
-            grad_x = left @ sgn(weight).float()
+            # Behind a known dropout, which multiplies by the gain itself.
+            grad_x = (left if kept is None else left / gain) @ sgn(weight).float()
             if columns is not None:
                 grad_x = torch.zeros_like(x, dtype=torch.float32).index_add_(1, columns, grad_x)
             elif window is not None:
@@ -139,7 +149,10 @@ class _LookedUpLinear(torch.autograd.Function):
             grad_x = grad_x.to(x.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = _times_bits(left.t(), words, ctx.size, ctx.zero_one)
-            if offset is not None:
+            if kept is not None:
+                halves = _times_bits(left.t(), kept, ctx.size, ctx.zero_one)
+                grad_weight.add_(halves, alpha=MIDDLE)
+            elif offset is not None:
                 sums = left.sum(0) if gain is None else left.sum(0) / gain
                 grad_weight.addr_(sums, offset)
             grad_weight = grad_weight.mul_(weight.abs() <= 1).to(weight.dtype)
@@ -187,7 +200,14 @@ def looked_up_linear(
     Returns:
         ``[N, M]`` tensor of the dtype of ``x``.
     """
-    kinds = (bits.zero_one, bits.offset)
+    offset = bits.offset
+    if bits.kept is not None:
+        # The part of the kept bits' offsets that all rows share.
+        assert bits.zero_one
+        assert offset is not None
+        assert bits.gain is not None
+        offset = 0.5 * bits.gain * offset
+    kinds = (bits.zero_one, offset)
     scale, shift = output_affine(weight, unit, *kinds, output_gain, norm, bits.gain)
     with torch.autocast(x.device.type, enabled=False):
         out: Tensor = _LookedUpLinear.apply(x, weight.contiguous(), bits, scale, shift, window)

@@ -84,7 +84,7 @@ def test_layers_look_at_the_example_and_find_their_role(case):
     for binary in (bitgnn.binarize(model, "bin", example=example), bitgnn.binarize(model, example)):
         first, last = _layers(binary)
         assert (first.precision, first.input_bits.kind) == ("bin", "thermometer")
-        assert (last.precision, last.input_bits.kind) == ("bin", "pattern")
+        assert (last.precision, last.input_bits.kind) == ("bin", "activation")
         assert (first.role, last.role) == ("hidden", None)
         assert first.lin.weight.size(1) == first.input_bits.thresholds.numel() > 6
     assert all(torch.equal(model.state_dict()[name], value) for name, value in kept.items())

@@ -45,7 +45,7 @@ def test_roles_and_bits_are_told_once_they_are_known():
         "precision of the model; a binary layer takes its result",
     )  # fmt: skip
     assert last == LayerReport(
-        "c2", "SAGEConv", "bin", "last", "pattern", ("gain",),
+        "c2", "SAGEConv", "bin", "last", "activation", ("gain",),
         "precision of the model; no binary layer takes its result",
     )  # fmt: skip
     assert report_of(copy.deepcopy(binary)).layers == (first, last)
@@ -73,7 +73,7 @@ def test_letters_have_no_role_and_say_who_asked():
     assert (rows["c2"].precision, rows["c2"].role, rows["c2"].inputs) == ("FBF+FBF", "", "signs")
     assert (rows["head"].precision, rows["head"].why) == ("BBF", "named in layers")
     named = bitgnn.binarize(Net(), "full", layers={"c2": "bin"}, example=(X, EDGES))
-    assert named.c2.input_bits.kind == "pattern"
+    assert named.c2.input_bits.kind == "activation"
     assert report_of(named).layers[1].precision == "bin"
     normed = bitgnn.binarize(Net(), "bin", options={"output_norm": "batch"})
     assert report_of(normed).layers[0].added == ("batch norm",)
@@ -84,7 +84,7 @@ def test_it_prints_as_a_table():
     lines = str(report_of(binary)).splitlines()
     assert lines[0].split() == ["layer", "class", "precision", "role", "input", "added", "why"]
     assert lines[1].startswith("c1     GCNConv   bin        hidden  thermometer")
-    assert lines[2].startswith("c2     SAGEConv  bin        last    pattern")
+    assert lines[2].startswith("c2     SAGEConv  bin        last    activation")
     assert lines[0].index("why") == lines[2].index("precision of the model")
     assert lines[3].startswith("head: left alone, Linear is swapped with linear=True")
     assert lines[4].endswith(" % of the weights stay float")

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv, default_precision
-from bitgnn.nn.roles import kept_share
+from bitgnn.nn.roles import kept_entries
 
 N, K, H = 30, 12, 8
 X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
@@ -73,28 +73,35 @@ def test_bad_names_are_refused_and_change_nothing(bad, error):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
-def test_kept_share_is_read_from_the_graph(way, expected, layer):
+def test_kept_entries_are_read_from_the_graph(way, expected, layer):
     torch.manual_seed(0)
     x = torch.randn(N, H, requires_grad=True) if layer is None else layer(K, H)(X, EDGES)
-    assert kept_share(way(x)) == pytest.approx(expected, rel=1e-6)
+    out = way(x)
+    mask, share = kept_entries(out)
+    assert share == pytest.approx(expected, rel=1e-6)
+    if mask is not None:
+        assert mask.shape == out.shape
+        assert not bool(out[~mask].any())
+        assert float(mask.float().mean()) == pytest.approx(expected, abs=0.15)
+    assert (mask is None) == (share == 1.0)
 
 
 def test_dropout_in_front_of_the_producer_does_not_count():
     torch.manual_seed(0)
     x = functional.dropout(torch.randn(N, K, requires_grad=True), 0.5)
     out = GCNConv(K, H)(x, EDGES).relu()
-    assert kept_share(out) == 1.0
-    assert kept_share(functional.dropout(out, 0.2)) == pytest.approx(0.8)
-    assert kept_share(X) == 1.0
+    assert kept_entries(out) == (None, 1.0)
+    assert kept_entries(functional.dropout(out, 0.2)).share == pytest.approx(0.8)
+    assert kept_entries(X) == (None, 1.0)
 
 
 def test_layers_take_the_share():
     torch.manual_seed(0)
     first, last = GCNConv(K, H), GCNConv(H, 3)
     last(functional.dropout(first(X, EDGES).relu(), 0.75), EDGES)
-    assert last.input_bits.kept == pytest.approx(0.25)
+    assert last.input_bits.kept_share == pytest.approx(0.25)
     last(first(X, EDGES).relu(), EDGES)
-    assert last.input_bits.kept == 1.0
+    assert last.input_bits.kept_share == 1.0
     # The product on average is the evaluated one: what is kept counts four times as much.
     hidden = torch.rand(N, H).requires_grad_()
     last.eval()

@@ -82,7 +82,7 @@ def test_swapped_layers_learn_it_and_freeze_exactly(precision, name, kind):
     assert (model.conv1.role, model.conv2.role) == ("hidden", None)
     assert (model.conv1.precision, model.conv2.precision) == (precision or "bin",) * 2
     assert model.conv1.input_bits.kind == ("pattern" if kind == "words" else "thermometer")
-    assert model.conv2.input_bits.kind == "pattern"
+    assert model.conv2.input_bits.kind == "activation"
     x, edges, *_ = _graph(kind)
     with torch.no_grad():
         expected = model(x, edges)

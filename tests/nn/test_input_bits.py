@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from bitgnn.nn import InputBits
 from bitgnn.nn.input_bits import LEVELS
+from bitgnn.nn.roles import KeptEntries
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 
@@ -30,7 +31,7 @@ def _one_hot():
         (_one_hot, "pattern"),
         (lambda: (torch.rand(N, K) < 0.2).float(), "pattern"),
         (lambda: functional.one_hot(torch.arange(N) % 4).float(), "pattern"),
-        (lambda: functional.one_hot(torch.arange(N) % 4).float().requires_grad_(), "pattern"),
+        (lambda: functional.one_hot(torch.arange(N) % 4).float().requires_grad_(), "activation"),
         (lambda: (torch.rand(N, K) < 0.7).float(), "thermometer"),
         (lambda: torch.randn(N, K), "thermometer"),
         (lambda: torch.rand(N, K), "thermometer"),
@@ -38,8 +39,8 @@ def _one_hot():
         (lambda: -words_of(0.1), "thermometer"),
         (lambda: torch.randn(0, K), "pattern"),
         (lambda: torch.randn(N, 0), "pattern"),
-        (lambda: torch.randn(N, K).relu().requires_grad_(), "pattern"),
-        (lambda: torch.randn(N, K).requires_grad_(), "pattern"),
+        (lambda: torch.randn(N, K).relu().requires_grad_(), "activation"),
+        (lambda: torch.randn(N, K).requires_grad_(), "activation"),
         (lambda: torch.randn(1, K), "thermometer"),
         (lambda: torch.randn(N, 1), "thermometer"),
         (lambda: torch.randn(N, K).double(), "thermometer"),
@@ -63,8 +64,8 @@ def test_kind_follows_from_the_values(x, kind):
     assert kind in repr(bits)
     found = bits(x)
     assert found.words.size(0) == x.size(0)
-    assert found.zero_one == (kind == "pattern")
-    assert found.size == (x.size(1) if kind == "pattern" else bits.thresholds.numel())
+    assert found.zero_one == (kind != "thermometer")
+    assert found.size == (bits.thresholds.numel() if kind == "thermometer" else x.size(1))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
@@ -175,12 +176,21 @@ def test_pattern_is_what_is_above_zero():
     assert float(out.mean(0).abs().max()) < 1e-3
 
 
-def test_activations_have_no_offset():
+def test_activations_are_halves_of_both_signs():
     bits = looked(torch.randn(N, K).requires_grad_())
-    assert bits.bit_offset is None
-    found = bits(torch.randn(N, K))
-    assert (found.gain, found.offset, found.columns) == (None, None, None)
-    assert bits(torch.randn(N, K), kept=0.25).gain.item() == 4.0
+    x = torch.randn(N, K)
+    assert torch.equal(values_of(bits(x)), torch.where(x > 0, 0.5, -0.5).double())
+    assert float(bits.unit) == pytest.approx(2 / math.sqrt(K))
+    assert bits(x).gain is None
+    assert bits(x).columns is None
+
+
+def test_an_unknown_mask_leaves_zeros():
+    bits = looked(torch.randn(N, K).requires_grad_())
+    x = torch.randn(N, K)
+    found = bits(x, kept=KeptEntries(None, 0.25))
+    assert torch.equal(values_of(found), torch.where(x > 0, 4.0, 0.0).double() - 0.5)
+    assert found.kept is None
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])

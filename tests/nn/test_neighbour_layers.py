@@ -74,7 +74,8 @@ def _looked_up(conv, x, side):
     assert bits.kind == "thermometer"
     signs = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
     product = signs @ sgn(_parts(conv)[side].weight).t()
-    return conv.output_gain * product / bits.thresholds.numel() ** 0.5
+    gain = conv.root_gain if side else conv.output_gain
+    return gain * product / bits.thresholds.numel() ** 0.5
 
 
 def _agree(out, expected, conv):
@@ -277,7 +278,7 @@ def test_project_comes_first_and_needs_a_norm(graph, x):
         SAGEConv(IN, OUT, project=True, precision="FBF+FBF")
     named = SAGEConv(IN, OUT, project=True, precision="full")
     assert torch.isfinite(named(x, graph)).all()
-    assert (named.input_bits.kind, named.root_bits.kind) == ("pattern", "thermometer")
+    assert (named.input_bits.kind, named.root_bits.kind) == ("activation", "thermometer")
     precision = LayerPrecision("FBF", "FBF", input_norm="standardize")
     conv = _randomised(SAGEConv(IN, OUT, project=True, precision=precision))
     source = conv.input_norm(conv.lin(x).relu())

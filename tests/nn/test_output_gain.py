@@ -8,15 +8,15 @@ import torch
 from torch.nn import functional
 
 import bitgnn
-from bitgnn.nn import GCNConv, SAGEConv
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
 
 
-@pytest.fixture(params=[GCNConv, SAGEConv])
+@pytest.fixture(params=[GCNConv, SAGEConv], ids=["GCNConv", "SAGEConv"])
 def layer(request):
     torch.manual_seed(0)
-    return request.param(8, 3)
+    return request.param(8, 3, **({"root_weight": False} if request.param is SAGEConv else {}))
 
 
 def _backward(layer, x):
@@ -78,3 +78,36 @@ def test_hidden_layers_have_a_norm_instead(layer):
     layer.set_role("hidden")
     layer(x, EDGES).sum().backward()
     assert layer.gain_level.grad is None
+
+
+@pytest.mark.parametrize(
+    ("make", "share"),
+    [(SAGEConv, 0.3), (lambda a, b: SAGEConv(a, b, aggr="sum"), 1.0), (GraphConv, 1.0)],
+    ids=["SAGEConv", "sum", "GraphConv"],
+)
+def test_nodes_own_products_start_smaller_beside_a_mean(make, share):
+    layer = make(8, 3)
+    assert float(layer.root_gain.detach()) == pytest.approx(share * math.exp(-2))
+    assert layer.root_norm.weight.detach().eq(share).all()
+    with torch.no_grad():
+        layer.root_gain_level += 1.0
+        layer.root_norm.weight.zero_()
+    layer.reset_parameters()
+    assert float(layer.root_gain.detach()) == pytest.approx(share * math.exp(-2))
+    assert layer.root_norm.weight.detach().eq(share).all()
+
+
+def test_nodes_own_products_have_their_own_gain():
+    torch.manual_seed(0)
+    layer, x = SAGEConv(8, 3), torch.randn(6, 8)
+    before = layer(x, EDGES)
+    with torch.no_grad():
+        layer.root_gain_level.fill_(-100.0)
+    neighbours = layer(x, EDGES)
+    with torch.no_grad():
+        layer.root_gain_level.fill_(0.1)
+    out = layer(x, EDGES)
+    torch.testing.assert_close(out - neighbours, (before - neighbours) * math.e)
+    frozen = bitgnn.freeze(layer.eval(), check=False)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x, EDGES), layer(x, EDGES), rtol=0, atol=0)
