@@ -74,9 +74,12 @@ def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
     if bits is not None:
         seen = (x > 0).float()
         if bits.kind == "thermometer":
-            seen = sgn(x[:, bits.columns] - bits.thresholds) + bits.offset
-        gain = bits.unit * layer.output_gain
-        return [gain * (seen @ weight) for weight in signs]
+            seen = sgn(x[:, bits.columns] - bits.thresholds)
+        seen = seen if bits.bit_offset is None else seen + bits.bit_offset
+        gains = (layer.output_gain, layer.root_gain)[: len(signs)]
+        return [
+            bits.unit * gain * (seen @ weight) for gain, weight in zip(gains, signs, strict=True)
+        ]
     alpha = x.abs().mean(1, keepdim=True)
     products = [
         (alpha * linear.weight.abs().mean(1)) * (sgn(x) @ weight)

@@ -42,8 +42,8 @@ class LayerReport:
         precision: by name, or letters.
         role: of a precision by name, ``"hidden"`` (a binary layer takes the result), ``"last"`` or
             ``"not known yet"``; empty where letters say what the layer hands on.
-        inputs: what the product sees: ``"pattern"``, ``"thermometer, 90 bits"``, ``"not looked at
-            yet"``, ``"signs"``, ``"ternary"``, ``"floats"`` or ``"fixed point"``.
+        inputs: what the product sees: ``"pattern"``, ``"thermometer, 90 bits"``, ``"activation"``,
+            ``"not looked at yet"``, ``"signs"``, ``"ternary"``, ``"floats"`` or ``"fixed point"``.
         added: what the layer has beside that of PyG or torch: norms, gain, thresholds, scales.
         why: where precision and role come from.
     """

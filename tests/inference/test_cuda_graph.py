@@ -198,7 +198,7 @@ def test_a_model_that_moves(frozen, x, adjacency):
         run(x, adjacency)
     frozen.to("cuda")
     assert run(x, adjacency).equal(expected)
-    with pytest.raises(TypeError, match="its floats must stay torch.float32"):
+    with pytest.raises(TypeError, match="its floats must stay"):
         frozen.half()
     assert run(x, adjacency).equal(expected)
 
