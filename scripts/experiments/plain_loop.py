@@ -20,6 +20,8 @@ import torch
 import torch_geometric.nn
 from torch import nn
 from torch.nn import functional
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
 from torch_geometric.utils import stochastic_blockmodel_graph
 from tqdm import tqdm
 
@@ -33,6 +35,7 @@ GRAPHS = (
     "block model, 20 classes",
 )  # fmt: skip
 EPOCHS, LEARNING_RATE, DROPOUT, HIDDEN = 200, 0.01, 0.5, 64
+BATCH_EPOCHS, FAN_OUT = 30, 10
 SHARES = (0.6, 0.2)
 BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
 
@@ -40,11 +43,11 @@ BLOCK_NODES, BLOCK_FEATURES, BLOCK_DEGREE = 6000, 64, 12.0
 class Tutorial(nn.Module):
     """PyG's tutorial GCN, of any depth and layer: functional ReLU and dropout between layers."""
 
-    def __init__(self, layer: str, sizes: list[int]) -> None:
+    def __init__(self, layer: str, sizes: list[int], batched: bool = False) -> None:
         super().__init__()
         kind = getattr(torch_geometric.nn, layer)
         # PyG keeps the normalised graph, so that both forms train fast on one graph.
-        options = {"cached": True} if layer == "GCNConv" else {}
+        options = {"cached": not batched} if layer == "GCNConv" else {}
         self.convs = nn.ModuleList(kind(a, b, **options) for a, b in pairwise(sizes))
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
@@ -99,17 +102,41 @@ def read(name: str, root: str | None) -> dict[str, torch.Tensor]:
     return {"x": x, "edges": edges, "y": y, **dict(zip(names, masks, strict=True))}
 
 
-def train(model: nn.Module, graph: dict[str, torch.Tensor], decay: float) -> dict[str, Any]:
+def whole_graph(graph: dict[str, torch.Tensor]) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Features, edges, labels and the nodes whose scores count, once an epoch."""
+    yield graph["x"], graph["edges"], graph["y"], graph["train"]
+
+
+class Batches:
+    """The same for sampled neighbourhoods of training nodes."""
+
+    def __init__(self, graph: dict[str, torch.Tensor], size: int, hops: int) -> None:
+        data = Data(graph["x"], graph["edges"], y=graph["y"])
+        self.loader = NeighborLoader(
+            data, [FAN_OUT] * hops, batch_size=size, input_nodes=graph["train"], shuffle=True
+        )
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        for batch in self.loader:
+            nodes = torch.arange(batch.batch_size, device=batch.x.device)
+            yield batch.x, batch.edge_index, batch.y, nodes
+
+
+def train(
+    model: nn.Module, graph: dict[str, torch.Tensor], decay: float, batch_size: int, hops: int
+) -> dict[str, Any]:
     """The loop; test accuracy where validation is best, and how the frozen model compares."""
     x, edges, y = graph["x"], graph["edges"], graph["y"]
+    batches = Batches(graph, batch_size, hops) if batch_size else None
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
     best, result, start = -1.0, 0.0, time.perf_counter()
-    for _ in range(EPOCHS):
+    for _ in range(BATCH_EPOCHS if batches else EPOCHS):
         model.train()
-        optimizer.zero_grad()
-        scores = model(x, edges)
-        functional.cross_entropy(scores[graph["train"]], y[graph["train"]]).backward()
-        optimizer.step()
+        for features, graph_edges, labels, nodes in batches or whole_graph(graph):
+            optimizer.zero_grad()
+            scores = model(features, graph_edges)[nodes]
+            functional.cross_entropy(scores, labels[nodes]).backward()
+            optimizer.step()
         model.eval()
         with torch.no_grad():
             right = model(x, edges).argmax(1) == y
@@ -135,7 +162,8 @@ def cases(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 for seed in range(int(seeds)):
                     yield {
                         "graph": name, "layer": layer, "layers": int(layers), "form": form,
-                        "weight_decay": float(decay), "seed": seed,
+                        "weight_decay": float(decay), "batch_size": arguments.batch_size,
+                        "seed": seed,
                     }  # fmt: skip
 
 
@@ -154,11 +182,12 @@ def run(job: tuple[dict[str, Any], str | None, str]) -> dict[str, Any]:
     torch.manual_seed(case["seed"])
     classes = int(graph["y"].max()) + 1
     sizes = [graph["x"].size(1), *[HIDDEN] * (case["layers"] - 1), classes]
-    model: nn.Module = Tutorial(case["layer"], sizes)
+    model: nn.Module = Tutorial(case["layer"], sizes, case["batch_size"] > 0)
     if case["form"] != "fp32":
         model = bitgnn.binarize(model, case["form"])
     try:
-        return {**case, **train(model.to(device), graph, case["weight_decay"])}
+        details = case["weight_decay"], case["batch_size"], case["layers"]
+        return {**case, **train(model.to(device), graph, *details)}
     except torch.OutOfMemoryError:  # PyG's messages of every edge in floats
         return {**case, "failed": "out of memory"}
     finally:
@@ -202,6 +231,13 @@ def main() -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=0,
+        help=f"nodes of a batch of NeighborLoader, {BATCH_EPOCHS} epochs of which are trained; "
+        "0 is the whole graph",
+    )
+    parser.add_argument(
         "--plans",
         nargs="+",
         default=["GCNConv:2:5e-4:5:fp32:bin:full"],
@@ -210,7 +246,7 @@ def main() -> int:
     arguments = parser.parse_args()
     lines = arguments.output.with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-    keys = ("graph", "layer", "layers", "form", "weight_decay", "seed")
+    keys = ("graph", "layer", "layers", "form", "weight_decay", "batch_size", "seed")
     known = {tuple(result[key] for key in keys) for result in done}
     left = [case for case in cases(arguments) if tuple(case[key] for key in keys) not in known]
     jobs = [(case, arguments.data, arguments.device) for case in left]
