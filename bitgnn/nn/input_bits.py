@@ -38,6 +38,7 @@ RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
 MOST_GAIN = 20.0
+LEAST_SHARE = 1e-3
 OFFSET_STEPS = 2.0**16
 
 KEPT_FLOAT = ("thresholds", "offset", "median", "unit", "present")
@@ -245,8 +246,10 @@ class InputBits(nn.Module):
             keep, probability = keep_words(words.size(0), size, dropout, words.device)
             # Of a dropout in front whose mask is not known, dropped bits are zeros.
             kept, share = keep if kept is None else kept & keep, share * probability
-        gain = None if share >= 1.0 else torch.full((), 1.0 / share, device=words.device)
-        if kept is None or gain is None:
+        if share >= 1.0:
+            return InputWords(words, size, True, None, self.bit_offset)
+        gain = torch.full((), 1.0 / max(share, LEAST_SHARE), device=words.device)
+        if kept is None:
             return InputWords(words, size, True, gain, self.bit_offset)
         return InputWords(words & kept, size, True, gain, self.bit_offset, None, kept)
 

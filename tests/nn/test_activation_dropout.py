@@ -73,6 +73,15 @@ def test_nothing_is_dropped_in_evaluation():
     assert values_of(found).abs().eq(0.5).all()
 
 
+def test_nothing_is_left_where_all_is_dropped():
+    bits = looked(torch.randn(N, K).requires_grad_()).train()
+    x = torch.zeros(N, K)
+    found = bits(x, kept=KeptEntries(torch.zeros(N, K, dtype=torch.bool), 0.0))
+    product = looked_up_linear(x, torch.randn(OUT, K), found, bits.unit)
+    assert torch.isfinite(product).all()
+    assert float(product.abs().max()) < 1e-3 * float(found.gain)
+
+
 class Net(nn.Module):
     """Two layers, with a norm of the user's or a cast in between, or dropout by another way."""
 
