@@ -1,0 +1,81 @@
+"""Times frozen models of the default forms beside those of spelled-out letters, at one width.
+
+The default looks up its input's bits and sums bits first in the last layer; "FBB+BBF" everywhere is
+what the tables of whole models are about. Weights are drawn, not trained: times do not see them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from plain_loop import GRAPHS, HIDDEN, Tutorial, read
+from torch.nn import functional
+
+import bitgnn
+from bitgnn.bench.cuda_timing import compare_on_cuda
+from bitgnn.bench.environment import environment
+from bitgnn.bench.report import write_json
+from bitgnn.bench.timing import compare
+
+FORMS = {"default": "bin", "letters": "FBB+BBF", "full": "full", "letters, full": "FBF+FBF"}
+
+
+def frozen_model(form: str, layer: str, graph: dict[str, torch.Tensor]) -> Any:
+    """A model that has seen its input once in training and once in evaluation."""
+    torch.manual_seed(0)
+    sizes = [graph["x"].size(1), HIDDEN, int(graph["y"].max()) + 1]
+    model = bitgnn.binarize(Tutorial(layer, sizes), FORMS[form]).to(graph["x"].device)
+    scores = model(graph["x"], graph["edges"])
+    functional.cross_entropy(scores, graph["y"].clamp(min=0)).backward()
+    model.eval()
+    with torch.no_grad():
+        model(graph["x"], graph["edges"])
+    return bitgnn.freeze(model, check=False)
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
+    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser.add_argument("--layers", nargs="+", default=["GCNConv", "SAGEConv"])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    output = arguments.output or Path(f"scripts/results/default_speed_{device.type}.json")
+    record: dict[str, Any] = {"environment": environment(), "cases": []}
+    for name in arguments.graphs:
+        graph = {key: value.to(device) for key, value in read(name, arguments.data).items()}
+        for layer in arguments.layers:
+            models = {form: frozen_model(form, layer, graph) for form in FORMS}
+            calls = {
+                form: partial(
+                    model, graph["x"], model.prepare_graph(graph["edges"], graph["x"].size(0))
+                )
+                for form, model in models.items()
+            }
+            with torch.no_grad():
+                if device.type == "cuda":
+                    times, _ = compare_on_cuda(calls, repeats=arguments.repeats)
+                else:
+                    times = compare(calls, repeats=arguments.repeats)
+            case = {
+                "graph": name, "layer": layer, "nodes": graph["x"].size(0),
+                "features": graph["x"].size(1), "edges": graph["edges"].size(1),
+                "times": {form: timing.to_dict() for form, timing in times.items()},
+            }  # fmt: skip
+            record["cases"].append(case)
+            medians = {form: f"{1e6 * timing.median:.0f} µs" for form, timing in times.items()}
+            print(name, layer, medians, flush=True)
+            write_json(output, record)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
