@@ -8,7 +8,7 @@ from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.input_bits import LEVELS
+from bitgnn.nn.input_bits import LEVELS, pack_levels
 from bitgnn.nn.roles import KeptEntries
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
@@ -211,3 +211,15 @@ def test_fewer_features_than_looked_at_are_refused():
     bits = looked(x, "GCNConv")
     with pytest.raises(ValueError, match=rf"^GCNConv: x must be \[N, {K}\], got \[{N}, {K - 1}\]$"):
         bits(x[:, 1:])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 512, 513, 1100])
+@pytest.mark.parametrize("size", [0, 1, 33, 1500])
+def test_levels_are_packed_by_blocks_of_rows(rows, size):
+    x = torch.randn(rows, 9)
+    columns, thresholds = torch.randint(9, (size,)), torch.randn(size)
+    words = pack_levels(x, columns, thresholds)
+    assert words.shape == (rows, -(-size // 32))
+    if size:
+        bits = torch.ops.bitgnn.unpack(words, size) > 0
+        assert torch.equal(bits, x[:, columns] >= thresholds)
