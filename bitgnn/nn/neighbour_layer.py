@@ -161,11 +161,11 @@ class NeighbourLayer(BinaryLayer):
         weight, bits = self._ready(linear, u), self.input_bits
         if bits is None:
             return self._product(u, weight)
-        if linear is not next(iter(self._products())) and self.root_bits is not None:
+        is_root = linear is not next(iter(self._products()))
+        if is_root and self.root_bits is not None:
             bits = self.root_bits
-        return self._bits_product(
-            u, bits, self._words(u, bits, self.dropout), weight, None, is_root=True
-        )
+        words = self._words(u, bits, self.dropout)
+        return self._bits_product(u, bits, words, weight, None, is_root=is_root)
 
     def _aggregate_hidden(
         self,

@@ -111,3 +111,16 @@ def test_nodes_own_products_have_their_own_gain():
     frozen = bitgnn.freeze(layer.eval(), check=False)
     with torch.no_grad():
         torch.testing.assert_close(frozen(x, EDGES), layer(x, EDGES), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("root_weight", [True, False])
+def test_messages_have_the_neighbours_gain(root_weight):
+    torch.manual_seed(0)
+    layer, x = SAGEConv(8, 3, aggr="max", root_weight=root_weight), torch.randn(6, 8)
+    if root_weight:
+        with torch.no_grad():
+            layer.root_gain_level.fill_(-100.0)
+    before = layer(x, EDGES)
+    with torch.no_grad():
+        layer.gain_level.fill_(0.1)
+    torch.testing.assert_close(layer(x, EDGES), before * math.e)
