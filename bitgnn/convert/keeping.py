@@ -12,17 +12,13 @@ from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
+from bitgnn.nn.looks_up import GAINS
 
 __all__ = [
     "OWN", "carry_over", "carry_tree", "copied", "put_everywhere", "uncalled_hooks", "why_float",
 ]  # fmt: skip
 
-OWN = (
-    *(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)),
-    "gain_level",
-    "root_gain_level",
-    "role_code",
-)
+OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
 """How tensors begin that binary layers have beside PyG's."""
 
 _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from bitgnn.convert.values import Value, with_size
 from bitgnn.nn import LayerPrecision
-from bitgnn.nn.input_bits import TINY, InputBits
+from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.thermometer import TINY
 from bitgnn.quantize.looked_up_linear import output_affine
 
 __all__ = ["looked_up_product", "narrowed_weight"]

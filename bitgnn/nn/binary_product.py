@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
-from bitgnn.nn.looks_up import LooksUp
+from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.precision import InputNorm, LayerPrecision
 from bitgnn.nn.standardize import NodeStandardize
 from bitgnn.quantize import binary_linear, binary_sign, fast_dropout, row_scale
@@ -86,7 +86,7 @@ class BinaryProduct(LooksUp):
             self._reset_product(linear)
         self.forget_constant_bits()
         # PyG's constructors call this before these exist.
-        for name in ("gain_level", "root_gain_level"):
+        for name in GAINS:
             level = getattr(self, name, None)
             if level is not None:
                 nn.init.zeros_(level)

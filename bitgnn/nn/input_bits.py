@@ -11,29 +11,25 @@ from torch import Tensor, nn
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.nn.constant_columns import MANY, warn_of_constant_columns
 from bitgnn.nn.roles import KeptEntries
+from bitgnn.nn.thermometer import (
+    TINY,
+    dropped_share,
+    near_probability,
+    pack_levels,
+    thresholds_of,
+)
 from bitgnn.quantize.dropout import all_words, keep_words
 from bitgnn.quantize.looked_up_linear import MIDDLE, InputWords
 
-__all__ = ["LEVELS", "TINY", "InputBits", "InputKind"]
+__all__ = ["InputBits", "InputKind"]
 
 InputKind = Literal["pattern", "thermometer", "activation"]
 KINDS: tuple[InputKind, ...] = ("pattern", "thermometer", "activation")
 
-TINY = torch.finfo(torch.float32).tiny
-"""From which on a value counts as above 0: no device disagrees about normal numbers."""
-LEVELS = 15
-"""Bits of a dense feature at most: 16 levels. 7 lose up to 3 points on dense graphs, 31 win 0.2."""
 LOOKED_AT = 16384
 """Rows that thresholds are made of at most."""
 SPARSE = 0.5
 """Share of zeros from which on non-negative features count as a pattern."""
-UNIFORM = 0.1
-"""How much columns' shares of zeros may differ where all of the zeros come from dropout."""
-MOST_VARY = 0.5
-"""Share of columns that must have several values beside 0 where zeros count as dropped."""
-STEPS = 20
-CLOSE = 0.01
-"""How far the share of zeros may be from the probability, a multiple of 1 / 20."""
 RARE = 0.05
 """Share of a feature's own zeros up to which a 0 in training counts as dropped."""
 DEVIATIONS = 4.0
@@ -160,7 +156,7 @@ class InputBits(nn.Module):
                 f"in columns {', '.join(map(str, columns[:MANY]))}{more}"
             )
         zeros = (rows == 0).float().mean(0)
-        dropped = _dropped_share(rows, zeros) if self.training else 0.0
+        dropped = dropped_share(rows, zeros) if self.training else 0.0
         share = (float(zeros.mean()) - dropped) / (1 - dropped)
         if share >= SPARSE and bool((rows >= 0).all()):
             self.settle("pattern")
@@ -191,7 +187,7 @@ class InputBits(nn.Module):
             values = column[column != 0] if is_dropped else column
             values = values if values.numel() else column
             values = values.sort().values
-            at = _thresholds(values)
+            at = thresholds_of(values)
             columns.append(torch.full((at.numel(),), number))
             thresholds.append(at)
             below = torch.searchsorted(values, at) / values.numel()
@@ -265,7 +261,7 @@ class InputBits(nn.Module):
         gain = torch.ones((), device=x.device)
         if gone is not None:
             # Dropout has divided what it kept by the share that it kept.
-            kept = 1.0 - _probability(gone[:, self.rare].float().mean())
+            kept = 1.0 - near_probability(gone[:, self.rare].float().mean())
             kept = kept.clamp(min=1 / MOST_GAIN)
             x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
         words = pack_levels(x, self.columns, self.thresholds)
@@ -330,71 +326,3 @@ class InputBits(nn.Module):
 def _in_steps(offset: Tensor) -> Tensor:
     """Multiples of 2^-16, whose sums are exact in any order."""
     return (offset.float() * OFFSET_STEPS).round() / OFFSET_STEPS
-
-
-def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
-    """Words ``[N, ceil(B / 32)]`` of the bits ``x[:, columns] >= thresholds``.
-
-    Whole words at a time, so that only a part of ``[N, B]`` floats exists at once; on a CPU few
-    rows at a time, so that this part stays in the cache: five times as fast.
-    """
-    few = x.device.type != "cpu" or x.size(0) <= BLOCK_ROWS or torch.compiler.is_compiling()
-    if not few:
-        return torch.cat([pack_levels(rows, columns, thresholds) for rows in x.split(BLOCK_ROWS)])
-    step = 32 * CHUNK_WORDS
-    pieces = [
-        torch.ops.bitgnn.pack(
-            x.index_select(1, columns[first : first + step]), thresholds[first : first + step]
-        )
-        for first in range(0, columns.numel(), step)
-    ]
-    if not pieces:
-        return torch.empty(x.size(0), 0, dtype=torch.int32, device=x.device)
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
-
-
-CHUNK_WORDS = 32
-BLOCK_ROWS = 512
-
-
-def _dropped_share(rows: Tensor, zeros: Tensor) -> float:
-    """The share of entries that dropout has zeroed, from each column's share of zeros.
-
-    Dropout takes the same share of every column; features of their own accord hardly do, unless
-    they are nearly all 0, or where most have one value beside 0, as balanced one-hot codes do.
-    """
-    low, high = float(zeros.min()), float(zeros.max())
-    if high - low > UNIFORM or high > 1 - UNIFORM:
-        return 0.0
-    is_zero = rows == 0
-    top = rows.masked_fill(is_zero, -torch.inf).amax(0)
-    bottom = rows.masked_fill(is_zero, torch.inf).amin(0)
-    varies = float((top > bottom).float().mean())
-    return float(_probability(zeros.mean())) if varies > MOST_VARY else 0.0
-
-
-def _probability(share: Tensor) -> Tensor:
-    """The probability of a dropout that zeroed this share: a multiple of 0.05 near by.
-
-    Years from 1990 to 2020 would be another 20 years off with a share of 0.49 or 0.01.
-    """
-    near = (share * STEPS).round() / STEPS
-    return torch.where(((share - near).abs() <= CLOSE) | (near == 0), near, share)
-
-
-def _thresholds(values: Tensor) -> Tensor:
-    """Thresholds for sorted values: quantiles of those that are not 0, and 0 itself."""
-    different = torch.unique(values)
-    if different.numel() <= LEVELS + 1:
-        # A constant feature says nothing, but has its weight.
-        return (different[1:] + different[:-1]) / 2 if different.numel() > 1 else different
-    mass = values[values != 0]
-    edges = [edge for edge in (0.0, TINY) if values[0] < edge <= values[-1]]
-    edges = edges if mass.numel() < values.numel() else []
-    # One bit less than there may be, as long as 0 takes no second one.
-    number = LEVELS - 1 - max(len(edges) - 1, 0)
-    cuts = torch.arange(1, number + 1, device=values.device) / (number + 1)
-    at = mass[(cuts * mass.numel()).long()]
-    extra = at.new_tensor(edges)
-    at = torch.unique(torch.cat([at, extra]))
-    return at[at > values[0]]

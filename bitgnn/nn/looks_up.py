@@ -26,7 +26,7 @@ from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear
 
-__all__ = ["LooksUp"]
+__all__ = ["GAINS", "LooksUp"]
 
 WINDOW = 4.0
 """Half-width of a pattern's straight-through window, in root mean squares of the input."""
@@ -36,10 +36,9 @@ GAIN_SPEED = 10.0
 """What one step of Adam moves the gain's logarithm by, in learning rates."""
 MATRIX = 2
 ROLES: tuple[Role, ...] = ("hidden", "last")
-OWN = (
-    "input_bits", "root_bits", "hidden_norm", "root_norm", "gain_level", "root_gain_level",
-    "role_code",
-)  # fmt: skip
+GAINS = ("gain_level", "root_gain_level")
+"""Parameters of gains."""
+OWN = ("input_bits", "root_bits", "hidden_norm", "root_norm", *GAINS, "role_code")
 """Names of what a layer of named precision has beside PyG's; a checkpoint of PyG lacks them."""
 
 

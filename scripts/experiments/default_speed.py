@@ -1,7 +1,7 @@
 """Times frozen models of the default forms beside those of spelled-out letters, at one width.
 
-The default looks up its input's bits and sums bits first in the last layer; "FBB+BBF" everywhere is
-what the tables of whole models are about. Weights are drawn, not trained: times do not see them.
+The default looks up its input's bits and sums bits first in the last layer; models by letters have
+the same letters in every layer. Weights are drawn, not trained: times do not depend on them.
 """
 
 from __future__ import annotations

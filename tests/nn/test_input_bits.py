@@ -8,8 +8,8 @@ from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.input_bits import LEVELS, pack_levels
 from bitgnn.nn.roles import KeptEntries
+from bitgnn.nn.thermometer import LEVELS, pack_levels
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 

@@ -121,6 +121,7 @@ def test_messages_have_the_neighbours_gain(root_weight):
         with torch.no_grad():
             layer.root_gain_level.fill_(-100.0)
     before = layer(x, EDGES)
+    assert float(before.abs().max()) > 1e-3
     with torch.no_grad():
         layer.gain_level.fill_(0.1)
     torch.testing.assert_close(layer(x, EDGES), before * math.e)

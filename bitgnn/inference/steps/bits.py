@@ -12,7 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.nn.input_bits import pack_levels
+from bitgnn.nn.thermometer import pack_levels
 
 __all__ = ["KINDS", "bind_flip"]
 
