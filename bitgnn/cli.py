@@ -10,6 +10,8 @@ import torch
 import typer
 from rich.console import Console
 
+from bitgnn._ctrl_c import ctrl_c_always_stops
+
 if TYPE_CHECKING:
     from bitgnn.train import ExperimentConfig, RunOptions
 
@@ -250,7 +252,8 @@ def _run_experiment(
 def _guard(job: Callable[[], None], threads: int | None) -> None:
     """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
     try:
-        _mendable(job, threads)
+        with ctrl_c_always_stops():
+            _mendable(job, threads)
     except KeyboardInterrupt:  # while importing, too
         raise typer.Exit(INTERRUPTED) from None
 

@@ -1,0 +1,54 @@
+"""Ctrl-C stops a command even where Python can only print the exception."""
+
+import signal
+import sys
+import time
+
+import pytest
+import typer
+
+from bitgnn.cli import _guard
+
+PATIENCE = 60
+"""Seconds until a command counts as deaf."""
+
+
+class PressesInDestructor:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_in_a_destructor_stops_the_command(capsys):
+    heard = []
+
+    def job():
+        PressesInDestructor()  # gone at once; its exception cannot leave the destructor
+        end = time.monotonic() + PATIENCE
+        try:
+            while time.monotonic() < end:
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            heard.append(True)
+            raise
+
+    with pytest.raises(typer.Exit) as stopped:
+        _guard(job, None)
+    assert heard
+    assert stopped.value.exit_code == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_other_exceptions_of_destructors_are_printed_as_ever(capsys):
+    class Fails:
+        def __del__(self):
+            raise ValueError("in a destructor")
+
+    before = sys.unraisablehook
+    seen = []
+    sys.unraisablehook = seen.append
+    try:
+        _guard(Fails, None)
+    finally:
+        after, sys.unraisablehook = sys.unraisablehook, before
+    assert [type(one.exc_value) for one in seen] == [ValueError]
+    assert after == seen.append
