@@ -22,19 +22,16 @@ CLOSE = 0.01
 """How far the share of zeros may be from the probability, a multiple of 1 / 20."""
 CHUNK_WORDS = 32
 """Words of a row that are packed at a time."""
-BLOCK_ROWS = 512
-"""Rows that are packed at a time on a CPU."""
 
 
 def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
     """Words ``[N, ceil(B / 32)]`` of the bits ``x[:, columns] >= thresholds``.
 
-    Whole words at a time, so that only a part of ``[N, B]`` floats exists at once; on a CPU few
-    rows at a time, so that this part stays in the cache: five times as fast.
+    A CPU has an operator for it; elsewhere whole words at a time, so that only a part of
+    ``[N, B]`` floats exists at once.
     """
-    in_blocks = x.device.type == "cpu" and x.size(0) > BLOCK_ROWS
-    if in_blocks and not torch.compiler.is_compiling():
-        return torch.cat([pack_levels(rows, columns, thresholds) for rows in x.split(BLOCK_ROWS)])
+    if x.device.type == "cpu":
+        return torch.ops.bitgnn.pack_levels(x, columns, thresholds)
     step = 32 * CHUNK_WORDS
     pieces = [
         torch.ops.bitgnn.pack(

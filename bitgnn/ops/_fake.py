@@ -31,6 +31,10 @@ def _pack(x: Tensor) -> Tensor:
     return _words(x, x.size(0), x.size(1))
 
 
+def _pack_levels(x: Tensor, columns: Tensor) -> Tensor:
+    return _words(x, x.size(0), columns.size(0))
+
+
 def _pack_scaled(x: Tensor) -> tuple[Tensor, Tensor]:
     return _pack(x), x.new_empty((x.size(0),), dtype=torch.float32)
 
@@ -185,6 +189,7 @@ FAKES: dict[str, Fake] = {
         OPERATORS,
         (
             (["pack"], _pack),
+            (["pack_levels"], _pack_levels),
             (["pack_scaled"], _pack_scaled),
             (["pack_standardized"], _pack_standardized),
             (["unpack"], _unpack),

@@ -14,6 +14,7 @@
 #include "ops/fused_operators.h"
 #include "ops/join_operators.h"
 #include "ops/joint_operators.h"
+#include "ops/level_operators.h"
 #include "ops/linear_chain_operators.h"
 #include "ops/narrow_operators.h"
 #include "ops/pack_operators.h"
@@ -25,6 +26,7 @@
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_pack<bitgnn::cpu::Backend>(m);
+  bitgnn::ops::register_levels<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bmm<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bspmm<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bspmm_layouts<bitgnn::cpu::Backend>(m);

@@ -215,7 +215,7 @@ def test_fewer_features_than_looked_at_are_refused():
 
 @pytest.mark.parametrize("rows", [0, 1, 512, 513, 1100])
 @pytest.mark.parametrize("size", [0, 1, 33, 1500])
-def test_levels_are_packed_by_blocks_of_rows(rows, size):
+def test_levels_of_any_number_of_rows_and_bits(rows, size):
     x = torch.randn(rows, 9)
     columns, thresholds = torch.randint(9, (size,)), torch.randn(size)
     words = pack_levels(x, columns, thresholds)

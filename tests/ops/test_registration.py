@@ -112,7 +112,7 @@ def test_capability(capability, tmp_path):
     if capability == library_info().cpu_capability:
         pytest.skip(f"{capability} is what the tests of this process run on")
     environment = os.environ | {"BITGNN_CPU_CAPABILITY": capability, "BITGNN_TEST_EXAMPLES": "5"}
-    parts = ("kernels", "conv", "ternary")
+    parts = ("kernels", "conv", "ternary", "pack_levels")
     tests = [str(Path(__file__).with_name(f"test_{part}.py")) for part in parts]
     check = (
         "import sys, pytest, torch, bitgnn;"

@@ -53,6 +53,7 @@ from bitgnn.ops.reference.linear_chain import linear_chain
 from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
 from bitgnn.ops.reference.pack import (
     pack,
+    pack_levels,
     pack_scaled,
     pack_standardized,
     transpose_bits,
@@ -132,6 +133,7 @@ __all__ = [
     "pack",
     "pack_bool",
     "pack_images",
+    "pack_levels",
     "pack_patches",
     "pack_scaled",
     "pack_standardized",

@@ -108,6 +108,17 @@ def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     return to_words(binarise(x, threshold))
 
 
+def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
+    """Words ``[N, ceil(B / 32)]`` of ``x[:, columns] >= thresholds``, the bits of thermometers.
+
+    Args:
+        x: ``[N, K]``, any floating-point dtype or uint8; float64 is compared in float64.
+        columns: the feature of each bit, int64 ``[B]``; those of one feature side by side are fast.
+        thresholds: float32 ``[B]``.
+    """
+    return pack(x.index_select(1, columns), thresholds)
+
+
 def pack_scaled(
     x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

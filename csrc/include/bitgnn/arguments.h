@@ -32,6 +32,18 @@ struct StandardizedPackArgs {
   float* scale;    // [rows] or null
 };
 
+// Bits of thermometers: bit = x[column] >= threshold.
+struct LevelPackArgs {
+  const void* x;  // [rows, features], unit column stride
+  FloatType type;
+  int64_t row_stride;  // in elements
+  int64_t features;
+  const int64_t* columns;   // [size], each a feature
+  const float* thresholds;  // [size]
+  int64_t size;
+  int32_t* words;  // [rows, words_for(size)]
+};
+
 // A product of packed rows: v = (row_scale * out_scale) * dot + bias + addend, then a value or a
 // bit.
 struct BmmArgs {

@@ -13,6 +13,7 @@
 #include "bitgnn/cpu/ternary_aggregate_kernel.h"
 //
 #include "bitgnn/cpu/conv_kernel.h"
+#include "bitgnn/cpu/level_kernel.h"
 //
 #include "bitgnn/cpu/fixed_conv_kernel.h"
 
@@ -29,6 +30,7 @@
       BITGNN_ISA::aggregate_frdc,       \
       BITGNN_ISA::aggregate_blocked,    \
       BITGNN_ISA::pack_standardized,    \
+      BITGNN_ISA::pack_levels,          \
       BITGNN_ISA::aggregate_narrow,     \
       BITGNN_ISA::bits_linear,          \
       BITGNN_ISA::aggregate_slots,      \

@@ -158,6 +158,26 @@ struct FixedPanels {
   int64_t band_rows;  // output rows whose image stays in a core's own cache
 };
 
+constexpr int kGroupLevels = 16;  // thresholds that are compared at a time
+
+// Bits of one feature that stand side by side.
+struct LevelGroup {
+  int64_t column;
+  int levels;
+  float thresholds[kGroupLevels];  // NaN from `levels` on
+};
+
+struct LevelGroups {
+  const void* x;  // [rows, features], unit column stride
+  FloatType type;
+  int64_t row_stride;  // in elements
+  int64_t features;
+  const LevelGroup* groups;
+  int64_t count;
+  int64_t size;    // bits
+  int32_t* words;  // [rows, words_for(size)]
+};
+
 constexpr int64_t kImageBlock = 128;  // pixels packed at a time
 
 struct KernelTable {
@@ -175,6 +195,7 @@ struct KernelTable {
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
   void (*aggregate_blocked)(const BlockedArgs&, int64_t begin, int64_t end);
   void (*pack_standardized)(const StandardizedPackArgs&, int64_t begin, int64_t end);
+  void (*pack_levels)(const LevelGroups&, int64_t begin, int64_t end);
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
   void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
   void (*aggregate_slots)(const SlotCsrArgs&, int64_t begin, int64_t end);

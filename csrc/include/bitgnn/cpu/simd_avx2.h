@@ -120,6 +120,12 @@ inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   return bits;
 }
 
+inline uint32_t ge_mask(const HalfLanes& a, const HalfLanes& b) {
+  const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ));
+  const int hi = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ));
+  return static_cast<uint32_t>(lo | hi << 8);
+}
+
 inline Lanes signed_lanes(uint32_t bits, float value) {
   const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   const __m256 plus = _mm256_set1_ps(value), minus = _mm256_set1_ps(-value);

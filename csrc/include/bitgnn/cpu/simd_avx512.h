@@ -84,6 +84,10 @@ inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   return lo | (hi << 16);
 }
 
+inline uint32_t ge_mask(HalfLanes a, HalfLanes b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
+
 inline Lanes signed_lanes(uint32_t bits, float value) {
   const __m512 plus = _mm512_set1_ps(value), minus = _mm512_set1_ps(-value);
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), minus, plus),

@@ -105,6 +105,12 @@ inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
   return bits;
 }
 
+inline uint32_t ge_mask(const HalfLanes& a, const HalfLanes& b) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kWordBits / 2; ++i) bits |= static_cast<uint32_t>(a.v[i] >= b.v[i]) << i;
+  return bits;
+}
+
 inline uint32_t popcount(uint32_t x) {
   x -= (x >> 1) & 0x55555555u;
   x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);
