@@ -228,9 +228,12 @@ def _bits(
 
 
 def _float_bytes(frozen: FrozenModel, step: Step) -> int:
-    """Bytes of a step's weights in float32, as the trained model holds them."""
+    """Bytes of a step's weights in a float32 model; thermometers have made one a feature many."""
     weights = FLOAT_BITS // 8 * weights_of(frozen, step)
     if weights:
+        for maker in frozen.program.steps:
+            if maker.kind == "pack_levels" and maker.outputs[0] == step.inputs[0]:
+                weights = weights // maker.attributes["size"] * maker.attributes["features"]
         names = [buffer for name, buffer in step.tensors.items() if name == "bias"]
         return weights + sum(frozen.get_buffer(name).nbytes for name in names)
     if step.kind in (*PACKING, "flip", "flip_images", "pool_bits"):

@@ -127,3 +127,23 @@ def test_theoretical_time_is_the_longer_of_moving_and_computing():
     rates = Rates(bytes=10.0, bit_operations=100.0, float_operations=1.0)
     assert rates.seconds(StepCost(bit_operations=100, bytes=100)) == 10.0
     assert rates.seconds(StepCost(bit_operations=100, float_operations=20, bytes=100)) == 21.0
+
+
+@pytest.mark.parametrize("layer", [torch_geometric.nn.GCNConv, torch_geometric.nn.SAGEConv])
+def test_float_bytes_count_features_not_thresholds(layer):
+    torch.manual_seed(0)
+    x, edges = torch.randn(50, 6), torch.randint(50, (2, 200))
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = layer(6, 16), layer(16, 3)
+
+        def forward(self, x, edge_index):
+            return self.last(self.first(x, edge_index).relu(), edge_index)
+
+    model = bitgnn.binarize(Two(), example=(x, edges)).eval()
+    assert model.first.input_bits.thresholds.numel() == 6 * 14
+    maps = 1 if layer is torch_geometric.nn.GCNConv else 2
+    found = by_name(bitgnn.summary(model))["first"].float_bytes
+    assert 4 * maps * 6 * 16 <= found <= 4 * maps * (6 * 16 + 3 * 16)
