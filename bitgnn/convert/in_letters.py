@@ -107,7 +107,7 @@ def with_options(layer: nn.Module, precision: Precision) -> LayerPrecision:
         return planned
     takes_bits = planned.bmm[:2] in ("FB", "BB")
     if own.looks_up and not takes_bits:
-        own = replace(own, inputs="sign", order="transform_first")
+        own = replace(own, inputs="sign", order="transform_first", shortcut=False)
     return replace(own, bmm=planned.bmm, bspmm=planned.bspmm)
 
 

@@ -12,10 +12,11 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 import bitgnn.nn
-from bitgnn.convert.looked_up import looked_up_product, narrowed_weight
+from bitgnn.convert.looked_up import looked_up_bits, looked_up_product, narrowed_weight
 from bitgnn.convert.values import Value, with_size
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import BinaryLinear, LayerPrecision, NodeStandardize
+from bitgnn.nn.gcn_conv import OWN_BITS
 
 __all__ = [
     "SUPPORTED",
@@ -255,6 +256,10 @@ def lower_graph_layer(
     tensors = named(bias=bias, scale=hidden_scale)
     kind: Any = "aggregate" if hidden_scale is None else "ternary_aggregate"
     out = Value(kind, name, (z,), z.size, tensors=tensors, spec=spec)
+    if getattr(layer, "has_shortcut", False):
+        own = _sign(name, looked_up_bits(name, layer, prepared))
+        own = Value("function", name, (own,), own.size, "scale", {"factor": OWN_BITS})
+        out = Value("add", name, (out, own), out.size)
     if root is not None and letters.looks_up:
         shared = first if source is prepared else None
         out = looked_up_product(name, layer, letters, prepared, root, shared, out)

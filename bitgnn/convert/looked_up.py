@@ -12,7 +12,7 @@ from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.thermometer import TINY
 from bitgnn.quantize.looked_up_linear import output_affine
 
-__all__ = ["looked_up_product", "narrowed_weight"]
+__all__ = ["looked_up_bits", "looked_up_product", "narrowed_weight"]
 
 
 def looked_up_product(
@@ -46,6 +46,11 @@ def looked_up_product(
     else:
         read = _words_of(name, bits, value, linear.in_channels)
     return _product(name, linear, bits, gain, norm if normed else None, read, addend)
+
+
+def looked_up_bits(name: str, layer: Any, value: Value) -> Value:
+    """The value whose signs are the bits that a layer's only product takes."""
+    return _words_of(name, layer.input_bits, value, layer.lin.in_channels)
 
 
 def narrowed_weight(layer: Any, linear: Any) -> Tensor:

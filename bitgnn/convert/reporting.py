@@ -185,6 +185,7 @@ def _added(layer: Any) -> tuple[str, ...]:
     unsure = layer.has_role and _role(layer) == NOT_YET
     if layer.gain_level is not None and not letters.hidden_norm:
         found.append("batch norm or gain" if unsure else "gain")
+    found += ["shortcut"] if getattr(layer, "has_shortcut", False) else []
     for bits in (layer.input_bits, layer.root_bits):
         if isinstance(bits, InputBits) and bits.kind == "thermometer":
             found.append(f"{bits.thresholds.numel()} thresholds")

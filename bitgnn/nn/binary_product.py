@@ -175,17 +175,6 @@ class BinaryProduct(LooksUp):
         """Whether the sign is taken of the product itself, not of what a norm makes of it."""
         return self.letters.bmm[2] == "B" and self.letters.hidden_norm is None
 
-    def _hidden_of(self, u: Tensor, linear: torch_geometric.nn.Linear) -> Tensor:
-        """What is aggregated: the product of a prepared input behind norm and sign."""
-        weight = self._ready(linear, u)
-        if self.input_bits is None:
-            return self._hidden(self._product(u, weight, self._signs_product))
-        words = self._words(u, self.input_bits, self.dropout)
-        norm = None if self.letters.hidden_norm is None else self.hidden_norm
-        return self._bits_product(
-            u, self.input_bits, words, weight, norm, self.letters.bmm[2] == "B"
-        )
-
     def _hidden(self, z: Tensor) -> Tensor:
         """The product behind its norm, on the way to the next product."""
         if self.hidden_norm is None or self.letters.hidden_norm is None:

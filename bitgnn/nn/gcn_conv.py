@@ -16,8 +16,12 @@ from bitgnn.nn.adjacency import gcn_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.quantize import fast_dropout
+from bitgnn.quantize.centred_bits import centred_bits
 
-__all__ = ["GCNConv"]
+__all__ = ["OWN_BITS", "GCNConv"]
+
+OWN_BITS = 2.0
+"""What a node's own -1/+1 bits count beside its aggregate. 1 wins little, and 4 no more."""
 
 
 class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
@@ -118,20 +122,41 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         self._needs_edges(edge_index)
         u = self._prepare(x)
         self._look(u, self.input_bits, self.lin)
-        z = self._hidden_of(u, self.lin)
+        z, own = self._hidden_of(u)
         if not ready and (letters.bspmm[1] == "F" or self._aggregates_messages):
             graph, weight = self._float_graph(z, edge_index, edge_weight)
         else:
             adjacency = self._bit_adjacency(z.size(self.node_dim), edge_index, edge_weight)
             self._warn_of_factors(adjacency, edge_weight)
             if not self._shows_messages:
-                return self._output(self._aggregate_pattern(z, adjacency, self.bias))
+                out = self._aggregate_pattern(z, adjacency, self.bias)
+                return self._output(out if own is None else out + own)
             graph = edge_index
             if self.add_self_loops:
                 graph, _ = add_remaining_self_loops(graph, num_nodes=z.size(self.node_dim))
             weight = self._edge_factors(graph, adjacency).to(z.dtype)
         out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
-        return self._output(out if self.bias is None else out + self.bias)
+        out = out if self.bias is None else out + self.bias
+        return self._output(out if own is None else out + own)
+
+    @property
+    def has_shortcut(self) -> bool:
+        """Whether the node's own bits are added to what it aggregates."""
+        bits = self.input_bits
+        is_inner = bits is not None and bits.kind == "activation"
+        return self.letters.shortcut and is_inner and self.lin.in_channels == self.lin.out_channels
+
+    def _hidden_of(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The product of a prepared input behind norm and sign, and the node's shortcut, if any."""
+        weight, bits = self._ready(self.lin, u), self.input_bits
+        if bits is None:
+            return self._hidden(self._product(u, weight, self._signs_product)), None
+        words = self._words(u, bits, self.dropout)
+        norm = None if self.letters.hidden_norm is None else self.hidden_norm
+        z = self._bits_product(u, bits, words, weight, norm, self.letters.bmm[2] == "B")
+        if not self.has_shortcut:
+            return z, None
+        return z, 2.0 * OWN_BITS * centred_bits(u, words, self._window(u, words))
 
     def _bit_adjacency(
         self, num_nodes: int, edge_index: Any, edge_weight: Tensor | None

@@ -188,6 +188,12 @@ class LooksUp(NotesBits):
         self._note_words("root input" if bits is self.root_bits else "input", words, x)
         return words
 
+    def _window(self, x: Tensor, words: InputWords) -> Tensor | None:
+        """How far from 0 an input's gradient reaches; None: everywhere, or it has none."""
+        if not x.requires_grad or words.columns is not None:
+            return None
+        return WINDOW * x.detach().float().square().mean().sqrt()
+
     def _bits_product(
         self,
         x: Tensor,
@@ -205,9 +211,7 @@ class LooksUp(NotesBits):
         if self.training:
             spare_from_decay(weight)
         rows = x.reshape(-1, x.size(-1))
-        window = None
-        if x.requires_grad and words.columns is None:
-            window = WINDOW * rows.detach().float().square().mean().sqrt()
+        window = self._window(x, words)
         learns = norm is not None and norm.training and rows.size(0) > 1
         gain = None
         if norm is None:

@@ -29,6 +29,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "output_norm": (None, *get_args(Norm)),
     "inputs": get_args(Inputs),
     "order": get_args(ProductOrder),
+    "shortcut": (False, True),
 }
 
 
@@ -55,6 +56,8 @@ class LayerPrecision:
         order: ``"aggregate_first"`` sums the neighbours' bits, integers, and multiplies the sums:
             the column factor cannot act. It is computed in the order with less work; both give
             the same.
+        shortcut: add the looked-up bits of an activation to what is aggregated, where the layer
+            has as many outputs: of GCNConv, which has no map of the node itself.
 
     Raises:
         TypeError: the letters are not strings.
@@ -72,6 +75,7 @@ class LayerPrecision:
     output_norm: Norm | None = None
     inputs: Inputs = "sign"
     order: ProductOrder = "transform_first"
+    shortcut: bool = False
 
     def __post_init__(self) -> None:
         for name in ("bmm", "bspmm"):
@@ -107,6 +111,8 @@ class LayerPrecision:
                 raise ValueError(
                     "LayerPrecision: inputs='looked_up' takes neither hardtanh nor input_norm"
                 )
+        elif self.shortcut:
+            raise ValueError("LayerPrecision: shortcut needs inputs='looked_up'")
         if self.is_float and extra:
             raise ValueError(
                 f"LayerPrecision: {extra} need a binary letter; 'FFF+FFF' is PyG's own layer"

@@ -64,13 +64,14 @@ def named_forms(precision: str | LayerPrecision) -> dict[Role, LayerPrecision] |
     r"""The two forms of ``"bin"`` or ``"full"``; None for anything else.
 
     A hidden layer has a batch norm behind its product; in ``"bin"`` the sign follows, and bits are
-    aggregated. The last one has neither: it sums the neighbours' bits, which gives integers, and
+    aggregated; a GCNConv between two others adds the node's own bits. The last one has none of
+    these: it sums the neighbours' bits, which gives integers, and
     multiplies them by binary weights with a scale for each output, the learnt gain of the scores.
     """
     if precision not in NAMED:
         return None
     letters = ("FBB", "BBF") if precision == "bin" else ("FBF", "FBF")
-    hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up")
+    hidden = LayerPrecision(*letters, hidden_norm="batch", inputs="looked_up", shortcut=True)
     last = LayerPrecision("FBF", "FBF", inputs="looked_up", order="aggregate_first")
     return {"hidden": hidden, "last": last}
 

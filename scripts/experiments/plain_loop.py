@@ -7,8 +7,6 @@ of the fp32 model. Finished runs are kept in OUTPUT.jsonl and not done again.
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator
@@ -18,15 +16,14 @@ from typing import Any
 
 import torch
 import torch_geometric.nn
+from kept_runs import run_and_keep
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 from torch_geometric.utils import stochastic_blockmodel_graph
-from tqdm import tqdm
 
 import bitgnn
-from bitgnn.bench.environment import environment
 from bitgnn.data import load
 
 GRAPHS = (
@@ -244,31 +241,10 @@ def main() -> int:
         help="LAYER:LAYERS:WEIGHT_DECAY:SEEDS:FORM... (default: %(default)s)",
     )
     arguments = parser.parse_args()
-    lines = arguments.output.with_suffix(".jsonl")
-    done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-    keys = ("graph", "layer", "layers", "form", "weight_decay", "batch_size", "seed")
-    known = {tuple(result[key] for key in keys) for result in done}
-    left = [case for case in cases(arguments) if tuple(case[key] for key in keys) not in known]
-    jobs = [(case, arguments.data, arguments.device) for case in left]
-    # Workers hold one graph at a time, and fp32 runs of a graph stand beside its binary ones.
-    context = multiprocessing.get_context("spawn")
-    is_whole = False
-    try:
-        with context.Pool(arguments.workers) as pool, lines.open("a") as file:
-            for result in tqdm(pool.imap_unordered(run, jobs), total=len(jobs)):
-                done.append(result)
-                file.write(json.dumps(result) + "\n")
-                file.flush()
-        is_whole = True
-    except KeyboardInterrupt:
-        print(f"interrupted: {len(done)} runs are kept")
-    record = {"environment": environment(), "runs": done, "summary": summary(done)}
-    arguments.output.write_text(json.dumps(record, indent=1) + "\n")
-    for row in record["summary"]:
-        print({key: value for key, value in row.items() if key != "gaps"})
-    if is_whole:
-        lines.unlink()
-    return 0 if is_whole else 130
+    return run_and_keep(
+        cases(arguments), run, summary, arguments.output, arguments.data, arguments.device,
+        arguments.workers,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

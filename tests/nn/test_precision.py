@@ -37,6 +37,7 @@ def test_options_have_the_defaults_of_a_plain_string():
         "output_norm": None,
         "inputs": "sign",
         "order": "transform_first",
+        "shortcut": False,
     }
     rich = dataclasses.replace(plain, **OPTIONS)
     assert rich.options == plain.options | OPTIONS

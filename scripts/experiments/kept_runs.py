@@ -1,0 +1,62 @@
+"""Runs side by side, each kept in OUTPUT.jsonl as soon as it ends and not done again."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from bitgnn.bench.environment import environment
+
+__all__ = ["run_and_keep"]
+
+INTERRUPTED = 130
+
+
+def run_and_keep(
+    cases: Iterable[dict[str, Any]],
+    run: Callable[[tuple[dict[str, Any], str | None, str]], dict[str, Any]],
+    summary: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
+    output: Path,
+    data: str | None,
+    device: str = "cpu",
+    workers: int = 1,
+) -> int:
+    """Do what is left of the cases, write all of them with a summary, and give an exit status.
+
+    Args:
+        cases: what tells one run from the others.
+        run: takes a case, the folder of the data and the device; gives the case with its results.
+        summary: rows of all runs.
+        output: JSON file; finished runs lie beside it until all of them are.
+        data: folder with raw data.
+        device: of torch.
+        workers: processes.
+    """
+    lines = output.with_suffix(".jsonl")
+    done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    left = [case for case in cases if not any(case.items() <= result.items() for result in done)]
+    jobs = [(case, data, device) for case in left]
+    is_whole = False
+    # Workers hold one graph at a time, and cases of one graph stand side by side.
+    context = multiprocessing.get_context("spawn")
+    try:
+        with context.Pool(workers) as pool, lines.open("a") as file:
+            for result in tqdm(pool.imap_unordered(run, jobs), total=len(jobs)):
+                done.append(result)
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+        is_whole = True
+    except KeyboardInterrupt:
+        print(f"interrupted: {len(done)} runs are kept")
+    record = {"environment": environment(), "runs": done, "summary": summary(done)}
+    output.write_text(json.dumps(record, indent=1) + "\n")
+    for row in record["summary"]:
+        print({key: value for key, value in row.items() if not isinstance(value, dict)})
+    if is_whole:
+        lines.unlink()
+    return 0 if is_whole else INTERRUPTED

@@ -1,0 +1,123 @@
+"""Shortcuts of inner GCN layers: which layers have one, what it adds, and its frozen form."""
+
+import pytest
+import torch
+from torch.nn import functional
+from torch_geometric.nn import GCN, GCNConv, GraphSAGE
+
+import bitgnn
+from bitgnn.convert import report_of
+from bitgnn.nn import LayerPrecision
+from bitgnn.quantize.centred_bits import centred_bits
+from bitgnn.quantize.looked_up_linear import InputWords
+
+N, K, C, H = 60, 40, 4, 33
+X = (torch.rand(N, K, generator=torch.Generator().manual_seed(0)) < 0.1).float()
+EDGES = torch.randint(N, (2, 240), generator=torch.Generator().manual_seed(1))
+
+
+def trained(hidden=H, layers=3, form="bin", kind=GCN, **options):
+    """A model that has seen its data once in training."""
+    torch.manual_seed(0)
+    model = bitgnn.binarize(kind(K, hidden, layers, C, dropout=0.5, **options), form)
+    functional.cross_entropy(model(X, EDGES), torch.arange(N) % C).backward()
+    return model.eval()
+
+
+def shortcuts(model):
+    return [getattr(layer, "has_shortcut", False) for layer in model.convs]
+
+
+@pytest.mark.parametrize("form", ["bin", "full"])
+def test_inner_layers_have_one(form):
+    model = trained(layers=4, form=form)
+    assert shortcuts(model) == [False, True, True, False]
+    added = {layer.name: layer.added for layer in report_of(model).layers}
+    assert [("shortcut" in added[f"convs.{k}"]) for k in range(4)] == [False, True, True, False]
+
+
+def test_layers_of_other_kinds_have_none():
+    assert shortcuts(trained(layers=2)) == [False, False]
+    assert shortcuts(trained(kind=GraphSAGE)) == [False] * 3
+    assert shortcuts(trained(form="FBB+BBF")) == [False] * 3
+
+
+def test_layers_that_change_the_width_have_none():
+    torch.manual_seed(0)
+
+    class Narrowing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            sizes = (K, 32, 16, C)
+            self.convs = torch.nn.ModuleList(map(GCNConv, sizes, sizes[1:]))
+
+        def forward(self, x, edge_index):
+            for conv in self.convs:
+                x = conv(x, edge_index).relu()
+            return x
+
+    model = bitgnn.binarize(Narrowing())
+    model(X, EDGES).sum().backward()
+    assert shortcuts(model) == [False] * 3
+
+
+def test_features_as_wide_as_the_result_have_none():
+    assert shortcuts(trained(hidden=K)) == [False, True, False]
+
+
+@pytest.mark.parametrize("form", ["bin", "full"])
+def test_adds_the_nodes_own_bits(form):
+    layer = trained(form=form).convs[1]
+    h = torch.randn(N, H)
+    with_own = layer(h, EDGES)
+    layer.letters = LayerPrecision(
+        layer.letters.bmm, layer.letters.bspmm, hidden_norm="batch", inputs="looked_up"
+    )
+    assert not layer.has_shortcut
+    own = torch.where(h > 0, 2.0, -2.0)
+    assert torch.equal(with_own, layer(h, EDGES) + own)
+
+
+@pytest.mark.parametrize("form", ["bin", "full"])
+@pytest.mark.parametrize("options", [{}, {"norm": "batch"}, {"act": "elu"}, {"jk": "cat"}], ids=str)
+def test_frozen_is_trained(form, options, tmp_path):
+    model = trained(layers=4, form=form, **options)
+    frozen = bitgnn.freeze(model)
+    assert torch.equal(frozen(X, EDGES), model(X, EDGES))
+    loaded = bitgnn.load(bitgnn.save(frozen, tmp_path / "model"))
+    assert torch.equal(loaded(X, EDGES), model(X, EDGES))
+
+
+def test_state_goes_to_a_new_model():
+    model = trained()
+    fresh = bitgnn.binarize(GCN(K, H, 3, C, dropout=0.5))
+    fresh.load_state_dict(model.state_dict())
+    assert shortcuts(fresh) == shortcuts(model)
+    assert torch.equal(fresh.eval()(X, EDGES), model(X, EDGES))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (1, 31), (7, 32), (4, 33), (2, 3, 40)], ids=str)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_centred_bits_of_a_dropped_activation(shape, dropped):
+    torch.manual_seed(0)
+    kept = torch.rand(shape) < (0.5 if dropped else 2.0)
+    x = (torch.randn(shape) * kept).requires_grad_()
+    words, mask = (
+        torch.ops.bitgnn.pack(part.reshape(-1, shape[-1]), torch.full((shape[-1],), 1e-30))
+        for part in (x.detach(), kept.float())
+    )
+    gain = torch.tensor(2.0) if dropped else None
+    bits = InputWords(words, shape[-1], True, gain, None, None, mask if dropped else None)
+    values = centred_bits(x, bits, torch.tensor(1.0))
+    expected = torch.where(x > 0, 0.5, -0.5) * kept * (2.0 if dropped else 1.0)
+    assert torch.equal(values, expected)
+    grad = torch.randn(shape)
+    values.backward(grad)
+    assert torch.equal(x.grad, grad * (x.abs() <= 1.0))
+
+
+def test_needs_looked_up_bits():
+    with pytest.raises(ValueError, match="shortcut needs inputs='looked_up'"):
+        LayerPrecision("FBB", "BBF", shortcut=True)
+    with pytest.raises(ValueError, match="shortcut must be one of False, True, got 3"):
+        LayerPrecision("FBB", "BBF", shortcut=3)
