@@ -20,19 +20,22 @@ TUTORIAL: Model = ("GCNConv", 2, 5e-4)
 def plain_loop_table(record: Record) -> str:
     """One row a graph: fp32's accuracy and how far each form is behind it, and a row of means.
 
-    Models other than the tutorial's follow in columns of their own.
+    Models other than the tutorial's, or than the first where that is not among them, follow in
+    columns of their own.
 
     Args:
         record: of ``scripts/experiments/plain_loop.py``.
     """
     runs = [run for run in record["runs"] if "failed" not in run]
+    models = [_model(run) for run in runs]
+    first = TUTORIAL if TUTORIAL in models else next(iter(models), TUTORIAL)
     floats: dict[str, list[float]] = {}
     for run in runs:
-        if _model(run) == TUTORIAL and run["form"] == "fp32":
+        if _model(run) == first and run["form"] == "fp32":
             floats.setdefault(run["graph"], []).append(run["test"])
     accuracies = {graph: statistics.mean(values) for graph, values in floats.items()}
     # Stable: forms of a model stay in the order of the record.
-    columns = sorted(record["summary"], key=lambda row: _model(row) != TUTORIAL)
+    columns = sorted(record["summary"], key=lambda row: _model(row) != first)
     graphs = dict.fromkeys([*accuracies, *(graph for row in columns for graph in row["gaps"])])
     rows = [
         [
@@ -44,7 +47,7 @@ def plain_loop_table(record: Record) -> str:
     ]
     mean = statistics.mean(accuracies.values()) if accuracies else None
     rows.append(["mean", _points(mean), *(_points(row["mean_gap"]) for row in columns)])
-    header = ["graph", "fp32, %", *map(_heading, columns)]
+    header = ["graph", "fp32, %", *(_heading(row, first) for row in columns)]
     table = markdown_table(header, rows)
     return f"{_trained_line(record, runs)}\n\n{table}{_failures(record['runs'])}"
 
@@ -64,9 +67,9 @@ def _label(model: Model) -> str:
     return ", ".join(parts)
 
 
-def _heading(row: Record) -> str:
+def _heading(row: Record, first: Model) -> str:
     model, form = _model(row), row["form"]
-    return f"{form}: points behind" if model == TUTORIAL else f"{_label(model)}: {form}"
+    return f"{form}: points behind" if model == first else f"{_label(model)}: {form}"
 
 
 def _points(value: float | None) -> str:

@@ -232,6 +232,10 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
     "accuracy_ternary": ("accuracy_ternary.json", lambda records: accuracies_table(records[0])),
     "plain_loop": ("plain_loop.json", lambda records: plain_loop_table(records[0])),
+    "plain_loop_depth": (
+        "plain_loop_depth.json",
+        lambda records: plain_loop_table(records[0]),
+    ),
     "images": ("images_*.json", images_table),
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),
