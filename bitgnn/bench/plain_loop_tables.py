@@ -8,7 +8,7 @@ from typing import Any
 
 from bitgnn.bench.report import markdown_table
 
-__all__ = ["plain_loop_table"]
+__all__ = ["depth_table", "plain_loop_table"]
 
 Record = dict[str, Any]
 Model = tuple[str, int, float]
@@ -52,6 +52,27 @@ def plain_loop_table(record: Record) -> str:
     return f"{_trained_line(record, runs)}\n\n{table}{_failures(record['runs'])}"
 
 
+def depth_table(record: Record) -> str:
+    """Accuracy of every variant on each graph, and how far its mean is behind floats.
+
+    Args:
+        record: of ``scripts/experiments/depth.py``.
+    """
+    graphs = list(dict.fromkeys(run["graph"] for run in record["runs"]))
+    rows = [
+        [
+            str(row["layers"]),
+            row["variant"],
+            *(_points(row["test"].get(graph)) for graph in graphs),
+            _points(row["mean_gap"]),
+        ]
+        for row in record["summary"]
+    ]
+    header = ["layers", "variant", *graphs, "points behind"]
+    seeds = len({run["seed"] for run in record["runs"]})
+    return f"{_machine(record)}; seeds: {seeds}.\n\n{markdown_table(header, rows)}"
+
+
 def _model(row: Record) -> Model:
     return row["layer"], row["layers"], row["weight_decay"]
 
@@ -81,17 +102,20 @@ def _points(value: float | None) -> str:
 
 def _trained_line(record: Record, runs: list[Record]) -> str:
     """On what machine, from how many seeds, and in how many runs freezing changed nothing."""
-    machine = record["environment"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
-    line = (
-        f"Trained on {machine['gpu'] or machine['cpu']}, torch {machine['versions']['torch']}, "
-        f"PyG {machine['versions']['torch-geometric']}, commit {commit}, {machine['date'][:10]}; "
-        f"seeds: {_seeds(runs)}."
-    )
+    line = f"{_machine(record)}; seeds: {_seeds(runs)}."
     checked = [run["differing_nodes"] == 0 for run in runs if "differing_nodes" in run]
     if not checked:
         return line
     return f"{line} Frozen equals trained on every node in {sum(checked)} of {len(checked)} runs."
+
+
+def _machine(record: Record) -> str:
+    machine = record["environment"]
+    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    return (
+        f"Trained on {machine['gpu'] or machine['cpu']}, torch {machine['versions']['torch']}, "
+        f"PyG {machine['versions']['torch-geometric']}, commit {commit}, {machine['date'][:10]}"
+    )
 
 
 def _seeds(runs: Iterable[Record]) -> str:

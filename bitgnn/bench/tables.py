@@ -13,7 +13,7 @@ from bitgnn.bench.accuracies import accuracies_table, training_cost_table
 from bitgnn.bench.bnn_tables import bnn_table, parts_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
-from bitgnn.bench.plain_loop_tables import plain_loop_table
+from bitgnn.bench.plain_loop_tables import depth_table, plain_loop_table
 from bitgnn.bench.products import products_table
 from bitgnn.bench.report import (
     environment_line,
@@ -236,6 +236,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
         "plain_loop_depth.json",
         lambda records: plain_loop_table(records[0]),
     ),
+    "depth": ("depth.json", lambda records: depth_table(records[0])),
     "images": ("images_*.json", images_table),
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),

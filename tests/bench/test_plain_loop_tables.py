@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bitgnn.bench.plain_loop_tables import plain_loop_table
+from bitgnn.bench.plain_loop_tables import depth_table, plain_loop_table
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "experiments" / "plain_loop.py"
 MACHINE = {
@@ -92,3 +92,20 @@ def test_runs_without_a_result_are_named_once(summary):
     assert "| Reddit |" not in text
     assert "6 of 7 runs" in text
     assert "seeds: 1-2." in text
+
+
+def test_depth_has_a_row_for_each_variant(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    depth = importlib.import_module("depth")
+    runs = [
+        {"graph": graph, "layers": 3, "variant": variant, "seed": seed, "test": test + seed}
+        for graph, shift in (("Cora", 0.0), ("Photo", 10.0))
+        for variant, test in (("float", 80.0 + shift), ("batch norm", 78.5 + shift))
+        for seed in (0, 1)
+    ]
+    record = {"environment": MACHINE, "runs": runs, "summary": depth.summary(runs)}
+    text = depth_table(record)
+    assert "commit 0123456789, 2026-01-02; seeds: 2." in text
+    assert "| layers | variant | Cora | Photo | points behind |" in text
+    assert "| 3 | float | 80.5 | 90.5 | 0.0 |" in text
+    assert "| 3 | batch norm | 79.0 | 89.0 | 1.5 |" in text

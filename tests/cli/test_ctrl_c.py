@@ -18,6 +18,15 @@ class PressesInDestructor:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def listening():
+    """Shells start what runs behind them deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_in_a_destructor_stops_the_command(capsys):
     heard = []
 
