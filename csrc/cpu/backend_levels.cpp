@@ -29,6 +29,7 @@ std::vector<LevelGroup> groups_of(const LevelPackArgs& a) {
 }  // namespace
 
 void Backend::pack_levels(const LevelPackArgs& a, int64_t rows) const {
+  if (a.size == 0) return;
   const std::vector<LevelGroup> groups = groups_of(a);
   const auto count = static_cast<int64_t>(groups.size());
   const LevelGroups all{a.x,           a.type, a.row_stride, a.features,
