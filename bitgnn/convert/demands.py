@@ -12,6 +12,7 @@ __all__ = [
     "input_gain",
     "is_standardized",
     "ordered",
+    "signs_beside",
     "standardized_source",
 ]
 
@@ -126,6 +127,10 @@ class Demands:
                 self.wants_signs(source)
             else:
                 self.scaled.add(source)
+        elif self.writes_bits(value) and signs_beside(value) is not None:
+            signs, _ = signs_beside(value)  # type: ignore[misc]
+            self.floats.add(value.inputs[0])
+            self.wants_signs(signs)
         elif value.kind == "aggregate" or value.kind in JOINED:
             bits = all(map(is_unit, value.inputs)) and value.kind in ("aggregate", "add")
             for source in value.inputs:
@@ -138,6 +143,16 @@ class Demands:
                 self.wants_signs(source)
         else:
             self.floats.update(value.inputs)
+
+
+def signs_beside(value: Value) -> tuple[Value, float] | None:
+    """The signs that a sum adds to its first part and their factor, where that is all it does."""
+    second = value.inputs[1] if value.kind == "add" else value
+    if second.kind != "function" or second.name != "scale":
+        return None
+    (signs,) = second.inputs
+    is_signs = value is not second and signs.kind == "function" and signs.name == "sign"
+    return (signs, second.attributes["factor"]) if is_signs else None
 
 
 def is_standardized(value: Value) -> bool:

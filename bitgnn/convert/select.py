@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from bitgnn.convert.comparisons import Comparison
+from bitgnn.convert.comparisons import Comparison, folded, function_of
+from bitgnn.convert.demands import signs_beside
 from bitgnn.convert.lower import Network
 from bitgnn.convert.product_steps import Products
 from bitgnn.convert.registers import BY_LETTERS, Bits
@@ -119,6 +122,10 @@ class _Selection(Products):
         if value.kind == "ternary_product":
             self.bits[target] = Bits(self._ternary_product(value, target), value.size)
             return
+        beside = signs_beside(value)
+        if beside is not None:
+            self.bits[target] = self._beside_signs(value, target, *beside)
+            return
         comparison = self._comparison(value, target)
         if value.kind == "aggregate":
             register = self._aggregate(value, comparison)
@@ -169,6 +176,23 @@ class _Selection(Products):
             return self.out.step("add_bbb", value.layer, parts, size, last)
         parts = [self.floats[part] for part in value.inputs]
         return self.out.step("add_ffb", value.layer, parts, size, last)
+
+    def _beside_signs(self, value: Value, target: Value, signs: Value, factor: float) -> Bits:
+        """Bits of floats beside a multiple of signs: one threshold for each of the two."""
+        size = value.size
+        assert size is not None
+        functions = [function_of(step) for step in collapse(target)[1]]
+        thresholds = {}
+        for name, term in (("threshold", factor), ("threshold_below", -factor)):
+            shift = partial(torch.add, other=term)
+            threshold, flipped = folded([shift, *functions], size, self._device)
+            if threshold is None:
+                threshold = torch.zeros(size, device=self._device)
+            thresholds[name] = threshold
+        registers = [self.floats[value.inputs[0]], self._plain(canonical(signs)).register]
+        sizes = {"size": size}
+        register = self.out.step("add_fbb", value.layer, registers, sizes, thresholds)
+        return Bits(register, size, flipped)  # a term turns no channel round
 
     def _call(self, value: Value) -> int:
         assert value.call is not None

@@ -219,6 +219,28 @@ def _bind_add(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     return {"add_bbb": add_bbb, "add_bbf": add_bbf, "add_ffb": add_ffb}[step.kind]
 
 
+def _check_add_signs(
+    step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
+) -> tuple[Register, ...]:
+    size = _size(step)
+    expect(registers, "floats", "bits")
+    _features(registers, size)
+    expect_tensors(tensors, {"threshold": size, "threshold_below": size})
+    return (Register("bits", size),)
+
+
+def _bind_add_signs(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
+    """Bits of floats plus a multiple of signs: the signs choose one of two thresholds."""
+    (x, signs), (out,) = step.inputs, step.outputs
+    above, below = tensors["threshold"], tensors["threshold_below"]
+
+    def run(v: list[Any], graphs: Sequence[Any]) -> None:
+        with_plus, with_minus = _pack(v[x], above), _pack(v[x], below)
+        v[out] = with_minus ^ ((with_minus ^ with_plus) & v[signs])
+
+    return run
+
+
 KINDS = (
     StepKind("pack", _check_pack, _bind_pack),
     StepKind("pack_scaled", _check_pack, _bind_pack_scaled),
@@ -230,4 +252,5 @@ KINDS = (
     StepKind("add_bbb", _check_add, _bind_add),
     StepKind("add_bbf", _check_add, _bind_add),
     StepKind("add_ffb", _check_add, _bind_add),
+    StepKind("add_fbb", _check_add_signs, _bind_add_signs),
 )
