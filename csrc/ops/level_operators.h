@@ -1,4 +1,4 @@
-// Bits of thermometers, for any backend.
+// Bits of thermometers, for a backend whose memory the host reads.
 #pragma once
 
 #include "ops/operands.h"
