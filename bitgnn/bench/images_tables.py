@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bitgnn.bench.report import format_seconds, markdown_table
+from bitgnn.bench.report import format_seconds, markdown_table, trained_on
 
 __all__ = ["images_table"]
 
@@ -24,7 +24,7 @@ def images_table(records: Sequence[Record]) -> str:
         "one epoch: fp32, binary", "frozen equals trained",
     ]  # fmt: skip
     goals = [line for record in reversed(records) for line in _goals(record)]
-    return f"{_trained_line(records[0])}\n\n{markdown_table(header, rows)}\n{''.join(goals)}"
+    return f"{trained_on(records[0])}.\n\n{markdown_table(header, rows)}\n{''.join(goals)}"
 
 
 def _row(record: Record) -> list[str]:
@@ -65,12 +65,3 @@ def _goals(record: Record) -> list[str]:
     lowest, mean = config["published"][0], form["accuracy_mean_percent"]
     verdict = "met" if mean >= lowest else "MISSED"
     return [f"- {verdict}: {config['title']}: binary: {mean:.2f}, the papers' {lowest} or more\n"]
-
-
-def _trained_line(record: Record) -> str:
-    machine = record["environment"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
-    return (
-        f"Trained on {machine['gpu'] or machine['cpu']}, torch {machine['versions']['torch']}, "
-        f"commit {commit}, {machine['date'][:10]}."
-    )

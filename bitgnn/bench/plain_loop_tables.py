@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from bitgnn.bench.report import markdown_table
+from bitgnn.bench.report import markdown_table, trained_on
 
 __all__ = ["depth_table", "plain_loop_table"]
 
@@ -70,7 +70,7 @@ def depth_table(record: Record) -> str:
     ]
     header = ["layers", "variant", *graphs, "points behind"]
     seeds = len({run["seed"] for run in record["runs"]})
-    return f"{_machine(record)}; seeds: {seeds}.\n\n{markdown_table(header, rows)}"
+    return f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{markdown_table(header, rows)}"
 
 
 def _model(row: Record) -> Model:
@@ -102,20 +102,11 @@ def _points(value: float | None) -> str:
 
 def _trained_line(record: Record, runs: list[Record]) -> str:
     """On what machine, from how many seeds, and in how many runs freezing changed nothing."""
-    line = f"{_machine(record)}; seeds: {_seeds(runs)}."
+    line = f"{trained_on(record, pyg=True)}; seeds: {_seeds(runs)}."
     checked = [run["differing_nodes"] == 0 for run in runs if "differing_nodes" in run]
     if not checked:
         return line
     return f"{line} Frozen equals trained on every node in {sum(checked)} of {len(checked)} runs."
-
-
-def _machine(record: Record) -> str:
-    machine = record["environment"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
-    return (
-        f"Trained on {machine['gpu'] or machine['cpu']}, torch {machine['versions']['torch']}, "
-        f"PyG {machine['versions']['torch-geometric']}, commit {commit}, {machine['date'][:10]}"
-    )
 
 
 def _seeds(runs: Iterable[Record]) -> str:

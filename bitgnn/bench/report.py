@@ -87,6 +87,18 @@ def environment_line(record: dict[str, Any]) -> str:
     )
 
 
+def trained_on(record: dict[str, Any], *, pyg: bool = False) -> str:
+    """Machine, versions, commit and date of a training, without a full stop."""
+    machine = record["environment"]
+    versions = machine["versions"]
+    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+    return (
+        f"Trained on {machine['gpu'] or machine['cpu']}, torch {versions['torch']}, "
+        + (f"PyG {versions['torch-geometric']}, " if pyg else "")
+        + f"commit {commit}, {machine['date'][:10]}"
+    )
+
+
 def bar_chart(
     path: str | Path,
     labels: Sequence[str],

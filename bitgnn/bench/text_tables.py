@@ -11,6 +11,7 @@ from bitgnn.bench.report import (
     format_bytes,
     format_seconds,
     markdown_table,
+    trained_on,
 )
 
 __all__ = ["decoder_speed_table", "decoder_table", "text_table"]
@@ -80,7 +81,7 @@ def decoder_table(records: Sequence[Record]) -> str:
         "decoder", "layers on bits", "test perplexity", "validation perplexity", "epochs",
         "frozen answers as trained",
     ]  # fmt: skip
-    return f"{_trained_line(record)}\n\n{markdown_table(header, rows)}"
+    return f"{trained_on(record)}.\n\n{markdown_table(header, rows)}"
 
 
 def decoder_speed_table(record: Record) -> str:
@@ -174,16 +175,7 @@ def _trained_lines(records: Sequence[Record]) -> str:
     """Where each was trained; once where it is the same for all."""
     by_line: dict[str, list[str]] = {}
     for record in records:
-        by_line.setdefault(_trained_line(record), []).append(record["config"]["title"])
+        by_line.setdefault(f"{trained_on(record)}.", []).append(record["config"]["title"])
     if len(by_line) == 1:
         return next(iter(by_line))
     return " ".join(f"{' and '.join(titles)}: {line}" for line, titles in by_line.items())
-
-
-def _trained_line(record: Record) -> str:
-    machine = record["environment"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
-    return (
-        f"Trained on {machine['gpu'] or machine['cpu']}, torch {machine['versions']['torch']}, "
-        f"commit {commit}, {machine['date'][:10]}."
-    )

@@ -127,10 +127,9 @@ class Demands:
                 self.wants_signs(source)
             else:
                 self.scaled.add(source)
-        elif self.writes_bits(value) and signs_beside(value) is not None:
-            signs, _ = signs_beside(value)  # type: ignore[misc]
+        elif self.writes_bits(value) and (beside := signs_beside(value)) is not None:
             self.floats.add(value.inputs[0])
-            self.wants_signs(signs)
+            self.wants_signs(beside[0])
         elif value.kind == "aggregate" or value.kind in JOINED:
             bits = all(map(is_unit, value.inputs)) and value.kind in ("aggregate", "add")
             for source in value.inputs:
@@ -147,12 +146,15 @@ class Demands:
 
 def signs_beside(value: Value) -> tuple[Value, float] | None:
     """The signs that a sum adds to its first part and their factor, where that is all it does."""
-    second = value.inputs[1] if value.kind == "add" else value
+    if value.kind != "add":
+        return None
+    second = value.inputs[1]
     if second.kind != "function" or second.name != "scale":
         return None
     (signs,) = second.inputs
-    is_signs = value is not second and signs.kind == "function" and signs.name == "sign"
-    return (signs, second.attributes["factor"]) if is_signs else None
+    if signs.kind != "function" or signs.name != "sign":
+        return None
+    return signs, second.attributes["factor"]
 
 
 def is_standardized(value: Value) -> bool:
