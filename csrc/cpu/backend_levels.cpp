@@ -32,8 +32,7 @@ void Backend::pack_levels(const LevelPackArgs& a, int64_t rows) const {
   if (a.size == 0) return;
   const std::vector<LevelGroup> groups = groups_of(a);
   const auto count = static_cast<int64_t>(groups.size());
-  const LevelGroups all{a.x,           a.type, a.row_stride, a.features,
-                        groups.data(), count,  a.size,       a.words};
+  const LevelGroups all{a, groups.data(), count};
   torch::stable::parallel_for(0, rows, grain(count, kLevelGrain), [&](int64_t begin, int64_t end) {
     kernels().pack_levels(all, begin, end);
   });

@@ -167,15 +167,9 @@ struct LevelGroup {
   float thresholds[kGroupLevels];  // NaN from `levels` on
 };
 
-struct LevelGroups {
-  const void* x;  // [rows, features], unit column stride
-  FloatType type;
-  int64_t row_stride;  // in elements
-  int64_t features;
+struct LevelGroups : LevelPackArgs {
   const LevelGroup* groups;
   int64_t count;
-  int64_t size;    // bits
-  int32_t* words;  // [rows, words_for(size)]
 };
 
 constexpr int64_t kImageBlock = 128;  // pixels packed at a time
