@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +37,34 @@ def run_and_keep(
         data: folder with raw data.
         device: of torch.
         workers: processes.
+
+    Raises:
+        BrokenProcessPool: a worker died. The first error of a run is raised after all others have
+            ended; what was finished is kept.
     """
     lines = output.with_suffix(".jsonl")
     done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     left = [case for case in cases if not any(case.items() <= result.items() for result in done)]
     jobs = [(case, data, device) for case in left]
-    is_whole = False
+    is_whole, failure = False, None
     # Workers hold one graph at a time, and cases of one graph stand side by side.
-    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     try:
-        with context.Pool(workers) as pool, lines.open("a") as file:
-            for result in tqdm(pool.imap_unordered(run, jobs), total=len(jobs)):
-                done.append(result)
-                file.write(json.dumps(result) + "\n")
-                file.flush()
+        with lines.open("a") as file:
+            futures = [pool.submit(run, job) for job in jobs]
+            for future in tqdm(as_completed(futures), total=len(jobs)):
+                failure = failure or future.exception()
+                if future.exception() is None:
+                    done.append(future.result())
+                    file.write(json.dumps(done[-1]) + "\n")
+                    file.flush()
         is_whole = True
     except KeyboardInterrupt:
         print(f"interrupted: {len(done)} runs are kept")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    if failure is not None:
+        raise failure
     record = {"environment": environment(), "runs": done, "summary": summary(done)}
     output.write_text(json.dumps(record, indent=1) + "\n")
     for row in record["summary"]:

@@ -2,11 +2,26 @@
 
 import importlib
 import json
+import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "experiments"
+
+
+# Workers import what they run, and cannot import a test.
+JOBS = """
+import os
+
+def squared(job):
+    case, data, device = job
+    return {**case, "square": case["number"] ** 2, "where": f"{data} {device}"}
+
+def squared_until_three(job):
+    return os._exit(1) if job[0]["number"] == 3 else squared(job)
+"""
 
 
 @pytest.fixture
@@ -15,21 +30,24 @@ def run_and_keep(monkeypatch):
     return importlib.import_module("kept_runs").run_and_keep
 
 
-def squared(job):
-    case, data, device = job
-    return {**case, "square": case["number"] ** 2, "where": f"{data} {device}"}
+@pytest.fixture
+def jobs(monkeypatch, tmp_path):
+    (tmp_path / "jobs_of_workers.py").write_text(JOBS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "jobs_of_workers", raising=False)
+    return importlib.import_module("jobs_of_workers")
 
 
 def total(runs):
     return [{"total": sum(run["square"] for run in runs)}]
 
 
-def test_finished_runs_are_not_done_again(run_and_keep, tmp_path, capsys):
+def test_finished_runs_are_not_done_again(run_and_keep, jobs, tmp_path, capsys):
     output = tmp_path / "squares.json"
     kept = {"number": 3, "square": 100, "where": "an earlier call"}
     output.with_suffix(".jsonl").write_text(json.dumps(kept) + "\n")
     cases = [{"number": number} for number in (2, 3, 4)]
-    assert run_and_keep(cases, squared, total, output, "folder", workers=2) == 0
+    assert run_and_keep(cases, jobs.squared, total, output, "folder", workers=2) == 0
     record = json.loads(output.read_text())
     assert sorted(run["number"] for run in record["runs"]) == [2, 3, 4]
     assert kept in record["runs"]
@@ -37,3 +55,14 @@ def test_finished_runs_are_not_done_again(run_and_keep, tmp_path, capsys):
     assert {run["where"] for run in record["runs"]} == {"an earlier call", "folder cpu"}
     assert not output.with_suffix(".jsonl").exists()
     assert "{'total': 120}" in capsys.readouterr().out
+
+
+def test_a_worker_that_dies_is_an_error_and_nothing_is_lost(run_and_keep, jobs, tmp_path):
+    output = tmp_path / "squares.json"
+    cases = [{"number": number} for number in (1, 2, 3)]
+    with pytest.raises(BrokenProcessPool):
+        run_and_keep(cases, jobs.squared_until_three, total, output, "folder")
+    kept = [json.loads(line) for line in output.with_suffix(".jsonl").read_text().splitlines()]
+    assert [run["number"] for run in kept] == [1, 2]
+    assert run_and_keep(cases, jobs.squared, total, output, "folder") == 0
+    assert json.loads(output.read_text())["summary"] == [{"total": 1 + 4 + 9}]
