@@ -39,7 +39,8 @@ REPORT = """
 
 
 @pytest.fixture
-def tests(tmp_path):
+def tests(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # the child has no pytest-xdist
     path = tmp_path / "test_some.py"
     path.write_text(TESTS)
     return str(path)
