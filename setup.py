@@ -84,8 +84,8 @@ def missing_for_cuda() -> str:
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    if not sources("cuda/**/*.cu"):
-        return "csrc/cuda holds no kernels"
+    if not sources("*/cuda/**/*.cu"):
+        return f"{CSRC.name} holds no CUDA kernels"
     if torch.version.cuda is None:
         return f"torch {torch.__version__} was built without CUDA"
     if CUDA_HOME is None or not (Path(CUDA_HOME) / "bin" / "nvcc").exists():
@@ -122,7 +122,7 @@ def extension(factory: Any, name: str, files: list[str], flags: Any) -> Any:
     return factory(
         name,
         files,
-        include_dirs=[str(CSRC / "include"), str(CSRC)],
+        include_dirs=[str(CSRC)],
         define_macros=MACROS,
         depends=sources("**/*.h", "**/*.cuh"),
         extra_compile_args=flags,
@@ -149,7 +149,7 @@ def extensions(mode: str) -> list[Any]:
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
     cxx = CXX_FLAGS + (SANITIZE_FLAGS if sanitize() else [])
-    cpu_files = sources("ops/**/*.cpp", "cpu/**/*.cpp")
+    cpu_files = sources("core/*.cpp", "*/cpu/**/*.cpp")
     built = [extension(CppExtension, "bitgnn._C_cpu", cpu_files, {"cxx": cxx})]
     if mode == "cpu":
         return built
@@ -160,7 +160,7 @@ def extensions(mode: str) -> list[Any]:
         targets = target_flags()
         macros = ["-DUSE_CUDA", *(flag for flag in targets if flag.startswith("-D"))]
         flags = {"cxx": [*cxx, *macros], "nvcc": [*NVCC_FLAGS, *targets, "-DUSE_CUDA"]}
-        cuda_files = sources("cuda/**/*.cu", "cuda/**/*.cpp")
+        cuda_files = sources("*/cuda/**/*.cu", "*/cuda/**/*.cpp")
         built.append(extension(CUDAExtension, "bitgnn._C_cuda", cuda_files, flags))
     return built
 

@@ -15,7 +15,7 @@ torch=$(python -c 'import torch; print(torch.__path__[0])')
 
 flags=(-std=c++17 -O3 --fmad=false --expt-relaxed-constexpr -cudart shared -DUSE_CUDA -DPy_LIMITED_API=0x030a0000
   -DTORCH_TARGET_VERSION=0x020b000000000000 -DTORCH_STABLE_ONLY
-  "-I$root/csrc/include" "-I$root/csrc" -isystem "$torch/include"
+  "-I$root/csrc" -isystem "$torch/include"
   -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Wextra,-ffile-prefix-map=$root/=")
 for architecture in "${architectures[@]}"; do
   flags+=(-gencode "arch=compute_$architecture,code=sm_$architecture")
@@ -44,8 +44,9 @@ compile() {
 
 objects=()
 jobs=0
-for source in "$root"/csrc/cuda/*.cu "$root"/csrc/cuda/*.cpp; do
-  object=$output/objects/$(basename "$source").o
+for source in $(find "$root"/csrc/*/cuda -name '*.cu' -o -name '*.cpp' | sort); do
+  object=${source#"$root/csrc/"}
+  object=$output/objects/${object//\//-}.o
   objects+=("$object")
   compile "$source" "$object" &
   jobs=$((jobs + 1))

@@ -104,7 +104,7 @@ def compile_program(source: Path, program: Path) -> None:
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}{'a' if major >= 9 else ''}"
     command = [nvcc, "-std=c++17", "-O3", "-cudart", "static", "--expt-relaxed-constexpr"]
-    command += ["-Icsrc/include", str(source)]
+    command += ["-Icsrc", str(source)]
     command += [f"-gencode=arch=compute_{architecture},code=sm_{architecture}", "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:

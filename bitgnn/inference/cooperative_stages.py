@@ -16,7 +16,7 @@ from bitgnn.inference.program import Program, Step
 __all__ = ["Stage", "StagedProgram", "find_stages"]
 
 SOURCES = ("floats", "words", "bits", "integers")
-"""Where a stage's rows come from, as csrc/include/bitgnn/cooperative.h numbers them."""
+"""Where a stage's rows come from, as csrc/whole_model/cooperative.h numbers them."""
 
 OUTPUTS = ("bits", "integers", "result")
 """What a stage gives, numbered likewise."""

@@ -1,6 +1,6 @@
 """The constants and the shares of a graph that a cooperative kernel copies to shared memory.
 
-csrc/include/bitgnn/cooperative.h says how they are laid out.
+csrc/whole_model/cooperative.h says how they are laid out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATE_HEAD = 4
 MAX_BYTE_FEATURES = 255
 """Features up to which the half of a product fits a byte."""
 NEVER = 2**31 - 1
-# As in csrc/cuda/aggregate_narrow.cu.
+# As in csrc/pairs/cuda/narrow/route.cu.
 MOST_NARROW_COLUMNS, MOST_OFTEN_FEATURES, OFTEN = 48, 1023, 16
 
 
@@ -171,7 +171,7 @@ def _inversions(inverted: Tensor) -> Tensor:
 def is_wide(stage: Stage, often: bool) -> bool:
     """Whether a product's rows are summed in the order of wide ones.
 
-    csrc/cuda/aggregate_narrow.cu does so where they have many columns, unless they are read often
+    csrc/pairs/cuda/narrow/route.cu does so where they have many columns, unless they are read often
     and made of few features.
     """
     if stage.output != "integers" or stage.out <= MOST_NARROW_COLUMNS:

@@ -14,7 +14,7 @@ __all__ = ["is_joined", "staged_bytes"]
 
 WORD_BITS, WORD_BYTES = 32, 4
 
-# As in csrc/cuda/aggregate_product.cu: sums and products joined on tensor cores.
+# As in csrc/pairs/cuda/joint/route.cu: sums and products joined on tensor cores.
 CAPABILITIES = ((8, 0), (10, 0))
 LEAST_ROWS, MOST_NEIGHBOURS = 1 << 15, 64
 UNPADDED_WORDS, ACCESS_WORDS = 2, 4
@@ -22,7 +22,7 @@ KERNEL_FEATURES, KERNEL_ROWS = 256, 8 * 16
 ROW_BYTES = 444  # of a row's planes and factors, beside its packed bits
 STATIC_BYTES, MMA_WORDS, PITCH_SPARE = (6 << 10) + 5184, 8, 4
 
-# As there and in csrc/include/bitgnn/cuda/staged_counts.cuh: counts of a byte between two kernels,
+# As there and in csrc/pairs/cuda/joint/staged_counts.cuh: counts of a byte between two kernels,
 # in tiles of rows with what each row contributes.
 FEW_NEIGHBOURS, STAGED_MOST_FEATURES = 16, 512
 TILE_ROWS, STAGED_ROW_BYTES = 16, 16

@@ -24,14 +24,14 @@ __all__ = [
 
 WORD_BITS, WORD_BYTES, FLOAT_BYTES, INDEX_BYTES, POINTER_BYTES = 32, 4, 4, 4, 8
 
-# As in csrc/include/bitgnn/narrow_sums.h.
+# As in csrc/bspmm/narrow_sums.h.
 MOST_BYTE_FEATURES, MOST_TEN_BIT_FEATURES, MOST_SHORT_FEATURES = 255, 1023, 65535
 
-# As in csrc/cpu/backend_narrow.cpp.
+# As in csrc/pairs/cpu/narrow.cpp.
 SMALL_ROW_WORDS, LARGE_ROW_WORDS = 4, 8
 LANE_INTEGERS, LINE_BYTES = 16, 64
 
-# As in csrc/include/bitgnn/cuda/narrow_forms.cuh: features of a product up to which a form holds
+# As in csrc/pairs/cuda/narrow/forms.cuh: features of a product up to which a form holds
 # it, bytes of a row, and columns of a row.
 FACTORED_FORMS = (
     (MOST_BYTE_FEATURES, 8, 4),
@@ -54,13 +54,13 @@ PLAIN_FORMS = (
 )
 WIDEST_PITCH = 64
 
-# As in csrc/cuda/narrow_product.cu: products that are counted straight into the table.
+# As in csrc/pairs/cuda/narrow/product.cu: products that are counted straight into the table.
 MOST_DIRECT_WORDS, MOST_DIRECT_COUNTS, MOST_DIRECT_BYTES = 16, 1 << 28, 16 << 10
 
-# As in csrc/cuda/aggregate_narrow.cu: wider rows are narrow where many edges read them.
+# As in csrc/pairs/cuda/narrow/route.cu: wider rows are narrow where many edges read them.
 MOST_NARROW_COLUMNS, WIDE_USES = 48, 16
 
-# As in csrc/include/bitgnn/cuda/wide_rows.cuh and csrc/cuda/aggregate_wide.cu: rows that are not
+# As in csrc/pairs/cuda/wide/rows.cuh and csrc/pairs/cuda/wide/sums.cu: rows that are not
 # narrow have parts of 64 columns, one, two or fours of them, of 128 bytes each.
 PART_COLUMNS, PART_BYTES, CHUNK_PARTS = 64, 128, 4
 MOST_WIDE_WEIGHT_BYTES = 100 << 10

@@ -13,7 +13,7 @@ __all__ = ["row_order_bytes", "row_order_of"]
 # such rows, are used once and would pay for an order each.
 ORDERED_ROWS, ORDERED_EDGES, ORDERED_DEGREE = 1 << 15, 1 << 23, 4
 
-# As in csrc/cuda/aggregate_dense_order.cu.
+# As in csrc/bspmm/cuda/row_order.cu.
 ORDER_EDGES = 1 << 18
 ORDER_BLOCKS, ORDER_THREADS = 128, 1024
 DEGREE_CLASS_BYTES = 128 * 4

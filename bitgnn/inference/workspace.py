@@ -26,23 +26,23 @@ __all__ = ["unheld_registers", "workspace_bytes"]
 WORD_BITS, WORD_BYTES = 32, 4
 FLOAT_BYTES, CLASS_BYTES = 4, 8
 
-# As in csrc/include/bitgnn/cuda/aggregate_bits.cuh: rows of odd lengths, copied to whole accesses.
+# As in csrc/bspmm/cuda/bits.cuh: rows of odd lengths, copied to whole accesses.
 ACCESS_WORDS = 4
 UNPADDED_WORDS = 2
 PAD_USES = 4
 PAD_READS = 1 << 21
 
-# As in csrc/include/bitgnn/cuda/aggregate_sliced.cuh: partial counts of column slices.
+# As in csrc/bspmm/cuda/sliced.cuh: partial counts of column slices.
 SLICE_WORDS = 4
 PLACE_BYTES = 32
 
-# As in csrc/cuda/aggregate_dense.cu: copies of float rows in pieces of fragments.
+# As in csrc/bspmm/cuda/floats/dense.cu: copies of float rows in pieces of fragments.
 FRAGMENT_BYTES = 16
 COPY_USES = 8
 REUSED_USES = 16
 FEW_LANES, SOME_LANES, MANY_LANES, MOST_LANES = 4, 8, 12, 16
 
-# As in csrc/cuda/bmm.cu: products for the warpgroup kernel, which counts its operands' bits.
+# As in csrc/bmm/cuda/route.cu: products for the warpgroup kernel, which counts its operands' bits.
 WGMMA_CAPABILITY = (9, 0)
 WGMMA_FEATURES, WGMMA_OUTPUTS, WGMMA_TILES = 1024, 256, 64
 WGMMA_TILE_ROWS, WGMMA_TILE_COLUMNS = 128, 256

@@ -20,7 +20,7 @@ EXPONENT_BIAS, MANTISSA_BITS = 1023, 52
 def softmax_table(scale: Tensor, entries: int) -> Tensor:
     r"""``T[t]``, :math:`e^{-scale \cdot t}` for t in [0, entries), never rising.
 
-    The IEEE operations of ``csrc/include/bitgnn/softmax_table.h`` one after the other, so that the
+    The IEEE operations of ``csrc/attention/softmax_table.h`` one after the other, so that the
     table is the operators' own to the last bit, on any device and without waiting for it.
 
     Args:

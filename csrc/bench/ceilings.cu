@@ -1,5 +1,5 @@
 // Measures what a GPU gives, the ceilings that kernels are held against, and prints them as JSON.
-// A program of its own: nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Icsrc/include
+// A program of its own: nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Icsrc
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "bitgnn/cuda/mma_b1.cuh"
-#include "bitgnn/cuda/wgmma_b1.cuh"
+#include "core/cuda/hopper/wgmma_b1.cuh"
+#include "core/cuda/mma_b1.cuh"
 
 namespace bitgnn::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Measures ways to multiply packed rows on plain instructions and on tensor cores: the soft tensor
 // cores of BSTC (32 and 64 bits), the library's own kernels, and fragments read straight from
 // memory out of rows and out of FSB tiles (8 rows of 128 bits next to each other). Prints JSON.
-// A program of its own: nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Icsrc/include
+// A program of its own: nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Icsrc
 // Sources: Li et al., "BSTC", SC 2019; Li and Su, "Accelerating Binarized Neural Networks via
 // Bit-Tensor-Cores in Turing GPUs", TPDS 2020.
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@
 #include <random>
 #include <vector>
 
-#include "bitgnn/cuda/bmm_mma.cuh"
+#include "bmm/cuda/mma.cuh"
 
 namespace bitgnn::cuda {
 namespace {
@@ -156,7 +156,7 @@ class NoWorkspace final : public Workspace {
   void* take(size_t) override { return nullptr; }
 };
 
-// The library's kernels, which bmm.cu chooses among.
+// The library's kernels, which bmm/cuda/route.cu chooses among.
 template <BmmUnit kUnit, int kVector>
 void launch_library(const Product& p, const Device& device, cudaStream_t stream) {
   BmmArgs args{};

@@ -13,7 +13,7 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda")
 PIECE = 16
-"""Edges of a piece, as csrc/include/bitgnn/narrow_sums.h has it."""
+"""Edges of a piece, as csrc/bspmm/narrow_sums.h has it."""
 
 
 def operands(size, columns, degrees, nodes, rowptr_type=torch.int64):

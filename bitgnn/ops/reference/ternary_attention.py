@@ -32,7 +32,7 @@ _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
 
 
 def exact_exp(x: float) -> float:
-    """e^x for x <= 0 by the IEEE operations of csrc/include/bitgnn/softmax_table.h, bit for bit."""
+    """e^x for x <= 0 by the IEEE operations of csrc/attention/softmax_table.h, bit for bit."""
     if not x >= LEAST_EXPONENT:
         return 0.0
     k = math.floor(x * _LOG2_E + 0.5)

@@ -1,0 +1,58 @@
+// Batched products of ternary and boolean rows, and attention made of them, on the CPU.
+#include <vector>
+
+#include "attention/softmax_table.h"
+#include "core/cpu/backend.h"
+#include "ternary/cpu/kernel_table.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+constexpr int64_t kTileGrain = 1 << 16;   // word products a thread
+constexpr int64_t kPanelGrain = 1 << 15;  // words a thread
+
+int64_t tiles_of(int64_t rows) { return (rows + kTernaryRows - 1) / kTernaryRows; }
+
+}  // namespace
+
+Tensor Backend::pair_panels_of(const TernaryOperand& y, const int64_t (&batches)[2], int64_t rows,
+                               int64_t size) const {
+  PairPanels p{&y, {batches[0], batches[1]}, rows, words_for(size), nullptr};
+  const int64_t count = batches[0] * batches[1] * p.per_batch();
+  const Tensor panels = empty({count, p.panel_words()}, ScalarType::Int);
+  p.panels = panels.mutable_data_ptr<int32_t>();
+  const auto& table = ternary_kernels();
+  torch::stable::parallel_for(
+      0, count, grain(p.panel_words(), kPanelGrain),
+      [&](int64_t begin, int64_t end) { table.pair_panels(p, begin, end); });
+  return panels;
+}
+
+void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
+  const auto& table = ternary_kernels();
+  ops::OptionalTensor panels;
+  const int32_t* words = nullptr;
+  if (!a.boolean) {
+    panels = pair_panels_of(a.y, a.batches, a.columns, a.size);
+    words = panels->const_data_ptr<int32_t>();
+  }
+  const int64_t tiles = a.batches[0] * a.batches[1] * tiles_of(a.rows);
+  torch::stable::parallel_for(
+      0, tiles, grain(kTernaryRows * a.columns * (words_for(a.size) + 1), kTileGrain),
+      [&](int64_t begin, int64_t end) { table.matmul(a, words, begin, end); });
+}
+
+void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
+  const auto& table = ternary_kernels();
+  std::vector<double> powers(static_cast<size_t>(a.table_entries()));
+  softmax_table(a.scale, a.table_entries(), powers.data());
+  const int64_t batches[2] = {a.batch, a.kv_heads};
+  const Tensor panels = pair_panels_of(a.k, batches, a.keys, a.size);
+  const auto* words = panels.const_data_ptr<int32_t>();
+  const int64_t tiles = a.batch * a.heads * tiles_of(a.queries);
+  torch::stable::parallel_for(
+      0, tiles, grain(kTernaryRows * a.keys * (words_for(a.size) + 1), kTileGrain),
+      [&](int64_t begin, int64_t end) { table.attend(a, words, powers.data(), begin, end); });
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,102 @@
+// Launches attention on bits with the keys and values of a head resident in shared memory.
+#include "attention/cuda/hopper/resident.cuh"
+
+#include <algorithm>
+
+#include "attention/cuda/plan.h"
+#include "attention/cuda/routes.h"
+#include "core/cuda/with_quantised_type.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+[[maybe_unused]] constexpr int64_t kMostHeads = 65535;  // of a grid's second and third dimension
+
+// Parts of the queries of a head, a block each: of those numbers that fill the multiprocessors the
+// one that takes least, in cycles that were measured on an H200.
+int64_t parts_of_queries(const TernaryAttentionArgs& a, const Device& device) {
+  constexpr double kStart = 4000.0;    // of a block
+  constexpr double kPack = 10.0;       // of a key
+  constexpr double kProduct = 7000.0;  // of 64 queries of every warpgroup and a chunk of keys
+  const int64_t tiles = ceil_div(a.queries, 64), heads = a.batch * a.heads;
+  const auto chunks = static_cast<double>(ceil_div(a.keys, kResidentChunk));
+  int64_t best = 1;
+  double least = 0.0;
+  for (int64_t parts = 1; parts <= std::max<int64_t>(1, ceil_div(tiles, kResidentGroups));
+       ++parts) {
+    const auto waves = static_cast<double>(ceil_div(heads * parts, device.sm_count));
+    const auto rounds = static_cast<double>(ceil_div(tiles, parts * kResidentGroups));
+    const double cycles =
+        waves * (kStart + kPack * static_cast<double>(a.keys) + rounds * chunks * kProduct);
+    if (parts == 1 || cycles < least) best = parts, least = cycles;
+  }
+  return best;
+}
+
+template <class T, bool kAligned>
+cudaError_t launch(const ResidentArgs& args, const Context& context) {
+  const TernaryAttentionArgs& a = args.attention;
+  const auto kernel = ternary_attention_resident_kernel<T, kAligned>;
+  const ResidentLayout layout(a.keys);
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.total);
+  if (status != cudaSuccess) return status;
+  const dim3 blocks(grid_size(parts_of_queries(a, context.device)), grid_size(a.heads),
+                    grid_size(a.batch));
+  return launch_dependent(kernel, blocks, kResidentThreads, static_cast<size_t>(layout.total),
+                          context, args);
+}
+
+// A power passes through 64 additions of a chunk, one a chunk and those of a row's four lanes.
+ResidentArgs resident_args(const TernaryAttentionArgs& a) {
+  ResidentArgs args{};
+  args.attention = a;
+  args.plan = plan_attention<64>(a, 64 + kMostResidentKeys / kResidentChunk + 8);
+  return args;
+}
+
+bool is_aligned(const TernaryFloatOperand& x) {
+  const int64_t strides[] = {x.batch_strides[0], x.batch_strides[1], x.row_stride};
+  return has_aligned_rows(x.x, x.type, strides);
+}
+
+}  // namespace
+
+bool suits_resident_attention([[maybe_unused]] const TernaryAttentionArgs& a,
+                              [[maybe_unused]] const Device& device) {
+#ifdef BITGNN_HOPPER
+  return device.capability == 90 && a.size > 32 && a.size <= 64 && a.keys > 0 &&
+         a.keys <= kMostResidentKeys && ResidentLayout(a.keys).total <= device.shared_bytes &&
+         a.heads <= kMostHeads && a.batch <= kMostHeads && !needs_shifted_powers<64>(a);
+#else
+  return false;
+#endif
+}
+
+cudaError_t attention_resident(const TernaryAttentionArgs& a, const Context& context) {
+  ResidentArgs args = resident_args(a);
+  args.vector_keys = reinterpret_cast<uintptr_t>(a.k.words) % 8 == 0 && a.k.row_stride % 2 == 0 &&
+                     a.k.batch_strides[0] % 2 == 0 && a.k.batch_strides[1] % 2 == 0;
+  return launch<int32_t, true>(args, context);
+}
+
+bool attends_to_floats(const TernaryFloatAttentionArgs& args, const Device& device) {
+  return args.q.type == args.k.type && args.q.type == args.v.type &&
+         suits_resident_attention(args.attention, device);
+}
+
+cudaError_t attention_ternary_floats(const TernaryFloatAttentionArgs& args,
+                                     const Context& context) {
+  const TernaryAttentionArgs& a = args.attention;
+  if (a.batch * a.heads * a.queries * a.size == 0) return cudaSuccess;
+  ResidentArgs all = resident_args(a);
+  all.q = args.q, all.k = args.k, all.v = args.v;
+  return with_quantised_type(args.q.type, [&](auto zero) {
+    using T = decltype(zero);
+    return is_aligned(args.q) && is_aligned(args.k) && is_aligned(args.v)
+               ? launch<T, true>(all, context)
+               : launch<T, false>(all, context);
+  });
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,58 @@
+// The product of packed rows with weights in three digits on the CPU.
+#include <algorithm>
+
+#include "core/cpu/backend.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+constexpr int64_t kLinearGrain = 1 << 15;  // looked up entries a thread
+
+// Sums of the digits of every four features for each of their 16 patterns of signs; see
+// digits_kernel.h.
+void fill_tables(const BitsLinearArgs& a, int32_t* tables) {
+  const int64_t words = words_for(a.size);
+  const int64_t group = words * kLinearParts * kLinearEntries * kLinearTableLanes;
+  for (int64_t o = 0; o < linear_groups(a.out_features) * kLinearOutputs; ++o) {
+    int32_t* table = tables + o / kLinearOutputs * group + o % kLinearOutputs;
+    for (int64_t part = 0; part < words * kLinearParts; ++part) {
+      int32_t* entries = table + part * kLinearEntries * kLinearTableLanes;
+      int32_t high[4] = {}, low[4] = {};
+      for (int64_t b = 0; b < 4 && o < a.out_features; ++b) {
+        const int64_t feature = part % kLinearParts * 4 + b;  // of the word
+        const int64_t byte = feature % 8 * 4 + feature / 8;
+        const auto digit = [&](int64_t d) {
+          const int64_t place = (d * a.out_features + o) * words + part / kLinearParts;
+          return static_cast<int32_t>(a.digits[place * kWordBits + byte]);
+        };
+        high[b] = digit(0);
+        low[b] = 256 * digit(1) + digit(2);
+      }
+      for (int64_t pattern = 0; pattern < kLinearEntries; ++pattern) {
+        int32_t sums[2] = {};
+        for (int64_t b = 0; b < 4; ++b) {
+          const int32_t sign = (pattern >> b & 1) != 0 ? 1 : -1;
+          sums[0] += sign * high[b];
+          sums[1] += sign * low[b];
+        }
+        entries[pattern * kLinearTableLanes] = sums[0];
+        entries[pattern * kLinearTableLanes + kLinearOutputs] = sums[1];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void Backend::bits_linear(const BitsLinearArgs& a) const {
+  const int64_t parts = words_for(a.size) * kLinearParts;
+  const int64_t groups = linear_groups(a.out_features);
+  const Tensor tables = empty({groups, parts, kLinearEntries * kLinearTableLanes}, ScalarType::Int);
+  auto* entries = static_cast<int32_t*>(tables.data_ptr());
+  fill_tables(a, entries);
+  const auto kernel = kernels().bits_linear;
+  torch::stable::parallel_for(0, a.rows, grain(parts * groups, kLinearGrain),
+                              [&](int64_t begin, int64_t end) { kernel(a, entries, begin, end); });
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,318 @@
+// Epilogue of a warp's slab, 16 rows by kColumns columns of accumulators, to bits or values.
+#pragma once
+
+#include "bmm/cuda/epilogue_terms.cuh"
+
+namespace bitgnn::cuda {
+
+// Transposes the 4 x 4 matrix of 2-bit elements whose rows are bytes.
+__device__ __forceinline__ uint32_t transpose_pairs(uint32_t v) {
+  uint32_t t = (v ^ (v >> 12)) & 0x0000f0f0u;
+  v ^= t ^ (t << 12);
+  t = (v ^ (v >> 6)) & 0x00cc00ccu;
+  return v ^ t ^ (t << 6);
+}
+
+// Each of a quad's lanes holds 8 bits of each of eight words: byte i of `low` for word i, of `high`
+// for word i + 4; bit 2 j + e of the byte is bit 8 j + 2 q + e of the word. Lane q gets words 2 q
+// and 2 q + 1 whole.
+__device__ __forceinline__ uint2 gather_words(uint32_t low, uint32_t high, int quad) {
+  const bool upper = (quad & 2) != 0;
+  const bool odd = (quad & 1) != 0;
+  const uint32_t mine = upper ? high : low;
+  const uint32_t other = __shfl_xor_sync(kFullWarp, upper ? low : high, 2);
+  const uint32_t first_two = __byte_perm(mine, other, 0x5410);
+  const uint32_t last_two = __byte_perm(mine, other, 0x7632);
+  const uint32_t keep = odd ? last_two : first_two;
+  const uint32_t got = __shfl_xor_sync(kFullWarp, odd ? first_two : last_two, 1);
+  // Bytes in the order of lanes q, q ^ 1, q ^ 2, q ^ 3; byte p of a word comes from lane p.
+  const uint32_t order = quad == 0 ? 0x3210 : quad == 1 ? 0x2301 : quad == 2 ? 0x1032 : 0x0123;
+  return make_uint2(transpose_pairs(__byte_perm(__byte_perm(keep, got, 0x6240), 0, order)),
+                    transpose_pairs(__byte_perm(__byte_perm(keep, got, 0x7351), 0, order)));
+}
+
+// Where a slab goes: the place of its first element, words or elements from a row to the next, and
+// how many rows and columns exist from there on. What is added to its values, if anything, is
+// contiguous and starts at `addend`.
+struct SlabTarget {
+  int32_t* to;
+  int64_t pitch;
+  int64_t rows;
+  int64_t columns;
+  const float* addend;
+  int64_t addend_pitch;
+};
+
+// Bits of a lane for 64 columns from `first`, or 32 if there are no more: bit 8 w + 2 j + e is
+// column 32 w + 8 j + 2 q + e of row g, 16 bits higher the same of row g + 8.
+template <int kColumns>
+__device__ __forceinline__ uint32_t sign_bits(const ColumnTable<kColumns>& table,
+                                              const SlabRows& rows,
+                                              const int32_t (&sum)[kColumns / 2], int first,
+                                              int quad) {
+  constexpr uint32_t kTops = 0x80008000u;
+  constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
+  uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    const int2 term = *reinterpret_cast<const int2*>(table.term + first + j * 8 + quad * 2);
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int32_t* of = sum + (first / 8 + j) * 4 + e;
+      const int32_t both = of[2] * 0x10000 + of[0];
+      const auto dots =
+          static_cast<uint32_t>(both * 4 + ((e == 0 ? term.x : term.y) + rows.term[0]));
+      bits = ((bits >> 1) & ~kTops) | (dots & kTops);
+    }
+  }
+  return kPairs == 8 ? bits : (bits >> 8) & 0x00ff00ffu;
+}
+
+template <BmmOutput kOutput, int kColumns>
+__device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
+                                               const ColumnTable<kColumns>& table,
+                                               const SlabRows& rows,
+                                               const int32_t (&sum)[kColumns / 2], int first,
+                                               int lane) {
+  constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
+  const int quad = fragment_quad(lane);
+  const float* addends[2];  // of the lane's rows, null past the last one
+  if constexpr (adds(kOutput)) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = fragment_group(lane) + half * 8;
+      addends[half] = row < target.rows ? target.addend + row * target.addend_pitch : nullptr;
+    }
+  }
+  uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    const int at = first + j * 8 + quad * 2;
+    const int2 terms = *reinterpret_cast<const int2*>(table.term + at);
+    const float2 scales = *reinterpret_cast<const float2*>(table.scale + at);
+    const float2 biases = *reinterpret_cast<const float2*>(table.bias + at);
+    const float2 thresholds = *reinterpret_cast<const float2*>(table.threshold + at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int half = i / 2;
+      const bool even = i % 2 == 0;
+      const int32_t dot =
+          4 * sum[(first / 8 + j) * 4 + i] + ((even ? terms.x : terms.y) + rows.term[half]);
+      float v =
+          slab_value(rows.scale[half], even ? scales.x : scales.y, even ? biases.x : biases.y, dot);
+      if constexpr (adds(kOutput)) {
+        if (addends[half] != nullptr && at + i % 2 < target.columns)
+          v = __fadd_rn(v, __ldg(addends[half] + at + i % 2));
+      }
+      if (v >= (even ? thresholds.x : thresholds.y)) bits |= 1u << (16 * half + 2 * j + i % 2);
+    }
+  }
+  return bits;
+}
+
+// Rows from `row`, columns from `column`, a multiple of 32, of the product's output.
+template <BmmOutput kOutput>
+__device__ __forceinline__ SlabTarget slab_target(const BmmArgs& a, int64_t row, int64_t column) {
+  SlabTarget target{nullptr, a.out_features, a.rows - row, a.out_features - column,
+                    nullptr, a.out_features};
+  if constexpr (adds(kOutput)) target.addend = a.addend + row * a.out_features + column;
+  if constexpr (writes_bits(kOutput)) {
+    target.pitch = output_words(a);
+    target.to = a.out_bits + row * target.pitch + column / 32;
+  } else if constexpr (kOutput == BmmOutput::kInt) {
+    target.to = a.out_int + row * target.pitch + column;
+  } else {
+    target.to = reinterpret_cast<int32_t*>(a.out_float) + row * target.pitch + column;
+  }
+  return target;
+}
+
+// Writes eight words, of which lane q has words 2 q and 2 q + 1: kWords of each row from `word` on,
+// first of row g, then of row g + 8; kWords is 2, 4 or 8.
+template <int kWords, int kColumns>
+__device__ __forceinline__ void store_words(const SlabTarget& target,
+                                            const ColumnTable<kColumns>& table, uint2 words,
+                                            int row, int lane) {
+  const int index = fragment_quad(lane) * 2;
+  const int word = index % kWords;
+  row += fragment_group(lane) + index / kWords * 8;
+  if (index >= 2 * kWords || row >= target.rows || word * 32 >= target.columns) return;
+  const uint32_t x = (words.x ^ table.flip[word]) & table.exists[word];
+  const uint32_t y = (words.y ^ table.flip[word + 1]) & table.exists[word + 1];
+  int32_t* to = target.to + row * target.pitch + word;
+  if ((target.pitch & 1) == 0) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(x, y);
+  } else {
+    to[0] = static_cast<int32_t>(x);
+    if (word * 32 + 32 < target.columns) to[1] = static_cast<int32_t>(y);
+  }
+}
+
+template <BmmOutput kOutput, int kColumns>
+__device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
+                                                const ColumnTable<kColumns>& table,
+                                                const SlabRows& rows,
+                                                const int32_t (&sum)[kColumns / 2], int lane) {
+  constexpr int kParts = (kColumns + 63) / 64;
+  const int quad = fragment_quad(lane);
+  uint32_t bits[kParts];
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    if constexpr (kOutput == BmmOutput::kSigns) {
+      bits[part] = sign_bits<kColumns>(table, rows, sum, part * 64, quad);
+    } else {
+      bits[part] = value_bits<kOutput, kColumns>(target, table, rows, sum, part * 64, lane);
+    }
+  }
+  if constexpr (kColumns == 256) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t order = half == 0 ? 0x5410 : 0x7632;
+      const uint2 words = gather_words(__byte_perm(bits[0], bits[1], order),
+                                       __byte_perm(bits[2], bits[3], order), quad);
+      store_words<8>(target, table, words, half * 8, lane);
+    }
+  } else if constexpr (kColumns == 128) {
+    const uint2 words = gather_words(__byte_perm(bits[0], bits[1], 0x5410),
+                                     __byte_perm(bits[0], bits[1], 0x7632), quad);
+    store_words<4>(target, table, words, 0, lane);
+  } else if constexpr (kColumns == 64) {
+    store_words<2>(target, table, gather_words(bits[0], 0, quad), 0, lane);
+  } else {
+    static_assert(kColumns == 32, "a slab has 32, 64, 128 or 256 columns");
+    const uint2 words = gather_words(__byte_perm(bits[0], 0, 0x4420), 0, quad);
+    const uint32_t pair[2] = {words.x, words.y};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = fragment_group(lane) + half * 8;
+      if (quad == 0 && row < target.rows && target.columns > 0)
+        target.to[row * target.pitch] =
+            static_cast<int32_t>((pair[half] ^ table.flip[0]) & table.exists[0]);
+    }
+  }
+}
+
+// A warp's staging of 16 rows by 32 values: the pitch keeps writes of fragments free of bank
+// conflicts and rows aligned for vectors.
+constexpr int kStagedPitch = 40;
+constexpr int kStagedWords = kMmaRows * kStagedPitch;
+
+__device__ __forceinline__ int32_t add_value(int32_t value, const float* addend) {
+  return __float_as_int(__fadd_rn(__int_as_float(value), __ldg(addend)));
+}
+
+// Writes staged values, with what is added to them, as whole rows of 128 bytes.
+template <BmmOutput kOutput>
+__device__ __forceinline__ void store_staged_values(const SlabTarget& target, const int32_t* staged,
+                                                    int column, int lane) {
+  const int64_t left = target.columns - column;
+  int32_t* to = target.to + column;
+  if ((target.pitch & 3) == 0 && (reinterpret_cast<uintptr_t>(to) & 15) == 0) {
+    const int at = lane % 8 * 4;
+#pragma unroll
+    for (int i = 0; i < kMmaRows; i += 4) {
+      const int row = i + lane / 8;
+      if (row >= target.rows || at >= left) continue;
+      int4 value = *reinterpret_cast<const int4*>(staged + row * kStagedPitch + at);
+      if constexpr (adds(kOutput)) {
+        const float* addend = target.addend + row * target.addend_pitch + column + at;
+        value = make_int4(add_value(value.x, addend), add_value(value.y, addend + 1),
+                          add_value(value.z, addend + 2), add_value(value.w, addend + 3));
+      }
+      *reinterpret_cast<int4*>(to + row * target.pitch + at) = value;
+    }
+  } else {
+#pragma unroll 4
+    for (int row = 0; row < kMmaRows; ++row) {
+      if (row >= target.rows || lane >= left) continue;
+      int32_t value = staged[row * kStagedPitch + lane];
+      if constexpr (adds(kOutput))
+        value = add_value(value, target.addend + row * target.addend_pitch + column + lane);
+      to[row * target.pitch + lane] = value;
+    }
+  }
+}
+
+template <BmmOutput kOutput, int kColumns>
+__device__ __forceinline__ void store_slab_values(const SlabTarget& target,
+                                                  const ColumnTable<kColumns>& table,
+                                                  const SlabRows& rows,
+                                                  const int32_t (&sum)[kColumns / 2],
+                                                  int32_t* staged, int lane) {
+  const int quad = fragment_quad(lane);
+  int32_t* place = staged + fragment_group(lane) * kStagedPitch + quad * 2;
+#pragma unroll
+  for (int first = 0; first < kColumns; first += 32) {
+    if (first >= target.columns) break;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int at = first + j * 8 + quad * 2;
+      const int2 terms = *reinterpret_cast<const int2*>(table.term + at);
+      float2 scales, biases;
+      if constexpr (writes_floats(kOutput)) {
+        scales = *reinterpret_cast<const float2*>(table.scale + at);
+        biases = *reinterpret_cast<const float2*>(table.bias + at);
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int32_t* of = sum + (first / 8 + j) * 4 + half * 2;
+        int2 value = make_int2(4 * of[0] + (terms.x + rows.term[half]),
+                               4 * of[1] + (terms.y + rows.term[half]));
+        if constexpr (writes_floats(kOutput)) {
+          value.x = __float_as_int(slab_value(rows.scale[half], scales.x, biases.x, value.x));
+          value.y = __float_as_int(slab_value(rows.scale[half], scales.y, biases.y, value.y));
+        }
+        *reinterpret_cast<int2*>(place + half * 8 * kStagedPitch + j * 8) = value;
+      }
+    }
+    __syncwarp();
+    store_staged_values<kOutput>(target, staged, first, lane);
+    __syncwarp();
+  }
+}
+
+// Writes values one by one: for targets in shared memory whose rows follow each other closely.
+template <BmmOutput kOutput, int kColumns>
+__device__ __forceinline__ void stage_slab_values(const SlabTarget& target,
+                                                  const ColumnTable<kColumns>& table,
+                                                  const SlabRows& rows,
+                                                  const int32_t (&sum)[kColumns / 2], int lane) {
+  const int pitch = static_cast<int>(target.pitch);
+  const int first = fragment_quad(lane) * 2;
+  const int left = static_cast<int>(min(int64_t{kColumns}, target.columns)) - first;
+  int32_t* const low = target.to + fragment_group(lane) * pitch + first;
+  int32_t* const high = low + 8 * pitch;
+#pragma unroll
+  for (int at = 0; at < kColumns; at += 8) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (at + e >= left) continue;
+      const int column = at + first + e;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int32_t value = 4 * sum[at / 2 + half * 2 + e] + (table.term[column] + rows.term[half]);
+        if constexpr (writes_floats(kOutput))
+          value = __float_as_int(
+              slab_value(rows.scale[half], table.scale[column], table.bias[column], value));
+        (half == 0 ? low : high)[at + e] = value;
+      }
+    }
+  }
+}
+
+// sum[4 j + i] is element i of the accumulator fragment of columns 8 j to 8 j + 7; `staged` is
+// kStagedWords of the warp's shared memory, 16-byte aligned, unless bits are written. Every lane of
+// the warp takes part.
+template <BmmOutput kOutput, int kColumns>
+__device__ __forceinline__ void store_slab(const SlabTarget& target,
+                                           const ColumnTable<kColumns>& table, const SlabRows& rows,
+                                           const int32_t (&sum)[kColumns / 2], int32_t* staged,
+                                           int lane) {
+  if constexpr (writes_bits(kOutput)) {
+    store_slab_bits<kOutput, kColumns>(target, table, rows, sum, lane);
+  } else {
+    store_slab_values<kOutput, kColumns>(target, table, rows, sum, staged, lane);
+  }
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,86 @@
+// Chooses how float activations are multiplied with packed weights, and launches the product whose
+// weights stay in shared memory.
+#include "bmm/cuda/floats/launch.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "bmm/cuda/floats/resident.cuh"
+
+namespace bitgnn::cuda {
+namespace {
+
+constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
+constexpr int64_t kMaxColumns = 1 << 14;     // likewise
+constexpr int64_t kSharedBytes = 88 * 1024;  // of a block; beyond, too few blocks are resident
+constexpr int64_t kMostResident = 256;       // columns for which Hopper's own way is not faster
+constexpr int64_t kTurnsForLargeTiles = 6;   // a multiprocessor
+constexpr int64_t kFewColumns = 96;
+
+// Element types that are rare as activations share one shape of tile.
+template <class T>
+constexpr bool kCommon = !std::is_same_v<T, double> && !std::is_same_v<T, uint8_t>;
+
+// Rows a turn, by the words of a row and the rows there are.
+int tile_rows(const BmmArgs& args, const Context& context) {
+  const int64_t words = words_for(args.size);
+  if (words < 4) return 128;
+  // Few rows take small tiles, so that every multiprocessor has some.
+  if (words >= 8 && args.rows < kTurnsForLargeTiles * 32 * context.device.sm_count) return 16;
+  // Many columns keep a block from reading for long: shorter turns take turns better.
+  return args.out_features > kFewColumns ? 32 : 64;
+}
+
+bool fits(const BmmArgs& args, const Context& context) {
+  const int capability = context.device.capability;
+  if (capability < 80 || capability >= 100) return false;  // no 1-bit products of its own
+  const bool rare = args.pack->type == FloatType::kFloat64 || args.pack->type == FloatType::kUInt8;
+  const int64_t words = words_for(args.size);
+  if (words < (rare ? 4 : 1) || words > kMaxWords || args.out_features > kMaxColumns) return false;
+  return packing_layout(args, tile_rows(args, context)).bytes() <=
+         std::min<int64_t>(kSharedBytes, context.device.shared_bytes);
+}
+
+template <int kRows, int kWords, PackingMode kMode, class T>
+cudaError_t launch_tile(const BmmArgs& args, const Context& context) {
+  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  return launch_bmm_packing<kRows, kWords, kMode>(source, args, tile_rows(args, context), context);
+}
+
+template <PackingMode kMode, class T>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  if constexpr (kCommon<T>) {
+    const int64_t words = words_for(args.size);
+    if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
+    if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
+    if (tile_rows(args, context) == 16) return launch_tile<2, 8, kMode, T>(args, context);
+  }
+  return launch_tile<4, 4, kMode, T>(args, context);
+}
+
+template <class T>
+cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
+  switch (packing_mode(args)) {
+    case PackingMode::kCompared:
+      return launch<PackingMode::kCompared, T>(args, context);
+    case PackingMode::kValues:
+      return launch<PackingMode::kValues, T>(args, context);
+    default:
+      return launch<PackingMode::kScaled, T>(args, context);
+  }
+}
+
+}  // namespace
+
+cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
+  if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
+  if (suits_bulk(args, context)) return bmm_packing_bulk(args, context);
+  const bool resident = fits(args, context);
+  if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
+    return bmm_packing_ring(args, context);
+  if (!resident) return bmm_streaming(args, context);
+  return with_float_type(args.pack->type,
+                         [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,31 @@
+// Cuts up and launches products of float activations with weights beyond shared memory.
+#include "bmm/cuda/floats/streaming.cuh"
+
+#include "bmm/cuda/floats/launch.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+template <class T>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  const StreamingPlan plan = streaming_plan(args, context);
+  const int capability = context.device.capability;
+  // Later architectures emulate b1 products, earlier ones lack this shape.
+  const bool native = capability >= 80 && capability < 100;
+  const bool scale = args.packed_scale && needs_scales(slab_output(args));
+  if (!native)
+    return scale ? launch_bmm_streaming<BmmUnit::kLogic, true>(source, args, plan, context)
+                 : launch_bmm_streaming<BmmUnit::kLogic, false>(source, args, plan, context);
+  return scale ? launch_bmm_streaming<BmmUnit::kTensor, true>(source, args, plan, context)
+               : launch_bmm_streaming<BmmUnit::kTensor, false>(source, args, plan, context);
+}
+
+}  // namespace
+
+cudaError_t bmm_streaming(const BmmArgs& args, const Context& context) {
+  return with_float_type(args.pack->type,
+                         [&](auto zero) { return launch<decltype(zero)>(args, context); });
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,152 @@
+// Products of packed rows in shared memory with weights that warps read from the second-level cache
+// into registers.
+#pragma once
+
+#include "bmm/cuda/mma_tile.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kStreamColumns = 32;  // of a warp at a time,
+constexpr int kStreamColumnFragments = kStreamColumns / kMmaColumns;
+constexpr int kStreamRowFragments = 4;  // and of rows at most
+constexpr int kStreamMostWarps = 16;    // of a block
+// The order of a row's words is free as long as rows and weights agree: a lane's words of two
+// products are 16 consecutive bytes.
+constexpr int kStreamStepWords = 2 * kMmaWords;
+
+// How the launcher cut the product up.
+struct StreamingPlan {
+  int words;         // of a row,
+  int chunk_words;   // that are in shared memory at a time: all, or a multiple of a step
+  int pitch;         // words from one row to the next
+  int fragments;     // of 16 rows of a warp: 1, 2 or 4
+  int row_warps;     // warps that share out the rows,
+  int column_warps;  // and the columns
+  bool vectors;      // rows of weights are aligned to 16 bytes
+
+  __host__ __device__ int warps() const { return row_warps * column_warps; }
+  __host__ __device__ int rows() const { return row_warps * fragments * kMmaRows; }
+  __host__ __device__ bool chunked() const { return chunk_words < words; }
+};
+
+// A warp's own shared memory.
+struct StreamingWarp {
+  ColumnTable<kStreamColumns> table;
+  alignas(16) int32_t staged[kStagedWords];
+};
+
+// Sums of popc(a & b) of the warp's rows and columns.
+using StreamingSums = int32_t[kStreamRowFragments][kStreamColumns / 2];
+
+// Words `word` to `word` + 3 of a row of weights; zeros beyond `words`.
+__device__ __forceinline__ uint4 load_four_words(const int32_t* row, int word, int words,
+                                                 bool vectors) {
+  uint4 v = make_uint4(0, 0, 0, 0);
+  if (vectors) {
+    if (word < words) v = __ldg(reinterpret_cast<const uint4*>(row + word));
+  } else {
+    const auto* from = reinterpret_cast<const uint32_t*>(row + word);
+    if (word < words) v.x = __ldg(from);
+    if (word + 1 < words) v.y = __ldg(from + 1);
+    if (word + 2 < words) v.z = __ldg(from + 2);
+    if (word + 3 < words) v.w = __ldg(from + 3);
+  }
+  return v;
+}
+
+__device__ __forceinline__ int count_bits(const uint4& v) {
+  return __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+}
+
+// Products of the rows at `packed` with 32 columns over words [first_word, last_word), and the
+// lane's share of the popcounts of columns 8 j + g. `weights` is the row of weights of the first
+// column; of the columns, `last` is the last that exists.
+__device__ __forceinline__ void multiply_streaming(StreamingSums& sum,
+                                                   int (&count)[kStreamColumnFragments],
+                                                   const uint32_t* packed, const int32_t* weights,
+                                                   int last, const StreamingPlan& plan,
+                                                   int first_word, int last_word, int lane) {
+  const int quad_word = fragment_quad(lane) * 4;
+  const uint32_t* rows = packed + fragment_group(lane) * plan.pitch + quad_word;
+  const int32_t* columns[kStreamColumnFragments];
+#pragma unroll
+  for (int j = 0; j < kStreamColumnFragments; ++j)
+    columns[j] = weights + static_cast<int64_t>(min(j * kMmaColumns + fragment_group(lane), last)) *
+                               plan.words;
+  uint4 next[kStreamColumnFragments];
+#pragma unroll
+  for (int j = 0; j < kStreamColumnFragments; ++j)
+    next[j] = load_four_words(columns[j], first_word + quad_word, plan.words, plan.vectors);
+#pragma unroll 1
+  for (int word = first_word; word < last_word; word += kStreamStepWords) {
+    uint32_t b[kStreamColumnFragments][4];
+#pragma unroll
+    for (int j = 0; j < kStreamColumnFragments; ++j) {
+      count[j] += count_bits(next[j]);
+      b[j][0] = next[j].x;
+      b[j][1] = next[j].y;
+      b[j][2] = next[j].z;
+      b[j][3] = next[j].w;
+    }
+    if (word + kStreamStepWords < last_word) {
+#pragma unroll
+      for (int j = 0; j < kStreamColumnFragments; ++j)
+        next[j] = load_four_words(columns[j], word + kStreamStepWords + quad_word, plan.words,
+                                  plan.vectors);
+    }
+#pragma unroll
+    for (int i = 0; i < kStreamRowFragments; ++i) {
+      if (i >= plan.fragments) break;
+      const uint4 low = *reinterpret_cast<const uint4*>(rows + i * kMmaRows * plan.pitch);
+      const uint4 high =
+          *reinterpret_cast<const uint4*>(rows + (i * kMmaRows + kMmaRows / 2) * plan.pitch);
+      const uint32_t a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int j = 0; j < kStreamColumnFragments; ++j) {
+          const uint32_t column[2] = {b[j][half * 2], b[j][half * 2 + 1]};
+          mma_and_popc(*reinterpret_cast<int32_t (*)[4]>(&sum[i][j * 4]), a[half], column);
+        }
+      }
+    }
+    rows += kStreamStepWords;
+  }
+}
+
+// The same in plain instructions, a lane the elements that it would have of the fragments.
+__device__ __forceinline__ void multiply_streaming_logic(StreamingSums& sum,
+                                                         int (&count)[kStreamColumnFragments],
+                                                         const uint32_t* packed,
+                                                         const int32_t* weights, int last,
+                                                         const StreamingPlan& plan, int first_word,
+                                                         int last_word, int lane) {
+  const int quad = fragment_quad(lane);
+  const uint32_t* rows = packed + fragment_group(lane) * plan.pitch;
+#pragma unroll 1
+  for (int word = first_word; word < last_word; word += 4, rows += 4) {
+#pragma unroll
+    for (int j = 0; j < kStreamColumnFragments; ++j) {
+      if (word / 4 % 4 == quad) {
+        const int column = min(j * kMmaColumns + fragment_group(lane), last);
+        count[j] += count_bits(load_four_words(weights + static_cast<int64_t>(column) * plan.words,
+                                               word, plan.words, plan.vectors));
+      }
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int column = min(j * kMmaColumns + quad * 2 + e, last);
+        const uint4 b = load_four_words(weights + static_cast<int64_t>(column) * plan.words, word,
+                                        plan.words, plan.vectors);
+#pragma unroll
+        for (int i = 0; i < kStreamRowFragments * 2; ++i) {
+          if (i >= plan.fragments * 2) break;
+          const uint4 a = *reinterpret_cast<const uint4*>(rows + i * (kMmaRows / 2) * plan.pitch);
+          sum[i / 2][j * 4 + i % 2 * 2 + e] +=
+              __popc(a.x & b.x) + __popc(a.y & b.y) + __popc(a.z & b.z) + __popc(a.w & b.w);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,173 @@
+// Hopper's product of contiguous float rows, binarised on the way, with packed weights that shared
+// memory holds, to bits: the copy engine keeps bringing rows to slots that each team of warps has
+// of its own while the team packs and multiplies those before. For long rows, of which few are on
+// their way at a time. Bound by the read of the float rows.
+#pragma once
+
+#include <algorithm>
+
+#include "bmm/cuda/hopper/packing_tma_rows.cuh"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/shared_memory.h"
+
+namespace bitgnn::cuda {
+
+constexpr int kTeamSlotBytes = 20 * 1024;       // about as much as a slot holds
+constexpr int64_t kTeamRingBytes = 160 * 1024;  // of all slots
+constexpr int kTeamWeights = 2;                 // steps of them that a thread asks for at once
+
+// How a block's shared memory is laid out: slots, weights, the columns' table, thresholds, packed
+// rows, barriers. Each team has slots, packed rows and barriers of its own.
+struct TeamPlan : BulkShape {
+  int teams;
+  int team_warps;
+  int slots;  // of a team
+
+  // Packed rows of a team: those that it packs while some of it still multiply those before.
+  __host__ __device__ int packed_words() const { return 2 * kMmaRows * pitch; }
+  __host__ __device__ int team_bytes() const {
+    return slots * (slot_bytes() + 8) + packed_words() * 4;
+  }
+  int64_t ring_bytes() const { return int64_t{teams} * slots * slot_bytes(); }
+  int64_t bytes() const { return int64_t{teams} * team_bytes() + shared_bytes(); }
+};
+
+// kSame: all columns compare with zero. kShift: the rows compare with thresholds.
+template <bool kSame, bool kShift, int kVector>
+__global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
+    bmm_packing_teams_kernel(const PackArgs pack, const BmmArgs a, const TeamPlan plan) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char memory[];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarp;
+  const int team = thread / kWarp / plan.team_warps;
+  const int member = thread / kWarp % plan.team_warps;
+  const int columns = plan.columns();
+  const int slot_floats = plan.slot_floats();
+  float* slots = reinterpret_cast<float*>(memory) + team * plan.slots * slot_floats;
+  auto* weights = reinterpret_cast<uint32_t*>(memory + plan.teams * plan.slots * plan.slot_bytes());
+  const AgreementTable table = agreement_table(weights + columns * plan.pitch, columns);
+  auto* thresholds =
+      reinterpret_cast<float*>(weights + columns * plan.pitch + AgreementTable::words(columns));
+  auto* all_packed =
+      reinterpret_cast<uint32_t*>(thresholds) + (kShift ? plan.steps * kBulkStep : 0);
+  uint32_t* const base = all_packed + team * plan.packed_words();
+  uint32_t* packed = base;
+  auto* barriers = reinterpret_cast<uint64_t*>(all_packed + plan.teams * plan.packed_words());
+  const uint32_t full = shared_address(barriers + team * plan.slots);
+  const bool brings = member == 0 && lane == 0;
+
+  let_next_start();
+  // Blocks take turns, so that the last tiles are shared evenly.
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * plan.teams;
+  int64_t tile = static_cast<int64_t>(team) * gridDim.x + blockIdx.x;
+  int64_t next_row = tile * kMmaRows;  // that is to be brought
+  if (brings) {
+    for (int i = 0; i < plan.slots; ++i) barrier_init(full + i * 8, 1);
+    barrier_init_fence();
+  }
+  wait_for_previous();
+  // What is little is asked for before the rows, behind which it would wait.
+  const int threads = static_cast<int>(blockDim.x);
+  const int items = columns * plan.steps;
+  BulkWeights own[kTeamWeights];
+#pragma unroll
+  for (int i = 0; i < kTeamWeights; ++i) own[i].fetch(a, plan, thread + i * threads);
+  const bool flips = flips_column(a, thread);
+  const ColumnTerms terms = column_terms(a, thread, 0);
+  const auto bring = [&](int slot) {
+    if (brings)
+      start_bulk(pack, plan, a.rows, next_row, slots + slot * slot_floats, full + slot * 8);
+    next_row += plan.slot_rows;
+    if (next_row % kMmaRows == 0) next_row += (stride - 1) * kMmaRows;
+  };
+  for (int i = 0; i < plan.slots; ++i) bring(i);
+
+#pragma unroll
+  for (int i = 0; i < kTeamWeights; ++i)
+    if (thread + i * threads < items)
+      own[i].template store<kVector>(plan, thread + i * threads, weights);
+  for (int i = thread + kTeamWeights * threads; i < items; i += threads) {
+    own[0].fetch(a, plan, i);
+    own[0].template store<kVector>(plan, i, weights);
+  }
+  const int width = plan.steps * kBulkStep;
+  if (thread < columns) set_agreement(table, a, thread, terms, flips, width, lane);
+  set_agreements(table, a, columns, width, threads, lane, threads);
+  if constexpr (kShift) {
+    for (int c = thread; c < width; c += threads)
+      thresholds[c] = c < plan.cols ? __ldg(pack.threshold + c) : 0.0f;
+  }
+  __syncthreads();
+
+  const uint32_t last_mask = last_bulk_mask<kVector>(plan, lane);
+  const BulkProduct product{table, column_fragments_address(weights, plan.pitch, lane),
+                            static_cast<uint32_t>(plan.pitch) * 2 * kMmaColumns * 4,
+                            agreement_start(a, 0, width)};
+  const int groups = plan.slot_rows / kBulkRows;
+  int slot = 0, phase = 0, first_pass = member;
+  for (; tile < plan.tiles; tile += stride) {
+    const int64_t first_row = tile * kMmaRows;
+    for (int part = 0; part < kMmaRows && first_row + part < a.rows; part += plan.slot_rows) {
+      barrier_wait(full + slot * 8, phase);
+      const float* from = slots + slot * slot_floats + lane * kVector;
+      for (int i = member; i < groups * plan.steps; i += plan.team_warps) {
+        const int step = i / groups;
+        const int row = i % groups * kBulkRows;
+        const uint32_t mask = step + 1 < plan.steps ? (1u << kBulkBits) - 1u : last_mask;
+        float limit[kBulkBits];
+        if constexpr (kShift) load_limits<kVector>(limit, thresholds, step, lane);
+        pack_bulk<kShift, kVector>(
+            from + row * plan.cols + step * kBulkStep, plan.cols, limit, mask,
+            reinterpret_cast<uint8_t*>(packed + (part + row) * plan.pitch + step * kMmaWords) +
+                lane,
+            plan.pitch * 4);
+      }
+      group_sync(1 + team, plan.team_warps * kWarp);
+      bring(slot);
+      if (++slot == plan.slots) {
+        slot = 0;
+        phase ^= 1;
+      }
+    }
+    const uint32_t fragment = row_fragment_address(packed, plan.pitch, lane);
+#pragma unroll 1
+    for (int pass = first_pass; pass < plan.passes; pass += plan.team_warps)
+      multiply_bulk<kSame>(a, plan, product, fragment, first_row, pass, lane);
+    // Others of the team may still multiply these; passes go around, so that all do as much.
+    packed = packed == base ? base + kMmaRows * plan.pitch : base;
+    if (++first_pass == plan.team_warps) first_pass = 0;
+  }
+#endif
+}
+
+// A few teams of several warps, each with two slots. Tens of KB on their way keep the memory busy;
+// what more a block took would keep blocks of the next kernel from starting beside it.
+inline TeamPlan team_plan(const BmmArgs& args, const Context& context) {
+  TeamPlan plan{bulk_shape(args, context), 3, 4, 2};
+  plan.slot_rows = kMmaRows;
+  if (plan.slot_bytes() > kTeamSlotBytes) plan.slot_rows /= 2;
+  if (plan.ring_bytes() <= kTeamRingBytes) return plan;
+  plan.teams = 2;
+  plan.team_warps = 8;
+  if (plan.ring_bytes() <= kTeamRingBytes) return plan;
+  plan.slot_rows = kBulkRows;
+  while (plan.ring_bytes() + plan.teams * plan.slot_bytes() <= kTeamRingBytes) ++plan.slots;
+  return plan;
+}
+
+template <bool kSame, bool kShift, int kVector>
+cudaError_t launch_bmm_packing_teams(const BmmArgs& args, const TeamPlan& plan,
+                                     const Context& context) {
+  const auto kernel = bmm_packing_teams_kernel<kSame, kShift, kVector>;
+  // More than half of what there is: a block that shared its multiprocessor with another one would
+  // leave other multiprocessors without.
+  const int64_t bytes = std::max<int64_t>(plan.bytes(), context.device.shared_bytes / 2);
+  const cudaError_t status = grant_shared_memory(kernel, bytes);
+  if (status != cudaSuccess) return status;
+  const int64_t blocks = std::min<int64_t>(plan.tiles, context.device.sm_count);
+  return launch_dependent(kernel, grid_size(blocks), plan.teams * plan.team_warps * kWarp,
+                          static_cast<size_t>(bytes), context, *args.pack, args, plan);
+}
+
+}  // namespace bitgnn::cuda

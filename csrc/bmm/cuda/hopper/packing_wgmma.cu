@@ -1,0 +1,31 @@
+// Launches Hopper's product of many float rows with many packed weights.
+#include "bmm/cuda/hopper/packing_wgmma.cuh"
+
+#include "bmm/cuda/floats/launch.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+template <class T>
+cudaError_t launch(const BmmArgs& args, const Context& context) {
+  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  return args.packed_scale && needs_scales(slab_output(args))
+             ? launch_bmm_packing_ring<true>(source, args, context)
+             : launch_bmm_packing_ring<false>(source, args, context);
+}
+
+}  // namespace
+
+bool suits_ring(const BmmArgs& args, const Context& context) {
+  if (context.device.capability != 90 || args.size == 0) return false;
+  const RingPlan plan = ring_plan(args, context);
+  return 2 * plan.tiles >= context.device.sm_count &&
+         ring_bytes(plan) <= context.device.shared_bytes;
+}
+
+cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context) {
+  return with_float_type(args.pack->type,
+                         [&](auto zero) { return launch<decltype(zero)>(args, context); });
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,157 @@
+// Chooses the kernel of a product of packed rows by device and shape, and launches it.
+#include <algorithm>
+#include <type_traits>
+
+#include "bmm/cuda/compared.h"
+#include "bmm/cuda/few_rows.h"
+#include "bmm/cuda/floats/launch.h"
+#include "bmm/cuda/hopper/wgmma_launch.cuh"
+#include "bmm/cuda/many_rows.cuh"
+#include "bmm/cuda/mma.cuh"
+
+namespace bitgnn::cuda {
+namespace {
+
+using LargeTile = MmaTile<128, 128, 32, 64, 3>;
+using WideTile = MmaTile<64, 128, 16, 64, 3>;
+using SmallTile = MmaTile<64, 64, 32, 32, 3>;
+using NarrowTile = MmaTile<64, 32, 16, 32, 3>;
+
+// Calls f with the output kind as a compile-time constant, one without an addend.
+template <class F>
+cudaError_t with_output(const BmmArgs& args, const F& f) {
+  switch (slab_output(args)) {
+    case BmmOutput::kSigns:
+      return f(OutputConstant<BmmOutput::kSigns>{});
+    case BmmOutput::kBits:
+      return f(OutputConstant<BmmOutput::kBits>{});
+    case BmmOutput::kFloat:
+      return f(OutputConstant<BmmOutput::kFloat>{});
+    case BmmOutput::kInt:
+      return f(OutputConstant<BmmOutput::kInt>{});
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+// The same for outputs with an addend.
+template <class F>
+cudaError_t with_sum_output(const BmmArgs& args, const F& f) {
+  return args.out_float != nullptr ? f(OutputConstant<BmmOutput::kSumFloat>{})
+                                   : f(OutputConstant<BmmOutput::kSumBits>{});
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+template <class Tile>
+cudaError_t run_mma(const BmmArgs& args, const Context& context) {
+  const bool vectors = words_for(args.size) % 4 == 0 && aligned(args.x) && aligned(args.w);
+  return with_output(args, [&](auto output) {
+    constexpr BmmOutput kOutput = decltype(output)::value;
+    return vectors ? launch_bmm_mma<Tile, BmmUnit::kTensor, kOutput, 4>(args, context)
+                   : launch_bmm_mma<Tile, BmmUnit::kTensor, kOutput, 1>(args, context);
+  });
+}
+
+// Sums are products beside an aggregation, mostly tall ones: one tile serves the others.
+cudaError_t run_sum(const BmmArgs& args, bool tall, const Context& context) {
+  return with_sum_output(args, [&](auto output) {
+    constexpr BmmOutput kOutput = decltype(output)::value;
+    if (tall && args.out_features <= 32) return launch_bmm_tall<32, kOutput>(args, context);
+    if (tall && args.out_features <= 64) return launch_bmm_tall<64, kOutput>(args, context);
+    if (tall) return launch_bmm_tall<128, kOutput>(args, context);
+    return launch_bmm_mma<NarrowTile, BmmUnit::kTensor, kOutput, 1>(args, context);
+  });
+}
+
+cudaError_t run_logic(const BmmArgs& args, const Context& context) {
+  if (args.addend != nullptr) {
+    return with_sum_output(args, [&](auto output) {
+      return launch_bmm_mma<SmallTile, BmmUnit::kLogic, decltype(output)::value, 1>(args, context);
+    });
+  }
+  return with_output(args, [&](auto output) {
+    return launch_bmm_mma<SmallTile, BmmUnit::kLogic, decltype(output)::value, 1>(args, context);
+  });
+}
+
+cudaError_t run_wgmma(const BmmArgs& args, const Context& context) {
+  return with_output(
+      args, [&](auto output) { return launch_bmm_wgmma<decltype(output)::value>(args, context); });
+}
+
+template <int kColumns>
+cudaError_t run_tall(const BmmArgs& args, const Context& context) {
+  return with_output(args, [&](auto output) {
+    return launch_bmm_tall<kColumns, decltype(output)::value>(args, context);
+  });
+}
+
+// Many rows whose weights fit into shared memory.
+bool suits_tall(const BmmArgs& args, const Context& context) {
+  constexpr int64_t kLeastRows = 1 << 15;
+  constexpr int64_t kMostOutputs = 512;
+  constexpr int64_t kMostFeatures = 1 << 13;
+  if (args.rows < kLeastRows || args.out_features > kMostOutputs || args.size > kMostFeatures ||
+      !aligned(args.x) || !aligned(args.out_bits) || !aligned(args.out_int) ||
+      !aligned(args.out_float))
+    return false;
+  TallPlan plan{};
+  const size_t bits = args.out_features <= 64
+                          ? plan_tall<64, BmmOutput::kBits>(plan, args, kManyWarps)
+                          : plan_tall<128, BmmOutput::kBits>(plan, args, kManyWarps);
+  const size_t values = args.out_features <= 64
+                            ? plan_tall<64, BmmOutput::kFloat>(plan, args, kManyWarps)
+                            : plan_tall<128, BmmOutput::kFloat>(plan, args, kManyWarps);
+  return std::max(bits, values) <= static_cast<size_t>(context.device.shared_bytes);
+}
+
+// Enough tiles and enough work in each for the long pipeline of the warpgroup kernel; of many rows
+// that are long, fewer tiles do.
+bool suits_wgmma(const BmmArgs& args) {
+  constexpr int64_t kLeastFeatures = 1024;
+  constexpr int64_t kManyRows = 512, kLong = 1 << 12, kVeryLong = 1 << 14;
+  const bool is_long = args.rows >= kManyRows && args.size >= kLong;
+  const int64_t least_tiles = !is_long ? 64 : args.size >= kVeryLong ? 8 : 16;
+  constexpr int64_t kMostTiles = 1 << 30;
+  const int64_t tiles = ceil_div(args.rows, 128) * ceil_div(args.out_features, 256);
+  return args.size >= kLeastFeatures && args.out_features >= 256 && tiles >= least_tiles &&
+         tiles < kMostTiles && args.rows <= INT32_MAX && args.out_features <= INT32_MAX;
+}
+
+}  // namespace
+
+cudaError_t bmm(const BmmArgs& given, const Context& context) {
+  if (given.rows == 0 || given.out_features == 0) return cudaSuccess;
+  if (given.pack != nullptr) return bmm_packing(given, context);
+  BmmArgs args = given;
+  if (bmm_output(args) == BmmOutput::kSigns) {
+    // Positive scales in front of a comparison with zero change nothing.
+    args.row_scale = nullptr;
+    args.out_scale = nullptr;
+  }
+  const int capability = context.device.capability;
+  // Later architectures emulate b1 products, earlier ones lack this shape.
+  if (capability < 80 || capability >= 100) return run_logic(args, context);
+  if (suits_few(args, context)) return bmm_few(args, context);
+  if (suits_compared(args, context)) return bmm_compared(args, context);
+  const bool tall = suits_tall(args, context);
+  if (args.addend != nullptr) return run_sum(args, tall, context);
+  const bool vectors = words_for(args.size) % 4 == 0 && aligned(args.x) && aligned(args.w);
+  if (capability == 90 && suits_wgmma(args) && (vectors || !tall)) return run_wgmma(args, context);
+  if (tall) {
+    if (args.out_features <= 32) return run_tall<32>(args, context);
+    return args.out_features <= 64 ? run_tall<64>(args, context) : run_tall<128>(args, context);
+  }
+  const int64_t multiprocessors = context.device.sm_count;
+  const int64_t large = ceil_div(args.rows, 128) * ceil_div(args.out_features, 128);
+  const int64_t wide = ceil_div(args.rows, 64) * ceil_div(args.out_features, 128);
+  const int64_t small = ceil_div(args.rows, 64) * ceil_div(args.out_features, 64);
+  if (args.out_features <= 32 || small < multiprocessors) return run_mma<NarrowTile>(args, context);
+  if (args.out_features > 64 && large >= multiprocessors) return run_mma<LargeTile>(args, context);
+  if (args.out_features > 64 && wide >= multiprocessors / 2)
+    return run_mma<WideTile>(args, context);
+  return run_mma<SmallTile>(args, context);
+}
+
+}  // namespace bitgnn::cuda

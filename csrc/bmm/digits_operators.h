@@ -1,0 +1,59 @@
+// The product of packed rows with float weights in three digits, for any backend.
+#pragma once
+
+#include "core/operands.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct BitsLinearOperators {
+  static void check_digits(const Backend& backend, const Tensor& digits, int64_t outputs,
+                           int64_t words, const char* op) {
+    backend.check(digits, op, "digits");
+    check_dtype(digits, ScalarType::Char, op, "digits");
+    check_dim(digits, 5, op, "digits");
+    const int64_t expected[5] = {3, outputs, words, 8, 4};
+    for (int64_t i = 0; i < 5; ++i)
+      STD_TORCH_CHECK(digits.size(i) == expected[i], op, ": digits must be [3, ", outputs, ", ",
+                      words, ", 8, 4], got ", digits.size(i), " at dimension ", i);
+  }
+
+  static Tensor bits_linear(const Tensor& x_in, const Tensor& digits_in, const Tensor& step_in,
+                            int64_t size, const OptionalTensor& x_scale_in,
+                            const OptionalTensor& bias_in, const OptionalTensor& addend_in) {
+    const char* op = "bits_linear";
+    const Backend backend(x_in, op, "x");
+    STD_TORCH_CHECK(size <= kMostLinearFeatures, op, ": size must be at most ", kMostLinearFeatures,
+                    ", got ", size);
+    const Tensor x = bit_rows(backend, x_in, size, op, "x");
+    check_dim(step_in, 1, op, "step");
+    const int64_t rows = x.size(0), outputs = step_in.size(0);
+    const FloatVector step(backend, step_in, outputs, op, "step");
+    check_digits(backend, digits_in, outputs, words_for(size), op);
+    const Tensor digits = as_contiguous(digits_in);
+    const FloatVector x_scale(backend, x_scale_in, rows, op, "x_scale");
+    const FloatVector bias(backend, bias_in, outputs, op, "bias");
+    const OptionalTensor addend = addend_rows(backend, addend_in, rows, outputs, op);
+    BitsLinearArgs args{};
+    args.x = x.const_data_ptr<int32_t>();
+    args.digits = digits.const_data_ptr<int8_t>();
+    args.step = step.get();
+    args.rows = rows;
+    args.size = size;
+    args.out_features = outputs;
+    args.x_scale = x_scale.get();
+    args.bias = bias.get();
+    args.addend = addend.has_value() ? addend->template const_data_ptr<float>() : nullptr;
+    Tensor out = backend.empty({rows, outputs}, ScalarType::Float);
+    args.out = out.mutable_data_ptr<float>();
+    backend.bits_linear(args);
+    return out;
+  }
+};
+
+template <class Backend, class Library>
+void register_bits_linear(Library& m) {
+  m.impl("bits_linear", TORCH_BOX(&BitsLinearOperators<Backend>::bits_linear));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,298 @@
+// Aggregation of packed rows over a 0/1 pattern: sum of -1/+1 neighbours = 2 count - degree.
+// Bound by the gathers of packed rows where the table exceeds the cache, else by the adders.
+// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+#pragma once
+
+#include <cmath>
+
+#include "bmm/cpu/bmm_kernel.h"
+#include "bspmm/cpu/byte_counts_kernel.h"
+#include "bspmm/cpu/count_kernel.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+// The epilogue of one word of features whose neighbour sums are `v`: a value or a compared bit.
+BITGNN_INLINE void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
+  const int64_t first = word * kWordBits;
+  const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
+  if (a.row_scale != nullptr) v = mul(broadcast_lanes(a.row_scale[row]), v);
+  if (a.bias != nullptr) v = add(v, load_some(a.bias + first, count));
+  if (a.out_float != nullptr) {
+    float* out = a.out_float + row * a.features + first;
+    return a.stream ? stream_lanes(out, v) : store_some(out, v, count);
+  }
+  const Lanes threshold =
+      a.threshold != nullptr ? load_some(a.threshold + first, count) : zero_lanes();
+  uint32_t bits = ge_mask(v, threshold);
+  if (count < kWordBits) bits &= (1u << count) - 1u;
+  a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
+}
+
+// The same from integer sums, which may also be the result as they are.
+BITGNN_INLINE void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
+  if (a.out_int == nullptr) return finish_values(a, row, word, to_lanes(sums));
+  const int64_t first = word * kWordBits;
+  const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
+  alignas(64) int32_t buffer[kWordBits];
+  store_ints(buffer, sums);
+  std::memcpy(a.out_int + row * a.features + first, buffer,
+              static_cast<size_t>(count) * sizeof(int32_t));
+}
+
+// Thresholds as bounds on the neighbour count, one bit-sliced comparison a row: rows of equal
+// degree and factor, such as all of one degree under symmetric normalisation, have the same bounds.
+template <class B>
+class CountBounds {
+ public:
+  // Complemented bit planes of the smallest count, for each feature, whose value reaches the
+  // threshold; null where the row is better finished feature by feature.
+  const B* find(const CsrArgs& a, int64_t degree, float scale, int64_t first_word, int64_t words,
+                typename B::Tail tail) {
+    if (degree >= kDegrees || !(scale > 0) || !std::isfinite(scale)) return nullptr;
+    Entry& entry = entries_[degree];
+    if (entry.fills > 0 && entry.scale == scale) return entry.planes;
+    // Filling pays from the second use on, and never where every row has a factor of its own.
+    const bool seen = entry.seen && entry.seen_scale == scale;
+    entry.seen = true;
+    entry.seen_scale = scale;
+    if (!seen || entry.fills == kMaxFills) return nullptr;
+    fill(a, entry, degree, scale, first_word, words, tail);
+    return entry.planes;
+  }
+  // Planes that a bound, at most degree + 1, takes.
+  static int planes_for(int64_t degree) { return bit_length(static_cast<uint64_t>(degree + 1)); }
+
+ private:
+  static constexpr int64_t kDegrees = 64;
+  static constexpr int kBoundPlanes = 7;
+  static constexpr int kMaxFills = 4;
+
+  struct Entry {
+    bool seen = false;
+    int fills = 0;
+    float seen_scale = 0.0f, scale = 0.0f;
+    B planes[kBoundPlanes];
+  };
+
+  // The bound is the number of counts that miss the threshold: the value grows with the count.
+  static void fill(const CsrArgs& a, Entry& entry, int64_t degree, float scale, int64_t first_word,
+                   int64_t words, typename B::Tail tail) {
+    const int count = planes_for(degree);
+    for (B& plane : entry.planes) plane = B::zero();
+    for (int64_t c = 0; c <= degree; ++c) {
+      const Lanes value = broadcast_lanes(scale * static_cast<float>(2 * c - degree));
+      int32_t misses[B::kWords];
+      for (int64_t w = 0; w < words; ++w) {
+        const int64_t first = (first_word + w) * kWordBits;
+        const Lanes threshold = load_some(a.threshold + first, a.features - first);
+        misses[w] = static_cast<int32_t>(~ge_mask(value, threshold));
+      }
+      B carry = B::load(misses, tail);
+      for (int p = 0; p < count; ++p) {
+        const B next = entry.planes[p] & carry;
+        entry.planes[p] = entry.planes[p] ^ carry;
+        carry = next;
+      }
+    }
+    for (B& plane : entry.planes) plane = plane ^ B::ones();
+    entry.scale = scale;
+    ++entry.fills;
+  }
+
+  Entry entries_[kDegrees];
+};
+
+// Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
+template <class B>
+BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes,
+                                 int count, int bound_planes, int64_t first_word, int64_t words,
+                                 typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
+  const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
+  if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
+    // scale * (2 count - degree) >= 0 without leaving the bits.
+    B bits = B::ones();
+    if (scale > 0) {
+      bits = at_least(planes, count, static_cast<uint64_t>((degree + 1) / 2));
+    } else if (scale < 0) {
+      bits = at_least(planes, count, static_cast<uint64_t>(degree / 2 + 1)) ^ B::ones();
+    }
+    B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
+    return;
+  }
+  if (a.out_bits != nullptr && a.threshold != nullptr) {
+    if (const B* bound = bounds.find(a, degree, scale, first_word, words, tail)) {
+      // count >= bound from the lowest plane up: a higher plane decides unless the bits agree.
+      B bits = B::ones();
+      for (int p = 0; p < bound_planes; ++p)
+        bits = B::carry(p < count ? planes[p] : B::zero(), bound[p], bits);
+      B::store(a.out_bits + row * words_for(a.features) + first_word, bits & valid, tail);
+      return;
+    }
+  }
+  alignas(64) int32_t plane_words[kMaxPlanes][B::kWords];
+  const auto all = B::tail(B::kWords);
+  for (int p = 0; p < count; ++p) B::store(plane_words[p], planes[p], all);
+  if (degree > kMaxByteDegree) {
+    for (int64_t w = 0; w < words; ++w)
+      finish_sums(a, row, first_word + w,
+                  signed_sums(&plane_words[0][0] + w, B::kWords, count, degree));
+    return;
+  }
+  for (int64_t w = 0; w < words; w += 2) {
+    const BytePair sums = signed_byte_sums(&plane_words[0][0] + w, B::kWords, count, degree);
+    finish_sums(a, row, first_word + w, sums.first());
+    if (w + 1 < words) finish_sums(a, row, first_word + w + 1, sums.second());
+  }
+}
+
+// A vector whose set bits are the features that exist; keeps padding bits of a last word clear.
+template <class B>
+inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typename B::Tail tail) {
+  int32_t mask[B::kWords];
+  for (int64_t w = 0; w < words; ++w) {
+    const bool last = first_word + w == words_for(features) - 1;
+    mask[w] = static_cast<int32_t>(last ? last_word_mask(features) : 0xffffffffu);
+  }
+  return B::load(mask, tail);
+}
+
+// Rows of few edges take a path of their own where the result is bits. Floats are bound by their
+// stores, which hide the mispredicted branches.
+struct CsrCounter {
+  template <class B>
+  static void run(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end) {
+    if constexpr (HasByteCounts<B>::value) {
+      if (sums_decide(a, begin, end))
+        return count_bytes<typename B::Counts>(a, first_word, words, begin, end, [&](int64_t row) {
+          rows<B, true>(a, first_word, words, row, row + 1);
+        });
+    }
+    a.out_bits != nullptr ? rows<B, true>(a, first_word, words, begin, end)
+                          : rows<B, false>(a, first_word, words, begin, end);
+  }
+
+ private:
+  template <class B, bool kBits>
+  static void rows(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                   int64_t end) {
+    const auto tail = B::tail(words);
+    const B valid = valid_bits<B>(a.features, first_word, words, tail);
+    const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
+    CountBounds<B> bounds;
+    const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
+    int64_t e = a.row_begin(begin);
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t next = a.row_begin(row + 1), degree = next - e;
+      B planes[kMaxPlanes];
+      if (kBits && degree != 0 && degree <= kFewEdges) {
+        count_few_bits<B>(n, tail, e, degree, planes);
+        finish_planes<B>(a, row, degree, planes, kFewPlanes, kFewPlanes + 1, first_word, words,
+                         tail, valid, bounds);
+      } else {
+        const int count = count_bits<B>(n, tail, e, next, prefetch_end, planes);
+        finish_planes<B>(a, row, degree, planes, count, bounds.planes_for(degree), first_word,
+                         words, tail, valid, bounds);
+      }
+      e = next;
+    }
+  }
+};
+
+// Calls Kernel::run with the vector type that fits each stretch of a row's words.
+template <class Kernel, class Args>
+void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end) {
+  const int64_t total = words_for(features);
+  for (int64_t first = 0; first < total;) {
+    const int64_t left = total - first;
+    if (left > 8) {
+      const int64_t words = left < 16 ? left : 16;
+      Kernel::template run<Bits16>(a, first, words, begin, end);
+      first += words;
+    } else if (left > 4) {
+      Kernel::template run<Bits8>(a, first, left, begin, end);
+      first = total;
+    } else if (left > 2) {
+      Kernel::template run<Bits4>(a, first, left, begin, end);
+      first = total;
+    } else {
+      Kernel::template run<Bits2>(a, first, left, begin, end);
+      first = total;
+    }
+  }
+}
+
+// Fetches a small table whole. Half of it was often just written by another core, and lines that
+// arrive one by one as random neighbours ask for them would take longer than the aggregation.
+inline void fetch_table(const CsrArgs& a) {
+  if (a.prefetch) return;
+  const char* table = a.x_bits != nullptr ? reinterpret_cast<const char*>(a.x_bits)
+                                          : reinterpret_cast<const char*>(a.x_float);
+  for (int64_t offset = 0; offset < a.x_bytes; offset += 64) prefetch(table + offset);
+}
+
+void aggregate_bits(const CsrArgs& a, int64_t begin, int64_t end) {
+  fetch_table(a);
+  for_word_chunks<CsrCounter>(a, a.features, begin, end);
+  if (a.stream) stream_fence();
+}
+
+// Column blocks in turn over a tile of rows whose planes stay in cache; the counts of the blocks
+// are added plane by plane, so the result is the one of plain CSR to the bit.
+struct BlockedCounter {
+  static constexpr int64_t kTileRows = 128;
+
+  template <class B>
+  static void run(const BlockedArgs& a, int64_t first_word, int64_t words, int64_t begin,
+                  int64_t end) {
+    const auto tail = B::tail(words);
+    const B valid = valid_bits<B>(a.csr.features, first_word, words, tail);
+    CountBounds<B> bounds;
+    std::unique_ptr<B[]> totals(new B[kTileRows * kMaxPlanes]);
+    for (int64_t tile = begin; tile < end; tile += kTileRows) {
+      const int64_t tile_end = tile + kTileRows < end ? tile + kTileRows : end;
+      int64_t degrees[kTileRows];
+      for (int64_t row = tile; row < tile_end; ++row) {
+        degrees[row - tile] = 0;
+        for (int64_t b = 0; b < a.num_blocks; ++b)
+          degrees[row - tile] += segment_end(a, b, row) - segment_begin(a, b, row);
+        B* total = &totals[(row - tile) * kMaxPlanes];
+        for (int p = 0; p < planes_of(degrees[row - tile]); ++p) total[p] = B::zero();
+      }
+      for (int64_t b = 0; b < a.num_blocks; ++b) {
+        const Neighbours<uint16_t> n{a.local_indices,
+                                     a.csr.x_bits + b * a.block_size * a.csr.x_stride + first_word,
+                                     a.csr.x_stride};
+        for (int64_t row = tile; row < tile_end; ++row) {
+          B part[kMaxPlanes];
+          const int64_t segment = segment_end(a, b, row);
+          const int count =
+              count_bits<B>(n, tail, segment_begin(a, b, row), segment, segment, part);
+          add_planes(&totals[(row - tile) * kMaxPlanes], planes_of(degrees[row - tile]), part,
+                     count);
+        }
+      }
+      for (int64_t row = tile; row < tile_end; ++row)
+        finish_planes<B>(a.csr, row, degrees[row - tile], &totals[(row - tile) * kMaxPlanes],
+                         planes_of(degrees[row - tile]), bounds.planes_for(degrees[row - tile]),
+                         first_word, words, tail, valid, bounds);
+    }
+  }
+
+ private:
+  static int planes_of(int64_t degree) { return bit_length(static_cast<uint64_t>(degree)); }
+  static int64_t segment_begin(const BlockedArgs& a, int64_t block, int64_t row) {
+    return a.csr.row_begin(block * a.num_rows + row);
+  }
+  static int64_t segment_end(const BlockedArgs& a, int64_t block, int64_t row) {
+    return a.csr.row_begin(block * a.num_rows + row + 1);
+  }
+};
+
+void aggregate_blocked(const BlockedArgs& a, int64_t begin, int64_t end) {
+  for_word_chunks<BlockedCounter>(a, a.csr.features, begin, end);
+  if (a.csr.stream) stream_fence();
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA

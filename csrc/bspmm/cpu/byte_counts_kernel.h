@@ -1,0 +1,119 @@
+// Signs of neighbour sums from counts in bytes, which two operations a neighbour add: no planes to
+// put together, no branch but the end of a row. Included once a capability, with BITGNN_ISA naming
+// the namespace of its primitives; those whose bit vectors have no Counts do without.
+
+#include <limits>
+
+#include "core/cpu/kernel_table.h"
+
+namespace bitgnn::cpu::BITGNN_ISA {
+namespace {
+
+template <class B, class = void>
+struct HasByteCounts : std::false_type {};
+template <class B>
+struct HasByteCounts<B, std::void_t<typename B::Counts>> : std::true_type {};
+
+// Whether all factors are positive and finite, so that none of them changes a sign.
+inline bool keep_signs(const float* factors, int64_t begin, int64_t end) {
+  bool keep = true;
+  for (int64_t i = begin; i < end; ++i)
+    keep &= factors[i] > 0.0f && factors[i] <= std::numeric_limits<float>::max();
+  return keep;
+}
+
+// Bits of one stretch of words, of type Word each row, over rows of a pattern.
+template <class Counts, class Word, class Offset, bool kPrefetch>
+class SignsOfCounts {
+ public:
+  SignsOfCounts(const CsrArgs& a, int64_t first_word)
+      : rowptr_(static_cast<const Offset*>(a.rowptr)),
+        indices_(a.indices),
+        table_(a.x_bits + first_word),
+        stride_(a.x_stride),
+        out_(a.out_bits + first_word),
+        out_stride_(words_for(a.features)) {
+    const int64_t first = first_word * kWordBits;
+    for (int64_t k = 0; k < Counts::kBytes; ++k) {
+      const bool exists = first + k < a.features;
+      valid_ |= static_cast<uint64_t>(exists) << k;
+      bounds_[k] =
+          exists && a.threshold != nullptr ? bound_below(a.threshold[first + k]) : int8_t{-1};
+    }
+  }
+
+  // Rows [begin, end); calls rest(row) for each one of more edges than bytes can hold.
+  template <class Rest>
+  void run(int64_t begin, int64_t end, const Rest& rest) const {
+    const Counts bounds = Counts::load(bounds_);
+    const int64_t prefetch_end = rowptr_[end];
+    int64_t edge = rowptr_[begin];
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t last = rowptr_[row + 1], degree = last - edge;
+      if (degree > kMaxDegree) {
+        rest(row);
+        edge = last;
+        continue;
+      }
+      Counts counts = Counts::zero();
+      for (; edge < last; ++edge) {
+        if (kPrefetch && edge + kAhead < prefetch_end) prefetch(neighbour(edge + kAhead));
+        Word bits;
+        std::memcpy(&bits, neighbour(edge), sizeof(bits));
+        counts = Counts::add(counts, bits);
+      }
+      const auto bits = static_cast<Word>(Counts::exceed(counts, degree, bounds) & valid_);
+      std::memcpy(out_ + row * out_stride_, &bits, sizeof(bits));
+    }
+  }
+
+ private:
+  static constexpr int64_t kMaxDegree = 127;
+  static constexpr int64_t kAhead = 24;  // edges between a row's prefetch and its use
+
+  // The largest byte that misses the threshold: no sum reaches NaN or what is above them all.
+  static int8_t bound_below(float threshold) {
+    const float below = std::ceil(threshold) - 1.0f;
+    if (!(below < 127.0f)) return 127;
+    return below > -128.0f ? static_cast<int8_t>(below) : int8_t{-128};
+  }
+
+  const int32_t* neighbour(int64_t edge) const { return table_ + indices_[edge] * stride_; }
+
+  const Offset* rowptr_;
+  const int32_t* indices_;
+  const int32_t* table_;
+  int64_t stride_;
+  int32_t* out_;
+  int64_t out_stride_;
+  uint64_t valid_ = 0;
+  alignas(64) int8_t bounds_[Counts::kBytes];
+};
+
+// Whether a row's sum decides its bits, whatever its factor.
+inline bool sums_decide(const CsrArgs& a, int64_t begin, int64_t end) {
+  if (a.out_bits == nullptr) return false;
+  if (a.row_scale == nullptr) return true;
+  return a.threshold == nullptr && keep_signs(a.row_scale, begin, end);
+}
+
+// `words` words, one or two, from `first_word` on, of rows [begin, end).
+template <class Counts, class Rest>
+void count_bytes(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end,
+                 const Rest& rest) {
+  const auto run = [&](auto offset, auto word, auto ahead) {
+    const SignsOfCounts<Counts, decltype(word), decltype(offset), decltype(ahead)::value> signs(
+        a, first_word);
+    signs.run(begin, end, rest);
+  };
+  const auto run_words = [&](auto offset, auto word) {
+    a.prefetch ? run(offset, word, std::true_type{}) : run(offset, word, std::false_type{});
+  };
+  const auto run_offsets = [&](auto offset) {
+    words == 1 ? run_words(offset, uint32_t{}) : run_words(offset, uint64_t{});
+  };
+  a.rowptr64 ? run_offsets(int64_t{}) : run_offsets(int32_t{});
+}
+
+}  // namespace
+}  // namespace bitgnn::cpu::BITGNN_ISA

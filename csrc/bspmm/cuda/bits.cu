@@ -1,0 +1,10 @@
+// Aggregation of packed rows over a pattern in CSR.
+#include "bspmm/cuda/bits_launch.cuh"
+
+namespace bitgnn::cuda {
+
+cudaError_t aggregate_bits(const AggregateArgs& args, const Context& context) {
+  return launch_neighbours<CsrRows>(args, context);
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,96 @@
+// How rows in CSR order are shared among lanes, by their number, words and neighbours.
+#pragma once
+
+#include <type_traits>
+
+#include "bspmm/cuda/short_rows.cuh"
+
+namespace bitgnn::cuda {
+
+// Few registers and many warps where rows are short, longer runs of a lane where they are long;
+// small blocks where one wave of them does all.
+template <bool kOneWave>
+using FewEach = ShortRows<16, 5, 4, kOneWave ? 128 : 256, kOneWave ? 8 : 4>;
+template <bool kOneWave>
+using ManyEach = ShortRows<63, 6, 4, kOneWave ? 128 : 256, kOneWave ? 6 : 3>;
+
+constexpr int kLaneShare = 8;           // neighbours that occupy a lane well
+constexpr int kManySplits = 16;         // lanes a row from which on rows count as long
+constexpr int kShortLanes = 2;          // lanes of a row where most are short
+constexpr int64_t kFewNeighbours = 16;  // mean degree up to which they are
+constexpr int64_t kWaveLanes = 768;     // lanes a multiprocessor takes before others wait
+
+// Lanes to share a row's neighbours: enough for its mean degree, and more where the rows alone
+// leave the device idle and latency decides.
+inline int splits_for(const AggregateArgs& args, int columns, const Device& device) {
+  int splits = 1;
+  while (splits * columns < kWarp) {
+    const bool long_rows = splits * kLaneShare * args.rows < args.edges;
+    const bool idle =
+        splits < kManySplits && 2 * splits * columns * args.rows <= device.sm_count * kWaveLanes;
+    if (!long_rows && !idle) break;
+    splits *= 2;
+  }
+  return splits;
+}
+
+template <class Source, int kWords, int kColumns, int kSplits = 1>
+cudaError_t launch_splits(const AggregateArgs& args, int splits, const Context& context) {
+  if (splits > kSplits) {
+    if constexpr (2 * kSplits * kColumns <= kWarp)
+      return launch_splits<Source, kWords, kColumns, 2 * kSplits>(args, splits, context);
+  }
+  constexpr bool kMany = kSplits >= kManySplits || kSplits * kColumns == kWarp;
+  const Source source{args};
+  if (kSplits * kColumns * args.rows <= context.device.sm_count * kWaveLanes) {
+    using Short = std::conditional_t<kMany, ManyEach<true>, FewEach<true>>;
+    return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
+  }
+  using Short = std::conditional_t<kMany, ManyEach<false>, FewEach<false>>;
+  return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
+}
+
+// Many rows of few neighbours, two lanes each.
+template <class Source, int kColumns>
+cudaError_t launch_short(const AggregateArgs& args, const Context& context) {
+  constexpr int kSplits = kShortLanes / kColumns;
+  using Short =
+      std::conditional_t<kSplits == 1, ShortRows<31, 5, 4, 256, 4>, ShortRows<15, 4, 4, 256, 4>>;
+  return launch_spread<Short, kAccessWords, kSplits, kColumns>(Source{args}, context);
+}
+
+template <class Source, int kWords, int kColumns>
+cudaError_t launch(const AggregateArgs& args, const Context& context) {
+  if constexpr (kWords == kAccessWords && kColumns <= kShortLanes) {
+    if (args.rows >= kSpreadRows && args.edges <= kFewNeighbours * args.rows)
+      return launch_short<Source, kColumns>(args, context);
+  }
+  return launch_splits<Source, kWords, kColumns>(args, splits_for(args, kColumns, context.device),
+                                                 context);
+}
+
+template <class Source>
+cudaError_t launch_vectors(const AggregateArgs& args, const Context& context) {
+  const int64_t words = words_for(args.features);
+  if (words <= 4) return launch<Source, 4, 1>(args, context);
+  if (words <= 8) return launch<Source, 4, 2>(args, context);
+  return launch<Source, 4, 4>(args, context);
+}
+
+template <class Source>
+cudaError_t launch_neighbours(const AggregateArgs& args, const Context& context) {
+  const int64_t words = words_for(args.features);
+  if (reads_in(args, kAccessWords)) return launch_vectors<Source>(args, context);
+  if (padding_pays(args)) {
+    AggregateArgs padded = args;
+    const cudaError_t status = pad_table(padded, context);
+    return status == cudaSuccess ? launch_vectors<Source>(padded, context) : status;
+  }
+  if (reads_in(args, 2))
+    return words <= 2 ? launch<Source, 2, 1>(args, context) : launch<Source, 2, 4>(args, context);
+  if (words <= 1) return launch<Source, 1, 1>(args, context);
+  if (words <= 8) return launch<Source, 1, 4>(args, context);
+  return launch<Source, 1, 16>(args, context);
+}
+
+}  // namespace bitgnn::cuda

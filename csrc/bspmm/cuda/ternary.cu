@@ -1,0 +1,15 @@
+// Aggregation of ternary rows over a pattern in CSR.
+#include "bspmm/cuda/bits_launch.cuh"
+#include "ternary/cuda/launch.h"
+
+namespace bitgnn::cuda {
+
+cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context) {
+  AggregateArgs planes = args;
+  planes.cols *= TernaryRows::kRows;
+  planes.edges *= TernaryRows::kRows;
+  planes.x_stride /= TernaryRows::kRows;
+  return launch_neighbours<TernaryRows>(planes, context);
+}
+
+}  // namespace bitgnn::cuda

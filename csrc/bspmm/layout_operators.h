@@ -1,0 +1,184 @@
+// BSpMM.BBB and BBF over the layouts beside CSR: FRDC tiles, column blocks and column slices.
+#pragma once
+
+#include <algorithm>
+
+#include "bspmm/problem.h"
+
+namespace bitgnn::ops {
+
+// In place of a number of edges that only the row pointer tells.
+constexpr int64_t kUnknownEdges = -1;
+
+template <class Backend>
+struct BspmmLayoutOperators {
+  using Problems = BspmmProblems<Backend>;
+  using Problem = typename Problems::Problem;
+
+  static Tensor frdc(const char* op, const Tensor& x, int64_t size, const Tensor& tile_rowptr,
+                     const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows, int64_t method,
+                     Output output, const OptionalTensor& row, const OptionalTensor& bias,
+                     const OptionalTensor& threshold) {
+    STD_TORCH_CHECK(method >= 0 && method <= 2, op, ": method must be 0, 1 or 2, got ", method);
+    Problem p(x, op);
+    p.indices = Problems::index_vector(p, tile_cols, ScalarType::Int, "tile_cols");
+    p.csr.indices = p.indices.template const_data_ptr<int32_t>();
+    Problems::set_rowptr(p, tile_rowptr, tile_cols.size(0), "tile_rowptr");
+    Problems::set_bits(p, x, size);
+    p.extra = Problems::index_vector(p, tiles, ScalarType::Short, "tiles");
+    check_size(tiles.size(0), tile_cols.size(0), op, "entries of tiles");
+    STD_TORCH_CHECK(num_rows >= 0, op, ": num_rows must not be negative, got ", num_rows);
+    check_size(p.csr.rows, (num_rows + kTileDim - 1) / kTileDim, op, "the number of tile rows");
+    p.csr.rows = num_rows;
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    const FrdcArgs args{p.csr, p.extra->template const_data_ptr<int16_t>(),
+                        static_cast<Reconcile>(method)};
+    p.backend.aggregate_frdc(args);
+    return out;
+  }
+
+  static Tensor bbb_frdc(const Tensor& x, int64_t size, const Tensor& tile_rowptr,
+                         const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows,
+                         int64_t method, const OptionalTensor& row,
+                         const OptionalTensor& threshold) {
+    return frdc("bspmm_bbb_frdc", x, size, tile_rowptr, tile_cols, tiles, num_rows, method,
+                Output::kBits, row, {}, threshold);
+  }
+
+  static Tensor bbf_frdc(const Tensor& x, int64_t size, const Tensor& tile_rowptr,
+                         const Tensor& tile_cols, const Tensor& tiles, int64_t num_rows,
+                         int64_t method, const OptionalTensor& row, const OptionalTensor& bias,
+                         bool integer) {
+    const char* op = "bspmm_bbf_frdc";
+    return frdc(op, x, size, tile_rowptr, tile_cols, tiles, num_rows, method,
+                Problems::value_output(integer, row, bias, op), row, bias, {});
+  }
+
+  static Tensor blocked(const char* op, const Tensor& x, int64_t size, const Tensor& block_rowptr,
+                        const Tensor& local_indices, int64_t block_size, Output output,
+                        const OptionalTensor& row, const OptionalTensor& bias,
+                        const OptionalTensor& threshold) {
+    STD_TORCH_CHECK(block_size >= 1 && block_size <= 65536, op,
+                    ": block_size must be from 1 to 65536, got ", block_size);
+    Problem p(x, op);
+    p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
+    Problems::set_rowptr(p, block_rowptr, local_indices.size(0), "block_rowptr");
+    Problems::set_bits(p, x, size);
+    const int64_t blocks = std::max<int64_t>(1, (p.csr.cols + block_size - 1) / block_size);
+    STD_TORCH_CHECK(p.csr.rows % blocks == 0, op, ": block_rowptr must have a multiple of ", blocks,
+                    " entries and one, got ", p.csr.rows + 1);
+    p.csr.rows /= blocks;
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    const BlockedArgs args{
+        p.csr, reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>()),
+        blocks, block_size};
+    p.backend.aggregate_blocked(args);
+    return out;
+  }
+
+  static Tensor bbb_blocked(const Tensor& x, int64_t size, const Tensor& block_rowptr,
+                            const Tensor& local_indices, int64_t block_size,
+                            const OptionalTensor& row, const OptionalTensor& threshold) {
+    return blocked("bspmm_bbb_blocked", x, size, block_rowptr, local_indices, block_size,
+                   Output::kBits, row, {}, threshold);
+  }
+
+  static Tensor bbf_blocked(const Tensor& x, int64_t size, const Tensor& block_rowptr,
+                            const Tensor& local_indices, int64_t block_size,
+                            const OptionalTensor& row, const OptionalTensor& bias, bool integer) {
+    const char* op = "bspmm_bbf_blocked";
+    return blocked(op, x, size, block_rowptr, local_indices, block_size,
+                   Problems::value_output(integer, row, bias, op), row, bias, {});
+  }
+
+  // An int32 vector of the layout, at least `least` long; kept with the problem.
+  static const int32_t* layout_vector(Problem& p, const Tensor& t, int64_t least,
+                                      const char* name) {
+    p.held.push_back(Problems::index_vector(p, t, ScalarType::Int, name));
+    STD_TORCH_CHECK(t.size(0) >= least, p.op, ": ", name, " must have at least ", least,
+                    " entries, got ", t.size(0));
+    return p.held.back().template const_data_ptr<int32_t>();
+  }
+
+  // Checks the layout and sets the problem's rows and x; the caller sets the rest of `csr`.
+  static SlicedArgs sliced_args(Problem& p, const Tensor& x, int64_t size, const Tensor& rowptr,
+                                const Tensor& local_indices, const Tensor& group_steps,
+                                const Tensor& group_places, const Tensor& slice_groups,
+                                const Tensor& row_slots, const Tensor& row_items,
+                                int64_t slice_size, int64_t places, const char* name = "x") {
+    const char* op = p.op;
+    STD_TORCH_CHECK(slice_size >= 1 && slice_size <= 65535, op,
+                    ": slice_size must be from 1 to 65535, got ", slice_size);
+    STD_TORCH_CHECK(places >= 0, op, ": places must not be negative, got ", places);
+    // The edges that a row pointer ends at are not known here: local_indices has padding.
+    Problems::set_rowptr(p, rowptr, kUnknownEdges, "rowptr");
+    Problems::set_bits(p, x, size, name);
+    p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
+    check_size(local_indices.size(0) % (kSliceLanes * kSliceStepEdges), 0, op,
+               "the remainder of local_indices' size by a step's entries");
+    SlicedArgs args{};
+    args.groups = group_places.size(0);
+    args.group_places = layout_vector(p, group_places, 0, "group_places");
+    args.group_steps = layout_vector(p, group_steps, args.groups + 1, "group_steps");
+    args.num_slices = std::max<int64_t>(1, (p.csr.cols + slice_size - 1) / slice_size);
+    args.slice_groups = layout_vector(p, slice_groups, args.num_slices + 1, "slice_groups");
+    args.row_slots = layout_vector(p, row_slots, p.csr.rows + 1, "row_slots");
+    args.row_items = layout_vector(p, row_items, 0, "row_items");
+    args.slice_size = slice_size;
+    args.places = places;
+    args.local_indices =
+        reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
+    return args;
+  }
+
+  static Tensor sliced(const char* op, const Tensor& x, int64_t size, const Tensor& rowptr,
+                       const Tensor& local_indices, const Tensor& group_steps,
+                       const Tensor& group_places, const Tensor& slice_groups,
+                       const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                       int64_t places, Output output, const OptionalTensor& row,
+                       const OptionalTensor& bias, const OptionalTensor& threshold) {
+    Problem p(x, op);
+    SlicedArgs args = sliced_args(p, x, size, rowptr, local_indices, group_steps, group_places,
+                                  slice_groups, row_slots, row_items, slice_size, places);
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    args.csr = p.csr;
+    p.backend.aggregate_sliced(args);
+    return out;
+  }
+
+  static Tensor bbb_sliced(const Tensor& x, int64_t size, const Tensor& rowptr,
+                           const Tensor& local_indices, const Tensor& group_steps,
+                           const Tensor& group_places, const Tensor& slice_groups,
+                           const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                           int64_t places, const OptionalTensor& row,
+                           const OptionalTensor& threshold) {
+    return sliced("bspmm_bbb_sliced", x, size, rowptr, local_indices, group_steps, group_places,
+                  slice_groups, row_slots, row_items, slice_size, places, Output::kBits, row, {},
+                  threshold);
+  }
+
+  static Tensor bbf_sliced(const Tensor& x, int64_t size, const Tensor& rowptr,
+                           const Tensor& local_indices, const Tensor& group_steps,
+                           const Tensor& group_places, const Tensor& slice_groups,
+                           const Tensor& row_slots, const Tensor& row_items, int64_t slice_size,
+                           int64_t places, const OptionalTensor& row, const OptionalTensor& bias,
+                           bool integer) {
+    const char* op = "bspmm_bbf_sliced";
+    return sliced(op, x, size, rowptr, local_indices, group_steps, group_places, slice_groups,
+                  row_slots, row_items, slice_size, places,
+                  Problems::value_output(integer, row, bias, op), row, bias, {});
+  }
+};
+
+template <class Backend, class Library>
+void register_bspmm_layouts(Library& m) {
+  using Operators = BspmmLayoutOperators<Backend>;
+  m.impl("bspmm_bbb_frdc", TORCH_BOX(&Operators::bbb_frdc));
+  m.impl("bspmm_bbf_frdc", TORCH_BOX(&Operators::bbf_frdc));
+  m.impl("bspmm_bbb_blocked", TORCH_BOX(&Operators::bbb_blocked));
+  m.impl("bspmm_bbf_blocked", TORCH_BOX(&Operators::bbf_blocked));
+  m.impl("bspmm_bbb_sliced", TORCH_BOX(&Operators::bbb_sliced));
+  m.impl("bspmm_bbf_sliced", TORCH_BOX(&Operators::bbf_sliced));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,138 @@
+// The eight BSpMM variants over CSR.
+#pragma once
+
+#include "bspmm/problem.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct BspmmOperators {
+  using Problems = BspmmProblems<Backend>;
+  using Problem = typename Problems::Problem;
+
+  static Tensor bits_times_pattern(const char* op, const Tensor& x, int64_t size,
+                                   const Tensor& rowptr, const Tensor& indices, Output output,
+                                   const OptionalTensor& row, const OptionalTensor& bias,
+                                   const OptionalTensor& threshold) {
+    Problem p(x, op);
+    Problems::set_csr(p, rowptr, indices);
+    Problems::set_bits(p, x, size);
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    p.backend.aggregate_bits(p.csr);
+    return out;
+  }
+
+  static Tensor bbb(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
+                    const OptionalTensor& row, const OptionalTensor& threshold) {
+    return bits_times_pattern("bspmm_bbb", x, size, rowptr, indices, Output::kBits, row, {},
+                              threshold);
+  }
+
+  static Tensor bbf(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
+                    const OptionalTensor& row, const OptionalTensor& bias, bool integer) {
+    const char* op = "bspmm_bbf";
+    return bits_times_pattern(op, x, size, rowptr, indices,
+                              Problems::value_output(integer, row, bias, op), row, bias, {});
+  }
+
+  static Tensor dense_times_pattern(const char* op, const Tensor& x, const Tensor& rowptr,
+                                    const Tensor& indices, Output output, const OptionalTensor& row,
+                                    const OptionalTensor& col, const OptionalTensor& bias,
+                                    const OptionalTensor& threshold) {
+    Problem p(x, op);
+    Problems::set_csr(p, rowptr, indices);
+    Problems::set_dense(p, x, true);
+    STD_TORCH_CHECK(!Problems::holds_integers(p) || !col.has_value(), op,
+                    ": col must be left out with integer x, whose sums are exact");
+    STD_TORCH_CHECK(Problems::holds_integers(p) || output != Output::kInt, op,
+                    ": integer=True needs x to be int8 or int16, got ",
+                    torch::headeronly::toString(x.scalar_type()));
+    p.col = FloatVector(p.backend, col, p.csr.cols, op, "col");
+    p.csr.col_scale = p.col.get();
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    p.backend.aggregate_dense(p.csr);
+    return out;
+  }
+
+  static Tensor fbb(const Tensor& x, const Tensor& rowptr, const Tensor& indices,
+                    const OptionalTensor& row, const OptionalTensor& col,
+                    const OptionalTensor& threshold) {
+    return dense_times_pattern("bspmm_fbb", x, rowptr, indices, Output::kBits, row, col, {},
+                               threshold);
+  }
+
+  static Tensor fbf(const Tensor& x, const Tensor& rowptr, const Tensor& indices,
+                    const OptionalTensor& row, const OptionalTensor& col,
+                    const OptionalTensor& bias, bool integer) {
+    const char* op = "bspmm_fbf";
+    return dense_times_pattern(op, x, rowptr, indices,
+                               Problems::value_output(integer, row, bias, op), row, col, bias, {});
+  }
+
+  static Tensor bits_times_matrix(const char* op, const Tensor& x, int64_t size,
+                                  const Tensor& rowptr, const Tensor& indices, const Tensor& values,
+                                  Output output, const OptionalTensor& x_scale,
+                                  const OptionalTensor& bias, const OptionalTensor& threshold) {
+    Problem p(x, op);
+    Problems::set_csr(p, rowptr, indices);
+    Problems::set_bits(p, x, size);
+    Problems::set_values(p, values);
+    p.col = FloatVector(p.backend, x_scale, p.csr.cols, op, "x_scale");
+    p.csr.col_scale = p.col.get();
+    Tensor out = Problems::finish(p, output, {}, bias, threshold);
+    p.backend.aggregate_dense(p.csr);
+    return out;
+  }
+
+  static Tensor bfb(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
+                    const Tensor& values, const OptionalTensor& x_scale,
+                    const OptionalTensor& threshold) {
+    return bits_times_matrix("bspmm_bfb", x, size, rowptr, indices, values, Output::kBits, x_scale,
+                             {}, threshold);
+  }
+
+  static Tensor bff(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
+                    const Tensor& values, const OptionalTensor& x_scale,
+                    const OptionalTensor& bias) {
+    return bits_times_matrix("bspmm_bff", x, size, rowptr, indices, values, Output::kFloat, x_scale,
+                             bias, {});
+  }
+
+  static Tensor dense_times_matrix(const char* op, const Tensor& x, const Tensor& rowptr,
+                                   const Tensor& indices, const Tensor& values, Output output,
+                                   const OptionalTensor& bias, const OptionalTensor& threshold) {
+    Problem p(x, op);
+    Problems::set_csr(p, rowptr, indices);
+    Problems::set_dense(p, x, false);
+    Problems::set_values(p, values);
+    Tensor out = Problems::finish(p, output, {}, bias, threshold);
+    p.backend.aggregate_dense(p.csr);
+    return out;
+  }
+
+  static Tensor ffb(const Tensor& x, const Tensor& rowptr, const Tensor& indices,
+                    const Tensor& values, const OptionalTensor& threshold) {
+    return dense_times_matrix("bspmm_ffb", x, rowptr, indices, values, Output::kBits, {},
+                              threshold);
+  }
+
+  static Tensor fff(const Tensor& x, const Tensor& rowptr, const Tensor& indices,
+                    const Tensor& values, const OptionalTensor& bias) {
+    return dense_times_matrix("bspmm_fff", x, rowptr, indices, values, Output::kFloat, bias, {});
+  }
+};
+
+template <class Backend, class Library>
+void register_bspmm(Library& m) {
+  using Operators = BspmmOperators<Backend>;
+  m.impl("bspmm_bbb", TORCH_BOX(&Operators::bbb));
+  m.impl("bspmm_bbf", TORCH_BOX(&Operators::bbf));
+  m.impl("bspmm_fbb", TORCH_BOX(&Operators::fbb));
+  m.impl("bspmm_fbf", TORCH_BOX(&Operators::fbf));
+  m.impl("bspmm_bfb", TORCH_BOX(&Operators::bfb));
+  m.impl("bspmm_bff", TORCH_BOX(&Operators::bff));
+  m.impl("bspmm_ffb", TORCH_BOX(&Operators::ffb));
+  m.impl("bspmm_fff", TORCH_BOX(&Operators::fff));
+}
+
+}  // namespace bitgnn::ops

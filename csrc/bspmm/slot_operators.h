@@ -1,0 +1,41 @@
+// Sums of narrow float rows in the order of narrow_sums.h, for any backend.
+#pragma once
+
+#include "bspmm/problem.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct SlotOperators {
+  using Problems = BspmmProblems<Backend>;
+  using Problem = typename Problems::Problem;
+
+  static Tensor bspmm_slots(const Tensor& x, const Tensor& rowptr, const Tensor& indices,
+                            const OptionalTensor& row, const OptionalTensor& bias,
+                            const OptionalTensor& addend_in) {
+    const char* op = "bspmm_slots";
+    Problem p(x, op);
+    Problems::set_csr(p, rowptr, indices);
+    check_dtype(x, ScalarType::Float, op, "x");
+    Problems::set_dense(p, x, false);
+    SlotSumsArgs args{};
+    OptionalTensor addend;
+    if (addend_in.has_value()) {
+      check_addend(p.backend, *addend_in, p.csr.rows, p.csr.features, op);
+      addend = with_unit_column_stride(*addend_in);
+      args.addend = addend->template const_data_ptr<float>();
+      args.addend_stride = addend->stride(0);
+    }
+    Tensor out = Problems::finish(p, Output::kFloat, row, bias, {});
+    args.sums = p.csr;
+    p.backend.aggregate_slots(args);
+    return out;
+  }
+};
+
+template <class Backend, class Library>
+void register_slots(Library& m) {
+  m.impl("bspmm_slots", TORCH_BOX(&SlotOperators<Backend>::bspmm_slots));
+}
+
+}  // namespace bitgnn::ops

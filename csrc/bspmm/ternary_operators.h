@@ -1,0 +1,54 @@
+// BSpMM of ternary rows over CSR: sums of neighbours' values in {-1, 0, +1}, for any backend.
+#pragma once
+
+#include "bspmm/problem.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct BspmmTernaryOperators {
+  using Problems = BspmmProblems<Backend>;
+  using Problem = typename Problems::Problem;
+
+  static Tensor aggregate(const char* op, const Tensor& x, int64_t size, const Tensor& rowptr,
+                          const Tensor& indices, Output output, const OptionalTensor& row,
+                          const OptionalTensor& bias, const OptionalTensor& threshold) {
+    Problem p(x, op);
+    Problems::set_csr(p, rowptr, indices);
+    STD_TORCH_CHECK(size >= 0, op, ": size must not be negative, got ", size);
+    check_dtype(x, ScalarType::Int, op, "x");
+    check_dim(x, 3, op, "x");
+    check_size(x.size(1), 2, op, "planes of x");
+    check_size(x.size(2), words_for(size), op, "words of a plane of x");
+    p.x = as_contiguous(x);
+    p.csr.x = p.x.data_ptr();
+    p.csr.x_type = RowType::kBits;
+    p.csr.x_stride = 2 * words_for(size);
+    p.csr.features = size;
+    p.csr.cols = p.x.size(0);
+    Tensor out = Problems::finish(p, output, row, bias, threshold);
+    p.backend.aggregate_ternary(p.csr);
+    return out;
+  }
+
+  static Tensor tbb(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
+                    const OptionalTensor& row, const OptionalTensor& threshold) {
+    return aggregate("bspmm_tbb", x, size, rowptr, indices, Output::kBits, row, {}, threshold);
+  }
+
+  static Tensor tbf(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
+                    const OptionalTensor& row, const OptionalTensor& bias, bool integer) {
+    const char* op = "bspmm_tbf";
+    return aggregate(op, x, size, rowptr, indices, Problems::value_output(integer, row, bias, op),
+                     row, bias, {});
+  }
+};
+
+template <class Backend, class Library>
+void register_bspmm_ternary(Library& m) {
+  using Operators = BspmmTernaryOperators<Backend>;
+  m.impl("bspmm_tbb", TORCH_BOX(&Operators::tbb));
+  m.impl("bspmm_tbf", TORCH_BOX(&Operators::tbf));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,113 @@
+// Arguments of binary convolution that the kernels of every backend share.
+#pragma once
+
+#include <cstdint>
+
+#include "core/common.h"
+
+namespace bitgnn {
+
+// A convolution of packed images: with dot the sum of the products of +-1 over the taps of the
+// kernel that lie inside the image, v = out_scale * dot + bias, then a value or a bit. Tap (i, j)
+// of output pixel (y, x) reads input pixel
+//   (y * stride_height - padding_top + i * dilation_height,
+//    x * stride_width - padding_left + j * dilation_width);
+// taps outside add nothing. What is padded below and to the right follows from the output's size.
+// Outputs [g * out_channels / groups, (g + 1) * out_channels / groups) read the channels
+// [g * channels / groups, (g + 1) * channels / groups), which need not begin a word.
+struct ConvArgs {
+  const int32_t* x;  // [images, height, width, words_for(channels)], padding bits 0
+  const int32_t* w;  // [out_channels, kernel_height, kernel_width, words_for(channels / groups)]
+  int64_t images;
+  int64_t height;
+  int64_t width;
+  int64_t channels;  // a multiple of groups, at least one a group
+  int64_t out_channels;
+  int64_t kernel_height;
+  int64_t kernel_width;
+  int64_t stride_height;
+  int64_t stride_width;
+  int64_t padding_top;
+  int64_t padding_left;
+  int64_t dilation_height;
+  int64_t dilation_width;
+  int64_t groups;
+  int64_t out_height;
+  int64_t out_width;
+  const float* out_scale;   // [out_channels] or null
+  const float* bias;        // [out_channels] or null
+  const float* threshold;   // [out_channels] or null (0); bit = v >= threshold
+  const bool* flip;         // [out_channels] or null; turns the bit round
+  float* out_float;         // [images, out_height, out_width, out_channels]; exactly one of the
+  int32_t* out_int;         // three outputs is given; out_int holds dot
+  int32_t* out_bits;        // [images, out_height, out_width, words_for(out_channels)]
+  const int32_t* prepared;  // what the backend made of w and the comparison beforehand, or null
+
+  constexpr int64_t pixels() const { return images * out_height * out_width; }
+  constexpr int64_t taps() const { return kernel_height * kernel_width; }
+};
+
+// A convolution whose sums another layer's are added to: with dot as in ConvArgs,
+//   total = dot + (c < addend_channels ? addend[i, y * addend_stride_height,
+//                                               x * addend_stride_width, c] : 0),
+// kept as an integer, compared with the threshold, or both. out_scale, bias and the outputs of
+// `conv` are null but for out_bits, whose bit is (total >= threshold) ^ flip; it may be null too.
+struct ConvAddArgs {
+  ConvArgs conv;
+  const void* addend;  // [images, addend_height, addend_width, addend_channels] or null
+  bool addend_wide;    // int32, else int16
+  int64_t addend_height;
+  int64_t addend_width;
+  int64_t addend_channels;  // at most conv.out_channels
+  int64_t addend_stride_height;
+  int64_t addend_stride_width;
+  void* sums;      // [images, out_height, out_width, out_channels] or null
+  bool sums_wide;  // int32, else int16, where totals beyond its range are clamped
+};
+
+// The first layer of a network: images in fixed point times weights of +-1. With
+//   q = clamp(round_half_to_even(x / step), -32768, 32767), NaN as 0 (uint8 as it is, step 1),
+// dot = sum of q * w over the taps inside the image, an exact integer below 2^31,
+// v = out_scale * (step * dot) + bias, every step rounded to float; then as in ConvArgs.
+struct FixedConvArgs {
+  ConvArgs conv;   // without x; one group; prepared as there; out_int holds dot
+  const void* x;   // channel c of pixel p of image i at [i * image_stride + c * channel_stride +
+  FloatType type;  //                                   p * pixel_stride]; any type but float64
+  int64_t image_stride;
+  int64_t channel_stride;
+  int64_t pixel_stride;
+  float step;  // a power of two
+};
+
+// Max pooling of bits: OR over the window's pixels inside the image, of bits turned round by flip
+// before and behind, which makes it the minimum there.
+struct BitPoolArgs {
+  const int32_t* x;  // [images, height, width, words]
+  int64_t images;
+  int64_t height;
+  int64_t width;
+  int64_t words;
+  int64_t kernel_height;
+  int64_t kernel_width;
+  int64_t stride_height;
+  int64_t stride_width;
+  int64_t padding_top;
+  int64_t padding_left;
+  int64_t out_height;
+  int64_t out_width;
+  const int32_t* flip;  // [words] or null
+  int32_t* out;         // [images, out_height, out_width, words]
+};
+
+// Float images to packed ones: bit = x >= threshold of the channel.
+struct ImagePackArgs {
+  const void* x;  // [images, channels, pixels], contiguous
+  FloatType type;
+  int64_t images;
+  int64_t channels;
+  int64_t pixels;
+  const float* threshold;  // [channels] or null (0)
+  int32_t* words;          // [images, pixels, words_for(channels)]
+};
+
+}  // namespace bitgnn

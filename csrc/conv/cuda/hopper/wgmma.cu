@@ -1,0 +1,116 @@
+// Launches the warpgroup convolution.
+#include <algorithm>
+
+#include "conv/cuda/hopper/wgmma.cuh"
+#include "conv/cuda/hopper/wgmma.h"
+#include "core/cuda/hopper/tensor_map.h"
+#include "core/cuda/shared_memory.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+int tile_columns(const ConvArgs& a) { return a.out_channels <= 64 ? 64 : 128; }
+
+// Copies rows of weights in the order of encode_weights(), filled up with zeros to whole units of
+// 16 bytes and whole tiles.
+__global__ void order_conv_weights(const int32_t* w, int64_t rows, int words, int64_t all_rows,
+                                   int pitch, int columns, int chunk, int32_t* ordered) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= all_rows * pitch) return;
+  const auto word = static_cast<int>(at % pitch);
+  const auto column = static_cast<int>(at / pitch % columns);
+  const int of_lane = column / 8 * 2 + column % 2;
+  const int64_t row =
+      at / pitch - column + of_lane / chunk * 4 * chunk + column % 8 / 2 * chunk + of_lane % chunk;
+  ordered[at] = word < words && row < rows ? w[row * words + word] : 0;
+}
+
+template <int kColumns, ConvOutput kOutput>
+cudaError_t launch(const ConvAddArgs& args, const ConvPlan& plan, const CUtensorMap& w_map,
+                   const Context& context) {
+  const auto kernel = conv_wgmma_kernel<kColumns, kOutput>;
+  const cudaError_t status = grant_shared_memory(kernel, context.device.shared_bytes);
+  if (status != cudaSuccess) return status;
+  const int64_t units = static_cast<int64_t>(plan.tiles) * plan.column_tiles;
+  const int64_t blocks = plan.groups > 0 ? int64_t{plan.groups} * plan.column_tiles
+                                         : std::min<int64_t>(units, context.device.sm_count);
+  return launch_dependent(kernel, grid_size(blocks), kConvThreads,
+                          static_cast<size_t>(plan.shared_bytes), context, args, w_map, plan);
+}
+
+ConvOutput output_of(const ConvAddArgs& args, bool adds) {
+  if (adds) return ConvOutput::kSums;
+  if (args.conv.out_bits != nullptr) return ConvOutput::kBits;
+  return args.conv.out_float != nullptr ? ConvOutput::kFloat : ConvOutput::kInt;
+}
+
+template <int kColumns>
+cudaError_t run(const ConvAddArgs& args, ConvOutput output, const ConvPlan& plan,
+                const CUtensorMap& w_map, const Context& context) {
+  switch (output) {
+    case ConvOutput::kSums:
+      return launch<kColumns, ConvOutput::kSums>(args, plan, w_map, context);
+    case ConvOutput::kBits:
+      return launch<kColumns, ConvOutput::kBits>(args, plan, w_map, context);
+    case ConvOutput::kFloat:
+      return launch<kColumns, ConvOutput::kFloat>(args, plan, w_map, context);
+    default:
+      return launch<kColumns, ConvOutput::kInt>(args, plan, w_map, context);
+  }
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context) {
+  const ConvArgs& a = args.conv;
+  if (context.device.capability != 90 || a.groups != 1 || a.dilation_height != 1 ||
+      a.dilation_width != 1 || (a.channels != 64 && a.channels % 128 != 0) ||
+      a.out_channels % 32 != 0 || !aligned(a.x) || !aligned(a.w) || a.pixels() > INT32_MAX)
+    return false;
+  if (args.addend != nullptr &&
+      (args.addend_wide || args.addend_channels % 32 != 0 || !aligned(args.addend)))
+    return false;
+  if (args.sums != nullptr && args.sums_wide) return false;
+  ConvPlan plan;
+  const int columns = tile_columns(a);
+  if (!plan_conv(plan, a, columns, context.device)) return false;
+  return static_cast<int64_t>(plan.tiles) * plan.column_tiles >= context.device.sm_count / 2;
+}
+
+cudaError_t conv_wgmma(const ConvAddArgs& args, bool adds, const Context& context) {
+  const ConvArgs& a = args.conv;
+  if (a.prepared == nullptr) return cudaErrorInvalidValue;
+  ConvPlan plan;
+  const int columns = tile_columns(a);
+  if (!plan_conv(plan, a, columns, context.device)) return cudaErrorInvalidValue;
+  const ConvOutput output = output_of(args, adds);
+  const int chunk = conv_chunk(columns, output);
+  const int64_t words = a.taps() * words_for(a.channels);
+  CUtensorMap w_map{};
+  if (words % 4 == 0 && a.out_channels % columns == 0) {
+    const cudaError_t status =
+        encode_weights(w_map, a.w, a.out_channels, words, columns, chunk, false);
+    if (status != cudaSuccess) return status;
+  } else {
+    constexpr int kThreads = 256;
+    const int64_t pitch = (words + 3) / 4 * 4;
+    const int64_t rows = int64_t{plan.column_tiles} * columns;
+    auto* ordered = static_cast<int32_t*>(
+        context.workspace.take(static_cast<size_t>(rows * pitch) * sizeof(int32_t)));
+    cudaError_t status =
+        launch_dependent(order_conv_weights, grid_size(ceil_div(rows * pitch, kThreads)), kThreads,
+                         0, context, a.w, a.out_channels, static_cast<int>(words), rows,
+                         static_cast<int>(pitch), columns, chunk, ordered);
+    if (status != cudaSuccess) return status;
+    status = encode_weights(w_map, ordered, rows, pitch, columns, chunk, true);
+    if (status != cudaSuccess) return status;
+  }
+  return columns == 64 ? run<64>(args, output, plan, w_map, context)
+                       : run<128>(args, output, plan, w_map, context);
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,253 @@
+// Cuts a convolution into warpgroup products on the host; see wgmma_plan.h.
+#include "conv/cuda/hopper/wgmma_plan.h"
+
+#include <algorithm>
+
+namespace bitgnn::cuda {
+namespace {
+
+struct Axis {
+  int64_t size, out, kernel, stride, padding, dilation;
+
+  bool has_pixel(int64_t phase, int64_t u) const {
+    const int64_t at = stride * u + phase - padding;
+    return at >= 0 && at < size;
+  }
+  int64_t offset(int64_t tap) const { return dilation * tap / stride; }
+  int64_t phase(int64_t tap) const { return dilation * tap % stride; }
+
+  // Whether taps that run over the end of a frame `length` long read no pixel, there as well as at
+  // the beginning of the next.
+  bool wraps_into_zeros(int64_t length) const {
+    for (int64_t tap = 0; tap < kernel; ++tap)
+      for (int64_t u = out - 1 + offset(tap); u >= length; --u)
+        if (u >= 2 * length || has_pixel(phase(tap), u) || has_pixel(phase(tap), u - length))
+          return false;
+    return true;
+  }
+  int64_t shortest_frame() const {
+    int64_t length = out;
+    while (!wraps_into_zeros(length)) ++length;
+    return length;
+  }
+};
+
+// A piece of 128 bits of the products' length: what it reads, and how far from the tile's first.
+struct Piece {
+  ConvSlab slab;
+  int64_t offset;
+};
+
+bool same_source(const ConvSlab& a, const ConvSlab& b) {
+  return a.phase[0] == b.phase[0] && a.phase[1] == b.phase[1] && a.piece == b.piece &&
+         a.shift[0] == b.shift[0] && a.shift[1] == b.shift[1];
+}
+
+// Slabs in the order of their places.
+struct Slabs {
+  ConvSlab slab[kConvMostSlabs];
+  int count = 0;
+
+  // The first place from `from` on that holds `wanted`; a copy of it is added if there is none.
+  int find(const ConvSlab& wanted, int from) {
+    for (int i = from; i < count; ++i)
+      if (same_source(slab[i], wanted)) return i;
+    if (count == kConvMostSlabs) return -1;
+    slab[count] = wanted;
+    slab[count].place = static_cast<uint8_t>(count);
+    return count++;
+  }
+};
+
+// Keeps the weights of a tile of outputs in shared memory where that costs no balance, else streams
+// them; as many slots for slabs as help.
+bool place_shared(ConvPlan& plan, int columns, const Device& device) {
+  const int stage_bytes = columns * kConvStageRowBytes;
+  plan.slot_bytes = (plan.slabs * plan.rows * kConvPieceBytes + 127) / 128 * 128;
+  plan.classes = plan.row_axis.classes * plan.column_axis.classes;
+  // Terms of the classes, then a scale and a bias, or a limit, of every output.
+  const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
+  // make_terms() reads up to two words behind the last mask, to multiply them by zero.
+  const int mask_bytes = (plan.classes * (plan.masks + 1) + 2) * 4;
+  const int count_bytes = 2 * plan.count_sets * plan.rows * 4;
+  const int fixed = 1024 + static_cast<int>(sizeof(ConvShared)) +
+                    (table_bytes + mask_bytes + count_bytes + 127) / 128 * 128;
+  const int room = device.shared_bytes - fixed;
+  const int64_t tiles = plan.tiles, units = tiles * plan.column_tiles;
+  const int groups = device.sm_count / plan.column_tiles;
+  const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  // Weights that stay save their copies and their tables, but every tile of outputs loads the
+  // pixels anew: measured faster for up to two tiles of outputs, or where tables take long.
+  constexpr int kMostColumnTiles = 2, kQuickMasks = 3;
+  const bool stays = plan.column_tiles <= kMostColumnTiles || plan.masks > kQuickMasks;
+  if (stays && plan.blocks <= kConvMostStages && groups > 0 &&
+      plan.blocks * stage_bytes + 2 * plan.slot_bytes <= room &&
+      ceil(tiles, groups) <= ceil(units, device.sm_count)) {
+    plan.groups = groups;
+    plan.stages = plan.blocks;
+  } else {
+    const int slots = 2 * plan.slot_bytes + 3 * stage_bytes <= room ? 2 : 1;
+    plan.stages = std::min((room - slots * plan.slot_bytes) / stage_bytes, kConvMostStages);
+    if (plan.stages < 2) return false;
+    plan.stages = std::min(plan.stages, 8);
+  }
+  plan.slots = std::clamp((room - plan.stages * stage_bytes) / plan.slot_bytes, 1, kConvMostSlots);
+  plan.slots_at = plan.stages * stage_bytes;
+  plan.fixed_at = plan.slots_at + plan.slots * plan.slot_bytes;
+  plan.tables_at = plan.fixed_at + static_cast<int>(sizeof(ConvShared));
+  plan.masks_at = plan.tables_at + table_bytes;
+  plan.counts_at = plan.masks_at + mask_bytes;
+  plan.shared_bytes = 1024 + plan.counts_at + count_bytes;
+  return plan.shared_bytes <= device.shared_bytes;
+}
+
+}  // namespace
+
+FrameDivider frame_divider(int64_t divisor) {
+  uint32_t shift = 0;
+  while ((int64_t{1} << shift) < divisor) ++shift;
+  const uint64_t over = (uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor;
+  return {static_cast<uint32_t>(divisor), static_cast<uint32_t>(over + 1), shift};
+}
+
+ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
+  const int64_t leading = std::min(out, (padding + stride - 1) / stride);
+  // The first output whose last tap lies beyond the image.
+  const int64_t room = size + padding - kernel;
+  const int64_t trailing = std::min(out, room < 0 ? 0 : room / stride + 1);
+  if (leading > trailing)
+    return {static_cast<int>(out), static_cast<int>(out), static_cast<int>(out)};
+  return {static_cast<int>(leading), static_cast<int>(trailing),
+          static_cast<int>(leading + 1 + out - trailing)};
+}
+
+bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& device) {
+  const Axis row_axis{a.height,        a.out_height,  a.kernel_height,
+                      a.stride_height, a.padding_top, a.dilation_height};
+  const Axis column_axis{a.width,        a.out_width,    a.kernel_width,
+                         a.stride_width, a.padding_left, a.dilation_width};
+  const int64_t taps = a.taps();
+  if (a.kernel_height > kConvLongestSide || a.kernel_width > kConvLongestSide ||
+      a.dilation_height > 1 || a.dilation_width > 1 || a.stride_height > 2 || a.stride_width > 2 ||
+      a.pixels() == 0)
+    return false;
+  const int64_t pitch = column_axis.shortest_frame(), frame_rows = row_axis.shortest_frame();
+  const int64_t frame = pitch * frame_rows;
+  const int64_t positions =
+      (a.images - 1) * frame + (a.out_height - 1) * pitch + a.out_width;  // up to the last output
+  if (positions > INT32_MAX / 2) return false;
+  if (a.images * a.height * a.width > INT32_MAX / 2) return false;
+  plan = {};
+  plan.images = static_cast<int>(a.images);
+  plan.height = static_cast<int>(a.height);
+  plan.width = static_cast<int>(a.width);
+  plan.out_height = static_cast<int>(a.out_height);
+  plan.out_width = static_cast<int>(a.out_width);
+  plan.stride_height = static_cast<int>(a.stride_height);
+  plan.stride_width = static_cast<int>(a.stride_width);
+  plan.padding_top = static_cast<int>(a.padding_top);
+  plan.padding_left = static_cast<int>(a.padding_left);
+  plan.pitch = frame_divider(pitch);
+  plan.frame = frame_divider(frame);
+  plan.row_axis =
+      conv_axis(a.height, a.out_height, a.kernel_height, a.stride_height, a.padding_top);
+  plan.column_axis =
+      conv_axis(a.width, a.out_width, a.kernel_width, a.stride_width, a.padding_left);
+  plan.tiles = static_cast<int>((positions + kConvTileRows - 1) / kConvTileRows);
+  plan.column_tiles = static_cast<int>((a.out_channels + columns - 1) / columns);
+
+  const bool halves = a.channels == 64;
+  plan.pieces = halves ? 0 : static_cast<int>(a.channels / 128);
+  const int64_t count = halves ? (taps + 1) / 2 : taps * plan.pieces;
+  plan.steps = static_cast<int>((count + 1) / 2);
+  plan.blocks = (plan.steps + 3) / 4;
+  plan.masks = static_cast<int>((taps + 3) / 4);
+  if (plan.steps > kConvMostSteps) return false;
+
+  const auto tap_offset = [&](int64_t tap) {
+    return row_axis.offset(tap / a.kernel_width) * pitch + column_axis.offset(tap % a.kernel_width);
+  };
+  const auto tap_phase = [&](int64_t tap) {
+    return static_cast<uint8_t>(row_axis.phase(tap / a.kernel_width) * a.stride_width +
+                                column_axis.phase(tap % a.kernel_width));
+  };
+  int64_t farthest = 0;
+  for (int64_t tap = 0; tap < taps; ++tap) farthest = std::max(farthest, tap_offset(tap));
+  if (farthest > INT16_MAX) return false;
+  plan.rows = static_cast<int>(kConvTileRows + farthest);
+  const auto piece = [&](int64_t q) {
+    Piece p{};
+    if (halves) {
+      const int64_t first = 2 * q, second = std::min(first + 1, taps - 1);
+      p.offset = tap_offset(first);
+      p.slab.phase[0] = tap_phase(first);
+      // Behind the last tap the weights are zero: any neighbour serves.
+      p.slab.phase[1] = first == second ? tap_phase(first) : tap_phase(second);
+      p.slab.shift[1] =
+          first == second ? int16_t{1} : static_cast<int16_t>(tap_offset(second) - p.offset);
+    } else {
+      p.offset = tap_offset(q / plan.pieces);
+      p.slab.phase[0] = p.slab.phase[1] = tap_phase(q / plan.pieces);
+      p.slab.piece = static_cast<uint8_t>(q % plan.pieces);
+    }
+    return p;
+  };
+
+  Slabs slabs;
+  for (int64_t q = 0; q < count; ++q)
+    if (slabs.find(piece(q).slab, 0) < 0) return false;
+  const int originals = plan.originals = slabs.count;
+  for (int step = 0; step < plan.steps; ++step) {
+    const Piece first = piece(2 * step);
+    const int64_t start = slabs.find(first.slab, 0) * int64_t{plan.rows} + first.offset;
+    int64_t distance = 0;
+    if (2 * step + 1 < count) {
+      // The distance between the two halves of a product is positive.
+      const Piece second = piece(2 * step + 1);
+      for (int from = 0; distance <= 0;) {
+        const int found = slabs.find(second.slab, from);
+        if (found < 0) return false;
+        distance = found * int64_t{plan.rows} + second.offset - start;
+        from = found + 1;
+      }
+    }
+    plan.step[step] = static_cast<uint32_t>(start | distance << 16);
+    if (start >= 1 << 14 || distance >= 1 << 14) return false;
+  }
+  plan.slabs = slabs.count;
+  for (int i = halves ? 0 : originals; i < slabs.count; ++i)
+    plan.slab[plan.copies++] = slabs.slab[i];
+  // The places of phases that taps read, in the order of the first tap that does.
+  for (int i = 0; !halves && i < originals; i += plan.pieces) {
+    plan.phase_index[plan.phases] = slabs.slab[i].phase[0];
+    plan.phase_place[plan.phases++] = i;
+  }
+  const auto phase_order = [&](int phase) {
+    int i = 0;
+    while (plan.phase_index[i] != phase) ++i;
+    return i;
+  };
+
+  // Windows are sums of counts: of a phase's pixels at each tap, or of slabs' rows at each pair of
+  // taps, the last half of a row by itself.
+  if (halves) {
+    plan.count_sets = originals + 1;
+    plan.window_terms = static_cast<int>(count);
+    for (int64_t q = 0; q < count; ++q) {
+      const Piece p = piece(q);
+      const int set = taps % 2 == 1 && q == count - 1 ? originals : slabs.find(p.slab, 0);
+      plan.window[q] = static_cast<int32_t>(set * plan.rows + p.offset);
+    }
+    plan.half_set = slabs.find(piece(count - 1).slab, 0);
+  } else {
+    plan.count_sets = plan.phases;
+    plan.window_terms = static_cast<int>(taps);
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      plan.window[tap] =
+          static_cast<int32_t>(phase_order(tap_phase(tap)) * plan.rows + tap_offset(tap));
+    }
+  }
+  return place_shared(plan, columns, device);
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,54 @@
+// Binary convolution on mma.sync tensor cores, a source file for each kind of output.
+#pragma once
+
+#include "conv/cuda/mma_plan.h"
+
+namespace bitgnn::cuda {
+
+// Pixels by channels: 16 x 64 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128; walks
+// over tiles of 128 x 64 and 128 x 128.
+enum class ConvTileKind { kTiny, kSmall, kMiddle, kLarge, kWalk, kWideWalk };
+
+using ConvTinyTile = ConvTile<1, 2, 2, 1, 4, 6>;
+using ConvSmallTile = ConvTile<2, 2, 2, 1, 4, 3>;
+using ConvMiddleTile = ConvTile<4, 2, 1, 1, 4, 3>;
+using ConvLargeTile = ConvTile<4, 2, 1, 2, 8, 1>;
+using ConvWalkTile = ConvTile<8, 1, 1, 1, 8, 2>;
+using ConvWideWalkTile = ConvTile<4, 2, 1, 2, 8, 1>;
+
+constexpr bool walks(ConvTileKind kind) {
+  return kind == ConvTileKind::kWalk || kind == ConvTileKind::kWideWalk;
+}
+
+// Whether whole windows of 2 x 2 pixels lie in a tile of so many.
+inline bool holds_windows(const ConvArgs& c, int pixels) {
+  return c.out_height % 2 == 0 && c.out_width % 2 == 0 && pixels % (2 * c.out_width) == 0;
+}
+
+template <class F>
+auto with_conv_tile(ConvTileKind kind, const F& f) {
+  switch (kind) {
+    case ConvTileKind::kTiny:
+      return f(ConvTinyTile{});
+    case ConvTileKind::kSmall:
+      return f(ConvSmallTile{});
+    case ConvTileKind::kMiddle:
+      return f(ConvMiddleTile{});
+    case ConvTileKind::kLarge:
+      return f(ConvLargeTile{});
+    case ConvTileKind::kWalk:
+      return f(ConvWalkTile{});
+    default:
+      return f(ConvWideWalkTile{});
+  }
+}
+
+// `vector`: words that one copy moves; `prefetches`: see ConvMmaPlan.
+cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector,
+                          const ConvPool& pool, bool prefetches, const Context& context);
+cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                            const Context& context);
+cudaError_t conv_mma_sums(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
+                          const Context& context);
+
+}  // namespace bitgnn::cuda

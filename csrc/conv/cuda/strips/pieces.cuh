@@ -1,0 +1,228 @@
+// Pieces of binary 3 x 3 convolutions in strips of 8 x 2 pixels: what a warp multiplies, how it
+// stores its results, and its way through the images.
+#pragma once
+
+#include "conv/cuda/strips/launch.h"
+#include "conv/cuda/strips/terms.cuh"
+#include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/mma_b1.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kStripWidth = 8, kStripHeight = 2;  // pixels
+constexpr int kStripWarps = 4;
+
+struct ConvStripPlan {
+  int height, width, out_height, out_width;
+  int padding_top, padding_left;
+  int rows, columns;  // strips of an image
+  int strips;         // of all images
+  int out_words;      // of a pixel
+  bool prefetches;
+};
+
+// Outputs of a warp whose products have so many fragments.
+template <int kFragments>
+struct StripTile {
+  static_assert(kFragments % 4 == 0 && kFragments <= 8);
+  static constexpr int kChannels = kFragments * kMmaColumns;
+  static constexpr int kWords = kFragments / 4;
+};
+
+// Eight successive channels a lane in every 32: the channel of column n of fragment j.
+__device__ __forceinline__ int strip_channel(int j, int n) {
+  return j / 4 * 32 + n / 2 * 8 + j % 4 * 2 + n % 2;
+}
+
+template <int kWords>
+struct alignas(kWords * 4) StripWords {
+  uint32_t word[kWords];
+};
+
+// Weights: of column g of fragment j the words of tap (i, q).
+template <int kWords, int kFragments>
+struct StripWeights {
+  StripWords<kWords> of[kFragments][3];
+
+  // `pitch`: words of a tap; channel_of(j, n) is the output of column n of fragment j.
+  template <class ChannelOf>
+  __device__ __forceinline__ void load(const int32_t* w, int pitch, int lane,
+                                       const ChannelOf& channel_of) {
+    const int quad = fragment_quad(lane);
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j) {
+      const int32_t* from = w + (channel_of(j, fragment_group(lane)) * 9 + quad) * pitch;
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        of[j][i] = {};
+        if (quad < 3) of[j][i] = *reinterpret_cast<const StripWords<kWords>*>(from + i * 3 * pitch);
+      }
+    }
+  }
+};
+
+template <int kFragments>
+struct StripSums {
+  int32_t sum[kFragments][4];
+  int32_t count[4];  // |a|, the same in all columns
+
+  // `rows` are the image's rows under the strip's taps.
+  template <int kWords, int kStride>
+  __device__ __forceinline__ void multiply(const StripWords<kWords> (&rows)[kStride + 3],
+                                           const StripWeights<kWords, kFragments>& weights) {
+    const uint32_t ones[2] = {~0u, ~0u};
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+#pragma unroll
+      for (int k = 0; k < kWords; k += 2) {
+        const uint32_t a[4] = {rows[i].word[k], rows[i + kStride].word[k], rows[i].word[k + 1],
+                               rows[i + kStride].word[k + 1]};
+        const bool begins = i == 0 && k == 0;
+#pragma unroll
+        for (int j = 0; j < kFragments; ++j) {
+          const uint32_t b[2] = {weights.of[j][i].word[k], weights.of[j][i].word[k + 1]};
+          if (begins)
+            mma_and_popc(sum[j], a, b, make_int4(0, 0, 0, 0));
+          else
+            mma_and_popc(sum[j], a, b);
+        }
+        if (begins)
+          mma_and_popc(count, a, ones, make_int4(0, 0, 0, 0));
+        else
+          mma_and_popc(count, a, ones);
+      }
+    }
+  }
+};
+
+// Eight integers from shared memory.
+__device__ __forceinline__ void load_eight(int32_t (&v)[8], const int32_t* from) {
+  const int4 low = *reinterpret_cast<const int4*>(from);
+  const int4 high = *reinterpret_cast<const int4*>(from + 4);
+  v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+  v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+}
+
+// Pushes a bit, the sign of n, from below.
+__device__ __forceinline__ uint32_t push_strip_sign(uint32_t bits, int32_t n) {
+  return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
+}
+
+// Byte i of lane k's word is byte k of what lane i of the quad gives.
+__device__ __forceinline__ uint32_t transpose_bytes(uint32_t v, int quad) {
+  v = __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 2), (quad & 2) != 0 ? 0x3276 : 0x5410);
+  return __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 1), (quad & 1) != 0 ? 0x3715 : 0x6240);
+}
+
+// Two integers, clamped to 16 bits.
+__device__ __forceinline__ int32_t clamp_halves(int32_t low, int32_t high) {
+  int32_t both;
+  asm("cvt.pack.sat.s16.s32 %0, %1, %2;\n" : "=r"(both) : "r"(high), "r"(low));
+  return both;
+}
+
+// Four or eight numbers of 16 bits next to each other.
+template <int kCount>
+__device__ __forceinline__ void load_halves(int32_t (&pairs)[kCount / 2], const int16_t* from) {
+  if constexpr (kCount == 8) {
+    const int4 v = *reinterpret_cast<const int4*>(from);
+    pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
+  } else {
+    const int2 v = *reinterpret_cast<const int2*>(from);
+    pairs[0] = v.x, pairs[1] = v.y;
+  }
+}
+
+template <int kCount>
+__device__ __forceinline__ void store_halves(int16_t* to, const int32_t (&v)[kCount]) {
+  if constexpr (kCount == 8) {
+    *reinterpret_cast<int4*>(to) = make_int4(clamp_halves(v[0], v[1]), clamp_halves(v[2], v[3]),
+                                             clamp_halves(v[4], v[5]), clamp_halves(v[6], v[7]));
+  } else {
+    *reinterpret_cast<int2*>(to) = make_int2(clamp_halves(v[0], v[1]), clamp_halves(v[2], v[3]));
+  }
+}
+
+// Bits of 16 or 32 channels from `channel` on, of the pixel whose words begin at `at`.
+template <int kBits>
+__device__ __forceinline__ void store_part(int32_t* words, int64_t at, int channel, uint32_t bits) {
+  if constexpr (kBits == 32)
+    words[at + channel / kWordBits] = static_cast<int32_t>(bits);
+  else
+    reinterpret_cast<uint16_t*>(words + at)[channel / 16] = static_cast<uint16_t>(bits);
+}
+
+// A lane's place in a strip: pixel g of both rows, and column q of the taps under it.
+template <int kWords, int kStride>
+struct StripWalk {
+  static constexpr int kRows = kStride + 3;  // of the image under the taps of a strip
+  static constexpr int kNew = 2 * kStride;   // that the strip below does not share
+
+  int image, column, row;  // of the strip
+  int x;                   // pixel of the result
+  int column_class;
+  bool reads;  // whether the tap's column is inside
+  const StripWords<kWords>* from;
+
+  __device__ __forceinline__ void place(const ConvArgs& c, const ConvStripPlan& p, int lane) {
+    const int quad = fragment_quad(lane);
+    x = column * kStripWidth + fragment_group(lane);
+    const int left = x * kStride - p.padding_left;
+    column_class = strip_class(left, p.width);
+    reads = quad < 3 && static_cast<unsigned>(left + quad) < static_cast<unsigned>(p.width);
+    from = reinterpret_cast<const StripWords<kWords>*>(c.x) +
+           (static_cast<int64_t>(image) * p.height * p.width + left + quad);
+  }
+
+  __device__ __forceinline__ void begin(int64_t strip, const ConvArgs& c, const ConvStripPlan& p,
+                                        int lane) {
+    const auto at = static_cast<uint32_t>(strip);
+    const uint32_t line = at / static_cast<uint32_t>(p.rows);
+    row = static_cast<int>(at - line * static_cast<uint32_t>(p.rows));
+    image = static_cast<int>(line / static_cast<uint32_t>(p.columns));
+    column = static_cast<int>(line) - image * p.columns;
+    place(c, p, lane);
+  }
+
+  // To the next strip; whether it is the one below.
+  __device__ __forceinline__ bool advance(const ConvArgs& c, const ConvStripPlan& p, int lane) {
+    if (++row < p.rows) return true;
+    row = 0;
+    if (++column == p.columns) {
+      column = 0;
+      ++image;
+    }
+    place(c, p, lane);
+    return false;
+  }
+
+  __device__ __forceinline__ StripWords<kWords> load(const ConvStripPlan& p, int y) const {
+    StripWords<kWords> words{};
+    if (reads && static_cast<unsigned>(y) < static_cast<unsigned>(p.height))
+      words = from[static_cast<int64_t>(y) * p.width];
+    return words;
+  }
+
+  // Row of the image under the first taps of a strip.
+  __device__ __forceinline__ int top(const ConvStripPlan& p, int of_row) const {
+    return of_row * kStripHeight * kStride - p.padding_top;
+  }
+};
+
+inline ConvStripPlan plan_conv_strips(const ConvArgs& c, bool prefetches) {
+  ConvStripPlan p{};
+  p.height = static_cast<int>(c.height);
+  p.width = static_cast<int>(c.width);
+  p.out_height = static_cast<int>(c.out_height);
+  p.out_width = static_cast<int>(c.out_width);
+  p.padding_top = static_cast<int>(c.padding_top);
+  p.padding_left = static_cast<int>(c.padding_left);
+  p.rows = static_cast<int>(ceil_div(c.out_height, kStripHeight));
+  p.columns = static_cast<int>(ceil_div(c.out_width, kStripWidth));
+  p.strips = static_cast<int>(c.images * p.rows * p.columns);
+  p.out_words = static_cast<int>(words_for(c.out_channels));
+  p.prefetches = prefetches;
+  return p;
+}
+
+}  // namespace bitgnn::cuda

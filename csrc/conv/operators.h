@@ -1,0 +1,112 @@
+// Binary convolution and the packing of images, for any backend.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "conv/pool_problem.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct ConvOperators {
+  static Tensor convolve(const ConvRequest& q, const Tensor& x_in, const Tensor& w, Output output) {
+    const Backend backend(x_in, q.op, "x");
+    STD_TORCH_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
+    const Tensor x = packed_images(backend, x_in, q.channels, q.op, "x");
+    ConvProblem<Backend> problem(backend, q, x, 1, w);
+    problem.args.x = x.const_data_ptr<int32_t>();
+    problem.settle_output(q, output);
+    Tensor out = problem.new_images(backend, output);
+    backend.convolve(problem.args);
+    return out;
+  }
+
+  using Window = std::optional<std::vector<int64_t>>;
+
+  // Bits, pooled over windows next to each other: in the convolution where the backend can.
+  static Tensor convolve_pooled(const ConvRequest& q, const Tensor& x_in, const Tensor& w,
+                                const std::vector<int64_t>& pool, const OptionalTensor& flip) {
+    const Backend backend(x_in, q.op, "x");
+    check_numbers(pool, 2, 1, q.op, "pool");
+    STD_TORCH_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
+    const Tensor x = packed_images(backend, x_in, q.channels, q.op, "x");
+    ConvProblem<Backend> problem(backend, q, x, 1, w);
+    ConvArgs& a = problem.args;
+    a.x = x.const_data_ptr<int32_t>();
+    problem.settle_output(q, Output::kBits);
+    BitPoolProblem<Backend> pooling(backend, a.images, a.out_height, a.out_width,
+                                    words_for(a.out_channels), pool, pool, {0, 0, 0, 0}, flip, q.op,
+                                    "pool", "pool_flip");
+    Tensor out = pooling.new_images(backend);
+    a.out_bits = pooling.args.out;
+    if (backend.convolve_pooled(a, pooling.args)) return out;
+    const Tensor whole = problem.new_images(backend, Output::kBits);
+    backend.convolve(a);
+    pooling.args.x = a.out_bits;
+    backend.pool_bits(pooling.args);
+    return out;
+  }
+
+  static Tensor bbb(const Tensor& x, const Tensor& w, int64_t channels, std::vector<int64_t> stride,
+                    std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups,
+                    const OptionalTensor& w_scale, const OptionalTensor& bias,
+                    const OptionalTensor& threshold, const OptionalTensor& flip,
+                    const OptionalTensor& prepared, Window pool, const OptionalTensor& pool_flip) {
+    const ConvRequest q{"conv_bbb", channels, stride,    padding, dilation, groups,
+                        w_scale,    bias,     threshold, flip,    prepared};
+    STD_TORCH_CHECK(pool.has_value() || !pool_flip.has_value(), q.op,
+                    ": pool_flip must be left out where there is no pool");
+    return pool.has_value() ? convolve_pooled(q, x, w, *pool, pool_flip)
+                            : convolve(q, x, w, Output::kBits);
+  }
+
+  static Tensor bbf(const Tensor& x, const Tensor& w, int64_t channels, std::vector<int64_t> stride,
+                    std::vector<int64_t> padding, std::vector<int64_t> dilation, int64_t groups,
+                    const OptionalTensor& w_scale, const OptionalTensor& bias, bool integer,
+                    const OptionalTensor& prepared) {
+    return convolve(
+        {"conv_bbf", channels, stride, padding, dilation, groups, w_scale, bias, {}, {}, prepared},
+        x, w, integer ? Output::kInt : Output::kFloat);
+  }
+
+  static Tensor pack_images(const Tensor& x_in, const OptionalTensor& threshold_in) {
+    const char* op = "pack_images";
+    const Backend backend(x_in, op, "x");
+    const FloatType type = packable_type(x_in, op, "x");
+    check_dim(x_in, 4, op, "x");
+    const int64_t images = x_in.size(0), channels = x_in.size(1);
+    const int64_t height = x_in.size(2), width = x_in.size(3);
+    const FloatVector threshold(backend, threshold_in, channels, op, "threshold");
+    Tensor words = backend.empty({images, height, width, words_for(channels)}, ScalarType::Int);
+    int32_t* to = words.template mutable_data_ptr<int32_t>();
+    if (is_channels_last(x_in)) {
+      PackArgs a = pack_args(x_in, threshold, {}, op);
+      a.row_stride = a.cols = channels;
+      a.words = to;
+      backend.pack(a, images * height * width);
+      return words;
+    }
+    const Tensor x = as_contiguous(x_in);
+    ImagePackArgs a{};
+    a.x = x.data_ptr();
+    a.type = type;
+    a.images = images;
+    a.channels = channels;
+    a.pixels = height * width;
+    a.threshold = threshold.get();
+    a.words = to;
+    backend.pack_images(a);
+    return words;
+  }
+};
+
+template <class Backend, class Library>
+void register_conv(Library& m) {
+  using Operators = ConvOperators<Backend>;
+  m.impl("conv_bbb", TORCH_BOX(&Operators::bbb));
+  m.impl("conv_bbf", TORCH_BOX(&Operators::bbf));
+  m.impl("pack_images", TORCH_BOX(&Operators::pack_images));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,55 @@
+// What max pooling of bits checks of its window, and its arguments for the kernels.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "conv/problem.h"
+
+namespace bitgnn::ops {
+
+// A window over images of `words` words a pixel; owns what `args` points to.
+template <class Backend>
+struct BitPoolProblem {
+  OptionalTensor flip;
+  BitPoolArgs args{};
+
+  // `window` and `flip_name` are what the operator calls its kernel and its flip; padding is top,
+  // bottom, left, right.
+  BitPoolProblem(const Backend& backend, int64_t images, int64_t height, int64_t width,
+                 int64_t words, const std::vector<int64_t>& kernel,
+                 const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                 const OptionalTensor& flip_in, const char* op, const char* window,
+                 const char* flip_name) {
+    BitPoolArgs& a = args;
+    a.images = images;
+    a.height = height;
+    a.width = width;
+    a.words = words;
+    a.kernel_height = kernel[0];
+    a.kernel_width = kernel[1];
+    a.stride_height = stride[0];
+    a.stride_width = stride[1];
+    a.padding_top = padding[0];
+    a.padding_left = padding[2];
+    a.out_height = output_size(height, padding[0], padding[1], kernel[0], stride[0], 1, op, window);
+    a.out_width = output_size(width, padding[2], padding[3], kernel[1], stride[1], 1, op, window);
+    if (!flip_in.has_value()) return;
+    backend.check(*flip_in, op, flip_name);
+    check_dtype(*flip_in, ScalarType::Int, op, flip_name);
+    check_dim(*flip_in, 1, op, flip_name);
+    check_size(flip_in->size(0), words, op, (std::string("words of ") + flip_name).c_str());
+    flip = as_contiguous(*flip_in);
+    a.flip = flip->template const_data_ptr<int32_t>();
+  }
+
+  // The result, the pointer to which goes into args.
+  Tensor new_images(const Backend& backend) {
+    Tensor out =
+        backend.empty({args.images, args.out_height, args.out_width, args.words}, ScalarType::Int);
+    args.out = out.template mutable_data_ptr<int32_t>();
+    return out;
+  }
+};
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,167 @@
+// What every binary convolution checks of its operands, and their arguments for the kernels.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "conv/arguments.h"
+#include "core/operands.h"
+
+namespace bitgnn::ops {
+
+// Numbers of a window that moves over images; padding is top, bottom, left, right.
+inline void check_numbers(const std::vector<int64_t>& numbers, size_t count, int64_t least,
+                          const char* op, const char* name) {
+  STD_TORCH_CHECK(numbers.size() == count, op, ": ", name, " must hold ", count, " numbers, got ",
+                  numbers.size());
+  for (const int64_t number : numbers)
+    STD_TORCH_CHECK(number >= least, op, ": ", name, " must be at least ", least, ", got ", number);
+}
+
+inline int64_t output_size(int64_t size, int64_t before, int64_t after, int64_t kernel,
+                           int64_t stride, int64_t dilation, const char* op, const char* name) {
+  STD_TORCH_CHECK(kernel >= 1, op, ": ", name, " must have a kernel of at least 1 x 1, got ",
+                  kernel);
+  const int64_t reach = dilation * (kernel - 1) + 1, padded = size + before + after;
+  STD_TORCH_CHECK(reach <= padded, op, ": ", name,
+                  " must have a kernel no larger than the padded image: ", padded,
+                  " along an axis, got ", reach);
+  return (padded - reach) / stride + 1;
+}
+
+// Packed images, made contiguous.
+template <class Backend>
+Tensor packed_images(const Backend& backend, const Tensor& t, int64_t channels, const char* op,
+                     const char* name) {
+  backend.check(t, op, name);
+  check_dtype(t, ScalarType::Int, op, name);
+  check_dim(t, 4, op, name);
+  STD_TORCH_CHECK(t.size(3) == words_for(channels), op, ": ", name, " must hold ",
+                  words_for(channels), " words a pixel for ", channels, " channels, got ",
+                  t.size(3));
+  return as_contiguous(t);
+}
+
+// Channels next to each other at every pixel, pixels one after the other.
+inline bool is_channels_last(const Tensor& t) {
+  int64_t step = 1;
+  for (const int64_t axis : {1, 3, 2, 0}) {
+    if ((axis == 1 || t.size(axis) > 1) && t.stride(axis) != step) return false;
+    step *= t.size(axis);
+  }
+  return true;
+}
+
+// What a convolution is asked for beside its operands.
+struct ConvRequest {
+  const char* op;
+  int64_t channels;
+  const std::vector<int64_t>&stride, &padding, &dilation;
+  int64_t groups;
+  OptionalTensor scale, bias, threshold, flip, prepared;
+};
+
+// Everything but x, checked; owns what `args` points to.
+template <class Backend>
+struct ConvProblem {
+  Tensor w;
+  FloatVector scale, bias, threshold;
+  OptionalTensor flip, prepared;
+  ConvArgs args{};
+
+  ConvProblem(const Backend& backend, const ConvRequest& q, const Tensor& images,
+              int64_t height_axis, const Tensor& w_in)
+      : w(checked_weights(backend, q, w_in)),
+        scale(backend, q.scale, w.size(0), q.op, "w_scale"),
+        bias(backend, q.bias, w.size(0), q.op, "bias"),
+        threshold(backend, q.threshold, w.size(0), q.op, "threshold"),
+        flip(flags(backend, q.flip, w.size(0), q.op)) {
+    ConvArgs& a = args;
+    a.w = w.const_data_ptr<int32_t>();
+    a.images = images.size(0);
+    a.height = images.size(height_axis);
+    a.width = images.size(height_axis + 1);
+    a.channels = q.channels;
+    a.out_channels = w.size(0);
+    a.kernel_height = w.size(1);
+    a.kernel_width = w.size(2);
+    a.stride_height = q.stride[0];
+    a.stride_width = q.stride[1];
+    a.padding_top = q.padding[0];
+    a.padding_left = q.padding[2];
+    a.dilation_height = q.dilation[0];
+    a.dilation_width = q.dilation[1];
+    a.groups = q.groups;
+    a.out_height = output_size(a.height, q.padding[0], q.padding[1], a.kernel_height,
+                               a.stride_height, a.dilation_height, q.op, "w");
+    a.out_width = output_size(a.width, q.padding[2], q.padding[3], a.kernel_width, a.stride_width,
+                              a.dilation_width, q.op, "w");
+    const int64_t size = q.channels / q.groups;
+    STD_TORCH_CHECK(a.taps() <= std::numeric_limits<int32_t>::max() / size, q.op,
+                    ": w must have at most 2^31 - 1 weights an output, got ", size, " channels of ",
+                    a.taps(), " taps");
+    a.out_scale = scale.get();
+    a.bias = bias.get();
+    a.threshold = threshold.get();
+    a.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
+    take_prepared(backend, q);
+  }
+
+  // A new result [images, out height, out width, features], the pointer to which goes into args.
+  Tensor new_images(const Backend& backend, Output output) {
+    ConvArgs& a = args;
+    const int64_t n = a.images, h = a.out_height, width = a.out_width;
+    if (output == Output::kBits) {
+      Tensor out = backend.empty({n, h, width, words_for(a.out_channels)}, ScalarType::Int);
+      a.out_bits = out.template mutable_data_ptr<int32_t>();
+      return out;
+    }
+    const bool is_int = output == Output::kInt;
+    Tensor out =
+        backend.empty({n, h, width, a.out_channels}, is_int ? ScalarType::Int : ScalarType::Float);
+    if (is_int) {
+      a.out_int = out.template mutable_data_ptr<int32_t>();
+    } else {
+      a.out_float = out.template mutable_data_ptr<float>();
+    }
+    return out;
+  }
+
+  // A positive scale in front of a comparison with zero changes nothing and is left out; sums stand
+  // alone.
+  void settle_output(const ConvRequest& q, Output output) {
+    STD_TORCH_CHECK(output != Output::kInt || !(q.scale.has_value() || q.bias.has_value()), q.op,
+                    ": integer=True gives the bare sums: w_scale and bias must be left out");
+    if (output == Output::kBits && args.bias == nullptr && args.threshold == nullptr)
+      args.out_scale = nullptr;
+  }
+
+ private:
+  static Tensor checked_weights(const Backend& backend, const ConvRequest& q, const Tensor& w_in) {
+    check_numbers(q.stride, 2, 1, q.op, "stride");
+    check_numbers(q.padding, 4, 0, q.op, "padding");
+    check_numbers(q.dilation, 2, 1, q.op, "dilation");
+    STD_TORCH_CHECK(q.groups >= 1, q.op, ": groups must be at least 1, got ", q.groups);
+    STD_TORCH_CHECK(q.channels >= 1 && q.channels % q.groups == 0, q.op,
+                    ": channels must be a positive multiple of groups, ", q.groups, ", got ",
+                    q.channels);
+    Tensor w = packed_images(backend, w_in, q.channels / q.groups, q.op, "w");
+    STD_TORCH_CHECK(w.size(0) >= 1 && w.size(0) % q.groups == 0, q.op,
+                    ": w must have outputs in a positive multiple of groups, ", q.groups, ", got ",
+                    w.size(0));
+    return w;
+  }
+
+  void take_prepared(const Backend& backend, const ConvRequest& q) {
+    if (!q.prepared.has_value()) return;
+    backend.check(*q.prepared, q.op, "prepared");
+    check_dtype(*q.prepared, ScalarType::Int, q.op, "prepared");
+    check_dim(*q.prepared, 2, q.op, "prepared");
+    check_size(q.prepared->size(0), w.size(0), q.op, "rows of prepared");
+    check_size(q.prepared->size(1), args.taps() + 2, q.op, "columns of prepared");
+    prepared = as_contiguous(*q.prepared);
+    args.prepared = prepared->template const_data_ptr<int32_t>();
+  }
+};
+
+}  // namespace bitgnn::ops

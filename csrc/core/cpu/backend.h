@@ -1,0 +1,144 @@
+// The CPU as a backend of the operators; see core/operands.h for what a backend is.
+#pragma once
+
+#include "core/cpu/buffer_cache.h"
+#include "core/cpu/kernel_table.h"
+#include "core/operands.h"
+#include "pairs/narrow_call.h"
+#include "ternary/arguments.h"
+#include "training/arguments.h"
+#include "whole_model/cooperative.h"
+#include "whole_model/linear_chain.h"
+
+namespace bitgnn::cpu {
+
+using ops::ScalarType;
+using ops::Tensor;
+
+class Backend {
+ public:
+  Backend(const Tensor& first, const char* op, const char* name) { check(first, op, name); }
+
+  void check(const Tensor& t, const char* op, const char* name) const {
+    STD_TORCH_CHECK(t.is_cpu(), op, ": ", name,
+                    " must be on the CPU like the other arguments, got another device");
+  }
+
+  template <size_t N>
+  Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
+    int64_t strides[N];
+    return new_tensor(sizes, strides, N, dtype);
+  }
+
+  Tensor empty_of(const std::vector<int64_t>& sizes, ScalarType dtype) const {
+    std::vector<int64_t> strides(sizes.size());
+    return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
+  }
+
+  // The ends of a row pointer, which guard every read of edges.
+  void check_row_pointer(const AggregateArgs& a, const char* op) const;
+
+  void pack(const PackArgs& a, int64_t rows) const;
+  void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
+  void pack_levels(const LevelPackArgs& a, int64_t rows) const;
+  void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+              float* out) const;
+  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
+  void multiply(const bitgnn::BmmArgs& a) const;
+  // Products into narrow rows, whose factors are the row scale times `factor` ([rows] or null).
+  void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;
+  void aggregate_bits(const AggregateArgs& a) const;
+  // x holds the two planes of ternary rows.
+  void aggregate_ternary(const AggregateArgs& a) const;
+  void aggregate_dense(const AggregateArgs& a) const;
+  void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
+  void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
+  void aggregate_sliced(const SlicedArgs& a) const;
+  bool stays_narrow(const NarrowCall&) const { return true; }
+  // Torch's softmax is as good behind the kernels; its argmax takes many times as long.
+  bool holds_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
+  void aggregate_narrow(const NarrowCall& a) const;
+  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
+                     int32_t* indices) const;
+  void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
+  void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
+  void bits_linear(const BitsLinearArgs& a) const;
+  void aggregate_slots(const SlotSumsArgs& a) const;
+  void convolve(const bitgnn::ConvArgs& a) const;
+  // Bits are pooled behind the convolution.
+  bool convolve_pooled(const bitgnn::ConvArgs&, const BitPoolArgs&) const { return false; }
+  void convolve_add(const ConvAddArgs& a) const;
+  void convolve_fixed(const FixedConvArgs& a) const;
+  void pack_images(const ImagePackArgs& a) const;
+  void pool_bits(const BitPoolArgs& a) const;
+  void pack_patches(const PatchArgs& a) const;
+  void linear_chain(const LinearChainArgs& a) const;
+  void pack_ternary(const TernaryPackArgs& a) const;
+  void pack_ternary_columns(const TernaryColumnPackArgs& a) const;
+  void multiply_ternary(const TernaryBmmArgs& a) const;
+  void linear_ternary(const TernaryLinearArgs& a) const;
+  void matmul_ternary(const TernaryMatmulArgs& a) const;
+  void attention_ternary(const TernaryAttentionArgs& a) const;
+  // Packed operands are small beside the products of keys that all threads share.
+  static constexpr bool attends_to_floats(const TernaryFloatAttentionArgs&) { return false; }
+  static void attention_ternary_floats(const TernaryFloatAttentionArgs&) {}
+  void round_levels(const RoundLevelsArgs& a) const;
+  void clip_gradients(const ClipGradientsArgs& a) const;
+  void shift_signs(const ShiftSignsArgs& a) const;
+  void add(const JoinArgs& a) const;
+  void concat(const JoinArgs& a) const;
+  void run_stages(const CooperativeArgs&) const {
+    STD_TORCH_CHECK(false, "run_stages: x must be on a CUDA device, got the CPU");
+  }
+
+ private:
+  // The shim call costs a tenth of a trip through the dispatcher; large tensors come from the
+  // buffer cache. Fills the strides.
+  static Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) {
+    const int64_t elements = ops::contiguous_strides(sizes, count, strides);
+    const auto bytes = static_cast<size_t>(elements * ops::dtype_bytes(dtype));
+    if (is_cached(bytes)) {
+      void* data = take_buffer(bytes);
+      STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
+      return torch::stable::from_blob(data, {sizes, count}, {strides, count},
+                                      torch::stable::Device(torch::headeronly::DeviceType::CPU),
+                                      dtype, return_buffer);
+    }
+    AtenTensorHandle handle = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(count), sizes, strides,
+                                                    ops::dtype_code(dtype),
+                                                    aoti_torch_device_type_cpu(), 0, &handle));
+    return Tensor(handle);
+  }
+
+  void multiply(const bitgnn::BmmArgs& a, const NarrowRows* out_narrow,
+                const float* narrow_factor) const;
+  // See PairPanels.
+  Tensor pair_panels_of(const TernaryOperand& y, const int64_t (&batches)[2], int64_t rows,
+                        int64_t size) const;
+};
+
+// Rows a thread should take at least, so that starting it pays.
+inline int64_t grain(int64_t work_per_row, int64_t least_work) {
+  return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
+}
+
+// out[k] = value where bit k is set, else -value; a mask a lane, since variable shifts of vectors
+// are not in every instruction set.
+inline void expand_bits(const int32_t* words, int64_t size, float value, float* out) {
+  static const struct Masks {
+    uint32_t bit[kWordBits];
+    Masks() {
+      for (int l = 0; l < kWordBits; ++l) bit[l] = 1u << l;
+    }
+  } masks;
+  const float negative = -value;
+  for (int64_t w = 0; w < words_for(size); ++w) {
+    const uint32_t bits = static_cast<uint32_t>(words[w]);
+    const int64_t count = size - w * kWordBits < kWordBits ? size - w * kWordBits : kWordBits;
+    float* lanes = out + w * kWordBits;
+    for (int64_t l = 0; l < count; ++l) lanes[l] = (bits & masks.bit[l]) != 0 ? value : negative;
+  }
+}
+
+}  // namespace bitgnn::cpu

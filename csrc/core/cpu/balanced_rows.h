@@ -1,0 +1,44 @@
+// Rows of a pattern split over the threads by their neighbours, not by their count: a graph's
+// longest row can hold hundreds of times the mean.
+#pragma once
+
+#include <algorithm>
+
+#include "core/cpu/backend.h"
+
+namespace bitgnn::cpu {
+
+// Neighbours a thread, some 10 us: below that, moving the operands between cores costs more than
+// a second core brings.
+constexpr int64_t kEdgeGrain = 1 << 13;
+constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables from here on are fetched ahead
+constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
+
+// Calls f(first, last) for each thread's rows of [0, rows).
+template <class F>
+void for_balanced_rows(const CsrArgs& a, int64_t rows, const F& f) {
+  if (rows == 0) return;
+  const int64_t total = a.row_begin(rows) + rows * kRowCost;
+  const int64_t parts = std::min<int64_t>(torch::stable::get_num_threads(), total / kEdgeGrain + 1);
+  if (parts <= 1) return f(0, rows);
+  const auto boundary = [&](int64_t part) {
+    const int64_t target = total / parts * part;
+    int64_t low = 0, high = rows;
+    if (part == parts) return rows;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (a.row_begin(middle) + middle * kRowCost < target) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  torch::stable::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = boundary(begin), last = boundary(end);
+    if (first < last) f(first, last);
+  });
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,32 @@
+// The CPU kernels compiled for AVX2.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "core/cpu/float_types.h"
+#include "core/cpu/kernel_table.h"
+
+#include "core/cpu/simd/target_avx2.h"
+
+#define BITGNN_ISA avx2
+#include "core/cpu/simd/dots_avx2.h"
+#include "core/cpu/simd/int_sums_avx2.h"
+#include "core/cpu/simd/narrow_avx2.h"
+#include "core/cpu/simd/rows_avx2.h"
+//
+#include "core/cpu/all_kernels.h"
+
+namespace bitgnn::cpu {
+
+const KernelTable kAvx2Kernels = BITGNN_KERNEL_TABLE("avx2");
+
+}  // namespace bitgnn::cpu
+
+#include "core/cpu/simd/target_end.h"
+
+#endif  // __x86_64__

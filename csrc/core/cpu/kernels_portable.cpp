@@ -1,0 +1,20 @@
+// The CPU kernels compiled for plain C++, which any CPU runs.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#define BITGNN_ISA portable
+#include "core/cpu/simd/dots_portable.h"
+#include "core/cpu/simd/int_sums_portable.h"
+#include "core/cpu/simd/narrow_portable.h"
+#include "core/cpu/simd/rows_portable.h"
+//
+#include "core/cpu/all_kernels.h"
+
+namespace bitgnn::cpu {
+
+const KernelTable kPortableKernels = BITGNN_KERNEL_TABLE("portable");
+
+}  // namespace bitgnn::cpu

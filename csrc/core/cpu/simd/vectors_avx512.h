@@ -1,0 +1,259 @@
+// Vector primitives on AVX-512 (F, BW, DQ, VL, VPOPCNTDQ); same contract as vectors_portable.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "core/common.h"
+
+namespace bitgnn::cpu::avx512 {
+
+// Operators stand outside their classes: GCC leaves its target pragma off friends defined inside.
+
+struct Lanes {
+  __m512 lo, hi;
+};
+
+inline Lanes zero_lanes() { return {_mm512_setzero_ps(), _mm512_setzero_ps()}; }
+inline Lanes load_lanes(const float* p) { return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}; }
+inline Lanes load_lanes(const float* p, int64_t count) {
+  const uint32_t mask = count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p),
+          _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), p + 16)};
+}
+inline void store_lanes(float* p, const Lanes& a) {
+  _mm512_storeu_ps(p, a.lo);
+  _mm512_storeu_ps(p + 16, a.hi);
+}
+inline void store_lanes(float* p, const Lanes& a, int64_t count) {
+  const uint32_t mask = count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), a.lo);
+  _mm512_mask_storeu_ps(p + 16, static_cast<__mmask16>(mask >> 16), a.hi);
+}
+// Past the caches, to a 64-byte aligned address; readers need stream_fence() in between.
+inline void stream_lanes(float* p, const Lanes& a) {
+  _mm512_stream_ps(p, a.lo);
+  _mm512_stream_ps(p + 16, a.hi);
+}
+inline void stream_fence() { _mm_sfence(); }
+inline Lanes add(const Lanes& a, const Lanes& b) {
+  return {_mm512_add_ps(a.lo, b.lo), _mm512_add_ps(a.hi, b.hi)};
+}
+inline Lanes sub(const Lanes& a, const Lanes& b) {
+  return {_mm512_sub_ps(a.lo, b.lo), _mm512_sub_ps(a.hi, b.hi)};
+}
+inline Lanes mul(const Lanes& a, const Lanes& b) {
+  return {_mm512_mul_ps(a.lo, b.lo), _mm512_mul_ps(a.hi, b.hi)};
+}
+inline Lanes abs(const Lanes& a) { return {_mm512_abs_ps(a.lo), _mm512_abs_ps(a.hi)}; }
+inline Lanes broadcast_lanes(float value) { return {_mm512_set1_ps(value), _mm512_set1_ps(value)}; }
+// 16 floats, for rows that have no more.
+struct HalfLanes {
+  __m512 v;
+};
+
+inline HalfLanes half_lanes(float value) { return {_mm512_set1_ps(value)}; }
+inline HalfLanes load_half(const float* p, int64_t count) {
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1u), p)};
+}
+inline HalfLanes add(HalfLanes a, HalfLanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline HalfLanes mul(HalfLanes a, HalfLanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes widen(HalfLanes a) { return {a.v, _mm512_setzero_ps()}; }
+
+struct IntLanes {
+  __m512i lo, hi;
+};
+
+inline IntLanes load_ints(const int32_t* p) {
+  return {_mm512_loadu_si512(p), _mm512_loadu_si512(p + 16)};
+}
+inline void store_ints(int32_t* p, const IntLanes& a) {
+  _mm512_storeu_si512(p, a.lo);
+  _mm512_storeu_si512(p + 16, a.hi);
+}
+inline Lanes to_lanes(const IntLanes& a) {
+  return {_mm512_cvtepi32_ps(a.lo), _mm512_cvtepi32_ps(a.hi)};
+}
+inline IntLanes halved(const IntLanes& a) {
+  return {_mm512_srai_epi32(a.lo, 1), _mm512_srai_epi32(a.hi, 1)};
+}
+inline uint32_t ge_mask(const Lanes& a, const Lanes& b) {
+  const uint32_t lo = _mm512_cmp_ps_mask(a.lo, b.lo, _CMP_GE_OQ);
+  const uint32_t hi = _mm512_cmp_ps_mask(a.hi, b.hi, _CMP_GE_OQ);
+  return lo | (hi << 16);
+}
+
+inline uint32_t ge_mask(HalfLanes a, HalfLanes b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
+
+inline Lanes signed_lanes(uint32_t bits, float value) {
+  const __m512 plus = _mm512_set1_ps(value), minus = _mm512_set1_ps(-value);
+  return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), minus, plus),
+          _mm512_mask_blend_ps(static_cast<__mmask16>(bits >> 16), minus, plus)};
+}
+
+inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
+
+// Counts of up to 64 features in bytes: a set bit becomes a byte of -1, which is taken away.
+struct ByteCounts {
+  static constexpr int64_t kBytes = 64;
+  __m512i v;
+
+  static ByteCounts zero() { return {_mm512_setzero_si512()}; }
+  static ByteCounts load(const int8_t* p) { return {_mm512_loadu_si512(p)}; }
+  static ByteCounts add(ByteCounts a, uint64_t bits) {
+    return {_mm512_sub_epi8(a.v, _mm512_movm_epi8(_cvtu64_mask64(bits)))};
+  }
+  // Bits where 2 count - degree exceeds the bound; all of them fit signed bytes.
+  static uint64_t exceed(ByteCounts a, int64_t degree, ByteCounts bounds) {
+    const __m512i sums =
+        _mm512_sub_epi8(_mm512_add_epi8(a.v, a.v), _mm512_set1_epi8(static_cast<char>(degree)));
+    return _cvtmask64_u64(_mm512_cmpgt_epi8_mask(sums, bounds.v));
+  }
+};
+
+struct Bits2 {
+  static constexpr int64_t kWords = 2;
+  using Tail = bool;  // both words valid
+  using Counts = ByteCounts;
+  __m128i v;
+
+  static Tail tail(int64_t words) { return words >= kWords; }
+  static Bits2 zero() { return {_mm_setzero_si128()}; }
+  static Bits2 load(const int32_t* p, Tail both) {
+    return {both ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)) : _mm_cvtsi32_si128(*p)};
+  }
+  static void store(int32_t* p, Bits2 a, Tail both) {
+    if (both) {
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(p), a.v);
+    } else {
+      *p = _mm_cvtsi128_si32(a.v);
+    }
+  }
+  static Bits2 ones() { return {_mm_set1_epi32(-1)}; }
+  static Bits2 sum(Bits2 a, Bits2 b, Bits2 c) {
+    return {_mm_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
+  }
+  static Bits2 carry(Bits2 a, Bits2 b, Bits2 c) {
+    return {_mm_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
+  }
+};
+inline Bits2 operator&(Bits2 a, Bits2 b) { return {_mm_and_si128(a.v, b.v)}; }
+inline Bits2 operator|(Bits2 a, Bits2 b) { return {_mm_or_si128(a.v, b.v)}; }
+inline Bits2 operator^(Bits2 a, Bits2 b) { return {_mm_xor_si128(a.v, b.v)}; }
+
+struct Bits4 {
+  static constexpr int64_t kWords = 4;
+  using Tail = __mmask8;
+  __m128i v;
+
+  static Tail tail(int64_t words) {
+    return static_cast<Tail>(words >= kWords ? 0xf : (1 << words) - 1);
+  }
+  static Bits4 zero() { return {_mm_setzero_si128()}; }
+  static Bits4 load(const int32_t* p, Tail t) { return {_mm_maskz_loadu_epi32(t, p)}; }
+  static void store(int32_t* p, Bits4 a, Tail t) { _mm_mask_storeu_epi32(p, t, a.v); }
+  static Bits4 ones() { return {_mm_set1_epi32(-1)}; }
+  static Bits4 sum(Bits4 a, Bits4 b, Bits4 c) {
+    return {_mm_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
+  }
+  static Bits4 carry(Bits4 a, Bits4 b, Bits4 c) {
+    return {_mm_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
+  }
+};
+inline Bits4 operator&(Bits4 a, Bits4 b) { return {_mm_and_si128(a.v, b.v)}; }
+inline Bits4 operator|(Bits4 a, Bits4 b) { return {_mm_or_si128(a.v, b.v)}; }
+inline Bits4 operator^(Bits4 a, Bits4 b) { return {_mm_xor_si128(a.v, b.v)}; }
+
+struct Bits8 {
+  static constexpr int64_t kWords = 8;
+  using Tail = __mmask8;
+  __m256i v;
+
+  static Tail tail(int64_t words) {
+    return static_cast<Tail>(words >= kWords ? 0xff : (1 << words) - 1);
+  }
+  static Bits8 zero() { return {_mm256_setzero_si256()}; }
+  static Bits8 load(const int32_t* p, Tail t) { return {_mm256_maskz_loadu_epi32(t, p)}; }
+  static void store(int32_t* p, Bits8 a, Tail t) { _mm256_mask_storeu_epi32(p, t, a.v); }
+  static Bits8 ones() { return {_mm256_set1_epi32(-1)}; }
+  static Bits8 sum(Bits8 a, Bits8 b, Bits8 c) {
+    return {_mm256_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
+  }
+  static Bits8 carry(Bits8 a, Bits8 b, Bits8 c) {
+    return {_mm256_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
+  }
+};
+inline Bits8 operator&(Bits8 a, Bits8 b) { return {_mm256_and_si256(a.v, b.v)}; }
+inline Bits8 operator|(Bits8 a, Bits8 b) { return {_mm256_or_si256(a.v, b.v)}; }
+inline Bits8 operator^(Bits8 a, Bits8 b) { return {_mm256_xor_si256(a.v, b.v)}; }
+
+struct Bits16 {
+  static constexpr int64_t kWords = 16;
+  using Tail = __mmask16;
+  __m512i v;
+
+  static Tail tail(int64_t words) {
+    return static_cast<Tail>(words >= kWords ? 0xffff : (1 << words) - 1);
+  }
+  static Bits16 zero() { return {_mm512_setzero_si512()}; }
+  static Bits16 load(const int32_t* p, Tail t) { return {_mm512_maskz_loadu_epi32(t, p)}; }
+  static void store(int32_t* p, Bits16 a, Tail t) { _mm512_mask_storeu_epi32(p, t, a.v); }
+  static Bits16 ones() { return {_mm512_set1_epi32(-1)}; }
+  static Bits16 sum(Bits16 a, Bits16 b, Bits16 c) {
+    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
+  }
+  static Bits16 carry(Bits16 a, Bits16 b, Bits16 c) {
+    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0xE8)};
+  }
+};
+inline Bits16 operator&(Bits16 a, Bits16 b) { return {_mm512_and_si512(a.v, b.v)}; }
+inline Bits16 operator|(Bits16 a, Bits16 b) { return {_mm512_or_si512(a.v, b.v)}; }
+inline Bits16 operator^(Bits16 a, Bits16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+
+inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
+                            int64_t degree) {
+  __m512i lo = _mm512_set1_epi32(static_cast<int32_t>(-degree)), hi = lo;
+  for (int p = 0; p < count; ++p) {
+    const uint32_t bits = static_cast<uint32_t>(planes[p * plane_stride]);
+    const __m512i weight = _mm512_set1_epi32(static_cast<int32_t>(2u << p));
+    lo = _mm512_mask_add_epi32(lo, static_cast<__mmask16>(bits), lo, weight);
+    hi = _mm512_mask_add_epi32(hi, static_cast<__mmask16>(bits >> 16), hi, weight);
+  }
+  return {lo, hi};
+}
+
+// The same for two words at once in bytes, where the degree fits.
+constexpr int64_t kMaxByteDegree = 127;
+
+struct BytePair {
+  __m512i v;
+
+  IntLanes first() const {
+    return {_mm512_cvtepi8_epi32(_mm512_castsi512_si128(v)),
+            _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 1))};
+  }
+  IntLanes second() const {
+    return {_mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 2)),
+            _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(v, 3))};
+  }
+};
+
+inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
+                                 int64_t degree) {
+  __m512i sum = _mm512_set1_epi8(static_cast<char>(-degree));
+  __m512i weight = _mm512_set1_epi8(2);
+  for (int p = 0; p < count; ++p) {
+    const __mmask64 bits =
+        _load_mask64(reinterpret_cast<__mmask64*>(const_cast<int32_t*>(planes + p * plane_stride)));
+    sum = _mm512_mask_add_epi8(sum, bits, sum, weight);
+    weight = _mm512_add_epi8(weight, weight);
+  }
+  return {sum};
+}
+
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace bitgnn::cpu::avx512

@@ -1,0 +1,260 @@
+// Streams, scratch memory and errors of CUDA launches.
+#include "core/cuda/backend.h"
+
+#include <map>
+#include <mutex>
+
+namespace bitgnn::cuda {
+namespace {
+
+void check_status(cudaError_t status, const char* what) {
+  STD_TORCH_CHECK(status == cudaSuccess, "bitgnn: ", what, " failed: ", cudaGetErrorString(status));
+}
+
+int attribute(cudaDeviceAttr which, int32_t index) {
+  int value = 0;
+  check_status(cudaDeviceGetAttribute(&value, which, index), "reading a device property");
+  return value;
+}
+
+int32_t cuda_index(const Tensor& t, const char* op, const char* name) {
+  STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
+                  " must be on a CUDA device like the other arguments, got the CPU");
+  return t.get_device_index();
+}
+
+cudaStream_t current_stream(int32_t index) {
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &stream));
+  return static_cast<cudaStream_t>(stream);
+}
+
+}  // namespace
+
+const Device& device_properties(int32_t index) {
+  static std::mutex mutex;
+  static std::map<int32_t, Device> known;  // its nodes stay where they are
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find(index);
+  if (found != known.end()) return found->second;
+  Device d{};
+  d.capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                 attribute(cudaDevAttrComputeCapabilityMinor, index);
+#if !defined(BITGNN_HOPPER)
+  // Built without Hopper's own instructions, the library treats it like the architecture before.
+  if (d.capability == 90) d.capability = 89;
+#endif
+  d.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
+  d.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
+  d.cache_bytes = attribute(cudaDevAttrL2CacheSize, index);
+  return known.emplace(index, d).first->second;
+}
+
+void* TensorWorkspace::take(size_t bytes) {
+  const int64_t size = bytes > 0 ? static_cast<int64_t>(bytes) : 1;
+  const int64_t stride = 1;
+  AtenTensorHandle handle = nullptr;
+  check_memory(aoti_torch_empty_strided(1, &size, &stride, aoti_torch_dtype_uint8(),
+                                        aoti_torch_device_type_cuda(), device_index_, &handle),
+               size, device_index_);
+  held_.emplace_back(handle);
+  return held_.back().data_ptr();
+}
+
+Backend::Backend(const Tensor& first, const char* op, const char* name)
+    : index_(cuda_index(first, op, name)), guard_(index_), stream_(current_stream(index_)) {}
+
+template <class Launch>
+void Backend::run(const Launch& launch) const {
+  TensorWorkspace workspace(index_);
+  const Context context{device_properties(index_), stream_, workspace};
+  check_status(launch(context), "launching a CUDA kernel");
+}
+
+void Backend::pack(const PackArgs& a, int64_t rows) const {
+  run([&](const Context& c) { return cuda::pack(a, rows, c); });
+}
+
+void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
+  run([&](const Context& c) { return cuda::pack_standardized(a, rows, c); });
+}
+
+void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+                     float* out) const {
+  run([&](const Context& c) { return cuda::unpack(words, rows, size, scale, out, c); });
+}
+
+void Backend::transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
+  run([&](const Context& c) { return cuda::transpose_bits(words, rows, size, out, c); });
+}
+
+void Backend::multiply(const BmmArgs& a) const {
+  run([&](const Context& c) { return bmm(a, c); });
+}
+
+void Backend::convolve(const ConvArgs& a) const {
+  run([&](const Context& c) { return cuda::convolve(a, c); });
+}
+
+bool Backend::convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const {
+  bool pools = false;
+  run([&](const Context& c) {
+    pools = pools_in_convolution(a, pool, c);
+    return pools ? cuda::convolve_pooled(a, pool.flip, c) : cudaSuccess;
+  });
+  return pools;
+}
+
+void Backend::convolve_add(const ConvAddArgs& a) const {
+  run([&](const Context& c) { return cuda::convolve_add(a, c); });
+}
+
+void Backend::aggregate_bits(const AggregateArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_bits(a, c); });
+}
+
+void Backend::aggregate_ternary(const AggregateArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_ternary(a, c); });
+}
+
+void Backend::aggregate_dense(const AggregateArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_dense(a, c); });
+}
+
+void Backend::aggregate_frdc(const FrdcArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_frdc(a, c); });
+}
+
+void Backend::aggregate_blocked(const BlockedArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_blocked(a, c); });
+}
+
+void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
+  // A slice of pieces of 16 bytes and a row of zeros behind it.
+  const int64_t largest = device_properties(index_).shared_bytes / 16 - 1;
+  STD_TORCH_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
+                  " on this device, got ", a.slice_size);
+}
+
+void Backend::aggregate_narrow(const NarrowCall& a) const {
+  run([&](const Context& c) { return cuda::aggregate_narrow(a, c); });
+}
+
+void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,
+                            int64_t* rowptr, int32_t* indices) const {
+  run([&](const Context& c) { return cuda::csr_of_blocks(pattern, blocks, rowptr, indices, c); });
+}
+
+void Backend::aggregate_sliced(const SlicedArgs& a) const {
+  check_slice_size(a, "bspmm_*_sliced");
+  run([&](const Context& c) { return cuda::aggregate_sliced(a, c); });
+}
+
+void Backend::aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
+  run([&](const Context& c) { return cuda::aggregate_product(sums, product, c); });
+}
+
+void Backend::aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
+  check_slice_size(sums, "bspmm_bmm_sliced");
+  run([&](const Context& c) { return cuda::aggregate_product_sliced(sums, product, c); });
+}
+
+void Backend::pack_images(const ImagePackArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_images(a, c); });
+}
+
+void Backend::pool_bits(const BitPoolArgs& a) const {
+  run([&](const Context& c) { return cuda::pool_bits(a, c); });
+}
+
+void Backend::pack_patches(const PatchArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_patches(a, c); });
+}
+
+void Backend::convolve_fixed(const FixedConvArgs& a) const {
+  run([&](const Context& c) { return cuda::convolve_fixed(a, c); });
+}
+
+void Backend::bits_linear(const BitsLinearArgs& a) const {
+  run([&](const Context& c) { return cuda::bits_linear(a, c); });
+}
+
+void Backend::aggregate_slots(const SlotSumsArgs& a) const {
+  run([&](const Context& c) { return cuda::aggregate_slots(a, c); });
+}
+
+void Backend::linear_chain(const LinearChainArgs& a) const {
+  run([&](const Context& c) {
+    STD_TORCH_CHECK(cuda::linear_chain_fits(a, c), "linear_chain: layers must have weights that ",
+                    "fit the shared memory of a cluster of blocks, on a device of compute ",
+                    "capability 9.0, got more, or another device");
+    return cuda::linear_chain(a, c);
+  });
+}
+
+void Backend::round_levels(const RoundLevelsArgs& a) const {
+  run([&](const Context& c) { return cuda::round_levels(a, c); });
+}
+
+void Backend::clip_gradients(const ClipGradientsArgs& a) const {
+  run([&](const Context& c) { return cuda::clip_gradients(a, c); });
+}
+
+void Backend::shift_signs(const ShiftSignsArgs& a) const {
+  run([&](const Context& c) { return cuda::shift_signs(a, c); });
+}
+
+void Backend::pack_ternary(const TernaryPackArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_ternary(a, c); });
+}
+
+void Backend::pack_ternary_columns(const TernaryColumnPackArgs& a) const {
+  run([&](const Context& c) { return cuda::pack_ternary_columns(a, c); });
+}
+
+void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
+  run([&](const Context& c) { return cuda::multiply_ternary(a, c); });
+}
+
+void Backend::linear_ternary(const TernaryLinearArgs& a) const {
+  run([&](const Context& c) { return cuda::linear_ternary(a, c); });
+}
+
+void Backend::add(const JoinArgs& a) const {
+  run([&](const Context& c) { return cuda::add(a, c); });
+}
+
+void Backend::concat(const JoinArgs& a) const {
+  run([&](const Context& c) { return cuda::concat(a, c); });
+}
+
+void Backend::run_stages(const CooperativeArgs& a) const {
+  run([&](const Context& c) {
+    STD_TORCH_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
+                    c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
+    STD_TORCH_CHECK(cooperative_fits(a, c), "run_stages: too large: a block's share of the model ",
+                    "does not fit the ", c.device.shared_bytes, " bytes of its shared memory");
+    return cuda::run_stages(a, c);
+  });
+}
+
+void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
+  run([&](const Context& c) { return cuda::matmul_ternary(a, c); });
+}
+
+void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
+  const int64_t largest = largest_attention_head(device_properties(index_));
+  STD_TORCH_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
+                  " features on this device, got ", a.size);
+  run([&](const Context& c) { return cuda::attention_ternary(a, c); });
+}
+
+bool Backend::attends_to_floats(const TernaryFloatAttentionArgs& a) const {
+  return cuda::attends_to_floats(a, device_properties(index_));
+}
+
+void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {
+  run([&](const Context& c) { return cuda::attention_ternary_floats(a, c); });
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,140 @@
+// CUDA devices as a backend of the operators; see core/operands.h for what a backend is.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+
+#include <vector>
+
+#include "attention/cuda/launch.h"
+#include "conv/cuda/image_launch.h"
+#include "conv/cuda/launch.h"
+#include "core/operands.h"
+#include "pack/cuda/patches.h"
+#include "pack/cuda/transpose.h"
+#include "pairs/cuda/launch.h"
+#include "ternary/cuda/launch.h"
+#include "training/cuda/launch.h"
+#include "whole_model/cuda/cooperative/launch.h"
+#include "whole_model/cuda/hopper/linear_chain.h"
+
+namespace bitgnn::cuda {
+
+using ops::ScalarType;
+using ops::Tensor;
+
+// Properties of a device, read once.
+const Device& device_properties(int32_t index);
+
+// Raises an error that says what could not be had.
+inline void check_memory(AOTITorchError status, int64_t bytes, int32_t index) {
+  STD_TORCH_CHECK(status == 0, "bitgnn: CUDA out of memory: no ", bytes, " bytes on cuda:", index,
+                  " for a result or its scratch memory");
+}
+
+// Scratch from torch's allocator, which hands it out anew only behind this stream's work.
+class TensorWorkspace final : public Workspace {
+ public:
+  explicit TensorWorkspace(int32_t device_index) : device_index_(device_index) {}
+  void* take(size_t bytes) override;
+
+ private:
+  int32_t device_index_;
+  std::vector<Tensor> held_;
+};
+
+// Makes the first operand's device the current one while it lives, and uses its current stream.
+class Backend {
+ public:
+  Backend(const Tensor& first, const char* op, const char* name);
+
+  void check(const Tensor& t, const char* op, const char* name) const {
+    STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
+                    " must be on a CUDA device like the other arguments, got the CPU");
+    STD_TORCH_CHECK(t.get_device_index() == index_, op, ": ", name, " must be on cuda:", index_,
+                    " like the first operand, got cuda:", t.get_device_index());
+  }
+
+  template <size_t N>
+  Tensor empty(const int64_t (&sizes)[N], ScalarType dtype) const {
+    int64_t strides[N];
+    return new_tensor(sizes, strides, N, dtype);
+  }
+
+  Tensor empty_of(const std::vector<int64_t>& sizes, ScalarType dtype) const {
+    std::vector<int64_t> strides(sizes.size());
+    return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
+  }
+
+  // Nothing: reading the device's memory would wait for it. BitAdjacency checks when it is made.
+  void check_row_pointer(const AggregateArgs&, const char*) const {}
+
+  void pack(const PackArgs& a, int64_t rows) const;
+  void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
+  void unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
+              float* out) const;
+  void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
+  void multiply(const BmmArgs& a) const;
+  void convolve(const ConvArgs& a) const;
+  // Both in one launch; whether there is one.
+  bool convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const;
+  void convolve_add(const ConvAddArgs& a) const;
+  void aggregate_bits(const AggregateArgs& a) const;
+  void aggregate_ternary(const AggregateArgs& a) const;
+  void aggregate_dense(const AggregateArgs& a) const;
+  void aggregate_frdc(const FrdcArgs& a) const;
+  void aggregate_blocked(const BlockedArgs& a) const;
+  void aggregate_sliced(const SlicedArgs& a) const;
+  bool stays_narrow(const NarrowCall& a) const { return cuda::stays_narrow(a); }
+  bool holds_head(const NarrowCall& a, Head) const { return holds_whole_rows(a); }
+  void aggregate_narrow(const NarrowCall& a) const;
+  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
+                     int32_t* indices) const;
+  void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
+  void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
+  void pack_images(const ImagePackArgs& a) const;
+  void pool_bits(const BitPoolArgs& a) const;
+  void pack_patches(const PatchArgs& a) const;
+  void convolve_fixed(const FixedConvArgs& a) const;
+  void bits_linear(const BitsLinearArgs& a) const;
+  void aggregate_slots(const SlotSumsArgs& a) const;
+  void linear_chain(const LinearChainArgs& a) const;
+  void pack_ternary(const TernaryPackArgs& a) const;
+  void pack_ternary_columns(const TernaryColumnPackArgs& a) const;
+  void multiply_ternary(const TernaryBmmArgs& a) const;
+  void linear_ternary(const TernaryLinearArgs& a) const;
+  void round_levels(const RoundLevelsArgs& a) const;
+  void clip_gradients(const ClipGradientsArgs& a) const;
+  void shift_signs(const ShiftSignsArgs& a) const;
+  void add(const JoinArgs& a) const;
+  void concat(const JoinArgs& a) const;
+  void run_stages(const CooperativeArgs& a) const;
+  void matmul_ternary(const TernaryMatmulArgs& a) const;
+  void attention_ternary(const TernaryAttentionArgs& a) const;
+  bool attends_to_floats(const TernaryFloatAttentionArgs& a) const;
+  void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const;
+
+ private:
+  // Fills the strides.
+  Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) const {
+    const int64_t elements = ops::contiguous_strides(sizes, count, strides);
+    AtenTensorHandle handle = nullptr;
+    const AOTITorchError status = aoti_torch_empty_strided(
+        static_cast<int64_t>(count), sizes, strides, ops::dtype_code(dtype),
+        aoti_torch_device_type_cuda(), index_, &handle);
+    check_memory(status, elements * ops::dtype_bytes(dtype), index_);
+    return Tensor(handle);
+  }
+
+  void check_slice_size(const SlicedArgs& a, const char* op) const;
+
+  // Runs launch(context) and reports what it returns.
+  template <class Launch>
+  void run(const Launch& launch) const;
+
+  int32_t index_;
+  torch::stable::accelerator::DeviceGuard guard_;
+  cudaStream_t stream_;
+};
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,47 @@
+// Programmatic dependent launch: kernels of a stream overlap their starts with the end of the one
+// before, and wait for its results before they touch memory.
+#pragma once
+
+#include "core/cuda/launch.h"
+
+namespace bitgnn::cuda {
+
+// The first thing a kernel launched by launch_dependent() does: lets the next one start, and waits
+// until all that came before is visible. Older architectures have nothing to wait for.
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+// Only where kernels are compiled for sm_90a do they wait by themselves, as they then must.
+constexpr int kDependentCapability = 90;
+
+constexpr unsigned grid_size(int64_t blocks) { return static_cast<unsigned>(blocks); }
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch_dependent(void (*kernel)(Parameters...), dim3 blocks, int threads,
+                             size_t shared_bytes, const Context& context,
+                             const Arguments&... arguments) {
+  cudaLaunchAttribute attribute;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = context.stream;
+  config.attrs = &attribute;
+  if (context.device.capability == kDependentCapability) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs = 1;
+  }
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+}  // namespace bitgnn::cuda

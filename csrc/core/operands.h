@@ -1,0 +1,251 @@
+// Checks of tensor arguments, and their contiguous forms with pointers for the kernels.
+//
+// Operators are templates over a backend, a class that stands for the device of one call:
+//   Backend(first, op, name)          from the first operand; makes its device the current one
+//   check(t, op, name)                requires t to be on that device
+//   empty(sizes, dtype)               a new contiguous tensor there
+//   empty_of(sizes, dtype)            the same of a vector of sizes
+//   check_row_pointer(...)            what can be checked of a row pointer without waiting for it
+//   pack, unpack, transpose_bits, multiply, aggregate_bits, aggregate_dense, aggregate_frdc,
+//   aggregate_blocked, add, concat                       the kernels, on the arguments of
+//   arguments.h
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/arguments.h"
+
+namespace bitgnn::ops {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// Every message reads "<operator>: <argument> must ..., got ...".
+inline void check_dtype(const Tensor& t, ScalarType dtype, const char* op, const char* name) {
+  STD_TORCH_CHECK(t.scalar_type() == dtype, op, ": ", name, " must be ",
+                  torch::headeronly::toString(dtype), ", got ",
+                  torch::headeronly::toString(t.scalar_type()));
+}
+
+inline void check_dim(const Tensor& t, int64_t dim, const char* op, const char* name) {
+  STD_TORCH_CHECK(t.dim() == dim, op, ": ", name, " must have ", dim, " dimensions, got ", t.dim());
+}
+
+inline void check_size(int64_t found, int64_t expected, const char* op, const char* what) {
+  STD_TORCH_CHECK(found == expected, op, ": ", what, " must be ", expected, ", got ", found);
+}
+
+inline int64_t columns(const Tensor& t, const char* op, const char* name) {
+  check_dim(t, 2, op, name);
+  return t.size(1);
+}
+
+// A dtype in the numbers of torch's C interface, and the bytes of its elements. Results are
+// float32, float16, bfloat16, int16, int32 or int64.
+inline int32_t dtype_code(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float:
+      return aoti_torch_dtype_float32();
+    case ScalarType::Half:
+      return aoti_torch_dtype_float16();
+    case ScalarType::BFloat16:
+      return aoti_torch_dtype_bfloat16();
+    case ScalarType::Long:
+      return aoti_torch_dtype_int64();
+    case ScalarType::Short:
+      return aoti_torch_dtype_int16();
+    default:
+      return aoti_torch_dtype_int32();
+  }
+}
+
+constexpr int64_t dtype_bytes(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Long:
+      return 8;
+    case ScalarType::Half:
+    case ScalarType::BFloat16:
+    case ScalarType::Short:
+      return 2;
+    default:
+      return 4;
+  }
+}
+
+// Strides of a contiguous tensor; returns its elements, empty dimensions counted as 1.
+inline int64_t contiguous_strides(const int64_t* sizes, size_t count, int64_t* strides) {
+  int64_t stride = 1;
+  for (size_t i = count; i-- > 0;) {
+    strides[i] = stride;
+    stride *= sizes[i] > 0 ? sizes[i] : 1;
+  }
+  return stride;
+}
+
+inline Tensor as_contiguous(const Tensor& t) {
+  return t.is_contiguous() ? t : torch::stable::contiguous(t);
+}
+
+// Columns of a matrix next to each other; rows may lie anywhere.
+inline Tensor with_unit_column_stride(const Tensor& t) {
+  return t.size(1) > 1 && t.stride(1) != 1 ? as_contiguous(t) : t;
+}
+
+// Rows of packed bits: int32 [N, words_for(size)], made contiguous.
+template <class Backend>
+Tensor bit_rows(const Backend& backend, const Tensor& t, int64_t size, const char* op,
+                const char* name) {
+  STD_TORCH_CHECK(size >= 0, op, ": size must not be negative, got ", size);
+  backend.check(t, op, name);
+  check_dtype(t, ScalarType::Int, op, name);
+  check_dim(t, 2, op, name);
+  STD_TORCH_CHECK(t.size(1) == words_for(size), op, ": ", name, " must hold ", words_for(size),
+                  " words a row for ", size, " features, got ", t.size(1));
+  return as_contiguous(t);
+}
+
+// Element type of rows that can be packed.
+inline FloatType packable_type(const Tensor& t, const char* op, const char* name) {
+  switch (t.scalar_type()) {
+    case ScalarType::Float:
+      return FloatType::kFloat32;
+    case ScalarType::Double:
+      return FloatType::kFloat64;
+    case ScalarType::Half:
+      return FloatType::kFloat16;
+    case ScalarType::BFloat16:
+      return FloatType::kBFloat16;
+    case ScalarType::Byte:
+      return FloatType::kUInt8;
+    default:
+      STD_TORCH_CHECK(false, op, ": ", name,
+                      " must be float32, float64, float16, bfloat16 or uint8, got ",
+                      torch::headeronly::toString(t.scalar_type()));
+  }
+}
+
+// Rows that can be packed, with unit column stride.
+template <class Backend>
+Tensor packable_rows(const Backend& backend, const Tensor& t, const char* op, const char* name) {
+  backend.check(t, op, name);
+  packable_type(t, op, name);
+  check_dim(t, 2, op, name);
+  return with_unit_column_stride(t);
+}
+
+// Owns the contiguous form of an optional float32 vector and hands out its pointer.
+class FloatVector {
+ public:
+  FloatVector() = default;
+  template <class Backend>
+  FloatVector(const Backend& backend, const OptionalTensor& t, int64_t size, const char* op,
+              const char* name) {
+    if (!t.has_value()) return;
+    backend.check(*t, op, name);
+    check_dtype(*t, ScalarType::Float, op, name);
+    check_dim(*t, 1, op, name);
+    STD_TORCH_CHECK(t->size(0) == size, op, ": ", name, " must have ", size, " entries, got ",
+                    t->size(0));
+    tensor_ = as_contiguous(*t);
+    pointer_ = tensor_->const_data_ptr<float>();
+  }
+  const float* get() const { return pointer_; }
+
+ private:
+  OptionalTensor tensor_;
+  const float* pointer_ = nullptr;
+};
+
+// Optional booleans, one an output, made contiguous.
+template <class Backend>
+OptionalTensor flags(const Backend& backend, const OptionalTensor& t, int64_t outputs,
+                     const char* op) {
+  if (!t.has_value()) return {};
+  backend.check(*t, op, "flip");
+  check_dtype(*t, ScalarType::Bool, op, "flip");
+  check_dim(*t, 1, op, "flip");
+  check_size(t->size(0), outputs, op, "entries of flip");
+  return as_contiguous(*t);
+}
+
+// What is added to results: float32 [rows, features].
+template <class Backend>
+void check_addend(const Backend& backend, const Tensor& t, int64_t rows, int64_t features,
+                  const char* op) {
+  backend.check(t, op, "addend");
+  check_dtype(t, ScalarType::Float, op, "addend");
+  check_dim(t, 2, op, "addend");
+  check_size(t.size(0), rows, op, "rows of addend");
+  check_size(t.size(1), features, op, "columns of addend");
+}
+
+// The same, made contiguous.
+template <class Backend>
+OptionalTensor addend_rows(const Backend& backend, const OptionalTensor& t, int64_t rows,
+                           int64_t features, const char* op) {
+  if (!t.has_value()) return {};
+  check_addend(backend, *t, rows, features, op);
+  return as_contiguous(*t);
+}
+
+inline PackArgs pack_args(const Tensor& x, const FloatVector& threshold, const FloatVector& gain,
+                          const char* op) {
+  PackArgs a{};
+  a.x = x.data_ptr();
+  a.type = packable_type(x, op, "x");
+  a.row_stride = x.stride(0);
+  a.cols = x.size(1);
+  a.threshold = threshold.get();
+  a.gain = gain.get();
+  return a;
+}
+
+// An operand as bits, packed from floats with its row scale on demand.
+struct Bits {
+  Tensor words;
+  OptionalTensor scale;
+};
+
+template <class Backend>
+Bits binarise(const Backend& backend, PackArgs args, int64_t rows, bool scale) {
+  Bits result{backend.empty({rows, words_for(args.cols)}, ScalarType::Int), {}};
+  args.words = result.words.template mutable_data_ptr<int32_t>();
+  if (scale) {
+    result.scale = backend.empty({rows}, ScalarType::Float);
+    args.scale = result.scale->template mutable_data_ptr<float>();
+  }
+  backend.pack(args, rows);
+  return result;
+}
+
+// What an operator returns, and where in the kernels' arguments the pointer to it goes.
+enum class Output { kBits, kFloat, kInt };
+
+template <class Backend, class Args>
+Tensor new_output(const Backend& backend, Args& args, int64_t rows, int64_t features,
+                  Output output) {
+  if (output == Output::kBits) {
+    Tensor out = backend.empty({rows, words_for(features)}, ScalarType::Int);
+    args.out_bits = out.mutable_data_ptr<int32_t>();
+    return out;
+  }
+  if (output == Output::kInt) {
+    Tensor out = backend.empty({rows, features}, ScalarType::Int);
+    args.out_int = out.mutable_data_ptr<int32_t>();
+    return out;
+  }
+  Tensor out = backend.empty({rows, features}, ScalarType::Float);
+  args.out_float = out.mutable_data_ptr<float>();
+  return out;
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,156 @@
+// Images in 16-bit fixed point and products of their two bytes on the tensor cores.
+#pragma once
+
+#include "pack/cuda/rows.cuh"
+
+namespace bitgnn::cuda {
+
+// Calls f with a zero of an element type that fixed point takes.
+template <class F>
+cudaError_t with_fixed_type(FloatType type, const F& f) {
+  switch (type) {
+    case FloatType::kFloat32:
+      return f(float{});
+    case FloatType::kFloat16:
+      return f(__half{});
+    case FloatType::kBFloat16:
+      return f(__nv_bfloat16{});
+    case FloatType::kUInt8:
+      return f(uint8_t{});
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+// q of a value: the product with 1 / step is exact, the conversion clamps and makes NaN 0.
+__device__ __forceinline__ uint32_t fixed_pair(float first, float second) {
+  uint32_t pair;
+  asm("{\n.reg .s16 a, b;\n"
+      "cvt.rni.s16.f32 a, %1;\n"
+      "cvt.rni.s16.f32 b, %2;\n"
+      "mov.b32 %0, {a, b};\n}\n"
+      : "=r"(pair)
+      : "f"(first), "f"(second));
+  return pair;
+}
+
+// q of two values, the first in the lower half.
+template <class T>
+__device__ __forceinline__ uint32_t fixed_pair(T first, T second, float inverse_step) {
+  return fixed_pair(__fmul_rn(to_value(first), inverse_step),
+                    __fmul_rn(to_value(second), inverse_step));
+}
+
+template <>
+__device__ __forceinline__ uint32_t fixed_pair<uint8_t>(uint8_t first, uint8_t second, float) {
+  return static_cast<uint32_t>(first) | static_cast<uint32_t>(second) << 16;
+}
+
+// Elements next to each other in memory, read at once.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) FixedVector {
+  T value[kWidth];
+};
+
+// q = 256 * high + low of four neighbours, `first` the lower two.
+__device__ __forceinline__ uint32_t low_bytes(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x6420);
+}
+
+__device__ __forceinline__ uint32_t high_bytes(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x7531);
+}
+
+// Every byte 0xff where its sign bit is set, else 0.
+__device__ __forceinline__ uint32_t byte_signs(uint32_t bytes) {
+  uint32_t signs;
+  asm("prmt.b32 %0, %1, 0, 0xba98;\n" : "=r"(signs) : "r"(bytes));
+  return signs;
+}
+
+// Bits that some q of several sets, as they are and turned round where q is negative: they tell how
+// few bytes hold every q.
+struct FixedBits {
+  uint32_t values = 0, sizes = 0;  // of pairs of q
+
+  __device__ __forceinline__ void add(uint32_t first, uint32_t second) {
+    const auto signs = [](uint32_t pair) {
+      uint32_t spread;
+      asm("prmt.b32 %0, %1, 0, 0xbb99;\n" : "=r"(spread) : "r"(pair));
+      return spread;
+    };
+    values |= first | second;
+    sizes |= first ^ signs(first);
+    sizes |= second ^ signs(second);
+  }
+
+  // Both halves of the result as those of FixedForm's argument.
+  __device__ __forceinline__ uint32_t all() const {
+    return ((values | values >> 16) & 0xffffu) | ((sizes | sizes << 16) & 0xffff0000u);
+  }
+};
+
+// The bytes of q that count: the high ones do not where all q, less the zero bits that every one
+// ends in, are of 8 bits.
+enum class FixedDigits : int { kUnsigned, kSigned, kBoth };
+
+struct FixedForm {
+  FixedDigits digits = FixedDigits::kUnsigned;
+  int zeros = 0;  // bits left out: the sums are to be multiplied with 2^zeros
+
+  __device__ FixedForm() {}
+
+  // Of q whose FixedBits are `all`: bits that they have in the lower half, sizes in the upper one.
+  __device__ __forceinline__ explicit FixedForm(uint32_t all) {
+    constexpr int kMostZeros = 8;  // what is left then is of 8 bits
+    const uint32_t values = all & 0xffffu, sizes = all >> 16;
+    const bool negative = (values & 0x8000u) != 0;
+    if (sizes >= 128 && (negative || values >= 256))
+      zeros = min(__ffs(static_cast<int>(values)) - 1, kMostZeros);
+    if (sizes >> zeros < 128) {
+      digits = FixedDigits::kSigned;
+    } else if (!negative && values >> zeros < 256) {
+      digits = FixedDigits::kUnsigned;
+    } else {
+      digits = FixedDigits::kBoth;
+      zeros = 0;
+    }
+  }
+};
+
+// The low bytes of q >> zeros of four q that FixedForm left 8 bits of.
+__device__ __forceinline__ uint32_t shifted_bytes(uint32_t low, uint32_t high, int zeros) {
+  const uint32_t kept = (0xffu >> zeros) * 0x01010101u;
+  return (low >> zeros & kept) | (high << (8 - zeros) & ~kept);
+}
+
+// Four weights of bits 0 to 3: bytes of +-1, or 0 from `count` on.
+__device__ __forceinline__ uint32_t weight_bytes(uint32_t bits, int count = 4) {
+  constexpr uint32_t kSpread = 0x00204081, kOnes = 0x01010101;
+  const uint32_t valid = count >= 4   ? kOnes
+                         : count <= 0 ? 0u
+                                      : ((1u << count) - 1u) * kSpread & kOnes;
+  const uint32_t positive = (bits & 15u) * kSpread & valid;
+  return positive | (positive ^ valid) * 0xffu;
+}
+
+// sum += a * b for 16 rows and 8 columns over 32 bytes; b is signed.
+template <bool kSigned>
+__device__ __forceinline__ void mma_bytes(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t low,
+                                          uint32_t high) {
+  if constexpr (kSigned) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};\n"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(low), "r"(high));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};\n"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(low), "r"(high));
+  }
+}
+
+}  // namespace bitgnn::cuda

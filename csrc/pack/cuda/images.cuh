@@ -1,0 +1,109 @@
+// Float images of separate channels to packed pixels: bound by the one read of the input.
+#pragma once
+
+#include <algorithm>
+
+#include "conv/cuda/image_launch.h"
+#include "core/cuda/dependent_launch.cuh"
+#include "pack/cuda/rows.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int kImagePackThreads = 256;
+constexpr int kImagePackLoads = 8;  // in flight a thread
+
+// Neighbouring pixels of a channel as they lie in memory, read at once.
+template <class T, int kPixels>
+struct alignas(sizeof(T) * kPixels) PixelVector {
+  T value[kPixels];
+};
+
+// Every thread makes one word of `kPixels` neighbouring pixels, which divide an image.
+template <class T, int kPixels, bool kThreshold>
+__global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const ImagePackArgs a) {
+  using Vector = PixelVector<T, kPixels>;
+  using Value = decltype(to_value(T{}));
+  const int64_t vectors = a.pixels / kPixels;
+  const int64_t index =
+      static_cast<int64_t>(blockIdx.x) * kImagePackThreads + static_cast<int>(threadIdx.x);
+  const int64_t image = index / vectors;
+  const int64_t vector = index - image * vectors;
+  let_next_start();
+  if (image >= a.images) return;
+  wait_for_previous();
+  const auto row_words = static_cast<int>(word_count(a.channels));
+  const Vector* x = static_cast<const Vector*>(a.x) + image * a.channels * vectors + vector;
+  int32_t* out = a.words + (image * a.pixels + vector * kPixels) * row_words;
+  for (int word = static_cast<int>(blockIdx.y); word < row_words;
+       word += static_cast<int>(gridDim.y)) {
+    const int64_t channel = word * kWordBits;
+    const auto channels = static_cast<int>(min(a.channels - channel, kWordBits));
+    const Vector* from = x + channel * vectors;
+    uint32_t bits[kPixels] = {};
+#pragma unroll 1
+    for (int first = 0; first < channels; first += kImagePackLoads) {
+      Vector values[kImagePackLoads];
+#pragma unroll
+      for (int j = 0; j < kImagePackLoads; ++j) {
+        if (first + j < channels) values[j] = from[(first + j) * vectors];
+      }
+#pragma unroll
+      for (int j = 0; j < kImagePackLoads; ++j) {
+        if (first + j >= channels) break;
+        Value limit = 0;
+        if constexpr (kThreshold) limit = static_cast<Value>(a.threshold[channel + first + j]);
+        const uint32_t bit = 1u << (first + j);
+#pragma unroll
+        for (int p = 0; p < kPixels; ++p)
+          bits[p] |= to_value(values[j].value[p]) >= limit ? bit : 0u;
+      }
+    }
+    if (row_words == 1) {
+      PixelVector<uint32_t, kPixels> stored;
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p) stored.value[p] = bits[p];
+      *reinterpret_cast<PixelVector<uint32_t, kPixels>*>(out) = stored;
+    } else {
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p)
+        out[static_cast<int64_t>(p) * row_words + word] = static_cast<int32_t>(bits[p]);
+    }
+  }
+}
+
+template <class T, int kPixels>
+cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
+  const int64_t blocks = ceil_div(a.images * (a.pixels / kPixels), kImagePackThreads);
+  constexpr int64_t kMostRows = 65535;  // of a grid
+  const dim3 grid(grid_size(blocks),
+                  grid_size(std::min<int64_t>(word_count(a.channels), kMostRows)));
+  return a.threshold != nullptr ? launch_dependent(pack_images_kernel<T, kPixels, true>, grid,
+                                                   kImagePackThreads, 0, context, a)
+                                : launch_dependent(pack_images_kernel<T, kPixels, false>, grid,
+                                                   kImagePackThreads, 0, context, a);
+}
+
+// Several pixels at once where they divide an image and leave every multiprocessor work; eight of
+// two bytes where their words lie together.
+template <class T>
+cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
+  constexpr int64_t kThreadsWanted = 512;  // a multiprocessor
+  const int64_t words = word_count(a.channels), work = a.images * a.pixels * words;
+  const auto suits = [&](int64_t pixels) {
+    const int64_t bytes = pixels * static_cast<int64_t>(sizeof(T));
+    return a.pixels % pixels == 0 && reinterpret_cast<uintptr_t>(a.x) % bytes == 0 &&
+           reinterpret_cast<uintptr_t>(a.words) % (4 * pixels) == 0;
+  };
+  const auto fills = [&](int64_t pixels) {
+    return suits(pixels) && work >= pixels * kThreadsWanted * context.device.sm_count;
+  };
+  if constexpr (sizeof(T) == 2) {
+    if (words == 1 && fills(8)) return launch_pack_images<T, 8>(a, context);
+  }
+  if constexpr (sizeof(T) <= 4) {
+    if (fills(4)) return launch_pack_images<T, 4>(a, context);
+  }
+  return suits(2) ? launch_pack_images<T, 2>(a, context) : launch_pack_images<T, 1>(a, context);
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,62 @@
+// Patches of images as words, for any backend.
+#pragma once
+
+#include <vector>
+
+#include "conv/problem.h"
+#include "pack/patch_arguments.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct PatchOperators {
+  static Tensor pack(const Tensor& x_in, std::vector<int64_t> kernel, std::vector<int64_t> stride,
+                     std::vector<int64_t> padding, std::vector<int64_t> dilation,
+                     const OptionalTensor& threshold_in) {
+    const char* op = "pack_patches";
+    const Backend backend(x_in, op, "x");
+    check_dtype(x_in, ScalarType::Float, op, "x");
+    check_dim(x_in, 4, op, "x");
+    check_numbers(kernel, 2, 1, op, "kernel");
+    check_numbers(stride, 2, 1, op, "stride");
+    check_numbers(padding, 4, 0, op, "padding");
+    check_numbers(dilation, 2, 1, op, "dilation");
+    STD_TORCH_CHECK(kernel[0] <= kPatchBits && kernel[1] <= kPatchBits / kernel[0], op,
+                    ": kernel must have at most ", kPatchBits, " pixels, got ", kernel[0], " x ",
+                    kernel[1]);
+    const Tensor x = as_contiguous(x_in);
+    PatchArgs a{};
+    a.x = x.const_data_ptr<float>();
+    a.images = x.size(0);
+    a.channels = x.size(1);
+    a.height = x.size(2);
+    a.width = x.size(3);
+    STD_TORCH_CHECK(a.channels >= 1, op, ": x must have channels, got none");
+    a.kernel_height = kernel[0];
+    a.kernel_width = kernel[1];
+    a.stride_height = stride[0];
+    a.stride_width = stride[1];
+    a.padding_top = padding[0];
+    a.padding_left = padding[2];
+    a.dilation_height = dilation[0];
+    a.dilation_width = dilation[1];
+    a.out_height = output_size(a.height, padding[0], padding[1], kernel[0], stride[0], dilation[0],
+                               op, "kernel");
+    a.out_width = output_size(a.width, padding[2], padding[3], kernel[1], stride[1], dilation[1],
+                              op, "kernel");
+    const FloatVector threshold(backend, threshold_in, a.channels, op, "threshold");
+    a.threshold = threshold.get();
+    Tensor words =
+        backend.empty({a.images, a.out_height, a.out_width, 2 * a.channels}, ScalarType::Int);
+    a.words = words.template mutable_data_ptr<int32_t>();
+    backend.pack_patches(a);
+    return words;
+  }
+};
+
+template <class Backend, class Library>
+void register_patches(Library& m) {
+  m.impl("pack_patches", TORCH_BOX(&PatchOperators<Backend>::pack));
+}
+
+}  // namespace bitgnn::ops

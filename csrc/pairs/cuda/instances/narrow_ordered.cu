@@ -1,0 +1,17 @@
+// Sums of narrow rows in the order of their degrees.
+#include "pairs/cuda/narrow/sums_launch.cuh"
+
+namespace bitgnn::cuda {
+
+cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                                const Context& context) {
+  // The kernel that knows heads is the faster one for rows of several lanes.
+  return with_form(size, d.a.features, has_factors, [&](auto form) {
+    using Row = typename decltype(form)::Row;
+    if constexpr (Row::kLanes == 1)
+      if (d.head.head == Head::kNone) return launch_sums<OrderedPattern, false, Row>(d, context);
+    return launch_sums<OrderedPattern, true, Row>(d, context);
+  });
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,236 @@
+// The edges of a row as walks over narrow rows read them: from CSR or from column blocks.
+#pragma once
+
+#include "bspmm/cuda/row_order.cuh"
+#include "bspmm/narrow_sums.h"
+#include "pairs/narrow_call.h"
+
+namespace bitgnn::cuda {
+
+// Loads where count > place, leaving the result undefined elsewhere.
+__device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
+  int32_t v;
+  asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.s32 %0, [%1];}"
+      : "=r"(v)
+      : "l"(p), "r"(count), "r"(place));
+  return v;
+}
+__device__ __forceinline__ int32_t load_index(const uint16_t* p, int place, int count) {
+  int32_t v;
+  asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.u16 %0, [%1];}"
+      : "=r"(v)
+      : "l"(p), "r"(count), "r"(place));
+  return v;
+}
+
+// A group of kLanes * kSumSlots lanes, those of `mask`, of which a slot's read every kSumSlots-th
+// edge, kLoads of them in a step.
+template <int kLoads_, int kLanes_>
+struct GroupLane {
+  static constexpr int kLoads = kLoads_;
+  static constexpr int kLanes = kLanes_;
+  static constexpr int kGroup = kLanes * kSumSlots;
+
+  int slot, in_group;  // in_group: which of the next kGroup edges the lane reads for its slot
+  unsigned mask;
+
+  // The column of the slot's edge number `load`, which one of its lanes has read.
+  __device__ __forceinline__ int32_t shared(int32_t held, int load) const {
+    if constexpr (kLanes == 1) return held;
+    return __shfl_sync(mask, held, load % kLanes, kLanes);
+  }
+};
+
+// A pattern gives rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
+// multiprocessor should hold where rows have several lanes; kSingleBlocks: the same of single lanes
+// with few loads in flight, 0 for as many as come. kRooted: the sums end with a product of
+// the rows' own nodes, for single lanes alone.
+struct CsrPattern {
+  static constexpr bool kOrdered = false;
+  static constexpr bool kRooted = false;
+  static constexpr int kSharedBlocks = 8;
+  static constexpr int kSingleBlocks = 0;
+
+  struct Row {
+    int64_t row;  // -1 for none
+    int64_t begin;
+    int64_t degree;
+  };
+
+  __device__ static Row row(const AggregateArgs& a, const ColumnBlocks&, int64_t row) {
+    const int64_t begin = edge_begin(a, row);
+    return {row, begin, edge_begin(a, row + 1) - begin};
+  }
+  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
+                                  const RowOrder&, int64_t slot) {
+    return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0, 0};
+  }
+
+  template <class Lane>
+  class Edges {
+   public:
+    // Columns of a step's edges, on their way from memory.
+    struct Step {
+      int32_t column[Lane::kLoads];
+    };
+
+    __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
+        : row_(a.indices + row.begin + lane.slot), next_(row_) {}
+
+    // Goes to the edge at `place` of the row, never back.
+    __device__ void seek(int64_t place) { next_ = row_ + place; }
+    __device__ void skip(int edges) { next_ += edges; }
+    // `left` edges are left from the slot's next one on.
+    __device__ __forceinline__ void load(Step& step, int left) const {
+#pragma unroll
+      for (int l = 0; l < Lane::kLoads; ++l)
+        step.column[l] = load_index(next_ + l * kSumSlots, l * kSumSlots, left);
+    }
+    // Column of the slot's edge number `load`; all lanes of the group ask for it.
+    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
+      return step.column[load];
+    }
+
+   private:
+    const int32_t* row_;
+    const int32_t* next_;
+  };
+};
+
+struct RootedPattern : CsrPattern {
+  static constexpr bool kRooted = true;
+};
+
+// Rows in the order of their degrees, but for heavy ones. Each lane of a group reads other indices,
+// which the group then shares: fewer requests of the second-level cache, which bind where all warps
+// are busy; where they are not, the wait for the other lanes costs more than that.
+struct OrderedPattern : CsrPattern {
+  static constexpr bool kOrdered = true;
+  static constexpr int kSharedBlocks = 9;
+  static constexpr int kSingleBlocks = 8;
+
+  __device__ static Row of(const RowSpan& span) { return {span.row, span.begin, span.degree}; }
+  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks&,
+                                  const RowOrder& order, int64_t slot) {
+    return of(light_row_at(a, order, slot));
+  }
+
+  template <class Lane>
+  class Edges {
+   public:
+    static constexpr int kOwn = Lane::kLoads / Lane::kLanes;
+    static_assert(Lane::kLoads % Lane::kLanes == 0, "a step's edges fill the group");
+
+    struct Step {
+      int32_t column[kOwn];
+    };
+
+    __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
+        : lane_(lane), row_(a.indices + row.begin + lane.in_group), next_(row_) {}
+
+    __device__ void seek(int64_t place) { next_ = row_ + place; }
+    __device__ void skip(int edges) { next_ += edges; }
+    __device__ __forceinline__ void load(Step& step, int left) const {
+      const int own_left = left + lane_.slot - lane_.in_group;
+#pragma unroll
+      for (int o = 0; o < kOwn; ++o)
+        step.column[o] = load_index(next_ + o * Lane::kGroup, o * Lane::kGroup, own_left);
+    }
+    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
+      return lane_.shared(step.column[load / Lane::kLanes], load);
+    }
+
+   private:
+    const Lane lane_;
+    const int32_t* row_;
+    const int32_t* next_;
+  };
+};
+
+// Rows lie in a segment for each block; in their order edges have the places that CSR gives them.
+struct BlockedPattern {
+  static constexpr bool kOrdered = false;
+  static constexpr bool kRooted = false;
+  static constexpr int kSharedBlocks = 8;
+  static constexpr int kSingleBlocks = 0;
+
+  struct Row {
+    int64_t row;
+    int64_t degree;
+  };
+
+  __device__ static Row row(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t row) {
+    int64_t degree = 0;
+    for (int64_t b = 0; b < blocks.count; ++b)
+      degree += edge_begin(a, b * a.rows + row + 1) - edge_begin(a, b * a.rows + row);
+    return {row, degree};
+  }
+
+  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
+                                  const RowOrder&, int64_t slot) {
+    return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0};
+  }
+
+  // Each lane of a group looks other edges up, which the group then shares.
+  template <class Lane>
+  class Edges {
+   public:
+    static constexpr int kOwn = Lane::kLoads / Lane::kLanes;
+    static_assert(Lane::kLoads % Lane::kLanes == 0, "a step's edges fill the group");
+
+    // The column is their sum, which waits for the load and is left to whoever uses it.
+    struct Step {
+      int32_t first[kOwn];
+      int32_t local[kOwn];
+    };
+
+    __device__ Edges(const AggregateArgs& a, const ColumnBlocks& blocks, const Row& row,
+                     const Lane& lane)
+        : a_(a),
+          blocks_(blocks),
+          lane_(lane),
+          row_(row.row),
+          block_(-1),
+          place_(0),
+          end_(0),
+          segment_(blocks.local_indices) {}
+
+    __device__ void seek(int64_t place) { place_ = static_cast<int32_t>(place) + lane_.in_group; }
+    __device__ void skip(int edges) { place_ += edges; }
+    __device__ __forceinline__ void load(Step& step, int left) {
+      const int own_left = left + lane_.slot - lane_.in_group;
+#pragma unroll
+      for (int o = 0; o < kOwn; ++o) {
+        const int32_t place = place_ + o * Lane::kGroup;
+        if (own_left > o * Lane::kGroup)
+          while (place >= end_) enter_next();
+        step.first[o] = block_;
+        step.local[o] = load_index(segment_ + place, o * Lane::kGroup, own_left);
+      }
+    }
+    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
+      const int own = load / Lane::kLanes;
+      const int32_t held = step.first[own] * static_cast<int32_t>(blocks_.size) + step.local[own];
+      return lane_.shared(held, load);
+    }
+
+   private:
+    __device__ __forceinline__ void enter_next() {
+      ++block_;
+      const int64_t entry = block_ * a_.rows + row_;
+      const int64_t begin = edge_begin(a_, entry);
+      segment_ = blocks_.local_indices + begin - end_;
+      end_ += static_cast<int32_t>(edge_begin(a_, entry + 1) - begin);
+    }
+
+    const AggregateArgs& a_;
+    const ColumnBlocks& blocks_;
+    const Lane lane_;
+    int64_t row_;
+    int32_t block_;
+    int32_t place_, end_;      // of the lane's next edge, and behind the block's last one
+    const uint16_t* segment_;  // where the row's edges would begin if all lay in the block
+  };
+};
+
+}  // namespace bitgnn::cuda

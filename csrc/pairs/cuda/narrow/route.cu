@@ -1,0 +1,161 @@
+// BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates.
+#include "pairs/cuda/launch.h"
+#include "pairs/cuda/narrow/product.h"
+#include "pairs/cuda/narrow/sums_launch.cuh"
+#include "pairs/cuda/wide/sums.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+// Wider rows are worth their chunks where neighbours are read often and three elements share a
+// word.
+constexpr int64_t kMostColumns = 48;
+constexpr int64_t kWideUses = 16;
+constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
+
+constexpr int64_t kOrderedDegree = 32;  // mean degree from which on rows are ordered
+constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorter are no block's
+
+// Rows in order of their degrees balance the warps, which repays finding the order in every call
+// where edges are many: at Reddit's size 8 us for 160 of 1030.
+bool order_pays(const NarrowCall& call) {
+  const AggregateArgs& a = call.sums;
+  return call.blocks.local_indices == nullptr && a.edges >= kManyEdges &&
+         a.edges >= kOrderedDegree * a.rows;
+}
+
+// The order that is given, or one found where that pays.
+cudaError_t order_narrow(const NarrowCall& call, const Context& context, RowOrder* order) {
+  if (call.order == nullptr)
+    return order_pays(call) ? order_rows(call.sums, 1, context, order) : cudaSuccess;
+  static_assert(sizeof(RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
+  static_assert(kLeastHeavy % kOrderStep == 0, "no light row comes before a heavy one");
+  *order = {reinterpret_cast<const RowSpan*>(call.order),
+            std::max(kLeastHeavy, heavy_degree(call.sums.edges)), 0};
+  return cudaSuccess;
+}
+
+// Whether the kernel of the sums adds the product of the nodes' own rows to them. It reads those
+// before the narrow product is done, so there must be one.
+bool joins_root(const NarrowCall& call, bool has_factors) {
+  return call.root != nullptr && call.blocks.local_indices == nullptr && !order_pays(call) &&
+         call.product.rows > 0 && suits_root(*call.root) &&
+         with_form(call.product.size, call.product.out_features, has_factors,
+                   [](auto form) { return decltype(form)::Row::kLanes == 1; });
+}
+
+cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& factors,
+                              const Context& context) {
+  BmmArgs product = call.product;
+  NarrowLaunch d{};
+  d.a = call.sums;
+  d.blocks = call.blocks;
+  d.head = {call.head, d.a.out_float, call.classes, d.a.features};
+  d.out_scale = product.out_scale;
+  product.out_scale = nullptr;
+  d.odd = product.size % 2 != 0;
+  const auto table_bytes = [&](auto form) {
+    using Row = typename decltype(form)::Row;
+    return ceil_div(product.out_features, Row::kFeatures) * product.rows * Row::kPitchBytes;
+  };
+  const int64_t bytes = with_form(product.size, product.out_features, factors.exist(), table_bytes);
+  auto* table = static_cast<char*>(context.workspace.take(static_cast<size_t>(bytes)));
+  d.table = table;
+  const bool joins = joins_root(call, factors.exist());
+  cudaError_t error = cudaSuccess;
+  // Before the product, which the sums may overlap with as they read the order.
+  if (!joins) error = order_narrow(call, context, &d.order);
+  if (error == cudaSuccess) error = narrow_product(product, factors, table, context);
+  if (error != cudaSuccess) return error;
+  if (call.blocks.local_indices != nullptr)
+    return launch_blocked_sums(d, product.size, factors.exist(), context);
+  if (d.order.rows != nullptr)
+    return launch_ordered_sums(d, product.size, factors.exist(), context);
+  if (joins) {
+    d.root = *call.root;
+    return launch_rooted_sums(d, product.size, factors.exist(), context);
+  }
+  // The kernel that knows heads is the faster one for rows of several lanes.
+  return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
+    using Row = typename decltype(form)::Row;
+    if constexpr (Row::kLanes == 1)
+      if (call.head == Head::kNone) return launch_sums<CsrPattern, false, Row>(d, context);
+    return launch_headed_sums(d, product.size, factors.exist(), context);
+  });
+}
+
+// The same with float rows in between, strictly in edge order: whole numbers, for want of scales.
+cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
+  BmmArgs product = args.product;
+  AggregateArgs sums = args.sums;
+  product.out_float = static_cast<float*>(context.workspace.take(
+      static_cast<size_t>(product.rows * product.out_features) * sizeof(float)));
+  const cudaError_t error = bmm(product, context);
+  if (error != cudaSuccess) return error;
+  sums.x = product.out_float;
+  sums.x_type = RowType::kFloat32;
+  sums.x_stride = product.out_features;
+  return aggregate_dense(sums, context);
+}
+
+bool has_factors(const NarrowArgs& args) {
+  const BmmArgs& product = args.product;
+  return product.row_scale != nullptr || product.packed_scale || args.sums.col_scale != nullptr;
+}
+
+}  // namespace
+
+bool stays_narrow(const NarrowArgs& args) {
+  if (args.product.out_features <= kMostColumns) return true;
+  return args.sums.edges >= kWideUses * args.sums.cols && args.product.size <= kMostWideFeatures;
+}
+
+bool holds_whole_rows(const NarrowArgs& args) {
+  const int64_t features = args.product.out_features;
+  return stays_narrow(args) &&
+         with_form(args.product.size, features, has_factors(args),
+                   [&](auto form) { return features <= decltype(form)::Row::kFeatures; });
+}
+
+namespace {
+
+// But for a product of the nodes' own rows that the sums' kernel does not add.
+cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context) {
+  NarrowCall call = given;
+  BmmArgs& product = call.product;
+  const bool narrow = stays_narrow(call);
+  if (!narrow && !has_factors(call) && product.out_scale == nullptr)
+    return aggregate_floats(call, context);
+  NarrowFactors factors{product.row_scale, call.sums.col_scale};
+  if (product.pack != nullptr) {
+    PackArgs pack = *product.pack;
+    pack.words = static_cast<int32_t*>(context.workspace.take(
+        static_cast<size_t>(product.rows * words_for(product.size)) * sizeof(int32_t)));
+    if (product.packed_scale)
+      pack.scale = static_cast<float*>(
+          context.workspace.take(static_cast<size_t>(product.rows) * sizeof(float)));
+    const cudaError_t error = cuda::pack(pack, product.rows, context);
+    if (error != cudaSuccess) return error;
+    product.x = pack.words;
+    product.pack = nullptr;
+    if (product.packed_scale) factors.x_scale = pack.scale;
+  }
+  product.row_scale = nullptr;
+  product.packed_scale = false;
+  if (!narrow) return aggregate_wide(call, factors, context);
+  return aggregate_columns(call, factors, context);
+}
+
+}  // namespace
+
+cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context) {
+  if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
+  const cudaError_t error = aggregate_neighbours(call, context);
+  if (error != cudaSuccess || call.root == nullptr) return error;
+  if (stays_narrow(call) && joins_root(call, has_factors(call))) return error;
+  BmmArgs root = *call.root;
+  root.addend = root.out_float = call.sums.out_float;
+  return bmm(root, context);
+}
+
+}  // namespace bitgnn::cuda

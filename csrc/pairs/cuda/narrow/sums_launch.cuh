@@ -1,0 +1,97 @@
+// Launches of sums over narrow rows, for a kind of pattern.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "pairs/cuda/narrow/forms.cuh"
+#include "pairs/cuda/narrow/sums.cuh"
+
+namespace bitgnn::cuda {
+
+constexpr int64_t kLongFactor = 8;             // long rows have so many times the mean degree,
+constexpr int64_t kLeastLong = 2 * kSumPiece;  // but two pieces at least
+constexpr int64_t kManyEdges = 1 << 23;        // from here on long rows must start early,
+constexpr unsigned kLongBlocks = 2;            // in so many blocks a multiprocessor
+constexpr int64_t kManyRows = 1 << 15;         // so do they where rows are many and most are short:
+constexpr int64_t kShortDegree = 16;           // up to this mean degree,
+constexpr unsigned kSpreadBlocks = 4;          // in so many blocks a multiprocessor
+
+// Loads that a lane has in flight: few where rows have several lanes, more where single lanes hold
+// little enough for them, if their rows are not so short that registers are better spared.
+constexpr int kSharedLoads = kFewLoads;
+constexpr int kSingleLoads = 8;
+constexpr int kSpreadLoads = kFewLoads;
+
+// Whether rows are so short that registers are better spared, and that the first blocks look for
+// long ones so that short ones wait for no others.
+template <class Pattern, class Row>
+bool spreads(const AggregateArgs& a) {
+  return Row::kLanes == 1 && !std::is_same_v<Pattern, BlockedPattern> && a.rows >= kManyRows &&
+         a.edges <= kShortDegree * a.rows;
+}
+
+template <class Pattern, bool kHead, class Share>
+cudaError_t launch_share(NarrowLaunch d, const Context& context) {
+  using Row = typename Share::Row;
+  const AggregateArgs& a = d.a;
+  d.chunk_stride = a.cols * Row::kPitchBytes;
+  const auto multiprocessors = static_cast<unsigned>(context.device.sm_count);
+  d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
+  d.long_blocks = a.edges < kManyEdges ? 0 : kLongBlocks * multiprocessors;
+  if (spreads<Pattern, Row>(a)) d.long_blocks = kSpreadBlocks * multiprocessors;
+  if constexpr (Pattern::kOrdered) {
+    d.long_degree = std::numeric_limits<int64_t>::max();
+    d.order.heavy_blocks = d.long_blocks = kLongBlocks * multiprocessors;
+  }
+  const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, Share::kGroups)),
+                  grid_size(ceil_div(a.features, Row::kFeatures)));
+  const auto launch = [&](auto sum) {
+    return launch_dependent(aggregate_narrow_kernel<Pattern, kHead, Share, decltype(sum)::value>,
+                            grid, kNarrowThreads, 0, context, d);
+  };
+  if constexpr (Row::kFactor == FactorPlace::kNone)
+    return launch(std::integral_constant<NarrowSum, NarrowSum::kPlain>());
+  else if (d.odd)
+    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactorsOdd>());
+  else
+    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactors>());
+}
+
+template <class Pattern, bool kHead, class Row>
+cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
+  if constexpr (Row::kLanes > 1) {
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads>>(d, context);
+  } else {
+    if constexpr (Pattern::kRooted)
+      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
+    // Compiled for CSR alone.
+    if constexpr (!std::is_same_v<Pattern, BlockedPattern>)
+      if (spreads<Pattern, Row>(d.a))
+        return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads>>(d, context);
+  }
+}
+
+// Sums of the rows that narrow_product() wrote for a product of `size` features.
+template <class Pattern, bool kHead>
+cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                               const Context& context) {
+  return with_form(size, d.a.features, has_factors, [&](auto form) {
+    return launch_sums<Pattern, kHead, typename decltype(form)::Row>(d, context);
+  });
+}
+
+// The same with a head; with or without one by the order of d, and over column blocks; with d.root
+// where rows have single lanes. Compiled apart.
+cudaError_t launch_headed_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                               const Context& context);
+cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                                const Context& context);
+cudaError_t launch_blocked_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                                const Context& context);
+cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
+                               const Context& context);
+
+}  // namespace bitgnn::cuda

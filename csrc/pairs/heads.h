@@ -1,0 +1,46 @@
+// What operators make of the scores that end a model: softmax, its logarithm or classes.
+#pragma once
+
+#include <array>
+
+#include "core/operands.h"
+#include "pairs/narrow_call.h"
+
+namespace bitgnn::ops {
+
+// The head that a schema's number stands for, over rows of `features` scores.
+inline Head checked_head(int64_t head, int64_t features, const char* op) {
+  STD_TORCH_CHECK(head >= 0 && head <= static_cast<int64_t>(Head::kClasses), op,
+                  ": head must be 0 (none), 1 (log_softmax), 2 (softmax) or 3 (classes), got ",
+                  head);
+  const auto checked = static_cast<Head>(head);
+  STD_TORCH_CHECK(checked != Head::kClasses || features > 0, op,
+                  ": head=3 (classes) needs at least one output feature, got none");
+  return checked;
+}
+
+template <size_t N>
+Tensor call_torch(const char* name, std::array<StableIValue, N> stack) {
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack.data(), TORCH_ABI_VERSION));
+  return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+// The head by torch's own kernel, where the operator's has none.
+inline Tensor torch_head(const Tensor& scores, Head head) {
+  using torch::stable::detail::from;
+  constexpr int64_t kLast = -1;
+  switch (head) {
+    case Head::kNone:
+      return scores;
+    case Head::kLogSoftmax:
+      return call_torch<3>("aten::_log_softmax", {from(scores), from(kLast), from(false)});
+    case Head::kSoftmax:
+      return call_torch<3>("aten::_softmax", {from(scores), from(kLast), from(false)});
+    case Head::kClasses:
+      return call_torch<3>("aten::argmax",
+                           {from(scores), from(std::optional<int64_t>(kLast)), from(false)});
+  }
+  return scores;
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,83 @@
+// A sum of packed neighbours plus a product of packed rows in one operator, for any backend: what
+// GraphSAGE's and GraphConv's layers hand on as bits.
+#pragma once
+
+#include "bmm/operators.h"
+#include "bspmm/layout_operators.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct JointOperators {
+  using Bmm = BmmOperators<Backend>;
+  using Problems = BspmmProblems<Backend>;
+  using Problem = typename Problems::Problem;
+  using Request = typename Bmm::Request;
+
+  // The factors of the sums, whose rows and neighbours are set before.
+  static void set_factors(Problem& p, const OptionalTensor& row, const OptionalTensor& sum_bias) {
+    p.row = FloatVector(p.backend, row, p.csr.rows, p.op, "row");
+    p.bias = FloatVector(p.backend, sum_bias, p.csr.features, p.op, "sum_bias");
+    p.csr.row_scale = p.row.get();
+    p.csr.bias = p.bias.get();
+  }
+
+  static int64_t outputs(const Tensor& w, const char* op) {
+    check_dim(w, 2, op, "w");
+    return w.size(0);
+  }
+
+  // Calls run(product's arguments) with the output allocated.
+  template <class Run>
+  static Tensor join(const Problem& p, const Tensor& x_in, const Tensor& w_in, int64_t size,
+                     const OptionalTensor& x_scale, const OptionalTensor& w_scale,
+                     const OptionalTensor& bias, const OptionalTensor& threshold,
+                     const OptionalTensor& flip, const Run& run) {
+    const Tensor x = bit_rows(p.backend, x_in, size, p.op, "x");
+    const Tensor w = bit_rows(p.backend, w_in, size, p.op, "w");
+    check_size(x.size(0), p.csr.rows, p.op, "rows of x");
+    Request q{p.op, size, x_scale, w_scale, bias, threshold, flip, Output::kBits};
+    q.is_summand = true;
+    return Bmm::multiply_with(p.backend, q, &x, nullptr, false, x.size(0), w, run);
+  }
+
+  static Tensor csr(const Tensor& neighbours, const Tensor& rowptr, const Tensor& indices,
+                    const Tensor& x, const Tensor& w, int64_t size, const OptionalTensor& row,
+                    const OptionalTensor& sum_bias, const OptionalTensor& x_scale,
+                    const OptionalTensor& w_scale, const OptionalTensor& bias,
+                    const OptionalTensor& threshold, const OptionalTensor& flip) {
+    Problem p(neighbours, "bspmm_bmm", "neighbours");
+    Problems::set_csr(p, rowptr, indices);
+    Problems::set_bits(p, neighbours, outputs(w, p.op), "neighbours");
+    set_factors(p, row, sum_bias);
+    return join(p, x, w, size, x_scale, w_scale, bias, threshold, flip,
+                [&](const BmmArgs& product) { p.backend.aggregate_product(p.csr, product); });
+  }
+
+  static Tensor sliced(const Tensor& neighbours, const Tensor& rowptr, const Tensor& local_indices,
+                       const Tensor& group_steps, const Tensor& group_places,
+                       const Tensor& slice_groups, const Tensor& row_slots, const Tensor& row_items,
+                       int64_t slice_size, int64_t places, const Tensor& x, const Tensor& w,
+                       int64_t size, const OptionalTensor& row, const OptionalTensor& sum_bias,
+                       const OptionalTensor& x_scale, const OptionalTensor& w_scale,
+                       const OptionalTensor& bias, const OptionalTensor& threshold,
+                       const OptionalTensor& flip) {
+    Problem p(neighbours, "bspmm_bmm_sliced", "neighbours");
+    SlicedArgs args = BspmmLayoutOperators<Backend>::sliced_args(
+        p, neighbours, outputs(w, p.op), rowptr, local_indices, group_steps, group_places,
+        slice_groups, row_slots, row_items, slice_size, places, "neighbours");
+    set_factors(p, row, sum_bias);
+    args.csr = p.csr;
+    return join(p, x, w, size, x_scale, w_scale, bias, threshold, flip,
+                [&](const BmmArgs& product) { p.backend.aggregate_product(args, product); });
+  }
+};
+
+template <class Backend, class Library>
+void register_joint(Library& m) {
+  using Operators = JointOperators<Backend>;
+  m.impl("bspmm_bmm", TORCH_BOX(&Operators::csr));
+  m.impl("bspmm_bmm_sliced", TORCH_BOX(&Operators::sliced));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,40 @@
+// What a product and its aggregation over narrow integers may be asked for beside their arguments.
+#pragma once
+
+#include "core/arguments.h"
+
+namespace bitgnn {
+
+// Column blocks in place of column indices: rowptr entry b * rows + i starts row i of block b,
+// whose column is b * size + local index.
+struct ColumnBlocks {
+  const uint16_t* local_indices;  // [edges], or null with CSR
+  int64_t count;                  // blocks, at least one
+  int64_t size;                   // columns of a block
+};
+
+// Edges that make a step in an order of rows; in one step rows stay as they lie.
+constexpr int64_t kOrderStep = 32;
+
+// What becomes of a row v of scores, m the largest of them; schemas have the numbers.
+enum class Head : int {
+  kNone = 0,
+  kLogSoftmax = 1,  // v - m - log(sum of exp(v - m))
+  kSoftmax = 2,     // exp(v - m) / sum of exp(v - m)
+  kClasses = 3,     // index of the largest score, the first of equal ones; the first NaN
+};
+
+// With column blocks, `sums.rows` counts rows and `sums.indices` is null.
+struct NarrowCall : NarrowArgs {
+  ColumnBlocks blocks;
+  // [rows, 2] or null: rows of a CSR by descending degree / kOrderStep, each as its first edge and
+  // degree + row * 2^32. It tells which rows to begin with, which GPUs gain from.
+  const int64_t* order;
+  Head head;
+  int64_t* classes;  // [rows] with kClasses, which leaves out_float alone; else null
+  // A product of packed rows that is added to the scores, or null; its addend and outputs are null,
+  // and there is no head beside it.
+  const BmmArgs* root;
+};
+
+}  // namespace bitgnn

@@ -1,0 +1,256 @@
+// BMM + BSpMM with the product held as narrow integers in between, for any backend.
+#pragma once
+
+#include <algorithm>
+
+#include "bspmm/narrow_sums.h"
+#include "pairs/fused_operators.h"
+#include "pairs/heads.h"
+
+namespace bitgnn::ops {
+
+// Columns that a local index of 16 bits can tell apart.
+constexpr int64_t kMostBlockColumns = 65536;
+
+template <class Backend>
+struct NarrowOperators {
+  using Problems = BspmmProblems<Backend>;
+  using Problem = typename Problems::Problem;
+  using Fused = FusedOperators<Backend>;
+
+  // A product of packed rows that is added to the scores, if its operands are given.
+  struct Root {
+    const OptionalTensor& x;
+    const OptionalTensor& w;
+    int64_t size;
+    const OptionalTensor& x_scale;
+    const OptionalTensor& w_scale;
+    const OptionalTensor& bias;
+  };
+
+  // What both forms of the operator take beside the pattern.
+  struct Request {
+    const char* op;
+    const Tensor& x;
+    const Tensor& w;
+    int64_t size;
+    const OptionalTensor& x_scale;
+    const OptionalTensor& w_scale;
+    const OptionalTensor& x_threshold;
+    const OptionalTensor& x_gain;
+    bool scale;
+    const OptionalTensor& row;
+    const OptionalTensor& col;
+    const OptionalTensor& bias;
+    int64_t head;
+    const Root& root;
+    OptionalTensor order = {};  // of the rows of a CSR
+  };
+
+  // The root's arguments, checked and kept alive.
+  struct RootProduct {
+    OptionalTensor x, w;
+    FloatVector x_scale, w_scale, bias;
+    BmmArgs args{};
+
+    RootProduct(const Backend& backend, const Request& q, int64_t rows) {
+      const Root& root = q.root;
+      STD_TORCH_CHECK(root.x.has_value() == root.w.has_value(), q.op,
+                      ": root and root_w must be given together");
+      if (!exists(q)) {
+        STD_TORCH_CHECK(
+            !root.x_scale.has_value() && !root.w_scale.has_value() && !root.bias.has_value(), q.op,
+            ": root_scale, root_w_scale and root_bias must be left out ", "without root");
+        return;
+      }
+      x = bit_rows(backend, *root.x, root.size, q.op, "root");
+      w = bit_rows(backend, *root.w, root.size, q.op, "root_w");
+      check_size(x->size(0), rows, q.op, "rows of root");
+      check_size(w->size(0), q.w.size(0), q.op, "rows of root_w");
+      x_scale = FloatVector(backend, root.x_scale, rows, q.op, "root_scale");
+      w_scale = FloatVector(backend, root.w_scale, w->size(0), q.op, "root_w_scale");
+      bias = FloatVector(backend, root.bias, w->size(0), q.op, "root_bias");
+      args.x = x->template const_data_ptr<int32_t>();
+      args.w = w->template const_data_ptr<int32_t>();
+      args.rows = rows;
+      args.size = root.size;
+      args.out_features = w->size(0);
+      args.row_scale = x_scale.get();
+      args.out_scale = w_scale.get();
+      args.bias = bias.get();
+    }
+    RootProduct(const RootProduct&) = delete;
+    RootProduct& operator=(const RootProduct&) = delete;
+
+    static bool exists(const Request& q) { return q.root.x.has_value(); }
+  };
+
+  // The product, and the factors of its aggregation; the pattern is set before.
+  struct Call {
+    PackArgs pack{};
+    Tensor w;
+    FloatVector threshold, gain, x_factor, w_factor;
+    NarrowCall args{};
+
+    Call(Problem& p, const Request& q) : w(bit_rows(p.backend, q.w, q.size, q.op, "w")) {
+      BmmArgs& product = args.product;
+      if (q.x.scalar_type() == ScalarType::Int) {
+        STD_TORCH_CHECK(!q.x_threshold.has_value() && !q.x_gain.has_value() && !q.scale, q.op,
+                        ": x_threshold, x_gain and scale must be left out with packed x");
+        p.x = bit_rows(p.backend, q.x, q.size, q.op, "x");
+        product.x = p.x.template const_data_ptr<int32_t>();
+      } else {
+        p.x = packable_rows(p.backend, q.x, q.op, "x");
+        check_size(p.x.size(1), q.size, q.op, "features of x");
+        threshold = FloatVector(p.backend, q.x_threshold, q.size, q.op, "x_threshold");
+        gain = FloatVector(p.backend, q.x_gain, q.size, q.op, "x_gain");
+        pack = pack_args(p.x, threshold, gain, q.op);
+        product.pack = &pack;
+        product.packed_scale = q.scale;
+      }
+      x_factor = FloatVector(p.backend, q.x_scale, p.x.size(0), q.op, "x_scale");
+      w_factor = FloatVector(p.backend, q.w_scale, w.size(0), q.op, "w_scale");
+      product.w = w.template const_data_ptr<int32_t>();
+      product.rows = p.x.size(0);
+      product.size = q.size;
+      product.out_features = w.size(0);
+      product.row_scale = x_factor.get();
+      product.out_scale = w_factor.get();
+      p.csr.cols = p.x.size(0);
+      p.csr.features = w.size(0);
+      p.col = FloatVector(p.backend, q.col, p.csr.cols, q.op, "col");
+      p.csr.col_scale = p.col.get();
+      Problems::set_epilogue(p, q.row, q.bias, {});
+      args.sums = p.csr;
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+  };
+
+  // Runs the kernels, with the head among them where they hold whole rows.
+  static Tensor run(Problem& p, const Request& q, NarrowCall& args, Head head) {
+    const RootProduct root(p.backend, q, p.csr.rows);
+    args.root = root.exists(q) ? &root.args : nullptr;
+    args.head = !root.exists(q) && p.backend.holds_head(args, head) ? head : Head::kNone;
+    if (args.head == Head::kClasses) {
+      Tensor out = p.backend.empty({p.csr.rows}, ScalarType::Long);
+      args.classes = out.template mutable_data_ptr<int64_t>();
+      p.backend.aggregate_narrow(args);
+      return out;
+    }
+    Tensor out = new_output(p.backend, args.sums, p.csr.rows, p.csr.features, Output::kFloat);
+    p.backend.aggregate_narrow(args);
+    return args.head == head ? out : torch_head(out, head);
+  }
+
+  // Scores from sums that are there already.
+  static Tensor with_root(const Request& q, const Tensor& sums) {
+    const Backend backend(q.x, q.op, "x");
+    RootProduct root(backend, q, sums.size(0));
+    if (!root.exists(q)) return sums;
+    root.args.addend = sums.template const_data_ptr<float>();
+    Tensor out = new_output(backend, root.args, sums.size(0), sums.size(1), Output::kFloat);
+    backend.multiply(root.args);
+    return out;
+  }
+
+  // The order of the rows, whose values are trusted like the indices: BitAdjacency makes both.
+  static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order) {
+    if (!order.has_value()) return {};
+    p.backend.check(*order, p.op, "order");
+    check_dtype(*order, ScalarType::Long, p.op, "order");
+    check_dim(*order, 2, p.op, "order");
+    check_size(order->size(0), p.csr.rows, p.op, "rows of order");
+    check_size(order->size(1), 2, p.op, "columns of order");
+    return as_contiguous(*order);
+  }
+
+  static Tensor over_csr(const Request& q, const Tensor& rowptr, const Tensor& indices) {
+    Fused::check_x_scale(q.x, q.x_scale, q.op);
+    const Head head = checked_head(q.head, q.w.size(0), q.op);
+    Problem p(q.x, q.op);
+    Problems::set_csr(p, rowptr, indices);
+    const OptionalTensor order = checked_order(p, q.order);
+    if (q.size > kMostShortFeatures) {
+      const Tensor sums =
+          Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
+                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false);
+      return torch_head(with_root(q, sums), head);
+    }
+    Call call(p, q);
+    call.args.order = order.has_value() ? order->template const_data_ptr<int64_t>() : nullptr;
+    return run(p, q, call.args, head);
+  }
+
+  static Tensor over_blocks(const Request& q, const Tensor& block_rowptr,
+                            const Tensor& local_indices, int64_t block_size) {
+    Fused::check_x_scale(q.x, q.x_scale, q.op);
+    const Head head = checked_head(q.head, q.w.size(0), q.op);
+    STD_TORCH_CHECK(block_size >= 1 && block_size <= kMostBlockColumns, q.op,
+                    ": block_size must be from 1 to ", kMostBlockColumns, ", got ", block_size);
+    Problem p(q.x, q.op);
+    check_dim(q.x, 2, q.op, "x");
+    p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
+    Problems::set_rowptr(p, block_rowptr, local_indices.size(0), "block_rowptr");
+    ColumnBlocks blocks{};
+    blocks.local_indices =
+        reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
+    blocks.size = block_size;
+    blocks.count = std::max<int64_t>(1, (q.x.size(0) + block_size - 1) / block_size);
+    STD_TORCH_CHECK(p.csr.rows % blocks.count == 0, q.op, ": block_rowptr must have a multiple of ",
+                    blocks.count, " entries and one, got ", p.csr.rows + 1);
+    p.csr.rows /= blocks.count;
+    const bool is_narrow = q.size <= kMostShortFeatures;
+    if (is_narrow) {
+      Call call(p, q);
+      call.args.blocks = blocks;
+      if (p.backend.stays_narrow(call.args)) return run(p, q, call.args, head);
+    }
+    // Rows of floats are gathered over CSR, which then is less than they are.
+    Tensor rowptr = p.backend.empty({p.csr.rows + 1}, ScalarType::Long);
+    Tensor indices = p.backend.empty({p.csr.edges}, ScalarType::Int);
+    p.backend.csr_of_blocks(p.csr, blocks, rowptr.template mutable_data_ptr<int64_t>(),
+                            indices.template mutable_data_ptr<int32_t>());
+    return over_csr(q, rowptr, indices);
+  }
+
+  static Tensor bmm_bspmm_narrow(const Tensor& x, const Tensor& w, int64_t size,
+                                 const Tensor& rowptr, const Tensor& indices,
+                                 const OptionalTensor& x_scale, const OptionalTensor& w_scale,
+                                 const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
+                                 bool scale, const OptionalTensor& row, const OptionalTensor& col,
+                                 const OptionalTensor& bias, int64_t head,
+                                 const OptionalTensor& root, const OptionalTensor& root_w,
+                                 int64_t root_size, const OptionalTensor& root_scale,
+                                 const OptionalTensor& root_w_scale,
+                                 const OptionalTensor& root_bias, const OptionalTensor& order) {
+    const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
+    return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
+                     row, col, bias, head, added, order},
+                    rowptr, indices);
+  }
+
+  static Tensor bmm_bspmm_narrow_blocked(
+      const Tensor& x, const Tensor& w, int64_t size, const Tensor& block_rowptr,
+      const Tensor& local_indices, int64_t block_size, const OptionalTensor& x_scale,
+      const OptionalTensor& w_scale, const OptionalTensor& x_threshold,
+      const OptionalTensor& x_gain, bool scale, const OptionalTensor& row,
+      const OptionalTensor& col, const OptionalTensor& bias, int64_t head,
+      const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
+      const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
+      const OptionalTensor& root_bias) {
+    const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
+    return over_blocks({"bmm_bspmm_narrow_blocked", x, w, size, x_scale, w_scale, x_threshold,
+                        x_gain, scale, row, col, bias, head, added},
+                       block_rowptr, local_indices, block_size);
+  }
+};
+
+template <class Backend, class Library>
+void register_narrow(Library& m) {
+  using Operators = NarrowOperators<Backend>;
+  m.impl("bmm_bspmm_narrow", TORCH_BOX(&Operators::bmm_bspmm_narrow));
+  m.impl("bmm_bspmm_narrow_blocked", TORCH_BOX(&Operators::bmm_bspmm_narrow_blocked));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,87 @@
+// Ternary packing and products with weights of +-1 on the CPU.
+#include <algorithm>
+#include <vector>
+
+#include "core/cpu/backend.h"
+#include "core/cpu/panels.h"
+#include "ternary/cpu/kernel_table.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+constexpr int64_t kMultiplyGrain = 1 << 18;  // word products a thread, as in bmm/cpu/backend.cpp
+constexpr int64_t kPackGrain = 1 << 17;      // values a thread
+constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, in word products
+// Up to this many rows, panels of weights would cost more to make than they spare.
+constexpr int64_t kRowsInPlace = 8;
+
+void pack_planes(const TernaryPackArgs& a, int64_t planes) {
+  const auto& table = ternary_kernels();
+  torch::stable::parallel_for(
+      0, a.rows(), grain(a.size, kPackGrain),
+      [&](int64_t begin, int64_t end) { table.pack(a, planes, begin, end); });
+}
+
+}  // namespace
+
+const TernaryTable& ternary_kernels() {
+#if defined(__x86_64__)
+  if (&kernels() == &kAvx512Kernels) return kAvx512Ternary;
+  if (&kernels() == &kAvx2Kernels) return kAvx2Ternary;
+#endif
+  return kPortableTernary;
+}
+
+void Backend::pack_ternary(const TernaryPackArgs& a) const { pack_planes(a, a.boolean ? 1 : 2); }
+
+void Backend::pack_ternary_columns(const TernaryColumnPackArgs& a) const {
+  const auto& table = ternary_kernels();
+  const int64_t chunks = a.batches[0] * a.batches[1] * words_for(a.features);
+  torch::stable::parallel_for(
+      0, chunks, grain(a.length * kWordBits, kPackGrain),
+      [&](int64_t begin, int64_t end) { table.pack_columns(a, begin, end); });
+}
+
+void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
+  const auto& table = ternary_kernels();
+  const int64_t words = words_for(a.size), panels = words_for(a.out_features);
+  TernaryProduct product{&a, nullptr, nullptr};
+  std::vector<int32_t> flip;
+  if (a.flip != nullptr) {
+    flip = pack_flags(a.flip, a.out_features);
+    product.flip = flip.data();
+  }
+  ops::OptionalTensor weights;
+  if (a.rows > kRowsInPlace) {
+    weights = empty({panels, words, kWordBits}, ScalarType::Int);
+    pack_panels(a.w, a.out_features, words, false, weights->mutable_data_ptr<int32_t>());
+    product.panels = weights->const_data_ptr<int32_t>();
+  }
+  const int64_t threads = torch::stable::get_num_threads();
+  const int64_t panel_work = words * kWordBits + kFinishWork;
+  if (product.panels != nullptr && (a.rows >= panels || panels < threads)) {
+    torch::stable::parallel_for(
+        0, a.rows, grain(panel_work * panels, kMultiplyGrain),
+        [&](int64_t begin, int64_t end) { table.multiply(product, begin, end, 0, panels); });
+  } else {
+    torch::stable::parallel_for(
+        0, panels, grain(panel_work * a.rows, kMultiplyGrain),
+        [&](int64_t begin, int64_t end) { table.multiply(product, 0, a.rows, begin, end); });
+  }
+}
+
+void Backend::linear_ternary(const TernaryLinearArgs& a) const {
+  const int64_t rows = a.product.rows;
+  const Tensor words = empty({rows, 2, words_for(a.pack.size)}, ScalarType::Int);
+  const Tensor counts = empty({rows}, ScalarType::Int);
+  TernaryPackArgs pack = a.pack;
+  pack.words = words.mutable_data_ptr<int32_t>();
+  pack.counts = counts.mutable_data_ptr<int32_t>();
+  pack_planes(pack, 2);
+  TernaryBmmArgs product = a.product;
+  product.x = pack.words;
+  product.counts = pack.counts;
+  multiply_ternary(product);
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,108 @@
+// Launches the product of very many ternary rows with weights that stay: rows packed, then blocks
+// that each keep their columns.
+#include "ternary/cuda/hopper/linear_resident.cuh"
+
+#include <algorithm>
+
+#include "core/cuda/hopper/tensor_map.h"
+#include "core/cuda/shared_memory.h"
+#include "ternary/cuda/pack/stream_launch.cuh"
+#include "ternary/cuda/routes.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+// How the blocks would be laid out.
+struct Residence {
+  int64_t chunks;
+  int64_t slabs;       // of columns
+  int64_t row_blocks;  // of 64 rows
+  int64_t stages;
+  int64_t lanes = 0;  // blocks that share columns; none: weights do not fit
+
+  Residence(const TernaryBmmArgs& a, const Context& context)
+      : chunks(ceil_div(words_for(a.size), kSwizzleWords)),
+        slabs(ceil_div(a.out_features, kResidentColumns)),
+        row_blocks(ceil_div(a.rows, kWgmmaRows)) {
+    constexpr int64_t kLeastStages = 3;
+    const int64_t left = context.device.shared_bytes - shared_bytes(0);
+    stages = std::min<int64_t>(left / kResidentStageBytes, kResidentMostStages);
+    if (chunks <= kResidentMostChunks && stages >= kLeastStages)
+      lanes = std::min(context.device.sm_count / slabs, row_blocks);
+  }
+
+  int64_t shared_bytes(int64_t of_stages) const {
+    constexpr int64_t kAlignment = 1024;
+    return kAlignment + chunks * kResidentWeightBytes + of_stages * kResidentStageBytes +
+           static_cast<int64_t>(sizeof(ResidentShared));
+  }
+  // Rows that the longest block goes through.
+  int64_t longest() const { return ceil_div(row_blocks, lanes) * kWgmmaRows; }
+};
+
+template <class T>
+cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t* differences,
+                   const Residence& residence, const Context& context) {
+  ResidentPlan plan{};
+  plan.words = static_cast<int>(words_for(a.size));
+  plan.chunks = static_cast<int>(residence.chunks);
+  plan.stages = static_cast<int>(residence.stages);
+  plan.lanes = static_cast<int>(residence.lanes);
+  plan.row_blocks = static_cast<int>(residence.row_blocks);
+  plan.differences = differences;
+  CUtensorMap x_map, w_map;
+  cudaError_t status = encode_rows(x_map, planes, a.rows, int64_t{2} * plan.words, kWgmmaRows);
+  if (status != cudaSuccess) return status;
+  constexpr int kTogether = 8;  // columns that a lane stores
+  status =
+      encode_weights(w_map, a.w, a.out_features, plan.words, kResidentColumns, kTogether, false);
+  if (status != cudaSuccess) return status;
+  const int64_t bytes = residence.shared_bytes(residence.stages);
+  status = grant_shared_memory(ternary_resident_kernel<T>, bytes);
+  if (status != cudaSuccess) return status;
+  return launch_dependent(ternary_resident_kernel<T>,
+                          dim3(grid_size(residence.slabs * residence.lanes)), kResidentThreads,
+                          static_cast<size_t>(bytes), context, a, x_map, w_map, plan);
+}
+
+}  // namespace
+
+bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& context) {
+  constexpr int64_t kLeastRows = 1536;
+  const TernaryBmmArgs& a = args.product;
+  if (a.rows < kLeastRows || a.out_features < kResidentColumns || a.out_features % 32 != 0 ||
+      reinterpret_cast<uintptr_t>(a.out) % 16 != 0 || !suits_ternary_stream(args.pack) ||
+      !suits_ternary_wgmma(a, context))
+    return false;
+  const Residence residence(a, context);
+  if (residence.lanes == 0) return false;
+  // Where fewer than three in four multiprocessors would work, tiles are better.
+  const int64_t places = residence.longest() * kResidentColumns * context.device.sm_count;
+  return 4 * a.rows * a.out_features >= 3 * places;
+}
+
+cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context& context) {
+  const TernaryBmmArgs& a = args.product;
+  const int64_t words = words_for(a.size);
+  auto* planes = static_cast<int32_t*>(
+      context.workspace.take(static_cast<size_t>(a.rows * (2 * words + 1)) * sizeof(int32_t)));
+  TernaryPackArgs pack = args.pack;
+  pack.words = planes;
+  pack.counts = planes + a.rows * 2 * words;
+  const cudaError_t status = stream_ternary(pack, CountedWeights{}, context);
+  if (status != cudaSuccess) return status;
+  const Residence residence(a, context);
+  switch (a.type) {
+    case ValueType::kFloat16:
+      return launch<__half>(a, planes, pack.counts, residence, context);
+    case ValueType::kBFloat16:
+      return launch<__nv_bfloat16>(a, planes, pack.counts, residence, context);
+    case ValueType::kFloat32:
+      return launch<float>(a, planes, pack.counts, residence, context);
+    case ValueType::kInt32:
+      return launch<int32_t>(a, planes, pack.counts, residence, context);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace bitgnn::cuda

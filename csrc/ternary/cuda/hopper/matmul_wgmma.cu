@@ -1,0 +1,179 @@
+// Launches Hopper's warpgroup products of packed ternary and boolean rows.
+#include "core/cuda/hopper/tensor_map.h"
+#include "core/cuda/shared_memory.h"
+#include "ternary/cuda/hopper/matmul_resident.cuh"
+#include "ternary/cuda/hopper/matmul_wgmma.cuh"
+#include "ternary/cuda/matmul/routes.h"
+
+namespace bitgnn::cuda {
+namespace {
+
+static_assert(kPassRows == kPlaneRows && kPassColumns == kPlaneColumns, "the same tiles");
+
+#ifdef BITGNN_HOPPER
+
+// Whether rows are what bulk copies can read: no dimension is repeated in place.
+bool copyable(const TernaryOperand& x, const int64_t (&batches)[2], int64_t rows) {
+  return begins_at(x, 4) && (rows == 1 || x.row_stride != 0) &&
+         (batches[0] == 1 || x.batch_strides[0] != 0) &&
+         (batches[1] == 1 || x.batch_strides[1] != 0);
+}
+
+// A product as the kernels see it: ternary rows in registers, the others are columns.
+struct Roles {
+  const TernaryOperand& rows;
+  const TernaryOperand& columns;
+  PlanesPlan plan;
+
+  explicit Roles(const TernaryMatmulArgs& a)
+      : rows(a.boolean ? a.y : a.x), columns(a.boolean ? a.x : a.y), plan{} {
+    plan.rows = a.boolean ? a.columns : a.rows;
+    plan.columns = a.boolean ? a.rows : a.columns;
+    plan.batches1 = a.batches[1];
+    plan.chunks = static_cast<int>(ceil_div(words_for(a.size), kChunkWords));
+    plan.row_tiles = static_cast<int>(ceil_div(plan.rows, kPlaneRows));
+    plan.column_tiles = static_cast<int>(ceil_div(plan.columns, kPlaneColumns));
+    plan.counts = columns.counts;
+    plan.counts_batch_strides[0] = columns.counts_batch_strides[0];
+    plan.counts_batch_strides[1] = columns.counts_batch_strides[1];
+    plan.counts_stride = columns.counts_row_stride;
+    plan.scale = a.scale;
+    plan.y_scale = a.y_scale;
+    plan.out = a.out;
+    plan.vector = a.columns % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 8 == 0;
+  }
+};
+
+PlanesMap planes_of(const TernaryMatmulArgs& a, const TernaryOperand& x, int64_t rows, int planes) {
+  return {x.words,
+          words_for(a.size),
+          planes,
+          rows,
+          x.row_stride,
+          {a.batches[0], a.batches[1]},
+          {x.batch_strides[0], x.batch_strides[1]}};
+}
+
+// The same coordinates with boxes of 128 bytes.
+cudaError_t encode_wide_planes(CUtensorMap& map, const PlanesMap& planes, int64_t box_rows) {
+  constexpr int64_t kWordBytes = sizeof(int32_t), kLeast = 16;
+  // A dimension of one takes any stride that is allowed.
+  const auto stride = [&](int64_t words, int64_t size) {
+    return size > 1 ? words * kWordBytes : kLeast;
+  };
+  return encode_boxes(
+      map, {planes.from,
+            kWordBytes,
+            {planes.words, planes.planes, planes.rows, planes.batches[1], planes.batches[0]},
+            {planes.words * kWordBytes, stride(planes.row_stride, planes.rows),
+             stride(planes.batch_strides[1], planes.batches[1]),
+             stride(planes.batch_strides[0], planes.batches[0])},
+            {kPassChunkWords, 1, box_rows, 1, 1},
+            {1, 1, 1, 1, 1},
+            true});
+}
+
+unsigned blocks_of(const TernaryMatmulArgs& a, const PlanesPlan& plan) {
+  return grid_size(a.batches[0] * a.batches[1] * plan.row_tiles * plan.column_tiles);
+}
+
+template <class T, bool kBoolean>
+cudaError_t multiply_ring(const TernaryMatmulArgs& a, const Context& context) {
+  const Roles roles(a);
+  CUtensorMap row_map, column_map;
+  const PlanesMap row_planes = planes_of(a, roles.rows, roles.plan.rows, 2);
+  const PlanesMap column_planes = planes_of(a, roles.columns, roles.plan.columns, kBoolean ? 1 : 2);
+  cudaError_t status = encode_planes(row_map, row_planes, kPlaneRows);
+  if (status != cudaSuccess) return status;
+  status = encode_planes(column_map, column_planes, kPlaneColumns);
+  if (status != cudaSuccess) return status;
+  const auto kernel = ternary_matmul_wgmma_kernel<T, kBoolean>;
+  constexpr size_t kBytes = sizeof(PlanesShared<kBoolean>) + 1024;  // and its alignment
+  status = grant_shared_memory(kernel, kBytes);
+  if (status != cudaSuccess) return status;
+  return launch_dependent(kernel, dim3(blocks_of(a, roles.plan)), kPlaneThreads, kBytes, context,
+                          roles.plan, row_map, column_map);
+}
+
+template <class Form>
+cudaError_t multiply_passes(const TernaryMatmulArgs& a, const Context& context) {
+  const Roles roles(a);
+  CUtensorMap row_map, column_map, out_map;
+  const PlanesMap row_planes = planes_of(a, roles.rows, roles.plan.rows, 2);
+  const PlanesMap column_planes = planes_of(a, roles.columns, roles.plan.columns, Form::kPlanes);
+  cudaError_t status = encode_wide_planes(row_map, row_planes, kPassRows);
+  if (status != cudaSuccess) return status;
+  status = encode_wide_planes(column_map, column_planes, kStagedColumns);
+  if (status != cudaSuccess) return status;
+  const int64_t row_bytes = a.columns * 2, matrix_bytes = a.rows * row_bytes;
+  status = encode_boxes(out_map, {a.out,
+                                  2,
+                                  {a.columns, a.rows, a.batches[0] * a.batches[1], 1, 1},
+                                  {row_bytes, matrix_bytes, matrix_bytes, matrix_bytes},
+                                  {kStagedColumns, Form::kBoolean ? 64 : 16, 1, 1, 1},
+                                  {1, 1, 1, 1, 1},
+                                  true});
+  if (status != cudaSuccess) return status;
+  const auto kernel = ternary_passes_kernel<Form>;
+  constexpr size_t kBytes = sizeof(PassShared<Form>) + 1024;  // and its alignment
+  status = grant_shared_memory(kernel, kBytes);
+  if (status != cudaSuccess) return status;
+  return launch_dependent(kernel, dim3(blocks_of(a, roles.plan)), kPassThreads, kBytes, context,
+                          roles.plan, row_map, column_map, out_map);
+}
+
+// Products a step of ternary rows with ternary columns.
+constexpr int kTernaryProducts = 4;
+
+template <class T, int kProducts>
+cudaError_t multiply_halves(const TernaryMatmulArgs& a, const Context& context) {
+  const int64_t words = words_for(a.size);
+  if (words > kMostPassWords || !stores_eights(a))
+    return multiply_ring<T, kProducts == 2>(a, context);
+  return words > kPassChunkWords ? multiply_passes<PassForm<T, kProducts, 2>>(a, context)
+                                 : multiply_passes<PassForm<T, kProducts, 1>>(a, context);
+}
+
+template <bool kBoolean>
+cudaError_t multiply(const TernaryMatmulArgs& a, const Context& context) {
+  constexpr int kProducts = kBoolean ? 2 : kTernaryProducts;
+  switch (a.type) {
+    case ValueType::kFloat32:
+      return multiply_ring<float, kBoolean>(a, context);
+    case ValueType::kFloat16:
+      return multiply_halves<__half, kProducts>(a, context);
+    case ValueType::kBFloat16:
+      return multiply_halves<__nv_bfloat16, kProducts>(a, context);
+    default:
+      return multiply_ring<int32_t, kBoolean>(a, context);
+  }
+}
+
+#endif
+
+}  // namespace
+
+bool suits_ternary_planes([[maybe_unused]] const TernaryMatmulArgs& a,
+                          [[maybe_unused]] const Context& context) {
+#ifdef BITGNN_HOPPER
+  const Roles roles(a);
+  const int64_t tiles =
+      a.batches[0] * a.batches[1] * roles.plan.row_tiles * roles.plan.column_tiles;
+  return context.device.capability == 90 && a.size > 0 && words_for(a.size) % 4 == 0 &&
+         2 * tiles >= context.device.sm_count && copyable(a.x, a.batches, a.rows) &&
+         copyable(a.y, a.batches, a.columns);
+#else
+  return false;
+#endif
+}
+
+cudaError_t multiply_ternary_planes([[maybe_unused]] const TernaryMatmulArgs& a,
+                                    [[maybe_unused]] const Context& context) {
+#ifdef BITGNN_HOPPER
+  return a.boolean ? multiply<true>(a, context) : multiply<false>(a, context);
+#else
+  return cudaErrorNotSupported;
+#endif
+}
+
+}  // namespace bitgnn::cuda

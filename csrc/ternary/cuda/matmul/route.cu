@@ -1,0 +1,43 @@
+// Chooses and launches the kernel of batched products of ternary and boolean rows.
+#include "ternary/cuda/matmul/routes.h"
+#include "ternary/cuda/matmul/tiles.cuh"
+
+namespace bitgnn::cuda {
+namespace {
+
+template <class T>
+cudaError_t multiply_tiles(const TernaryMatmulArgs& a, const Context& context) {
+  const auto kernel = a.boolean ? ternary_matmul_kernel<T, true> : ternary_matmul_kernel<T, false>;
+  const int64_t blocks = a.batches[0] * a.batches[1] * ceil_div(a.rows, kTernaryTile) *
+                         ceil_div(a.columns, kTernaryTile);
+  const auto in_vectors = [&](const TernaryOperand& x) {
+    return words_for(a.size) % 4 == 0 && begins_at(x, 4);
+  };
+  return launch_dependent(kernel, dim3(grid_size(blocks)), kTernaryThreads, 0, context, a,
+                          in_vectors(a.x), in_vectors(a.y));
+}
+
+}  // namespace
+
+cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
+  if (a.batches[0] * a.batches[1] * a.rows * a.columns == 0) return cudaSuccess;
+  if (suits_ternary_short(a)) return multiply_ternary_short(a, context);
+  // Tiles of warpgroups have 128 ternary rows: few of them would leave most of a tile empty.
+  constexpr int64_t kFewColumns = 64;
+  const bool narrow = suits_ternary_narrow(a);
+  if (narrow && a.columns <= kFewColumns) return multiply_ternary_narrow(a, context);
+  if (suits_ternary_planes(a, context)) return multiply_ternary_planes(a, context);
+  if (narrow) return multiply_ternary_narrow(a, context);
+  switch (a.type) {
+    case ValueType::kFloat32:
+      return multiply_tiles<float>(a, context);
+    case ValueType::kFloat16:
+      return multiply_tiles<__half>(a, context);
+    case ValueType::kBFloat16:
+      return multiply_tiles<__nv_bfloat16>(a, context);
+    default:
+      return multiply_tiles<int32_t>(a, context);
+  }
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,65 @@
+// What ternary products make of their sums: scales, bias, and one rounding to the output's type.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "ternary/arguments.h"
+#include "ternary/cuda/bits.cuh"
+
+namespace bitgnn::cuda {
+
+// Scale and bias of one output; what is missing is left out, since 1 * x = x and x + -0 = x.
+struct TernaryTerms {
+  float scale = 1.0f, bias = -0.0f;
+
+  __device__ __forceinline__ float value(int32_t dot) const {
+    return __fadd_rn(__fmul_rn(scale, __int2float_rn(dot)), bias);
+  }
+};
+
+// The terms of an output as they are loaded; nothing waits for them before they are asked for.
+struct LoadedTerms {
+  float x_scale = 1.0f, w_scale = 1.0f, bias = -0.0f;
+
+  __device__ __forceinline__ void load(const TernaryBmmArgs& a, int64_t output) {
+    if (a.x_scale != nullptr) x_scale = load_in_place(a.x_scale);
+    if (a.w_scale != nullptr) w_scale = load_in_place(a.w_scale + output * a.w_scale_stride);
+    if (a.bias != nullptr) bias = load_in_place(a.bias + output);
+  }
+  __device__ __forceinline__ TernaryTerms terms() const {
+    return {__fmul_rn(x_scale, w_scale), bias};
+  }
+};
+
+template <class T>
+__device__ __forceinline__ T rounded(float value) {
+  if constexpr (sizeof(T) == 4) {
+    return value;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(value);
+  } else {
+    return __float2bfloat16_rn(value);
+  }
+}
+
+// Stores the value of `dot` as element `at` of the output.
+__device__ __forceinline__ void store_value(const TernaryBmmArgs& a, int64_t at,
+                                            const TernaryTerms& terms, int32_t dot) {
+  switch (a.type) {
+    case ValueType::kFloat32:
+      static_cast<float*>(a.out)[at] = terms.value(dot);
+      break;
+    case ValueType::kFloat16:
+      static_cast<__half*>(a.out)[at] = rounded<__half>(terms.value(dot));
+      break;
+    case ValueType::kBFloat16:
+      static_cast<__nv_bfloat16*>(a.out)[at] = rounded<__nv_bfloat16>(terms.value(dot));
+      break;
+    case ValueType::kInt32:
+      static_cast<int32_t*>(a.out)[at] = dot;
+      break;
+  }
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,85 @@
+// Rounding of activations and weights in training and its gradients, on the CPU.
+#include <algorithm>
+#include <vector>
+
+#include "core/cpu/backend.h"
+
+namespace bitgnn::cpu {
+namespace {
+
+// Values of one partial sum: sums are the same for any number of threads.
+constexpr int64_t kPiece = 1 << 13;
+constexpr int64_t kLanes = 8;
+constexpr int64_t kPiecesPerThread = 4;
+
+int64_t pieces_of(int64_t count) { return (count + kPiece - 1) / kPiece; }
+
+// The sum of work(begin, end) over all pieces, piece by piece.
+template <class Work>
+double sum_of_pieces(int64_t count, const Work& work) {
+  std::vector<double> partial(static_cast<size_t>(pieces_of(count)));
+  torch::stable::parallel_for(0, pieces_of(count), kPiecesPerThread,
+                              [&](int64_t first, int64_t last) {
+                                for (int64_t piece = first; piece < last; ++piece)
+                                  partial[static_cast<size_t>(piece)] =
+                                      work(piece * kPiece, std::min(count, (piece + 1) * kPiece));
+                              });
+  double sum = 0.0;
+  for (const double part : partial) sum += part;
+  return sum;
+}
+
+// Sum of term(i), in lanes side by side.
+template <class Term>
+double sum_of_terms(int64_t begin, int64_t end, const Term& term) {
+  double lanes[kLanes] = {};
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += static_cast<double>(term(i + lane));
+  for (; i < end; ++i) lanes[0] += static_cast<double>(term(i));
+  double sum = 0.0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+void Backend::round_levels(const RoundLevelsArgs& a) const {
+  const float scale = *a.scale;
+  const auto lowest = static_cast<float>(a.lowest), highest = static_cast<float>(a.highest);
+  torch::stable::parallel_for(0, a.count, kPiece * kPiecesPerThread,
+                              [&](int64_t begin, int64_t end) {
+                                for (int64_t i = begin; i < end; ++i)
+                                  a.out[i] = rounded_level(a.x[i], scale, lowest, highest);
+                              });
+}
+
+void Backend::clip_gradients(const ClipGradientsArgs& a) const {
+  const float scale = *a.scale;
+  const double sum = sum_of_pieces(a.count, [&](int64_t begin, int64_t end) {
+    return sum_of_terms(begin, end, [&](int64_t i) {
+      float term;
+      a.grad_x[i] = clipped_gradient(a.grad[i], a.x[i], scale, a.lowest, a.highest, &term);
+      return term;
+    });
+  });
+  *a.grad_scale = static_cast<float>(-sum);
+}
+
+void Backend::shift_signs(const ShiftSignsArgs& a) const {
+  const double sum = sum_of_pieces(a.count, [&](int64_t begin, int64_t end) {
+    return sum_of_terms(begin, end, [&](int64_t i) { return a.weight[i]; });
+  });
+  const auto mean = static_cast<float>(sum / a.divisor());
+  const double magnitudes = sum_of_pieces(a.count, [&](int64_t begin, int64_t end) {
+    return sum_of_terms(begin, end, [&](int64_t i) {
+      const float centred = a.weight[i] - mean;
+      a.signs[i] = centred >= 0.0f ? 1.0f : -1.0f;
+      return std::abs(centred);
+    });
+  });
+  *a.scale = static_cast<float>(magnitudes / a.divisor());
+}
+
+}  // namespace bitgnn::cpu

@@ -1,0 +1,13 @@
+// What rounding in training and its gradients offer to the operators.
+#pragma once
+
+#include "core/cuda/launch.h"
+#include "training/arguments.h"
+
+namespace bitgnn::cuda {
+
+cudaError_t round_levels(const RoundLevelsArgs& args, const Context& context);
+cudaError_t clip_gradients(const ClipGradientsArgs& args, const Context& context);
+cudaError_t shift_signs(const ShiftSignsArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,151 @@
+// Rounding of activations and weights in training and its gradients: one pass over the values, sums
+// in float64 over blocks, then over the blocks' sums in their order. Bound by reading and writing.
+#pragma once
+
+#include "core/cuda/common.cuh"
+#include "training/cuda/launch.h"
+
+namespace bitgnn::cuda {
+
+constexpr int kQuantiseThreads = 256;
+constexpr int kQuantiseVector = 4;
+constexpr int kQuantiseBlocks = 4;         // a multiprocessor, where there is work for so many
+constexpr int kQuantiseMostBlocks = 1024;  // whose sums one block adds up
+
+// work(i, n) on every n values from i on: 4 of them at a time with kVector, else one.
+template <bool kVector, class Work>
+__device__ __forceinline__ void for_values(int64_t count, const Work& work) {
+  constexpr int64_t kStep = kVector ? kQuantiseVector : 1;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * kQuantiseThreads;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kQuantiseThreads + threadIdx.x) * kStep;
+       i < count; i += threads * kStep)
+    work(i);
+}
+
+template <bool kVector>
+__device__ __forceinline__ void load_values(const float* from, float* values) {
+  if constexpr (kVector) {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
+  } else {
+    values[0] = *from;
+  }
+}
+
+template <bool kVector>
+__device__ __forceinline__ void store_values(float* to, const float* values) {
+  if constexpr (kVector)
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  else
+    *to = values[0];
+}
+
+// The sum over the block in thread 0, always in the same order.
+__device__ __forceinline__ double block_sum(double value) {
+  __shared__ double warps[kQuantiseThreads / kWarp];
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_down_sync(kFullWarp, value, step);
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  double sum = 0.0;
+  if (threadIdx.x == 0)
+    for (const double warp : warps) sum += warp;
+  return sum;
+}
+
+// The sum of the blocks' sums, the same in thread 0 of every block.
+__device__ __forceinline__ double sum_of_blocks(const double* partial, int blocks) {
+  double sum = 0.0;
+  for (int i = threadIdx.x; i < blocks; i += kQuantiseThreads) sum += partial[i];
+  return block_sum(sum);
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kQuantiseThreads) round_levels_kernel(const RoundLevelsArgs a) {
+  constexpr int kValues = kVector ? kQuantiseVector : 1;
+  const float scale = *a.scale;
+  const auto lowest = static_cast<float>(a.lowest), highest = static_cast<float>(a.highest);
+  for_values<kVector>(a.count, [&](int64_t i) {
+    float values[kValues];
+    load_values<kVector>(a.x + i, values);
+#pragma unroll
+    for (float& value : values) value = rounded_level(value, scale, lowest, highest);
+    store_values<kVector>(a.out + i, values);
+  });
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kQuantiseThreads)
+    clip_gradients_kernel(const ClipGradientsArgs a, double* partial) {
+  constexpr int kValues = kVector ? kQuantiseVector : 1;
+  const float scale = *a.scale;
+  double sum = 0.0;
+  for_values<kVector>(a.count, [&](int64_t i) {
+    float grads[kValues], values[kValues];
+    load_values<kVector>(a.grad + i, grads);
+    load_values<kVector>(a.x + i, values);
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      float term;
+      grads[k] = clipped_gradient(grads[k], values[k], scale, a.lowest, a.highest, &term);
+      sum += static_cast<double>(term);
+    }
+    store_values<kVector>(a.grad_x + i, grads);
+  });
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+static __global__ void __launch_bounds__(kQuantiseThreads)
+    scale_gradient_kernel(const double* partial, int blocks, float* grad_scale) {
+  const double sum = sum_of_blocks(partial, blocks);
+  if (threadIdx.x == 0) *grad_scale = static_cast<float>(-sum);
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kQuantiseThreads)
+    weight_sum_kernel(const ShiftSignsArgs a, double* partial) {
+  constexpr int kValues = kVector ? kQuantiseVector : 1;
+  double sum = 0.0;
+  for_values<kVector>(a.count, [&](int64_t i) {
+    float values[kValues];
+    load_values<kVector>(a.weight + i, values);
+#pragma unroll
+    for (const float value : values) sum += static_cast<double>(value);
+  });
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// `sums` of the weights by block; `partial` takes those of the magnitudes.
+template <bool kVector>
+__global__ void __launch_bounds__(kQuantiseThreads)
+    shift_signs_kernel(const ShiftSignsArgs a, const double* sums, double* partial) {
+  constexpr int kValues = kVector ? kQuantiseVector : 1;
+  __shared__ float shared_mean;
+  const double total = sum_of_blocks(sums, static_cast<int>(gridDim.x));
+  if (threadIdx.x == 0) shared_mean = static_cast<float>(total / a.divisor());
+  __syncthreads();
+  const float mean = shared_mean;
+  double sum = 0.0;
+  for_values<kVector>(a.count, [&](int64_t i) {
+    float values[kValues];
+    load_values<kVector>(a.weight + i, values);
+#pragma unroll
+    for (float& value : values) {
+      const float centred = value - mean;
+      value = centred >= 0.0f ? 1.0f : -1.0f;
+      sum += static_cast<double>(fabsf(centred));
+    }
+    store_values<kVector>(a.signs + i, values);
+  });
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+static __global__ void __launch_bounds__(kQuantiseThreads)
+    weight_scale_kernel(const ShiftSignsArgs a, const double* partial, int blocks) {
+  const double sum = sum_of_blocks(partial, blocks);
+  if (threadIdx.x == 0) *a.scale = static_cast<float>(sum / a.divisor());
+}
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,107 @@
+// Rounding of activations and weights in training and its gradients, for any backend.
+#pragma once
+
+#include <tuple>
+
+#include "core/operands.h"
+#include "training/arguments.h"
+
+namespace bitgnn::ops {
+
+template <class Backend>
+struct QuantiseOperators {
+  static std::vector<int64_t> sizes_of(const Tensor& t) {
+    std::vector<int64_t> sizes;
+    for (int64_t i = 0; i < t.dim(); ++i) sizes.push_back(t.size(i));
+    return sizes;
+  }
+
+  // One float32 number; that it is positive is the caller's affair.
+  static const float* number(const Backend& backend, const Tensor& t, const char* op) {
+    backend.check(t, op, "scale");
+    check_dtype(t, ScalarType::Float, op, "scale");
+    check_dim(t, 0, op, "scale");
+    return t.template const_data_ptr<float>();
+  }
+
+  static void check_levels(int64_t lowest, int64_t highest, const char* op) {
+    constexpr int64_t kMost = 1 << 24;  // every integer up to here is a float32
+    STD_TORCH_CHECK(highest >= 1 && highest <= kMost, op, ": highest must be in [1, ", kMost,
+                    "], got ", highest);
+    STD_TORCH_CHECK(lowest >= -kMost && lowest <= 0, op, ": lowest must be in [", -kMost,
+                    ", 0], got ", lowest);
+  }
+
+  static Tensor round_levels(const Tensor& x_in, const Tensor& scale, int64_t lowest,
+                             int64_t highest) {
+    const char* op = "round_levels";
+    const Backend backend(x_in, op, "x");
+    check_dtype(x_in, ScalarType::Float, op, "x");
+    check_levels(lowest, highest, op);
+    const Tensor x = as_contiguous(x_in);
+    Tensor out = backend.empty_of(sizes_of(x), ScalarType::Float);
+    RoundLevelsArgs a{};
+    a.x = x.template const_data_ptr<float>();
+    a.scale = number(backend, scale, op);
+    a.out = out.template mutable_data_ptr<float>();
+    a.count = x.numel();
+    a.lowest = static_cast<int>(lowest);
+    a.highest = static_cast<int>(highest);
+    backend.round_levels(a);
+    return out;
+  }
+
+  static std::tuple<Tensor, Tensor> clip_gradients(const Tensor& grad_in, const Tensor& x_in,
+                                                   const Tensor& scale, int64_t lowest,
+                                                   int64_t highest) {
+    const char* op = "clip_gradients";
+    const Backend backend(grad_in, op, "grad");
+    check_dtype(grad_in, ScalarType::Float, op, "grad");
+    backend.check(x_in, op, "x");
+    check_dtype(x_in, ScalarType::Float, op, "x");
+    bool same = grad_in.dim() == x_in.dim();
+    for (int64_t i = 0; same && i < x_in.dim(); ++i) same = grad_in.size(i) == x_in.size(i);
+    STD_TORCH_CHECK(same, op, ": grad must have the shape of x");
+    check_levels(lowest, highest, op);
+    const Tensor grad = as_contiguous(grad_in), x = as_contiguous(x_in);
+    Tensor grad_x = backend.empty_of(sizes_of(x), ScalarType::Float);
+    Tensor grad_scale = backend.empty_of({}, ScalarType::Float);
+    ClipGradientsArgs a{};
+    a.grad = grad.template const_data_ptr<float>();
+    a.x = x.template const_data_ptr<float>();
+    a.scale = number(backend, scale, op);
+    a.grad_x = grad_x.template mutable_data_ptr<float>();
+    a.grad_scale = grad_scale.template mutable_data_ptr<float>();
+    a.count = x.numel();
+    a.lowest = static_cast<float>(lowest);
+    a.highest = static_cast<float>(highest);
+    backend.clip_gradients(a);
+    return {grad_x, grad_scale};
+  }
+
+  static std::tuple<Tensor, Tensor> shift_signs(const Tensor& weight_in) {
+    const char* op = "shift_signs";
+    const Backend backend(weight_in, op, "weight");
+    check_dtype(weight_in, ScalarType::Float, op, "weight");
+    const Tensor weight = as_contiguous(weight_in);
+    Tensor signs = backend.empty_of(sizes_of(weight), ScalarType::Float);
+    Tensor scale = backend.empty_of({}, ScalarType::Float);
+    ShiftSignsArgs a{};
+    a.weight = weight.template const_data_ptr<float>();
+    a.signs = signs.template mutable_data_ptr<float>();
+    a.scale = scale.template mutable_data_ptr<float>();
+    a.count = weight.numel();
+    backend.shift_signs(a);
+    return {signs, scale};
+  }
+};
+
+template <class Backend, class Library>
+void register_quantise(Library& m) {
+  using Operators = QuantiseOperators<Backend>;
+  m.impl("round_levels", TORCH_BOX(&Operators::round_levels));
+  m.impl("clip_gradients", TORCH_BOX(&Operators::clip_gradients));
+  m.impl("shift_signs", TORCH_BOX(&Operators::shift_signs));
+}
+
+}  // namespace bitgnn::ops

@@ -1,0 +1,16 @@
+// Launch of a whole model as one kernel.
+#pragma once
+
+#include "core/cuda/launch.h"
+#include "whole_model/cooperative.h"
+
+namespace bitgnn::cuda {
+
+// Whether a block's share of the model fits its shared memory.
+bool cooperative_fits(const CooperativeArgs& args, const Context& context);
+
+// Runs all stages, as many blocks as `args` says, of which a multiprocessor holds one; see
+// CooperativeArgs.
+cudaError_t run_stages(const CooperativeArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,14 @@
+// What the chain of fully connected layers offers to the operators.
+#pragma once
+
+#include "core/cuda/launch.h"
+#include "whole_model/linear_chain.h"
+
+namespace bitgnn::cuda {
+
+// Whether a cluster of blocks can hold the weights of all layers; never before Hopper.
+bool linear_chain_fits(const LinearChainArgs& args, const Context& context);
+
+cudaError_t linear_chain(const LinearChainArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda

@@ -1,0 +1,42 @@
+// A chain of fully connected layers on bits in one launch: what it is made of and where it fits.
+#pragma once
+
+#include <cstdint>
+
+#include "core/common.h"
+
+namespace bitgnn {
+
+constexpr int kMostChainLayers = 8;
+constexpr int64_t kMostChainFeatures = 1 << 14;
+constexpr int64_t kChainLayerNumbers = 4;  // of a layer, in the order of ChainLayer's members
+constexpr int64_t kChainStepWords = 8;     // weights are padded to whole steps of a product
+// Words of table an output: of a hidden layer least count and turned; of the last layer the bare
+// dot product of no set bits, then scale and bias as floats, and one that is not used.
+constexpr int64_t kHiddenTable = 2;
+constexpr int64_t kLastTable = 4;
+
+// Layer l reads bits x [size] and has, for output o with p = popc(x & w[o]) and |x| set bits,
+// dot = size - 2 |x| - 2 |w[o]| + 4 p. Hidden: bit = (2 p - |x| >= table[o].least) ^ turned, which
+// is a comparison of dot with a limit. Last: v = scale * (bare + 2 * (2 p - |x|)) + bias.
+struct ChainLayer {
+  int64_t size;
+  int64_t outputs;
+  int64_t weights;  // offset in the image in words, a multiple of 4: [outputs, chain_words(size)]
+  int64_t table;    // likewise: [outputs, kHiddenTable or kLastTable]
+};
+
+constexpr int64_t chain_words(int64_t size) {
+  return (words_for(size) + kChainStepWords - 1) / kChainStepWords * kChainStepWords;
+}
+
+struct LinearChainArgs {
+  const int32_t* x;  // [rows, words_for(layers[0].size)]
+  const int32_t* image;
+  int64_t rows;
+  int count;
+  ChainLayer layers[kMostChainLayers];
+  float* out;  // [rows, outputs of the last]
+};
+
+}  // namespace bitgnn
