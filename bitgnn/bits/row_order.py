@@ -9,7 +9,7 @@ __all__ = ["build_row_order"]
 
 DEGREE_BITS = 32
 
-# As in csrc/pairs/narrow_call.h: edges that a few lanes take at a time.
+# As in csrc/pairs/arguments.h: edges that a few lanes take at a time.
 ORDER_STEP = 32
 
 

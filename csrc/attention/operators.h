@@ -1,6 +1,7 @@
 // Batched products of ternary and boolean rows, and attention made of them, for any backend.
 #pragma once
 
+#include "attention/arguments.h"
 #include "ternary/operators.h"
 
 namespace bitgnn::ops {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bmm/cuda/mma.cuh"
+#include "bmm/cuda/output.cuh"
 
 namespace bitgnn::cuda {
 namespace {
@@ -157,7 +158,7 @@ class NoWorkspace final : public Workspace {
 };
 
 // The library's kernels, which bmm/cuda/route.cu chooses among.
-template <BmmUnit kUnit, int kVector>
+template <bmm::BmmUnit kUnit, int kVector>
 void launch_library(const Product& p, const Device& device, cudaStream_t stream) {
   BmmArgs args{};
   args.x = reinterpret_cast<const int32_t*>(p.x);
@@ -166,9 +167,9 @@ void launch_library(const Product& p, const Device& device, cudaStream_t stream)
   args.out_int = p.out;
   NoWorkspace workspace;
   const Context context{device, stream, workspace};
-  using Tile = std::conditional_t<kUnit == BmmUnit::kLogic, MmaTile<64, 64, 32, 32, 3>,
-                                  MmaTile<128, 128, 32, 64, 3>>;
-  check(launch_bmm_mma<Tile, kUnit, BmmOutput::kInt, kVector>(args, context), "library");
+  using Tile = std::conditional_t<kUnit == bmm::BmmUnit::kLogic, bmm::MmaTile<64, 64, 32, 32, 3>,
+                                  bmm::MmaTile<128, 128, 32, 64, 3>>;
+  check(bmm::launch_bmm_mma<Tile, kUnit, bmm::BmmOutput::kInt, kVector>(args, context), "library");
 }
 
 __global__ void compare_kernel(const int32_t* a, const int32_t* b, int64_t count, int* wrong) {
@@ -251,16 +252,16 @@ int run() {
               words};
     Product oracle = p;
     oracle.out = expected;
-    launch_library<BmmUnit::kTensor, 4>(oracle, device, stream);
+    launch_library<bmm::BmmUnit::kTensor, 4>(oracle, device, stream);
     const std::pair<const char*, std::function<void()>> ways[] = {
         {"soft tensor core, 32 bits", [&] { launch_soft<uint32_t>(p, stream); }},
         {"soft tensor core, 64 bits", [&] { launch_soft<unsigned long long>(p, stream); }},
         {"library, plain instructions",
-         [&] { launch_library<BmmUnit::kLogic, 1>(p, device, stream); }},
+         [&] { launch_library<bmm::BmmUnit::kLogic, 1>(p, device, stream); }},
         {"fragments from rows", [&] { launch_fragments<RowMajor>(p, stream); }},
         {"fragments from FSB tiles", [&] { launch_fragments<FsbTiles>(p, stream); }},
         {"library, mma.sync from rows",
-         [&] { launch_library<BmmUnit::kTensor, 4>(p, device, stream); }},
+         [&] { launch_library<bmm::BmmUnit::kTensor, 4>(p, device, stream); }},
     };
     for (const auto& [name, launch] : ways) {
       check(cudaMemsetAsync(p.out, 0, zeros.size() * sizeof(int32_t), stream), "memset");

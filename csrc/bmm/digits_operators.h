@@ -1,6 +1,7 @@
 // The product of packed rows with float weights in three digits, for any backend.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "core/operands.h"
 
 namespace bitgnn::ops {

@@ -1,7 +1,9 @@
 // The seven BMM variants for any backend: one product, with operands packed as their letters say.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "core/operands.h"
+#include "pack/binarise.h"
 
 namespace bitgnn::ops {
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "bspmm/arguments.h"
 #include "core/operands.h"
 
 namespace bitgnn::ops {

@@ -1,6 +1,7 @@
 // Sums of narrow float rows in the order of narrow_sums.h, for any backend.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/problem.h"
 
 namespace bitgnn::ops {

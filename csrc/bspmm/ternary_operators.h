@@ -1,6 +1,7 @@
 // BSpMM of ternary rows over CSR: sums of neighbours' values in {-1, 0, +1}, for any backend.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/problem.h"
 
 namespace bitgnn::ops {

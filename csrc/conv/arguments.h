@@ -65,20 +65,6 @@ struct ConvAddArgs {
   bool sums_wide;  // int32, else int16, where totals beyond its range are clamped
 };
 
-// The first layer of a network: images in fixed point times weights of +-1. With
-//   q = clamp(round_half_to_even(x / step), -32768, 32767), NaN as 0 (uint8 as it is, step 1),
-// dot = sum of q * w over the taps inside the image, an exact integer below 2^31,
-// v = out_scale * (step * dot) + bias, every step rounded to float; then as in ConvArgs.
-struct FixedConvArgs {
-  ConvArgs conv;   // without x; one group; prepared as there; out_int holds dot
-  const void* x;   // channel c of pixel p of image i at [i * image_stride + c * channel_stride +
-  FloatType type;  //                                   p * pixel_stride]; any type but float64
-  int64_t image_stride;
-  int64_t channel_stride;
-  int64_t pixel_stride;
-  float step;  // a power of two
-};
-
 // Max pooling of bits: OR over the window's pixels inside the image, of bits turned round by flip
 // before and behind, which makes it the minimum there.
 struct BitPoolArgs {
@@ -97,17 +83,6 @@ struct BitPoolArgs {
   int64_t out_width;
   const int32_t* flip;  // [words] or null
   int32_t* out;         // [images, out_height, out_width, words]
-};
-
-// Float images to packed ones: bit = x >= threshold of the channel.
-struct ImagePackArgs {
-  const void* x;  // [images, channels, pixels], contiguous
-  FloatType type;
-  int64_t images;
-  int64_t channels;
-  int64_t pixels;
-  const float* threshold;  // [channels] or null (0)
-  int32_t* words;          // [images, pixels, words_for(channels)]
 };
 
 }  // namespace bitgnn

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "conv/pool_problem.h"
+#include "pack/arguments.h"
+#include "pack/binarise.h"
 
 namespace bitgnn::ops {
 

@@ -21,7 +21,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/arguments.h"
+#include "core/common.h"
 
 namespace bitgnn::ops {
 
@@ -195,36 +195,6 @@ OptionalTensor addend_rows(const Backend& backend, const OptionalTensor& t, int6
   if (!t.has_value()) return {};
   check_addend(backend, *t, rows, features, op);
   return as_contiguous(*t);
-}
-
-inline PackArgs pack_args(const Tensor& x, const FloatVector& threshold, const FloatVector& gain,
-                          const char* op) {
-  PackArgs a{};
-  a.x = x.data_ptr();
-  a.type = packable_type(x, op, "x");
-  a.row_stride = x.stride(0);
-  a.cols = x.size(1);
-  a.threshold = threshold.get();
-  a.gain = gain.get();
-  return a;
-}
-
-// An operand as bits, packed from floats with its row scale on demand.
-struct Bits {
-  Tensor words;
-  OptionalTensor scale;
-};
-
-template <class Backend>
-Bits binarise(const Backend& backend, PackArgs args, int64_t rows, bool scale) {
-  Bits result{backend.empty({rows, words_for(args.cols)}, ScalarType::Int), {}};
-  args.words = result.words.template mutable_data_ptr<int32_t>();
-  if (scale) {
-    result.scale = backend.empty({rows}, ScalarType::Float);
-    args.scale = result.scale->template mutable_data_ptr<float>();
-  }
-  backend.pack(args, rows);
-  return result;
 }
 
 // What an operator returns, and where in the kernels' arguments the pointer to it goes.

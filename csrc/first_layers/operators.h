@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "conv/problem.h"
+#include "first_layers/arguments.h"
 
 namespace bitgnn::ops {
 

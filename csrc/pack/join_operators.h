@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/operands.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::ops {
 

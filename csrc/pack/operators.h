@@ -4,6 +4,8 @@
 #include <tuple>
 
 #include "core/operands.h"
+#include "pack/arguments.h"
+#include "pack/binarise.h"
 
 namespace bitgnn::ops {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "conv/problem.h"
-#include "pack/patch_arguments.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::ops {
 

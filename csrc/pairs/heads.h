@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/operands.h"
-#include "pairs/narrow_call.h"
+#include "pairs/arguments.h"
 
 namespace bitgnn::ops {
 

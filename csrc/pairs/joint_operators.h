@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bmm/operators.h"
+#include "bspmm/arguments.h"
 #include "bspmm/layout_operators.h"
 
 namespace bitgnn::ops {

@@ -4,7 +4,7 @@
 #include "attention/cuda/limits.cuh"
 #include "ternary/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // What decides the bits of a row: added to packed scores; bits that are cleared; bits that are set.
 struct RowDecision {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_features(T* out, const int32_t (&sum)[kDim
     alignas(16) T part[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      part[i] = ternary_value<T>(scale, sum[score_index(begin + i, r)] - set);
+      part[i] = ternary::ternary_value<T>(scale, sum[score_index(begin + i, r)] - set);
     if (vector) {
       *reinterpret_cast<uint4*>(out + first + begin) = *reinterpret_cast<const uint4*>(part);
     } else {
@@ -72,4 +72,4 @@ __device__ __forceinline__ void store_features(T* out, const int32_t (&sum)[kDim
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -5,7 +5,7 @@
 #include "attention/cuda/tiles.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 constexpr int kImageThreads = 256;
 
@@ -124,4 +124,4 @@ __global__ void __launch_bounds__(kImageThreads)
       table.table[i] = static_cast<float>(exp2(table.slope * i + table.first));
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

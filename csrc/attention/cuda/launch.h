@@ -1,13 +1,10 @@
-// Batched products of ternary rows and attention made of them on CUDA devices.
+// Attention on bits on CUDA devices.
 #pragma once
 
+#include "attention/arguments.h"
 #include "core/cuda/launch.h"
-#include "ternary/arguments.h"
 
-namespace bitgnn::cuda {
-
-// See TernaryMatmulArgs.
-cudaError_t matmul_ternary(const TernaryMatmulArgs& args, const Context& context);
+namespace bitgnn::cuda::attention {
 
 // Features of the largest head that attention_ternary() takes.
 int64_t largest_attention_head(const Device& device);
@@ -21,4 +18,4 @@ bool attends_to_floats(const TernaryFloatAttentionArgs& args, const Device& devi
 // See TernaryFloatAttentionArgs.
 cudaError_t attention_ternary_floats(const TernaryFloatAttentionArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

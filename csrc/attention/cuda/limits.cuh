@@ -5,7 +5,7 @@
 #include "attention/cuda/tiles.cuh"
 #include "attention/softmax_table.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // What the kernel is told besides the arguments; see plan_attention().
 struct AttentionPlan {
@@ -228,4 +228,4 @@ __device__ __noinline__ int exact_limit(const TernaryAttentionArgs& a, const int
   return limit;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

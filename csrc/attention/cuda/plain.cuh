@@ -7,7 +7,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "ternary/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 constexpr int kPlainThreads = 256;
 constexpr int kPlainKeys = 4096;  // whose bits are held at once
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   T* out =
       static_cast<T*>(a.out) + b * a.out_strides[0] + h * a.out_strides[1] + i * a.out_strides[2];
   for (int e = thread; e < a.size; e += kPlainThreads)
-    out[e] = ternary_value<T>(a.out_scale, sums[e]);
+    out[e] = ternary::ternary_value<T>(a.out_scale, sums[e]);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -6,7 +6,7 @@
 
 #include "attention/cuda/limits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // Exponents between -kRange and kRange: powers and their sums stay normal numbers.
 constexpr double kPowerRange = 100.0;
@@ -44,4 +44,4 @@ AttentionPlan plan_attention(const TernaryAttentionArgs& a, double additions) {
   return plan;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

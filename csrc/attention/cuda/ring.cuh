@@ -11,7 +11,7 @@
 #include "attention/cuda/ring_stages.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // What one walk over the keys is for.
 enum class Walk { kMaxima, kPowers, kBits };
@@ -278,4 +278,4 @@ __global__ void __launch_bounds__(AttentionShape<kDim>::kThreads, AttentionShape
     store_rows<__nv_bfloat16, kDim>(a, rows, out, at, warp_row, plan.vector_out);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

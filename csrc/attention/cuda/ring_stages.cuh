@@ -6,7 +6,7 @@
 #include "attention/cuda/tiles.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 constexpr int kAttentionRing = 4;
 
@@ -108,4 +108,4 @@ struct AttentionRing {
 #endif
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -2,12 +2,13 @@
 #include <algorithm>
 
 #include "attention/cuda/image.cuh"
+#include "attention/cuda/launch.h"
 #include "attention/cuda/plain.cuh"
 #include "attention/cuda/plan.h"
 #include "attention/cuda/ring.cuh"
 #include "attention/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 namespace {
 
 bool aligned(const TernaryOperand& x, int64_t words) {
@@ -104,4 +105,4 @@ cudaError_t attention_ternary(const TernaryAttentionArgs& a, const Context& cont
   return status;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -3,10 +3,10 @@
 
 #include "attention/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // With the keys and values of a head in shared memory, on Hopper: heads of 33 to 64 features.
 bool suits_resident_attention(const TernaryAttentionArgs& args, const Device& device);
 cudaError_t attention_resident(const TernaryAttentionArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -6,7 +6,7 @@
 #include "core/cuda/hopper/wgmma_b1_registers.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 constexpr int kTileKeys = 128;
 constexpr int kCoreBytes = kTileKeys * 16;  // 128 bits of every key of a tile
@@ -162,4 +162,4 @@ __device__ __forceinline__ void products_wait([[maybe_unused]] int32_t (&sum)[kC
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

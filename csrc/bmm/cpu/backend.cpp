@@ -4,6 +4,7 @@
 
 #include "core/cpu/backend.h"
 #include "core/cpu/panels.h"
+#include "pack/binarise.h"
 
 namespace bitgnn::cpu {
 namespace {

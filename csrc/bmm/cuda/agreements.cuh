@@ -4,8 +4,9 @@
 #pragma once
 
 #include "bmm/cuda/floats/epilogue.cuh"
+#include "bmm/cuda/output.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kAgreementColumns = 64;  // multiplied at a time
 constexpr int kAgreementFragments = kAgreementColumns / kMmaColumns;
@@ -143,4 +144,4 @@ __device__ __forceinline__ void store_agreements(const BmmArgs& a, const Agreeme
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -1,4 +1,5 @@
 // Chooses where bits of products are counted as agreements, and launches that.
+#include "bmm/arguments.h"
 #include "bmm/cuda/compared_slab.cuh"
 
 #include "bmm/cuda/compared.h"
@@ -6,7 +7,7 @@
 #include "bmm/cuda/compared_shared.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 constexpr int64_t kLeastRows = 1 << 15;  // fewer do not pay for both copies of the weights
@@ -68,4 +69,4 @@ cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
   return launch_dependent(kernel, grid_size(blocks), warps * kWarp, bytes, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/floats/epilogue.cuh"
 #include "bmm/cuda/stationary_weights.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kDirectThreads = 256;
 constexpr int kDirectWarps = kDirectThreads / kWarp;
@@ -91,4 +92,4 @@ cudaError_t launch_compared_direct(const BmmArgs& args, const Context& context) 
   return launch_dependent(kernel, grid, kDirectThreads, 0, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/agreements.cuh"
 #include "bmm/cuda/epilogue.cuh"
 #include "bmm/cuda/short_rows.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kShortTiles = 2;  // of 16 rows in a slab
 constexpr int kShortRows = kShortTiles * kMmaRows;
@@ -172,4 +173,4 @@ cudaError_t launch_compared_short(const BmmArgs& args, const Context& context) {
   return launch_dependent(kernel, grid_size(blocks), kShortThreads, bytes, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/agreements.cuh"
 #include "bmm/cuda/epilogue.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kComparedRows = 2 * kMmaRows;  // of a slab
 constexpr int kComparedColumns = kAgreementColumns;
@@ -223,4 +224,4 @@ inline ComparedPlan compared_plan(const BmmArgs& args) {
   return plan;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

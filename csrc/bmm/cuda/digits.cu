@@ -1,7 +1,8 @@
 // Launches the product of packed rows with weights of three digits.
 #include "bmm/cuda/digits.cuh"
+#include "bmm/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 cudaError_t bits_linear(const BitsLinearArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
@@ -13,4 +14,4 @@ cudaError_t bits_linear(const BitsLinearArgs& args, const Context& context) {
                                 : launch_bits_linear<1, 2, 2>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -10,10 +10,11 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kDigits = 3;
 constexpr int kDigitBytes = 32;  // of a word, for one output and digit
@@ -195,4 +196,4 @@ cudaError_t launch_bits_linear(const BitsLinearArgs& a, const Context& context) 
   return launch_dependent(kernel, grid, kLinearThreads, bytes, context, a, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -2,8 +2,9 @@
 #pragma once
 
 #include "bmm/cuda/epilogue_terms.cuh"
+#include "bmm/cuda/output.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // Transposes the 4 x 4 matrix of 2-bit elements whose rows are bytes.
 __device__ __forceinline__ uint32_t transpose_pairs(uint32_t v) {
@@ -315,4 +316,4 @@ __device__ __forceinline__ void store_slab(const SlabTarget& target,
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -3,9 +3,10 @@
 
 #include <type_traits>
 
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 __host__ __device__ constexpr bool writes_bits(BmmOutput output) {
   return output == BmmOutput::kSigns || output == BmmOutput::kBits || output == BmmOutput::kSumBits;
@@ -155,4 +156,4 @@ __device__ __forceinline__ void load_row_scales(SlabRows& rows, const BmmArgs& a
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -1,7 +1,8 @@
 // Chooses and launches products of a few packed rows.
+#include "bmm/arguments.h"
 #include "bmm/cuda/few_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 constexpr int64_t kMostRows = 16;
@@ -31,4 +32,4 @@ cudaError_t bmm_few(const BmmArgs& args, const Context& context) {
   return args.rows <= kMmaColumns ? run<1>(args, context) : run<2>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

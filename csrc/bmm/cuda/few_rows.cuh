@@ -7,9 +7,10 @@
 
 #include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/few_rows.h"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kFewMostWarps = 16;
 constexpr int kFewChunkWords = 16;  // of a row: two steps of the tensor cores
@@ -190,4 +191,4 @@ cudaError_t launch_bmm_few(const BmmArgs& a, bool vectors, const Context& contex
                           context, a, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -6,9 +6,10 @@
 #include <algorithm>
 
 #include "bmm/cuda/epilogue.cuh"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kTallStages = 4;
 constexpr int kTallRows = kMmaRows;
@@ -234,4 +235,4 @@ cudaError_t launch_bmm_tall(const BmmArgs& args, const Context& context) {
   return launch_dependent(kernel, grid_size(blocks), warps * kWarp, bytes, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

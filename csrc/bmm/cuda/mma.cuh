@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "bmm/cuda/mma_tile.cuh"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // How the launcher cut the product up.
 struct MmaPlan {
@@ -155,4 +156,4 @@ cudaError_t launch_bmm_mma(const BmmArgs& args, const Context& context) {
   return launch_dependent(kernel, grid, Tile::kThreads, bytes, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -2,8 +2,9 @@
 #pragma once
 
 #include "bmm/cuda/epilogue.cuh"
+#include "bmm/cuda/output.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // What does the products of a tile: b1 tensor cores, or LOP3 and POPC.
 enum class BmmUnit : int { kTensor, kLogic };
@@ -164,4 +165,4 @@ __device__ __forceinline__ void multiply_stage(MmaSums<Tile>& sum,
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

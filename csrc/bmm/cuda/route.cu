@@ -6,10 +6,12 @@
 #include "bmm/cuda/few_rows.h"
 #include "bmm/cuda/floats/launch.h"
 #include "bmm/cuda/hopper/wgmma_launch.cuh"
+#include "bmm/cuda/launch.h"
 #include "bmm/cuda/many_rows.cuh"
 #include "bmm/cuda/mma.cuh"
+#include "bmm/cuda/output.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 using LargeTile = MmaTile<128, 128, 32, 64, 3>;
@@ -154,4 +156,4 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
   return run_mma<SmallTile>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

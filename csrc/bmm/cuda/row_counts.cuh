@@ -4,7 +4,7 @@
 #include "core/cuda/common.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kCountLanes = 8;  // of a row
 constexpr int kCountThreads = 256;
@@ -63,4 +63,4 @@ static __global__ void __launch_bounds__(kCountThreads)
   if (lane == 0 && row < rows + columns) counts[row] = count;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

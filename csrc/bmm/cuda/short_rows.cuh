@@ -3,7 +3,7 @@
 
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kShortGroup = 4;  // words that a lane loads at once
 
@@ -42,4 +42,4 @@ __device__ __forceinline__ void load_short_row(ShortRow<kSteps>& x, const int32_
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

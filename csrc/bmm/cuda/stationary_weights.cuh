@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/short_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kWordFragments = static_cast<int>(kWordBits) / kMmaColumns;
 constexpr int kStationaryMostSteps = 2;  // of 256 bits of a row
@@ -182,4 +183,4 @@ struct WordFlips {
   __device__ __forceinline__ uint32_t apply(uint32_t bits) const { return (bits ^ flip) & exists; }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

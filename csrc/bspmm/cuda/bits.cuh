@@ -1,9 +1,10 @@
 // Neighbours of a row in CSR order as a source of aggregate_rows, and their table's padding.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // Lanes read neighbours in turn, kBatch of them in flight.
 //
@@ -122,4 +123,4 @@ inline cudaError_t pad_table(AggregateArgs& a, const Context& context) {
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

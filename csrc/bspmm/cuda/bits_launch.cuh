@@ -3,9 +3,10 @@
 
 #include <type_traits>
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/short_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // Few registers and many warps where rows are short, longer runs of a lane where they are long;
 // small blocks where one wave of them does all.
@@ -93,4 +94,4 @@ cudaError_t launch_neighbours(const AggregateArgs& args, const Context& context)
   return launch<Source, 1, 16>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -1,11 +1,12 @@
 // Launches the aggregation of packed rows over a column-blocked pattern.
 #include "bspmm/cuda/blocked.cuh"
+#include "bspmm/cuda/launch.h"
 
 #include <algorithm>
 
 #include "bspmm/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 namespace {
 
 constexpr int64_t kFewEdges = 16;  // a row, below which a quarter of a warp does
@@ -43,4 +44,4 @@ cudaError_t aggregate_blocked(const BlockedArgs& args, const Context& context) {
   return words <= 4 ? launch_blocked<1, 4>(args, context) : launch_blocked<1, 8>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

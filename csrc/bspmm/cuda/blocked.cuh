@@ -1,9 +1,10 @@
 // Neighbours of a row in column-blocked order as a source of aggregate_rows.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // A row's neighbours are numbered through its segments, one a column block.
 struct BlockedRows {
@@ -51,4 +52,4 @@ struct BlockedRows {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

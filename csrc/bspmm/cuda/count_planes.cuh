@@ -5,7 +5,7 @@
 
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 __device__ __forceinline__ uint32_t majority(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t result;
@@ -208,4 +208,4 @@ __device__ __forceinline__ int kept_word(int lane) {
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

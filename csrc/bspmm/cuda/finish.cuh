@@ -2,8 +2,9 @@
 #pragma once
 
 #include "bspmm/cuda/count_planes.cuh"
+#include "bspmm/cuda/values.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // How a warp shares rows: lane = (row * kSplits + split) * kColumns + column, a column of kWords
 // words. Folding leaves each of the kSplits lanes a part of the words, or a copy where there are
@@ -23,7 +24,7 @@ struct RowLanes {
   __device__ int word() const { return lane % kColumns * kWords; }
   __device__ bool is_first_of_row() const { return lane % (kSplits * kColumns) == 0; }
   __device__ bool owns_words() const { return split() < kOwners; }
-  __device__ int kept_word() const { return word() + cuda::kept_word<kSplits, kWords>(split()); }
+  __device__ int kept_word() const { return word() + bspmm::kept_word<kSplits, kWords>(split()); }
 
   template <int kPlanes>
   __device__ __forceinline__ auto fold(const CountPlanes<kWords, kPlanes>& planes) const {
@@ -163,4 +164,4 @@ __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Lane
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

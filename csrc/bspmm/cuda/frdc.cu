@@ -1,7 +1,8 @@
 // Launches of aggregations over FRDC tiles.
 #include "bspmm/cuda/frdc.cuh"
+#include "bspmm/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 namespace {
 
 constexpr int64_t kMaxGridY = 65535;
@@ -51,4 +52,4 @@ cudaError_t aggregate_frdc(const FrdcArgs& a, const Context& context) {
   return cudaErrorInvalidValue;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

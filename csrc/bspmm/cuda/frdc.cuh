@@ -7,8 +7,9 @@
 #pragma once
 
 #include "bspmm/cuda/row_order.cuh"
+#include "bspmm/cuda/values.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kFrdcThreads = 256;
 constexpr int kFrdcWarps = kFrdcThreads / kWarp;
@@ -231,4 +232,4 @@ __global__ void __launch_bounds__(kFrdcThreads, 4)
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

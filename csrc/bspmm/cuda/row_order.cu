@@ -1,8 +1,9 @@
 // Orders rows by degree in two passes over the row pointer: blocks count the classes of their rows,
 // then each block finds the places of its own from the counts of all.
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/row_order.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 namespace {
 
 constexpr int kOrderThreads = 1024;
@@ -103,4 +104,4 @@ cudaError_t order_rows(const AggregateArgs& a, int64_t pieces, const Context& co
   return cudaPeekAtLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -2,9 +2,10 @@
 // and the rows that share a warp are about equally long. Rows of a class come in any order.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kDegreeClasses = 128;
 
@@ -76,4 +77,4 @@ int32_t heavy_degree(int64_t gathered);
 cudaError_t order_rows(const AggregateArgs& a, int64_t pieces, const Context& context,
                        RowOrder* order);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -9,9 +9,10 @@
 // lane busy for long. Bound by the gathers of packed rows.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/finish.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kLongUnits = 32;  // units of one lane of a long row or a hub
 constexpr int kLongPlanes = 6;  // planes that count them
@@ -178,4 +179,4 @@ cudaError_t launch_rows(const Source& source, const AggregateArgs& args, const C
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -3,10 +3,11 @@
 // for nothing. Bound by the gathers of packed rows and, where those are few, by instructions.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/bits.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int64_t kSpreadRows = 1 << 15;  // rows from which on looking for long ones pays
 
@@ -85,4 +86,4 @@ cudaError_t launch_spread(const Source& source, const Context& context) {
                           Short::kThreads, 0, context, source, long_blocks);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

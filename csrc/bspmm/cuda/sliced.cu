@@ -1,7 +1,8 @@
 // Launches the aggregation of packed rows over a sliced pattern.
+#include "bspmm/cuda/launch.h"
 #include "bspmm/cuda/sliced.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 namespace {
 
 template <int kColumns>
@@ -23,4 +24,4 @@ cudaError_t aggregate_sliced(const SlicedArgs& args, const Context& context) {
   return merge_slots<16>(args, partials, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

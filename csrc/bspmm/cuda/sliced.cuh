@@ -6,10 +6,11 @@
 // the partial counts of each row. Bound by the shared memory's random rows, then by the partials.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/rows.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kItemPlanes = 6;  // bit planes of an item's count
 constexpr int kPlaceWords =
@@ -286,4 +287,4 @@ struct SlotRows {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

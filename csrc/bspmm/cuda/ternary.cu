@@ -1,8 +1,9 @@
 // Aggregation of ternary rows over a pattern in CSR.
 #include "bspmm/cuda/bits_launch.cuh"
+#include "bspmm/cuda/launch.h"
 #include "ternary/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context) {
   AggregateArgs planes = args;
@@ -12,4 +13,4 @@ cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context)
   return launch_neighbours<TernaryRows>(planes, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -4,7 +4,7 @@
 
 #include "conv/cuda/mma_tables.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kLaneChannels = 8;
 
@@ -234,4 +234,4 @@ struct ConvFinish {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -1,10 +1,10 @@
-// Launches of binary convolution.
+// Binary convolution and pooling on CUDA devices.
 #pragma once
 
 #include "conv/arguments.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // See ConvArgs. `prepared` is int32 [out_channels, taps + 2]: the set bits of the weights at each
 // tap, the least dot whose comparison holds (taps * channels / groups + 1: none), and whether the
@@ -23,4 +23,7 @@ cudaError_t convolve_pooled(const ConvArgs& args, const int32_t* flip, const Con
 // See ConvAddArgs; of `prepared` only the set bits count.
 cudaError_t convolve_add(const ConvAddArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+// See BitPoolArgs.
+cudaError_t pool_bits(const BitPoolArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda::conv

@@ -16,7 +16,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 struct CopySource {
   const int32_t* from;
@@ -303,4 +303,4 @@ cudaError_t launch_conv_mma(const ConvAddArgs& args, const ConvPool& pool, bool 
   return launch_dependent(kernel, grid, Tile::kThreads, bytes, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -7,7 +7,7 @@
 #include "conv/cuda/mma_persistent.cuh"
 #include "conv/cuda/mma_tiles.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 template <class Tile, ConvResult kOutput, bool kWalks>
 cudaError_t run_conv_tile(const ConvAddArgs& args, int vector, const ConvPool& pool,
@@ -50,4 +50,4 @@ cudaError_t run_conv_tile(const ConvAddArgs& args, ConvTileKind kind, int vector
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -5,7 +5,7 @@
 
 #include "conv/cuda/mma.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // A thread's share of the gathers: one copy of a row, of every so many rows.
 template <class Tile, int kVector>
@@ -172,4 +172,4 @@ cudaError_t launch_conv_walk(const ConvAddArgs& args, bool prefetches, const Con
   return launch_dependent(kernel, grid, Tile::kThreads, bytes, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

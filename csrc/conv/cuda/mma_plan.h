@@ -8,7 +8,7 @@
 #include "conv/cuda/pooled_launch.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // What a launch writes: bits, values (floats or bare sums), or sums with an addend and their bits.
 enum class ConvResult : int { kBits, kValues, kSums };
@@ -186,4 +186,4 @@ size_t plan_conv_walk(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, bo
          sizeof(int32_t);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -6,7 +6,7 @@
 #include "conv/cuda/outputs.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 template <int kVector>
 __device__ __forceinline__ void copy_words_async(uint32_t to, const int32_t* from, bool exists) {
@@ -210,4 +210,4 @@ __device__ __forceinline__ void make_classes(int32_t* class_sums, const int32_t*
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

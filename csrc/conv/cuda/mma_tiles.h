@@ -3,7 +3,7 @@
 
 #include "conv/cuda/mma_plan.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Pixels by channels: 16 x 64 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128; walks
 // over tiles of 128 x 64 and 128 x 128.
@@ -51,4 +51,4 @@ cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vect
 cudaError_t conv_mma_sums(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                           const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -4,7 +4,7 @@
 #include "conv/arguments.h"
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Columns of `prepared` behind the counts of the taps.
 constexpr int kPreparedExtra = 2;
@@ -92,4 +92,4 @@ __device__ __forceinline__ int32_t load_addend(const ConvAddArgs& a, int64_t off
                        : static_cast<const int16_t*>(a.addend)[offset + channel];
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -1,7 +1,8 @@
 // Max pooling of packed images, on CUDA.
+#include "conv/cuda/launch.h"
 #include "conv/cuda/pool.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 cudaError_t pool_bits(const BitPoolArgs& args, const Context& context) {
   if (args.images * args.out_height * args.out_width * args.words == 0) return cudaSuccess;
@@ -16,4 +17,4 @@ cudaError_t pool_bits(const BitPoolArgs& args, const Context& context) {
   return launch_pool_bits<1>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 
-#include "conv/cuda/image_launch.h"
+#include "conv/arguments.h"
 #include "core/cuda/common.cuh"
 #include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kPoolThreads = 128;
 
@@ -84,4 +85,4 @@ cudaError_t launch_pool_bits(const BitPoolArgs& a, const Context& context) {
                           context, a);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

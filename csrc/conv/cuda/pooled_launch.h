@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Over 2 x 2 pixels, stride 2: OR of bits turned round by flip before and behind.
 // ConvArgs::out_bits then holds [images, out_height / 2, out_width / 2, words].
@@ -12,4 +12,4 @@ struct ConvPool {
   const int32_t* flip;  // [words_for(out_channels)] or null
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

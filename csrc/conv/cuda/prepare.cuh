@@ -5,7 +5,7 @@
 #include "conv/cuda/outputs.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kPrepareThreads = 128;
 
@@ -74,4 +74,4 @@ inline cudaError_t launch_conv_prepare(const ConvArgs& args, bool compares, int3
                           compares, prepared);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

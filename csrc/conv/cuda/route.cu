@@ -7,7 +7,7 @@
 #include "conv/cuda/simt.cuh"
 #include "conv/cuda/strips/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 namespace {
 
 bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
@@ -194,4 +194,4 @@ cudaError_t convolve_add(const ConvAddArgs& args, const Context& context) {
   return run(args, ConvResult::kSums, ConvPool{}, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -8,7 +8,7 @@
 #include "conv/cuda/outputs.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kSimtThreads = 128;
 constexpr int kSimtPixels = 4;
@@ -101,4 +101,4 @@ inline cudaError_t launch_conv_simt(const ConvAddArgs& args, bool adds, const Co
                           adds, tasks);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -1,10 +1,11 @@
 // The CPU as a backend of the operators; see core/operands.h for what a backend is.
 #pragma once
 
+#include "attention/arguments.h"
 #include "core/cpu/buffer_cache.h"
 #include "core/cpu/kernel_table.h"
 #include "core/operands.h"
-#include "pairs/narrow_call.h"
+#include "pairs/arguments.h"
 #include "ternary/arguments.h"
 #include "training/arguments.h"
 #include "whole_model/cooperative.h"

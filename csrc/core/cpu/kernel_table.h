@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "conv/arguments.h"
-#include "core/arguments.h"
-#include "pack/patch_arguments.h"
+#include "first_layers/arguments.h"
+#include "pairs/arguments.h"
 
 namespace bitgnn::cpu {
 

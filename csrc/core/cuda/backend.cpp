@@ -72,61 +72,61 @@ void Backend::run(const Launch& launch) const {
 }
 
 void Backend::pack(const PackArgs& a, int64_t rows) const {
-  run([&](const Context& c) { return cuda::pack(a, rows, c); });
+  run([&](const Context& c) { return pack::pack(a, rows, c); });
 }
 
 void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) const {
-  run([&](const Context& c) { return cuda::pack_standardized(a, rows, c); });
+  run([&](const Context& c) { return pack::pack_standardized(a, rows, c); });
 }
 
 void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
                      float* out) const {
-  run([&](const Context& c) { return cuda::unpack(words, rows, size, scale, out, c); });
+  run([&](const Context& c) { return pack::unpack(words, rows, size, scale, out, c); });
 }
 
 void Backend::transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const {
-  run([&](const Context& c) { return cuda::transpose_bits(words, rows, size, out, c); });
+  run([&](const Context& c) { return pack::transpose_bits(words, rows, size, out, c); });
 }
 
 void Backend::multiply(const BmmArgs& a) const {
-  run([&](const Context& c) { return bmm(a, c); });
+  run([&](const Context& c) { return bmm::bmm(a, c); });
 }
 
 void Backend::convolve(const ConvArgs& a) const {
-  run([&](const Context& c) { return cuda::convolve(a, c); });
+  run([&](const Context& c) { return conv::convolve(a, c); });
 }
 
 bool Backend::convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const {
   bool pools = false;
   run([&](const Context& c) {
-    pools = pools_in_convolution(a, pool, c);
-    return pools ? cuda::convolve_pooled(a, pool.flip, c) : cudaSuccess;
+    pools = conv::pools_in_convolution(a, pool, c);
+    return pools ? conv::convolve_pooled(a, pool.flip, c) : cudaSuccess;
   });
   return pools;
 }
 
 void Backend::convolve_add(const ConvAddArgs& a) const {
-  run([&](const Context& c) { return cuda::convolve_add(a, c); });
+  run([&](const Context& c) { return conv::convolve_add(a, c); });
 }
 
 void Backend::aggregate_bits(const AggregateArgs& a) const {
-  run([&](const Context& c) { return cuda::aggregate_bits(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_bits(a, c); });
 }
 
 void Backend::aggregate_ternary(const AggregateArgs& a) const {
-  run([&](const Context& c) { return cuda::aggregate_ternary(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_ternary(a, c); });
 }
 
 void Backend::aggregate_dense(const AggregateArgs& a) const {
-  run([&](const Context& c) { return cuda::aggregate_dense(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_dense(a, c); });
 }
 
 void Backend::aggregate_frdc(const FrdcArgs& a) const {
-  run([&](const Context& c) { return cuda::aggregate_frdc(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_frdc(a, c); });
 }
 
 void Backend::aggregate_blocked(const BlockedArgs& a) const {
-  run([&](const Context& c) { return cuda::aggregate_blocked(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_blocked(a, c); });
 }
 
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
@@ -137,124 +137,126 @@ void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
 }
 
 void Backend::aggregate_narrow(const NarrowCall& a) const {
-  run([&](const Context& c) { return cuda::aggregate_narrow(a, c); });
+  run([&](const Context& c) { return pairs::aggregate_narrow(a, c); });
 }
 
 void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,
                             int64_t* rowptr, int32_t* indices) const {
-  run([&](const Context& c) { return cuda::csr_of_blocks(pattern, blocks, rowptr, indices, c); });
+  run([&](const Context& c) { return pairs::csr_of_blocks(pattern, blocks, rowptr, indices, c); });
 }
 
 void Backend::aggregate_sliced(const SlicedArgs& a) const {
   check_slice_size(a, "bspmm_*_sliced");
-  run([&](const Context& c) { return cuda::aggregate_sliced(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_sliced(a, c); });
 }
 
 void Backend::aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const {
-  run([&](const Context& c) { return cuda::aggregate_product(sums, product, c); });
+  run([&](const Context& c) { return pairs::aggregate_product(sums, product, c); });
 }
 
 void Backend::aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const {
   check_slice_size(sums, "bspmm_bmm_sliced");
-  run([&](const Context& c) { return cuda::aggregate_product_sliced(sums, product, c); });
+  run([&](const Context& c) { return pairs::aggregate_product_sliced(sums, product, c); });
 }
 
 void Backend::pack_images(const ImagePackArgs& a) const {
-  run([&](const Context& c) { return cuda::pack_images(a, c); });
+  run([&](const Context& c) { return pack::pack_images(a, c); });
 }
 
 void Backend::pool_bits(const BitPoolArgs& a) const {
-  run([&](const Context& c) { return cuda::pool_bits(a, c); });
+  run([&](const Context& c) { return conv::pool_bits(a, c); });
 }
 
 void Backend::pack_patches(const PatchArgs& a) const {
-  run([&](const Context& c) { return cuda::pack_patches(a, c); });
+  run([&](const Context& c) { return pack::pack_patches(a, c); });
 }
 
 void Backend::convolve_fixed(const FixedConvArgs& a) const {
-  run([&](const Context& c) { return cuda::convolve_fixed(a, c); });
+  run([&](const Context& c) { return first_layers::convolve_fixed(a, c); });
 }
 
 void Backend::bits_linear(const BitsLinearArgs& a) const {
-  run([&](const Context& c) { return cuda::bits_linear(a, c); });
+  run([&](const Context& c) { return bmm::bits_linear(a, c); });
 }
 
 void Backend::aggregate_slots(const SlotSumsArgs& a) const {
-  run([&](const Context& c) { return cuda::aggregate_slots(a, c); });
+  run([&](const Context& c) { return bspmm::aggregate_slots(a, c); });
 }
 
 void Backend::linear_chain(const LinearChainArgs& a) const {
   run([&](const Context& c) {
-    STD_TORCH_CHECK(cuda::linear_chain_fits(a, c), "linear_chain: layers must have weights that ",
+    STD_TORCH_CHECK(whole_model::linear_chain_fits(a, c),
+                    "linear_chain: layers must have weights that ",
                     "fit the shared memory of a cluster of blocks, on a device of compute ",
                     "capability 9.0, got more, or another device");
-    return cuda::linear_chain(a, c);
+    return whole_model::linear_chain(a, c);
   });
 }
 
 void Backend::round_levels(const RoundLevelsArgs& a) const {
-  run([&](const Context& c) { return cuda::round_levels(a, c); });
+  run([&](const Context& c) { return training::round_levels(a, c); });
 }
 
 void Backend::clip_gradients(const ClipGradientsArgs& a) const {
-  run([&](const Context& c) { return cuda::clip_gradients(a, c); });
+  run([&](const Context& c) { return training::clip_gradients(a, c); });
 }
 
 void Backend::shift_signs(const ShiftSignsArgs& a) const {
-  run([&](const Context& c) { return cuda::shift_signs(a, c); });
+  run([&](const Context& c) { return training::shift_signs(a, c); });
 }
 
 void Backend::pack_ternary(const TernaryPackArgs& a) const {
-  run([&](const Context& c) { return cuda::pack_ternary(a, c); });
+  run([&](const Context& c) { return ternary::pack_ternary(a, c); });
 }
 
 void Backend::pack_ternary_columns(const TernaryColumnPackArgs& a) const {
-  run([&](const Context& c) { return cuda::pack_ternary_columns(a, c); });
+  run([&](const Context& c) { return ternary::pack_ternary_columns(a, c); });
 }
 
 void Backend::multiply_ternary(const TernaryBmmArgs& a) const {
-  run([&](const Context& c) { return cuda::multiply_ternary(a, c); });
+  run([&](const Context& c) { return ternary::multiply_ternary(a, c); });
 }
 
 void Backend::linear_ternary(const TernaryLinearArgs& a) const {
-  run([&](const Context& c) { return cuda::linear_ternary(a, c); });
+  run([&](const Context& c) { return ternary::linear_ternary(a, c); });
 }
 
 void Backend::add(const JoinArgs& a) const {
-  run([&](const Context& c) { return cuda::add(a, c); });
+  run([&](const Context& c) { return pack::add(a, c); });
 }
 
 void Backend::concat(const JoinArgs& a) const {
-  run([&](const Context& c) { return cuda::concat(a, c); });
+  run([&](const Context& c) { return pack::concat(a, c); });
 }
 
 void Backend::run_stages(const CooperativeArgs& a) const {
   run([&](const Context& c) {
     STD_TORCH_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
                     c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
-    STD_TORCH_CHECK(cooperative_fits(a, c), "run_stages: too large: a block's share of the model ",
-                    "does not fit the ", c.device.shared_bytes, " bytes of its shared memory");
-    return cuda::run_stages(a, c);
+    STD_TORCH_CHECK(whole_model::cooperative_fits(a, c),
+                    "run_stages: too large: a block's share of the model ", "does not fit the ",
+                    c.device.shared_bytes, " bytes of its shared memory");
+    return whole_model::run_stages(a, c);
   });
 }
 
 void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
-  run([&](const Context& c) { return cuda::matmul_ternary(a, c); });
+  run([&](const Context& c) { return ternary::matmul_ternary(a, c); });
 }
 
 void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
-  const int64_t largest = largest_attention_head(device_properties(index_));
+  const int64_t largest = attention::largest_attention_head(device_properties(index_));
   STD_TORCH_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
                   " features on this device, got ", a.size);
-  run([&](const Context& c) { return cuda::attention_ternary(a, c); });
+  run([&](const Context& c) { return attention::attention_ternary(a, c); });
 }
 
 bool Backend::attends_to_floats(const TernaryFloatAttentionArgs& a) const {
-  return cuda::attends_to_floats(a, device_properties(index_));
+  return attention::attends_to_floats(a, device_properties(index_));
 }
 
 void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {
-  run([&](const Context& c) { return cuda::attention_ternary_floats(a, c); });
+  run([&](const Context& c) { return attention::attention_ternary_floats(a, c); });
 }
 
 }  // namespace bitgnn::cuda

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "attention/cuda/launch.h"
-#include "conv/cuda/image_launch.h"
+#include "bmm/cuda/launch.h"
+#include "bspmm/cuda/launch.h"
 #include "conv/cuda/launch.h"
 #include "core/operands.h"
-#include "pack/cuda/patches.h"
-#include "pack/cuda/transpose.h"
+#include "first_layers/cuda/launch.h"
+#include "pack/cuda/launch.h"
 #include "pairs/cuda/launch.h"
 #include "ternary/cuda/launch.h"
 #include "training/cuda/launch.h"
@@ -85,8 +86,8 @@ class Backend {
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_blocked(const BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  bool stays_narrow(const NarrowCall& a) const { return cuda::stays_narrow(a); }
-  bool holds_head(const NarrowCall& a, Head) const { return holds_whole_rows(a); }
+  bool stays_narrow(const NarrowCall& a) const { return pairs::stays_narrow(a); }
+  bool holds_head(const NarrowCall& a, Head) const { return pairs::holds_whole_rows(a); }
   void aggregate_narrow(const NarrowCall& a) const;
   void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
                      int32_t* indices) const;

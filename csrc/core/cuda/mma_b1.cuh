@@ -99,20 +99,4 @@ __device__ __forceinline__ void load_column_fragments(uint32_t (&b0)[2], uint32_
   load_matrices(column_fragments_address(tile, pitch, lane), b0[0], b0[1], b1[0], b1[1]);
 }
 
-__device__ __forceinline__ int64_t output_words(const BmmArgs& a) {
-  return (a.out_features + kWordBits - 1) / kWordBits;
-}
-
-// What a product writes. A comparison of the bare product with zero never leaves the integers; sums
-// are products with an addend.
-enum class BmmOutput : int { kSigns, kBits, kFloat, kInt, kSumBits, kSumFloat };
-
-inline BmmOutput bmm_output(const BmmArgs& a) {
-  const bool sums = a.addend != nullptr;
-  if (a.out_float != nullptr) return sums ? BmmOutput::kSumFloat : BmmOutput::kFloat;
-  if (a.out_int != nullptr) return BmmOutput::kInt;
-  if (sums) return BmmOutput::kSumBits;
-  return a.bias == nullptr && a.threshold == nullptr ? BmmOutput::kSigns : BmmOutput::kBits;
-}
-
 }  // namespace bitgnn::cuda

@@ -9,11 +9,12 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/shared_memory.h"
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/conv_region.cuh"
 #include "first_layers/cuda/conv_weights.cuh"
 #include "first_layers/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 constexpr int kFixedFragments = kFixedWarpChannels / 8;
 
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   const int warp_channel = warp % channel_warps * kFixedWarpChannels;
   const int pixel_warps = kFixedThreads / kWarp / channel_warps;
   const bool compares = a.conv.out_bits != nullptr && a.conv.prepared != nullptr;
-  const auto out_words = static_cast<int>(word_count(a.conv.out_channels));
+  const auto out_words = static_cast<int>(pack::word_count(a.conv.out_channels));
   const auto out_width = static_cast<int>(a.conv.out_width);
   const uint32_t* own_weights = weights + (warp_channel + group) * kFixedStepWords + quad * 2;
   const int2* own_places = reinterpret_cast<const int2*>(places) + quad;
@@ -225,4 +226,4 @@ cudaError_t launch_fixed_conv(const FixedConvArgs& a, const FixedPlan& plan,
                           context, a, plan, 1.0f / a.step);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "core/cuda/dependent_launch.cuh"
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 constexpr int kFixedPlainThreads = 256;
 
@@ -16,7 +17,8 @@ __global__ void __launch_bounds__(kFixedPlainThreads)
     fixed_conv_plain_kernel(const FixedConvArgs a) {
   const ConvArgs& c = a.conv;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t out_words = word_count(c.out_channels), tap_words = word_count(c.channels);
+  const int64_t out_words = pack::word_count(c.out_channels),
+                tap_words = pack::word_count(c.channels);
   const int64_t items = c.images * c.out_height * c.out_width * out_words;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * (kFixedPlainThreads / kWarp);
   let_next_start();
@@ -72,4 +74,4 @@ cudaError_t launch_fixed_conv_plain(const FixedConvArgs& a, const Context& conte
                           0, context, a);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -3,7 +3,7 @@
 
 #include "conv/arguments.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 constexpr int kFixedThreads = 256;
 constexpr int kFixedWarpChannels = 64;  // two words of bits
@@ -48,4 +48,4 @@ struct FixedPlan {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -1,10 +1,11 @@
 // Bringing the part of an image under a tile of output pixels into shared memory as fixed point.
 #pragma once
 
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/conv_plan.h"
 #include "first_layers/cuda/fixed_point.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 // The first output pixel of a tile.
 struct FixedTile {
@@ -154,4 +155,4 @@ __device__ __forceinline__ FixedForm stage_region(uint32_t* low_plane, uint32_t*
   return form;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -2,10 +2,11 @@
 // the words that are multiplied, what sums are compared with.
 #pragma once
 
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/conv_plan.h"
 #include "first_layers/cuda/fixed_point.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 // Word `word` of a channel is word % 8 of step word / 8: [step][channel][8]. Lanes take words side
 // by side, warps channels.
@@ -95,4 +96,4 @@ __device__ __forceinline__ void set_comparison(int32_t* starts, uint32_t* masks,
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -3,7 +3,7 @@
 
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 // Calls f with a zero of an element type that fixed point takes.
 template <class F>
@@ -37,8 +37,8 @@ __device__ __forceinline__ uint32_t fixed_pair(float first, float second) {
 // q of two values, the first in the lower half.
 template <class T>
 __device__ __forceinline__ uint32_t fixed_pair(T first, T second, float inverse_step) {
-  return fixed_pair(__fmul_rn(to_value(first), inverse_step),
-                    __fmul_rn(to_value(second), inverse_step));
+  return fixed_pair(__fmul_rn(pack::to_value(first), inverse_step),
+                    __fmul_rn(pack::to_value(second), inverse_step));
 }
 
 template <>
@@ -153,4 +153,4 @@ __device__ __forceinline__ void mma_bytes(int32_t (&sum)[4], const uint32_t (&a)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

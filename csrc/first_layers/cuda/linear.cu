@@ -1,10 +1,11 @@
 // Chooses and launches the kernel of a fully connected first layer.
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/linear.h"
 
 #include "first_layers/cuda/hopper/linear_bytes.cuh"
 #include "first_layers/cuda/linear_few_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 namespace {
 
 constexpr int64_t kFewRows = 16;
@@ -38,4 +39,4 @@ cudaError_t fixed_linear(const FixedConvArgs& args, const Context& context) {
   return with_fixed_type(args.type, [&](auto zero) { return run<decltype(zero)>(args, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

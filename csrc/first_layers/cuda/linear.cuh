@@ -8,10 +8,11 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/shared_memory.h"
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/fixed_point.cuh"
 #include "first_layers/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 constexpr int kLinearRows = 32;
 constexpr int kLinearWarps = 8;   // side by side
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kLinearThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp % kLinearWarps;
   const int share = static_cast<int>(threadIdx.x) / (kWarp * kLinearWarps);
   const auto size = static_cast<int>(a.conv.channels);
-  const auto words = static_cast<int>(word_count(size));
+  const auto words = static_cast<int>(pack::word_count(size));
   const int pitch = linear_pitch(words);
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kLinearRows;
   const int64_t block_output = static_cast<int64_t>(blockIdx.y) * kLinearOutputs;
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(kLinearThreads)
   const uint32_t word = kept | __shfl_xor_sync(kFullWarp, sent, 2);
   const int64_t row = first_row + quad * 8 + group;
   if (row < a.conv.images)
-    a.conv.out_bits[row * word_count(a.conv.out_channels) + first_output / 32] =
+    a.conv.out_bits[row * pack::word_count(a.conv.out_channels) + first_output / 32] =
         static_cast<int32_t>(word);
 }
 
@@ -240,4 +241,4 @@ cudaError_t launch_fixed_linear(const FixedConvArgs& a, const Context& context) 
                           1.0f / a.step);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/linear.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 constexpr int kFewLinearMostWarps = 16;
 constexpr int kFewLinearOutputs = 16;
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int threads = static_cast<int>(blockDim.x);
   const auto size = static_cast<int>(a.conv.channels);
-  const auto words = static_cast<int>(word_count(size));
+  const auto words = static_cast<int>(pack::word_count(size));
   const int64_t first_output = static_cast<int64_t>(blockIdx.x) * kFewLinearOutputs;
   let_next_start();
   // What is prepared, and the weights it is of, lie ready since before the previous kernel.
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
     const uint32_t bits = __ballot_sync(kFullWarp, output.bit(a, dot));
     if (row < a.conv.images && own_output == 0)
       reinterpret_cast<uint16_t*>(
-          a.conv.out_bits)[row * word_count(a.conv.out_channels) * 2 + blockIdx.x] =
+          a.conv.out_bits)[row * pack::word_count(a.conv.out_channels) * 2 + blockIdx.x] =
           static_cast<uint16_t>(bits >> lane);
   }
 }
@@ -143,4 +144,4 @@ cudaError_t launch_fixed_linear_few(const FixedConvArgs& a, const Context& conte
                           static_cast<int>(warp_steps));
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

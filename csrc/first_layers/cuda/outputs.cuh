@@ -1,10 +1,11 @@
 // What becomes of one sum of a first layer: a value, the integer itself or a bit.
 #pragma once
 
-#include "conv/cuda/image_launch.h"
+#include "core/cuda/launch.h"
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/fixed_point.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 // An output channel; those beyond the last have no bit set and store nothing.
 struct FixedOutput {
@@ -50,4 +51,4 @@ struct FixedOutput {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

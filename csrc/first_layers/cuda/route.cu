@@ -1,11 +1,11 @@
 // Chooses the kernel of a first layer, images in fixed point times weights of +-1, and launches it.
 #include "first_layers/cuda/conv.cuh"
 
-#include "conv/cuda/image_launch.h"
 #include "first_layers/cuda/conv_plain.cuh"
+#include "first_layers/cuda/launch.h"
 #include "first_layers/cuda/linear.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 namespace {
 
 // The tile of output pixels and what follows from it.
@@ -116,4 +116,4 @@ cudaError_t convolve_fixed(const FixedConvArgs& args, const Context& context) {
   return with_fixed_type(args.type, [&](auto zero) { return run<decltype(zero)>(args, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pack/patch_arguments.h"
+#include "pack/arguments.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {

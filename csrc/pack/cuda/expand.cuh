@@ -6,7 +6,7 @@
 
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int kFlatThreads = 256;
 constexpr int kFlatItems = 4;    // that a thread has in flight
@@ -152,4 +152,4 @@ cudaError_t launch_expand(const Values& values, int64_t rows, int64_t size, int6
   return launch_expand_by<1>(values, rows, size, out, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

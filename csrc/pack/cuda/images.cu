@@ -1,7 +1,8 @@
 // Packing images of separate channels into bits, on CUDA.
 #include "pack/cuda/images.cuh"
+#include "pack/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 cudaError_t pack_images(const ImagePackArgs& args, const Context& context) {
   if (args.images == 0 || args.pixels == 0 || args.channels == 0) return cudaSuccess;
@@ -9,4 +10,4 @@ cudaError_t pack_images(const ImagePackArgs& args, const Context& context) {
       args.type, [&](auto zero) { return launch_pack_images<decltype(zero)>(args, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

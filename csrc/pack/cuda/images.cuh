@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "conv/cuda/image_launch.h"
 #include "core/cuda/dependent_launch.cuh"
+#include "pack/arguments.h"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int kImagePackThreads = 256;
 constexpr int kImagePackLoads = 8;  // in flight a thread
@@ -106,4 +106,4 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
   return suits(2) ? launch_pack_images<T, 2>(a, context) : launch_pack_images<T, 1>(a, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

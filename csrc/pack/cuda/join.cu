@@ -1,9 +1,10 @@
 // ADD and CONCAT on CUDA.
 #include "pack/cuda/join.cuh"
+#include "pack/cuda/launch.h"
 
 #include "pack/cuda/pack.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 namespace {
 
 // The packing of values that a join computes.
@@ -86,4 +87,4 @@ cudaError_t concat(const JoinArgs& args, const Context& context) {
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

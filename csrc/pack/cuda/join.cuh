@@ -4,7 +4,7 @@
 #include "pack/cuda/expand.cuh"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int64_t kMaxTabledWords = 1024;      // words of a row whose masks fit a block,
 constexpr int64_t kMaxTabledThresholds = 128;  // and whose thresholds do
@@ -219,4 +219,4 @@ __global__ void __launch_bounds__(kFlatThreads)
       [&](int64_t i, uint32_t word) { out[i] = static_cast<int32_t>(word); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

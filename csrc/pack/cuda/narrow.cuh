@@ -1,9 +1,10 @@
 // Contiguous rows of fewer than 32 floats to one word each: 32 rows a warp, read as one run.
 #pragma once
 
+#include "pack/arguments.h"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int kNarrowThreads = 256;
 constexpr int kNarrowLoads = 8;  // in flight a thread
@@ -53,4 +54,4 @@ cudaError_t launch_pack_narrow(const PackArgs& args, int64_t rows, const Context
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

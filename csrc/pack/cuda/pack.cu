@@ -1,9 +1,10 @@
 // Packing float rows into bits and back, on CUDA.
 #include "pack/cuda/expand.cuh"
+#include "pack/cuda/launch.h"
 #include "pack/cuda/narrow.cuh"
 #include "pack/cuda/pack.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 namespace {
 
 template <class T>
@@ -27,4 +28,4 @@ cudaError_t unpack(const int32_t* words, int64_t rows, int64_t size, const float
   return launch_expand(ExpandedBits{words, scale, words_for(size)}, rows, size, size, out, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
+#include "pack/arguments.h"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int kPackThreads = 256;
 
@@ -85,4 +86,4 @@ cudaError_t launch_pack(const Source& source, const PackArgs& args, int64_t rows
   return launch_pack_tile<2, 8>(source, args, rows, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

@@ -1,12 +1,12 @@
 // Patches of few-channel images as words, on CUDA.
-#include "pack/cuda/patches.h"
 
 #include <algorithm>
 
 #include "core/cuda/common.cuh"
 #include "core/cuda/dependent_launch.cuh"
+#include "pack/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 namespace {
 
@@ -51,4 +51,4 @@ cudaError_t pack_patches(const PatchArgs& args, const Context& context) {
                           kThreads, 0, context, args);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

@@ -7,8 +7,9 @@
 #include <type_traits>
 
 #include "core/cuda/common.cuh"
+#include "pack/arguments.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 // words_for() of core/common.h for both sides.
 __host__ __device__ constexpr int64_t word_count(int64_t features) {
@@ -226,4 +227,4 @@ __device__ __forceinline__ float pack_rows(const Source& source, const PackArgs&
   return 0.0f;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

@@ -1,7 +1,8 @@
 // Packing float rows into bits by comparison with their own mean, on CUDA.
+#include "pack/cuda/launch.h"
 #include "pack/cuda/standardized.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 cudaError_t pack_standardized(const StandardizedPackArgs& args, int64_t rows,
                               const Context& context) {
@@ -10,4 +11,4 @@ cudaError_t pack_standardized(const StandardizedPackArgs& args, int64_t rows,
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

@@ -4,9 +4,10 @@
 
 #include <type_traits>
 
+#include "pack/arguments.h"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int kStandardizedThreads = 256;
 
@@ -290,4 +291,4 @@ cudaError_t launch_pack_standardized(const StandardizedPackArgs& args, int64_t r
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

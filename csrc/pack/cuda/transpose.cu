@@ -1,11 +1,11 @@
 // Launches the transposition of matrices of bits.
-#include "pack/cuda/transpose.h"
 
+#include "pack/cuda/launch.h"
 #include "pack/cuda/transpose.cuh"
 
 #include <algorithm>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 cudaError_t transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out,
                            const Context& context) {
@@ -18,4 +18,4 @@ cudaError_t transpose_bits(const int32_t* words, int64_t rows, int64_t size, int
                           rows, size, out);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

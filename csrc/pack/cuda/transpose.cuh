@@ -5,7 +5,7 @@
 #include "core/cuda/common.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pack {
 
 constexpr int kTransposeWarps = 8;    // squares of a block below each other
 constexpr int kTransposeSquares = 8;  // and side by side: 32 bytes of a row both ways
@@ -55,4 +55,4 @@ static __global__ void __launch_bounds__(kTransposeWarps* kWarp)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pack

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention/arguments.h"
 #include "ternary/arguments.h"
 
 namespace bitgnn::cpu {

@@ -6,7 +6,7 @@
 
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kPieceFloats = 8;  // a lane turns into bits at a time: one byte a plane
 
@@ -160,4 +160,4 @@ __device__ __forceinline__ typename TernaryLimits<T>::Piece piece_of_row(const T
   return load_part(row + column, cols - column);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

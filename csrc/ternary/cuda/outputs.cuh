@@ -10,7 +10,7 @@
 #include "core/cuda/common.cuh"
 #include "ternary/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 template <class T>
 __device__ __forceinline__ T ternary_value(float scale, int32_t dot) {
@@ -87,4 +87,4 @@ __device__ __forceinline__ uint32_t two_values(float scale, int32_t first, int32
   return word;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -3,7 +3,7 @@
 
 #include "ternary/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Products in warpgroups, for many rows on Hopper: values only.
 bool suits_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
@@ -29,4 +29,4 @@ cudaError_t linear_ternary_half(const TernaryLinearArgs& args, const Context& co
 cudaError_t linear_ternary_bfloat16(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_float(const TernaryLinearArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -7,7 +7,7 @@
 #include "ternary/arguments.h"
 #include "ternary/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Scale and bias of one output; what is missing is left out, since 1 * x = x and x + -0 = x.
 struct TernaryTerms {
@@ -62,4 +62,4 @@ __device__ __forceinline__ void store_value(const TernaryBmmArgs& a, int64_t at,
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 
 #include "ternary/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kLaneFloats = 16;
 
@@ -71,4 +71,4 @@ __device__ __forceinline__ uint32_t exchange_bits(const LaneBits& bits, int lane
   return odd ? __byte_perm(got, keep, 0x5410) : __byte_perm(keep, got, 0x5410);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -4,10 +4,10 @@
 #include "core/cuda/launch.h"
 #include "training/arguments.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::training {
 
 cudaError_t round_levels(const RoundLevelsArgs& args, const Context& context);
 cudaError_t clip_gradients(const ClipGradientsArgs& args, const Context& context);
 cudaError_t shift_signs(const ShiftSignsArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::training

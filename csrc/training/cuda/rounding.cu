@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "training/cuda/launch.h"
 #include "training/cuda/rounding.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::training {
 namespace {
 
 // Whether all values can be read and written four at a time.
@@ -60,4 +61,4 @@ cudaError_t shift_signs(const ShiftSignsArgs& a, const Context& context) {
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::training

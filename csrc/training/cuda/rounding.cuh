@@ -5,7 +5,7 @@
 #include "core/cuda/common.cuh"
 #include "training/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::training {
 
 constexpr int kQuantiseThreads = 256;
 constexpr int kQuantiseVector = 4;
@@ -148,4 +148,4 @@ static __global__ void __launch_bounds__(kQuantiseThreads)
   if (threadIdx.x == 0) *a.scale = static_cast<float>(sum / a.divisor());
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::training

@@ -1,5 +1,6 @@
 // Launches attention on bits with the keys and values of a head resident in shared memory.
 #include "attention/cuda/hopper/resident.cuh"
+#include "attention/cuda/launch.h"
 
 #include <algorithm>
 
@@ -7,7 +8,7 @@
 #include "attention/cuda/routes.h"
 #include "core/cuda/with_quantised_type.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 namespace {
 
 [[maybe_unused]] constexpr int64_t kMostHeads = 65535;  // of a grid's second and third dimension
@@ -99,4 +100,4 @@ cudaError_t attention_ternary_floats(const TernaryFloatAttentionArgs& args,
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -8,7 +8,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 struct ResidentArgs {
   TernaryAttentionArgs attention;
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
     k.whole = a.causal ? max(first_row + ahead + 1, 0) / kResidentChunk : k.chunks;
     int32_t* scratch = memory.scratch(warp);
     if constexpr (!kPacked) {
-      const TernaryLimits<T> limits(load_in_place(args.q.scale));
+      const ternary::TernaryLimits<T> limits(ternary::load_in_place(args.q.scale));
       if (kAligned && a.size == 64 && warp_row + 16 <= queries)
         pack_queries<T, kAligned, kAligned>(scratch, q, limits, warp_row, queries - 1, a.size);
       else
@@ -281,4 +281,4 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

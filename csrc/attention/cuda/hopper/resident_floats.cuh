@@ -5,13 +5,14 @@
 #include "attention/cuda/hopper/resident_pack.cuh"
 #include "ternary/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // Bytes p and n of a piece, their features in any order that is the same for all; nothing is said
 // of the upper half.
 template <class T>
-__device__ __forceinline__ uint32_t two_bytes(const TernaryLimits<T>& limits,
-                                              const typename TernaryLimits<T>::Piece& piece) {
+__device__ __forceinline__ uint32_t
+two_bytes(const ternary::TernaryLimits<T>& limits,
+          const typename ternary::TernaryLimits<T>::Piece& piece) {
   if constexpr (sizeof(T) == 2) {
     uint32_t above[4], below[4], bits = 0;
     limits.masks(piece, above, below);
@@ -22,7 +23,7 @@ __device__ __forceinline__ uint32_t two_bytes(const TernaryLimits<T>& limits,
     }
     return bits + (bits >> 16);
   } else {
-    const PieceBits bits = limits.bits(piece);
+    const ternary::PieceBits bits = limits.bits(piece);
     return bits.pos | bits.neg << 8;
   }
 }
@@ -38,12 +39,13 @@ __device__ __forceinline__ uint32_t turned_query(const int32_t* words, int quad)
 
 // A piece of a row; kWhole: of 64 features, from an address that loads of 16 bytes take.
 template <bool kWhole, bool kAligned, class T>
-__device__ __forceinline__ typename TernaryLimits<T>::Piece row_piece(const T* row, int octet,
-                                                                      int64_t size) {
+__device__ __forceinline__ typename ternary::TernaryLimits<T>::Piece row_piece(const T* row,
+                                                                               int octet,
+                                                                               int64_t size) {
   if constexpr (kWhole)
-    return load_piece(row + octet * 8);
+    return ternary::load_piece(row + octet * 8);
   else
-    return piece_of_row<kAligned>(row, octet * 8, size);
+    return ternary::piece_of_row<kAligned>(row, octet * 8, size);
 }
 
 // A thread's pieces of a chunk of keys or values; kWhole: of rows that exist, of 64 aligned
@@ -56,10 +58,10 @@ struct PiecesOfRows {
   int left;      // rows that exist from the first one on
   int64_t size;
 
-  __device__ __forceinline__ typename TernaryLimits<T>::Piece operator()(int i) const {
+  __device__ __forceinline__ typename ternary::TernaryLimits<T>::Piece operator()(int i) const {
     const int octet = static_cast<int>(threadIdx.x) % 8;
     return kWhole || i * distance < left ? row_piece<kWhole, kAligned>(row + i * step, octet, size)
-                                         : TernaryLimits<T>::nothing();
+                                         : ternary::TernaryLimits<T>::nothing();
   }
 };
 
@@ -70,7 +72,7 @@ __device__ __forceinline__ void pack_chunks(const ResidentMemory& memory,
                                             const TernaryFloatOperand& x, const HeadRows<T>& rows,
                                             int count, int64_t size, int distance,
                                             const First& first_of, const Pack& pack) {
-  const TernaryLimits<T> limits(load_in_place(x.scale));
+  const ternary::TernaryLimits<T> limits(ternary::load_in_place(x.scale));
   for (int chunk = 0; chunk < memory.layout.padded / kResidentChunk; ++chunk) {
     const int first = first_of(chunk);
     const T* const row = rows.row(first);
@@ -99,14 +101,14 @@ __device__ __forceinline__ int first_packed_value(int chunk) {
 // features of eight keys.
 template <class T, bool kWhole, class Pieces>
 __device__ __forceinline__ void pack_key_chunk(const ResidentMemory& memory,
-                                               const TernaryLimits<T>& limits, int chunk,
+                                               const ternary::TernaryLimits<T>& limits, int chunk,
                                                const Pieces& pieces) {
   constexpr int kBatch = 8 / (sizeof(T) / 2);  // loads in flight
   const int first = first_packed_key(chunk);
   unsigned char* to = memory.keys() + place_of_key(first) + threadIdx.x % 8 * 2;
 #pragma unroll
   for (int begin = 0; begin < 8; begin += kBatch) {
-    typename TernaryLimits<T>::Piece piece[kBatch];
+    typename ternary::TernaryLimits<T>::Piece piece[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) piece[i] = pieces(begin + i);
 #pragma unroll
@@ -123,9 +125,10 @@ __device__ __forceinline__ void pack_key_chunk(const ResidentMemory& memory,
 
 // Bits of eight features of eight rows: a byte a feature.
 template <class T>
-__device__ __forceinline__ void turn_bits(const TernaryLimits<T>& limits,
-                                          const typename TernaryLimits<T>::Piece (&piece)[8],
-                                          uint32_t (&pos)[8], uint32_t (&neg)[8]) {
+__device__ __forceinline__ void turn_bits(
+    const ternary::TernaryLimits<T>& limits,
+    const typename ternary::TernaryLimits<T>::Piece (&piece)[8], uint32_t (&pos)[8],
+    uint32_t (&neg)[8]) {
   if constexpr (sizeof(T) == 2) {
     uint32_t p[4] = {}, n[4] = {};
 #pragma unroll
@@ -146,7 +149,7 @@ __device__ __forceinline__ void turn_bits(const TernaryLimits<T>& limits,
     for (int j = 0; j < 8; ++j) pos[j] = neg[j] = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const PieceBits bits = limits.bits(piece[i]);
+      const ternary::PieceBits bits = limits.bits(piece[i]);
 #pragma unroll
       for (int j = 0; j < 8; ++j)
         pos[j] |= (bits.pos >> j & 1) << i, neg[j] |= (bits.neg >> j & 1) << i;
@@ -157,11 +160,11 @@ __device__ __forceinline__ void turn_bits(const TernaryLimits<T>& limits,
 // A chunk of values from floats. A thread takes eight features of eight keys.
 template <class T, bool kWhole, class Pieces>
 __device__ __forceinline__ void pack_value_chunk(const ResidentMemory& memory,
-                                                 const TernaryLimits<T>& limits, int chunk,
+                                                 const ternary::TernaryLimits<T>& limits, int chunk,
                                                  const Pieces& pieces) {
   const int octet = static_cast<int>(threadIdx.x) % 8;
   const int first = first_packed_value(chunk);
-  typename TernaryLimits<T>::Piece piece[8];
+  typename ternary::TernaryLimits<T>::Piece piece[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) piece[i] = pieces(i);
   uint32_t pos[8], neg[8];
@@ -202,10 +205,10 @@ __device__ __forceinline__ void pack_resident_values(const ResidentMemory& memor
 // The 16 queries of a warp behind each other, 16 bytes a query in the order of keys.
 template <class T, bool kWhole, bool kAligned>
 __device__ __forceinline__ void pack_queries(int32_t* scratch, const HeadRows<T>& q,
-                                             const TernaryLimits<T>& limits, int first, int last,
-                                             int64_t size) {
+                                             const ternary::TernaryLimits<T>& limits, int first,
+                                             int last, int64_t size) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  typename TernaryLimits<T>::Piece piece[4];
+  typename ternary::TernaryLimits<T>::Piece piece[4];
   const T* row = q.row(first + lane / 8);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -219,4 +222,4 @@ __device__ __forceinline__ void pack_queries(int32_t* scratch, const HeadRows<T>
   __syncwarp();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -5,7 +5,7 @@
 #include "attention/cuda/image.cuh"
 #include "attention/cuda/limits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // Row 0 of a head and the distance of rows.
 template <class T>
@@ -120,4 +120,4 @@ __device__ __forceinline__ void place_resident(const ResidentMemory& memory,
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -3,7 +3,7 @@
 
 #include "attention/cuda/tiles.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 // A chunk is a stage of AttentionShape<64>: 512 keys in four tiles of 128, their values in two
 // fragments of 256. A lane's keys of a chunk are kLaneWords words; tile t holds the bits
@@ -101,4 +101,4 @@ struct ResidentMemory {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

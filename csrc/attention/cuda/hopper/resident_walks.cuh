@@ -7,7 +7,7 @@
 #include "attention/cuda/bits.cuh"
 #include "attention/cuda/hopper/resident_tiles.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::attention {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -226,4 +226,4 @@ __device__ __forceinline__ void walk_bits(int32_t (&out)[32], ResidentRows& rows
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::attention

@@ -4,10 +4,11 @@
 
 #include <climits>
 
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/mma_b1.cuh"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // kCompared: bits in which nothing of the row takes part but the dot product. As every step from
 // there to the bit is monotonous, the bit is a comparison of the dot product with an integer of the
@@ -199,4 +200,4 @@ __device__ __forceinline__ void store_values(const BmmArgs& a, const PackingTile
   if (a.out_bits != nullptr) store_words(a, tile, row, column, inversion, word, lane);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -1,9 +1,10 @@
 // Products whose activations are packed on the way, in one launch and without scratch memory.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // As bmm(), with args.pack given and args.x null: what bmm() calls when `pack` is given.
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
@@ -19,4 +20,4 @@ cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
 bool suits_ring(const BmmArgs& args, const Context& context);
 cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -2,12 +2,13 @@
 // memory. Bound by the read of the float rows.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/floats/epilogue.cuh"
 #include "bmm/cuda/floats/tile.cuh"
 #include "core/cuda/mma_b1.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kPackingWarps = 8;
 constexpr int kPackingThreads = kPackingWarps * kWarp;
@@ -168,4 +169,4 @@ cudaError_t launch_bmm_packing(const Source& source, const BmmArgs& args, int ti
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

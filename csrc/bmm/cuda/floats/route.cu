@@ -1,5 +1,6 @@
 // Chooses how float activations are multiplied with packed weights, and launches the product whose
 // weights stay in shared memory.
+#include "bmm/arguments.h"
 #include "bmm/cuda/floats/launch.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 #include "bmm/cuda/floats/resident.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
@@ -43,7 +44,7 @@ bool fits(const BmmArgs& args, const Context& context) {
 
 template <int kRows, int kWords, PackingMode kMode, class T>
 cudaError_t launch_tile(const BmmArgs& args, const Context& context) {
-  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  const pack::DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
   return launch_bmm_packing<kRows, kWords, kMode>(source, args, tile_rows(args, context), context);
 }
 
@@ -79,8 +80,8 @@ cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
     return bmm_packing_ring(args, context);
   if (!resident) return bmm_streaming(args, context);
-  return with_float_type(args.pack->type,
-                         [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
+  return pack::with_float_type(
+      args.pack->type, [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -1,14 +1,15 @@
 // Cuts up and launches products of float activations with weights beyond shared memory.
+#include "bmm/arguments.h"
 #include "bmm/cuda/floats/streaming.cuh"
 
 #include "bmm/cuda/floats/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 template <class T>
 cudaError_t launch(const BmmArgs& args, const Context& context) {
-  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  const pack::DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
   const StreamingPlan plan = streaming_plan(args, context);
   const int capability = context.device.capability;
   // Later architectures emulate b1 products, earlier ones lack this shape.
@@ -24,8 +25,8 @@ cudaError_t launch(const BmmArgs& args, const Context& context) {
 }  // namespace
 
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context) {
-  return with_float_type(args.pack->type,
-                         [&](auto zero) { return launch<decltype(zero)>(args, context); });
+  return pack::with_float_type(args.pack->type,
+                               [&](auto zero) { return launch<decltype(zero)>(args, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -6,9 +6,10 @@
 
 #include "bmm/cuda/floats/streaming_products.cuh"
 #include "bmm/cuda/floats/tile.cuh"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // Writes the warp's sums; `row` is the first of its rows in the tile.
 template <BmmOutput kOutput, bool kScale>
@@ -178,4 +179,4 @@ cudaError_t launch_bmm_streaming(const Source& source, const BmmArgs& args,
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

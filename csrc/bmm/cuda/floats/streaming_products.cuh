@@ -4,7 +4,7 @@
 
 #include "bmm/cuda/mma_tile.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kStreamColumns = 32;  // of a warp at a time,
 constexpr int kStreamColumnFragments = kStreamColumns / kMmaColumns;
@@ -149,4 +149,4 @@ __device__ __forceinline__ void multiply_streaming_logic(StreamingSums& sum,
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -1,9 +1,10 @@
 // Packing a tile of rows into shared memory, with their popcounts and scales.
 #pragma once
 
+#include "pack/arguments.h"
 #include "pack/cuda/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // What packing a tile of rows leaves in shared memory besides the words.
 struct PackedTerms {
@@ -27,9 +28,9 @@ __device__ __forceinline__ void pack_tile_shifted(const Source& source, const Pa
                                                   const Rows& packed, const PackedTerms& to,
                                                   int64_t first_row, int64_t rows, int first_word,
                                                   int last_word, int warp, int warps, int lane) {
-  using Tile = PackTile<kRows, kWords>;
+  using Tile = pack::PackTile<kRows, kWords>;
   const bool begins = first_word == 0;
-  const bool ends = to.lanes == nullptr || last_word == word_count(args.cols);
+  const bool ends = to.lanes == nullptr || last_word == pack::word_count(args.cols);
   for (int r = warp * kRows; r < to.rows; r += warps * kRows) {
     if (first_row + r >= rows) break;
     const int row = r + Tile::word_row(lane);
@@ -40,13 +41,13 @@ __device__ __forceinline__ void pack_tile_shifted(const Source& source, const Pa
 #pragma unroll
       for (int i = 0; i < kRows; ++i) sum[i] = to.lanes[(r + i) * kWarp + lane];
     }
-    pack_words<kRows, kWords, kScale, kShift>(source, args, first_row + r, rows, first_word,
-                                              last_word, lane, sum,
-                                              [&](int word, uint32_t bits, bool fresh) {
-                                                if (!Tile::holds(lane) || !fresh) return;
-                                                *packed.place(row, column + word) = bits;
-                                                count += __popc(bits);
-                                              });
+    pack::pack_words<kRows, kWords, kScale, kShift>(source, args, first_row + r, rows, first_word,
+                                                    last_word, lane, sum,
+                                                    [&](int word, uint32_t bits, bool fresh) {
+                                                      if (!Tile::holds(lane) || !fresh) return;
+                                                      *packed.place(row, column + word) = bits;
+                                                      count += __popc(bits);
+                                                    });
 #pragma unroll
     for (int step = 1; step < Tile::kSlots; step *= 2)
       count += __shfl_xor_sync(kFullWarp, count, step);
@@ -54,7 +55,7 @@ __device__ __forceinline__ void pack_tile_shifted(const Source& source, const Pa
       to.counts[row] = begins ? count : to.counts[row] + count;
     if constexpr (kScale) {
       if (ends) {
-        const float mean = mean_of(fold_lanes(sum, lane), args.cols);
+        const float mean = pack::mean_of(pack::fold_lanes(sum, lane), args.cols);
         if (lane % Tile::kLanesPerRow == 0) to.scales[r + lane / Tile::kLanesPerRow] = mean;
       } else {
 #pragma unroll
@@ -80,4 +81,4 @@ __device__ __forceinline__ void pack_tile(const Source& source, const PackArgs& 
                                                    first_word, last_word, warp, warps, lane);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

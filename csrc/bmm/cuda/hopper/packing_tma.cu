@@ -1,10 +1,11 @@
 // Chooses where the copy engine brings the float rows of a product, and launches that.
+#include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_tma_warps.cuh"
 
 #include "bmm/cuda/floats/launch.h"
 #include "bmm/cuda/hopper/packing_tma_teams.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 constexpr int64_t kLeastRows = 5000;     // fewer do not pay for the start of large blocks
@@ -63,4 +64,4 @@ cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context) {
   return same ? launch<true, false>(args, context) : launch<false, false>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -2,11 +2,12 @@
 // memory, the order of features there, bringing rows and packing them.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/agreements.cuh"
 #include "bmm/cuda/epilogue.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kBulkMostWarps = 16;
 constexpr int kBulkRows = 4;  // packed at once; so many rows are whole 16-byte units
@@ -242,4 +243,4 @@ __device__ __forceinline__ void multiply_bulk(const BmmArgs& a, const BulkShape&
   if (quad < 2 && row < a.rows) store_agreements(a, product.table, words, row, pass);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

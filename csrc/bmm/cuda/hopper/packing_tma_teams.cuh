@@ -6,11 +6,12 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_tma_rows.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kTeamSlotBytes = 20 * 1024;       // about as much as a slot holds
 constexpr int64_t kTeamRingBytes = 160 * 1024;  // of all slots
@@ -170,4 +171,4 @@ cudaError_t launch_bmm_packing_teams(const BmmArgs& args, const TeamPlan& plan,
                           static_cast<size_t>(bytes), context, *args.pack, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

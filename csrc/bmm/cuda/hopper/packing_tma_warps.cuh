@@ -5,11 +5,12 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_tma_rows.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kBulkSlots = 2;         // a warp
 constexpr int kBulkBytes = 8 * 1024;  // about as much as a slot holds
@@ -135,4 +136,4 @@ cudaError_t launch_bmm_packing_bulk(const BmmArgs& args, const BulkPlan& plan,
                           static_cast<size_t>(plan.bytes()), context, *args.pack, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

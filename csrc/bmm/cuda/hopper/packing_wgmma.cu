@@ -1,14 +1,15 @@
 // Launches Hopper's product of many float rows with many packed weights.
+#include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_wgmma.cuh"
 
 #include "bmm/cuda/floats/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 namespace {
 
 template <class T>
 cudaError_t launch(const BmmArgs& args, const Context& context) {
-  const DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
+  const pack::DenseRows<T> source{static_cast<const T*>(args.pack->x), args.pack->row_stride};
   return args.packed_scale && needs_scales(slab_output(args))
              ? launch_bmm_packing_ring<true>(source, args, context)
              : launch_bmm_packing_ring<false>(source, args, context);
@@ -24,8 +25,8 @@ bool suits_ring(const BmmArgs& args, const Context& context) {
 }
 
 cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context) {
-  return with_float_type(args.pack->type,
-                         [&](auto zero) { return launch<decltype(zero)>(args, context); });
+  return pack::with_float_type(args.pack->type,
+                               [&](auto zero) { return launch<decltype(zero)>(args, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

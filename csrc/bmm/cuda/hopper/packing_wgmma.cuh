@@ -6,10 +6,11 @@
 #include <algorithm>
 
 #include "bmm/cuda/hopper/packing_wgmma_producers.cuh"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -187,4 +188,4 @@ cudaError_t launch_bmm_packing_ring(const Source& source, const BmmArgs& args,
   return cudaGetLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -5,10 +5,11 @@
 
 #include "bmm/cuda/epilogue.cuh"
 #include "bmm/cuda/floats/tile.cuh"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kRingColumns = 128;  // of a pass
 constexpr int kRingStages = 4;
@@ -209,4 +210,4 @@ __device__ __forceinline__ void pack_ring_rows(RingShared& shared, uint32_t* wor
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

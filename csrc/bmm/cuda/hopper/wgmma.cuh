@@ -5,11 +5,12 @@
 #pragma once
 
 #include "bmm/cuda/epilogue.cuh"
+#include "bmm/cuda/output.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 constexpr int kWgmmaConsumers = 2;
 constexpr int kWgmmaStages = 4;
@@ -198,4 +199,4 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -4,10 +4,11 @@
 #include <algorithm>
 
 #include "bmm/cuda/hopper/wgmma.cuh"
+#include "bmm/cuda/output.cuh"
 #include "bmm/cuda/row_counts.cuh"
 #include "core/cuda/hopper/tensor_map.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bmm {
 
 // Operands as bulk copies need them, with their popcounts.
 struct WgmmaOperands {
@@ -77,4 +78,4 @@ cudaError_t launch_bmm_wgmma(const BmmArgs& args, const Context& context) {
                           w_map, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bmm

@@ -1,11 +1,12 @@
 // Launches of aggregations over dense rows, and of weighted sums of packed rows.
 #include "bspmm/cuda/floats/dense.cuh"
+#include "bspmm/cuda/launch.h"
 
 #include <type_traits>
 
 #include "bspmm/cuda/floats/integers.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 namespace {
 
 constexpr int64_t kMaxGrid = 0x7fffffff;
@@ -193,4 +194,4 @@ cudaError_t aggregate_dense(const AggregateArgs& a, const Context& context) {
   return cudaErrorInvalidValue;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -4,9 +4,10 @@
 // features at a time, so that the part of the table in use stays in the second-level cache.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/floats/heavy_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // A row a group.
 template <class Rows, int kLanes, int kBatch>
@@ -124,4 +125,4 @@ __global__ void __launch_bounds__(kDenseThreads, kMinBlocks)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -3,9 +3,10 @@
 
 #include <type_traits>
 
+#include "bspmm/cuda/values.cuh"
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // The row's factor, to be fetched long before it is needed.
 __device__ __forceinline__ float row_factor(const AggregateArgs& a, int64_t row) {
@@ -65,4 +66,4 @@ __device__ __forceinline__ void finish_row(const AggregateArgs& a, int64_t row, 
     a.out_bits[row * words_for(a.features) + first / kWordBits] = static_cast<int32_t>(bits);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -2,9 +2,10 @@
 // a thread a feature adds them up in order.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/floats/piece.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 __device__ __forceinline__ void copy_async(void* to, const uint4* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
@@ -119,4 +120,4 @@ class HeavyRow {
   const BlockRole& role;
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

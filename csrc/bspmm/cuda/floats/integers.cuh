@@ -3,9 +3,10 @@
 // of the rows. Bound by the number of gathered pieces, of 16 to 128 bytes.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/floats/piece.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 // Sums of the words of a fragment: `all` of whole words, modulo 2^32, and `odd` of the elements of
 // odd place; those of even place are what remains of `all`.
@@ -224,4 +225,4 @@ __global__ void __launch_bounds__(kDenseThreads)
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -2,12 +2,13 @@
 // table's rows by group of lanes.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/floats/finish.cuh"
 #include "bspmm/cuda/floats/rows.cuh"
 #include "bspmm/cuda/floats/table.cuh"
 #include "bspmm/cuda/row_order.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kDenseThreads = 256;
 constexpr int kDenseWarps = kDenseThreads / kWarp;
@@ -69,4 +70,4 @@ struct Piece {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

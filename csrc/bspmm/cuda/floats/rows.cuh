@@ -6,7 +6,7 @@
 
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 template <int kBytes>
 struct Raw;
@@ -145,4 +145,4 @@ struct SignRows {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

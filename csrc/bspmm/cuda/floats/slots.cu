@@ -1,7 +1,8 @@
 // Launches sums of narrow float rows over a pattern.
 #include "bspmm/cuda/floats/slots.cuh"
+#include "bspmm/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 namespace {
 
 constexpr int64_t kShortPieces =
@@ -39,4 +40,4 @@ cudaError_t aggregate_slots(const SlotSumsArgs& d, const Context& context) {
   return fragments <= 8 ? launch<kWidth, 8>(d, context) : launch<kWidth, 16>(d, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

@@ -6,11 +6,12 @@
 // Bound by the gathers of rows.
 #pragma once
 
+#include "bspmm/cuda/values.cuh"
 #include "bspmm/narrow_sums.h"
 #include "core/cuda/common.cuh"
 #include "core/cuda/dependent_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kSlotThreads = 256;
 constexpr int kSlotLoads = 4;  // rows a lane has in flight at least
@@ -208,4 +209,4 @@ __global__ void __launch_bounds__(kSlotThreads)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

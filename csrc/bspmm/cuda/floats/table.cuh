@@ -4,9 +4,10 @@
 
 #include <type_traits>
 
+#include "bspmm/arguments.h"
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::bspmm {
 
 constexpr int kTableThreads = 256;
 constexpr int kFragmentBytes = 16;
@@ -50,4 +51,4 @@ __global__ void __launch_bounds__(kTableThreads)
       fragment;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::bspmm

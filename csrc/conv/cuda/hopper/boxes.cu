@@ -7,7 +7,7 @@
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 namespace {
 
 constexpr int64_t kWordBytes = 4;
@@ -166,4 +166,4 @@ cudaError_t conv_box(const ConvAddArgs& args, bool adds, bool prefetches, const 
   return launch_box<kBoxBitGroups, 2, ConvOutput::kBits>(args, prefetches, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

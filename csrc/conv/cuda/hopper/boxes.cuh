@@ -15,7 +15,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -194,4 +194,4 @@ __global__ void __launch_bounds__(kGroups * 128, kBlocks)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

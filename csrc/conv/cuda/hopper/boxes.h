@@ -5,7 +5,7 @@
 #include "conv/arguments.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Whether conv_box() takes the problem and is made for it: sm_90, one group of 128 or a multiple of
 // 256 channels, a multiple of 128 outputs, kernels of up to 3 x 3, strides of 1 and 2, no dilation,
@@ -16,4 +16,4 @@ bool conv_box_fits(const ConvAddArgs& args, bool adds, const Context& context);
 // convolutions. `prefetches`: weights and what is prepared were there before the kernel in front.
 cudaError_t conv_box(const ConvAddArgs& args, bool adds, bool prefetches, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -5,7 +5,7 @@
 #include "conv/cuda/hopper/wgmma_epilogue.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -117,4 +117,4 @@ __device__ __forceinline__ void add_box_sums(const ConvArgs& a, const uint32_t* 
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

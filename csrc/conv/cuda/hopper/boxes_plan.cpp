@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 namespace {
 
 constexpr int kMostSide = 256;  // of a tensor copy's box
@@ -188,4 +188,4 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   return order_phases(plan, a);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

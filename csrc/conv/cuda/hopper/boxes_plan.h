@@ -14,7 +14,7 @@
 #include "conv/cuda/hopper/wgmma_plan.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kBoxColumns = 128;         // outputs of a tile
 constexpr int kBoxProductColumns = 144;  // and columns of ones, which count the pixels' bits
@@ -109,4 +109,4 @@ struct BoxShared {
 bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output, int groups,
                    const Device& device);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

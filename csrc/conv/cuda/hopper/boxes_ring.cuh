@@ -8,7 +8,7 @@
 #include "core/cuda/hopper/box_copy.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Tensor maps of a launch; addends and sums for sums only.
 struct BoxMaps {
@@ -127,4 +127,4 @@ class BoxSumsRing {
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

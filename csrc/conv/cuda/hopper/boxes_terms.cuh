@@ -6,7 +6,7 @@
 #include "conv/cuda/hopper/wgmma_terms.cuh"
 #include "conv/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -156,4 +156,4 @@ __device__ __forceinline__ BoxRow box_row(const ConvBoxPlan& plan, const BoxUnit
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -6,7 +6,7 @@
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 namespace {
 
 int tile_columns(const ConvArgs& a) { return a.out_channels <= 64 ? 64 : 128; }
@@ -113,4 +113,4 @@ cudaError_t conv_wgmma(const ConvAddArgs& args, bool adds, const Context& contex
                        : run<128>(args, output, plan, w_map, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

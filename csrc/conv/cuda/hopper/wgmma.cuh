@@ -13,7 +13,7 @@
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kConvFirstConsumer = kWarp + kConvHelpers;
 constexpr int kConvThreads = kConvFirstConsumer + 256;
@@ -190,4 +190,4 @@ __global__ void __launch_bounds__(kConvThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

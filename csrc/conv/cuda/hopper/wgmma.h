@@ -4,7 +4,7 @@
 #include "conv/arguments.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Whether conv_wgmma() takes the problem and is made for it: sm_90, one group of 64 or a multiple
 // of 128 channels, outputs in multiples of 32, kernels of up to 7 x 7, strides of 1 and 2, no
@@ -16,4 +16,4 @@ bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context);
 // be given: the counts of taps always serve, limits only bits of plain convolutions.
 cudaError_t conv_wgmma(const ConvAddArgs& args, bool adds, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -4,7 +4,7 @@
 
 #include "conv/cuda/hopper/wgmma_terms.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -265,4 +265,4 @@ __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const 
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -6,7 +6,7 @@
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // A place in a ring and the parity of the round.
 struct ConvTurn {
@@ -131,4 +131,4 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -6,7 +6,7 @@
 #include "core/cuda/common.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kConvHelpers = 224;  // threads that load pixels and make tables
 
@@ -121,4 +121,4 @@ __device__ __forceinline__ void count_slabs(int32_t* counts, const unsigned char
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 namespace {
 
 struct Axis {
@@ -250,4 +250,4 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   return place_shared(plan, columns, device);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -14,7 +14,7 @@
 #include "conv/arguments.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kConvTileRows = 256;
 constexpr int kConvMostSteps = 128;
@@ -144,4 +144,4 @@ struct ConvShared {
 // Fails where the problem does not fit. `columns` is a tile's outputs, 64 or 128.
 bool plan_conv(ConvPlan& plan, const ConvArgs& args, int columns, const Device& device);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

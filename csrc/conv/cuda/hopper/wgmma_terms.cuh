@@ -3,7 +3,7 @@
 
 #include "conv/cuda/hopper/wgmma_pixels.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -177,4 +177,4 @@ __device__ __forceinline__ void describe_outputs(ConvShared& shared, int32_t* ta
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -1,11 +1,11 @@
 // Binary convolution on mma.sync tensor cores to floats or bare sums.
 #include "conv/cuda/mma_instances.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,
                             const Context& context) {
   return run_conv_tile<ConvResult::kValues>(args, kind, vector, ConvPool{}, prefetches, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

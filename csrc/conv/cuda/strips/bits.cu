@@ -1,7 +1,7 @@
 // Binary convolution in strips of pixels, to bits and to pooled bits.
 #include "conv/cuda/strips/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 cudaError_t conv_strips_bits(const ConvArgs& args, const ConvPool& pool, bool prefetches,
                              const Context& context) {
@@ -15,4 +15,4 @@ cudaError_t conv_strips_bits(const ConvArgs& args, const ConvPool& pool, bool pr
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -16,7 +16,7 @@
 
 #include "conv/cuda/strips/pieces.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 template <int kWords, int kFragments, int kStride, bool kPools, int kBlocks>
 __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
@@ -192,4 +192,4 @@ cudaError_t with_strip_shape(const ConvArgs& c, const F& f) {
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -5,7 +5,7 @@
 #include "conv/cuda/pooled_launch.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // Whether the strips take the problem: one group of 64, 128, 256 or 512 channels, outputs in
 // multiples of 64, kernels of 3 x 3 with at most one row or column of taps outside at each side,
@@ -25,4 +25,4 @@ cudaError_t conv_split_strips_bits(const ConvArgs& args, const ConvPool& pool, b
 cudaError_t conv_split_strips_sums(const ConvAddArgs& args, bool prefetches,
                                    const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -7,7 +7,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kStripWidth = 8, kStripHeight = 2;  // pixels
 constexpr int kStripWarps = 4;
@@ -225,4 +225,4 @@ inline ConvStripPlan plan_conv_strips(const ConvArgs& c, bool prefetches) {
   return p;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

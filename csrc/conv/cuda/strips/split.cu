@@ -1,7 +1,7 @@
 // Binary convolution in strips whose channels warps share out: to bits, pooled bits and sums.
 #include "conv/cuda/strips/split.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 cudaError_t conv_split_strips_bits(const ConvArgs& args, const ConvPool& pool, bool prefetches,
                                    const Context& context) {
@@ -21,4 +21,4 @@ cudaError_t conv_split_strips_sums(const ConvAddArgs& args, bool prefetches,
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -12,7 +12,7 @@
 
 #include "conv/cuda/strips/pieces.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 // kParts warps share a pixel's channels, four words each.
 template <int kPartsOf>
@@ -235,4 +235,4 @@ cudaError_t with_split_shape(const ConvArgs& c, const F& f) {
   return with_parts(std::integral_constant<int, 4>{});
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -3,7 +3,7 @@
 
 #include "conv/cuda/strips/sums.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context) {
   const ConvArgs& c = args.conv;
@@ -40,4 +40,4 @@ cudaError_t conv_strips_sums(const ConvAddArgs& args, bool prefetches, const Con
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -5,7 +5,7 @@
 
 #include "conv/cuda/strips/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kAddendStrips = 3;  // in shared memory
 
@@ -205,4 +205,4 @@ cudaError_t launch_conv_strip_sums(const ConvAddArgs& args, bool prefetches,
                           kStripWarps * kWarp, 0, context, args, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

@@ -5,7 +5,7 @@
 #include "conv/cuda/mma_plan.h"
 #include "conv/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::conv {
 
 constexpr int kStripClasses = 9;
 
@@ -112,4 +112,4 @@ __device__ __forceinline__ int32_t total_limit(const float* threshold, int chann
   return static_cast<int32_t>(fmaxf(ceilf(t), -kBound)) - 1;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::conv

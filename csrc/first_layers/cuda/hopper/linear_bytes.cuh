@@ -10,11 +10,12 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
 #include "core/cuda/shared_memory.h"
+#include "first_layers/arguments.h"
 #include "first_layers/cuda/fixed_point.cuh"
 #include "first_layers/cuda/hopper/linear_products.cuh"
 #include "first_layers/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 constexpr int kByteThreads = 512;
 constexpr int kByteWarps = kByteThreads / kWarp;
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
   extern __shared__ __align__(128) uint32_t byte_memory[];
   uint32_t* const memory = byte_memory;
   const auto size = static_cast<int>(a.conv.channels);
-  const ByteLayout layout{static_cast<int>(word_count(size))};
+  const ByteLayout layout{static_cast<int>(pack::word_count(size))};
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp, quad = lane % 4, group = lane / 4, warp = thread / kWarp;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kByteRows;
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
   const uint32_t turn = masks[warp / 2 * 4 + 2 + warp % 2];
   staged[own_row * (2 * kByteWords) + warp] = static_cast<uint16_t>((failures & exist) ^ turn);
   __syncthreads();
-  const auto out_words = static_cast<int>(word_count(a.conv.out_channels));
+  const auto out_words = static_cast<int>(pack::word_count(a.conv.out_channels));
   const int word = static_cast<int>(block_output / 32) + thread % kByteWords;
   const int64_t row = first_row + thread / kByteWords;
   if (thread < kByteRows * kByteWords && row < a.conv.images && word < out_words)
@@ -277,4 +278,4 @@ cudaError_t launch_fixed_linear_bytes(const FixedConvArgs& a, const Context& con
                           a, 1.0f / a.step);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

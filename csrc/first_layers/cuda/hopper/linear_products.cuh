@@ -5,7 +5,7 @@
 #include "core/cuda/hopper/wgmma_b1.cuh"
 #include "core/cuda/hopper/wgmma_operands.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::first_layers {
 
 // Rows lie as products without a swizzle read them: cores of eight rows of 16 bytes, those of the
 // same rows one behind the other. Of 64 features core r holds those that are r modulo 4.
@@ -102,4 +102,4 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&low)[16], int32_t (&hig
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::first_layers

@@ -1,7 +1,8 @@
 // Sums of narrow rows in the order of their degrees.
+#include "pairs/arguments.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context) {
@@ -14,4 +15,4 @@ cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_fa
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

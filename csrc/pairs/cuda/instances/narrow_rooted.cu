@@ -1,7 +1,7 @@
 // Sums of narrow rows plus products of the nodes' own packed rows.
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context) {
@@ -14,4 +14,4 @@ cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_fac
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

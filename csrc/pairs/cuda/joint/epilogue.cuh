@@ -3,7 +3,7 @@
 
 #include "bmm/cuda/many_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kJoinColumns = 64;  // outputs of a warp's pass over a slab
 constexpr int kJoinWords = kJoinColumns / static_cast<int>(kWordBits);
@@ -46,8 +46,8 @@ __device__ __forceinline__ float float_of_byte(uint32_t bytes, int j) {
 
 // Bits of a lane for 64 columns, as value_bits() gives them, of product + row's sum.
 template <bool kHigh>
-__device__ __forceinline__ uint32_t join_bits(const ColumnTable<kJoinColumns>& table,
-                                              const float* sum_bias, const SlabRows& rows,
+__device__ __forceinline__ uint32_t join_bits(const bmm::ColumnTable<kJoinColumns>& table,
+                                              const float* sum_bias, const bmm::SlabRows& rows,
                                               const JoinRow (&joined)[2], const JoinBytes& low,
                                               const JoinBytes& high,
                                               const int32_t (&sum)[kJoinColumns / 2], int quad) {
@@ -75,8 +75,8 @@ __device__ __forceinline__ uint32_t join_bits(const ColumnTable<kJoinColumns>& t
         const float total = __fmaf_rn(2.0f, count, -degrees[half]);
         const float addend =
             __fadd_rn(__fmul_rn(joined[half].scale, total), even ? added.x : added.y);
-        const float v = __fadd_rn(slab_value(rows.scale[half], even ? scales.x : scales.y,
-                                             even ? biases.x : biases.y, dot),
+        const float v = __fadd_rn(bmm::slab_value(rows.scale[half], even ? scales.x : scales.y,
+                                                  even ? biases.x : biases.y, dot),
                                   addend);
         if (v >= (even ? thresholds.x : thresholds.y)) bits |= 1u << (16 * half + 2 * j + e);
       }
@@ -87,9 +87,9 @@ __device__ __forceinline__ uint32_t join_bits(const ColumnTable<kJoinColumns>& t
 
 // Writes two words of each row of a slab but of those that others do: lane q of a quad has words of
 // row g + 8 * q.
-__device__ __forceinline__ void store_joined(const ColumnTable<kJoinColumns>& table, uint2 words,
-                                             const JoinRow* joined, int32_t* to, int64_t pitch,
-                                             int64_t columns, int lane) {
+__device__ __forceinline__ void store_joined(const bmm::ColumnTable<kJoinColumns>& table,
+                                             uint2 words, const JoinRow* joined, int32_t* to,
+                                             int64_t pitch, int64_t columns, int lane) {
   const int row = fragment_group(lane) + fragment_quad(lane) * 8;
   if (fragment_quad(lane) > 1 || columns <= 0 || joined[row].degree < 0) return;
   const uint32_t x = (words.x ^ table.flip[0]) & table.exists[0];
@@ -103,4 +103,4 @@ __device__ __forceinline__ void store_joined(const ColumnTable<kJoinColumns>& ta
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

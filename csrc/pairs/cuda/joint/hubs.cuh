@@ -1,9 +1,11 @@
 // Sum and product of rows with very many neighbours, by whole blocks that look for them.
 #pragma once
 
+#include "bmm/arguments.h"
+#include "bspmm/cuda/values.cuh"
 #include "pairs/cuda/joint/slab_counts.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // A hub's bits by the whole block; the weights come from memory.
 template <class Lanes, class Short, class Source>
@@ -11,9 +13,9 @@ __device__ __forceinline__ void join_hub(const Source& source, const AggregateAr
                                          const BmmArgs& p, int64_t row, int64_t chunk) {
   constexpr int kFeatures = Lanes::kRowWords * static_cast<int>(kWordBits);
   __shared__ int counts[kFeatures];
-  const RowExtent extent = source.extent(row);
-  count_hub<Short::kBatch, Lanes::kWords, Lanes::kColumns, Short::kThreads>(source, a, extent,
-                                                                            counts, chunk);
+  const bspmm::RowExtent extent = source.extent(row);
+  bspmm::count_hub<Short::kBatch, Lanes::kWords, Lanes::kColumns, Short::kThreads>(
+      source, a, extent, counts, chunk);
   const int64_t words = words_for(p.size);
   const int32_t* x = p.x + row * words;
   for (int o = static_cast<int>(threadIdx.x); o < kFeatures; o += Short::kThreads) {
@@ -27,9 +29,9 @@ __device__ __forceinline__ void join_hub(const Source& source, const AggregateAr
       const float column = p.out_scale != nullptr ? p.out_scale[output] : 1.0f;
       const float bias = p.bias != nullptr ? p.bias[output] : -0.0f;
       const float product =
-          slab_value(scale, column, bias, static_cast<int32_t>(p.size) - 2 * differing);
+          bmm::slab_value(scale, column, bias, static_cast<int32_t>(p.size) - 2 * differing);
       const float sum =
-          aggregate_value(a, row, output, __int2float_rn(2 * counts[o] - extent.degree));
+          bspmm::aggregate_value(a, row, output, __int2float_rn(2 * counts[o] - extent.degree));
       const float threshold = p.threshold != nullptr ? p.threshold[output] : 0.0f;
       bit = (__fadd_rn(product, sum) >= threshold) != (p.flip != nullptr && p.flip[output]);
     }
@@ -61,4 +63,4 @@ __device__ __forceinline__ void join_hubs(const Source& source, const AggregateA
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

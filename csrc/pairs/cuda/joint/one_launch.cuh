@@ -8,19 +8,21 @@
 // first blocks, which look for them. Bound by the gathers and the arithmetic of the epilogue.
 #pragma once
 
+#include "bmm/cuda/output.cuh"
+#include "bspmm/arguments.h"
 #include "core/cuda/shared_memory.h"
 #include "pairs/cuda/joint/hubs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // Shared memory of a block, in bytes from its start; the launcher and the kernel agree on it here.
 struct JoinPlan {
-  TallPlan product;   // of rows and weights
-  size_t sum_bias;    // float [features]
-  size_t weights;     // [features, w_pitch] words
-  size_t warps;       // what each warp has for itself, `warp_bytes` of it:
-  size_t warp_bytes;  // its slab of x, planes [16, Shape::kPitch] and JoinRow [16]
-  size_t bytes;       // in all
+  bmm::TallPlan product;  // of rows and weights
+  size_t sum_bias;        // float [features]
+  size_t weights;         // [features, w_pitch] words
+  size_t warps;           // what each warp has for itself, `warp_bytes` of it:
+  size_t warp_bytes;      // its slab of x, planes [16, Shape::kPitch] and JoinRow [16]
+  size_t bytes;           // in all
   unsigned hub_blocks;
 };
 
@@ -31,8 +33,8 @@ JoinPlan plan_join(const BmmArgs& p) {
   plan.product.steps = static_cast<int>(ceil_div(plan.product.words, kMmaWords));
   plan.product.passes = Shape::kFeatures / kJoinColumns;
   plan.product.w_pitch = tile_pitch(plan.product.steps * kMmaWords);
-  plan.product.slabs = ceil_div(p.rows, kTallRows);
-  size_t at = plan.product.passes * sizeof(ColumnTable<kJoinColumns>);
+  plan.product.slabs = ceil_div(p.rows, bmm::kTallRows);
+  size_t at = plan.product.passes * sizeof(bmm::ColumnTable<kJoinColumns>);
   const auto take = [&at](size_t bytes) {
     const size_t start = at;
     at += (bytes + 15) / 16 * 16;
@@ -41,7 +43,7 @@ JoinPlan plan_join(const BmmArgs& p) {
   plan.sum_bias = take(Shape::kFeatures * sizeof(float));
   plan.weights = take(size_t{Shape::kFeatures} * plan.product.w_pitch * sizeof(uint32_t));
   const size_t row_words = static_cast<size_t>(plan.product.words) + Shape::kPitch;
-  plan.warp_bytes = kTallRows * (row_words * sizeof(uint32_t) + sizeof(JoinRow));
+  plan.warp_bytes = bmm::kTallRows * (row_words * sizeof(uint32_t) + sizeof(JoinRow));
   plan.warps = take(plan.warp_bytes * (kThreads / kWarp));
   plan.bytes = at;
   return plan;
@@ -66,13 +68,13 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     return;
   }
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  auto* tables = reinterpret_cast<ColumnTable<kJoinColumns>*>(memory);
+  auto* tables = reinterpret_cast<bmm::ColumnTable<kJoinColumns>*>(memory);
   auto* const bytes = reinterpret_cast<unsigned char*>(memory);
   auto* sum_bias = reinterpret_cast<float*>(bytes + plan.sum_bias);
   auto* weights = reinterpret_cast<uint32_t*>(bytes + plan.weights);
   auto* x = reinterpret_cast<uint32_t*>(bytes + plan.warps + warp * plan.warp_bytes);
-  uint32_t* staged = x + kTallRows * plan.product.words;
-  auto* joined = reinterpret_cast<JoinRow*>(staged + kTallRows * Shape::kPitch);
+  uint32_t* staged = x + bmm::kTallRows * plan.product.words;
+  auto* joined = reinterpret_cast<JoinRow*>(staged + bmm::kTallRows * Shape::kPitch);
   const int64_t first_feature = chunk * kWordBits;
   BmmArgs p = whole;
   p.w += first_feature * plan.product.words;
@@ -82,10 +84,10 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   if (p.threshold != nullptr) p.threshold += first_feature;
   if (p.flip != nullptr) p.flip += first_feature;
 
-  load_weights(weights, p, plan.product);
+  bmm::load_weights(weights, p, plan.product);
   for (int o = thread; o < kFeatures; o += Short::kThreads) {
-    share_column<BmmOutput::kBits>(tables[o / kJoinColumns], o % kJoinColumns,
-                                   load_column<BmmOutput::kBits>(p, o));
+    bmm::share_column<bmm::BmmOutput::kBits>(tables[o / kJoinColumns], o % kJoinColumns,
+                                             bmm::load_column<bmm::BmmOutput::kBits>(p, o));
     sum_bias[o] = a.bias != nullptr && o < p.out_features ? a.bias[first_feature + o] : -0.0f;
   }
   asm volatile("cp.async.wait_all;\n" ::: "memory");
@@ -96,7 +98,8 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
       const uint4 v = *reinterpret_cast<const uint4*>(weights + o * plan.product.w_pitch + word);
       count += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
     }
-    tables[o / kJoinColumns].term[o % kJoinColumns] = column_term<BmmOutput::kBits>(count);
+    tables[o / kJoinColumns].term[o % kJoinColumns] =
+        bmm::column_term<bmm::BmmOutput::kBits>(count);
   }
   __syncthreads();
 
@@ -107,24 +110,24 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
 #pragma unroll 1
   for (int64_t slab = static_cast<int64_t>(blockIdx.x - plan.hub_blocks) * kWarps + warp;
        slab < plan.product.slabs; slab += stride) {
-    const int64_t first_row = slab * kTallRows;
+    const int64_t first_row = slab * bmm::kTallRows;
     // The rows arrive while neighbours are counted.
-    load_slab(x, p, plan.product, slab, lane);
+    bmm::load_slab(x, p, plan.product, slab, lane);
     count_slab<Shape, Short>(source, a, first_row, chunk, staged, joined, lane);
     asm volatile("cp.async.wait_all;\n" ::: "memory");
     __syncwarp();
     const JoinRow of_rows[2] = {joined[group], joined[group + 8]};
     const int planes = __reduce_max_sync(kFullWarp, max(of_rows[0].planes, of_rows[1].planes));
-    SlabRows rows;
-    load_row_scales(rows, p, first_row, lane);
+    bmm::SlabRows rows;
+    bmm::load_row_scales(rows, p, first_row, lane);
 #pragma unroll 1
     for (int pass = 0; pass < kFeatures / kJoinColumns; ++pass) {
       int32_t sum[kJoinColumns / 2] = {};
       int32_t row_counts[4] = {};
       const int place = pass * kJoinColumns * plan.product.w_pitch;
-      multiply_slab<kJoinColumns>(sum, row_counts, true, plan.product, x,
-                                  w + static_cast<uint32_t>(place) * sizeof(uint32_t), lane);
-      set_row_terms<BmmOutput::kBits>(rows, p, row_counts[0], row_counts[2]);
+      bmm::multiply_slab<kJoinColumns>(sum, row_counts, true, plan.product, x,
+                                       w + static_cast<uint32_t>(place) * sizeof(uint32_t), lane);
+      bmm::set_row_terms<bmm::BmmOutput::kBits>(rows, p, row_counts[0], row_counts[2]);
       const uint32_t* low_row = staged + group * Shape::kPitch + pass * kJoinWords;
       const uint32_t* const of_planes[2] = {low_row, low_row + 8 * Shape::kPitch};
       JoinBytes low{}, high{};
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
         add_planes(high, of_planes, 8, planes, Shape::kRowWords, quad);
         bits = join_bits<true>(tables[pass], biases, rows, of_rows, low, high, sum, quad);
       }
-      store_joined(tables[pass], gather_words(bits, 0, quad), joined,
+      store_joined(tables[pass], bmm::gather_words(bits, 0, quad), joined,
                    whole.out_bits + first_row * output_pitch + chunk + pass * kJoinWords,
                    output_pitch, p.out_features - pass * kJoinColumns, lane);
     }
@@ -166,4 +169,4 @@ cudaError_t launch_join(const Source& source, const AggregateArgs& a, const BmmA
   return launch_dependent(kernel, grid, Short::kThreads, plan.bytes, context, source, a, p, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

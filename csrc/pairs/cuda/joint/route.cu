@@ -1,7 +1,10 @@
 // Launches sums of packed neighbours plus a product of packed rows: in two kernels with counts of a
 // byte between them where rows are short, in one where the weights fit shared memory, else with
 // float sums between the two.
+#include "bmm/cuda/launch.h"
+#include "bspmm/cuda/launch.h"
 #include "pairs/cuda/joint/one_launch.cuh"
+#include "pairs/cuda/launch.h"
 
 #include <type_traits>
 
@@ -9,16 +12,16 @@
 #include "pairs/cuda/joint/staged_product.cuh"
 #include "pairs/cuda/joint/staged_sums.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 namespace {
 
-using FewEach = ShortRows<16, 5, 4, 256, 3>;
+using FewEach = bspmm::ShortRows<16, 5, 4, 256, 3>;
 // How rows are counted that two lanes share, each with half of the neighbours or of the words.
-using StagedHalves = ShortRows<15, 4, 4, 256, 3>;
-using StagedWhole = ShortRows<31, 5, 4, 256, 3>;
+using StagedHalves = bspmm::ShortRows<15, 4, 4, 256, 3>;
+using StagedWhole = bspmm::ShortRows<31, 5, 4, 256, 3>;
 constexpr int kStagedLanes = 2;
 constexpr int64_t kStagedMostRows = 1 << 28;  // tiles of rows are counted in 32 bits
-constexpr int64_t kStagedMostFeatures = kStationaryMostSteps * kMmaWords * kWordBits;
+constexpr int64_t kStagedMostFeatures = bmm::kStationaryMostSteps * kMmaWords * kWordBits;
 
 constexpr int64_t kLeastRows = 1 << 15;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
@@ -26,7 +29,7 @@ constexpr int64_t kSomeNeighbours = 64;   // up to which eight do, and a launch 
 constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside its plan
 
 template <int kColumns>
-using SlicedShape = JoinShape<SlotRows, FewEach, 1, 2, kColumns, 0>;
+using SlicedShape = JoinShape<bspmm::SlotRows, FewEach, 1, 2, kColumns, 0>;
 
 bool aligned(const void* x, size_t to) { return reinterpret_cast<uintptr_t>(x) % to == 0; }
 
@@ -60,14 +63,15 @@ cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const 
   if (status != cudaSuccess) return status;
   BmmArgs p = product;
   p.addend = a.out_float;
-  return bmm(p, context);
+  return bmm::bmm(p, context);
 }
 
 // Whether counts of a byte between two kernels do it: most rows are short, and packed ones are
 // whole accesses.
 bool suits_staged(const AggregateArgs& a, const BmmArgs& p) {
   return a.edges <= kFewNeighbours * a.rows && p.rows < kStagedMostRows &&
-         p.size <= kStagedMostFeatures && words_for(p.size) % kShortGroup == 0 && aligned(p.w, 16);
+         p.size <= kStagedMostFeatures && words_for(p.size) % bmm::kShortGroup == 0 &&
+         aligned(p.w, 16);
 }
 
 template <int kSteps>
@@ -78,7 +82,7 @@ cudaError_t launch_staged_product(const StagedProduct& d, const Context& context
 
 template <int kWords, int kColumns>
 cudaError_t launch_staged(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
-  using Lanes = RowLanes<kWords, kStagedLanes / kColumns, kColumns>;
+  using Lanes = bspmm::RowLanes<kWords, kStagedLanes / kColumns, kColumns>;
   using Short = std::conditional_t<kColumns == 1, StagedHalves, StagedWhole>;
   const size_t counts_bytes = StagedCounts::counts_bytes(a.rows, words_for(a.features));
   const StagedCounts staged{
@@ -97,12 +101,12 @@ cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& cont
   // Counts of short rows take a byte; there longer ones are hubs.
   constexpr int kByte = 8;
   if (suits_staged(a, p)) return launch_staged<kWords, kColumns>(a, p, context);
-  const CsrRows source{a};
+  const bspmm::CsrRows source{a};
   if (a.edges <= kFewNeighbours * a.rows)
-    return launch_join<JoinShape<CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(
+    return launch_join<JoinShape<bspmm::CsrRows, FewEach, kWords, 2, kColumns, kByte>, FewEach>(
         source, a, p, context);
-  return launch_join<JoinShape<CsrRows, FewEach, kWords, 8, kColumns, kByte>, FewEach>(source, a, p,
-                                                                                       context);
+  return launch_join<JoinShape<bspmm::CsrRows, FewEach, kWords, 8, kColumns, kByte>, FewEach>(
+      source, a, p, context);
 }
 
 }  // namespace
@@ -110,8 +114,9 @@ cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& cont
 cudaError_t aggregate_product(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
   if (a.rows == 0 || a.features == 0) return cudaSuccess;
   if (!suits_join(p, context) || !reads_whole(a) || a.edges > kSomeNeighbours * a.rows)
-    return run_apart(a, p, context,
-                     [&](const AggregateArgs& sums) { return aggregate_bits(sums, context); });
+    return run_apart(a, p, context, [&](const AggregateArgs& sums) {
+      return bspmm::aggregate_bits(sums, context);
+    });
   const int64_t words = words_for(a.features);
   if (words <= 2) return launch<2, 1>(a, p, context);
   if (words <= 4) return launch<4, 1>(a, p, context);
@@ -125,15 +130,15 @@ cudaError_t aggregate_product_sliced(const SlicedArgs& args, const BmmArgs& p,
     return run_apart(args.csr, p, context, [&](const AggregateArgs& sums) {
       SlicedArgs sliced = args;
       sliced.csr = sums;
-      return aggregate_sliced(sliced, context);
+      return bspmm::aggregate_sliced(sliced, context);
     });
   const uint32_t* partials = nullptr;
-  const cudaError_t status = count_slice_items(args, context, partials);
+  const cudaError_t status = bspmm::count_slice_items(args, context, partials);
   if (status != cudaSuccess) return status;
-  const SlotRows source{args, partials};
+  const bspmm::SlotRows source{args, partials};
   if (words_for(args.csr.features) <= 4)
     return launch_join<SlicedShape<4>, FewEach>(source, args.csr, p, context);
   return launch_join<SlicedShape<8>, FewEach>(source, args.csr, p, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

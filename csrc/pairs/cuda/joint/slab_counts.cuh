@@ -1,10 +1,11 @@
 // Counts the neighbours of a slab of rows and leaves the bit planes of the counts in shared memory.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/bits.cuh"
 #include "pairs/cuda/joint/epilogue.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int most_of(int a, int b) { return a > b ? a : b; }
 constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
@@ -14,24 +15,25 @@ constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 // are counted by the lanes that share them, longer ones by the whole warp.
 template <class Source, class Short, int kWords, int kSplits, int kColumns, int kMostPlanes>
 struct JoinShape {
-  using Lanes = RowLanes<kWords, kSplits, kColumns>;
-  using LongLanes = RowLanes<kWords, kWarp / kColumns, kColumns>;
+  using Lanes = bspmm::RowLanes<kWords, kSplits, kColumns>;
+  using LongLanes = bspmm::RowLanes<kWords, kWarp / kColumns, kColumns>;
   static constexpr int kRowWords = kWords * kColumns;
   static constexpr int kFeatures = kRowWords * static_cast<int>(kWordBits);
-  static constexpr int kCounted = sum_planes<Source, Short::kUnits, Short::kPlanes>();
-  static constexpr int kCountedLong = sum_planes<Source, kLongUnits, kLongPlanes>();
+  static constexpr int kCounted = bspmm::sum_planes<Source, Short::kUnits, Short::kPlanes>();
+  static constexpr int kCountedLong =
+      bspmm::sum_planes<Source, bspmm::kLongUnits, bspmm::kLongPlanes>();
   static constexpr int kShortPlanes = kCounted + log2_of(kSplits);
   static constexpr int kPlanes =
       kMostPlanes > 0 ? kMostPlanes
                       : most_of(kShortPlanes, kCountedLong + log2_of(kWarp / kColumns));
   static constexpr int kPitch = (kPlanes * kRowWords + 7) / 8 * 8 + 4;
   static constexpr int kShortUnits = Short::kUnits * kSplits;
-  static constexpr int kHubUnits = hub_units(kColumns);
+  static constexpr int kHubUnits = bspmm::hub_units(kColumns);
   static constexpr int kMaxShort = kShortUnits * ((1 << Source::kUnitPlanes) - 1);
   static_assert(kPlanes <= 16 && kMaxShort < 1 << kPlanes, "the planes hold the counts");
-  static_assert(kTallRows % Lanes::kRows == 0, "whole passes");
+  static_assert(bmm::kTallRows % Lanes::kRows == 0, "whole passes");
 
-  __device__ static bool is_hub(const RowExtent& extent) {
+  __device__ static bool is_hub(const bspmm::RowExtent& extent) {
     return extent.units > kShortUnits &&
            (extent.units > kHubUnits || kWarp - __clz(extent.degree) > kPlanes);
   }
@@ -39,9 +41,9 @@ struct JoinShape {
 
 // Folded planes of the lane's row, zeros above them.
 template <class Shape, class Lanes, int kPlanes>
-__device__ __forceinline__ void stage_planes(const Lanes& lanes,
-                                             const CountPlanes<Lanes::kKept, kPlanes>& planes,
-                                             bool wanted, int slot, uint32_t* staged) {
+__device__ __forceinline__ void stage_planes(
+    const Lanes& lanes, const bspmm::CountPlanes<Lanes::kKept, kPlanes>& planes, bool wanted,
+    int slot, uint32_t* staged) {
   // Planes beyond the shape's are zeros.
   if (!wanted || !lanes.owns_words()) return;
   constexpr uint32_t kZeros[Lanes::kKept] = {};
@@ -49,9 +51,9 @@ __device__ __forceinline__ void stage_planes(const Lanes& lanes,
 #pragma unroll
   for (int p = 0; p < Shape::kPlanes; ++p) {
     if (p < kPlanes) {
-      store_words<Lanes::kKept>(to + p * Shape::kRowWords, planes.plane[p]);
+      bspmm::store_words<Lanes::kKept>(to + p * Shape::kRowWords, planes.plane[p]);
     } else {
-      store_words<Lanes::kKept>(to + p * Shape::kRowWords, kZeros);
+      bspmm::store_words<Lanes::kKept>(to + p * Shape::kRowWords, kZeros);
     }
   }
 }
@@ -67,11 +69,11 @@ __device__ __forceinline__ void count_slab(const Source& source, const Aggregate
   const LongLanes of_row(lane);
   const int64_t words = words_for(a.features);
 #pragma unroll 1
-  for (int first = 0; first < kTallRows; first += Lanes::kRows) {
+  for (int first = 0; first < bmm::kTallRows; first += Lanes::kRows) {
     const int slot = first + lanes.row();
     const int64_t row = first_row + slot;
     const bool exists = row < a.rows;
-    const RowExtent extent = exists ? source.extent(row) : RowExtent{0, 0, 0};
+    const bspmm::RowExtent extent = exists ? source.extent(row) : bspmm::RowExtent{0, 0, 0};
     const bool is_short = extent.units <= Shape::kShortUnits;
     const bool hub = Shape::is_hub(extent);
     if (lanes.is_first_of_row())
@@ -79,7 +81,7 @@ __device__ __forceinline__ void count_slab(const Source& source, const Aggregate
                       exists && a.row_scale != nullptr ? a.row_scale[row] : 1.0f,
                       hub ? 0 : kWarp - __clz(extent.degree)};
     {
-      CountPlanes<Lanes::kWords, Shape::kCounted> planes;
+      bspmm::CountPlanes<Lanes::kWords, Shape::kCounted> planes;
       planes.clear();
       if (is_short && chunk + lanes.word() < words)
         source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units,
@@ -90,10 +92,10 @@ __device__ __forceinline__ void count_slab(const Source& source, const Aggregate
     while (left != 0) {
       const int from = __ffs(left) - 1;
       left &= left - 1;
-      const RowExtent whole{__shfl_sync(kFullWarp, extent.begin, from),
-                            __shfl_sync(kFullWarp, extent.units, from),
-                            __shfl_sync(kFullWarp, extent.degree, from)};
-      CountPlanes<Lanes::kWords, Shape::kCountedLong> planes;
+      const bspmm::RowExtent whole{__shfl_sync(kFullWarp, extent.begin, from),
+                                   __shfl_sync(kFullWarp, extent.units, from),
+                                   __shfl_sync(kFullWarp, extent.degree, from)};
+      bspmm::CountPlanes<Lanes::kWords, Shape::kCountedLong> planes;
       planes.clear();
       if (chunk + of_row.word() < words)
         source.template count<Short::kBatch>(planes, whole, of_row.split(), whole.units,
@@ -104,4 +106,4 @@ __device__ __forceinline__ void count_slab(const Source& source, const Aggregate
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -4,7 +4,7 @@
 #include "bmm/cuda/epilogue.cuh"
 #include "bspmm/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kStagedPlanes = 8;                       // a byte holds the counts,
 constexpr int kStagedMost = (1 << kStagedPlanes) - 1;  // so rows of more neighbours are hubs
@@ -72,10 +72,9 @@ __device__ __forceinline__ void count_bytes(uint32_t (&piece)[kStagedPieces],
 
 // Writes the counts of the words that the lane keeps of a row; none reaches 2^kStagedPlanes.
 template <class Lanes, int kPlanes>
-__device__ __forceinline__ void stage_counts(const StagedCounts& to, int64_t words,
-                                             const Lanes& lanes,
-                                             const CountPlanes<Lanes::kKept, kPlanes>& planes,
-                                             int64_t row, int64_t chunk) {
+__device__ __forceinline__ void stage_counts(
+    const StagedCounts& to, int64_t words, const Lanes& lanes,
+    const bspmm::CountPlanes<Lanes::kKept, kPlanes>& planes, int64_t row, int64_t chunk) {
   if (!lanes.owns_words()) return;
 #pragma unroll
   for (int w = 0; w < Lanes::kKept; ++w) {
@@ -93,4 +92,4 @@ __device__ __forceinline__ void stage_counts(const StagedCounts& to, int64_t wor
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

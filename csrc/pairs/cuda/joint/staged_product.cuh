@@ -5,11 +5,12 @@
 
 #include <algorithm>
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/stationary_weights.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "pairs/cuda/joint/staged_counts.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kStagedThreads = 256;
 constexpr int kStagedWarps = kStagedThreads / kWarp;
@@ -33,9 +34,9 @@ constexpr int kCountBase = 1 << 16;
 
 // What a lane's two columns of each fragment contribute.
 struct StagedColumns {
-  float2 term[kWordFragments];  // twice the set bits of the weights, in units of kTermUnit
-  float2 scale[kWordFragments], bias[kWordFragments], sum_bias[kWordFragments],
-      threshold[kWordFragments];
+  float2 term[bmm::kWordFragments];  // twice the set bits of the weights, in units of kTermUnit
+  float2 scale[bmm::kWordFragments], bias[bmm::kWordFragments], sum_bias[bmm::kWordFragments],
+      threshold[bmm::kWordFragments];
 };
 
 // Values of two columns; what lies past the last one does not count.
@@ -46,17 +47,17 @@ __device__ __forceinline__ float2 column_pair(const float* values, int64_t at, i
 }
 
 template <int kSteps>
-__device__ __forceinline__ void load_staged_columns(StationaryWeights<kSteps>& w,
+__device__ __forceinline__ void load_staged_columns(bmm::StationaryWeights<kSteps>& w,
                                                     StagedColumns& columns, const StagedProduct& d,
                                                     int64_t first, int lane) {
   const BmmArgs& p = d.product;
   const int64_t last = p.out_features - 1;
   const uint32_t ones[4] = {~0u, ~0u, ~0u, ~0u};
 #pragma unroll
-  for (int j = 0; j < kWordFragments; ++j) {
+  for (int j = 0; j < bmm::kWordFragments; ++j) {
     const int64_t column = min(first + j * kMmaColumns + fragment_group(lane), last);
-    ShortRow<kSteps> words;
-    load_short_row<kSteps>(words, p.w + column * d.words, d.words, true, fragment_quad(lane));
+    bmm::ShortRow<kSteps> words;
+    bmm::load_short_row<kSteps>(words, p.w + column * d.words, d.words, true, fragment_quad(lane));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -69,12 +70,12 @@ __device__ __forceinline__ void load_staged_columns(StationaryWeights<kSteps>& w
     columns.threshold[j] = column_pair(p.threshold, at, last, 0.0f);
   }
 #pragma unroll
-  for (int j = 0; j < kWordFragments; ++j) {
+  for (int j = 0; j < bmm::kWordFragments; ++j) {
     int32_t counts[4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) mma_and_popc(counts, ones, w[step][j]);
-    columns.term[j] = make_float2(__int2float_rn(counts[0]) * (2.0f * kTermUnit),
-                                  __int2float_rn(counts[1]) * (2.0f * kTermUnit));
+    columns.term[j] = make_float2(__int2float_rn(counts[0]) * (2.0f * bmm::kTermUnit),
+                                  __int2float_rn(counts[1]) * (2.0f * bmm::kTermUnit));
   }
 }
 
@@ -82,7 +83,7 @@ __device__ __forceinline__ void load_staged_columns(StationaryWeights<kSteps>& w
 // the factors.
 template <int kSteps>
 struct StagedTile {
-  ShortRow<kSteps> x[2];
+  bmm::ShortRow<kSteps> x[2];
   uint2 counts[2];
   StagedRow row[2];
 };
@@ -118,8 +119,8 @@ struct StagedPlaces {
       constexpr int kRows = kMmaRows / 2;
       const int row = min(index * kMmaRows + fragment_group(lane) + half * kRows, last_row);
       const char* from = x + static_cast<uint64_t>(static_cast<uint32_t>(row)) * row_bytes;
-      load_short_row<kSteps>(tile.x[half], reinterpret_cast<const int32_t*>(from), d.words, true,
-                             fragment_quad(lane));
+      bmm::load_short_row<kSteps>(tile.x[half], reinterpret_cast<const int32_t*>(from), d.words,
+                                  true, fragment_quad(lane));
       tile.row[half] = own_rows[half * kRows];
       tile.counts[half] =
           *reinterpret_cast<const uint2*>(own_counts + half * kRows * sizeof(uint4));
@@ -130,11 +131,11 @@ struct StagedPlaces {
 // Bits of the lane's columns of rows g and g + 8, at their places but for 2 q.
 template <int kSteps, bool kBias>
 __device__ __forceinline__ void join_tile(uint32_t (&bits)[2], const StagedTile<kSteps>& tile,
-                                          const StationaryWeights<kSteps>& w,
+                                          const bmm::StationaryWeights<kSteps>& w,
                                           const StagedColumns& columns, const StagedProduct& d) {
-  TileSums sum;
+  bmm::TileSums sum;
   int32_t row_terms[2];
-  multiply_tile<kSteps>(sum, row_terms, tile.x, w, d.product.size);
+  bmm::multiply_tile<kSteps>(sum, row_terms, tile.x, w, d.product.size);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     bits[half] = 0;
@@ -142,20 +143,20 @@ __device__ __forceinline__ void join_tile(uint32_t (&bits)[2], const StagedTile<
     const float row_term = __int2float_rn(row_terms[half]);
     const float base = __int2float_rn(-(kCountBase + row.degree));
 #pragma unroll
-    for (int j = 0; j < kWordFragments; ++j) {
+    for (int j = 0; j < bmm::kWordFragments; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         // Exact, both the product and the sum: multiples of a power of two below 2^24 times it.
-        const float part = column_part(sum[j][half * 2 + e], of_pair(columns.term[j], e));
-        const float dot = __fmaf_rn(part, kTermScale, row_term);
+        const float part = bmm::column_part(sum[j][half * 2 + e], bmm::of_pair(columns.term[j], e));
+        const float dot = __fmaf_rn(part, bmm::kTermScale, row_term);
         const uint32_t piece = e == 0 ? tile.counts[half].x : tile.counts[half].y;
         const float count = __uint_as_float(__byte_perm(piece, d.count_start, 0x7604 | j << 4));
         const float total = __fmaf_rn(count, kCountStep, base);
-        float product = __fmul_rn(__fmul_rn(row.scale, of_pair(columns.scale[j], e)), dot);
-        if constexpr (kBias) product = __fadd_rn(product, of_pair(columns.bias[j], e));
+        float product = __fmul_rn(__fmul_rn(row.scale, bmm::of_pair(columns.scale[j], e)), dot);
+        if constexpr (kBias) product = __fadd_rn(product, bmm::of_pair(columns.bias[j], e));
         const float addend =
-            __fadd_rn(__fmul_rn(row.sum_scale, total), of_pair(columns.sum_bias[j], e));
-        if (__fadd_rn(product, addend) >= of_pair(columns.threshold[j], e))
+            __fadd_rn(__fmul_rn(row.sum_scale, total), bmm::of_pair(columns.sum_bias[j], e));
+        if (__fadd_rn(product, addend) >= bmm::of_pair(columns.threshold[j], e))
           bits[half] |= 1u << (j * kMmaColumns + e);
       }
     }
@@ -175,10 +176,10 @@ __global__ void __launch_bounds__(kStagedThreads, kStagedBlocks)
   if (word >= d.out_words) return;
   const int64_t first_column = static_cast<int64_t>(word) * kWordBits;
   // Weights were there before the launch in front of this one, which waited for them.
-  StationaryWeights<kSteps> w;
+  bmm::StationaryWeights<kSteps> w;
   StagedColumns columns;
   load_staged_columns<kSteps>(w, columns, d, first_column, lane);
-  const WordFlips flips(p, first_column, false, lane);
+  const bmm::WordFlips flips(p, first_column, false, lane);
   const StagedPlaces places(d, word, lane);
   // Lanes 0 and 1 of a quad write a row each.
   const int own_row = fragment_group(lane) + (quad & 1) * (kMmaRows / 2);
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kStagedThreads, kStagedBlocks)
     places.load(next, d, min(index + stride, d.tiles - 1), lane);
     uint32_t bits[2];
     join_tile<kSteps, kBias>(bits, tile, w, columns, d);
-    share_tile_bits(bits, quad);
+    bmm::share_tile_bits(bits, quad);
     const int row = index * kMmaRows + own_row;
     const int degree = quad == 0 ? tile.row[0].degree : tile.row[1].degree;
     if (quad < 2 && row <= places.last_row && degree <= kStagedMost)
@@ -232,9 +233,9 @@ cudaError_t launch_bmm_staged(const StagedProduct& d, const Context& context) {
 
 inline StagedProduct staged_product(const BmmArgs& product, const float* sum_bias,
                                     const StagedCounts& staged) {
-  const StationaryPlan plan = stationary_plan(product, kStagedWarps);
+  const bmm::StationaryPlan plan = bmm::stationary_plan(product, kStagedWarps);
   return {product,        sum_bias,        staged,     plan.words,
           plan.out_words, plan.word_warps, plan.tiles, kCountStart};
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -3,11 +3,13 @@
 // hubs, whose bits of the sum they write at once. Bound by the latency of gathers.
 #pragma once
 
+#include "bmm/arguments.h"
+#include "bspmm/arguments.h"
 #include "bspmm/cuda/short_rows.cuh"
 #include "pairs/cuda/joint/hubs.cuh"
 #include "pairs/cuda/joint/staged_counts.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 struct StagedSums {
   AggregateArgs a;
@@ -25,18 +27,19 @@ __device__ __forceinline__ StagedRow staged_row(const StagedSums& d, int64_t row
 template <class Short, class Lanes>
 __device__ __forceinline__ void stage_long_rows(const StagedSums& d, int most, int64_t chunk) {
   constexpr int kThreads = Short::kThreads, kRowWarps = kThreads / kWarp;
-  using LongLanes = RowLanes<Lanes::kWords, kWarp / Lanes::kColumns, Lanes::kColumns>;
-  static_assert(LongLanes::kSplits * kLongUnits > kStagedMost, "a warp counts what is no hub");
-  __shared__ LongRow list[kThreads];
+  using LongLanes = bspmm::RowLanes<Lanes::kWords, kWarp / Lanes::kColumns, Lanes::kColumns>;
+  static_assert(LongLanes::kSplits * bspmm::kLongUnits > kStagedMost,
+                "a warp counts what is no hub");
+  __shared__ bspmm::LongRow list[kThreads];
   __shared__ int num_long, num_hubs;
-  const CsrRows source{d.a};
+  const bspmm::CsrRows source{d.a};
   const int64_t words = words_for(d.a.features);
   const int thread = static_cast<int>(threadIdx.x);
   const LongLanes lanes(thread % kWarp);
   const int64_t step = static_cast<int64_t>(d.long_blocks) * kThreads;
   for (int64_t base = blockIdx.x; base < d.a.rows; base += step) {
     const int64_t row = base + static_cast<int64_t>(thread) * d.long_blocks;
-    const RowExtent extent = row < d.a.rows ? source.extent(row) : RowExtent{0, 0, 0};
+    const bspmm::RowExtent extent = row < d.a.rows ? source.extent(row) : bspmm::RowExtent{0, 0, 0};
     if (thread == 0) num_long = num_hubs = 0;
     if (!__syncthreads_or(extent.units > most)) continue;
     // Long rows fill the list from the front, hubs from the back.
@@ -49,8 +52,8 @@ __device__ __forceinline__ void stage_long_rows(const StagedSums& d, int most, i
     for (int i = kThreads - num_hubs; i < kThreads; ++i)
       join_hub<Lanes, Short>(source, d.a, d.product, list[i].row, chunk);
     for (int i = thread / kWarp; i < num_long; i += kRowWarps) {
-      const LongRow& found = list[i];
-      CountPlanes<Lanes::kWords, kLongPlanes> planes;
+      const bspmm::LongRow& found = list[i];
+      bspmm::CountPlanes<Lanes::kWords, bspmm::kLongPlanes> planes;
       planes.clear();
       if (chunk + lanes.word() < words)
         source.template count<Short::kBatch>(planes, found.extent, lanes.split(),
@@ -68,7 +71,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     aggregate_staged(const __grid_constant__ StagedSums d) {
   constexpr int kShortUnits = Short::kUnits * Lanes::kSplits;
   static_assert(kShortUnits <= kStagedMost, "short rows are staged");
-  const CsrRows source{d.a};
+  const bspmm::CsrRows source{d.a};
   const int64_t chunk = static_cast<int64_t>(blockIdx.y) * Lanes::kRowWords;
   const int64_t words = words_for(d.a.features);
   // What the next kernel reads before it waits was there before this one.
@@ -83,11 +86,11 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   const int64_t block = blockIdx.x - d.long_blocks;
   const int64_t row =
       (block * (Short::kThreads / kWarp) + thread / kWarp) * Lanes::kRows + lanes.row();
-  const RowExtent extent = row < d.a.rows ? source.extent(row) : RowExtent{0, 0, 0};
+  const bspmm::RowExtent extent = row < d.a.rows ? source.extent(row) : bspmm::RowExtent{0, 0, 0};
   if (blockIdx.y == 0 && row < d.a.rows && lanes.is_first_of_row())
     d.staged.rows[row] = staged_row(d, row, extent.degree);
   const bool wanted = row < d.a.rows && extent.units <= kShortUnits;
-  CountPlanes<Lanes::kWords, Short::kPlanes> planes;
+  bspmm::CountPlanes<Lanes::kWords, Short::kPlanes> planes;
   planes.clear();
   if (wanted && chunk + lanes.word() < words)
     source.template count<Short::kBatch>(planes, extent, lanes.split(), extent.units,
@@ -106,4 +109,4 @@ cudaError_t launch_aggregate_staged(StagedSums d, const Context& context) {
   return launch_dependent(aggregate_staged<Short, Lanes>, grid, Short::kThreads, 0, context, d);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -2,7 +2,7 @@
 #include "pairs/cuda/launch.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 namespace {
 
 constexpr int kCopyThreads = 256;
@@ -18,12 +18,12 @@ __global__ void __launch_bounds__(kCopyThreads)
   if (row > a.rows) return;
   int64_t begin = 0;
   for (int64_t b = 0; b < blocks.count; ++b)
-    begin += edge_begin(a, b * a.rows + row) - edge_begin(a, b * a.rows);
+    begin += bspmm::edge_begin(a, b * a.rows + row) - bspmm::edge_begin(a, b * a.rows);
   if (lane == 0) rowptr[row] = begin;
   if (row == a.rows) return;
   for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t first = edge_begin(a, b * a.rows + row);
-    const int64_t count = edge_begin(a, b * a.rows + row + 1) - first;
+    const int64_t first = bspmm::edge_begin(a, b * a.rows + row);
+    const int64_t count = bspmm::edge_begin(a, b * a.rows + row + 1) - first;
     for (int64_t e = lane; e < count; e += kWarp)
       indices[begin + e] = static_cast<int32_t>(b * blocks.size + blocks.local_indices[first + e]);
     begin += count;
@@ -45,4 +45,4 @@ cudaError_t csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& bloc
   return cudaPeekAtLastError();
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -3,9 +3,9 @@
 
 #include "bspmm/cuda/row_order.cuh"
 #include "bspmm/narrow_sums.h"
-#include "pairs/narrow_call.h"
+#include "pairs/arguments.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // Loads where count > place, leaving the result undefined elsewhere.
 __device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
@@ -58,11 +58,11 @@ struct CsrPattern {
   };
 
   __device__ static Row row(const AggregateArgs& a, const ColumnBlocks&, int64_t row) {
-    const int64_t begin = edge_begin(a, row);
-    return {row, begin, edge_begin(a, row + 1) - begin};
+    const int64_t begin = bspmm::edge_begin(a, row);
+    return {row, begin, bspmm::edge_begin(a, row + 1) - begin};
   }
   __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
-                                  const RowOrder&, int64_t slot) {
+                                  const bspmm::RowOrder&, int64_t slot) {
     return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0, 0};
   }
 
@@ -109,10 +109,12 @@ struct OrderedPattern : CsrPattern {
   static constexpr int kSharedBlocks = 9;
   static constexpr int kSingleBlocks = 8;
 
-  __device__ static Row of(const RowSpan& span) { return {span.row, span.begin, span.degree}; }
+  __device__ static Row of(const bspmm::RowSpan& span) {
+    return {span.row, span.begin, span.degree};
+  }
   __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks&,
-                                  const RowOrder& order, int64_t slot) {
-    return of(light_row_at(a, order, slot));
+                                  const bspmm::RowOrder& order, int64_t slot) {
+    return of(bspmm::light_row_at(a, order, slot));
   }
 
   template <class Lane>
@@ -162,12 +164,12 @@ struct BlockedPattern {
   __device__ static Row row(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t row) {
     int64_t degree = 0;
     for (int64_t b = 0; b < blocks.count; ++b)
-      degree += edge_begin(a, b * a.rows + row + 1) - edge_begin(a, b * a.rows + row);
+      degree += bspmm::edge_begin(a, b * a.rows + row + 1) - bspmm::edge_begin(a, b * a.rows + row);
     return {row, degree};
   }
 
   __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
-                                  const RowOrder&, int64_t slot) {
+                                  const bspmm::RowOrder&, int64_t slot) {
     return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0};
   }
 
@@ -218,9 +220,9 @@ struct BlockedPattern {
     __device__ __forceinline__ void enter_next() {
       ++block_;
       const int64_t entry = block_ * a_.rows + row_;
-      const int64_t begin = edge_begin(a_, entry);
+      const int64_t begin = bspmm::edge_begin(a_, entry);
       segment_ = blocks_.local_indices + begin - end_;
-      end_ += static_cast<int32_t>(edge_begin(a_, entry + 1) - begin);
+      end_ += static_cast<int32_t>(bspmm::edge_begin(a_, entry + 1) - begin);
     }
 
     const AggregateArgs& a_;
@@ -233,4 +235,4 @@ struct BlockedPattern {
   };
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -3,7 +3,7 @@
 
 #include "pairs/cuda/narrow/table.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kMostLanes = 4;
 
@@ -52,4 +52,4 @@ auto with_form(int64_t size, int64_t features, bool has_factors, const F& f) {
   return has_factors ? with_factored_form(size, features, f) : with_plain_form(size, features, f);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

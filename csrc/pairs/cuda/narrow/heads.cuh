@@ -4,9 +4,9 @@
 #include <climits>
 
 #include "core/cuda/common.cuh"
-#include "pairs/narrow_call.h"
+#include "pairs/arguments.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 struct HeadTarget {
   Head head;
@@ -94,4 +94,4 @@ __device__ __forceinline__ void finish_scores(const HeadTarget& t, int64_t row, 
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -1,10 +1,11 @@
 // Launches of products that become narrow rows.
+#include "bmm/cuda/launch.h"
 #include "pairs/cuda/narrow/product.h"
 
 #include "pairs/cuda/narrow/forms.cuh"
 #include "pairs/cuda/narrow/product.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 namespace {
 
 constexpr int64_t kMostWords = 16;              // of rows counted directly
@@ -21,7 +22,7 @@ cudaError_t launch_copy(const BmmArgs& given, const NarrowTarget& target, unsign
   BmmArgs product = given;
   product.out_int = static_cast<int32_t*>(context.workspace.take(
       static_cast<size_t>(product.rows * product.out_features) * sizeof(int32_t)));
-  const cudaError_t error = bmm(product, context);
+  const cudaError_t error = bmm::bmm(product, context);
   if (error != cudaSuccess) return error;
   return launch_dependent(
       narrow_copy_kernel<Row>, dim3(product_blocks(product.rows * Row::kLanes), chunks),
@@ -63,4 +64,4 @@ cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors,
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

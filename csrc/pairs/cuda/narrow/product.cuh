@@ -4,10 +4,11 @@
 
 #include <type_traits>
 
+#include "bmm/arguments.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "pairs/cuda/narrow/table.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kNarrowProductThreads = 128;
 
@@ -114,4 +115,4 @@ __global__ void __launch_bounds__(kNarrowProductThreads)
                     });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -1,9 +1,10 @@
 // Products that become narrow rows, and the aggregation of those: launches by form of row.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "core/cuda/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // The factors of a product's rows: both, one or none of them.
 struct NarrowFactors {
@@ -18,4 +19,4 @@ struct NarrowFactors {
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
                            const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -1,9 +1,10 @@
 // The product of a node's own packed row with few weights, added to its sums where these end.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "bmm/cuda/epilogue_terms.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kRootAccess = 2;          // words of a row come in such pieces,
 constexpr int64_t kRootMostWords = 16;  // up to so many; longer rows are left to tensor cores
@@ -48,7 +49,7 @@ __device__ __forceinline__ float root_value(const BmmArgs& root, int64_t row, in
   const float scale = root.row_scale != nullptr ? __ldg(root.row_scale + row) : 1.0f;
   const float column = root.out_scale != nullptr ? __ldg(root.out_scale + feature) : 1.0f;
   const float bias = root.bias != nullptr ? __ldg(root.bias + feature) : -0.0f;
-  return slab_value(scale, column, bias, size - 2 * differing_bits(x, w, words));
+  return bmm::slab_value(scale, column, bias, size - 2 * differing_bits(x, w, words));
 }
 
 // The outputs of a row, each by one lane of a group of kGroup.
@@ -86,4 +87,4 @@ struct NoRootOutputs {
   __device__ float at(unsigned, int) const { return 0.0f; }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -1,10 +1,13 @@
 // BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates.
+#include "bmm/cuda/launch.h"
+#include "bspmm/cuda/launch.h"
+#include "pack/cuda/launch.h"
 #include "pairs/cuda/launch.h"
 #include "pairs/cuda/narrow/product.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
 #include "pairs/cuda/wide/sums.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 namespace {
 
 // Wider rows are worth their chunks where neighbours are read often and three elements share a
@@ -25,13 +28,13 @@ bool order_pays(const NarrowCall& call) {
 }
 
 // The order that is given, or one found where that pays.
-cudaError_t order_narrow(const NarrowCall& call, const Context& context, RowOrder* order) {
+cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::RowOrder* order) {
   if (call.order == nullptr)
-    return order_pays(call) ? order_rows(call.sums, 1, context, order) : cudaSuccess;
-  static_assert(sizeof(RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
+    return order_pays(call) ? bspmm::order_rows(call.sums, 1, context, order) : cudaSuccess;
+  static_assert(sizeof(bspmm::RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
   static_assert(kLeastHeavy % kOrderStep == 0, "no light row comes before a heavy one");
-  *order = {reinterpret_cast<const RowSpan*>(call.order),
-            std::max(kLeastHeavy, heavy_degree(call.sums.edges)), 0};
+  *order = {reinterpret_cast<const bspmm::RowSpan*>(call.order),
+            std::max(kLeastHeavy, bspmm::heavy_degree(call.sums.edges)), 0};
   return cudaSuccess;
 }
 
@@ -90,12 +93,12 @@ cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
   AggregateArgs sums = args.sums;
   product.out_float = static_cast<float*>(context.workspace.take(
       static_cast<size_t>(product.rows * product.out_features) * sizeof(float)));
-  const cudaError_t error = bmm(product, context);
+  const cudaError_t error = bmm::bmm(product, context);
   if (error != cudaSuccess) return error;
   sums.x = product.out_float;
   sums.x_type = RowType::kFloat32;
   sums.x_stride = product.out_features;
-  return aggregate_dense(sums, context);
+  return bspmm::aggregate_dense(sums, context);
 }
 
 bool has_factors(const NarrowArgs& args) {
@@ -134,7 +137,7 @@ cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context
     if (product.packed_scale)
       pack.scale = static_cast<float*>(
           context.workspace.take(static_cast<size_t>(product.rows) * sizeof(float)));
-    const cudaError_t error = cuda::pack(pack, product.rows, context);
+    const cudaError_t error = pack::pack(pack, product.rows, context);
     if (error != cudaSuccess) return error;
     product.x = pack.words;
     product.pack = nullptr;
@@ -155,7 +158,7 @@ cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context) {
   if (stays_narrow(call) && joins_root(call, has_factors(call))) return error;
   BmmArgs root = *call.root;
   root.addend = root.out_float = call.sums.out_float;
-  return bmm(root, context);
+  return bmm::bmm(root, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
+#include "pairs/arguments.h"
 #include "pairs/cuda/narrow/heads.cuh"
 #include "pairs/cuda/narrow/root_term.cuh"
 #include "pairs/cuda/narrow/walk.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // Row j of chunk c of the table lies at c * chunk_stride + j * Row::kPitchBytes.
 struct NarrowLaunch {
@@ -16,9 +17,9 @@ struct NarrowLaunch {
   HeadTarget head;  // other than none where one chunk holds a row
   const char* table;
   int64_t chunk_stride;
-  RowOrder order;        // of OrderedPattern: its heavy rows are taken by whole blocks;
-  int64_t long_degree;   // of the others rows of more edges are,
-  unsigned long_blocks;  // by the first of a grid, or if it is 0 by those that meet them
+  bspmm::RowOrder order;  // of OrderedPattern: its heavy rows are taken by whole blocks;
+  int64_t long_degree;    // of the others rows of more edges are,
+  unsigned long_blocks;   // by the first of a grid, or if it is 0 by those that meet them
   const float* out_scale;
   bool odd;      // dot = 2 * half + 1
   BmmArgs root;  // of RootedPattern
@@ -217,7 +218,7 @@ __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongR
   const AggregateArgs& a = d.a;
   wait_for_previous();
   if constexpr (Pattern::kOrdered) {
-    for_heavy_rows(a, d.order, blockIdx.x, [&](const RowSpan& span) {
+    bspmm::for_heavy_rows(a, d.order, blockIdx.x, [&](const bspmm::RowSpan& span) {
       aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::of(span));
     });
   } else {
@@ -252,4 +253,4 @@ __global__ void __launch_bounds__(kNarrowThreads, (least_blocks<Pattern, Share>(
     aggregate_short_rows<Pattern, kHead, Share, kSum>(d, found);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

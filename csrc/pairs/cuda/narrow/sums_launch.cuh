@@ -5,10 +5,11 @@
 #include <limits>
 #include <type_traits>
 
+#include "bspmm/arguments.h"
 #include "pairs/cuda/narrow/forms.cuh"
 #include "pairs/cuda/narrow/sums.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int64_t kLongFactor = 8;             // long rows have so many times the mean degree,
 constexpr int64_t kLeastLong = 2 * kSumPiece;  // but two pieces at least
@@ -94,4 +95,4 @@ cudaError_t launch_blocked_sums(const NarrowLaunch& d, int64_t size, bool has_fa
 cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -5,7 +5,7 @@
 #include "bspmm/narrow_sums.h"
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // Elements are the halves of products, biased to be unsigned. A word's lowest bits become the
 // mantissa of 2^23 + u, of which one subtraction leaves the element: two instructions where a
@@ -100,4 +100,4 @@ struct NarrowRow {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

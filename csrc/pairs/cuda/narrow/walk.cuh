@@ -5,7 +5,7 @@
 #include "pairs/cuda/narrow/edges.cuh"
 #include "pairs/cuda/narrow/table.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kNarrowThreads = 128;
 
@@ -197,4 +197,4 @@ struct NarrowWalk {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

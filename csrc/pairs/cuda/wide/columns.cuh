@@ -1,9 +1,10 @@
 // What turns sums of wide rows into results, and where these go.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "pairs/cuda/wide/walk.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kWideThreads = 128;
 constexpr int kWideBlocks = 4;  // a multiprocessor: gathers in flight fill its registers
@@ -84,4 +85,4 @@ struct WideColumns {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

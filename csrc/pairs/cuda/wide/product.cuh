@@ -2,12 +2,13 @@
 // warp multiplies sixteen rows with the columns of a part at a time. Bound by the rows written.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
 #include "pairs/cuda/narrow/product.h"
 #include "pairs/cuda/wide/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kWideProductWarps = 8;
 constexpr int kWideProductThreads = kWideProductWarps * kWarp;
@@ -192,4 +193,4 @@ __global__ void __launch_bounds__(kWideProductThreads)
   if (blockIdx.y == 0 && lane == 0) table.factors[row] = wide_factor(factors, row);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

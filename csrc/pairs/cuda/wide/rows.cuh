@@ -7,7 +7,7 @@
 #include "bspmm/narrow_sums.h"
 #include "core/cuda/common.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kWideElements = 8;  // of 16 bits each, that a lane reads at a time
 constexpr int kPartFeatures = 64;
@@ -72,4 +72,4 @@ struct WideTable {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

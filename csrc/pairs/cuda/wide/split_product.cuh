@@ -3,9 +3,10 @@
 // of loads.
 #pragma once
 
+#include "bmm/arguments.h"
 #include "pairs/cuda/wide/product.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kSplitWarps = 4;
 constexpr int kSplitThreads = kSplitWarps * kWarp;
@@ -104,4 +105,4 @@ __global__ void __launch_bounds__(kSplitThreads)
                  Elements::pair(half[1].x, half[1].y), Elements::pair(half[1].z, half[1].w));
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -1,4 +1,5 @@
 // BMM + BSpMM with wide rows of 16-bit halves in between.
+#include "bmm/cuda/launch.h"
 #include "pairs/cuda/wide/sums.cuh"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "pairs/cuda/wide/split_product.cuh"
 #include "pairs/cuda/wide/sums.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 namespace {
 
 constexpr int64_t kMostWarpRows = 16;
@@ -48,7 +49,7 @@ cudaError_t launch_copy(const BmmArgs& given, int parts, const WideTable& table,
   BmmArgs product = given;
   product.out_int = static_cast<int32_t*>(context.workspace.take(
       static_cast<size_t>(product.rows * product.out_features) * sizeof(int32_t)));
-  const cudaError_t error = bmm(product, context);
+  const cudaError_t error = bmm::bmm(product, context);
   if (error != cudaSuccess) return error;
   const dim3 grid(grid_size(ceil_div(product.rows * kPartLanes, kWideProductThreads)),
                   grid_size(parts));
@@ -120,4 +121,4 @@ cudaError_t aggregate_wide(const NarrowArgs& args, const NarrowFactors& factors,
              : launch<HalfIntegers>(args, factors, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

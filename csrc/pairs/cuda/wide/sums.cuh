@@ -5,11 +5,12 @@
 // pieces.
 #pragma once
 
+#include "bspmm/arguments.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "pairs/cuda/wide/columns.cuh"
 #include "pairs/cuda/wide/walk.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 constexpr int kWideWarps = kWideThreads / kWarp;
 constexpr int kLongLanes = 8;  // that share a piece of a long row,
@@ -223,4 +224,4 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     aggregate_short_wide<Elements, kOdd, kLanes>(d);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -5,7 +5,7 @@
 
 #include "pairs/cuda/wide/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::pairs {
 
 // A lane's elements, and the sum of the factors where products are odd.
 struct WideSums {
@@ -105,4 +105,4 @@ struct WideWalk {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::pairs

@@ -9,7 +9,7 @@
 #include "ternary/cuda/pack/stream_launch.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 // How the blocks would be laid out.
@@ -105,4 +105,4 @@ cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context
   return cudaErrorInvalidValue;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -11,7 +11,7 @@
 #include "core/cuda/hopper/wgmma_b1.cuh"
 #include "ternary/cuda/hopper/linear_resident_store.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kResidentGroups = 3;  // of warps
 constexpr int kResidentThreads = kResidentGroups * 128;
@@ -258,4 +258,4 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/values.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kResidentColumns = 256;  // of a block
 
@@ -113,4 +113,4 @@ __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmA
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 #include "ternary/cuda/linear/tile_launch.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 bool suits_ternary_groups(const TernaryLinearArgs& args, const Context& context) {
   constexpr int64_t kLeastRows = 3, kMostRows = 160, kLeastSize = 2048;
@@ -50,4 +50,4 @@ cudaError_t linear_ternary_groups(const TernaryLinearArgs& args, const Context& 
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

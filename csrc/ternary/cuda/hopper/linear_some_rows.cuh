@@ -11,7 +11,7 @@
 #include "ternary/arguments.h"
 #include "ternary/cuda/linear/tile_epilogue.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kGroupRows = 32;        // of a tile
 constexpr int kGroupChunkWords = 16;  // of a row: a lane loads four successive ones of its weights
@@ -181,4 +181,4 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

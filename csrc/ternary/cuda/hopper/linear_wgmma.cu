@@ -8,7 +8,7 @@
 #include "ternary/cuda/pack/stream_launch.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 // Scratch memory of a product.
@@ -109,4 +109,4 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
   return status != cudaSuccess ? status : launch(args.product, prepared, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -13,7 +13,7 @@
 #include "ternary/cuda/pack/rows.cuh"
 #include "ternary/cuda/values.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kTernaryConsumers = 2;
 constexpr int kTernaryTileRows = kTernaryConsumers * kWgmmaRows;
@@ -346,4 +346,4 @@ __global__ void __launch_bounds__(kTernaryThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

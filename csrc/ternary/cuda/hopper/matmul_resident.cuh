@@ -12,7 +12,7 @@
 #include "ternary/cuda/hopper/matmul_resident_products.cuh"
 #include "ternary/cuda/hopper/matmul_store.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -165,4 +165,4 @@ __global__ void __launch_bounds__(kPassThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

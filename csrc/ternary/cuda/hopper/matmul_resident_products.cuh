@@ -7,7 +7,7 @@
 #include "ternary/cuda/hopper/planes_copy.cuh"
 #include "ternary/cuda/hopper/staging.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kPassRows = 128;
 constexpr int kPasses = 4;
@@ -126,4 +126,4 @@ __device__ __forceinline__ void settle_sums(int32_t (&sum)[kStagedSums]) {
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

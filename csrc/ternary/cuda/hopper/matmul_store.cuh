@@ -4,7 +4,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // One product as the kernel sees it: `rows` of the ternary operand in registers, `columns` of the
 // other one.
@@ -106,4 +106,4 @@ __device__ __forceinline__ void store_single(const PlanesPlan& plan, T* out,
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 #include "ternary/cuda/hopper/matmul_wgmma.cuh"
 #include "ternary/cuda/matmul/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 static_assert(kPassRows == kPlaneRows && kPassColumns == kPlaneColumns, "the same tiles");
@@ -176,4 +176,4 @@ cudaError_t multiply_ternary_planes([[maybe_unused]] const TernaryMatmulArgs& a,
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

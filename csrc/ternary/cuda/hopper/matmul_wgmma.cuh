@@ -13,7 +13,7 @@
 #include "ternary/cuda/hopper/matmul_store.cuh"
 #include "ternary/cuda/hopper/planes_copy.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kPlaneConsumers = 2;
 constexpr int kPlaneRows = kPlaneConsumers * 64;
@@ -198,4 +198,4 @@ __global__ void __launch_bounds__(kPlaneThreads, 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
@@ -22,4 +22,4 @@ __device__ __forceinline__ void copy_planes(uint32_t to, const CUtensorMap& map,
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

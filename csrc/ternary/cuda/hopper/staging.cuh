@@ -4,7 +4,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kStagedColumns = 64;  // of sums; 64 rows of them are a warpgroup's
 constexpr int kStagedBytes = 64 * kStagedColumns * 2;
@@ -52,4 +52,4 @@ __device__ __forceinline__ void stage_sums(uint32_t to, const int32_t (&sum)[kSt
 
 #endif
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

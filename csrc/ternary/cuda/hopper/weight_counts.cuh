@@ -4,7 +4,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "ternary/cuda/pack/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Set bits of one row of weights, by a warp.
 __device__ __forceinline__ void count_weights(const int32_t* w, int64_t output, int words,
@@ -38,4 +38,4 @@ struct CountedWeights {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

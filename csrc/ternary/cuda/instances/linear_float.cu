@@ -1,10 +1,10 @@
 // Packing and product of few rows of float32 in one launch.
 #include "ternary/cuda/linear/one_launch_tiles.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 cudaError_t linear_ternary_float(const TernaryLinearArgs& args, const Context& context) {
   return linear_ternary_fused<float>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

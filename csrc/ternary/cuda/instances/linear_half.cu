@@ -1,10 +1,10 @@
 // Packing and product of few rows of float16 in one launch.
 #include "ternary/cuda/linear/one_launch_tiles.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 cudaError_t linear_ternary_half(const TernaryLinearArgs& args, const Context& context) {
   return linear_ternary_fused<__half>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -3,7 +3,7 @@
 #include "ternary/cuda/linear/tile_launch.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 // Row tiles, row warps, output tiles, output warps, part warps, stages, batch.
@@ -42,4 +42,4 @@ cudaError_t multiply_ternary_tile(const TernaryBmmArgs& a, const Context& contex
                           kTernarySimtWarps * kWarp, 0, context, a, words_for(a.size));
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -10,7 +10,7 @@
 #include "ternary/cuda/linear/tile.cuh"
 #include "ternary/cuda/words.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kFewRows = 8;  // of a block
 
@@ -325,4 +325,4 @@ __global__ void __launch_bounds__(Few::kThreads)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 #include "ternary/cuda/linear/tile_launch.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 template <class Few, class T>
 cudaError_t launch_few(const TernaryLinearArgs& args, const Context& context) {
@@ -67,4 +67,4 @@ cudaError_t linear_ternary_fused(const TernaryLinearArgs& args, const Context& c
                                    : launch_few<Short, T>(args, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -1,9 +1,10 @@
 // Chooses among the ways of ternary products by device and shape.
 #include "core/cuda/with_quantised_type.h"
+#include "ternary/cuda/launch.h"
 #include "ternary/cuda/linear/tile_launch.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 // Whether packing in every block that needs the rows beats a kernel of its own.
@@ -63,4 +64,4 @@ cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context
   return status != cudaSuccess ? status : multiply_ternary_tile(product, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

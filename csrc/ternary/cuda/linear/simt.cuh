@@ -5,7 +5,7 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "ternary/cuda/values.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kTernarySimtWarps = 8;
 
@@ -45,4 +45,4 @@ __global__ void __launch_bounds__(kTernarySimtWarps* kWarp)
   if (lane == 0) a.out_bits[item] = static_cast<int32_t>(bits);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

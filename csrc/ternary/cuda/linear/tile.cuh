@@ -10,7 +10,7 @@
 #include "ternary/cuda/linear/tile.h"
 #include "ternary/cuda/linear/tile_epilogue.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Four words of a weight row. What lies past its end meets zeros: any words will do, but they must
 // exist.
@@ -226,4 +226,4 @@ __global__ void __launch_bounds__(Tile::kThreads)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Chunks of 512 features: a lane loads four successive words of a weight row, two steps of the
 // tensor cores. In shared memory a row has 64 features after each other: two words of pos, two of
@@ -62,4 +62,4 @@ struct TernaryTilePlan {
   }
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

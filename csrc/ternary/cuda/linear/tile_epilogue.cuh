@@ -7,7 +7,7 @@
 #include "ternary/cuda/values.cuh"
 #include "ternary/cuda/words.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Turns an 8 x 8 matrix of 16-bit values, two of a row a lane, round.
 __device__ __forceinline__ uint32_t transpose_halves(uint32_t v) {
@@ -174,4 +174,4 @@ __device__ __forceinline__ void store_tile_bits(const TernaryBmmArgs& a, const T
       static_cast<uint16_t>(half);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

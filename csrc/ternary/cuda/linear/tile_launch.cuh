@@ -5,7 +5,7 @@
 #include "ternary/cuda/linear/tile.cuh"
 #include "ternary/cuda/linear/tile_sources.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 inline bool is_aligned(const void* p, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
@@ -61,4 +61,4 @@ cudaError_t launch_ternary_tile(const TernaryBmmArgs& a, const Source& source,
   return launch_dependent(kernel, blocks, Tile::kThreads, bytes, context, a, source, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -7,7 +7,7 @@
 #include "ternary/cuda/bits.cuh"
 #include "ternary/cuda/linear/tile.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Rows: [rows, 2, words]. A thread copies groups of 64 features. kPairs: two words of
 // a plane lie at an 8-byte aligned address.
@@ -79,4 +79,4 @@ struct PlaneSource {
   };
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

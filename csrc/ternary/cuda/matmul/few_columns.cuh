@@ -7,7 +7,7 @@
 
 #include "ternary/cuda/matmul/short_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kNarrowColumns = 64;  // of a block
 constexpr int kNarrowTiles = kNarrowColumns / kMmaColumns;
@@ -191,4 +191,4 @@ __global__ void __launch_bounds__(Form::kThreads)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -1,8 +1,9 @@
 // Chooses and launches the kernel of batched products of ternary and boolean rows.
+#include "ternary/cuda/launch.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 template <class T>
@@ -40,4 +41,4 @@ cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -5,7 +5,7 @@
 #include "core/cuda/launch.h"
 #include "ternary/arguments.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Ternary rows of few words, straight from memory.
 bool suits_ternary_short(const TernaryMatmulArgs& args);
@@ -37,4 +37,4 @@ inline bool stores_eights(const TernaryMatmulArgs& a) {
   return a.columns % 8 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

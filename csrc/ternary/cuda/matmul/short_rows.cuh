@@ -8,7 +8,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kShortColumns = 64;  // of a warp
 constexpr int kShortTiles = kShortColumns / kMmaColumns;
@@ -155,4 +155,4 @@ __global__ void __launch_bounds__(kShortWarps* kWarp)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

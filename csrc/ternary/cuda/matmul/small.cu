@@ -6,7 +6,7 @@
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/short_rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 constexpr int64_t kMostPairs = 2;  // of words in a row of the short product
@@ -110,4 +110,4 @@ cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& a, const Context& c
                          [&](auto zero) { return multiply_narrow<decltype(zero)>(a, context); });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

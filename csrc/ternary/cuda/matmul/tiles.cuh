@@ -8,7 +8,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/outputs.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kTernaryTile = 64;
 constexpr int kTernaryThreads = 128;
@@ -164,4 +164,4 @@ __global__ void __launch_bounds__(kTernaryThreads)
       }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

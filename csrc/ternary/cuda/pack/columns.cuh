@@ -7,7 +7,7 @@
 #include "ternary/arguments.h"
 #include "ternary/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kColumnFeatures = 64;  // of a block
 constexpr int kColumnLanes = kColumnFeatures / kPieceFloats;
@@ -124,4 +124,4 @@ __global__ void __launch_bounds__(kColumnMostWarps* kWarp)
   if (own_feature < features) a.counts[first_out + own_feature] = count;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

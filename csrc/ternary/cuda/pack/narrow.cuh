@@ -4,7 +4,7 @@
 
 #include "ternary/cuda/pack/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int64_t kMostNarrowFloats = kWarp * kPieceFloats;
 constexpr int kNarrowBatch = 4;  // rows of a lane, in flight
@@ -80,4 +80,4 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

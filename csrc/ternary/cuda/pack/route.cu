@@ -3,12 +3,13 @@
 #include <limits>
 
 #include "core/cuda/with_quantised_type.h"
+#include "ternary/cuda/launch.h"
 #include "ternary/cuda/pack/columns.cuh"
 #include "ternary/cuda/pack/narrow.cuh"
 #include "ternary/cuda/pack/rows.cuh"
 #include "ternary/cuda/routes.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 namespace {
 
 template <class T, PackedPlanes kPlanes>
@@ -68,4 +69,4 @@ cudaError_t pack_ternary_columns(const TernaryColumnPackArgs& args, const Contex
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

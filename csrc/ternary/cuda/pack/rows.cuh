@@ -6,7 +6,7 @@
 #include "ternary/arguments.h"
 #include "ternary/cuda/bits.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kTernaryPackWarps = 8;
 
@@ -97,4 +97,4 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
   pack_ternary_row<T, kPlanes, kRowWarps, kAligned>(a, static_cast<int>(blockIdx.x));
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -4,7 +4,7 @@
 
 #include "ternary/cuda/hopper/weight_counts.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 constexpr int kStreamBlocks = 4;  // a multiprocessor: all that find room
 constexpr int kStreamPieces =
@@ -93,4 +93,4 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp, kStreamBlocks)
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

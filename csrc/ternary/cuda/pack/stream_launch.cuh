@@ -6,7 +6,7 @@
 #include "core/cuda/with_quantised_type.h"
 #include "ternary/cuda/pack/stream.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::ternary {
 
 // Rows of whole pieces, behind each other.
 inline bool suits_ternary_stream(const TernaryPackArgs& a) {
@@ -27,4 +27,4 @@ inline cudaError_t stream_ternary(const TernaryPackArgs& args, CountedWeights we
   });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::ternary

@@ -3,7 +3,7 @@
 
 #include "whole_model/cuda/cooperative/sums.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 constexpr int kMostGroupEdges = 64;  // of a row whose products eight lanes sum
 
@@ -188,4 +188,4 @@ __device__ __forceinline__ void sum_integers(const StagePlan& plan, const Block&
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

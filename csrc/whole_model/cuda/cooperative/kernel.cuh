@@ -12,7 +12,7 @@
 #include "whole_model/cuda/cooperative/product.cuh"
 #include "whole_model/cuda/cooperative/wide_sums.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 // The factors of the block's rows in the sums of the next stage.
 __device__ __forceinline__ void set_factors(const StagePlan& plan, const Block& block,
@@ -259,4 +259,4 @@ __global__ void __launch_bounds__(std::is_void_v<T> ? kFewStageThreads : kMostSt
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -6,7 +6,7 @@
 #include "core/cuda/shared_memory.h"
 #include "whole_model/cuda/cooperative/launch.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 namespace {
 
 constexpr int kMostSlots = 8;  // parts of features that a warp has on their way
@@ -193,4 +193,4 @@ cudaError_t run_stages(const CooperativeArgs& args, const Context& context) {
   return cudaLaunchKernelEx(&config, kernel, plan);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -4,7 +4,7 @@
 #include "core/cuda/launch.h"
 #include "whole_model/cooperative.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 // Whether a block's share of the model fits its shared memory.
 bool cooperative_fits(const CooperativeArgs& args, const Context& context);
@@ -13,4 +13,4 @@ bool cooperative_fits(const CooperativeArgs& args, const Context& context);
 // CooperativeArgs.
 cudaError_t run_stages(const CooperativeArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

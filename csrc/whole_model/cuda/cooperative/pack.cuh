@@ -6,7 +6,7 @@
 #include "pack/cuda/rows.cuh"
 #include "whole_model/cuda/cooperative/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 constexpr int kPackedWords = 4;  // that a warp packs at once: parts of rows are multiples of them
 
@@ -25,7 +25,7 @@ struct PackTerms {
 template <class T>
 struct LaneFeatures {
   const T* x;
-  __device__ __forceinline__ float at(int k) const { return to_value(x[k * kWarp]); }
+  __device__ __forceinline__ float at(int k) const { return pack::to_value(x[k * kWarp]); }
   __device__ __forceinline__ void advance(int words) { x += words * kWarp; }
 };
 
@@ -35,7 +35,7 @@ struct BoundedFeatures {
   const T* x;
   int left;
   __device__ __forceinline__ float at(int k) const {
-    return k * kWarp < left ? to_value(__ldg(x + k * kWarp)) : 0.0f;
+    return k * kWarp < left ? pack::to_value(__ldg(x + k * kWarp)) : 0.0f;
   }
   __device__ __forceinline__ void advance(int words) { x += words * kWarp, left -= words * kWarp; }
 };
@@ -108,7 +108,7 @@ __device__ __forceinline__ void pack_part(const Features& features, int words, i
 
 __device__ __forceinline__ float part_scale(float sum, int size, int lane) {
   const float sums[1] = {sum};
-  return mean_of(fold_lanes(sums, lane), size);
+  return pack::mean_of(pack::fold_lanes(sums, lane), size);
 }
 
 // The block's features. Offsets are in bytes from the first row.
@@ -279,4 +279,4 @@ __device__ __forceinline__ void pack_sums(const CooperativePlan& plan, const Sta
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -5,7 +5,7 @@
 
 #include "whole_model/cooperative.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 // Threads of a block: few where a row of features is so long that more warps would each have little
 // of theirs on its way, and where features are packed, when short phases are all there is and every
@@ -70,4 +70,4 @@ struct CooperativePlan {
   StagePlan stages[kMaxStages];
 };
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

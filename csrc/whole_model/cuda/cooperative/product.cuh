@@ -4,7 +4,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "whole_model/cuda/cooperative/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 constexpr int kGroupFragments = 2;  // of eight columns that a warp multiplies at a time
 constexpr int kGroupColumns = kGroupFragments * kMmaColumns;
@@ -137,4 +137,4 @@ __device__ __forceinline__ void multiply_few_columns(const StagePlan& plan, cons
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -4,7 +4,7 @@
 #include "core/cuda/common.cuh"
 #include "whole_model/cuda/cooperative/plan.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 __device__ __forceinline__ int stage_threads() { return static_cast<int>(blockDim.x); }
 __device__ __forceinline__ int stage_warps() { return stage_threads() / kWarp; }
@@ -131,4 +131,4 @@ __device__ __forceinline__ int rows_together(const Block& block, int first, int 
   return low;
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

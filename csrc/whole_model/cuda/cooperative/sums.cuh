@@ -4,7 +4,7 @@
 #include "bspmm/cuda/count_planes.cuh"
 #include "whole_model/cuda/cooperative/rows.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 constexpr int kRowLanes = 8;    // that count a word of a row together
 constexpr int kBatchEdges = 4;  // that a lane adds at once
@@ -42,16 +42,16 @@ __device__ __forceinline__ void sum_long_row(const StagePlan& plan, const Gather
   int count = 0;  // of the lane's feature
 #pragma unroll 1
   for (int begin = 0; begin < edges.y; begin += kLaneEdges * kWarp) {
-    CountPlanes<1, kLanePlanes> planes;
+    bspmm::CountPlanes<1, kLanePlanes> planes;
     planes.clear();
-    WordVector<1> x[kLaneEdges];
+    bspmm::WordVector<1> x[kLaneEdges];
 #pragma unroll
     for (int k = 0; k < kLaneEdges; ++k) {
       const int edge = begin + k * kWarp + lane;
       x[k].word[0] = edge < edges.y ? neighbour[edge * piece_words] : 0u;
     }
     planes.add<kLaneEdges>(x);
-    const auto all = fold_lanes<kWarp>(planes, 1, lane);
+    const auto all = bspmm::fold_lanes<kWarp>(planes, 1, lane);
 #pragma unroll
     for (int p = 0; p < kLanePlanes + 5; ++p)
       count += static_cast<int>(all.plane[p][0] >> lane & 1) << p;
@@ -64,9 +64,9 @@ __device__ __forceinline__ void sum_long_row(const StagePlan& plan, const Gather
 
 // The signs of a word of a row from its counts, which all of its lanes have; `least` [32] or null.
 template <int kPlanes>
-__device__ __forceinline__ uint32_t word_signs(const CountPlanes<1, kPlanes>& planes, int degree,
-                                               float factor, const float* least, int features,
-                                               int slot) {
+__device__ __forceinline__ uint32_t word_signs(const bspmm::CountPlanes<1, kPlanes>& planes,
+                                               int degree, float factor, const float* least,
+                                               int features, int slot) {
   if (__all_sync(kFullWarp, least == nullptr && isfinite(factor))) {
     const uint32_t flip = factor < 0 ? ~0u : 0u;
     const uint32_t bound = factor > 0   ? (static_cast<uint32_t>(degree) + 1) / 2
@@ -96,18 +96,18 @@ __device__ __forceinline__ uint32_t word_signs(const CountPlanes<1, kPlanes>& pl
 template <int kPlanes>
 __device__ __forceinline__ auto count_word(const uint32_t* neighbour, int piece_words, int degree,
                                            int longest, int slot) {
-  CountPlanes<1, kPlanes> planes;
+  bspmm::CountPlanes<1, kPlanes> planes;
   planes.clear();
 #pragma unroll 1
   for (int edge = slot; edge - slot < longest; edge += kFewEdges) {
-    WordVector<1> x[kBatchEdges];
+    bspmm::WordVector<1> x[kBatchEdges];
 #pragma unroll
     for (int k = 0; k < kBatchEdges; ++k)
       x[k].word[0] =
           edge + k * kRowLanes < degree ? neighbour[(edge + k * kRowLanes) * piece_words] : 0u;
     planes.template add<kBatchEdges>(x);
   }
-  return fold_lanes<kRowLanes>(planes, 1, slot);
+  return bspmm::fold_lanes<kRowLanes>(planes, 1, slot);
 }
 
 // Signs of sums of bits; `threshold` [size] or null for 0. Eight lanes share a word of a row.
@@ -133,10 +133,10 @@ __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& blo
     const float factor = block.row_factor[row];
     uint32_t result;
     if (longest <= kRowLanes) {
-      CountPlanes<1, 1> own;
+      bspmm::CountPlanes<1, 1> own;
       own.plane[0][0] = slot < degree ? neighbour[slot * piece_words] : 0u;
-      result =
-          word_signs(fold_lanes<kRowLanes>(own, 1, slot), degree, factor, least, features, slot);
+      result = word_signs(bspmm::fold_lanes<kRowLanes>(own, 1, slot), degree, factor, least,
+                          features, slot);
     } else if (longest <= kFewEdges)
       result = word_signs(count_word<kFewPlanes>(neighbour, piece_words, degree, longest, slot),
                           degree, factor, least, features, slot);
@@ -154,4 +154,4 @@ __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& blo
                 });
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -3,7 +3,7 @@
 
 #include "whole_model/cuda/cooperative/integer_sums.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 // Sums of two features over a piece of edges, and that of the factors where products are odd.
 template <bool kBytes, bool kOdd>
@@ -125,4 +125,4 @@ __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const B
   }
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 namespace {
 
 constexpr int64_t kChainBlocks = 16;           // of a cluster: as many as Hopper allows
@@ -122,4 +122,4 @@ cudaError_t linear_chain(const LinearChainArgs& args, const Context& context) {
                 kChainThreads, context);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -9,7 +9,7 @@
 #include "core/cuda/mma_b1.cuh"
 #include "whole_model/cuda/hopper/linear_chain.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 constexpr int kChainThreads = 256;
 constexpr int kChainWarps = kChainThreads / kWarp;
@@ -195,4 +195,4 @@ static __global__ void __launch_bounds__(kChainThreads, 1)
   chain_values(shared, a, plan, a.count - 1, rows[(a.count - 1) % 2], first_row, rank);
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

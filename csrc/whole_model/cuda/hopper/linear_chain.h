@@ -4,11 +4,11 @@
 #include "core/cuda/launch.h"
 #include "whole_model/linear_chain.h"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 // Whether a cluster of blocks can hold the weights of all layers; never before Hopper.
 bool linear_chain_fits(const LinearChainArgs& args, const Context& context);
 
 cudaError_t linear_chain(const LinearChainArgs& args, const Context& context);
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

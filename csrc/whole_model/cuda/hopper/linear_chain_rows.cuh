@@ -7,7 +7,7 @@
 #include "core/cuda/hopper/async_copy.cuh"
 #include "whole_model/cuda/hopper/linear_chain.cuh"
 
-namespace bitgnn::cuda {
+namespace bitgnn::cuda::whole_model {
 
 constexpr int kManyBlocks = 8;  // of a cluster: more clusters run at once than of 16
 constexpr int kManyShares = 4;  // warps that share a tile of 16 rows, each with other outputs
@@ -262,4 +262,4 @@ __global__ void __launch_bounds__(many_rows_threads(kRows), 1)
 #endif
 }
 
-}  // namespace bitgnn::cuda
+}  // namespace bitgnn::cuda::whole_model

@@ -1,9 +1,20 @@
-// What a product and its aggregation over narrow integers may be asked for beside their arguments.
+// Arguments of products whose results are aggregated, for the kernels of every backend.
 #pragma once
 
-#include "core/arguments.h"
+#include <cstdint>
+
+#include "bmm/arguments.h"
+#include "bspmm/arguments.h"
 
 namespace bitgnn {
+
+// A product whose half is held as narrow integers, aggregated over a pattern: with f = x_scale *
+// col_scale, v = (row_scale * out_scale) * sum of f[j] * dot[j] + bias. The order of float sums is
+// that of bspmm/narrow_sums.h; without factors they are exact integers.
+struct NarrowArgs {
+  BmmArgs product;     // its row_scale is x_scale; bias, addend, threshold and outputs are null
+  AggregateArgs sums;  // writes out_float; x and values are null
+};
 
 // Column blocks in place of column indices: rowptr entry b * rows + i starts row i of block b,
 // whose column is b * size + local index.

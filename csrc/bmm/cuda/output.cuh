@@ -1,0 +1,25 @@
+// What a product of packed rows writes.
+#pragma once
+
+#include "bmm/arguments.h"
+#include "core/cuda/common.cuh"
+
+namespace bitgnn::cuda::bmm {
+
+__device__ __forceinline__ int64_t output_words(const BmmArgs& a) {
+  return (a.out_features + kWordBits - 1) / kWordBits;
+}
+
+// What a product writes. A comparison of the bare product with zero never leaves the integers; sums
+// are products with an addend.
+enum class BmmOutput : int { kSigns, kBits, kFloat, kInt, kSumBits, kSumFloat };
+
+inline BmmOutput bmm_output(const BmmArgs& a) {
+  const bool sums = a.addend != nullptr;
+  if (a.out_float != nullptr) return sums ? BmmOutput::kSumFloat : BmmOutput::kFloat;
+  if (a.out_int != nullptr) return BmmOutput::kInt;
+  if (sums) return BmmOutput::kSumBits;
+  return a.bias == nullptr && a.threshold == nullptr ? BmmOutput::kSigns : BmmOutput::kBits;
+}
+
+}  // namespace bitgnn::cuda::bmm

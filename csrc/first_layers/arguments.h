@@ -1,0 +1,24 @@
+// Arguments of first layers that the kernels of every backend share.
+#pragma once
+
+#include <cstdint>
+
+#include "conv/arguments.h"
+
+namespace bitgnn {
+
+// The first layer of a network: images in fixed point times weights of +-1. With
+//   q = clamp(round_half_to_even(x / step), -32768, 32767), NaN as 0 (uint8 as it is, step 1),
+// dot = sum of q * w over the taps inside the image, an exact integer below 2^31,
+// v = out_scale * (step * dot) + bias, every step rounded to float; then as in ConvArgs.
+struct FixedConvArgs {
+  ConvArgs conv;   // without x; one group; prepared as there; out_int holds dot
+  const void* x;   // channel c of pixel p of image i at [i * image_stride + c * channel_stride +
+  FloatType type;  //                                   p * pixel_stride]; any type but float64
+  int64_t image_stride;
+  int64_t channel_stride;
+  int64_t pixel_stride;
+  float step;  // a power of two
+};
+
+}  // namespace bitgnn
