@@ -55,7 +55,8 @@ def symmetric_factor(degree: Tensor) -> Tensor:
     node, or the sum of their weights. Root and reciprocal are rounded the same way everywhere,
     unlike the power: graphs converted on the CPU and on a GPU have equal factors.
     """
-    factor = degree.float().sqrt().reciprocal()
+    # float64 on the way: not every library rounds float32 roots correctly.
+    factor = degree.float().double().sqrt().float().reciprocal()
     return factor.masked_fill(factor == float("inf"), 0.0)
 
 

@@ -50,7 +50,13 @@ class _Aggregate(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(row, col, back_rowptr, back_indices)
         out = torch.ops.bitgnn.bspmm_fbf(
-            x.float(), rowptr, indices, row, col, None if bias is None else bias.float()
+            x.float(),
+            rowptr,
+            indices,
+            row,
+            col,
+            None if bias is None else bias.float(),
+            trusted=True,
         )
         return out.to(x.dtype)
 
@@ -60,7 +66,7 @@ class _Aggregate(torch.autograd.Function):
         grad_x = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_x = torch.ops.bitgnn.bspmm_fbf(
-                grad.float().contiguous(), rowptr, indices, col, row, None
+                grad.float().contiguous(), rowptr, indices, col, row, None, trusted=True
             ).to(grad.dtype)
         if ctx.needs_input_grad[1]:
             grad_bias = grad.sum(0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitAdjacency, BitTensor
@@ -123,12 +124,18 @@ def pattern_arguments(
 
 def compressed_rows(
     function: str, adjacency: Any, columns: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, bool]:
     """Row pointer, int32 column indices and float32 values of a float-valued sparse matrix.
+
+    Indices are looked at once for each tensor and version of them; in a compiled program they are
+    not, and the operator must.
+
+    Returns:
+        The three, and whether they were looked at.
 
     Raises:
         TypeError: ``adjacency`` is no sparse float matrix.
-        ValueError: its shape or device does not fit ``x``.
+        ValueError: its shape or device does not fit ``x``, or it has indices outside of its shape.
     """
     if isinstance(adjacency, Tensor) and adjacency.layout != torch.strided:
         check_value(
@@ -160,4 +167,46 @@ def compressed_rows(
         ),
     )
     _arguments.same_device(function, "adjacency", values.device, device)
-    return rowptr, indices.to(torch.int32), values.to(torch.float32)
+    is_checked = not torch.compiler.is_compiling()
+    if is_checked:
+        _check_once(function, adjacency, rowptr, indices)
+    return rowptr, indices.to(torch.int32), values.to(torch.float32), is_checked
+
+
+_CHECKED = WeakIdKeyDictionary()
+"""Versions of the row pointer and indices of each matrix that was looked at."""
+
+
+def _check_once(function: str, adjacency: Any, rowptr: Tensor, indices: Tensor) -> None:
+    """Require indices inside the matrix; float matrices of torch do not check them themselves."""
+    if rowptr.is_inference() or indices.is_inference():
+        versions = None  # they have none
+    else:
+        versions = (rowptr._version, indices._version)
+        if _CHECKED.get(adjacency) == versions:
+            return
+    rows, columns = adjacency.size(0), adjacency.size(1)
+    ascends = (
+        rowptr.shape == (rows + 1,)
+        and int(rowptr[0]) == 0
+        and int(rowptr[-1]) == len(indices)
+        and bool((rowptr.diff() >= 0).all())
+    )
+    check_value(
+        ascends,
+        lambda: (
+            f"{function}: adjacency must have row pointers that ascend from 0 to its "
+            f"{len(indices)} entries"
+        ),
+    )
+    if len(indices):
+        least, most = (int(bound) for bound in torch.aminmax(indices))
+        check_value(
+            least >= 0 and most < columns,
+            lambda: (
+                f"{function}: adjacency must have column indices in [0, {columns}), "
+                f"got {least if least < 0 else most}"
+            ),
+        )
+    if versions is not None:
+        _CHECKED[adjacency] = versions

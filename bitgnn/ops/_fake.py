@@ -48,6 +48,11 @@ def _unpack(words: Tensor, size: int) -> Tensor:
 
 
 def _linear_chain(x: Tensor, layers: Sequence[int]) -> Tensor:
+    if not layers or len(layers) % LAYER_NUMBERS:
+        raise RuntimeError(
+            f"linear_chain: layers must hold {LAYER_NUMBERS} numbers for each layer, "
+            f"got {len(layers)} numbers"
+        )
     return _floats(x, x.size(0), layers[-LAYER_NUMBERS + 1])
 
 
@@ -168,6 +173,14 @@ def _concat_ffb(a: Tensor, b: Tensor) -> Tensor:
     return _words(a, a.size(0), a.size(1) + b.size(1))
 
 
+def _csr_from_edges(
+    sources: Tensor, destinations: Tensor, num_rows: int, num_cols: int, self_loops: bool = False
+) -> tuple[Tensor, Tensor]:
+    room = sources.size(0) + (num_rows if self_loops else 0)
+    rowptr = sources.new_empty((num_rows + 1,), dtype=torch.int32)
+    return rowptr, sources.new_empty((room,), dtype=torch.int32)
+
+
 def _run_stages(
     x: Tensor,
     x_scale: Tensor | None,
@@ -221,6 +234,8 @@ FAKES: dict[str, Fake] = {
             (["concat_ffb"], _concat_ffb),
         ),
     ),
-    "run_stages": _run_stages,  # exists only where it was compiled
+    # These exist only where they were compiled.
+    "csr_from_edges": _csr_from_edges,
+    "run_stages": _run_stages,
 }
 """Fake kernel of each operator, by name."""

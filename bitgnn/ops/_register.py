@@ -8,6 +8,7 @@ import torch
 
 from bitgnn import _library
 from bitgnn.ops._fake import FAKES
+from bitgnn.ops._fake_calls import on_one_device
 from bitgnn.ops.reference import OPERATORS
 
 # The library object keeps the registrations alive.
@@ -40,11 +41,13 @@ def register() -> None:
         elif name in lacking:
             _LIBRARY.impl(name, torch.no_grad()(fallback), "CPU")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
+        fake = on_one_device(name, FAKES[name])
+        torch.library.register_fake(f"bitgnn::{name}", fake, lib=_LIBRARY)
     # What has no reference exists only where it was compiled.
     for name in FAKES.keys() - OPERATORS.keys():
         if torch._C._dispatch_has_kernel(f"bitgnn::{name}"):
-            torch.library.register_fake(f"bitgnn::{name}", FAKES[name], lib=_LIBRARY)
+            fake = on_one_device(name, FAKES[name])
+            torch.library.register_fake(f"bitgnn::{name}", fake, lib=_LIBRARY)
 
 
 def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,7 +60,7 @@ def bbb(
     _arguments.vector(name, "threshold", threshold, x.size, x.device)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
     operator = getattr(_OPS, f"bspmm_bbb{_SUFFIX[layout]}")
-    words = operator(x.words, x.size, *pattern, adjacency.row, threshold)
+    words = operator(x.words, x.size, *pattern, adjacency.row, threshold, trusted=True)
     return BitTensor._trusted(words, x.size)
 
 
@@ -81,7 +81,7 @@ def bbf(
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
     row = None if integer else adjacency.row
     operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
-    result: Tensor = operator(x.words, x.size, *pattern, row, bias, integer)
+    result: Tensor = operator(x.words, x.size, *pattern, row, bias, integer, trusted=True)
     return result
 
 
@@ -100,7 +100,7 @@ def tbb(
     # A positive factor in front of a comparison with zero changes nothing.
     row = adjacency.row if threshold is None else _ternary_factor(x, adjacency)
     if layout == "csr":
-        words = _OPS.bspmm_tbb(x.words, x.size, *pattern, row, threshold)
+        words = _OPS.bspmm_tbb(x.words, x.size, *pattern, row, threshold, trusted=True)
     else:
         sums = _ternary_sums(x, layout, pattern)
         values = sums.to(torch.float32) if row is None else row.unsqueeze(1) * sums
@@ -124,7 +124,7 @@ def tbf(
     _arguments.no_bias_with_integer(name, bias, integer)
     row = None if integer else _ternary_factor(x, adjacency)
     if layout == "csr":
-        result: Tensor = _OPS.bspmm_tbf(x.words, x.size, *pattern, row, bias, integer)
+        result: Tensor = _OPS.bspmm_tbf(x.words, x.size, *pattern, row, bias, integer, trusted=True)
         return result
     sums = _ternary_sums(x, layout, pattern)
     if integer:
@@ -145,7 +145,7 @@ def fbb(
     x = _dense_pattern(name, x, adjacency, check_finite)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     words = _OPS.bspmm_fbb(
-        x, adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col, threshold
+        x, *_csr(adjacency), adjacency.row, adjacency.col, threshold, trusted=True
     )
     return BitTensor._trusted(words, x.size(1))
 
@@ -172,7 +172,7 @@ def fbf(
     _arguments.vector(name, "bias", bias, x.size(1), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     row, col = (None, None) if integer else (adjacency.row, adjacency.col)
-    result: Tensor = _OPS.bspmm_fbf(x, adjacency.rowptr, adjacency.indices, row, col, bias, integer)
+    result: Tensor = _OPS.bspmm_fbf(x, *_csr(adjacency), row, col, bias, integer, trusted=True)
     return result
 
 
@@ -180,9 +180,9 @@ def bfb(x: BitTensor, adjacency: Tensor, *, threshold: Tensor | None = None) -> 
     """Bits over a float matrix to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bfb"
     _arguments.bit_matrix(name, "x", x)
-    rowptr, indices, values = compressed_rows(name, adjacency, x.words.size(0), x.device)
+    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.words.size(0), x.device)
     _arguments.vector(name, "threshold", threshold, x.size, x.device)
-    words = _OPS.bspmm_bfb(x.words, x.size, rowptr, indices, values, x.scale, threshold)
+    words = _OPS.bspmm_bfb(x.words, x.size, rowptr, indices, values, x.scale, threshold, checked)
     return BitTensor._trusted(words, x.size)
 
 
@@ -190,9 +190,11 @@ def bff(x: BitTensor, adjacency: Tensor, *, bias: Tensor | None = None) -> Tenso
     """Bits over a float matrix to float32; see the module for formula, shapes and errors."""
     name = "bspmm.bff"
     _arguments.bit_matrix(name, "x", x)
-    rowptr, indices, values = compressed_rows(name, adjacency, x.words.size(0), x.device)
+    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.words.size(0), x.device)
     _arguments.vector(name, "bias", bias, x.size, x.device)
-    result: Tensor = _OPS.bspmm_bff(x.words, x.size, rowptr, indices, values, x.scale, bias)
+    result: Tensor = _OPS.bspmm_bff(
+        x.words, x.size, rowptr, indices, values, x.scale, bias, checked
+    )
     return result
 
 
@@ -206,10 +208,10 @@ def ffb(
     """Floats over a float matrix to bits; see the module for formula, shapes and errors."""
     name = "bspmm.ffb"
     _arguments.float_matrix(name, "x", x, check_finite)
-    rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
+    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.size(0), x.device)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     return BitTensor._trusted(
-        _OPS.bspmm_ffb(_gathered(x), rowptr, indices, values, threshold), x.size(1)
+        _OPS.bspmm_ffb(_gathered(x), rowptr, indices, values, threshold, checked), x.size(1)
     )
 
 
@@ -223,10 +225,14 @@ def fff(
     """Floats over a float matrix to float32; see the module for formula, shapes and errors."""
     name = "bspmm.fff"
     _arguments.float_matrix(name, "x", x, check_finite)
-    rowptr, indices, values = compressed_rows(name, adjacency, x.size(0), x.device)
+    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.size(0), x.device)
     _arguments.vector(name, "bias", bias, x.size(1), x.device)
-    result: Tensor = _OPS.bspmm_fff(_gathered(x), rowptr, indices, values, bias)
+    result: Tensor = _OPS.bspmm_fff(_gathered(x), rowptr, indices, values, bias, checked)
     return result
+
+
+def _csr(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
+    return adjacency.rowptr, adjacency.indices
 
 
 def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
@@ -262,7 +268,7 @@ def _ternary_sums(x: TernaryTensor, layout: str, pattern: tuple[Any, ...]) -> Te
     """
     planes, half = _planes(x), 32 * x.words.size(2)
     operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
-    signs: Tensor = operator(planes.words, planes.size, *pattern, None, None, True)
+    signs: Tensor = operator(planes.words, planes.size, *pattern, None, None, True, trusted=True)
     return (signs[:, : x.size] - signs[:, half : half + x.size]) >> 1
 
 

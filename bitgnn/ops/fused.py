@@ -121,7 +121,7 @@ def bmm_bspmm(
         result = _OPS.bmm_bspmm_narrow(
             held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
             w.scale if scale else None, x_threshold, x_gain, scale and isinstance(x, Tensor),
-            adjacency.row, adjacency.col, bias,
+            adjacency.row, adjacency.col, bias, trusted=True,
         )  # fmt: skip
         return result
     result = _aggregated(
@@ -174,7 +174,7 @@ def _aggregated(
         held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
         w.scale if scale else None, x_threshold, None if bits else x_gain,
         scale and isinstance(x, Tensor), adjacency.row, None if bits else adjacency.col, bias,
-        threshold, bits, out_bits,
+        threshold, bits, out_bits, trusted=True,
     )  # fmt: skip
     return result
 

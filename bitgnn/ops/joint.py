@@ -66,6 +66,6 @@ def bspmm_bmm_bits(
     words = _OPS.bspmm_bmm(
         neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words, x.size,
         adjacency.row, sum_bias, x.scale if scale else None, w.scale if scale else None, bias,
-        threshold, flip,
+        threshold, flip, trusted=True,
     )  # fmt: skip
     return BitTensor._trusted(words, rows)

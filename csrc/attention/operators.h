@@ -18,8 +18,8 @@ struct TernaryAttentionOperators {
     const PackedOperand y(backend, y_in, y_counts, 2, size, op, y_name);
     bool same = x.leading == y.leading;
     for (int64_t i = 0; same && i < x.leading; ++i) same = x_in.size(i) == y_in.size(i);
-    STD_TORCH_CHECK(same, op, ": ", y_name, " must have the leading dimensions of ", x_name,
-                    ", got others");
+    BITGNN_CHECK(same, op, ": ", y_name, " must have the leading dimensions of ", x_name,
+                 ", got others");
     TernaryMatmulArgs a{};
     a.x = x.args;
     a.y = y.args;
@@ -31,15 +31,15 @@ struct TernaryAttentionOperators {
     a.scale = positive_number(backend, scale, op, "scale");
     a.y_scale = positive_number(backend, y_scale, op, y_scale_name);
     a.type = value_type(dtype, true, op);
-    STD_TORCH_CHECK(a.type != ValueType::kInt32 || (a.scale == nullptr && a.y_scale == nullptr), op,
-                    ": dtype int32 gives the bare dot product: scale and ", y_scale_name,
-                    " must be left out");
+    BITGNN_CHECK(a.type != ValueType::kInt32 || (a.scale == nullptr && a.y_scale == nullptr), op,
+                 ": dtype int32 gives the bare dot product: scale and ", y_scale_name,
+                 " must be left out");
     std::vector<int64_t> sizes;
     for (int64_t i = 0; i < x.leading; ++i) sizes.push_back(x_in.size(i));
     sizes.insert(sizes.end(), {a.rows, a.columns});
     Tensor out = backend.empty_of(sizes, dtype.value_or(ScalarType::Float));
     a.out = out.mutable_data_ptr();
-    backend.matmul_ternary(a);
+    if (out.numel() > 0) backend.matmul_ternary(a);
     return out;
   }
 
@@ -88,7 +88,7 @@ struct TernaryAttentionOperators {
     const Numbers numbers{scale, bool_scale, out_scale, causal};
     const OptionalTensor mask = numbers.fill(backend, a, mask_in, dtype, op);
     const Tensor out = output(backend, a, dtype);
-    backend.attention_ternary(a);
+    if (out.numel() > 0) backend.attention_ternary(a);
     return torch::stable::transpose(out, 1, 2);
   }
 
@@ -131,7 +131,7 @@ struct TernaryAttentionOperators {
                        scale, bool_scale, out_scale, mask_in, causal, dtype);
     }
     const Tensor out = output(backend, a, dtype);
-    backend.attention_ternary_floats(all);
+    if (out.numel() > 0) backend.attention_ternary_floats(all);
     return torch::stable::transpose(out, 1, 2);
   }
 
@@ -145,8 +145,8 @@ struct TernaryAttentionOperators {
     OptionalTensor fill(const Backend& backend, TernaryAttentionArgs& a,
                         const OptionalTensor& mask_in, const OptionalType& dtype,
                         const char* op) const {
-      STD_TORCH_CHECK(a.kv_heads == a.heads || (a.kv_heads > 0 && a.heads % a.kv_heads == 0), op,
-                      ": heads of k must divide the ", a.heads, " heads of q, got ", a.kv_heads);
+      BITGNN_CHECK(a.kv_heads == a.heads || (a.kv_heads > 0 && a.heads % a.kv_heads == 0), op,
+                   ": heads of k must divide the ", a.heads, " heads of q, got ", a.kv_heads);
       check_positive(scale, op, "scale");
       check_positive(bool_scale, op, "bool_scale");
       check_positive(out_scale, op, "out_scale");

@@ -15,8 +15,8 @@ struct BitsLinearOperators {
     check_dim(digits, 5, op, "digits");
     const int64_t expected[5] = {3, outputs, words, 8, 4};
     for (int64_t i = 0; i < 5; ++i)
-      STD_TORCH_CHECK(digits.size(i) == expected[i], op, ": digits must be [3, ", outputs, ", ",
-                      words, ", 8, 4], got ", digits.size(i), " at dimension ", i);
+      BITGNN_CHECK(digits.size(i) == expected[i], op, ": digits must be [3, ", outputs, ", ", words,
+                   ", 8, 4], got ", digits.size(i), " at dimension ", i);
   }
 
   static Tensor bits_linear(const Tensor& x_in, const Tensor& digits_in, const Tensor& step_in,
@@ -24,14 +24,14 @@ struct BitsLinearOperators {
                             const OptionalTensor& bias_in, const OptionalTensor& addend_in) {
     const char* op = "bits_linear";
     const Backend backend(x_in, op, "x");
-    STD_TORCH_CHECK(size <= kMostLinearFeatures, op, ": size must be at most ", kMostLinearFeatures,
-                    ", got ", size);
-    const Tensor x = bit_rows(backend, x_in, size, op, "x");
+    BITGNN_CHECK(size <= kMostLinearFeatures, op, ": size must be at most ", kMostLinearFeatures,
+                 ", got ", size);
+    const Tensor x = as_aligned(bit_rows(backend, x_in, size, op, "x"));
     check_dim(step_in, 1, op, "step");
     const int64_t rows = x.size(0), outputs = step_in.size(0);
     const FloatVector step(backend, step_in, outputs, op, "step");
     check_digits(backend, digits_in, outputs, words_for(size), op);
-    const Tensor digits = as_contiguous(digits_in);
+    const Tensor digits = as_aligned(digits_in);
     const FloatVector x_scale(backend, x_scale_in, rows, op, "x_scale");
     const FloatVector bias(backend, bias_in, outputs, op, "bias");
     const OptionalTensor addend = addend_rows(backend, addend_in, rows, outputs, op);
@@ -47,7 +47,7 @@ struct BitsLinearOperators {
     args.addend = addend.has_value() ? addend->template const_data_ptr<float>() : nullptr;
     Tensor out = backend.empty({rows, outputs}, ScalarType::Float);
     args.out = out.mutable_data_ptr<float>();
-    backend.bits_linear(args);
+    if (out.numel() > 0) backend.bits_linear(args);
     return out;
   }
 };

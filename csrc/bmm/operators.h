@@ -39,10 +39,10 @@ struct BmmOperators {
                               const Tensor& w, const Run& run) {
     const int64_t out_features = w.size(0);
     if (q.output == Output::kInt) {
-      STD_TORCH_CHECK(!q.x_scale.has_value() && !q.w_scale.has_value() && !packed_scale, q.op,
-                      ": integer=True gives the bare dot product: scales must be left out");
-      STD_TORCH_CHECK(!q.bias.has_value(), q.op,
-                      ": integer=True gives the bare dot product: bias must be left out");
+      BITGNN_CHECK(!q.x_scale.has_value() && !q.w_scale.has_value() && !packed_scale, q.op,
+                   ": integer=True gives the bare dot product: scales must be left out");
+      BITGNN_CHECK(!q.bias.has_value(), q.op,
+                   ": integer=True gives the bare dot product: bias must be left out");
     }
     const FloatVector x_scale(backend, q.x_scale, rows, q.op, "x_scale");
     const FloatVector w_scale(backend, q.w_scale, out_features, q.op, "w_scale");
@@ -67,7 +67,7 @@ struct BmmOperators {
     args.threshold = threshold.get();
     args.flip = flip.has_value() ? flip->template const_data_ptr<bool>() : nullptr;
     Tensor out = new_output(backend, args, rows, out_features, q.output);
-    run(args);
+    if (out.numel() > 0) run(args);
     return out;
   }
 

@@ -1,10 +1,12 @@
 // What the BSpMM variants share: checked arguments of an aggregation and its output.
-// Column indices are trusted to be in range: BitAdjacency checks them when it is made.
+// Patterns are checked value by value unless the caller vouches for them, as BitAdjacency can,
+// which checks itself when it is made.
 #pragma once
 
 #include <vector>
 
 #include "bspmm/arguments.h"
+#include "bspmm/pattern_check.h"
 #include "core/operands.h"
 
 namespace bitgnn::ops {
@@ -37,10 +39,9 @@ struct BspmmProblems {
     p.backend.check(rowptr, p.op, name);
     check_dim(rowptr, 1, p.op, name);
     const auto dtype = rowptr.scalar_type();
-    STD_TORCH_CHECK(dtype == ScalarType::Int || dtype == ScalarType::Long, p.op, ": ", name,
-                    " must be int32 or int64, got ", torch::headeronly::toString(dtype));
-    STD_TORCH_CHECK(rowptr.size(0) >= 1, p.op, ": ", name,
-                    " must have at least one entry, got none");
+    BITGNN_CHECK(dtype == ScalarType::Int || dtype == ScalarType::Long, p.op, ": ", name,
+                 " must be int32 or int64, got ", torch::headeronly::toString(dtype));
+    BITGNN_CHECK(rowptr.size(0) >= 1, p.op, ": ", name, " must have at least one entry, got none");
     p.rowptr = as_contiguous(rowptr);
     p.csr.rowptr = p.rowptr.data_ptr();
     p.csr.rowptr64 = dtype == ScalarType::Long;
@@ -53,6 +54,48 @@ struct BspmmProblems {
     p.indices = index_vector(p, indices, ScalarType::Int, "indices");
     p.csr.indices = p.indices.template const_data_ptr<int32_t>();
     set_rowptr(p, rowptr, indices.size(0), "rowptr");
+  }
+
+  // What a vector holds, where the host can read it.
+  template <class Entry>
+  class HostVector {
+   public:
+    HostVector(const Problem& p, const Tensor& t) : tensor_(p.backend.on_host(t, p.op)) {}
+    const Entry* data() const { return static_cast<const Entry*>(tensor_.data_ptr()); }
+
+   private:
+    Tensor tensor_;
+  };
+
+  // Row pointers likewise.
+  class HostPointers {
+   public:
+    explicit HostPointers(const Problem& p)
+        : entries_(p, p.rowptr), view_{entries_.data(), p.csr.rowptr64} {}
+    const RowPointers& get() const { return view_; }
+
+   private:
+    HostVector<char> entries_;
+    RowPointers view_;
+  };
+
+  // Requires the CSR to stay inside `cols` rows of x.
+  static void check_csr(const Problem& p, int64_t cols, bool trusted) {
+    if (trusted) return;
+    const HostPointers rowptr(p);
+    check_row_pointers(rowptr.get(), p.csr.rows + 1, p.csr.edges, p.op, "rowptr");
+    const HostVector<int32_t> indices(p, p.indices);
+    check_indices(indices.data(), p.csr.edges, cols, p.op, "indices");
+  }
+
+  // The same of column blocks, whose rows are set.
+  static void check_blocks(const Problem& p, int64_t cols, int64_t blocks, int64_t block_size,
+                           bool trusted) {
+    if (trusted) return;
+    const HostPointers rowptr(p);
+    const HostVector<uint16_t> indices(p, p.indices);
+    check_blocked(rowptr.get(), indices.data(), p.csr.edges, p.csr.rows, cols, blocks, block_size,
+                  p.op);
   }
 
   static void set_bits(Problem& p, const Tensor& x, int64_t size, const char* name = "x") {
@@ -81,9 +124,9 @@ struct BspmmProblems {
       default:
         break;
     }
-    STD_TORCH_CHECK(false, op, ": x must be float32, float16",
-                    integers ? ", bfloat16, int8 or int16, got " : " or bfloat16, got ",
-                    torch::headeronly::toString(t.scalar_type()));
+    BITGNN_CHECK(false, op, ": x must be float32, float16",
+                 integers ? ", bfloat16, int8 or int16, got " : " or bfloat16, got ",
+                 torch::headeronly::toString(t.scalar_type()));
   }
 
   static void set_dense(Problem& p, const Tensor& x, bool integers) {
@@ -109,8 +152,8 @@ struct BspmmProblems {
 
   static Output value_output(bool integer, const OptionalTensor& row, const OptionalTensor& bias,
                              const char* op) {
-    STD_TORCH_CHECK(!integer || (!row.has_value() && !bias.has_value()), op,
-                    ": integer=True gives the bare sums: row and bias must be left out");
+    BITGNN_CHECK(!integer || (!row.has_value() && !bias.has_value()), op,
+                 ": integer=True gives the bare sums: row and bias must be left out");
     return integer ? Output::kInt : Output::kFloat;
   }
 

@@ -13,12 +13,13 @@ struct SlotOperators {
 
   static Tensor bspmm_slots(const Tensor& x, const Tensor& rowptr, const Tensor& indices,
                             const OptionalTensor& row, const OptionalTensor& bias,
-                            const OptionalTensor& addend_in) {
+                            const OptionalTensor& addend_in, bool trusted) {
     const char* op = "bspmm_slots";
     Problem p(x, op);
     Problems::set_csr(p, rowptr, indices);
     check_dtype(x, ScalarType::Float, op, "x");
     Problems::set_dense(p, x, false);
+    Problems::check_csr(p, p.csr.cols, trusted);
     SlotSumsArgs args{};
     OptionalTensor addend;
     if (addend_in.has_value()) {
@@ -29,7 +30,7 @@ struct SlotOperators {
     }
     Tensor out = Problems::finish(p, Output::kFloat, row, bias, {});
     args.sums = p.csr;
-    p.backend.aggregate_slots(args);
+    if (out.numel() > 0) p.backend.aggregate_slots(args);
     return out;
   }
 };

@@ -13,10 +13,11 @@ struct BspmmTernaryOperators {
 
   static Tensor aggregate(const char* op, const Tensor& x, int64_t size, const Tensor& rowptr,
                           const Tensor& indices, Output output, const OptionalTensor& row,
-                          const OptionalTensor& bias, const OptionalTensor& threshold) {
+                          const OptionalTensor& bias, const OptionalTensor& threshold,
+                          bool trusted) {
     Problem p(x, op);
     Problems::set_csr(p, rowptr, indices);
-    STD_TORCH_CHECK(size >= 0, op, ": size must not be negative, got ", size);
+    BITGNN_CHECK(size >= 0, op, ": size must not be negative, got ", size);
     check_dtype(x, ScalarType::Int, op, "x");
     check_dim(x, 3, op, "x");
     check_size(x.size(1), 2, op, "planes of x");
@@ -27,21 +28,24 @@ struct BspmmTernaryOperators {
     p.csr.x_stride = 2 * words_for(size);
     p.csr.features = size;
     p.csr.cols = p.x.size(0);
+    Problems::check_csr(p, p.csr.cols, trusted);
     Tensor out = Problems::finish(p, output, row, bias, threshold);
-    p.backend.aggregate_ternary(p.csr);
+    if (out.numel() > 0) p.backend.aggregate_ternary(p.csr);
     return out;
   }
 
   static Tensor tbb(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
-                    const OptionalTensor& row, const OptionalTensor& threshold) {
-    return aggregate("bspmm_tbb", x, size, rowptr, indices, Output::kBits, row, {}, threshold);
+                    const OptionalTensor& row, const OptionalTensor& threshold, bool trusted) {
+    return aggregate("bspmm_tbb", x, size, rowptr, indices, Output::kBits, row, {}, threshold,
+                     trusted);
   }
 
   static Tensor tbf(const Tensor& x, int64_t size, const Tensor& rowptr, const Tensor& indices,
-                    const OptionalTensor& row, const OptionalTensor& bias, bool integer) {
+                    const OptionalTensor& row, const OptionalTensor& bias, bool integer,
+                    bool trusted) {
     const char* op = "bspmm_tbf";
     return aggregate(op, x, size, rowptr, indices, Problems::value_output(integer, row, bias, op),
-                     row, bias, {});
+                     row, bias, {}, trusted);
   }
 };
 

@@ -20,9 +20,9 @@ struct ConvAddOperators {
     const Tensor& t = *given;
     backend.check(t, op, "addend");
     a.addend_wide = t.scalar_type() == ScalarType::Int;
-    STD_TORCH_CHECK(a.addend_wide || t.scalar_type() == ScalarType::Short, op,
-                    ": addend must be Short or Int, got ",
-                    torch::headeronly::toString(t.scalar_type()));
+    BITGNN_CHECK(a.addend_wide || t.scalar_type() == ScalarType::Short, op,
+                 ": addend must be Short or Int, got ",
+                 torch::headeronly::toString(t.scalar_type()));
     check_dim(t, 4, op, "addend");
     check_size(t.size(0), a.conv.images, op, "images of addend");
     a.addend_height = t.size(1);
@@ -31,14 +31,14 @@ struct ConvAddOperators {
     a.addend_stride_height = stride[0];
     a.addend_stride_width = stride[1];
     const auto check_pixels = [op](int64_t size, int64_t step, int64_t out, const char* axis) {
-      STD_TORCH_CHECK((size + step - 1) / step == out, op, ": addend must have ", out, " ", axis,
-                      " at stride ", step, " like the result, got ", (size + step - 1) / step);
+      BITGNN_CHECK((size + step - 1) / step == out, op, ": addend must have ", out, " ", axis,
+                   " at stride ", step, " like the result, got ", (size + step - 1) / step);
     };
     check_pixels(a.addend_height, stride[0], a.conv.out_height, "rows");
     check_pixels(a.addend_width, stride[1], a.conv.out_width, "columns");
-    STD_TORCH_CHECK(a.addend_channels <= a.conv.out_channels, op,
-                    ": addend must have at most as many channels as the result, ",
-                    a.conv.out_channels, ", got ", a.addend_channels);
+    BITGNN_CHECK(a.addend_channels <= a.conv.out_channels, op,
+                 ": addend must have at most as many channels as the result, ", a.conv.out_channels,
+                 ", got ", a.addend_channels);
     OptionalTensor addend = as_contiguous(t);
     a.addend = addend->data_ptr();
     return addend;
@@ -54,8 +54,8 @@ struct ConvAddOperators {
                                         const OptionalTensor& prepared) {
     const char* op = "conv_add";
     const Backend backend(x_in, op, "x");
-    STD_TORCH_CHECK(sums || bits, op, ": sums or bits must be asked for, got neither");
-    STD_TORCH_CHECK(channels >= 1, op, ": channels must be at least 1, got ", channels);
+    BITGNN_CHECK(sums || bits, op, ": sums or bits must be asked for, got neither");
+    BITGNN_CHECK(channels >= 1, op, ": channels must be at least 1, got ", channels);
     const Tensor x = packed_images(backend, x_in, channels, op, "x");
     const ConvRequest q{op, channels, stride,    padding, dilation, groups,
                         {}, {},       threshold, flip,    prepared};

@@ -14,13 +14,13 @@ template <class Backend>
 struct ConvOperators {
   static Tensor convolve(const ConvRequest& q, const Tensor& x_in, const Tensor& w, Output output) {
     const Backend backend(x_in, q.op, "x");
-    STD_TORCH_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
+    BITGNN_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
     const Tensor x = packed_images(backend, x_in, q.channels, q.op, "x");
     ConvProblem<Backend> problem(backend, q, x, 1, w);
     problem.args.x = x.const_data_ptr<int32_t>();
     problem.settle_output(q, output);
     Tensor out = problem.new_images(backend, output);
-    backend.convolve(problem.args);
+    if (out.numel() > 0) backend.convolve(problem.args);
     return out;
   }
 
@@ -31,7 +31,7 @@ struct ConvOperators {
                                 const std::vector<int64_t>& pool, const OptionalTensor& flip) {
     const Backend backend(x_in, q.op, "x");
     check_numbers(pool, 2, 1, q.op, "pool");
-    STD_TORCH_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
+    BITGNN_CHECK(q.channels >= 1, q.op, ": channels must be at least 1, got ", q.channels);
     const Tensor x = packed_images(backend, x_in, q.channels, q.op, "x");
     ConvProblem<Backend> problem(backend, q, x, 1, w);
     ConvArgs& a = problem.args;
@@ -57,8 +57,8 @@ struct ConvOperators {
                     const OptionalTensor& prepared, Window pool, const OptionalTensor& pool_flip) {
     const ConvRequest q{"conv_bbb", channels, stride,    padding, dilation, groups,
                         w_scale,    bias,     threshold, flip,    prepared};
-    STD_TORCH_CHECK(pool.has_value() || !pool_flip.has_value(), q.op,
-                    ": pool_flip must be left out where there is no pool");
+    BITGNN_CHECK(pool.has_value() || !pool_flip.has_value(), q.op,
+                 ": pool_flip must be left out where there is no pool");
     return pool.has_value() ? convolve_pooled(q, x, w, *pool, pool_flip)
                             : convolve(q, x, w, Output::kBits);
   }
@@ -82,6 +82,7 @@ struct ConvOperators {
     const FloatVector threshold(backend, threshold_in, channels, op, "threshold");
     Tensor words = backend.empty({images, height, width, words_for(channels)}, ScalarType::Int);
     int32_t* to = words.template mutable_data_ptr<int32_t>();
+    if (words.numel() == 0) return words;
     if (is_channels_last(x_in)) {
       PackArgs a = pack_args(x_in, threshold, {}, op);
       a.row_stride = a.cols = channels;

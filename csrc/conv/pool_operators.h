@@ -19,16 +19,16 @@ struct BitPoolOperators {
     check_numbers(stride, 2, 1, op, "stride");
     check_numbers(padding, 4, 0, op, "padding");
     for (size_t i = 0; i < 4; ++i)
-      STD_TORCH_CHECK(padding[i] < kernel[i / 2], op, ": padding must be less than the kernel, ",
-                      kernel[i / 2], ", or a window would hold no pixel, got ", padding[i]);
+      BITGNN_CHECK(padding[i] < kernel[i / 2], op, ": padding must be less than the kernel, ",
+                   kernel[i / 2], ", or a window would hold no pixel, got ", padding[i]);
     const Tensor x = as_contiguous(x_in);
-    STD_TORCH_CHECK(x.size(1) >= 1 && x.size(2) >= 1, op, ": x must have pixels, got ", x.size(1),
-                    " x ", x.size(2));
+    BITGNN_CHECK(x.size(1) >= 1 && x.size(2) >= 1, op, ": x must have pixels, got ", x.size(1),
+                 " x ", x.size(2));
     BitPoolProblem<Backend> problem(backend, x.size(0), x.size(1), x.size(2), x.size(3), kernel,
                                     stride, padding, flip_in, op, "kernel", "flip");
     problem.args.x = x.const_data_ptr<int32_t>();
     Tensor out = problem.new_images(backend);
-    backend.pool_bits(problem.args);
+    if (out.numel() > 0) backend.pool_bits(problem.args);
     return out;
   }
 };

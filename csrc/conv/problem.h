@@ -9,23 +9,26 @@
 
 namespace bitgnn::ops {
 
-// Numbers of a window that moves over images; padding is top, bottom, left, right.
+// Numbers of a window that moves over images; padding is top, bottom, left, right. Products of two
+// of them fit 64 bits.
 inline void check_numbers(const std::vector<int64_t>& numbers, size_t count, int64_t least,
                           const char* op, const char* name) {
-  STD_TORCH_CHECK(numbers.size() == count, op, ": ", name, " must hold ", count, " numbers, got ",
-                  numbers.size());
-  for (const int64_t number : numbers)
-    STD_TORCH_CHECK(number >= least, op, ": ", name, " must be at least ", least, ", got ", number);
+  BITGNN_CHECK(numbers.size() == count, op, ": ", name, " must hold ", count, " numbers, got ",
+               numbers.size());
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  for (const int64_t number : numbers) {
+    BITGNN_CHECK(number >= least, op, ": ", name, " must be at least ", least, ", got ", number);
+    BITGNN_CHECK(number <= kMost, op, ": ", name, " must be at most ", kMost, ", got ", number);
+  }
 }
 
 inline int64_t output_size(int64_t size, int64_t before, int64_t after, int64_t kernel,
                            int64_t stride, int64_t dilation, const char* op, const char* name) {
-  STD_TORCH_CHECK(kernel >= 1, op, ": ", name, " must have a kernel of at least 1 x 1, got ",
-                  kernel);
+  BITGNN_CHECK(kernel >= 1, op, ": ", name, " must have a kernel of at least 1 x 1, got ", kernel);
   const int64_t reach = dilation * (kernel - 1) + 1, padded = size + before + after;
-  STD_TORCH_CHECK(reach <= padded, op, ": ", name,
-                  " must have a kernel no larger than the padded image: ", padded,
-                  " along an axis, got ", reach);
+  BITGNN_CHECK(reach <= padded, op, ": ", name,
+               " must have a kernel no larger than the padded image: ", padded,
+               " along an axis, got ", reach);
   return (padded - reach) / stride + 1;
 }
 
@@ -36,9 +39,8 @@ Tensor packed_images(const Backend& backend, const Tensor& t, int64_t channels, 
   backend.check(t, op, name);
   check_dtype(t, ScalarType::Int, op, name);
   check_dim(t, 4, op, name);
-  STD_TORCH_CHECK(t.size(3) == words_for(channels), op, ": ", name, " must hold ",
-                  words_for(channels), " words a pixel for ", channels, " channels, got ",
-                  t.size(3));
+  BITGNN_CHECK(t.size(3) == words_for(channels), op, ": ", name, " must hold ", words_for(channels),
+               " words a pixel for ", channels, " channels, got ", t.size(3));
   return as_contiguous(t);
 }
 
@@ -97,9 +99,9 @@ struct ConvProblem {
     a.out_width = output_size(a.width, q.padding[2], q.padding[3], a.kernel_width, a.stride_width,
                               a.dilation_width, q.op, "w");
     const int64_t size = q.channels / q.groups;
-    STD_TORCH_CHECK(a.taps() <= std::numeric_limits<int32_t>::max() / size, q.op,
-                    ": w must have at most 2^31 - 1 weights an output, got ", size, " channels of ",
-                    a.taps(), " taps");
+    BITGNN_CHECK(a.taps() <= std::numeric_limits<int32_t>::max() / size, q.op,
+                 ": w must have at most 2^31 - 1 weights an output, got ", size, " channels of ",
+                 a.taps(), " taps");
     a.out_scale = scale.get();
     a.bias = bias.get();
     a.threshold = threshold.get();
@@ -130,8 +132,8 @@ struct ConvProblem {
   // A positive scale in front of a comparison with zero changes nothing and is left out; sums stand
   // alone.
   void settle_output(const ConvRequest& q, Output output) {
-    STD_TORCH_CHECK(output != Output::kInt || !(q.scale.has_value() || q.bias.has_value()), q.op,
-                    ": integer=True gives the bare sums: w_scale and bias must be left out");
+    BITGNN_CHECK(output != Output::kInt || !(q.scale.has_value() || q.bias.has_value()), q.op,
+                 ": integer=True gives the bare sums: w_scale and bias must be left out");
     if (output == Output::kBits && args.bias == nullptr && args.threshold == nullptr)
       args.out_scale = nullptr;
   }
@@ -141,14 +143,14 @@ struct ConvProblem {
     check_numbers(q.stride, 2, 1, q.op, "stride");
     check_numbers(q.padding, 4, 0, q.op, "padding");
     check_numbers(q.dilation, 2, 1, q.op, "dilation");
-    STD_TORCH_CHECK(q.groups >= 1, q.op, ": groups must be at least 1, got ", q.groups);
-    STD_TORCH_CHECK(q.channels >= 1 && q.channels % q.groups == 0, q.op,
-                    ": channels must be a positive multiple of groups, ", q.groups, ", got ",
-                    q.channels);
+    BITGNN_CHECK(q.groups >= 1, q.op, ": groups must be at least 1, got ", q.groups);
+    BITGNN_CHECK(q.channels >= 1 && q.channels % q.groups == 0, q.op,
+                 ": channels must be a positive multiple of groups, ", q.groups, ", got ",
+                 q.channels);
     Tensor w = packed_images(backend, w_in, q.channels / q.groups, q.op, "w");
-    STD_TORCH_CHECK(w.size(0) >= 1 && w.size(0) % q.groups == 0, q.op,
-                    ": w must have outputs in a positive multiple of groups, ", q.groups, ", got ",
-                    w.size(0));
+    BITGNN_CHECK(w.size(0) >= 1 && w.size(0) % q.groups == 0, q.op,
+                 ": w must have outputs in a positive multiple of groups, ", q.groups, ", got ",
+                 w.size(0));
     return w;
   }
 

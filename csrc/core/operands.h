@@ -6,6 +6,7 @@
 //   empty(sizes, dtype)               a new contiguous tensor there
 //   empty_of(sizes, dtype)            the same of a vector of sizes
 //   check_row_pointer(...)            what can be checked of a row pointer without waiting for it
+//   on_host(t, op)                    t where the host can read it, for checks of values
 //   pack, unpack, transpose_bits, multiply, aggregate_bits, aggregate_dense, aggregate_frdc,
 //   aggregate_blocked, add, concat                       the kernels, on the arguments of
 //   arguments.h
@@ -21,6 +22,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/check.h"
 #include "core/common.h"
 
 namespace bitgnn::ops {
@@ -31,17 +33,17 @@ using OptionalTensor = std::optional<Tensor>;
 
 // Every message reads "<operator>: <argument> must ..., got ...".
 inline void check_dtype(const Tensor& t, ScalarType dtype, const char* op, const char* name) {
-  STD_TORCH_CHECK(t.scalar_type() == dtype, op, ": ", name, " must be ",
-                  torch::headeronly::toString(dtype), ", got ",
-                  torch::headeronly::toString(t.scalar_type()));
+  BITGNN_CHECK(t.scalar_type() == dtype, op, ": ", name, " must be ",
+               torch::headeronly::toString(dtype), ", got ",
+               torch::headeronly::toString(t.scalar_type()));
 }
 
 inline void check_dim(const Tensor& t, int64_t dim, const char* op, const char* name) {
-  STD_TORCH_CHECK(t.dim() == dim, op, ": ", name, " must have ", dim, " dimensions, got ", t.dim());
+  BITGNN_CHECK(t.dim() == dim, op, ": ", name, " must have ", dim, " dimensions, got ", t.dim());
 }
 
 inline void check_size(int64_t found, int64_t expected, const char* op, const char* what) {
-  STD_TORCH_CHECK(found == expected, op, ": ", what, " must be ", expected, ", got ", found);
+  BITGNN_CHECK(found == expected, op, ": ", what, " must be ", expected, ", got ", found);
 }
 
 inline int64_t columns(const Tensor& t, const char* op, const char* name) {
@@ -81,18 +83,31 @@ constexpr int64_t dtype_bytes(ScalarType dtype) {
   }
 }
 
-// Strides of a contiguous tensor; returns its elements, empty dimensions counted as 1.
-inline int64_t contiguous_strides(const int64_t* sizes, size_t count, int64_t* strides) {
-  int64_t stride = 1;
+// Strides of a contiguous result, for which empty dimensions count as 1; returns its bytes.
+inline int64_t contiguous_strides(const int64_t* sizes, size_t count, ScalarType dtype,
+                                  int64_t* strides) {
+  int64_t stride = 1, bytes = dtype_bytes(dtype);
+  bool fits = true, is_empty = false;
   for (size_t i = count; i-- > 0;) {
+    const int64_t size = sizes[i] > 0 ? sizes[i] : 1;
     strides[i] = stride;
-    stride *= sizes[i] > 0 ? sizes[i] : 1;
+    is_empty = is_empty || sizes[i] == 0;
+    stride = static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(size));
+    fits = !__builtin_mul_overflow(bytes, size, &bytes) && fits;
   }
-  return stride;
+  BITGNN_CHECK(fits || is_empty, "bitgnn: a result of 2^63 bytes or more was asked for");
+  return is_empty ? 0 : bytes;
 }
 
 inline Tensor as_contiguous(const Tensor& t) {
   return t.is_contiguous() ? t : torch::stable::contiguous(t);
+}
+
+// The same, from a multiple of 16 bytes on, as kernels copy it: a view may begin in between.
+inline Tensor as_aligned(const Tensor& t) {
+  const Tensor whole = as_contiguous(t);
+  return reinterpret_cast<uintptr_t>(whole.data_ptr()) % 16 == 0 ? whole
+                                                                 : torch::stable::clone(whole);
 }
 
 // Columns of a matrix next to each other; rows may lie anywhere.
@@ -104,12 +119,12 @@ inline Tensor with_unit_column_stride(const Tensor& t) {
 template <class Backend>
 Tensor bit_rows(const Backend& backend, const Tensor& t, int64_t size, const char* op,
                 const char* name) {
-  STD_TORCH_CHECK(size >= 0, op, ": size must not be negative, got ", size);
+  BITGNN_CHECK(size >= 0, op, ": size must not be negative, got ", size);
   backend.check(t, op, name);
   check_dtype(t, ScalarType::Int, op, name);
   check_dim(t, 2, op, name);
-  STD_TORCH_CHECK(t.size(1) == words_for(size), op, ": ", name, " must hold ", words_for(size),
-                  " words a row for ", size, " features, got ", t.size(1));
+  BITGNN_CHECK(t.size(1) == words_for(size), op, ": ", name, " must hold ", words_for(size),
+               " words a row for ", size, " features, got ", t.size(1));
   return as_contiguous(t);
 }
 
@@ -127,9 +142,9 @@ inline FloatType packable_type(const Tensor& t, const char* op, const char* name
     case ScalarType::Byte:
       return FloatType::kUInt8;
     default:
-      STD_TORCH_CHECK(false, op, ": ", name,
-                      " must be float32, float64, float16, bfloat16 or uint8, got ",
-                      torch::headeronly::toString(t.scalar_type()));
+      BITGNN_CHECK(false, op, ": ", name,
+                   " must be float32, float64, float16, bfloat16 or uint8, got ",
+                   torch::headeronly::toString(t.scalar_type()));
   }
 }
 
@@ -153,8 +168,8 @@ class FloatVector {
     backend.check(*t, op, name);
     check_dtype(*t, ScalarType::Float, op, name);
     check_dim(*t, 1, op, name);
-    STD_TORCH_CHECK(t->size(0) == size, op, ": ", name, " must have ", size, " entries, got ",
-                    t->size(0));
+    BITGNN_CHECK(t->size(0) == size, op, ": ", name, " must have ", size, " entries, got ",
+                 t->size(0));
     tensor_ = as_contiguous(*t);
     pointer_ = tensor_->const_data_ptr<float>();
   }

@@ -56,50 +56,56 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
 
   m.def(
       "bspmm_bbb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? threshold=None) -> Tensor");
+      "Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_bbf(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? bias=None, bool integer=False) -> Tensor");
+      "Tensor? bias=None, bool integer=False, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_fbb(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? col=None, Tensor? threshold=None) -> Tensor");
+      "Tensor? col=None, Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_fbf(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? col=None, Tensor? bias=None, bool integer=False) -> Tensor");
+      "Tensor? col=None, Tensor? bias=None, bool integer=False, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_bfb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor values, "
-      "Tensor? x_scale=None, Tensor? threshold=None) -> Tensor");
+      "Tensor? x_scale=None, Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_bff(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor values, "
-      "Tensor? x_scale=None, Tensor? bias=None) -> Tensor");
+      "Tensor? x_scale=None, Tensor? bias=None, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_ffb(Tensor x, Tensor rowptr, Tensor indices, Tensor values, "
-      "Tensor? threshold=None) -> Tensor");
+      "Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(
-      "bspmm_fff(Tensor x, Tensor rowptr, Tensor indices, Tensor values, Tensor? bias=None) "
+      "bspmm_fff(Tensor x, Tensor rowptr, Tensor indices, Tensor values, Tensor? bias=None, bool "
+      "trusted=False) "
       "-> Tensor");
 
   m.def(
       "bspmm_bbb_frdc(Tensor x, int size, Tensor tile_rowptr, Tensor tile_cols, Tensor tiles, "
-      "int num_rows, int method, Tensor? row=None, Tensor? threshold=None) -> Tensor");
+      "int num_rows, int method, Tensor? row=None, Tensor? threshold=None, bool trusted=False) -> "
+      "Tensor");
   m.def(
       "bspmm_bbf_frdc(Tensor x, int size, Tensor tile_rowptr, Tensor tile_cols, Tensor tiles, "
-      "int num_rows, int method, Tensor? row=None, Tensor? bias=None, bool integer=False) "
+      "int num_rows, int method, Tensor? row=None, Tensor? bias=None, bool integer=False, bool "
+      "trusted=False) "
       "-> Tensor");
   m.def(
       "bspmm_bbb_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
-      "int block_size, Tensor? row=None, Tensor? threshold=None) -> Tensor");
+      "int block_size, Tensor? row=None, Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_bbf_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
-      "int block_size, Tensor? row=None, Tensor? bias=None, bool integer=False) -> Tensor");
+      "int block_size, Tensor? row=None, Tensor? bias=None, bool integer=False, bool "
+      "trusted=False) -> Tensor");
 
   const std::string sliced =
       "Tensor x, int size, Tensor rowptr, Tensor local_indices, Tensor group_steps, "
       "Tensor group_places, Tensor slice_groups, Tensor row_slots, Tensor row_items, "
       "int slice_size, int places, Tensor? row=None, ";
-  m.def(("bspmm_bbb_sliced(" + sliced + "Tensor? threshold=None) -> Tensor").c_str());
-  m.def(
-      ("bspmm_bbf_sliced(" + sliced + "Tensor? bias=None, bool integer=False) -> Tensor").c_str());
+  m.def(("bspmm_bbb_sliced(" + sliced + "Tensor? threshold=None, bool trusted=False) -> Tensor")
+            .c_str());
+  m.def(("bspmm_bbf_sliced(" + sliced +
+         "Tensor? bias=None, bool integer=False, bool trusted=False) -> Tensor")
+            .c_str());
 
   m.def(
       "bmm_add(Tensor x, Tensor w, Tensor addend, int size, Tensor? x_scale=None, "
@@ -111,18 +117,18 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None, Tensor? threshold=None, bool hidden_bits=True, "
-      "bool out_bits=False) -> Tensor");
+      "bool out_bits=False, bool trusted=False) -> Tensor");
   const std::string narrow =
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? x_threshold=None, "
       "Tensor? x_gain=None, bool scale=False, Tensor? row=None, Tensor? col=None, "
       "Tensor? bias=None, int head=0, Tensor? root=None, Tensor? root_w=None, int root_size=0, "
       "Tensor? root_scale=None, Tensor? root_w_scale=None, Tensor? root_bias=None";
   m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow +
-         ", Tensor? order=None) -> Tensor")
+         ", Tensor? order=None, bool trusted=False) -> Tensor")
             .c_str());
   m.def(("bmm_bspmm_narrow_blocked(Tensor x, Tensor w, int size, Tensor block_rowptr, "
          "Tensor local_indices, int block_size, " +
-         narrow + ") -> Tensor")
+         narrow + ", bool trusted=False) -> Tensor")
             .c_str());
 
   m.def(
@@ -131,12 +137,12 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
 
   m.def(
       "bspmm_slots(Tensor x, Tensor rowptr, Tensor indices, Tensor? row=None, Tensor? bias=None, "
-      "Tensor? addend=None) -> Tensor");
+      "Tensor? addend=None, bool trusted=False) -> Tensor");
 
   const std::string joint =
       "Tensor x, Tensor w, int size, Tensor? row=None, Tensor? sum_bias=None, "
       "Tensor? x_scale=None, Tensor? w_scale=None, Tensor? bias=None, Tensor? threshold=None, "
-      "Tensor? flip=None) -> Tensor";
+      "Tensor? flip=None, bool trusted=False) -> Tensor";
   m.def(("bspmm_bmm(Tensor neighbours, Tensor rowptr, Tensor indices, " + joint).c_str());
   m.def(("bspmm_bmm_sliced(Tensor neighbours, Tensor rowptr, Tensor local_indices, "
          "Tensor group_steps, Tensor group_places, Tensor slice_groups, Tensor row_slots, "
@@ -196,10 +202,10 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "Tensor? bias=None, ScalarType? dtype=None, bool boolean=False) -> Tensor");
   m.def(
       "bspmm_tbb(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? threshold=None) -> Tensor");
+      "Tensor? threshold=None, bool trusted=False) -> Tensor");
   m.def(
       "bspmm_tbf(Tensor x, int size, Tensor rowptr, Tensor indices, Tensor? row=None, "
-      "Tensor? bias=None, bool integer=False) -> Tensor");
+      "Tensor? bias=None, bool integer=False, bool trusted=False) -> Tensor");
   const std::string batched = "_counts, SymInt size, Tensor? scale=None, ScalarType? dtype=None, ";
   m.def(("matmul_ttf(Tensor q, Tensor q_counts, Tensor k, Tensor k" + batched +
          "Tensor? k_scale=None) -> Tensor")

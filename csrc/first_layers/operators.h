@@ -19,21 +19,21 @@ struct FixedConvOperators {
     const char* op = q.op;
     const Backend backend(x_in, op, "x");
     const FloatType type = packable_type(x_in, op, "x");
-    STD_TORCH_CHECK(type != FloatType::kFloat64, op,
-                    ": x must be float32, float16, bfloat16 or uint8, got Double");
+    BITGNN_CHECK(type != FloatType::kFloat64, op,
+                 ": x must be float32, float16, bfloat16 or uint8, got Double");
     check_dim(x_in, 4, op, "x");
     int exponent = 0;
-    STD_TORCH_CHECK(std::frexp(step, &exponent) == 0.5 && exponent > -100 && exponent < 100, op,
-                    ": step must be a power of two between 2^-100 and 2^98, got ", step);
-    STD_TORCH_CHECK(type != FloatType::kUInt8 || step == 1.0, op,
-                    ": step must be 1 for uint8 images, got ", step);
+    BITGNN_CHECK(std::frexp(step, &exponent) == 0.5 && exponent > -100 && exponent < 100, op,
+                 ": step must be a power of two between 2^-100 and 2^98, got ", step);
+    BITGNN_CHECK(type != FloatType::kUInt8 || step == 1.0, op,
+                 ": step must be 1 for uint8 images, got ", step);
     ConvRequest request = q;
     request.channels = x_in.size(1);
     const Tensor x = is_channels_last(x_in) ? x_in : as_contiguous(x_in);
     ConvProblem<Backend> problem(backend, request, x, 2, w);
     const int64_t weights = problem.args.taps() * request.channels;
-    STD_TORCH_CHECK(weights <= kMostFixedWeights, op, ": w must have at most ", kMostFixedWeights,
-                    " weights an output, got ", weights);
+    BITGNN_CHECK(weights <= kMostFixedWeights, op, ": w must have at most ", kMostFixedWeights,
+                 " weights an output, got ", weights);
     problem.settle_output(request, output);
     Tensor out = problem.new_images(backend, output);
     FixedConvArgs a{};
@@ -46,7 +46,7 @@ struct FixedConvOperators {
     a.channel_stride = channels_last ? 1 : pixels;
     a.pixel_stride = channels_last ? request.channels : 1;
     a.step = static_cast<float>(step);
-    backend.convolve_fixed(a);
+    if (out.numel() > 0) backend.convolve_fixed(a);
     return out;
   }
 

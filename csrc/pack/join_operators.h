@@ -16,8 +16,8 @@ struct JoinOperators {
   };
 
   static void set_rows(Pair& p, const char* op) {
-    STD_TORCH_CHECK(p.a.size(0) == p.b.size(0), op, ": b must have as many rows as a, ",
-                    p.a.size(0), ", got ", p.b.size(0));
+    BITGNN_CHECK(p.a.size(0) == p.b.size(0), op, ": b must have as many rows as a, ", p.a.size(0),
+                 ", got ", p.b.size(0));
     p.args.rows = p.a.size(0);
   }
 
@@ -70,7 +70,7 @@ struct JoinOperators {
   static Tensor add(const Backend& backend, Pair p, const FloatVector& threshold, Output output) {
     p.args.threshold = threshold.get();
     Tensor out = new_result(backend, p.args, p.args.a_size, output);
-    backend.add(p.args);
+    if (out.numel() > 0) backend.add(p.args);
     return out;
   }
 
@@ -78,7 +78,7 @@ struct JoinOperators {
                        Output output) {
     p.args.threshold = threshold.get();
     Tensor out = new_result(backend, p.args, p.args.a_size + p.args.b_size, output);
-    backend.concat(p.args);
+    if (out.numel() > 0) backend.concat(p.args);
     return out;
   }
 

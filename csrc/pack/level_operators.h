@@ -30,9 +30,9 @@ struct LevelOperators {
     args.size = size;
     args.words = words.template mutable_data_ptr<int32_t>();
     for (int64_t i = 0; i < size; ++i)
-      STD_TORCH_CHECK(args.columns[i] >= 0 && args.columns[i] < x.size(1), op,
-                      ": columns must lie in [0, ", x.size(1), "), got ", args.columns[i]);
-    backend.pack_levels(args, x.size(0));
+      BITGNN_CHECK(args.columns[i] >= 0 && args.columns[i] < x.size(1), op,
+                   ": columns must lie in [0, ", x.size(1), "), got ", args.columns[i]);
+    if (words.numel() > 0) backend.pack_levels(args, x.size(0));
     return words;
   }
 };

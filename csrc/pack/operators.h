@@ -46,7 +46,7 @@ struct PackOperators {
     args.relu = relu;
     args.words = words.template mutable_data_ptr<int32_t>();
     if (scaled) args.scale = scale.template mutable_data_ptr<float>();
-    backend.pack_standardized(args, rows);
+    if (scaled || words.numel() > 0) backend.pack_standardized(args, rows);
     return {words, scale};
   }
 
@@ -57,6 +57,7 @@ struct PackOperators {
     const int64_t rows = words.size(0);
     const FloatVector scale(backend, scale_in, rows, op, "scale");
     Tensor out = backend.empty({rows, size}, ScalarType::Float);
+    if (out.numel() == 0) return out;
     backend.unpack(words.const_data_ptr<int32_t>(), rows, size, scale.get(),
                    out.mutable_data_ptr<float>());
     return out;
@@ -68,6 +69,7 @@ struct PackOperators {
     const Tensor words = bit_rows(backend, words_in, size, op, "words");
     const int64_t rows = words.size(0);
     Tensor out = backend.empty({size, words_for(rows)}, ScalarType::Int);
+    if (out.numel() == 0) return out;
     backend.transpose_bits(words.const_data_ptr<int32_t>(), rows, size,
                            out.template mutable_data_ptr<int32_t>());
     return out;

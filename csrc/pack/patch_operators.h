@@ -21,9 +21,9 @@ struct PatchOperators {
     check_numbers(stride, 2, 1, op, "stride");
     check_numbers(padding, 4, 0, op, "padding");
     check_numbers(dilation, 2, 1, op, "dilation");
-    STD_TORCH_CHECK(kernel[0] <= kPatchBits && kernel[1] <= kPatchBits / kernel[0], op,
-                    ": kernel must have at most ", kPatchBits, " pixels, got ", kernel[0], " x ",
-                    kernel[1]);
+    BITGNN_CHECK(kernel[0] <= kPatchBits && kernel[1] <= kPatchBits / kernel[0], op,
+                 ": kernel must have at most ", kPatchBits, " pixels, got ", kernel[0], " x ",
+                 kernel[1]);
     const Tensor x = as_contiguous(x_in);
     PatchArgs a{};
     a.x = x.const_data_ptr<float>();
@@ -31,7 +31,7 @@ struct PatchOperators {
     a.channels = x.size(1);
     a.height = x.size(2);
     a.width = x.size(3);
-    STD_TORCH_CHECK(a.channels >= 1, op, ": x must have channels, got none");
+    BITGNN_CHECK(a.channels >= 1, op, ": x must have channels, got none");
     a.kernel_height = kernel[0];
     a.kernel_width = kernel[1];
     a.stride_height = stride[0];
@@ -49,7 +49,7 @@ struct PatchOperators {
     Tensor words =
         backend.empty({a.images, a.out_height, a.out_width, 2 * a.channels}, ScalarType::Int);
     a.words = words.template mutable_data_ptr<int32_t>();
-    backend.pack_patches(a);
+    if (words.numel() > 0) backend.pack_patches(a);
     return words;
   }
 };

@@ -10,12 +10,11 @@ namespace bitgnn::ops {
 
 // The head that a schema's number stands for, over rows of `features` scores.
 inline Head checked_head(int64_t head, int64_t features, const char* op) {
-  STD_TORCH_CHECK(head >= 0 && head <= static_cast<int64_t>(Head::kClasses), op,
-                  ": head must be 0 (none), 1 (log_softmax), 2 (softmax) or 3 (classes), got ",
-                  head);
+  BITGNN_CHECK(head >= 0 && head <= static_cast<int64_t>(Head::kClasses), op,
+               ": head must be 0 (none), 1 (log_softmax), 2 (softmax) or 3 (classes), got ", head);
   const auto checked = static_cast<Head>(head);
-  STD_TORCH_CHECK(checked != Head::kClasses || features > 0, op,
-                  ": head=3 (classes) needs at least one output feature, got none");
+  BITGNN_CHECK(checked != Head::kClasses || features > 0, op,
+               ": head=3 (classes) needs at least one output feature, got none");
   return checked;
 }
 

@@ -46,10 +46,11 @@ struct JointOperators {
                     const Tensor& x, const Tensor& w, int64_t size, const OptionalTensor& row,
                     const OptionalTensor& sum_bias, const OptionalTensor& x_scale,
                     const OptionalTensor& w_scale, const OptionalTensor& bias,
-                    const OptionalTensor& threshold, const OptionalTensor& flip) {
+                    const OptionalTensor& threshold, const OptionalTensor& flip, bool trusted) {
     Problem p(neighbours, "bspmm_bmm", "neighbours");
     Problems::set_csr(p, rowptr, indices);
     Problems::set_bits(p, neighbours, outputs(w, p.op), "neighbours");
+    Problems::check_csr(p, p.csr.cols, trusted);
     set_factors(p, row, sum_bias);
     return join(p, x, w, size, x_scale, w_scale, bias, threshold, flip,
                 [&](const BmmArgs& product) { p.backend.aggregate_product(p.csr, product); });
@@ -62,11 +63,11 @@ struct JointOperators {
                        int64_t size, const OptionalTensor& row, const OptionalTensor& sum_bias,
                        const OptionalTensor& x_scale, const OptionalTensor& w_scale,
                        const OptionalTensor& bias, const OptionalTensor& threshold,
-                       const OptionalTensor& flip) {
+                       const OptionalTensor& flip, bool trusted) {
     Problem p(neighbours, "bspmm_bmm_sliced", "neighbours");
     SlicedArgs args = BspmmLayoutOperators<Backend>::sliced_args(
         p, neighbours, outputs(w, p.op), rowptr, local_indices, group_steps, group_places,
-        slice_groups, row_slots, row_items, slice_size, places, "neighbours");
+        slice_groups, row_slots, row_items, slice_size, places, trusted, "neighbours");
     set_factors(p, row, sum_bias);
     args.csr = p.csr;
     return join(p, x, w, size, x_scale, w_scale, bias, threshold, flip,

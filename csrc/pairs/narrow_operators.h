@@ -44,6 +44,7 @@ struct NarrowOperators {
     const OptionalTensor& bias;
     int64_t head;
     const Root& root;
+    bool trusted;               // the caller vouches for the pattern
     OptionalTensor order = {};  // of the rows of a CSR
   };
 
@@ -55,10 +56,10 @@ struct NarrowOperators {
 
     RootProduct(const Backend& backend, const Request& q, int64_t rows) {
       const Root& root = q.root;
-      STD_TORCH_CHECK(root.x.has_value() == root.w.has_value(), q.op,
-                      ": root and root_w must be given together");
+      BITGNN_CHECK(root.x.has_value() == root.w.has_value(), q.op,
+                   ": root and root_w must be given together");
       if (!exists(q)) {
-        STD_TORCH_CHECK(
+        BITGNN_CHECK(
             !root.x_scale.has_value() && !root.w_scale.has_value() && !root.bias.has_value(), q.op,
             ": root_scale, root_w_scale and root_bias must be left out ", "without root");
         return;
@@ -95,8 +96,8 @@ struct NarrowOperators {
     Call(Problem& p, const Request& q) : w(bit_rows(p.backend, q.w, q.size, q.op, "w")) {
       BmmArgs& product = args.product;
       if (q.x.scalar_type() == ScalarType::Int) {
-        STD_TORCH_CHECK(!q.x_threshold.has_value() && !q.x_gain.has_value() && !q.scale, q.op,
-                        ": x_threshold, x_gain and scale must be left out with packed x");
+        BITGNN_CHECK(!q.x_threshold.has_value() && !q.x_gain.has_value() && !q.scale, q.op,
+                     ": x_threshold, x_gain and scale must be left out with packed x");
         p.x = bit_rows(p.backend, q.x, q.size, q.op, "x");
         product.x = p.x.template const_data_ptr<int32_t>();
       } else {
@@ -139,7 +140,7 @@ struct NarrowOperators {
       return out;
     }
     Tensor out = new_output(p.backend, args.sums, p.csr.rows, p.csr.features, Output::kFloat);
-    p.backend.aggregate_narrow(args);
+    if (out.numel() > 0) p.backend.aggregate_narrow(args);
     return args.head == head ? out : torch_head(out, head);
   }
 
@@ -154,27 +155,35 @@ struct NarrowOperators {
     return out;
   }
 
-  // The order of the rows, whose values are trusted like the indices: BitAdjacency makes both.
-  static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order) {
+  // The order of the rows, checked like the pattern.
+  static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order, bool trusted) {
     if (!order.has_value()) return {};
     p.backend.check(*order, p.op, "order");
     check_dtype(*order, ScalarType::Long, p.op, "order");
     check_dim(*order, 2, p.op, "order");
     check_size(order->size(0), p.csr.rows, p.op, "rows of order");
     check_size(order->size(1), 2, p.op, "columns of order");
-    return as_contiguous(*order);
+    const Tensor whole = as_contiguous(*order);
+    if (!trusted) {
+      const typename Problems::HostPointers rowptr(p);
+      const typename Problems::template HostVector<int64_t> entries(p, whole);
+      check_order(rowptr.get(), entries.data(), p.csr.rows, p.op);
+    }
+    return whole;
   }
 
   static Tensor over_csr(const Request& q, const Tensor& rowptr, const Tensor& indices) {
     Fused::check_x_scale(q.x, q.x_scale, q.op);
     const Head head = checked_head(q.head, q.w.size(0), q.op);
     Problem p(q.x, q.op);
+    check_dim(q.x, 2, q.op, "x");
     Problems::set_csr(p, rowptr, indices);
-    const OptionalTensor order = checked_order(p, q.order);
+    Problems::check_csr(p, q.x.size(0), q.trusted);
+    const OptionalTensor order = checked_order(p, q.order, q.trusted);
     if (q.size > kMostShortFeatures) {
       const Tensor sums =
           Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
-                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false);
+                           q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false, true);
       return torch_head(with_root(q, sums), head);
     }
     Call call(p, q);
@@ -186,8 +195,8 @@ struct NarrowOperators {
                             const Tensor& local_indices, int64_t block_size) {
     Fused::check_x_scale(q.x, q.x_scale, q.op);
     const Head head = checked_head(q.head, q.w.size(0), q.op);
-    STD_TORCH_CHECK(block_size >= 1 && block_size <= kMostBlockColumns, q.op,
-                    ": block_size must be from 1 to ", kMostBlockColumns, ", got ", block_size);
+    BITGNN_CHECK(block_size >= 1 && block_size <= kMostBlockColumns, q.op,
+                 ": block_size must be from 1 to ", kMostBlockColumns, ", got ", block_size);
     Problem p(q.x, q.op);
     check_dim(q.x, 2, q.op, "x");
     p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
@@ -197,9 +206,10 @@ struct NarrowOperators {
         reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
     blocks.size = block_size;
     blocks.count = std::max<int64_t>(1, (q.x.size(0) + block_size - 1) / block_size);
-    STD_TORCH_CHECK(p.csr.rows % blocks.count == 0, q.op, ": block_rowptr must have a multiple of ",
-                    blocks.count, " entries and one, got ", p.csr.rows + 1);
+    BITGNN_CHECK(p.csr.rows % blocks.count == 0, q.op, ": block_rowptr must have a multiple of ",
+                 blocks.count, " entries and one, got ", p.csr.rows + 1);
     p.csr.rows /= blocks.count;
+    Problems::check_blocks(p, q.x.size(0), blocks.count, block_size, q.trusted);
     const bool is_narrow = q.size <= kMostShortFeatures;
     if (is_narrow) {
       Call call(p, q);
@@ -211,22 +221,22 @@ struct NarrowOperators {
     Tensor indices = p.backend.empty({p.csr.edges}, ScalarType::Int);
     p.backend.csr_of_blocks(p.csr, blocks, rowptr.template mutable_data_ptr<int64_t>(),
                             indices.template mutable_data_ptr<int32_t>());
-    return over_csr(q, rowptr, indices);
+    Request over_rows = q;
+    over_rows.trusted = true;
+    return over_csr(over_rows, rowptr, indices);
   }
 
-  static Tensor bmm_bspmm_narrow(const Tensor& x, const Tensor& w, int64_t size,
-                                 const Tensor& rowptr, const Tensor& indices,
-                                 const OptionalTensor& x_scale, const OptionalTensor& w_scale,
-                                 const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
-                                 bool scale, const OptionalTensor& row, const OptionalTensor& col,
-                                 const OptionalTensor& bias, int64_t head,
-                                 const OptionalTensor& root, const OptionalTensor& root_w,
-                                 int64_t root_size, const OptionalTensor& root_scale,
-                                 const OptionalTensor& root_w_scale,
-                                 const OptionalTensor& root_bias, const OptionalTensor& order) {
+  static Tensor bmm_bspmm_narrow(
+      const Tensor& x, const Tensor& w, int64_t size, const Tensor& rowptr, const Tensor& indices,
+      const OptionalTensor& x_scale, const OptionalTensor& w_scale,
+      const OptionalTensor& x_threshold, const OptionalTensor& x_gain, bool scale,
+      const OptionalTensor& row, const OptionalTensor& col, const OptionalTensor& bias,
+      int64_t head, const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
+      const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
+      const OptionalTensor& root_bias, const OptionalTensor& order, bool trusted) {
     const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
-                     row, col, bias, head, added, order},
+                     row, col, bias, head, added, trusted, order},
                     rowptr, indices);
   }
 
@@ -238,10 +248,10 @@ struct NarrowOperators {
       const OptionalTensor& col, const OptionalTensor& bias, int64_t head,
       const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
       const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
-      const OptionalTensor& root_bias) {
+      const OptionalTensor& root_bias, bool trusted) {
     const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_blocks({"bmm_bspmm_narrow_blocked", x, w, size, x_scale, w_scale, x_threshold,
-                        x_gain, scale, row, col, bias, head, added},
+                        x_gain, scale, row, col, bias, head, added, trusted},
                        block_rowptr, local_indices, block_size);
   }
 };

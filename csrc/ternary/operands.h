@@ -21,9 +21,9 @@ inline ValueType value_type(const OptionalType& dtype, bool integer, const char*
       if (integer) return ValueType::kInt32;
       [[fallthrough]];
     default:
-      STD_TORCH_CHECK(false, op, ": dtype must be float32, float16",
-                      integer ? ", bfloat16 or int32" : " or bfloat16", ", got ",
-                      torch::headeronly::toString(*dtype));
+      BITGNN_CHECK(false, op, ": dtype must be float32, float16",
+                   integer ? ", bfloat16 or int32" : " or bfloat16", ", got ",
+                   torch::headeronly::toString(*dtype));
   }
 }
 
@@ -37,8 +37,8 @@ const float* positive_number(const Backend& backend, const Tensor& t, const char
   check_dim(t, 0, op, name);
   const float* number = t.const_data_ptr<float>();
   if (t.is_cpu())
-    STD_TORCH_CHECK(*number > 0 && *number <= 3.402823466e38f, op, ": ", name,
-                    " must be positive and finite, got ", *number);
+    BITGNN_CHECK(*number > 0 && *number <= 3.402823466e38f, op, ": ", name,
+                 " must be positive and finite, got ", *number);
   return number;
 }
 
@@ -49,14 +49,14 @@ const float* positive_number(const Backend& backend, const OptionalTensor& t, co
 }
 
 inline void check_positive(double value, const char* op, const char* name) {
-  STD_TORCH_CHECK(value > 0 && value <= 1.7976931348623157e308, op, ": ", name,
-                  " must be positive and finite, got ", value);
+  BITGNN_CHECK(value > 0 && value <= 1.7976931348623157e308, op, ": ", name,
+               " must be positive and finite, got ", value);
 }
 
 // Element type of what is made ternary.
 inline FloatType quantised_type(const Tensor& t, const char* op, const char* name) {
   const ScalarType dtype = t.scalar_type();
-  STD_TORCH_CHECK(
+  BITGNN_CHECK(
       dtype == ScalarType::Float || dtype == ScalarType::Half || dtype == ScalarType::BFloat16, op,
       ": ", name, " must be float32, float16 or bfloat16, got ",
       torch::headeronly::toString(dtype));
@@ -100,23 +100,23 @@ class PackedOperand {
   PackedOperand(const Backend& backend, const Tensor& words, const Tensor& counts, int64_t planes,
                 int64_t size, const char* op, const char* name) {
     const int64_t inner = planes == 1 ? 1 : 2;
-    STD_TORCH_CHECK(size >= 0, op, ": size must not be negative, got ", size);
+    BITGNN_CHECK(size >= 0, op, ": size must not be negative, got ", size);
     backend.check(words, op, name);
     check_dtype(words, ScalarType::Int, op, name);
-    STD_TORCH_CHECK(words.dim() > inner, op, ": ", name, " must have at least ", inner + 1,
-                    " dimensions, got ", words.dim());
-    STD_TORCH_CHECK(words.size(words.dim() - 1) == words_for(size), op, ": ", name, " must hold ",
-                    words_for(size), " words a plane for ", size, " values, got ",
-                    words.size(words.dim() - 1));
-    STD_TORCH_CHECK(inner == 1 || words.size(words.dim() - 2) == planes, op, ": ", name,
-                    " must hold ", planes, " planes, got ", words.size(words.dim() - 2));
+    BITGNN_CHECK(words.dim() > inner, op, ": ", name, " must have at least ", inner + 1,
+                 " dimensions, got ", words.dim());
+    BITGNN_CHECK(words.size(words.dim() - 1) == words_for(size), op, ": ", name, " must hold ",
+                 words_for(size), " words a plane for ", size, " values, got ",
+                 words.size(words.dim() - 1));
+    BITGNN_CHECK(inner == 1 || words.size(words.dim() - 2) == planes, op, ": ", name, " must hold ",
+                 planes, " planes, got ", words.size(words.dim() - 2));
     backend.check(counts, op, "counts");
     check_dtype(counts, ScalarType::Int, op, "counts");
     leading = words.dim() - inner - 1;
     bool same = counts.dim() == leading + 1;
     for (int64_t i = 0; same && i <= leading; ++i) same = counts.size(i) == words.size(i);
-    STD_TORCH_CHECK(same, op, ": the counts of ", name, " must have its shape without planes and ",
-                    "words");
+    BITGNN_CHECK(same, op, ": the counts of ", name, " must have its shape without planes and ",
+                 "words");
     words_ = with_inner(words, inner, 3);
     counts_ = with_inner(counts, 0, 3);
     rows = words.size(leading);

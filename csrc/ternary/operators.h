@@ -25,7 +25,7 @@ struct TernaryOperators {
     const Backend backend(x_in, op, "x");
     TernaryPackArgs a{};
     a.type = quantised_type(x_in, op, "x");
-    STD_TORCH_CHECK(x_in.dim() >= 1, op, ": x must have at least 1 dimension, got 0");
+    BITGNN_CHECK(x_in.dim() >= 1, op, ": x must have at least 1 dimension, got 0");
     a.scale = positive_number(backend, scale, op, "scale");
     const Tensor x = with_inner(x_in, 1, 3);
     const int64_t leading = x.dim() - 1;
@@ -57,7 +57,7 @@ struct TernaryOperators {
     const Backend backend(x_in, op, "x");
     TernaryColumnPackArgs a{};
     a.type = quantised_type(x_in, op, "x");
-    STD_TORCH_CHECK(x_in.dim() >= 2, op, ": x must have at least 2 dimensions, got ", x_in.dim());
+    BITGNN_CHECK(x_in.dim() >= 2, op, ": x must have at least 2 dimensions, got ", x_in.dim());
     a.scale = positive_number(backend, scale, op, "scale");
     const Tensor x = with_inner(x_in, 1, 3);
     const int64_t leading = x.dim() - 2;
@@ -86,9 +86,9 @@ struct TernaryOperators {
       if (w_scale_in.has_value()) {
         backend.check(*w_scale_in, op, "w_scale");
         check_dtype(*w_scale_in, ScalarType::Float, op, "w_scale");
-        STD_TORCH_CHECK(w_scale_in->dim() == 0 ||
-                            (w_scale_in->dim() == 1 && w_scale_in->size(0) == a.out_features),
-                        op, ": w_scale must be one number or have ", a.out_features, " entries");
+        BITGNN_CHECK(w_scale_in->dim() == 0 ||
+                         (w_scale_in->dim() == 1 && w_scale_in->size(0) == a.out_features),
+                     op, ": w_scale must be one number or have ", a.out_features, " entries");
         w_scale = as_contiguous(*w_scale_in);
         a.w_scale = w_scale->template const_data_ptr<float>();
         a.w_scale_stride = w_scale->dim();
@@ -103,8 +103,8 @@ struct TernaryOperators {
   };
 
   static void check_bare(const TernaryBmmArgs& a, bool scaled, const char* op) {
-    STD_TORCH_CHECK(a.type != ValueType::kInt32 || (!scaled && a.bias == nullptr), op,
-                    ": dtype int32 gives the bare dot product: scales and bias must be left out");
+    BITGNN_CHECK(a.type != ValueType::kInt32 || (!scaled && a.bias == nullptr), op,
+                 ": dtype int32 gives the bare dot product: scales and bias must be left out");
   }
 
   // Owns what the arguments of a product of packed rows point to.
@@ -155,7 +155,7 @@ struct TernaryOperators {
     product.args.type = value_type(dtype, true, op);
     check_bare(product.args, x_scale.has_value() || w_scale.has_value(), op);
     Tensor out = new_values(backend, product.args, dtype);
-    backend.multiply_ternary(product.args);
+    if (out.numel() > 0) backend.multiply_ternary(product.args);
     return out;
   }
 
@@ -169,7 +169,7 @@ struct TernaryOperators {
     TernaryBmmArgs& a = product.args;
     Tensor out = backend.empty({a.rows, words_for(a.out_features)}, ScalarType::Int);
     a.out_bits = out.template mutable_data_ptr<int32_t>();
-    backend.multiply_ternary(a);
+    if (out.numel() > 0) backend.multiply_ternary(a);
     return out;
   }
 
@@ -199,7 +199,7 @@ struct TernaryOperators {
     // Bare sums are those of the quantised values, whatever the scale.
     a.product.x_scale = a.product.type == ValueType::kInt32 ? nullptr : a.pack.scale;
     Tensor out = new_values(backend, a.product, dtype);
-    backend.linear_ternary(a);
+    if (out.numel() > 0) backend.linear_ternary(a);
     return out;
   }
 };

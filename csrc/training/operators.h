@@ -26,10 +26,10 @@ struct QuantiseOperators {
 
   static void check_levels(int64_t lowest, int64_t highest, const char* op) {
     constexpr int64_t kMost = 1 << 24;  // every integer up to here is a float32
-    STD_TORCH_CHECK(highest >= 1 && highest <= kMost, op, ": highest must be in [1, ", kMost,
-                    "], got ", highest);
-    STD_TORCH_CHECK(lowest >= -kMost && lowest <= 0, op, ": lowest must be in [", -kMost,
-                    ", 0], got ", lowest);
+    BITGNN_CHECK(highest >= 1 && highest <= kMost, op, ": highest must be in [1, ", kMost,
+                 "], got ", highest);
+    BITGNN_CHECK(lowest >= -kMost && lowest <= 0, op, ": lowest must be in [", -kMost, ", 0], got ",
+                 lowest);
   }
 
   static Tensor round_levels(const Tensor& x_in, const Tensor& scale, int64_t lowest,
@@ -61,7 +61,7 @@ struct QuantiseOperators {
     check_dtype(x_in, ScalarType::Float, op, "x");
     bool same = grad_in.dim() == x_in.dim();
     for (int64_t i = 0; same && i < x_in.dim(); ++i) same = grad_in.size(i) == x_in.size(i);
-    STD_TORCH_CHECK(same, op, ": grad must have the shape of x");
+    BITGNN_CHECK(same, op, ": grad must have the shape of x");
     check_levels(lowest, highest, op);
     const Tensor grad = as_contiguous(grad_in), x = as_contiguous(x_in);
     Tensor grad_x = backend.empty_of(sizes_of(x), ScalarType::Float);

@@ -14,9 +14,10 @@ struct LinearChainOperators {
 
   static int64_t image_part(int64_t offset, int64_t words, int64_t image_words, int layer,
                             const char* what) {
-    STD_TORCH_CHECK(offset >= 0 && offset % 4 == 0 && offset + words <= image_words, kName,
-                    ": layers must place the ", what, " of layer ", layer, " inside the ",
-                    image_words, " words of image, got ", offset);
+    BITGNN_CHECK(
+        offset >= 0 && offset % 4 == 0 && words <= image_words && offset <= image_words - words,
+        kName, ": layers must place the ", what, " of layer ", layer, " inside the ", image_words,
+        " words of image, got ", offset);
     return offset;
   }
 
@@ -24,12 +25,12 @@ struct LinearChainOperators {
                              int64_t image_words) {
     const int64_t* n = numbers.data() + number * kChainLayerNumbers;
     for (int i = 0; i < 2; ++i)
-      STD_TORCH_CHECK(n[i] >= 1 && n[i] <= kMostChainFeatures, kName,
-                      ": layers must have sizes and outputs in [1, ", kMostChainFeatures, "], got ",
-                      n[i]);
-    STD_TORCH_CHECK(number == 0 || n[0] == numbers[(number - 1) * kChainLayerNumbers + 1], kName,
-                    ": layers must each take the outputs of the one before, got size ", n[0],
-                    " in layer ", number);
+      BITGNN_CHECK(n[i] >= 1 && n[i] <= kMostChainFeatures, kName,
+                   ": layers must have sizes and outputs in [1, ", kMostChainFeatures, "], got ",
+                   n[i]);
+    BITGNN_CHECK(number == 0 || n[0] == numbers[(number - 1) * kChainLayerNumbers + 1], kName,
+                 ": layers must each take the outputs of the one before, got size ", n[0],
+                 " in layer ", number);
     ChainLayer layer{};
     layer.size = n[0];
     layer.outputs = n[1];
@@ -43,10 +44,10 @@ struct LinearChainOperators {
                              std::vector<int64_t> layers) {
     const Backend backend(x_in, kName, "x");
     const auto count = static_cast<int64_t>(layers.size()) / kChainLayerNumbers;
-    STD_TORCH_CHECK(static_cast<int64_t>(layers.size()) % kChainLayerNumbers == 0 && count >= 1 &&
-                        count <= kMostChainLayers,
-                    kName, ": layers must hold ", kChainLayerNumbers, " numbers for each of 1 to ",
-                    kMostChainLayers, " layers, got ", layers.size(), " numbers");
+    BITGNN_CHECK(static_cast<int64_t>(layers.size()) % kChainLayerNumbers == 0 && count >= 1 &&
+                     count <= kMostChainLayers,
+                 kName, ": layers must hold ", kChainLayerNumbers, " numbers for each of 1 to ",
+                 kMostChainLayers, " layers, got ", layers.size(), " numbers");
     backend.check(image_in, kName, "image");
     check_dtype(image_in, ScalarType::Int, kName, "image");
     check_dim(image_in, 1, kName, "image");
@@ -61,7 +62,7 @@ struct LinearChainOperators {
     a.x = x.const_data_ptr<int32_t>();
     a.image = image.const_data_ptr<int32_t>();
     a.out = out.template mutable_data_ptr<float>();
-    backend.linear_chain(a);
+    if (out.numel() > 0) backend.linear_chain(a);
     return out;
   }
 };

@@ -1,125 +1,14 @@
 """Random arguments for every operator, and exact comparison with the reference."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from fused_arguments import NARROW, FusedArguments
-from image_arguments import ImageArguments
-from quantise_arguments import QuantiseArguments
-from ternary_arguments import TernaryArguments
+from sampler import Sampler
 from torch import Tensor
 
 from bitgnn.ops.reference import OPERATORS
-
-TERNARY_LETTERS = ("_tbf", "_tbb", "_ttf", "_btf")
-
-
-class Sampler(FusedArguments, ImageArguments, QuantiseArguments, TernaryArguments):
-    """Draws arguments of operators from one seeded generator."""
-
-    def arguments(
-        self, name: str, n: int, k: int, m: int, optional: bool | None = None
-    ) -> dict[str, Any]:
-        """Keyword arguments of operator ``name``; optional tensors all, none or (None) at random.
-
-        For products n, k, m are rows of x, features and rows of w; for aggregations sources,
-        features and destinations; for CONCAT rows and both feature counts.
-        """
-        if name in ("bmm_add", "bmm_bspmm", *NARROW):
-            return self._fused_arguments(name, n, k, m, optional)
-        if name == "bspmm_slots":
-            return self._slot_arguments(n, k, m, optional)
-        if name == "linear_chain":
-            return self._chain_arguments(n, k, m)
-        if name == "bits_linear":
-            return self._linear_arguments(n, k, m, optional)
-        if name in ("bspmm_bmm", "bspmm_bmm_sliced"):
-            return self._joint_arguments(name, n, k, m, optional)
-        if name == "conv_bbb":
-            return self._pooled_arguments(self._conv_arguments(name, k, m, optional), optional)
-        if name == "conv_bbf":
-            return self._conv_arguments(name, k, m, optional)
-        if name == "conv_add":
-            return self._conv_add_arguments(k, m, optional)
-        if name in ("conv_fbb", "conv_fbf"):
-            return self._fixed_conv_arguments(name, k, m, optional)
-        if name == "pool_bits":
-            return self._pool_arguments(k, optional)
-        if name == "pack_patches":
-            return self._patch_arguments(k, optional)
-        if name == "pack_images":
-            x = self.matrix(n * k, 12).reshape(n, k, 3, 4)
-            return {"x": x, "threshold": self.floats(k)} if optional else {"x": x}
-        if name == "pack_levels":
-            bits = 3 * k
-            columns = torch.randint(max(k, 1), (bits,), generator=self.generator).sort().values
-            return {"x": self.matrix(n, k), "columns": columns, "thresholds": self.floats(bits)}
-        if name in ("round_levels", "clip_gradients", "shift_signs"):
-            return self._quantise_arguments(name, n, k)
-        if "ternary" in name or name.endswith(TERNARY_LETTERS) or name == "pack_bool":
-            return self._ternary_arguments(name, n, k, m, optional)
-        parameters = inspect.signature(OPERATORS[name]).parameters
-        family, _, rest = name.partition("_")
-        given: dict[str, Any] = {"size": k, "a_size": k, "b_size": m}
-        wide = {"pack": k, "bmm": m, "bspmm": k, "add": k, "concat": k + m}.get(family, k)
-        lengths = {
-            "scale": n, "x_scale": n, "a_scale": n, "b_scale": n, "w_scale": m, "bias": wide,
-            "threshold": wide, "x_threshold": k, "gain": k, "x_gain": k, "col": n, "row": m,
-        }  # fmt: skip
-        operands = {
-            "pack": {"x": (n, k)},
-            "unpack": {"words": (n, k)},
-            "transpose": {"words": (n, k)},
-            "bmm": {"x": (n, k), "w": (m, k)},
-            "bspmm": {"x": (n, k)},
-            "add": {"a": (n, k), "b": (n, k)},
-            "concat": {"a": (n, k), "b": (n, m)},
-        }[family]
-        for place, (operand, shape) in enumerate(operands.items()):
-            packed = family in ("unpack", "transpose") or (family != "pack" and rest[place] == "b")
-            given[operand] = self.bits(*shape) if packed else self.matrix(*shape)
-        if family == "bspmm":
-            given |= self._layout(rest, n, m)
-        # Floats have no exact sums; only integer rows may ask for them.
-        dense_sums = name == "bspmm_fbf" and self.dtype.is_floating_point
-        if "integer" in parameters:
-            given["integer"] = bool(self.integer(2)) if optional is None else False
-            given["integer"] = given["integer"] and not dense_sums
-        if parameters.get("scale", None) is not None and parameters["scale"].annotation is bool:
-            given["scale"] = not given.get("integer") and (optional or bool(self.integer(2)))
-        for parameter in parameters.values():
-            left_out = given.get("integer") and parameter.name in (
-                "x_scale", "w_scale", "bias", "row",
-            )  # fmt: skip
-            left_out = left_out or (parameter.name == "col" and not self.dtype.is_floating_point)
-            take = bool(self.integer(2)) if optional is None else optional
-            if parameter.name in given or left_out or not take:
-                continue
-            if parameter.name == "flip":
-                given["flip"] = torch.rand(m, generator=self.generator) < 0.5
-            elif parameter.annotation is bool:
-                given[parameter.name] = True
-            else:
-                given[parameter.name] = self.floats(lengths[parameter.name])
-        return {key: value for key, value in given.items() if key in parameters}
-
-    def _layout(self, rest: str, n: int, m: int) -> dict[str, Any]:
-        adjacency = self.adjacency(m, n, coalesce=rest.endswith("frdc"))
-        given: dict[str, Any] = {"num_rows": m, "method": self.integer(3)}
-        if rest.endswith("frdc"):
-            tiles = adjacency.frdc()
-            assert tiles is not None
-            return given | vars(tiles)
-        if rest.endswith("blocked"):
-            return vars(adjacency.blocked(max(1, n // (1 + self.integer(3)))))
-        if rest.endswith("sliced"):
-            # More columns than a GPU's shared memory holds make several slices.
-            return vars(adjacency.sliced(min(6000, max(1, n // (1 + self.integer(3))))))
-        values = self.floats(adjacency.nnz)
-        return {"rowptr": adjacency.rowptr, "indices": adjacency.indices, "values": values}
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def _bind_floats_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runn
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         def aggregate(a: BitAdjacency) -> Tensor:
-            result: Tensor = operator(v[x], a.rowptr, a.indices, a.row, a.col, last)
+            result: Tensor = operator(v[x], a.rowptr, a.indices, a.row, a.col, last, trusted=True)
             return result
 
         a = graphs[graph]
@@ -91,7 +91,7 @@ def _bind_bits_over_values(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
-        v[out] = operator(v[x], size, a.rowptr, a.indices, a.values, None, last)
+        v[out] = operator(v[x], size, a.rowptr, a.indices, a.values, None, last, trusted=True)
 
     return run
 
@@ -103,7 +103,7 @@ def _bind_floats_over_values(step: Step, tensors: Mapping[str, Tensor]) -> Runne
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
-        v[out] = operator(v[x], a.rowptr, a.indices, a.values, last)
+        v[out] = operator(v[x], a.rowptr, a.indices, a.values, last, trusted=True)
 
     return run
 

@@ -93,15 +93,15 @@ def bind_bits_aggregation(to_bits: bool, size: int, last: Tensor | None) -> Aggr
     def aggregate(x: Tensor, a: Pattern, use_row: bool = True) -> Tensor:
         layout, row = a.planned_layout(words), a.row if use_row else None
         if layout == "csr":
-            result: Tensor = csr(x, size, a.rowptr, a.indices, row, last)
+            result: Tensor = csr(x, size, a.rowptr, a.indices, row, last, trusted=True)
         elif layout == "sliced":
             assert isinstance(a, BitAdjacency), "no other adjacency has slices"
-            result = sliced(x, size, *a.sliced().arguments, row, last)
+            result = sliced(x, size, *a.sliced().arguments, row, last, trusted=True)
         elif layout == "frdc":
             assert isinstance(a, BitAdjacency), "no other adjacency has tiles"
-            result = frdc(x, size, *a.frdc_arguments, row, last)
+            result = frdc(x, size, *a.frdc_arguments, row, last, trusted=True)
         else:
-            result = blocked(x, size, *a.blocked().arguments, row, last)
+            result = blocked(x, size, *a.blocked().arguments, row, last, trusted=True)
         return result
 
     return aggregate

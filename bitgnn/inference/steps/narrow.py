@@ -118,16 +118,14 @@ def _bind(
         x_scale = None if scale is None else v[scale]
         rest = (x_scale, w_scale, *packed, a.row, a.col, bias, number, *added(v))
         if isinstance(a, BlockedAdjacency):
-            v[out] = _bmm_bspmm_narrow_blocked(v[x], weight, size, *a.blocked().arguments, *rest)
+            rest = (v[x], weight, size, *a.blocked().arguments, *rest)
+            v[out] = _bmm_bspmm_narrow_blocked(*rest, trusted=True)
         else:
             rest = (v[x], weight, size, a.rowptr, a.indices, *rest)
             # Compiled programs must not depend on the size of the graph that they are made with.
             can_order = is_cuda and not torch.compiler.is_compiling()
             order = row_order_of(a) if can_order and not is_wide(columns, size, a) else None
-            if order is None:
-                v[out] = _bmm_bspmm_narrow(*rest)
-            else:
-                v[out] = _bmm_bspmm_narrow(*rest, order=order)
+            v[out] = _bmm_bspmm_narrow(*rest, order=order, trusted=True)
 
     return run
 

@@ -185,7 +185,7 @@ def bind_aggregated_product(
         x_scale = None if scale is None else v[scale]
         v[out] = _bmm_bspmm(
             v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, a.col,
-            *last, False, to_bits,
+            *last, False, to_bits, trusted=True,
         )  # fmt: skip
 
     return run
@@ -214,8 +214,9 @@ def _bind_aggregated_bits(
         a = graphs[graph]
         if a.planned_layout(words) == "csr":
             v[out] = _bmm_bspmm(
-                v[x], weight, size, a.rowptr, a.indices, *packed, a.row, None, *last, True, to_bits
-            )
+                v[x], weight, size, a.rowptr, a.indices, *packed, a.row, None, *last, True, to_bits,
+                trusted=True,
+            )  # fmt: skip
         elif first is step:
             v[out] = aggregate(_bmm_bbb(v[x], weight, size), a)
         else:
@@ -260,7 +261,9 @@ def _bind_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         pattern = v[x]
-        v[out] = _bspmm_bbb(columns, size, pattern.rowptr, pattern.indices, None, half)
+        v[out] = _bspmm_bbb(
+            columns, size, pattern.rowptr, pattern.indices, None, half, trusted=True
+        )
 
     return run
 

@@ -146,7 +146,10 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
         if a.planned_layout(2 * words) == "csr":
             factor = scale.expand(a.shape[0]).contiguous() if a.row is None else a.row * scale
             pattern = (x_words.view(-1, 2, words), size, a.rowptr, a.indices, factor)
-            v[out] = _bspmm_tbb(*pattern, threshold) if to_bits else _bspmm_tbf(*pattern, bias)
+            if to_bits:
+                v[out] = _bspmm_tbb(*pattern, threshold, trusted=True)
+            else:
+                v[out] = _bspmm_tbf(*pattern, bias, trusted=True)
             return
         sums = aggregate(x_words, a, use_row=False)
         t = (sums[:, :size] - sums[:, half : half + size]).mul_(0.5)

@@ -6,6 +6,21 @@ import torch
 from torch import Tensor
 
 
+def check_edges(rowptr: Tensor, indices: Tensor, num_cols: int) -> None:
+    """Require a pattern in CSR whose edges stay inside ``num_cols`` columns.
+
+    Raises:
+        ValueError: ``rowptr`` does not ascend from 0 to the number of edges, or an index lies
+            outside.
+    """
+    if int(rowptr[0]) != 0 or bool((rowptr.diff() < 0).any()):
+        raise ValueError("rowptr must begin with 0 and never descend")
+    if int(rowptr[-1]) != len(indices):
+        raise ValueError(f"the last entry of rowptr must be {len(indices)}, got {int(rowptr[-1])}")
+    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= num_cols):
+        raise ValueError(f"indices must lie in [0, {num_cols})")
+
+
 def row_sums(
     rowptr: Tensor, width: int, dtype: torch.dtype, term: Callable[[Tensor], Tensor]
 ) -> Tensor:

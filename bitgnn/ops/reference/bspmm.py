@@ -7,7 +7,7 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, row_sums, slice_edges, tile_edges
+from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums, slice_edges, tile_edges
 from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
 from bitgnn.ops.reference.ternary import ternary_values
 
@@ -51,8 +51,11 @@ def bspmm_bbb(
     indices: Tensor,
     row: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Words x ``[N, W]`` aggregated to words ``[M, W]``: bit of ``row * s >= threshold``."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     return _bits(_scaled_rows(_sign_sums(x, size, rowptr, indices), row), threshold)
 
 
@@ -64,8 +67,11 @@ def bspmm_bbf(
     row: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """Words x aggregated to float32 ``row * s + bias``, or to int32 ``s`` with ``integer``."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     return _float_or_integer(_sign_sums(x, size, rowptr, indices), row, bias, integer)
 
 
@@ -82,8 +88,11 @@ def bspmm_tbb(
     indices: Tensor,
     row: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Ternary x ``[N, 2, W]`` aggregated to words ``[M, W]``: bit of ``row * s >= threshold``."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     return _bits(_scaled_rows(_ternary_sums(x, size, rowptr, indices), row), threshold)
 
 
@@ -95,8 +104,11 @@ def bspmm_tbf(
     row: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """Ternary x aggregated to float32 ``row * s + bias``, or to int32 ``s`` with ``integer``."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     return _float_or_integer(_ternary_sums(x, size, rowptr, indices), row, bias, integer)
 
 
@@ -126,11 +138,14 @@ def bspmm_fbf(
     col: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """Dense x ``[N, K]``: ``row[i] * sum_j(col[j] * x[j]) + bias``, float32 in edge order.
 
     int8 and int16 x (without ``col``) have exact sums, which ``integer`` returns as int32.
     """
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     if integer and x.is_floating_point():
         raise ValueError(f"integer=True needs x to be int8 or int16, got {x.dtype}")
     return _float_or_integer(_row_products(x, rowptr, indices, col), row, bias, integer)
@@ -143,8 +158,11 @@ def bspmm_fbb(
     row: Tensor | None = None,
     col: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Words of ``bspmm_fbf(...) >= threshold``, without bias."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     return _bits(_scaled_rows(_row_products(x, rowptr, indices, col), row), threshold)
 
 
@@ -156,8 +174,11 @@ def bspmm_bff(
     values: Tensor,
     x_scale: Tensor | None = None,
     bias: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Words x, float adjacency: sum of ``+-(values[e] * x_scale[j])`` plus bias, float32."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     sign = signs(x, size)
     weights = values.to(torch.float32)
     if x_scale is not None:
@@ -177,15 +198,25 @@ def bspmm_bfb(
     values: Tensor,
     x_scale: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Words of ``bspmm_bff(...) >= threshold``."""
-    return _bits(bspmm_bff(x, size, rowptr, indices, values, x_scale), threshold)
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
+    return _bits(bspmm_bff(x, size, rowptr, indices, values, x_scale, trusted=True), threshold)
 
 
 def bspmm_fff(
-    x: Tensor, rowptr: Tensor, indices: Tensor, values: Tensor, bias: Tensor | None = None
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    bias: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Float x, float adjacency: sum of ``values[e] * x[j]`` in edge order plus bias, float32."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     source, weights = x.to(torch.float32), values.to(torch.float32)
 
     def term(edges: Tensor) -> Tensor:
@@ -195,10 +226,17 @@ def bspmm_fff(
 
 
 def bspmm_ffb(
-    x: Tensor, rowptr: Tensor, indices: Tensor, values: Tensor, threshold: Tensor | None = None
+    x: Tensor,
+    rowptr: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Words of ``bspmm_fff(...) >= threshold``."""
-    return _bits(bspmm_fff(x, rowptr, indices, values), threshold)
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
+    return _bits(bspmm_fff(x, rowptr, indices, values, trusted=True), threshold)
 
 
 def bspmm_bbb_frdc(
@@ -211,11 +249,12 @@ def bspmm_bbb_frdc(
     method: int,
     row: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """:func:`bspmm_bbb` on FRDC tiles."""
     _check_method(method)
     rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold)
+    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
 
 
 def bspmm_bbf_frdc(
@@ -229,11 +268,12 @@ def bspmm_bbf_frdc(
     row: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """:func:`bspmm_bbf` on FRDC tiles."""
     _check_method(method)
     rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)
+    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
 
 
 def _check_method(method: int) -> None:
@@ -249,10 +289,11 @@ def bspmm_bbb_blocked(
     block_size: int,
     row: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """:func:`bspmm_bbb` on the column-blocked layout."""
     rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold)
+    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
 
 
 def bspmm_bbf_blocked(
@@ -264,10 +305,11 @@ def bspmm_bbf_blocked(
     row: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """:func:`bspmm_bbf` on the column-blocked layout."""
     rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)
+    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
 
 
 def bspmm_bbb_sliced(
@@ -284,13 +326,14 @@ def bspmm_bbb_sliced(
     places: int,
     row: Tensor | None = None,
     threshold: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """:func:`bspmm_bbb` on column slices."""
     rowptr, indices = slice_edges(
         local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
         places,
     )  # fmt: skip
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold)
+    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
 
 
 def bspmm_bbf_sliced(
@@ -308,10 +351,11 @@ def bspmm_bbf_sliced(
     row: Tensor | None = None,
     bias: Tensor | None = None,
     integer: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """:func:`bspmm_bbf` on column slices."""
     rowptr, indices = slice_edges(
         local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
         places,
     )  # fmt: skip
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer)
+    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)

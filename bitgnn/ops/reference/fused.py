@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from bitgnn.ops.reference._sums import check_edges
 from bitgnn.ops.reference.bmm import bmm_bbb, bmm_bbf, bmm_fbb, bmm_fbf
 from bitgnn.ops.reference.bspmm import bspmm_bbb, bspmm_bbf, bspmm_fbb, bspmm_fbf
 from bitgnn.ops.reference.pack import decide, to_words
@@ -68,17 +69,20 @@ def bmm_bspmm(
     threshold: Tensor | None = None,
     hidden_bits: bool = True,
     out_bits: bool = False,
+    trusted: bool = False,
 ) -> Tensor:
     """The product, as bits or floats between, aggregated to floats or words."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     if hidden_bits:
         if x.dtype == torch.int32:
             hidden = bmm_bbb(x, w, size)
         else:
             hidden = bmm_fbb(x, w, x_threshold=x_threshold, scale=False)
         if out_bits:
-            return bspmm_bbb(hidden, w.size(0), rowptr, indices, row, threshold)
-        return bspmm_bbf(hidden, w.size(0), rowptr, indices, row, bias)
+            return bspmm_bbb(hidden, w.size(0), rowptr, indices, row, threshold, True)
+        return bspmm_bbf(hidden, w.size(0), rowptr, indices, row, bias, trusted=True)
     hidden = _float_product(x, w, size, x_scale, w_scale, None, x_threshold, x_gain, scale)
     if out_bits:
-        return bspmm_fbb(hidden, rowptr, indices, row, col, threshold)
-    return bspmm_fbf(hidden, rowptr, indices, row, col, bias)
+        return bspmm_fbb(hidden, rowptr, indices, row, col, threshold, True)
+    return bspmm_fbf(hidden, rowptr, indices, row, col, bias, trusted=True)

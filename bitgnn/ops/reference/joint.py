@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from bitgnn.ops.reference._sums import check_edges
 from bitgnn.ops.reference.bspmm import bspmm_bbf, bspmm_bbf_sliced
 from bitgnn.ops.reference.fused import bmm_add
 
@@ -22,13 +23,16 @@ def bspmm_bmm(
     bias: Tensor | None = None,
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Words of ``(x_scale * w_scale) * dot + bias + (row * sum + sum_bias) >= threshold``.
 
     ``sum`` is that of the words of ``neighbours`` over the pattern, ``dot`` of x times w; every
     float step is rounded on its own in the order of :func:`bspmm_bbf` and :func:`bmm_add`.
     """
-    sums = bspmm_bbf(neighbours, w.size(0), rowptr, indices, row, sum_bias)
+    if not trusted:
+        check_edges(rowptr, indices, neighbours.size(0))
+    sums = bspmm_bbf(neighbours, w.size(0), rowptr, indices, row, sum_bias, trusted=True)
     return bmm_add(
         x, w, sums, size, x_scale, w_scale, bias, threshold, flip, None, None, False, True
     )
@@ -55,11 +59,12 @@ def bspmm_bmm_sliced(
     bias: Tensor | None = None,
     threshold: Tensor | None = None,
     flip: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """The same over a sliced pattern."""
     sums = bspmm_bbf_sliced(
         neighbours, w.size(0), rowptr, local_indices, group_steps, group_places, slice_groups,
-        row_slots, row_items, slice_size, places, row, sum_bias,
+        row_slots, row_items, slice_size, places, row, sum_bias, trusted=trusted,
     )  # fmt: skip
     return bmm_add(
         x, w, sums, size, x_scale, w_scale, bias, threshold, flip, None, None, False, True

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, row_sums
+from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums
 from bitgnn.ops.reference.bmm import _binary, _dot
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.heads import finished
@@ -77,20 +77,23 @@ def bmm_bspmm_narrow(
     root_w_scale: Tensor | None = None,
     root_bias: Tensor | None = None,
     order: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
 
     To that comes ``(root_scale[i] * root_w_scale[o]) * dot(root, root_w)[i, o] + root_bias[o]``
     where these packed rows are given, in the order of :func:`bmm_add`. ``head`` says what becomes
     of the scores: :func:`~bitgnn.ops.reference.heads.finished`. ``order`` (as
-    :meth:`BitAdjacency.row_order` has it, whose values are not checked) tells kernels which rows to
-    begin with and changes nothing.
+    :meth:`BitAdjacency.row_order` has it; compiled operators check it like the pattern) tells
+    kernels which rows to begin with and changes nothing.
     """
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     own = (root, root_w, root_size, root_scale, root_w_scale, root_bias)
     if size > MAX_NARROW_SIZE:
         scores = bmm_bspmm(
             x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col,
-            bias, hidden_bits=False,
+            bias, hidden_bits=False, trusted=True,
         )  # fmt: skip
         return finished(_with_root(scores, *own), head)
     packed = x.dtype == torch.int32
@@ -134,12 +137,13 @@ def bmm_bspmm_narrow_blocked(
     root_scale: Tensor | None = None,
     root_w_scale: Tensor | None = None,
     root_bias: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """The same over column blocks, whose edges keep the order that CSR has."""
     rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
     return bmm_bspmm_narrow(
         x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col, bias,
-        head, root, root_w, root_size, root_scale, root_w_scale, root_bias,
+        head, root, root_w, root_size, root_scale, root_w_scale, root_bias, trusted=trusted,
     )  # fmt: skip
 
 

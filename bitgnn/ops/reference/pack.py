@@ -33,7 +33,7 @@ def from_words(words: Tensor, size: int) -> Tensor:
     """Unpack int32 words ``[N, W]`` into booleans ``[N, size]``."""
     positions = torch.arange(WORD_BITS, dtype=torch.int32, device=words.device)
     bits = (words.unsqueeze(-1) >> positions) & 1
-    return bits.view(words.size(0), words.size(1) * WORD_BITS)[:, :size].bool()
+    return bits.reshape(words.size(0), words.size(1) * WORD_BITS)[:, :size].bool()
 
 
 def signs(words: Tensor, size: int) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from bitgnn.ops.reference._sums import check_edges
 from bitgnn.ops.reference.narrow import canonical_sums
 
 __all__ = ["bspmm_slots"]
@@ -15,8 +16,11 @@ def bspmm_slots(
     row: Tensor | None = None,
     bias: Tensor | None = None,
     addend: Tensor | None = None,
+    trusted: bool = False,
 ) -> Tensor:
     """Float32 ``[M, C]``: ``row[i] * sum_j x[j] + bias + addend[i]``, summed in slots."""
+    if not trusted:
+        check_edges(rowptr, indices, x.size(0))
     value = canonical_sums(
         rowptr,
         x.size(1),

@@ -13,7 +13,11 @@ namespace {
 constexpr int64_t kStreamBytes = int64_t{24} << 20;  // float results written past the caches
 constexpr int64_t kConvertGrain = 1 << 17;           // elements a thread
 
+// In place of the rows of a tensor that has none: kernels tell types of rows by their pointers.
+constexpr int64_t kNoRows = 0;
+
 CsrArgs csr_args(const AggregateArgs& given) {
+  const void* const x = given.x != nullptr ? given.x : &kNoRows;
   CsrArgs a{};
   a.rowptr = given.rowptr;
   a.rowptr64 = given.rowptr64;
@@ -27,16 +31,16 @@ CsrArgs csr_args(const AggregateArgs& given) {
   a.x_stride = given.x_stride;
   switch (given.x_type) {
     case RowType::kBits:
-      a.x_bits = static_cast<const int32_t*>(given.x);
+      a.x_bits = static_cast<const int32_t*>(x);
       break;
     case RowType::kInt8:
-      a.x_int8 = static_cast<const int8_t*>(given.x);
+      a.x_int8 = static_cast<const int8_t*>(x);
       break;
     case RowType::kInt16:
-      a.x_int16 = static_cast<const int16_t*>(given.x);
+      a.x_int16 = static_cast<const int16_t*>(x);
       break;
     default:
-      a.x_float = static_cast<const float*>(given.x);
+      a.x_float = static_cast<const float*>(x);
   }
   a.x_bytes = given.cols * a.x_stride * static_cast<int64_t>(sizeof(float));
   a.prefetch = a.x_bytes >= kPrefetchBytes;
@@ -62,10 +66,14 @@ void to_float32(const AggregateArgs& a, float* out) {
 // Column indices of a sliced pattern in the order of rows. The layout suits a GPU's shared memory;
 // here it is turned back, so that results do not depend on the device.
 std::vector<int32_t> unslice(const SlicedArgs& a) {
+  const auto check = [](bool holds) {
+    BITGNN_CHECK(holds, "bitgnn: row_items and local_indices of a sliced pattern must hold as many "
+                        "neighbours of each row as rowptr");
+  };
   std::vector<int64_t> row_of_place(static_cast<size_t>(a.places), -1);
   for (int64_t row = 0; row < a.csr.rows; ++row)
     for (int32_t i = a.row_slots[row]; i < a.row_slots[row + 1]; ++i)
-      row_of_place.at(static_cast<size_t>(a.row_items[i] >> 1)) = row;
+      row_of_place[static_cast<size_t>(a.row_items[i] >> 1)] = row;
   const CsrArgs csr = csr_args(a.csr);
   std::vector<int32_t> indices(static_cast<size_t>(csr.row_begin(a.csr.rows)));
   std::vector<int64_t> next(static_cast<size_t>(a.csr.rows));
@@ -79,14 +87,16 @@ std::vector<int32_t> unslice(const SlicedArgs& a) {
           const int64_t local = a.local_indices[t * kSliceLanes * kSliceStepEdges + k];
           if (local == a.slice_size) continue;
           const int64_t place = first + k / kSliceStepEdges * units;
-          const int64_t row = row_of_place.at(static_cast<size_t>(place));
-          int64_t& position = next.at(static_cast<size_t>(row));
-          indices.at(static_cast<size_t>(position++)) =
+          const int64_t row = row_of_place[static_cast<size_t>(place)];
+          check(row >= 0 && next[static_cast<size_t>(row)] < csr.row_begin(row + 1));
+          indices[static_cast<size_t>(next[static_cast<size_t>(row)]++)] =
               static_cast<int32_t>(slice * a.slice_size + local);
         }
       }
     }
   }
+  for (int64_t row = 0; row < a.csr.rows; ++row)
+    check(next[static_cast<size_t>(row)] == csr.row_begin(row + 1));
   return indices;
 }
 

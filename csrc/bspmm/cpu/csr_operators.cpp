@@ -37,19 +37,18 @@ std::tuple<Tensor, Tensor> csr_from_edges_operator(const Tensor& sources_in,
   ops::check_dim(destinations_in, 1, op, "destinations");
   ops::check_size(destinations_in.size(0), sources_in.size(0), op, "entries of destinations");
   const ScalarType dtype = sources_in.scalar_type();
-  STD_TORCH_CHECK(dtype == ScalarType::Int || dtype == ScalarType::Long, op,
-                  ": sources must be int32 or int64, got ", torch::headeronly::toString(dtype));
+  BITGNN_CHECK(dtype == ScalarType::Int || dtype == ScalarType::Long, op,
+               ": sources must be int32 or int64, got ", torch::headeronly::toString(dtype));
   ops::check_dtype(destinations_in, dtype, op, "destinations");
-  STD_TORCH_CHECK(num_rows >= 0 && num_cols >= 0, op,
-                  ": num_rows and num_cols must not be negative, got ", num_rows, " and ",
-                  num_cols);
-  STD_TORCH_CHECK(!self_loops || num_rows == num_cols, op,
-                  ": self_loops needs as many rows as columns, got ", num_rows, " and ", num_cols);
+  BITGNN_CHECK(num_rows >= 0 && num_cols >= 0, op,
+               ": num_rows and num_cols must not be negative, got ", num_rows, " and ", num_cols);
+  BITGNN_CHECK(!self_loops || num_rows == num_cols, op,
+               ": self_loops needs as many rows as columns, got ", num_rows, " and ", num_cols);
   const int64_t room = sources_in.size(0) + (self_loops ? num_rows : 0);
   constexpr int64_t limit = std::numeric_limits<int32_t>::max();
-  STD_TORCH_CHECK(room <= limit && num_rows < limit && num_cols < limit, op,
-                  ": edges, rows and columns must be fewer than 2^31, got ", room, ", ", num_rows,
-                  " and ", num_cols);
+  BITGNN_CHECK(room <= limit && num_rows < limit && num_cols < limit, op,
+               ": edges, rows and columns must be fewer than 2^31, got ", room, ", ", num_rows,
+               " and ", num_cols);
   const Tensor sources = ops::as_contiguous(sources_in);
   const Tensor destinations = ops::as_contiguous(destinations_in);
   const Tensor rowptr = backend.empty({num_rows + 1}, ScalarType::Int);
@@ -58,8 +57,8 @@ std::tuple<Tensor, Tensor> csr_from_edges_operator(const Tensor& sources_in,
       dtype == ScalarType::Int
           ? fill<int32_t>(sources, destinations, num_rows, num_cols, self_loops, rowptr, indices)
           : fill<int64_t>(sources, destinations, num_rows, num_cols, self_loops, rowptr, indices);
-  STD_TORCH_CHECK(fits, op, ": sources must lie in [0, ", num_cols, ") and destinations in [0, ",
-                  num_rows, "), got one outside");
+  BITGNN_CHECK(fits, op, ": sources must lie in [0, ", num_cols, ") and destinations in [0, ",
+               num_rows, "), got one outside");
   return {rowptr, indices};
 }
 

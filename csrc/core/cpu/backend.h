@@ -21,8 +21,8 @@ class Backend {
   Backend(const Tensor& first, const char* op, const char* name) { check(first, op, name); }
 
   void check(const Tensor& t, const char* op, const char* name) const {
-    STD_TORCH_CHECK(t.is_cpu(), op, ": ", name,
-                    " must be on the CPU like the other arguments, got another device");
+    BITGNN_CHECK(t.is_cpu(), op, ": ", name,
+                 " must be on the CPU like the other arguments, got another device");
   }
 
   template <size_t N>
@@ -35,6 +35,8 @@ class Backend {
     std::vector<int64_t> strides(sizes.size());
     return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
   }
+
+  static const Tensor& on_host(const Tensor& t, const char*) { return t; }
 
   // The ends of a row pointer, which guard every read of edges.
   void check_row_pointer(const AggregateArgs& a, const char* op) const;
@@ -89,26 +91,26 @@ class Backend {
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
   void run_stages(const CooperativeArgs&) const {
-    STD_TORCH_CHECK(false, "run_stages: x must be on a CUDA device, got the CPU");
+    BITGNN_CHECK(false, "run_stages: x must be on a CUDA device, got the CPU");
   }
 
  private:
   // The shim call costs a tenth of a trip through the dispatcher; large tensors come from the
   // buffer cache. Fills the strides.
   static Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) {
-    const int64_t elements = ops::contiguous_strides(sizes, count, strides);
-    const auto bytes = static_cast<size_t>(elements * ops::dtype_bytes(dtype));
+    const auto bytes = static_cast<size_t>(ops::contiguous_strides(sizes, count, dtype, strides));
     if (is_cached(bytes)) {
       void* data = take_buffer(bytes);
-      STD_TORCH_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
+      BITGNN_CHECK(data != nullptr, "bitgnn: no memory for a result of ", bytes, " bytes");
       return torch::stable::from_blob(data, {sizes, count}, {strides, count},
                                       torch::stable::Device(torch::headeronly::DeviceType::CPU),
                                       dtype, return_buffer);
     }
     AtenTensorHandle handle = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(count), sizes, strides,
-                                                    ops::dtype_code(dtype),
-                                                    aoti_torch_device_type_cpu(), 0, &handle));
+    const AOTITorchError status =
+        aoti_torch_empty_strided(static_cast<int64_t>(count), sizes, strides,
+                                 ops::dtype_code(dtype), aoti_torch_device_type_cpu(), 0, &handle);
+    BITGNN_CHECK(status == 0, "bitgnn: no memory for a result of ", bytes, " bytes");
     return Tensor(handle);
   }
 

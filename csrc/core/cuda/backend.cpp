@@ -8,7 +8,7 @@ namespace bitgnn::cuda {
 namespace {
 
 void check_status(cudaError_t status, const char* what) {
-  STD_TORCH_CHECK(status == cudaSuccess, "bitgnn: ", what, " failed: ", cudaGetErrorString(status));
+  BITGNN_CHECK(status == cudaSuccess, "bitgnn: ", what, " failed: ", cudaGetErrorString(status));
 }
 
 int attribute(cudaDeviceAttr which, int32_t index) {
@@ -18,8 +18,8 @@ int attribute(cudaDeviceAttr which, int32_t index) {
 }
 
 int32_t cuda_index(const Tensor& t, const char* op, const char* name) {
-  STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
-                  " must be on a CUDA device like the other arguments, got the CPU");
+  BITGNN_CHECK(t.is_cuda(), op, ": ", name,
+               " must be on a CUDA device like the other arguments, got the CPU");
   return t.get_device_index();
 }
 
@@ -63,6 +63,15 @@ void* TensorWorkspace::take(size_t bytes) {
 
 Backend::Backend(const Tensor& first, const char* op, const char* name)
     : index_(cuda_index(first, op, name)), guard_(index_), stream_(current_stream(index_)) {}
+
+Tensor Backend::on_host(const Tensor& t, const char* op) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_status(cudaStreamIsCapturing(stream_, &status), "asking whether a stream is captured");
+  BITGNN_CHECK(status == cudaStreamCaptureStatusNone, op,
+               ": trusted must be True while a CUDA graph is captured, where a pattern cannot be "
+               "checked, got False");
+  return torch::stable::to(t, torch::stable::Device(torch::headeronly::DeviceType::CPU));
+}
 
 template <class Launch>
 void Backend::run(const Launch& launch) const {
@@ -132,8 +141,8 @@ void Backend::aggregate_blocked(const BlockedArgs& a) const {
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
   // A slice of pieces of 16 bytes and a row of zeros behind it.
   const int64_t largest = device_properties(index_).shared_bytes / 16 - 1;
-  STD_TORCH_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
-                  " on this device, got ", a.slice_size);
+  BITGNN_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
+               " on this device, got ", a.slice_size);
 }
 
 void Backend::aggregate_narrow(const NarrowCall& a) const {
@@ -185,10 +194,10 @@ void Backend::aggregate_slots(const SlotSumsArgs& a) const {
 
 void Backend::linear_chain(const LinearChainArgs& a) const {
   run([&](const Context& c) {
-    STD_TORCH_CHECK(whole_model::linear_chain_fits(a, c),
-                    "linear_chain: layers must have weights that ",
-                    "fit the shared memory of a cluster of blocks, on a device of compute ",
-                    "capability 9.0, got more, or another device");
+    BITGNN_CHECK(whole_model::linear_chain_fits(a, c),
+                 "linear_chain: layers must have weights that ",
+                 "fit the shared memory of a cluster of blocks, on a device of compute ",
+                 "capability 9.0, got more, or another device");
     return whole_model::linear_chain(a, c);
   });
 }
@@ -231,11 +240,11 @@ void Backend::concat(const JoinArgs& a) const {
 
 void Backend::run_stages(const CooperativeArgs& a) const {
   run([&](const Context& c) {
-    STD_TORCH_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
-                    c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
-    STD_TORCH_CHECK(whole_model::cooperative_fits(a, c),
-                    "run_stages: too large: a block's share of the model ", "does not fit the ",
-                    c.device.shared_bytes, " bytes of its shared memory");
+    BITGNN_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
+                 c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
+    BITGNN_CHECK(whole_model::cooperative_fits(a, c),
+                 "run_stages: too large: a block's share of the model ", "does not fit the ",
+                 c.device.shared_bytes, " bytes of its shared memory");
     return whole_model::run_stages(a, c);
   });
 }
@@ -246,8 +255,8 @@ void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
 
 void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
   const int64_t largest = attention::largest_attention_head(device_properties(index_));
-  STD_TORCH_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
-                  " features on this device, got ", a.size);
+  BITGNN_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
+               " features on this device, got ", a.size);
   run([&](const Context& c) { return attention::attention_ternary(a, c); });
 }
 

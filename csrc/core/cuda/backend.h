@@ -29,8 +29,8 @@ const Device& device_properties(int32_t index);
 
 // Raises an error that says what could not be had.
 inline void check_memory(AOTITorchError status, int64_t bytes, int32_t index) {
-  STD_TORCH_CHECK(status == 0, "bitgnn: CUDA out of memory: no ", bytes, " bytes on cuda:", index,
-                  " for a result or its scratch memory");
+  BITGNN_CHECK(status == 0, "bitgnn: CUDA out of memory: no ", bytes, " bytes on cuda:", index,
+               " for a result or its scratch memory");
 }
 
 // Scratch from torch's allocator, which hands it out anew only behind this stream's work.
@@ -50,10 +50,10 @@ class Backend {
   Backend(const Tensor& first, const char* op, const char* name);
 
   void check(const Tensor& t, const char* op, const char* name) const {
-    STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
-                    " must be on a CUDA device like the other arguments, got the CPU");
-    STD_TORCH_CHECK(t.get_device_index() == index_, op, ": ", name, " must be on cuda:", index_,
-                    " like the first operand, got cuda:", t.get_device_index());
+    BITGNN_CHECK(t.is_cuda(), op, ": ", name,
+                 " must be on a CUDA device like the other arguments, got the CPU");
+    BITGNN_CHECK(t.get_device_index() == index_, op, ": ", name, " must be on cuda:", index_,
+                 " like the first operand, got cuda:", t.get_device_index());
   }
 
   template <size_t N>
@@ -67,8 +67,11 @@ class Backend {
     return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
   }
 
-  // Nothing: reading the device's memory would wait for it. BitAdjacency checks when it is made.
+  // Nothing: reading the device's memory would wait for it.
   void check_row_pointer(const AggregateArgs&, const char*) const {}
+
+  // A copy, for which the host waits; an error while the stream is captured.
+  Tensor on_host(const Tensor& t, const char* op) const;
 
   void pack(const PackArgs& a, int64_t rows) const;
   void pack_standardized(const StandardizedPackArgs& a, int64_t rows) const;
@@ -118,12 +121,12 @@ class Backend {
  private:
   // Fills the strides.
   Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) const {
-    const int64_t elements = ops::contiguous_strides(sizes, count, strides);
+    const int64_t bytes = ops::contiguous_strides(sizes, count, dtype, strides);
     AtenTensorHandle handle = nullptr;
     const AOTITorchError status = aoti_torch_empty_strided(
         static_cast<int64_t>(count), sizes, strides, ops::dtype_code(dtype),
         aoti_torch_device_type_cuda(), index_, &handle);
-    check_memory(status, elements * ops::dtype_bytes(dtype), index_);
+    check_memory(status, bytes, index_);
     return Tensor(handle);
   }
 

@@ -1,0 +1,161 @@
+"""Calls every operator with arguments of which one is wrong: errors or results, never a crash.
+
+Run as: python malformed_calls.py SEED LOG      LOG ends with the call under way, should it crash.
+"""
+
+import faulthandler
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from sampler import Sampler
+from torch import Tensor
+
+import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
+from bitgnn.ops.reference import OPERATORS
+
+# No crash and no result that the reference does not give; what kind of error is told by tests of
+# single operators.
+ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+SECONDS = 300  # for all calls of a seed
+HUGE = (-1, 0, 2**31, 2**62, 2**63 - 1, 2**63 - 64, -(2**63))
+
+
+def values_of(t: Tensor) -> list[Any]:
+    """Values that an element may not have, or may."""
+    if t.is_floating_point():
+        return [float("nan"), float("inf"), -1.0, 0.0]
+    if t.dtype == torch.bool:
+        return []
+    info = torch.iinfo(t.dtype)
+    numbers = (info.min, info.max, -1, 0, t.size(0), t.numel())
+    return [number for number in numbers if info.min <= number <= info.max]
+
+
+def tensors_like(t: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """A tensor with one thing wrong, or merely unusual."""
+    for dtype in (torch.int8, torch.int32, torch.int64, torch.float16, torch.float64, torch.bool):
+        if dtype != t.dtype:
+            yield f"as {dtype}", t.to(dtype)
+    yield "complex", t.to(torch.complex64)
+    yield "on meta", t.to("meta")
+    yield "with an axis more", t.unsqueeze(0)
+    if t.dim():
+        yield "with an axis less", t.flatten() if t.dim() > 1 else t.sum().to(t.dtype)
+        yield "without entries", t[:0]
+        yield "repeated", t.repeat_interleave(2, 0)
+    if t.dim() > 1:
+        yield "huge without entries", t.new_empty((2**62, *([0] * (t.dim() - 1))))
+    for axis in range(t.dim()):
+        if t.size(axis):
+            yield f"shorter along {axis}", t.narrow(axis, 1, t.size(axis) - 1)
+        yield f"longer along {axis}", torch.cat([t, t.narrow(axis, 0, min(1, t.size(axis)))], axis)
+        yield f"expanded along {axis}", t.narrow(axis, 0, min(1, t.size(axis))).expand_as(t)
+    if t.numel():
+        spread = t.new_zeros((*t.shape[:-1], 2 * t.size(-1)))[..., ::2] if t.dim() else t
+        yield "spread out", spread.copy_(t)
+        for value in values_of(t):
+            for place in {0, t.numel() // 2, t.numel() - 1}:
+                changed = t.clone(memory_format=torch.contiguous_format)
+                changed.view(-1)[place] = value
+                yield f"with {value} at {place}", changed
+
+
+def others(value: Any) -> Iterator[tuple[str, Any]]:
+    """Other arguments in place of a valid one."""
+    if isinstance(value, Tensor):
+        yield from tensors_like(value)
+    elif isinstance(value, bool):
+        yield "inverted", not value
+    elif isinstance(value, int):
+        for number in (value - 1, value + 1, *HUGE):
+            if -(2**63) <= number < 2**63:
+                yield str(number), number
+    elif isinstance(value, float):
+        for number in (float("nan"), float("inf"), -1.0, 0.0, 1e300):
+            yield str(number), number
+    elif isinstance(value, (list, tuple)):
+        yield "shorter", list(value)[:-1]
+        yield "longer", [*value, 1]
+        yield "empty", []
+        for place in range(len(value)):
+            for _, number in others(value[place]):
+                yield f"{number} at {place}", [*value[:place], number, *value[place + 1 :]]
+
+
+def calls(name: str, seed: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Malformed calls of an operator: the parameter, what is wrong with it, all arguments."""
+    for n, k, m in ((6, 70, 9), (3, 33, 1)):
+        arguments = Sampler(seed).arguments(name, n, k, m, optional=True)
+        # A caller who vouches for a pattern answers for it.
+        arguments.pop("trusted", None)
+        for parameter, value in arguments.items():
+            for what, other in others(value):
+                yield parameter, what, {**arguments, parameter: other}
+
+
+def outcome(function: Any, arguments: dict[str, Any]) -> tuple[Tensor, ...] | Exception:
+    """Results, or the error."""
+    try:
+        result = function(**arguments)
+    except ERRORS as error:
+        return error
+    return result if isinstance(result, tuple) else (result,)
+
+
+def same(mine: tuple[Tensor, ...], theirs: tuple[Tensor, ...], by_shape: bool) -> bool:
+    """Whether results are equal: bits and integers exactly, floats closely; or in shape alone."""
+    for a, b in zip(mine, theirs, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if by_shape:
+            continue
+        if not torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4, equal_nan=True):
+            return False
+    return True
+
+
+def breaks_padding(parameter: str, what: str, value: Any) -> bool:
+    """Whether padding bits may be set now, or counts not be those of their bits.
+
+    Kernels make of such operands what they like.
+    """
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or what.startswith("shorter")
+    return parameter in ("a_size", "b_size", "channels", "layers", "root_size", "size")
+
+
+def main(seed: int, log: Path) -> int:
+    """Make all calls; gives how many went wrong."""
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    count = wrong = 0
+    for name in OPERATORS:
+        operator = getattr(torch.ops.bitgnn, name)
+        for parameter, what, arguments in calls(name, seed):
+            call = f"{name}: {parameter} {what}"
+            log.write_text(call)
+            by_shape = breaks_padding(parameter, what, arguments[parameter])
+            count += 1
+            result = outcome(operator, arguments)
+            problem = ""
+            if isinstance(result, Exception):
+                if "csrc/" in str(result) or ".h:" in str(result):
+                    problem = f"names C++: {result}"
+            elif not any(t.is_meta for t in result):
+                expected = outcome(OPERATORS[name], arguments)
+                if isinstance(expected, tuple) and not same(result, expected, by_shape):
+                    problem = "differs from the reference"
+                if any(isinstance(v, Tensor) and v.is_meta for v in arguments.values()):
+                    problem = "results although an operand has no memory"
+            if problem:
+                wrong += 1
+                print(f"{call}: {problem}"[:300])
+    print(f"{count} calls, {wrong} wrong")
+    log.write_text("")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main(int(sys.argv[1]), Path(sys.argv[2]))))

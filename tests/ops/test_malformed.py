@@ -1,0 +1,133 @@
+"""Raw operators trust nothing: any argument may be wrong, and the process goes on."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bitgnn import BitAdjacency
+from bitgnn._library import library_info
+from bitgnn.ops import bspmm
+from bitgnn.ops._shapes import SHAPES
+
+SCRIPT = Path(__file__).resolve().parents[1] / "helpers" / "malformed_calls.py"
+OPS = torch.ops.bitgnn
+WORDS = torch.zeros((4, 2), dtype=torch.int32)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_wrong_argument_is_an_error_or_has_a_result(seed, tmp_path):
+    # In a process of its own: a crash would end this one.
+    log = tmp_path / "call"
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(seed), str(log)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, f"{log.read_text()}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"
+
+
+def pattern(rowptr, indices):
+    return torch.tensor(rowptr), torch.tensor(indices, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("rowptr", "indices", "message"),
+    [
+        ([0, 1, 2, 3, 4], [0, 1, 2, 4], r"indices must lie in \[0, 4\), got 4 at 3"),
+        ([0, 1, 2, 3, 4], [0, -1, 2, 3], r"indices must lie in \[0, 4\), got -1 at 1"),
+        ([0, 3, 2, 3, 4], [0, 1, 2, 3], "rowptr must begin with 0 and never descend"),
+        ([0, 1, 2, 3, 3], [0, 1, 2, 3], "the last row pointer must be 4, got 3"),
+    ],
+)
+@pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
+def test_patterns_of_raw_calls_are_checked(rowptr, indices, message):
+    with pytest.raises(RuntimeError, match=f"^bspmm_bbf: {message}"):
+        OPS.bspmm_bbf(WORDS, 40, *pattern(rowptr, indices))
+
+
+def test_a_sparse_matrix_of_torch_is_checked_once(monkeypatch):
+    x = torch.ones(3, 4)
+    for column in (3, -1, 2**31 + 1):
+        rowptr, columns = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, column])
+        matrix = torch.sparse_csr_tensor(
+            rowptr, columns, torch.ones(3), (3, 3), check_invariants=False
+        )
+        with pytest.raises(ValueError, match=r"adjacency must have column indices in \[0, 3\)"):
+            bspmm.fff(x, matrix)
+    rowptr, columns = torch.tensor([0, 2, 1, 3]), torch.tensor([0, 1, 2])
+    matrix = torch.sparse_csr_tensor(rowptr, columns, torch.ones(3), (3, 3), check_invariants=False)
+    with pytest.raises(ValueError, match="row pointers that ascend"):
+        bspmm.fff(x, matrix)
+    good = torch.eye(3).to_sparse_csr()
+    assert torch.equal(bspmm.fff(x, good), x)
+    monkeypatch.setattr(torch, "aminmax", None)  # a second look would call it
+    assert torch.equal(bspmm.fff(x, good), x)
+    good.col_indices()[0] = 1
+    with pytest.raises(TypeError, match="not callable"):
+        bspmm.fff(x, good)
+
+
+def test_sums_of_no_sources():
+    adjacency = BitAdjacency.from_edge_index(torch.zeros(2, 0, dtype=torch.long), (3, 0))
+    for dtype in (torch.int8, torch.int16):
+        x = torch.zeros(0, 40, dtype=dtype)
+        assert torch.equal(bspmm.fbf(x, adjacency, integer=True), torch.zeros(3, 40).int())
+
+
+def test_results_that_no_memory_holds():
+    empty = torch.empty(3, 0, dtype=torch.int32)
+    many = torch.empty(1537228672809216683, 0, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match=r"a result of 2\^63 bytes or more|too large|overflow"):
+        OPS.bmm_bbf(empty, many, 0)
+
+
+def test_rows_without_features_take_no_time():
+    assert OPS.unpack(torch.empty(2**62, 0, dtype=torch.int32), 0).shape == (2**62, 0)
+
+
+def test_one_operand_without_memory():
+    with pytest.raises(RuntimeError, match="bmm_bbf: tensors must be on one device"):
+        OPS.bmm_bbf(WORDS, WORDS.to("meta"), 40)
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63 - 1])
+def test_windows_whose_sizes_would_overflow(number):
+    x = torch.zeros(1, 8, 8, 1, dtype=torch.int32)
+    w = torch.zeros(4, 3, 3, 1, dtype=torch.int32)
+    with pytest.raises((RuntimeError, ValueError), match="dilation must be at most 2147483647"):
+        OPS.conv_bbf(x, w, 32, [1, 1], [0, 0, 0, 0], [number, number])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_fakes_check_shapes(name, sampler):
+    arguments = sampler(seed=3).arguments(name, 6, 70, 9, optional=True)
+    operator = getattr(OPS, name)
+    on_meta = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+    operator(**on_meta)
+    for parameter in re.findall(r"(\w+):", SHAPES[name]):
+        value = on_meta.get(parameter)
+        if isinstance(value, torch.Tensor):
+            with pytest.raises(RuntimeError, match=f"^{name}: {parameter} must have"):
+                operator(**{**on_meta, parameter: value.unsqueeze(0)})
+
+
+def test_fakes_name_the_size_that_does_not_fit():
+    x, w = (torch.empty(3, words, dtype=torch.int32, device="meta") for words in (2, 7))
+    with pytest.raises(RuntimeError, match="bmm_bbf: w must have size 2 along dimension 1, got 7"):
+        OPS.bmm_bbf(x, w, 40)
+
+
+@pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_patterns_of_edges_have_a_fake(self_loops):
+    sources, destinations = torch.tensor([0, 1, 2]), torch.tensor([1, 1, 0])
+    real = OPS.csr_from_edges(sources, destinations, 3, 3, self_loops)
+    fake = OPS.csr_from_edges(sources.to("meta"), destinations.to("meta"), 3, 3, self_loops)
+    assert [(t.shape, t.dtype) for t in fake] == [(t.shape, t.dtype) for t in real]
+
+
+def test_a_chain_without_layers_has_no_fake():
+    words = torch.empty(3, 2, dtype=torch.int32, device="meta")
+    with pytest.raises(RuntimeError, match="linear_chain: layers must hold 4 numbers"):
+        OPS.linear_chain(words, words[0], [])
