@@ -19,9 +19,10 @@ struct CooperativeOperators {
   static int image_part(int64_t offset, int64_t words, int64_t image_words, bool required,
                         int number, const char* what) {
     if (offset == kNoOffset && !required) return kNoOffset;
-    BITGNN_CHECK(offset >= 0 && offset % 4 == 0 && words <= image_words && offset <= image_words - words, kName,
-                 ": stages must place ", what, " of stage ", number, " inside the ", image_words,
-                 " words of image, got ", offset);
+    BITGNN_CHECK(
+        offset >= 0 && offset % 4 == 0 && words <= image_words && offset <= image_words - words,
+        kName, ": stages must place ", what, " of stage ", number, " inside the ", image_words,
+        " words of image, got ", offset);
     return static_cast<int>(offset);
   }
 

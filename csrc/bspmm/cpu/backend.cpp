@@ -67,8 +67,9 @@ void to_float32(const AggregateArgs& a, float* out) {
 // here it is turned back, so that results do not depend on the device.
 std::vector<int32_t> unslice(const SlicedArgs& a) {
   const auto check = [](bool holds) {
-    BITGNN_CHECK(holds, "bitgnn: row_items and local_indices of a sliced pattern must hold as many "
-                        "neighbours of each row as rowptr");
+    BITGNN_CHECK(holds,
+                 "bitgnn: row_items and local_indices of a sliced pattern must hold as many "
+                 "neighbours of each row as rowptr");
   };
   std::vector<int64_t> row_of_place(static_cast<size_t>(a.places), -1);
   for (int64_t row = 0; row < a.csr.rows; ++row)
