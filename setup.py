@@ -13,9 +13,9 @@ BITGNN_SANITIZE=1 compiles with the address and undefined-behaviour sanitizers.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import warnings
@@ -26,37 +26,26 @@ from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "csrc"
+sys.path.insert(0, str(CSRC))
+import flags  # noqa: E402
+
 MODES = ("auto", "cpu", "cuda", "none")
-# BuildExtension itself adds Py_LIMITED_API for Python 3.10 and later.
-MACROS = [
-    ("TORCH_TARGET_VERSION", "0x020b000000000000"),  # torch 2.11 and later
-    ("TORCH_STABLE_ONLY", None),  # headers outside the stable ABI are errors
-]
-# The kernels choose their instruction set at run time, function by function, so no -march here.
-# Contraction to FMA is off: results are defined step by step and equal the reference bit for bit.
-# Messages name files of this tree, wherever it was built.
-PREFIX_MAP = f"-ffile-prefix-map={ROOT}/="
-CXX_FLAGS = [
-    PREFIX_MAP,
-    "-std=c++17",
-    "-O3",
-    "-ffp-contract=off",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-]
 SANITIZE_FLAGS = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g"]
-NVCC_FLAGS = [
-    "-Xcompiler",
-    PREFIX_MAP,
-    "-std=c++17",
-    "-O3",
-    "--fmad=false",
-    "--expt-relaxed-constexpr",  # helpers such as words_for serve host and device
-]
-# Ampere and, as PTX, whatever comes later; Hopper.
-CUDA_TARGETS = "8.0+PTX;9.0"
-HOPPER = "90"
+# Names the shared C++ library first, where a compiler would link it statically: errors in a copy of
+# its own lose their words or end the process.
+SHARED_CXX = ["-Wl,--no-as-needed", "-l:libstdc++.so.6", "-Wl,--as-needed"]
+# An error of an operator in the library at sys.argv[1].
+PROBE = """
+import sys
+import torch
+
+torch.ops.load_library(sys.argv[1])
+try:
+    torch.ops.bitgnn.unpack(torch.zeros(1, 1, dtype=torch.int32), -1)
+except RuntimeError as error:
+    sys.exit(0 if "got -1" in str(error) else str(error))
+sys.exit("no error was raised")
+"""
 
 
 def build_mode() -> str:
@@ -73,18 +62,12 @@ def cxx_compiler() -> str | None:
     return shutil.which(shlex.split(command)[0])
 
 
-def sources(*patterns: str) -> list[str]:
-    """Sorted sources below csrc, relative to the root as setuptools wants them."""
-    found = [path for pattern in patterns for path in CSRC.glob(pattern)]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
-
-
 def missing_for_cuda() -> str:
     """What the CUDA library lacks here, as a phrase; empty when nothing."""
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    if not sources("*/cuda/**/*.cu"):
+    if not flags.cuda_sources():
         return f"{CSRC.name} holds no CUDA kernels"
     if torch.version.cuda is None:
         return f"torch {torch.__version__} was built without CUDA"
@@ -93,29 +76,7 @@ def missing_for_cuda() -> str:
     return ""
 
 
-def target_flags() -> list[str]:
-    """Flags of nvcc for the GPUs of TORCH_CUDA_ARCH_LIST; torch adds none where there are some."""
-    wanted = os.environ.get("TORCH_CUDA_ARCH_LIST") or CUDA_TARGETS
-    flags = []
-    for target in re.split(r"[;,\s]+", wanted.strip()):
-        found = re.fullmatch(r"(\d+)\.(\d)a?(\+PTX)?", target)
-        if found is None or int(found[1]) < 8:
-            sys.exit(
-                "TORCH_CUDA_ARCH_LIST must list compute capabilities from 8.0 on, such as "
-                f"'{CUDA_TARGETS}', got {wanted!r}"
-            )
-        number = found[1] + found[2]
-        # Hopper's own instructions need the target with an "a"; the macro says that they are there.
-        real = number + "a" if number == HOPPER else number
-        flags.append(f"-gencode=arch=compute_{real},code=sm_{real}")
-        if found[3]:
-            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
-        if number == HOPPER:
-            flags.append("-DBITGNN_HOPPER")
-    return flags
-
-
-def extension(factory: Any, name: str, files: list[str], flags: Any) -> Any:
+def extension(factory: Any, name: str, files: list[str], arguments: Any) -> Any:
     """One library of operators, loaded with torch.ops.load_library rather than imported."""
     if not files:
         sys.exit(f"bitgnn: no sources for {name} below {CSRC.name}/")
@@ -123,9 +84,9 @@ def extension(factory: Any, name: str, files: list[str], flags: Any) -> Any:
         name,
         files,
         include_dirs=[str(CSRC)],
-        define_macros=MACROS,
-        depends=sources("**/*.h", "**/*.cuh"),
-        extra_compile_args=flags,
+        define_macros=flags.MACROS,
+        depends=flags.sources("**/*.h", "**/*.cuh"),
+        extra_compile_args=arguments,
         extra_link_args=SANITIZE_FLAGS[:1] if sanitize() else ["-Wl,-s"],
         py_limited_api=True,
     )
@@ -148,32 +109,61 @@ def extensions(mode: str) -> list[Any]:
         return []
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
-    cxx = CXX_FLAGS + (SANITIZE_FLAGS if sanitize() else [])
-    cpu_files = sources("core/*.cpp", "*/cpu/**/*.cpp")
-    built = [extension(CppExtension, "bitgnn._C_cpu", cpu_files, {"cxx": cxx})]
+    cxx = flags.CXX_FLAGS + (SANITIZE_FLAGS if sanitize() else [])
+    built = [extension(CppExtension, "bitgnn._C_cpu", flags.cpu_sources(), {"cxx": cxx})]
     if mode == "cpu":
         return built
     missing = missing_for_cuda()
     if missing and mode == "cuda":
         sys.exit(f"BITGNN_BUILD=cuda: {missing}")
     if not missing:
-        targets = target_flags()
+        targets = flags.target_flags(os.environ.get("TORCH_CUDA_ARCH_LIST") or flags.CUDA_TARGETS)
         macros = ["-DUSE_CUDA", *(flag for flag in targets if flag.startswith("-D"))]
-        flags = {"cxx": [*cxx, *macros], "nvcc": [*NVCC_FLAGS, *targets, "-DUSE_CUDA"]}
-        cuda_files = sources("*/cuda/**/*.cu", "*/cuda/**/*.cpp")
-        built.append(extension(CUDAExtension, "bitgnn._C_cuda", cuda_files, flags))
+        nvcc = [*flags.NVCC_FLAGS, *targets, "-DUSE_CUDA"]
+        arguments = {"cxx": [*cxx, *macros], "nvcc": nvcc}
+        built.append(extension(CUDAExtension, "bitgnn._C_cuda", flags.cuda_sources(), arguments))
     return built
+
+
+def errors_cross(library: str) -> bool:
+    """Whether an error of the CPU library reaches Python whole; asked in a process apart."""
+    command = [sys.executable, "-W", "ignore", "-c", PROBE, library]
+    return subprocess.run(command, capture_output=True, cwd=ROOT, check=False).returncode == 0
+
+
+def checked_build() -> type:
+    """The build command of torch, which does not leave a library whose errors end the process."""
+    from torch.utils.cpp_extension import BuildExtension
+
+    class CheckedBuild(BuildExtension.with_options(use_ninja=True)):  # type: ignore[misc]
+        added: list[str] = []  # noqa: RUF012  (to the link lines of libraries after the first)
+
+        def build_extension(self, ext: Any) -> None:
+            ext.extra_link_args = [*ext.extra_link_args, *self.added]
+            super().build_extension(ext)
+            library = self.get_ext_fullpath(ext.name)
+            if sanitize() or not ext.name.endswith("_cpu") or errors_cross(library):
+                return
+            CheckedBuild.added = SHARED_CXX
+            ext.extra_link_args = [*ext.extra_link_args, *self.added]
+            self.force = True
+            super().build_extension(ext)
+            if not errors_cross(library):
+                sys.exit(
+                    "bitgnn: errors in the compiled operators end the process. Set CXX to a "
+                    "compiler that links libstdc++ shared, or BITGNN_BUILD=none for no operators"
+                )
+
+    return CheckedBuild
 
 
 def build_options(modules: list[Any]) -> dict[str, Any]:
     """Keyword arguments of setup() that only a compiled wheel needs."""
     if not modules:
         return {}
-    from torch.utils.cpp_extension import BuildExtension
-
     return {
         "ext_modules": modules,
-        "cmdclass": {"build_ext": BuildExtension.with_options(use_ninja=True)},
+        "cmdclass": {"build_ext": checked_build()},
         "options": {"bdist_wheel": {"py_limited_api": "cp310"}},
     }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -40,6 +42,7 @@ def report() -> str:
     sections = {
         "versions": _versions(),
         "build": _build(),
+        "operators": _operators(),
         "hardware": _hardware(),
         "optional packages": _optional(),
     }
@@ -86,6 +89,32 @@ def _build() -> dict[str, str]:
         "CPU capabilities": ", ".join(info.available_cpu_capabilities) or "reference",
         "environment": " ".join(f"{k}={v}" for k, v in variables.items()) or "no BITGNN_* set",
     }
+
+
+def _operators() -> dict[str, str]:
+    """What works of each compiled library, tried in a process of its own: it may die."""
+    info = _library.library_info()
+    libraries = {"cpu": info.cpu_library, "cuda": info.cuda_library}
+    return {
+        f"{device} library": _tried(device) for device, library in libraries.items() if library
+    } or {"compiled": "none loaded"}
+
+
+def _tried(device: str) -> str:
+    # This package and no other that lies in the working directory.
+    code = f"import sys; sys.path[:0] = [{str(PACKAGE.parent)!r}]; import bitgnn._trial as trial; "
+    code += f"trial.run_trials({device!r})"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = run.stdout.splitlines()
+    wrong = [line for line in lines if not line.endswith(": works")]
+    if run.returncode == 0 and not wrong:
+        names = [line.removesuffix(": works") for line in lines]
+        return f"{', '.join(names[:-1])} and {names[-1]} work"
+    if run.returncode < 0:
+        return f"PROBLEM: the process died at {wrong[-1] if wrong else 'its start'}"
+    last = run.stderr.strip().splitlines()[-1:] if run.returncode else []
+    return f"PROBLEM: {'; '.join([*wrong, *last])}"
 
 
 def _hardware() -> dict[str, str]:

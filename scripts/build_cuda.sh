@@ -2,28 +2,18 @@
 # Builds the CUDA library with nvcc alone, where the installed torch has no CUDA: operators use torch's stable ABI, so
 # the result loads into any torch of the supported range that has CUDA. `pip install .` does the same in one go where
 # torch has CUDA.
-# Usage: scripts/build_cuda.sh OUTPUT_DIR [ARCHITECTURE...]      architectures: 80 and 90a unless given
+# Usage: scripts/build_cuda.sh OUTPUT_DIR [TARGET...]      targets: 8.0+PTX and 9.0 unless given
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 output=${1:?usage: build_cuda.sh OUTPUT_DIR [ARCHITECTURE...]}
 shift
-architectures=("${@:-80}")
-[ "$#" -gt 0 ] || architectures=(80 90a)
+targets=("${@:-8.0+PTX}")
+[ "$#" -gt 0 ] || targets=(8.0+PTX 9.0)
 mkdir -p "$output/objects"
 torch=$(python -c 'import torch; print(torch.__path__[0])')
-
-flags=(-std=c++17 -O3 --fmad=false --expt-relaxed-constexpr -cudart shared -DUSE_CUDA -DPy_LIMITED_API=0x030a0000
-  -DTORCH_TARGET_VERSION=0x020b000000000000 -DTORCH_STABLE_ONLY
-  "-I$root/csrc" -isystem "$torch/include"
-  -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Wextra,-ffile-prefix-map=$root/=")
-for architecture in "${architectures[@]}"; do
-  flags+=(-gencode "arch=compute_$architecture,code=sm_$architecture")
-  # Hopper's own instructions are there.
-  [ "$architecture" != 90a ] || flags+=(-DBITGNN_HOPPER)
-done
-# PTX of the first one, for devices that come later.
-flags+=(-gencode "arch=compute_${architectures[0]},code=compute_${architectures[0]}")
+mapfile -t flags < <(python "$root/csrc/flags.py" "${targets[@]}")
+flags+=(-cudart shared -isystem "$torch/include")
 
 # Whether an object is missing, of another copy of the sources, or older than one of the files it was made of.
 is_stale() {
@@ -44,7 +34,8 @@ compile() {
 
 objects=()
 jobs=0
-for source in $(find "$root"/csrc/*/cuda -name '*.cu' -o -name '*.cpp' | sort); do
+for source in $(python "$root/csrc/flags.py" --sources); do
+  source=$root/$source
   object=${source#"$root/csrc/"}
   object=$output/objects/${object//\//-}.o
   objects+=("$object")

@@ -27,7 +27,8 @@ class BitTensor:
 
     Raises:
         TypeError: a tensor has another dtype.
-        ValueError: shapes or devices do not fit together.
+        ValueError: shapes or devices do not fit together, or words on the CPU have padding bits
+            set; on a GPU, whose memory is not waited for, :meth:`validate` tells.
     """
 
     words: Tensor
@@ -49,6 +50,9 @@ class BitTensor:
         self.words = words
         self.size = size
         self.scale = scale
+        # A GPU's memory is not waited for, and a traced tensor has no values.
+        if type(words) is Tensor and words.device.type == "cpu":
+            self.validate()
 
     @classmethod
     def from_float(

@@ -188,7 +188,7 @@ class FrozenImages(FrozenModel):
         words, size = values[self._entry_step.outputs[0]], self._entry_step.attributes["size"]
         if self._entry_step.kind in OF_IMAGES:
             return BitImages(words, size)
-        return BitTensor(words, size)
+        return BitTensor._trusted(words, size)
 
     def _why_floats(self) -> str:
         return "since a layer of this model reads more of its images than one bit of each value"

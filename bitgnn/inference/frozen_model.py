@@ -211,7 +211,7 @@ class FrozenModel(CalledProgram):
             result = values[register]
             if form == "bits":
                 assert size is not None
-                result = BitTensor(result, size)
+                result = BitTensor._trusted(result, size)
             elif form == "image_bits":
                 assert size is not None
                 result = BitImages(result, size)

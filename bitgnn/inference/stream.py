@@ -267,7 +267,7 @@ def gathered(features: Features, rows: Tensor) -> Features:
         return features.index_select(0, rows)
     if isinstance(features, BitTensor):
         scale = None if features.scale is None else features.scale.index_select(0, rows)
-        return BitTensor(features.words.index_select(0, rows), features.size, scale)
+        return BitTensor._trusted(features.words.index_select(0, rows), features.size, scale)
     return select_rows(features, rows)
 
 

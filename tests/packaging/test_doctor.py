@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import bitgnn
@@ -18,6 +19,30 @@ def test_report_names_versions_and_build():
     assert f"torch: {torch.__version__}" in text
     assert f"CPU capability in use: {info.cpu_capability or 'reference'}" in text
     assert f"torch threads: {torch.get_num_threads()}" in text
+
+
+@pytest.mark.skipif(_library.library_info().cpu_library is None, reason="no compiled library")
+def test_operators_are_tried():
+    assert "cpu library: a product, an aggregation and an error work" in doctor.report()
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "message"),
+    [
+        (-11, "a product: works\nan aggregation", "the process died at an aggregation"),
+        (-6, "", "the process died at its start"),
+        (0, "a product: works\nan error: wrong result", "an error: wrong result"),
+        (1, "a product", "a product; OSError: no such file"),
+    ],
+)
+def test_operators_that_fail_are_told(monkeypatch, status, output, message):
+    def run(command, **options):
+        return subprocess.CompletedProcess(
+            command, status, output, "Traceback\nOSError: no such file"
+        )
+
+    monkeypatch.setattr(doctor.subprocess, "run", run)
+    assert doctor._tried("cpu") == f"PROBLEM: {message}"
 
 
 def test_report_tells_no_folders():

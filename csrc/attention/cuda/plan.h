@@ -38,9 +38,8 @@ AttentionPlan plan_attention(const TernaryAttentionArgs& a, double additions) {
   plan.four = 4;
   plan.exact = !(plan.log_threshold > kLeastLogThreshold) || !(slope < 1e30);
   const int64_t each = a.type == ValueType::kFloat32 ? 4 : 8;
-  plan.vector_out = a.size == kDim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
-                    a.out_strides[0] % each == 0 && a.out_strides[1] % each == 0 &&
-                    a.out_strides[2] % each == 0;
+  plan.vector_out = a.size == kDim && is_aligned(a.out) && a.out_strides[0] % each == 0 &&
+                    a.out_strides[1] % each == 0 && a.out_strides[2] % each == 0;
   return plan;
 }
 

@@ -14,7 +14,7 @@ namespace {
 bool aligned(const TernaryOperand& x, int64_t words) {
   const bool strides = x.batch_strides[0] % words == 0 && x.batch_strides[1] % words == 0 &&
                        x.row_stride % words == 0;
-  return strides && reinterpret_cast<uintptr_t>(x.words) % (words * sizeof(int32_t)) == 0;
+  return strides && is_aligned(x.words, words * sizeof(int32_t));
 }
 
 template <int kDim>

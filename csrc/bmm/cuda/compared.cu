@@ -16,8 +16,6 @@ constexpr int64_t kMostColumns = 256;
 constexpr int kLeastShortWords = 4;  // of rows whose reading is not all that binds
 constexpr int64_t kMostFeatures = 1 << 13;
 
-bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 // Whether the second-level cache holds rows and results, with as much beside them: beyond, copies
 // of weights in shared memory and larger tiles wait less for rows.
 bool stays_cached(const BmmArgs& args, const Context& context) {

@@ -9,8 +9,7 @@ constexpr int64_t kMostRows = 16;
 
 template <int kRowTiles>
 cudaError_t run(const BmmArgs& args, const Context& context) {
-  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  const bool vectors = words_for(args.size) % 4 == 0 && aligned(args.x) && aligned(args.w);
+  const bool vectors = words_for(args.size) % 4 == 0 && is_aligned(args.x) && is_aligned(args.w);
   // Wide blocks read the rows half as often; they must be enough for most multiprocessors.
   const int64_t wide = ceil_div(args.out_features, 2 * kMmaRows);
   return 4 * wide >= 3 * context.device.sm_count
@@ -21,10 +20,8 @@ cudaError_t run(const BmmArgs& args, const Context& context) {
 }  // namespace
 
 bool suits_few(const BmmArgs& args, const Context& context) {
-  const int capability = context.device.capability;
   constexpr int64_t kMostFeatures = 1 << 22;
-  // Later architectures emulate b1 products, earlier ones lack this shape.
-  return capability >= 80 && capability < 100 && args.rows <= kMostRows && args.size > 0 &&
+  return context.device.has_bit_products() && args.rows <= kMostRows && args.size > 0 &&
          args.size <= kMostFeatures && args.addend == nullptr && args.pack == nullptr;
 }
 

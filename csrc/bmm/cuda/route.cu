@@ -43,11 +43,9 @@ cudaError_t with_sum_output(const BmmArgs& args, const F& f) {
                                    : f(OutputConstant<BmmOutput::kSumBits>{});
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 template <class Tile>
 cudaError_t run_mma(const BmmArgs& args, const Context& context) {
-  const bool vectors = words_for(args.size) % 4 == 0 && aligned(args.x) && aligned(args.w);
+  const bool vectors = words_for(args.size) % 4 == 0 && is_aligned(args.x) && is_aligned(args.w);
   return with_output(args, [&](auto output) {
     constexpr BmmOutput kOutput = decltype(output)::value;
     return vectors ? launch_bmm_mma<Tile, BmmUnit::kTensor, kOutput, 4>(args, context)
@@ -95,8 +93,8 @@ bool suits_tall(const BmmArgs& args, const Context& context) {
   constexpr int64_t kMostOutputs = 512;
   constexpr int64_t kMostFeatures = 1 << 13;
   if (args.rows < kLeastRows || args.out_features > kMostOutputs || args.size > kMostFeatures ||
-      !aligned(args.x) || !aligned(args.out_bits) || !aligned(args.out_int) ||
-      !aligned(args.out_float))
+      !is_aligned(args.x) || !is_aligned(args.out_bits) || !is_aligned(args.out_int) ||
+      !is_aligned(args.out_float))
     return false;
   TallPlan plan{};
   const size_t bits = args.out_features <= 64
@@ -132,15 +130,14 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
     args.row_scale = nullptr;
     args.out_scale = nullptr;
   }
-  const int capability = context.device.capability;
-  // Later architectures emulate b1 products, earlier ones lack this shape.
-  if (capability < 80 || capability >= 100) return run_logic(args, context);
+  if (!context.device.has_bit_products()) return run_logic(args, context);
   if (suits_few(args, context)) return bmm_few(args, context);
   if (suits_compared(args, context)) return bmm_compared(args, context);
   const bool tall = suits_tall(args, context);
   if (args.addend != nullptr) return run_sum(args, tall, context);
-  const bool vectors = words_for(args.size) % 4 == 0 && aligned(args.x) && aligned(args.w);
-  if (capability == 90 && suits_wgmma(args) && (vectors || !tall)) return run_wgmma(args, context);
+  const bool vectors = words_for(args.size) % 4 == 0 && is_aligned(args.x) && is_aligned(args.w);
+  if (context.device.is_hopper() && suits_wgmma(args) && (vectors || !tall))
+    return run_wgmma(args, context);
   if (tall) {
     if (args.out_features <= 32) return run_tall<32>(args, context);
     return args.out_features <= 64 ? run_tall<64>(args, context) : run_tall<128>(args, context);

@@ -149,13 +149,11 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, boo
   plan.tap_sums = number(tap_sums);
   plan.class_sums = number(class_sums);
   plan.prefetches = prefetches;
-  const auto on = [](const void* p, size_t bytes) {
-    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
-  };
-  plan.vectors = c.out_channels % 8 == 0 && plan.group_channels % 8 == 0 && on(c.out_int, 16) &&
-                 on(c.out_float, 16) && on(args.sums, 16);
+  plan.vectors = c.out_channels % 8 == 0 && plan.group_channels % 8 == 0 &&
+                 is_aligned(c.out_int, 16) && is_aligned(c.out_float, 16) &&
+                 is_aligned(args.sums, 16);
   plan.addend_vectors =
-      args.addend_channels % 8 == 0 && plan.group_channels % 8 == 0 && on(args.addend, 16);
+      args.addend_channels % 8 == 0 && plan.group_channels % 8 == 0 && is_aligned(args.addend, 16);
   const int stages = std::min(kConvDepth, plan.chunks);
   const int ring = stages * (Tile::kPixels + Tile::kChannels) * (plan.chunk_words + 4);
   plan.table_at = std::max(ring, Tile::kExchanged);

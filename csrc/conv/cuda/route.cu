@@ -10,15 +10,13 @@
 namespace bitgnn::cuda::conv {
 namespace {
 
-bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
-
 // Words that one copy moves: all that begin on its boundary.
 int copy_words(const ConvArgs& c) {
   const int64_t words = words_for(c.channels / c.groups), pixel_words = words_for(c.channels);
   for (const int vector : {4, 2}) {
     const size_t bytes = static_cast<size_t>(vector) * sizeof(int32_t);
-    if (words % vector == 0 && pixel_words % vector == 0 && aligned(c.x, bytes) &&
-        aligned(c.w, bytes))
+    if (words % vector == 0 && pixel_words % vector == 0 && is_aligned(c.x, bytes) &&
+        is_aligned(c.w, bytes))
       return vector;
   }
   return 1;
@@ -41,8 +39,7 @@ bool fits(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context&
 bool suits_mma(const ConvAddArgs& args, const Context& context) {
   constexpr int64_t kMostReach = 1 << 14, kMostTiles = 1 << 16, kMost = INT32_MAX / 4;
   const ConvArgs& c = args.conv;
-  const int capability = context.device.capability;
-  if (capability < 80 || capability >= 100) return false;
+  if (!context.device.has_bit_products()) return false;
   if (c.groups > 1 && (c.channels / c.groups % kWordBits != 0 ||
                        (c.out_bits != nullptr && c.out_channels / c.groups % kWordBits != 0)))
     return false;

@@ -42,7 +42,7 @@ const Device& device_properties(int32_t index) {
                  attribute(cudaDevAttrComputeCapabilityMinor, index);
 #if !defined(BITGNN_HOPPER)
   // Built without Hopper's own instructions, the library treats it like the architecture before.
-  if (d.capability == 90) d.capability = 89;
+  if (d.is_hopper()) d.capability = kHopper - 1;
 #endif
   d.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
   d.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);

@@ -20,9 +20,6 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// Only where kernels are compiled for sm_90a do they wait by themselves, as they then must.
-constexpr int kDependentCapability = 90;
-
 constexpr unsigned grid_size(int64_t blocks) { return static_cast<unsigned>(blocks); }
 
 template <class... Parameters, class... Arguments>
@@ -36,7 +33,7 @@ cudaError_t launch_dependent(void (*kernel)(Parameters...), dim3 blocks, int thr
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream;
   config.attrs = &attribute;
-  if (context.device.capability == kDependentCapability) {
+  if (context.device.is_hopper()) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.numAttrs = 1;

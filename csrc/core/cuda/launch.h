@@ -6,15 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/cuda/device.h"
+
 namespace bitgnn::cuda {
 
-// What a launch needs to know of the device it runs on.
-struct Device {
-  int capability;       // 10 * major + minor
-  int sm_count;         // multiprocessors
-  int shared_bytes;     // shared memory a block may ask for
-  int64_t cache_bytes;  // second-level cache
-};
+// Whether a pointer is a multiple of so many bytes.
+inline bool is_aligned(const void* p, size_t bytes = 16) {
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
 
 // Scratch memory in the stream's order, from the caller's allocator; never fails with null.
 class Workspace {

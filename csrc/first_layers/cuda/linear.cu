@@ -21,8 +21,8 @@ template <class T>
 cudaError_t run(const FixedConvArgs& a, const Context& context) {
   if (a.conv.images > kFewRows && suits_fixed_linear_bytes(a, context))
     return launch_fixed_linear_bytes<T>(a, context);
-  const bool vectors = reinterpret_cast<uintptr_t>(a.x) % (4 * sizeof(T)) == 0 &&
-                       a.image_stride % 4 == 0 && a.conv.channels % 4 == 0;
+  const bool vectors =
+      is_aligned(a.x, 4 * sizeof(T)) && a.image_stride % 4 == 0 && a.conv.channels % 4 == 0;
   return vectors ? run_plain<T, true>(a, context) : run_plain<T, false>(a, context);
 }
 
@@ -30,7 +30,7 @@ cudaError_t run(const FixedConvArgs& a, const Context& context) {
 
 bool suits_fixed_linear(const FixedConvArgs& args, const Context& context) {
   const ConvArgs& c = args.conv;
-  return context.device.capability >= 80 && c.kernel_height * c.kernel_width == 1 &&
+  return context.device.has_tensor_cores() && c.kernel_height * c.kernel_width == 1 &&
          c.out_height * c.out_width == 1 && c.padding_top == 0 && c.padding_left == 0 &&
          args.channel_stride == 1 && linear_bytes(c.channels) <= context.device.shared_bytes;
 }

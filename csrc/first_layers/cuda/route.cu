@@ -103,7 +103,7 @@ cudaError_t run_tensor(const FixedConvArgs& a, const FixedPlan& plan, const Cont
 template <class T>
 cudaError_t run(const FixedConvArgs& a, const Context& context) {
   FixedPlan plan{};
-  if (context.device.capability >= 80 && plan_fixed(plan, a, context))
+  if (context.device.has_tensor_cores() && plan_fixed(plan, a, context))
     return run_tensor<T>(a, plan, context);
   return launch_fixed_conv_plain<T>(a, context);
 }

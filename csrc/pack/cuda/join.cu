@@ -25,10 +25,9 @@ void launch_or(const JoinArgs& args, int64_t count, const Context& context) {
       reinterpret_cast<Word*>(args.out_bits));
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(int4) == 0; }
-
 cudaError_t or_words(const JoinArgs& args, int64_t count, const Context& context) {
-  if (count % 4 == 0 && aligned(args.a_bits) && aligned(args.b_bits) && aligned(args.out_bits))
+  if (count % 4 == 0 && is_aligned(args.a_bits) && is_aligned(args.b_bits) &&
+      is_aligned(args.out_bits))
     launch_or<int4>(args, count / 4, context);
   else
     launch_or<int32_t>(args, count, context);

@@ -56,7 +56,7 @@ ResidentArgs resident_args(const TernaryAttentionArgs& a) {
   return args;
 }
 
-bool is_aligned(const TernaryFloatOperand& x) {
+bool reads_vectors(const TernaryFloatOperand& x) {
   const int64_t strides[] = {x.batch_strides[0], x.batch_strides[1], x.row_stride};
   return has_aligned_rows(x.x, x.type, strides);
 }
@@ -66,7 +66,7 @@ bool is_aligned(const TernaryFloatOperand& x) {
 bool suits_resident_attention([[maybe_unused]] const TernaryAttentionArgs& a,
                               [[maybe_unused]] const Device& device) {
 #ifdef BITGNN_HOPPER
-  return device.capability == 90 && a.size > 32 && a.size <= 64 && a.keys > 0 &&
+  return device.is_hopper() && a.size > 32 && a.size <= 64 && a.keys > 0 &&
          a.keys <= kMostResidentKeys && ResidentLayout(a.keys).total <= device.shared_bytes &&
          a.heads <= kMostHeads && a.batch <= kMostHeads && !needs_shifted_powers<64>(a);
 #else
@@ -76,7 +76,7 @@ bool suits_resident_attention([[maybe_unused]] const TernaryAttentionArgs& a,
 
 cudaError_t attention_resident(const TernaryAttentionArgs& a, const Context& context) {
   ResidentArgs args = resident_args(a);
-  args.vector_keys = reinterpret_cast<uintptr_t>(a.k.words) % 8 == 0 && a.k.row_stride % 2 == 0 &&
+  args.vector_keys = is_aligned(a.k.words, 8) && a.k.row_stride % 2 == 0 &&
                      a.k.batch_strides[0] % 2 == 0 && a.k.batch_strides[1] % 2 == 0;
   return launch<int32_t, true>(args, context);
 }
@@ -94,7 +94,7 @@ cudaError_t attention_ternary_floats(const TernaryFloatAttentionArgs& args,
   all.q = args.q, all.k = args.k, all.v = args.v;
   return with_quantised_type(args.q.type, [&](auto zero) {
     using T = decltype(zero);
-    return is_aligned(args.q) && is_aligned(args.k) && is_aligned(args.v)
+    return reads_vectors(args.q) && reads_vectors(args.k) && reads_vectors(args.v)
                ? launch<T, true>(all, context)
                : launch<T, false>(all, context);
   });

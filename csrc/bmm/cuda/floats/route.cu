@@ -33,8 +33,7 @@ int tile_rows(const BmmArgs& args, const Context& context) {
 }
 
 bool fits(const BmmArgs& args, const Context& context) {
-  const int capability = context.device.capability;
-  if (capability < 80 || capability >= 100) return false;  // no 1-bit products of its own
+  if (!context.device.has_bit_products()) return false;
   const bool rare = args.pack->type == FloatType::kFloat64 || args.pack->type == FloatType::kUInt8;
   const int64_t words = words_for(args.size);
   if (words < (rare ? 4 : 1) || words > kMaxWords || args.out_features > kMaxColumns) return false;

@@ -145,7 +145,7 @@ inline StreamingPlan streaming_plan(const BmmArgs& args, const Context& context)
   const int64_t shared_bytes = context.device.shared_bytes;
   StreamingPlan plan{};
   plan.words = static_cast<int>(words_for(args.size));
-  plan.vectors = plan.words % 4 == 0 && reinterpret_cast<uintptr_t>(args.w) % 16 == 0;
+  plan.vectors = plan.words % 4 == 0 && is_aligned(args.w);
   plan.chunk_words = std::max(plan.words, 1);
   plan.pitch = streaming_pitch(plan.words);
   plan.row_warps = 1;

@@ -46,8 +46,7 @@ cudaError_t launch(const BmmArgs& args, const Context& context) {
 }  // namespace
 
 bool suits_bulk(const BmmArgs& args, const Context& context) {
-  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  const bool suits = context.device.capability == 90 && args.pack->type == FloatType::kFloat32 &&
+  const bool suits = context.device.is_hopper() && args.pack->type == FloatType::kFloat32 &&
                      packing_mode(args) == PackingMode::kCompared &&
                      args.pack->row_stride == args.size && args.size >= kLeastFeatures &&
                      args.size <= kMostFeatures && args.out_features <= kMostColumns &&

@@ -18,7 +18,7 @@ cudaError_t launch(const BmmArgs& args, const Context& context) {
 }  // namespace
 
 bool suits_ring(const BmmArgs& args, const Context& context) {
-  if (context.device.capability != 90 || args.size == 0) return false;
+  if (!context.device.is_hopper() || args.size == 0) return false;
   const RingPlan plan = ring_plan(args, context);
   return 2 * plan.tiles >= context.device.sm_count &&
          ring_bytes(plan) <= context.device.shared_bytes;

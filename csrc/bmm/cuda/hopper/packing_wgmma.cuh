@@ -159,7 +159,7 @@ inline RingPlan ring_plan(const BmmArgs& args, const Context& context) {
   plan.blocks = static_cast<int>(ceil_div(plan.words, kRingWords));
   plan.tiles = ceil_div(args.rows, kRingRows);
   plan.passes = static_cast<int>(ceil_div(args.out_features, kRingColumns));
-  plan.vectors = plan.words % 4 == 0 && reinterpret_cast<uintptr_t>(args.w) % 16 == 0;
+  plan.vectors = plan.words % 4 == 0 && is_aligned(args.w);
   plan.bulk = plan.vectors && plan.words >= kRingWords && args.out_features >= kRingColumns &&
               args.out_features <= INT32_MAX - kRingColumns;
   plan.output = slab_output(args);

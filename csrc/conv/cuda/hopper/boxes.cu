@@ -132,25 +132,23 @@ bool suits_bits(const ConvBoxPlan& plan, const ConvArgs& a, const Device& device
   return 4 * outputs >= 3 * units * kBoxUnitRows;
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 }  // namespace
 
 bool conv_box_fits(const ConvAddArgs& args, bool adds, const Context& context) {
   const ConvArgs& a = args.conv;
-  if (context.device.capability != 90 || !aligned(a.x) || !aligned(a.w)) return false;
+  if (!context.device.is_hopper() || !is_aligned(a.x) || !is_aligned(a.w)) return false;
   if (!adds && a.out_bits == nullptr) return false;
   if (args.addend != nullptr) {
     // Of a tensor copy's box.
     constexpr int64_t kMostSide = 256, kMostStep = 8;
     const int64_t width = std::min<int64_t>(a.out_width, kBoxUnitRows);
-    if (args.addend_wide || args.addend_channels % kBoxPartChannels != 0 || !aligned(args.addend) ||
-        args.addend_stride_width > kMostStep || args.addend_stride_height > kMostStep ||
-        width * args.addend_stride_width > kMostSide ||
+    if (args.addend_wide || args.addend_channels % kBoxPartChannels != 0 ||
+        !is_aligned(args.addend) || args.addend_stride_width > kMostStep ||
+        args.addend_stride_height > kMostStep || width * args.addend_stride_width > kMostSide ||
         kBoxUnitRows / width * args.addend_stride_height > kMostSide)
       return false;
   }
-  if (args.sums != nullptr && (args.sums_wide || !aligned(args.sums))) return false;
+  if (args.sums != nullptr && (args.sums_wide || !is_aligned(args.sums))) return false;
   ConvBoxPlan plan;
   if (adds)
     return plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device) &&

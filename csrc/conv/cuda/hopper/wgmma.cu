@@ -61,18 +61,16 @@ cudaError_t run(const ConvAddArgs& args, ConvOutput output, const ConvPlan& plan
   }
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 }  // namespace
 
 bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context) {
   const ConvArgs& a = args.conv;
-  if (context.device.capability != 90 || a.groups != 1 || a.dilation_height != 1 ||
+  if (!context.device.is_hopper() || a.groups != 1 || a.dilation_height != 1 ||
       a.dilation_width != 1 || (a.channels != 64 && a.channels % 128 != 0) ||
-      a.out_channels % 32 != 0 || !aligned(a.x) || !aligned(a.w) || a.pixels() > INT32_MAX)
+      a.out_channels % 32 != 0 || !is_aligned(a.x) || !is_aligned(a.w) || a.pixels() > INT32_MAX)
     return false;
   if (args.addend != nullptr &&
-      (args.addend_wide || args.addend_channels % 32 != 0 || !aligned(args.addend)))
+      (args.addend_wide || args.addend_channels % 32 != 0 || !is_aligned(args.addend)))
     return false;
   if (args.sums != nullptr && args.sums_wide) return false;
   ConvPlan plan;

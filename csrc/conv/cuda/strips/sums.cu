@@ -7,8 +7,7 @@ namespace bitgnn::cuda::conv {
 
 bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context) {
   const ConvArgs& c = args.conv;
-  const int capability = context.device.capability;
-  if (capability < 80 || capability >= 100) return false;
+  if (!context.device.has_bit_products()) return false;
   constexpr int64_t kTile = 64;  // outputs, or two tiles of half as many
   if ((c.channels != 64 && c.channels != 128 && c.channels != 256 && c.channels != 512) ||
       c.groups != 1 || c.out_channels < 1 || c.out_channels % kTile != 0 || c.kernel_height != 3 ||
@@ -23,14 +22,11 @@ bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context)
       !reaches(c.out_width, c.padding_left, c.width) || c.pixels() > kMost ||
       c.height * c.width > kMost)
     return false;
-  const auto on = [](const void* p, int64_t bytes) {
-    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
-  };
-  const int64_t piece = std::min<int64_t>(c.channels / 8, 32);
-  if (!on(c.x, piece) || !on(c.w, piece)) return false;
+  const auto piece = static_cast<size_t>(std::min<int64_t>(c.channels / 8, 32));
+  if (!is_aligned(c.x, piece) || !is_aligned(c.w, piece)) return false;
   if (!adds) return c.out_bits != nullptr;
-  return !args.addend_wide && !(args.sums_wide && args.sums != nullptr) && on(args.sums, 16) &&
-         on(args.addend, 16) && args.addend_channels % 8 == 0;
+  return !args.addend_wide && !(args.sums_wide && args.sums != nullptr) &&
+         is_aligned(args.sums, 16) && is_aligned(args.addend, 16) && args.addend_channels % 8 == 0;
 }
 
 cudaError_t conv_strips_sums(const ConvAddArgs& args, bool prefetches, const Context& context) {

@@ -255,8 +255,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
 }
 
 inline bool suits_fixed_linear_bytes(const FixedConvArgs& a, const Context& context) {
-  return context.device.capability == kDependentCapability &&
-         a.conv.channels <= kMostByteFeatures &&
+  return context.device.is_hopper() && a.conv.channels <= kMostByteFeatures &&
          ByteLayout{static_cast<int>(words_for(a.conv.channels))}.bytes() <=
              context.device.shared_bytes;
 }

@@ -31,14 +31,12 @@ constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside 
 template <int kColumns>
 using SlicedShape = JoinShape<bspmm::SlotRows, FewEach, 1, 2, kColumns, 0>;
 
-bool aligned(const void* x, size_t to) { return reinterpret_cast<uintptr_t>(x) % to == 0; }
-
 // Whether one kernel can do it: 1-bit products on tensor cores, and enough shared memory.
 bool suits_join(const BmmArgs& p, const Context& context) {
-  if (context.device.capability < 80 || context.device.capability >= 100) return false;
+  if (!context.device.has_bit_products()) return false;
   // A warp's 16 rows leave multiprocessors idle where there are few: two launches share them
   // better.
-  if (p.rows < kLeastRows || !aligned(p.x, 16) || !aligned(p.out_bits, 8)) return false;
+  if (p.rows < kLeastRows || !is_aligned(p.x, 16) || !is_aligned(p.out_bits, 8)) return false;
   // What the largest blocks need.
   const JoinPlan plan = plan_join<SlicedShape<8>, FewEach::kThreads>(p);
   return plan.bytes + kStaticBytes <= static_cast<size_t>(context.device.shared_bytes);
@@ -48,7 +46,7 @@ bool suits_join(const BmmArgs& p, const Context& context) {
 bool reads_whole(const AggregateArgs& a) {
   const int64_t words = words_for(a.features), access = words <= 2 ? 2 : 4;
   return words % access == 0 && a.x_stride % access == 0 &&
-         aligned(a.x, static_cast<size_t>(access) * sizeof(int32_t));
+         is_aligned(a.x, static_cast<size_t>(access) * sizeof(int32_t));
 }
 
 // Counts as floats in scratch memory, then the product with them as its addend.
@@ -71,7 +69,7 @@ cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const 
 bool suits_staged(const AggregateArgs& a, const BmmArgs& p) {
   return a.edges <= kFewNeighbours * a.rows && p.rows < kStagedMostRows &&
          p.size <= kStagedMostFeatures && words_for(p.size) % bmm::kShortGroup == 0 &&
-         aligned(p.w, 16);
+         is_aligned(p.w, 16);
 }
 
 template <int kSteps>

@@ -65,7 +65,7 @@ cudaError_t launch_sums(WideLaunch d, bool odd, unsigned chunks, const Context& 
   const int64_t multiprocessors = context.device.sm_count, parts = d.table.parts;
   // All warps at once, where there are not too many rows.
   const int64_t warps = multiprocessors * kWideBlocks * kWideWarps;
-  d.vectors = a.features % 4 == 0 && reinterpret_cast<uintptr_t>(a.out_float) % 16 == 0;
+  d.vectors = a.features % 4 == 0 && is_aligned(a.out_float);
   d.warp_rows = static_cast<int>(std::clamp(ceil_div(a.rows, warps), kGroups, kMostWarpRows));
   const int64_t least = kGroups == 1 ? kLeastLongAlone : kLeastLong;
   d.long_degree = static_cast<int>(
@@ -97,9 +97,8 @@ cudaError_t launch(const NarrowArgs& args, const NarrowFactors& factors, const C
       context.workspace.take(static_cast<size_t>(chunks * product.rows * d.table.pitch)));
   d.table.factors = static_cast<float*>(
       context.workspace.take(static_cast<size_t>(product.rows) * sizeof(float)));
-  const int capability = context.device.capability;
   const WideWeights layout = WideWeights::of(product, chunks * d.table.parts);
-  const bool direct = capability >= 80 && capability < 100 && layout.bytes() <= kMostWeightBytes;
+  const bool direct = context.device.has_bit_products() && layout.bytes() <= kMostWeightBytes;
   if (product.rows > 0) {
     const cudaError_t error =
         direct ? launch_product<Elements>(product, layout, d.table, factors, context)

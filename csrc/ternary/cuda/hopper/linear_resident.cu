@@ -71,8 +71,7 @@ bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& contex
   constexpr int64_t kLeastRows = 1536;
   const TernaryBmmArgs& a = args.product;
   if (a.rows < kLeastRows || a.out_features < kResidentColumns || a.out_features % 32 != 0 ||
-      reinterpret_cast<uintptr_t>(a.out) % 16 != 0 || !suits_ternary_stream(args.pack) ||
-      !suits_ternary_wgmma(a, context))
+      !is_aligned(a.out) || !suits_ternary_stream(args.pack) || !suits_ternary_wgmma(a, context))
     return false;
   const Residence residence(a, context);
   if (residence.lanes == 0) return false;

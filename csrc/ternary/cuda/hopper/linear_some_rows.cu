@@ -13,7 +13,7 @@ bool suits_ternary_groups(const TernaryLinearArgs& args, const Context& context)
   const TernaryBmmArgs& a = args.product;
   const int64_t chunks = ceil_div(words_for(p.size), kGroupChunkWords);
   const int64_t blocks = ceil_div(a.rows, kGroupRows) * ceil_div(a.out_features, kGroupOutputs);
-  return context.device.capability == 90 && a.rows >= kLeastRows && a.rows <= kMostRows &&
+  return context.device.is_hopper() && a.rows >= kLeastRows && a.rows <= kMostRows &&
          p.size >= kLeastSize && p.size % kPieceFloats == 0 && chunks <= kGroupMostChunks &&
          has_vector_weights(a) && has_aligned_rows(p.x, p.type, p.strides) &&
          (blocks <= context.device.sm_count || !suits_ternary_wgmma(a, context));

@@ -43,7 +43,7 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
   plan.column_tiles = static_cast<int>(ceil_div(a.out_features, kColumns));
   plan.differences = prepared.differences;
   plan.weight_counts = prepared.weights.counts;
-  plan.vectors = a.out_features % 8 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
+  plan.vectors = a.out_features % 8 == 0 && is_aligned(a.out);
   CUtensorMap x_map, w_map;
   cudaError_t status = encode_rows(x_map, prepared.planes, a.rows, 2 * words, kTernaryTileRows);
   if (status != cudaSuccess) return status;
@@ -72,9 +72,8 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
 bool suits_ternary_wgmma(const TernaryBmmArgs& a, const Context& context) {
   constexpr int64_t kLeastRows = 96, kLeastOutputs = 128, kLeastTiles = 32;
   const int64_t tiles = ceil_div(a.rows, kTernaryTileRows) * ceil_div(a.out_features, 128);
-  return context.device.capability == 90 && a.out_bits == nullptr && a.size > 0 &&
-         words_for(a.size) % 4 == 0 && reinterpret_cast<uintptr_t>(a.w) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(a.x) % 16 == 0 && a.rows >= kLeastRows &&
+  return context.device.is_hopper() && a.out_bits == nullptr && a.size > 0 &&
+         words_for(a.size) % 4 == 0 && is_aligned(a.w) && is_aligned(a.x) && a.rows >= kLeastRows &&
          a.out_features >= kLeastOutputs && tiles >= kLeastTiles;
 }
 

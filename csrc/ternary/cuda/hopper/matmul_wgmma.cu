@@ -40,7 +40,7 @@ struct Roles {
     plan.scale = a.scale;
     plan.y_scale = a.y_scale;
     plan.out = a.out;
-    plan.vector = a.columns % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 8 == 0;
+    plan.vector = a.columns % 4 == 0 && is_aligned(a.out, 8);
   }
 };
 
@@ -159,7 +159,7 @@ bool suits_ternary_planes([[maybe_unused]] const TernaryMatmulArgs& a,
   const Roles roles(a);
   const int64_t tiles =
       a.batches[0] * a.batches[1] * roles.plan.row_tiles * roles.plan.column_tiles;
-  return context.device.capability == 90 && a.size > 0 && words_for(a.size) % 4 == 0 &&
+  return context.device.is_hopper() && a.size > 0 && words_for(a.size) % 4 == 0 &&
          2 * tiles >= context.device.sm_count && copyable(a.x, a.batches, a.rows) &&
          copyable(a.y, a.batches, a.columns);
 #else

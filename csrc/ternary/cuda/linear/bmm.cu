@@ -35,7 +35,7 @@ cudaError_t run(const TernaryBmmArgs& a, const Context& context) {
 }  // namespace
 
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& a, const Context& context) {
-  if (a.size > 0 && has_tensor_cores(context) && fits<FewRows>(a, context))
+  if (a.size > 0 && context.device.has_bit_products() && fits<FewRows>(a, context))
     return a.out_bits != nullptr ? run<true>(a, context) : run<false>(a, context);
   const int64_t warps = a.rows * words_for(a.out_features);
   return launch_dependent(ternary_simt_kernel, dim3(grid_size(ceil_div(warps, kTernarySimtWarps))),

@@ -12,7 +12,7 @@ bool suits_fused(const TernaryLinearArgs& args, const Context& context) {
   const TernaryPackArgs& p = args.pack;
   const TernaryBmmArgs& a = args.product;
   constexpr int64_t kMostRows = 160, kMostSize = 16384, kMostBytes = 8 << 20, kColumns = 96;
-  const bool fits = has_tensor_cores(context) && has_vector_weights(a) && p.size % 8 == 0 &&
+  const bool fits = context.device.has_bit_products() && has_vector_weights(a) && p.size % 8 == 0 &&
                     p.size <= kMostSize && has_aligned_rows(p.x, p.type, p.strides);
   if (!fits) return false;
   const int64_t row_bytes = p.size * element_bytes(p.type);

@@ -7,18 +7,9 @@
 
 namespace bitgnn::cuda::ternary {
 
-inline bool is_aligned(const void* p, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
-}
-
 // Weight rows whose pieces of four words lie at 16-byte addresses.
 inline bool has_vector_weights(const TernaryBmmArgs& a) {
   return words_for(a.size) % 4 == 0 && a.size > 0 && is_aligned(a.w, 16);
-}
-
-// Later devices than 9.0 emulate 1-bit products on tensor cores, slower than plain instructions.
-inline bool has_tensor_cores(const Context& context) {
-  return context.device.capability >= 80 && context.device.capability < 100;
 }
 
 // Values of type Half that can be stored four at a time.

@@ -22,8 +22,7 @@ cudaError_t multiply_ternary_planes(const TernaryMatmulArgs& args, const Context
 // Whether operands begin at multiples of so many words wherever a row or matrix does.
 inline bool begins_at(const TernaryOperand& x, int64_t words) {
   return x.batch_strides[0] % words == 0 && x.batch_strides[1] % words == 0 &&
-         x.row_stride % words == 0 &&
-         reinterpret_cast<uintptr_t>(x.words) % static_cast<uintptr_t>(4 * words) == 0;
+         x.row_stride % words == 0 && is_aligned(x.words, static_cast<size_t>(4 * words));
 }
 
 // Whether offsets of so many rows fit 32 bits.
@@ -34,7 +33,7 @@ inline bool has_near_rows(const TernaryOperand& x, int64_t rows) {
 
 // Whether results can be stored 16 bytes at once, eight next to each other.
 inline bool stores_eights(const TernaryMatmulArgs& a) {
-  return a.columns % 8 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
+  return a.columns % 8 == 0 && is_aligned(a.out);
 }
 
 }  // namespace bitgnn::cuda::ternary

@@ -20,11 +20,11 @@ cudaError_t multiply_short(const TernaryMatmulArgs& a, const Context& context) {
   const int64_t batches = a.batches[0] * a.batches[1];
   const int64_t steps = std::min(
       ceil_div(batches * heights * widths, kResident * context.device.sm_count), kMostSteps);
-  const ShortPlan plan{
-      static_cast<int>(ceil_div(heights, steps)), static_cast<int>(widths), static_cast<int>(steps),
-      a.y.counts_row_stride == 1 && a.y.counts_batch_strides[0] % 4 == 0 &&
-          a.y.counts_batch_strides[1] % 4 == 0 && reinterpret_cast<uintptr_t>(a.y.counts) % 16 == 0,
-      stores_eights(a)};
+  const ShortPlan plan{static_cast<int>(ceil_div(heights, steps)), static_cast<int>(widths),
+                       static_cast<int>(steps),
+                       a.y.counts_row_stride == 1 && a.y.counts_batch_strides[0] % 4 == 0 &&
+                           a.y.counts_batch_strides[1] % 4 == 0 && is_aligned(a.y.counts),
+                       stores_eights(a)};
   const bool vector = words_for(a.size) == 2 * kPairs && begins_at(a.x, 2) && begins_at(a.y, 2);
   const auto kernel =
       vector ? ternary_short_kernel<T, kPairs, true> : ternary_short_kernel<T, kPairs, false>;

@@ -106,7 +106,7 @@ bool linear_chain_fits(const LinearChainArgs& args, const Context& context) {
   const auto most = static_cast<size_t>(context.device.shared_bytes);
   ChainPlan plan{};
   ManyRowsPlan many{};
-  return context.device.capability == kDependentCapability &&
+  return context.device.is_hopper() &&
          (plan_chain(plan, args) <= most || plan_many_rows(many, args, kSomeRows) <= most);
 }
 
