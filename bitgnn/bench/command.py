@@ -64,7 +64,9 @@ def parse(
     if devices:
         parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
         parser.add_argument(
-            "--ceilings", type=Path, help="csrc/bench/ceilings.cu compiled (default: nvcc does it)"
+            "--ceilings",
+            type=Path,
+            help="compiled scripts/bench/ceilings.cu (default: nvcc does it)",
         )
     if extend is not None:
         extend(parser)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-SOURCE = Path("csrc") / "bench" / "ceilings.cu"
+SOURCE = Path("scripts") / "bench" / "ceilings.cu"
 DENSE_DEGREE = 100
 """Edges a node beyond which gathers from shared memory are taken for possible."""
 

@@ -14,7 +14,6 @@ from bitgnn.bench.bnn_tables import bnn_table, parts_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.plain_loop_tables import depth_table, plain_loop_table
-from bitgnn.bench.products import products_table
 from bitgnn.bench.report import (
     environment_line,
     format_ratio,
@@ -225,7 +224,6 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "bnn_cpu": ("bnn_cpu.json", lambda records: bnn_table(records[0])),
     "bwta_cuda": ("bwta_cuda.json", lambda records: bnn_table(records[0])),
     "bwta_cpu": ("bwta_cpu.json", lambda records: bnn_table(records[0])),
-    "products_cuda": ("products_cuda.json", lambda records: products_table(records[0])),
     "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
     "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
     "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
