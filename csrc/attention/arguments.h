@@ -1,4 +1,4 @@
-// Arguments of attention on bits that the kernels of every backend share.
+// Argument structs of attention on bits, shared by the kernels of every backend.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace bitgnn {
 
-// Attention on bits without a matrix of scores. For query i of a head, over the keys j that it may
-// attend to, with d_j = q_i . k_j, m = max d_j and T of attention/softmax_table.h:
+// Attention on bits without a score matrix. For query i of a head and the keys j that it may attend
+// to, with d_j = q_i . k_j, m = max d_j and the table T of attention/softmax_table.h:
 //   S = sum over t ascending of T[t] * #{j : m - d_j = t}, in float64,
 //   bit_j = T[m - d_j] >= (0.5 * bool_scale) * S,
-//   out_i = out_scale * sum_j bit_j * v_j, the sum an exact integer, the product in float32.
-// A query that may attend to no key gives zeros.
+//   out_i = out_scale * sum_j bit_j * v_j, with an exact integer sum and the product in float32.
+// A query that may attend to no key yields zeros.
 struct TernaryAttentionArgs {
   TernaryOperand q;  // [batch, heads], rows queries, bits along size
   TernaryOperand k;  // [batch, kv_heads], rows keys, bits along size
-  TernaryOperand v;  // [batch, kv_heads], rows features (as many as size), bits along keys
+  TernaryOperand v;  // [batch, kv_heads], rows features (`size` of them), bits along keys
   int64_t batch;
   int64_t heads;
   int64_t kv_heads;  // divides heads; head h uses h / (heads / kv_heads)
@@ -35,9 +35,9 @@ struct TernaryAttentionArgs {
   constexpr int64_t table_entries() const { return 2 * size + 1; }
 };
 
-// Rows of floats of batches of matrices: element k of row r of matrix (b0, b1) at
-// b0 * batch_strides[0] + b1 * batch_strides[1] + r * row_stride + k. They become ternary as those
-// of TernaryPackArgs.
+// Float rows of a batch of matrices, with element k of row r of matrix (b0, b1) at
+// b0 * batch_strides[0] + b1 * batch_strides[1] + r * row_stride + k. They are quantised to ternary
+// as in TernaryPackArgs.
 struct TernaryFloatOperand {
   const void* x;
   FloatType type;
@@ -46,9 +46,10 @@ struct TernaryFloatOperand {
   const float* scale;
 };
 
-// Packing of queries, keys and values and their attention in one; rows of v are keys, too.
+// Packing of float queries, keys and values and their attention in one call. The rows of v are keys
+// here too.
 struct TernaryFloatAttentionArgs {
-  TernaryAttentionArgs attention;  // whose q, k and v are not set
+  TernaryAttentionArgs attention;  // with q, k and v unset
   TernaryFloatOperand q, k, v;
 };
 

@@ -1,4 +1,4 @@
-// Batched products of ternary and boolean rows, and attention made of them, for any backend.
+// PyTorch operators of batched ternary and boolean products and of attention, for any backend.
 #pragma once
 
 #include "attention/arguments.h"
@@ -92,7 +92,7 @@ struct TernaryAttentionOperators {
     return torch::stable::transpose(out, 1, 2);
   }
 
-  // Where the backend has no kernel that packs on the way, packed operands lie in between.
+  // Packs the operands first if the backend has no kernel that packs on the fly.
   static Tensor attention_ternary_floats(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
                                          const Tensor& q_scale, const Tensor& k_scale,
                                          const Tensor& v_scale, double scale, double bool_scale,
@@ -136,12 +136,12 @@ struct TernaryAttentionOperators {
   }
 
  private:
-  // What attention is told beside its operands.
+  // Scalar parameters of attention.
   struct Numbers {
     double scale, bool_scale, out_scale;
     bool causal;
 
-    // Gives the words of the mask, which the arguments point to.
+    // Fills `a` and returns the packed mask that it points to.
     OptionalTensor fill(const Backend& backend, TernaryAttentionArgs& a,
                         const OptionalTensor& mask_in, const OptionalType& dtype,
                         const char* op) const {
@@ -165,7 +165,7 @@ struct TernaryAttentionOperators {
     }
   };
 
-  // Owns the rows of floats that the arguments point to.
+  // A float operand with the tensor that its arguments point to.
   struct FloatOperand {
     TernaryFloatOperand args{};
     Tensor x;
@@ -183,7 +183,7 @@ struct TernaryAttentionOperators {
     }
   };
 
-  // Heads of a query lie behind each other, as the projection that follows reads them.
+  // Allocates the output with the heads of a query contiguous, as the next projection reads them.
   static Tensor output(const Backend& backend, TernaryAttentionArgs& a, const OptionalType& dtype) {
     Tensor out =
         backend.empty({a.batch, a.queries, a.heads, a.size}, dtype.value_or(ScalarType::Float));

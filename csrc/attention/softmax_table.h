@@ -1,4 +1,4 @@
-// The powers of e that attention on bits sums up, the same to the last bit on every device.
+// Table of the powers of e summed by attention on bits, bit-identical on every device.
 #pragma once
 
 #include <cmath>
@@ -13,12 +13,13 @@
 
 namespace bitgnn {
 
-// Below this, powers count as 0: no result depends on how a device treats subnormal numbers.
+// Powers of smaller exponents are taken as 0, so that no result depends on how a device handles
+// subnormal numbers.
 constexpr double kLeastExponent = -700.0;
 
-// e^x for x <= 0 to about one unit in the last place. Libraries differ in the last bit of exp; this
-// is a fixed sequence of IEEE additions and multiplications (compile without contraction to FMA):
-// x = k ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 13 by Horner's rule.
+// e^x for x <= 0, accurate to about one ulp. Libraries differ in the last bit of exp; this is a
+// fixed sequence of IEEE additions and multiplications (compile without FMA contraction):
+// x = k ln 2 + r with |r| <= ln 2 / 2, then the degree-13 Taylor polynomial by Horner's rule.
 BITGNN_HOST_DEVICE inline double exact_exp(double x) {
   if (!(x >= kLeastExponent)) return 0.0;
   constexpr double kLog2E = 0x1.71547652b82fep+0;
@@ -46,7 +47,7 @@ BITGNN_HOST_DEVICE inline double exact_exp(double x) {
   return p * power;
 }
 
-// T[t] = e^(-scale t) made never to rise: T[t] = min(T[t - 1], exact_exp(-(scale * t))).
+// T[t] = e^(-scale t), forced to be non-increasing: T[t] = min(T[t - 1], exact_exp(-(scale * t))).
 inline void softmax_table(double scale, int64_t entries, double* table) {
   for (int64_t t = 0; t < entries; ++t) {
     const double power = exact_exp(-(scale * static_cast<double>(t)));

@@ -1,4 +1,4 @@
-// The product of packed rows with float weights in three digits, for any backend.
+// Operator for the product of packed rows with three-digit float weights, for any backend.
 #pragma once
 
 #include "bmm/arguments.h"

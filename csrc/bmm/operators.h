@@ -1,4 +1,5 @@
-// The seven BMM variants for any backend: one product, with operands packed as their letters say.
+// The seven BMM variants for any backend: one product, with operands packed according to the
+// letters in the variant's name.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -9,7 +10,7 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct BmmOperators {
-  // What a variant asks of the product.
+  // What a variant passes to the product.
   struct Request {
     const char* op;
     int64_t size;
@@ -19,20 +20,20 @@ struct BmmOperators {
     bool is_summand = false;  // something else is added to the product
   };
 
-  // A positive scale in front of a comparison with zero changes nothing and is left out.
+  // A positive scale ahead of a comparison with zero has no effect and is dropped.
   static bool scale_matters(const Request& q) {
     return q.output != Output::kBits || q.bias.has_value() || q.threshold.has_value() ||
            q.addend.has_value() || q.is_summand;
   }
 
-  // x as words, or null with `pack` telling how its rows are made on the fly.
+  // x holds packed words, or is null and `pack` gives the rows to binarise on the fly.
   static Tensor multiply(const Backend& backend, const Request& q, const Tensor* x,
                          const PackArgs* pack, bool packed_scale, int64_t rows, const Tensor& w) {
     return multiply_with(backend, q, x, pack, packed_scale, rows, w,
                          [&](const BmmArgs& args) { backend.multiply(args); });
   }
 
-  // The same where run(arguments) does the product.
+  // The same, with run(arguments) computing the product.
   template <class Run>
   static Tensor multiply_with(const Backend& backend, const Request& q, const Tensor* x,
                               const PackArgs* pack, bool packed_scale, int64_t rows,
@@ -87,7 +88,7 @@ struct BmmOperators {
     const FloatVector threshold(backend, x_threshold, q.size, q.op, "x_threshold");
     const FloatVector gain(backend, x_gain, q.size, q.op, "x_gain");
     const PackArgs pack = pack_args(x, threshold, gain, q.op);
-    // A row scale is measured only where it reaches the result.
+    // Row scales are measured only if they affect the result.
     return multiply(backend, q, nullptr, &pack, scale && scale_matters(q), x.size(0), w);
   }
 

@@ -1,4 +1,4 @@
-// Arguments of aggregations that the kernels of every backend share.
+// Arguments of the aggregation kernels, shared by all backends.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace bitgnn {
 
-// What the gathered rows of an aggregation hold.
+// Element type of the gathered rows of an aggregation.
 enum class RowType : int { kBits, kFloat32, kFloat16, kBFloat16, kInt8, kInt16 };
 
-// Sums of neighbours' rows over a pattern: v = row_scale * sum + bias, then a value or a bit.
+// Sum of the neighbours' rows over a pattern: v = row_scale * sum + bias, stored as a value or bit.
 struct AggregateArgs {
   const void* rowptr;  // [rows + 1], int32 or int64
   bool rowptr64;
@@ -25,15 +25,15 @@ struct AggregateArgs {
   const float* threshold;  // [features] or null (0)
   const void* x;           // [cols, ...], packed words or dense elements
   RowType x_type;
-  int64_t x_stride;  // words or elements a row
+  int64_t x_stride;  // row pitch in words or elements
   int64_t features;
-  float* out_float;   // [rows, features]; exactly one of the three outputs is given
+  float* out_float;   // [rows, features]; exactly one of the three outputs is set
   int32_t* out_int;   // [rows, features]
   int32_t* out_bits;  // [rows, words_for(features)]
 };
 
-// Sums of narrow float rows in the order of bspmm/narrow_sums.h: v = row_scale * sum + bias +
-// addend.
+// Sums of narrow float rows in the summation order of bspmm/narrow_sums.h: v = row_scale * sum +
+// bias + addend.
 struct SlotSumsArgs {
   AggregateArgs sums;   // x_type kFloat32, neither values nor col_scale; writes out_float
   const float* addend;  // [rows, features] or null
@@ -42,7 +42,7 @@ struct SlotSumsArgs {
 
 // FRDC 4 x 4 tiles: tile row R covers rows 4R .. 4R + 3; bit 4 r + c of a tile is (r, c).
 struct FrdcArgs {
-  AggregateArgs csr;  // rowptr counts tiles, indices are tile columns, edges the tiles
+  AggregateArgs csr;  // rowptr points into tiles, indices are tile columns, edges counts tiles
   const int16_t* tiles;
   Reconcile method;
 };
@@ -55,17 +55,17 @@ struct BlockedArgs {
   int64_t block_size;
 };
 
-// Column slices whose rows fit shared memory; bitgnn/bits/sliced.py tells how it is laid out.
+// Column slices whose rows fit in shared memory; bitgnn/bits/sliced.py describes the layout.
 struct SlicedArgs {
   AggregateArgs csr;              // rowptr gives the degrees; indices unused
-  const uint16_t* local_indices;  // [group_steps[groups] * 32 * kSliceStep]
+  const uint16_t* local_indices;  // [group_steps[groups] * 32 * kSliceStepEdges]
   const int32_t* group_steps;     // [groups + 1]
   const int32_t* group_places;    // [groups]
   const int32_t* slice_groups;    // [num_slices + 1], first group of each slice
   const int32_t* row_slots;       // [rows + 1]
   const int32_t* row_items;       // [row_slots[rows]]
   int64_t groups;
-  int64_t places;  // of one chunk of words
+  int64_t places;  // per chunk of words
   int64_t num_slices;
   int64_t slice_size;
 };

@@ -1,4 +1,4 @@
-// BSpMM.BBB and BBF over the layouts beside CSR: FRDC tiles, column blocks and column slices.
+// BSpMM.BBB and BBF over the layouts other than CSR: FRDC tiles, column blocks and column slices.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace bitgnn::ops {
 
-// In place of a number of edges that only the row pointer tells.
+// Stands for the number of edges if only the row pointer holds it.
 constexpr int64_t kUnknownEdges = -1;
 
 template <class Backend>
@@ -103,7 +103,7 @@ struct BspmmLayoutOperators {
                    Problems::value_output(integer, row, bias, op), row, bias, {}, trusted);
   }
 
-  // An int32 vector of the layout, at least `least` long; kept with the problem.
+  // An int32 vector of the layout with at least `least` entries, kept alive by the problem.
   static const int32_t* layout_vector(Problem& p, const Tensor& t, int64_t least,
                                       const char* name) {
     p.held.push_back(Problems::index_vector(p, t, ScalarType::Int, name));
@@ -123,7 +123,7 @@ struct BspmmLayoutOperators {
     BITGNN_CHECK(slice_size >= 1 && slice_size <= 65535, op,
                  ": slice_size must be from 1 to 65535, got ", slice_size);
     BITGNN_CHECK(places >= 0, op, ": places must not be negative, got ", places);
-    // The edges that a row pointer ends at are not known here: local_indices has padding.
+    // The number of edges is not known here, as local_indices has padding.
     Problems::set_rowptr(p, rowptr, kUnknownEdges, "rowptr");
     Problems::set_bits(p, x, size, name);
     p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
@@ -132,7 +132,7 @@ struct BspmmLayoutOperators {
     SlicedArgs args{};
     args.group_places = layout_vector(p, group_places, 0, "group_places");
     args.groups = group_places.size(0);
-    // An item takes three units at most.
+    // An item takes at most three units.
     BITGNN_CHECK(places <= 3 * kSliceLanes * args.groups, op, ": places must be at most ",
                  3 * kSliceLanes * args.groups, " for ", args.groups, " groups, got ", places);
     args.group_steps = layout_vector(p, group_steps, args.groups + 1, "group_steps");
@@ -148,7 +148,7 @@ struct BspmmLayoutOperators {
     return args;
   }
 
-  // The tables lie in p.held as sliced_args() put them there.
+  // Expects the tables in p.held in the order of sliced_args().
   static void check_sliced(const Problem& p, const SlicedArgs& a) {
     using Vector = typename Problems::template HostVector<int32_t>;
     const typename Problems::HostPointers rowptr(p);

@@ -1,5 +1,5 @@
-// What a pattern must hold for kernels to stay inside their operands, looked at in host memory.
-// Calls whose caller vouches for the pattern, as BitAdjacency does, leave this out.
+// Host-side checks that a pattern keeps kernels inside their operands. Skipped if the caller
+// vouches for the pattern, as BitAdjacency does.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace bitgnn {
 
-// A pointer into a vector of either type, as row pointers come.
+// A row pointer of either integer type.
 struct RowPointers {
   const void* entries;
   bool wide;  // int64, else int32
@@ -29,7 +29,7 @@ bool ascends_from_zero(const Entry* entries, int64_t count) {
   return ascends;
 }
 
-// `count` entries, the first 0, none below the one before, the last `end`.
+// Requires `count` entries that start with 0, never descend and end with `end`.
 inline void check_row_pointers(const RowPointers& p, int64_t count, int64_t end, const char* op,
                                const char* name) {
   const bool ascends = p.wide ? ascends_from_zero(static_cast<const int64_t*>(p.entries), count)
@@ -39,7 +39,7 @@ inline void check_row_pointers(const RowPointers& p, int64_t count, int64_t end,
                p[count - 1]);
 }
 
-// Every index in [0, bound).
+// Requires every index to lie in [0, bound).
 inline void check_indices(const int32_t* indices, int64_t count, int64_t bound, const char* op,
                           const char* name) {
   uint32_t most = 0;
@@ -50,7 +50,7 @@ inline void check_indices(const int32_t* indices, int64_t count, int64_t bound, 
   fail(op, ": ", name, " must lie in [0, ", bound, "), got ", indices[wrong], " at ", wrong);
 }
 
-// The same of 16-bit indices, of which `absent` stands for none.
+// The same for 16-bit indices; `absent` marks a missing one.
 inline void check_local_indices(const uint16_t* indices, int64_t count, int64_t bound,
                                 int64_t absent, const char* op) {
   for (int64_t i = 0; i < count; ++i)
@@ -58,7 +58,7 @@ inline void check_local_indices(const uint16_t* indices, int64_t count, int64_t 
       fail(op, ": local_indices must lie in [0, ", bound, ") there, got ", indices[i], " at ", i);
 }
 
-// Column blocks of `rows` rows: entry b * rows + i of the pointers starts row i of block b.
+// Checks column blocks of `rows` rows: entry b * rows + i of the pointers starts row i of block b.
 inline void check_blocked(const RowPointers& p, const uint16_t* indices, int64_t count,
                           int64_t rows, int64_t cols, int64_t blocks, int64_t block_size,
                           const char* op) {
@@ -70,7 +70,7 @@ inline void check_blocked(const RowPointers& p, const uint16_t* indices, int64_t
   }
 }
 
-// FRDC tiles of 4 x 4; bits stand for entries inside the matrix alone.
+// Checks 4 x 4 FRDC tiles; bits may only stand for entries inside the matrix.
 inline void check_tiles(const RowPointers& p, const int32_t* tile_cols, const int16_t* tiles,
                         int64_t count, int64_t rows, int64_t cols, const char* op) {
   const int64_t tile_rows = (rows + kTileDim - 1) / kTileDim;
@@ -90,7 +90,7 @@ inline void check_tiles(const RowPointers& p, const int32_t* tile_cols, const in
   BITGNN_CHECK(inside, op, ": tiles must have no bits outside the ", rows, " x ", cols, " matrix");
 }
 
-// Column slices; pointers to tables of the sizes that SlicedArgs names, and those that it does not.
+// Tables of column slices with the sizes named in SlicedArgs, and the sizes not named there.
 struct SlicedTables {
   const uint16_t* local_indices;
   const int32_t* group_steps;
@@ -108,8 +108,8 @@ struct SlicedTables {
   int64_t places;
 };
 
-// Twice the first of `lanes` places behind each other, plus 1 where each takes three units, not
-// two.
+// `entry` is twice the first of `lanes` consecutive places, plus 1 if each takes three units
+// instead of two.
 inline bool fits_places(int64_t entry, int64_t lanes, int64_t places) {
   return entry >= 0 && (entry >> 1) + lanes * (2 + (entry & 1)) <= places;
 }
@@ -140,7 +140,7 @@ inline void check_slices(const SlicedTables& t, const char* op) {
   }
 }
 
-// An order of the rows of a CSR: each once, as its first edge and degree + row * 2^32.
+// Checks an order of the rows of a CSR: each row once, as its first edge and degree + row * 2^32.
 inline void check_order(const RowPointers& p, const int64_t* order, int64_t rows, const char* op) {
   std::vector<bool> seen(static_cast<size_t>(rows));
   for (int64_t i = 0; i < rows; ++i) {

@@ -1,6 +1,6 @@
-// What the BSpMM variants share: checked arguments of an aggregation and its output.
-// Patterns are checked value by value unless the caller vouches for them, as BitAdjacency can,
-// which checks itself when it is made.
+// Common parts of the BSpMM variants: an aggregation's checked arguments and its output. Patterns
+// are checked value by value unless the caller vouches for them, as BitAdjacency does, which checks
+// itself when it is constructed.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct BspmmProblems {
-  // Keeps the contiguous forms of a product's arguments alive beside the kernel's pointers.
+  // Keeps the contiguous forms of a product's arguments alive along with the kernel's pointers.
   struct Problem {
     const char* op;
     Backend backend;
@@ -56,7 +56,7 @@ struct BspmmProblems {
     set_rowptr(p, rowptr, indices.size(0), "rowptr");
   }
 
-  // What a vector holds, where the host can read it.
+  // Contents of a vector in memory that the host can read.
   template <class Entry>
   class HostVector {
    public:
@@ -67,7 +67,7 @@ struct BspmmProblems {
     Tensor tensor_;
   };
 
-  // Row pointers likewise.
+  // The same for row pointers.
   class HostPointers {
    public:
     explicit HostPointers(const Problem& p)
@@ -88,7 +88,7 @@ struct BspmmProblems {
     check_indices(indices.data(), p.csr.edges, cols, p.op, "indices");
   }
 
-  // The same of column blocks, whose rows are set.
+  // The same for column blocks; the number of rows must be set.
   static void check_blocks(const Problem& p, int64_t cols, int64_t blocks, int64_t block_size,
                            bool trusted) {
     if (trusted) return;
@@ -157,7 +157,7 @@ struct BspmmProblems {
     return integer ? Output::kInt : Output::kFloat;
   }
 
-  // Vectors of the epilogue; every other argument is set before.
+  // Sets the vectors of the epilogue; all other arguments must be set before.
   static void set_epilogue(Problem& p, const OptionalTensor& row, const OptionalTensor& bias,
                            const OptionalTensor& threshold) {
     p.row = FloatVector(p.backend, row, p.csr.rows, p.op, "row");
@@ -168,7 +168,7 @@ struct BspmmProblems {
     p.csr.threshold = p.threshold.get();
   }
 
-  // The same, and the output.
+  // The same, and allocates the output.
   static Tensor finish(Problem& p, Output output, const OptionalTensor& row,
                        const OptionalTensor& bias, const OptionalTensor& threshold) {
     set_epilogue(p, row, bias, threshold);

@@ -1,4 +1,4 @@
-// Binary convolution whose sums another layer's are added to, for any backend.
+// Binary convolution with a residual addend, for any backend.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct ConvAddOperators {
-  // Checks the addend and enters it, made contiguous, into the arguments.
+  // Checks the addend, makes it contiguous and sets it in the arguments.
   static OptionalTensor take_addend(const Backend& backend, const OptionalTensor& given,
                                     const std::vector<int64_t>& stride, ConvAddArgs& a,
                                     const char* op) {

@@ -1,4 +1,4 @@
-// Arguments of binary convolution that the kernels of every backend share.
+// Arguments of binary convolution, shared by the kernels of every backend.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 
 namespace bitgnn {
 
-// A convolution of packed images: with dot the sum of the products of +-1 over the taps of the
-// kernel that lie inside the image, v = out_scale * dot + bias, then a value or a bit. Tap (i, j)
+// A convolution of packed images: dot is the sum of the products of +-1 over the kernel taps that
+// lie inside the image, v = out_scale * dot + bias, and the output is a value or a bit. Tap (i, j)
 // of output pixel (y, x) reads input pixel
 //   (y * stride_height - padding_top + i * dilation_height,
 //    x * stride_width - padding_left + j * dilation_width);
-// taps outside add nothing. What is padded below and to the right follows from the output's size.
-// Outputs [g * out_channels / groups, (g + 1) * out_channels / groups) read the channels
-// [g * channels / groups, (g + 1) * channels / groups), which need not begin a word.
+// taps outside the image add nothing. Bottom and right padding follow from the output size. Outputs
+// [g * out_channels / groups, (g + 1) * out_channels / groups) read channels
+// [g * channels / groups, (g + 1) * channels / groups), which need not start on a word boundary.
 struct ConvArgs {
   const int32_t* x;  // [images, height, width, words_for(channels)], padding bits 0
   const int32_t* w;  // [out_channels, kernel_height, kernel_width, words_for(channels / groups)]
   int64_t images;
   int64_t height;
   int64_t width;
-  int64_t channels;  // a multiple of groups, at least one a group
+  int64_t channels;  // a multiple of groups, at least one per group
   int64_t out_channels;
   int64_t kernel_height;
   int64_t kernel_width;
@@ -37,36 +37,37 @@ struct ConvArgs {
   const float* out_scale;   // [out_channels] or null
   const float* bias;        // [out_channels] or null
   const float* threshold;   // [out_channels] or null (0); bit = v >= threshold
-  const bool* flip;         // [out_channels] or null; turns the bit round
+  const bool* flip;         // [out_channels] or null; inverts the bit
   float* out_float;         // [images, out_height, out_width, out_channels]; exactly one of the
   int32_t* out_int;         // three outputs is given; out_int holds dot
   int32_t* out_bits;        // [images, out_height, out_width, words_for(out_channels)]
-  const int32_t* prepared;  // what the backend made of w and the comparison beforehand, or null
+  const int32_t* prepared;  // what the backend precomputed from w and the comparison, or null
 
   constexpr int64_t pixels() const { return images * out_height * out_width; }
   constexpr int64_t taps() const { return kernel_height * kernel_width; }
 };
 
-// A convolution whose sums another layer's are added to: with dot as in ConvArgs,
+// A convolution with a residual addend: with dot as in ConvArgs,
 //   total = dot + (c < addend_channels ? addend[i, y * addend_stride_height,
 //                                               x * addend_stride_width, c] : 0),
-// kept as an integer, compared with the threshold, or both. out_scale, bias and the outputs of
-// `conv` are null but for out_bits, whose bit is (total >= threshold) ^ flip; it may be null too.
+// which is stored as an integer, compared with the threshold, or both. out_scale, bias and the
+// outputs of `conv` are null except out_bits, whose bit is (total >= threshold) ^ flip; it may be
+// null too.
 struct ConvAddArgs {
   ConvArgs conv;
   const void* addend;  // [images, addend_height, addend_width, addend_channels] or null
-  bool addend_wide;    // int32, else int16
+  bool addend_wide;    // int32, otherwise int16
   int64_t addend_height;
   int64_t addend_width;
   int64_t addend_channels;  // at most conv.out_channels
   int64_t addend_stride_height;
   int64_t addend_stride_width;
   void* sums;      // [images, out_height, out_width, out_channels] or null
-  bool sums_wide;  // int32, else int16, where totals beyond its range are clamped
+  bool sums_wide;  // int32, otherwise int16 with totals clamped to its range
 };
 
-// Max pooling of bits: OR over the window's pixels inside the image, of bits turned round by flip
-// before and behind, which makes it the minimum there.
+// Max pooling of bits: OR over the window's pixels inside the image. flip inverts the bits before
+// and after, which turns the maximum into a minimum.
 struct BitPoolArgs {
   const int32_t* x;  // [images, height, width, words]
   int64_t images;

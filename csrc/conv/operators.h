@@ -1,4 +1,4 @@
-// Binary convolution and the packing of images, for any backend.
+// Binary convolution and packing of images, for any backend.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ struct ConvOperators {
 
   using Window = std::optional<std::vector<int64_t>>;
 
-  // Bits, pooled over windows next to each other: in the convolution where the backend can.
+  // Bits pooled over non-overlapping windows; fused into the convolution if the backend can.
   static Tensor convolve_pooled(const ConvRequest& q, const Tensor& x_in, const Tensor& w,
                                 const std::vector<int64_t>& pool, const OptionalTensor& flip) {
     const Backend backend(x_in, q.op, "x");

@@ -1,4 +1,4 @@
-// What max pooling of bits checks of its window, and its arguments for the kernels.
+// Checks the window of a max pooling of bits and builds the kernels' arguments.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace bitgnn::ops {
 
-// A window over images of `words` words a pixel; owns what `args` points to.
+// A pooling window over images of `words` words per pixel; owns what `args` points to.
 template <class Backend>
 struct BitPoolProblem {
   OptionalTensor flip;
   BitPoolArgs args{};
 
-  // `window` and `flip_name` are what the operator calls its kernel and its flip; padding is top,
+  // `window` and `flip_name` are the operator's names for its kernel and its flip; padding is top,
   // bottom, left, right.
   BitPoolProblem(const Backend& backend, int64_t images, int64_t height, int64_t width,
                  int64_t words, const std::vector<int64_t>& kernel,
@@ -43,7 +43,7 @@ struct BitPoolProblem {
     a.flip = flip->template const_data_ptr<int32_t>();
   }
 
-  // The result, the pointer to which goes into args.
+  // Allocates the result and sets args.out.
   Tensor new_images(const Backend& backend) {
     Tensor out =
         backend.empty({args.images, args.out_height, args.out_width, args.words}, ScalarType::Int);

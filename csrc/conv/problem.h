@@ -1,4 +1,4 @@
-// What every binary convolution checks of its operands, and their arguments for the kernels.
+// Checks the operands of every binary convolution and builds the kernels' arguments.
 #pragma once
 
 #include <limits>
@@ -9,8 +9,8 @@
 
 namespace bitgnn::ops {
 
-// Numbers of a window that moves over images; padding is top, bottom, left, right. Products of two
-// of them fit 64 bits.
+// Checks the parameters of a sliding window; padding is top, bottom, left, right. The product of
+// any two of them fits in 64 bits.
 inline void check_numbers(const std::vector<int64_t>& numbers, size_t count, int64_t least,
                           const char* op, const char* name) {
   BITGNN_CHECK(numbers.size() == count, op, ": ", name, " must hold ", count, " numbers, got ",
@@ -32,7 +32,7 @@ inline int64_t output_size(int64_t size, int64_t before, int64_t after, int64_t 
   return (padded - reach) / stride + 1;
 }
 
-// Packed images, made contiguous.
+// Checks packed images and makes them contiguous.
 template <class Backend>
 Tensor packed_images(const Backend& backend, const Tensor& t, int64_t channels, const char* op,
                      const char* name) {
@@ -44,7 +44,8 @@ Tensor packed_images(const Backend& backend, const Tensor& t, int64_t channels, 
   return as_contiguous(t);
 }
 
-// Channels next to each other at every pixel, pixels one after the other.
+// Whether the layout is channels-last: the channels of a pixel are contiguous, and so are the
+// pixels.
 inline bool is_channels_last(const Tensor& t) {
   int64_t step = 1;
   for (const int64_t axis : {1, 3, 2, 0}) {
@@ -54,7 +55,7 @@ inline bool is_channels_last(const Tensor& t) {
   return true;
 }
 
-// What a convolution is asked for beside its operands.
+// The parameters of a convolution other than its operands.
 struct ConvRequest {
   const char* op;
   int64_t channels;
@@ -63,7 +64,7 @@ struct ConvRequest {
   OptionalTensor scale, bias, threshold, flip, prepared;
 };
 
-// Everything but x, checked; owns what `args` points to.
+// Everything but x, after checking; owns what `args` points to.
 template <class Backend>
 struct ConvProblem {
   Tensor w;
@@ -109,7 +110,7 @@ struct ConvProblem {
     take_prepared(backend, q);
   }
 
-  // A new result [images, out height, out width, features], the pointer to which goes into args.
+  // Allocates the result [images, out height, out width, features] and sets its pointer in args.
   Tensor new_images(const Backend& backend, Output output) {
     ConvArgs& a = args;
     const int64_t n = a.images, h = a.out_height, width = a.out_width;
@@ -129,8 +130,8 @@ struct ConvProblem {
     return out;
   }
 
-  // A positive scale in front of a comparison with zero changes nothing and is left out; sums stand
-  // alone.
+  // Drops a positive scale before a comparison with zero, which it cannot change; integer sums take
+  // neither scale nor bias.
   void settle_output(const ConvRequest& q, Output output) {
     BITGNN_CHECK(output != Output::kInt || !(q.scale.has_value() || q.bias.has_value()), q.op,
                  ": integer=True gives the bare sums: w_scale and bias must be left out");

@@ -1,4 +1,4 @@
-// Errors of operators: one sentence, which begins with the operator and names the argument.
+// Operator errors: one sentence that starts with the operator's name and names the argument.
 #pragma once
 
 #include <sstream>
@@ -6,7 +6,7 @@
 
 namespace bitgnn {
 
-// Throws what the parts say, one after the other.
+// Throws an error whose message is the concatenated parts.
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   std::ostringstream message;
@@ -16,8 +16,8 @@ template <class... Parts>
 
 }  // namespace bitgnn
 
-// Requires a condition; the other arguments are the message. Unlike torch's own check it names no
-// function and file of C++, which callers from Python cannot use.
+// Requires a condition; the other arguments form the message. Unlike torch's own check, it does not
+// name the C++ function and file, which are of no use to Python callers.
 #define BITGNN_CHECK(condition, ...)               \
   do {                                             \
     if (!(condition)) ::bitgnn::fail(__VA_ARGS__); \

@@ -1,9 +1,9 @@
-// Constants and helpers shared by every kernel: what a packed row of bits looks like.
+// Constants and helpers shared by all kernels, such as the format of a packed row of bits.
 #pragma once
 
 #include <cstdint>
 
-// For small functions that take vectors: called, they would pass them through memory.
+// Forces inlining of small functions that take vectors; calls would pass them through memory.
 #if defined(__GNUC__)
 #define BITGNN_INLINE __attribute__((always_inline)) inline
 #else
@@ -17,12 +17,12 @@ constexpr int64_t kWordBits = 32;
 
 constexpr int64_t words_for(int64_t features) { return (features + kWordBits - 1) / kWordBits; }
 
-// The bits of the last word that hold features; all of them when the count is a multiple of 32.
+// Mask of the last word's bits that hold features; all ones if the count is a multiple of 32.
 constexpr uint32_t last_word_mask(int64_t features) {
   return features % kWordBits == 0 ? 0xffffffffu : (1u << (features % kWordBits)) - 1u;
 }
 
-// Added to the deviation that standardised rows are divided by, as in Bi-GCN's code.
+// Added to the standard deviation by which rows are divided, as in Bi-GCN's code.
 constexpr double kStandardizeEpsilon = 1e-4;
 
 // Element types of dense operands; uint8 is for features such as pixels or counts.
@@ -41,13 +41,14 @@ constexpr int64_t element_bytes(FloatType type) {
   }
 }
 
-// The three ways of the BitGNN paper (section 3.2.2) to multiply 0/1 with -1/+1 on FRDC tiles.
+// The three methods of the BitGNN paper (section 3.2.2) to multiply 0/1 with -1/+1 on FRDC tiles.
 enum class Reconcile : int { kIfElse = 0, kAndAndNot = 1, kAndDegree = 2 };
 
-constexpr int64_t kTileDim = 4;      // FRDC stores 4 x 4 tiles,
-constexpr int64_t kTilesPerSet = 8;  // eight of which make one 32-bit word per adjacency row.
+constexpr int64_t kTileDim = 4;      // FRDC stores 4 x 4 tiles
+constexpr int64_t kTilesPerSet = 8;  // eight tiles make one 32-bit word per adjacency row
 
-// The sliced layout: groups of as many items as a warp has lanes, neighbours read so many at once.
+// Sliced layout: groups of one item per lane of a warp, reading kSliceStepEdges neighbours at a
+// time.
 constexpr int64_t kSliceLanes = 32;
 constexpr int64_t kSliceStepEdges = 4;
 

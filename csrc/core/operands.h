@@ -1,12 +1,12 @@
-// Checks of tensor arguments, and their contiguous forms with pointers for the kernels.
+// Checks tensor arguments and makes them contiguous, with pointers for the kernels.
 //
-// Operators are templates over a backend, a class that stands for the device of one call:
+// Operators are templates over a backend, a class that represents the device of one call:
 //   Backend(first, op, name)          from the first operand; makes its device the current one
 //   check(t, op, name)                requires t to be on that device
 //   empty(sizes, dtype)               a new contiguous tensor there
-//   empty_of(sizes, dtype)            the same of a vector of sizes
-//   check_row_pointer(...)            what can be checked of a row pointer without waiting for it
-//   on_host(t, op)                    t where the host can read it, for checks of values
+//   empty_of(sizes, dtype)            the same for a vector of sizes
+//   check_row_pointer(...)            checks of a row pointer that need no wait
+//   on_host(t, op)                    t readable by the host, for checks of values
 //   pack, unpack, transpose_bits, multiply, aggregate_bits, aggregate_dense, aggregate_frdc,
 //   aggregate_blocked, add, concat                       the kernels, on the arguments of
 //   arguments.h
@@ -51,8 +51,8 @@ inline int64_t columns(const Tensor& t, const char* op, const char* name) {
   return t.size(1);
 }
 
-// A dtype in the numbers of torch's C interface, and the bytes of its elements. Results are
-// float32, float16, bfloat16, int16, int32 or int64.
+// The code of a dtype in torch's C interface, and its element size in bytes. Results are float32,
+// float16, bfloat16, int16, int32 or int64.
 inline int32_t dtype_code(ScalarType dtype) {
   switch (dtype) {
     case ScalarType::Float:
@@ -83,7 +83,8 @@ constexpr int64_t dtype_bytes(ScalarType dtype) {
   }
 }
 
-// Strides of a contiguous result, for which empty dimensions count as 1; returns its bytes.
+// Fills the strides of a contiguous result, with empty dimensions counted as 1; returns its size in
+// bytes.
 inline int64_t contiguous_strides(const int64_t* sizes, size_t count, ScalarType dtype,
                                   int64_t* strides) {
   int64_t stride = 1, bytes = dtype_bytes(dtype);
@@ -103,14 +104,14 @@ inline Tensor as_contiguous(const Tensor& t) {
   return t.is_contiguous() ? t : torch::stable::contiguous(t);
 }
 
-// The same, from a multiple of 16 bytes on, as kernels copy it: a view may begin in between.
+// The same, 16-byte aligned as kernels copy it: a view may start in between.
 inline Tensor as_aligned(const Tensor& t) {
   const Tensor whole = as_contiguous(t);
   return reinterpret_cast<uintptr_t>(whole.data_ptr()) % 16 == 0 ? whole
                                                                  : torch::stable::clone(whole);
 }
 
-// Columns of a matrix next to each other; rows may lie anywhere.
+// Makes the columns of a matrix adjacent; the row stride is arbitrary.
 inline Tensor with_unit_column_stride(const Tensor& t) {
   return t.size(1) > 1 && t.stride(1) != 1 ? as_contiguous(t) : t;
 }
@@ -180,7 +181,7 @@ class FloatVector {
   const float* pointer_ = nullptr;
 };
 
-// Optional booleans, one an output, made contiguous.
+// Optional booleans, one per output, made contiguous.
 template <class Backend>
 OptionalTensor flags(const Backend& backend, const OptionalTensor& t, int64_t outputs,
                      const char* op) {
@@ -192,7 +193,7 @@ OptionalTensor flags(const Backend& backend, const OptionalTensor& t, int64_t ou
   return as_contiguous(*t);
 }
 
-// What is added to results: float32 [rows, features].
+// Checks an addend of the results: float32 [rows, features].
 template <class Backend>
 void check_addend(const Backend& backend, const Tensor& t, int64_t rows, int64_t features,
                   const char* op) {
@@ -212,7 +213,7 @@ OptionalTensor addend_rows(const Backend& backend, const OptionalTensor& t, int6
   return as_contiguous(*t);
 }
 
-// What an operator returns, and where in the kernels' arguments the pointer to it goes.
+// Output kind of an operator, which selects the pointer to set in the kernels' arguments.
 enum class Output { kBits, kFloat, kInt };
 
 template <class Backend, class Args>

@@ -1,4 +1,4 @@
-// Schemas of all operators; kernels register themselves in the files beside this one.
+// Schemas of all operators; the kernels are registered in cpu/operators.cpp and cuda/operators.cpp.
 #include <torch/csrc/stable/library.h>
 
 #include <string>
@@ -188,7 +188,7 @@ STABLE_TORCH_LIBRARY(bitgnn, m) {
       "pack_patches(Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, "
       "Tensor? threshold=None) -> Tensor");
 
-  // Sizes may be those of sequences, which an exported program leaves open.
+  // Sizes may be sequence lengths, which an exported program leaves open.
   const std::string ternary =
       "Tensor x, Tensor counts, Tensor w, SymInt size, Tensor? x_scale=None, Tensor? w_scale=None, "
       "Tensor? bias=None, ";

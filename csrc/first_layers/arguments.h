@@ -1,4 +1,4 @@
-// Arguments of first layers that the kernels of every backend share.
+// Arguments of first layers, shared by the kernels of every backend.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace bitgnn {
 
-// The first layer of a network: images in fixed point times weights of +-1. With
+// The first layer of a network: fixed-point images times weights of +-1. With
 //   q = clamp(round_half_to_even(x / step), -32768, 32767), NaN as 0 (uint8 as it is, step 1),
-// dot = sum of q * w over the taps inside the image, an exact integer below 2^31,
-// v = out_scale * (step * dot) + bias, every step rounded to float; then as in ConvArgs.
+//   dot = sum of q * w over the taps inside the image, an exact integer below 2^31,
+//   v = out_scale * (step * dot) + bias, with every step rounded to float;
+// then as in ConvArgs.
 struct FixedConvArgs {
-  ConvArgs conv;   // without x; one group; prepared as there; out_int holds dot
+  ConvArgs conv;   // without x; one group; `prepared` as in ConvArgs; out_int holds dot
   const void* x;   // channel c of pixel p of image i at [i * image_stride + c * channel_stride +
   FloatType type;  //                                   p * pixel_stride]; any type but float64
   int64_t image_stride;

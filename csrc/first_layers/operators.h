@@ -1,4 +1,4 @@
-// The first layer of a network: images in fixed point times weights of +-1, for any backend.
+// The first layer of a network, fixed-point images times weights of +-1, for any backend.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace bitgnn::ops {
 
-// Sums of 16-bit integers over more weights could exceed 2^31 - 1.
+// With more weights, sums of 16-bit integers could exceed 2^31 - 1.
 constexpr int64_t kMostFixedWeights = 65535;
 
 template <class Backend>

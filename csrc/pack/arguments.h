@@ -1,4 +1,4 @@
-// Arguments of packing, and of ADD and CONCAT, that the kernels of every backend share.
+// Arguments of packing, ADD and CONCAT, shared by the kernels of all backends.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,22 @@
 
 namespace bitgnn {
 
-// How float rows become bits: bit = x >= threshold, scale = mean |(x - threshold) * gain|.
+// Packing of float rows: bit = x >= threshold, scale = mean |(x - threshold) * gain|.
 struct PackArgs {
   const void* x;  // [rows, cols], unit column stride
   FloatType type;
   int64_t row_stride;  // in elements
   int64_t cols;
   const float* threshold;  // [cols] or null
-  const float* gain;       // [cols] or null; acts on the scale alone
+  const float* gain;       // [cols] or null; affects the scale only
   int32_t* words;          // [rows, words_for(cols)]
   float* scale;            // [rows] or null
 };
 
-// How rows become bits behind s(u) = (u - mean) / (std + kStandardizeEpsilon) of each row, where u
-// is x or, with `relu`, max(x, 0): bit = u >= mean, scale = mean |s(u)|. The mean is a float64 sum
-// rounded to float32; a row whose mean is not finite has no bit set and the scale NaN.
+// Packing of rows standardized by s(u) = (u - mean) / (std + kStandardizeEpsilon) of each row,
+// where u is x or, with `relu`, max(x, 0): bit = u >= mean, scale = mean |s(u)|. The mean comes
+// from a float64 sum and is rounded to float32; a row with a non-finite mean has no bits set and
+// scale NaN.
 struct StandardizedPackArgs {
   const void* x;  // [rows, cols], unit column stride
   FloatType type;
@@ -32,36 +33,36 @@ struct StandardizedPackArgs {
   float* scale;    // [rows] or null
 };
 
-// Bits of thermometers: bit = x[column] >= threshold.
+// Thermometer bits: bit = x[column] >= threshold.
 struct LevelPackArgs {
   const void* x;  // [rows, features], unit column stride
   FloatType type;
   int64_t row_stride;  // in elements
   int64_t features;
-  const int64_t* columns;   // [size], each a feature
+  const int64_t* columns;   // [size], feature indices
   const float* thresholds;  // [size]
   int64_t size;
   int32_t* words;  // [rows, words_for(size)]
 };
 
-// ADD and CONCAT: rows of a and b side by side or summed.
+// ADD and CONCAT: rows of a and b summed or side by side.
 struct JoinArgs {
-  bool packed;            // bits, else floats: pointers to nothing are null either way
+  bool packed;            // bits, otherwise floats; unused pointers are null
   const int32_t* a_bits;  // packed operands, or
   const int32_t* b_bits;
   const float* a_float;  // contiguous float operands
   const float* b_float;
-  const float* a_scale;  // [rows] or null; of packed operands
+  const float* a_scale;  // [rows] or null; for packed operands
   const float* b_scale;
   const float* threshold;  // [out size] or null (0)
   int64_t rows;
   int64_t a_size;
   int64_t b_size;    // equal to a_size for ADD
-  float* out_float;  // one of the two outputs
+  float* out_float;  // one of the two outputs is set
   int32_t* out_bits;
 };
 
-// Float images to packed ones: bit = x >= threshold of the channel.
+// Packing of float images: bit = x >= threshold of the channel.
 struct ImagePackArgs {
   const void* x;  // [images, channels, pixels], contiguous
   FloatType type;
@@ -72,14 +73,14 @@ struct ImagePackArgs {
   int32_t* words;          // [images, pixels, words_for(channels)]
 };
 
-constexpr int64_t kPatchBits = 32;  // the most pixels of a patch
+constexpr int64_t kPatchBits = 32;  // most pixels of a patch
 
-// Patches of float images, packed as they are cut out. Bit i * kernel_width + j of the words of
+// Patches of float images, packed as they are cut out. Bit i * kernel_width + j of the words for
 // output pixel (y, x) and channel c stands for input pixel
 //   (y * stride_height - padding_top + i * dilation_height,
 //    x * stride_width - padding_left + j * dilation_width);
-// it is set in the first word where that pixel is at least the threshold, in the second where it
-// is not, in neither outside of the image.
+// it is set in the first word if that pixel is at least the threshold, in the second if it is not,
+// and in neither outside the image.
 struct PatchArgs {
   const float* x;  // [images, channels, height, width]
   int64_t images;
@@ -100,7 +101,7 @@ struct PatchArgs {
   int32_t* words;          // [images, out_height, out_width, 2 * channels]
 
   int64_t frame() const { return padding_left + width; }
-  // Image rows from the first to the last of a patch.
+  // Number of image rows from the first to the last of a patch.
   int64_t reach() const { return (kernel_height - 1) * dilation_height + 1; }
 };
 

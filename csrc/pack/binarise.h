@@ -1,4 +1,4 @@
-// Operands that operators pack before they use them.
+// Packing of operands by the operators that use them.
 #pragma once
 
 #include "core/operands.h"
@@ -18,7 +18,7 @@ inline PackArgs pack_args(const Tensor& x, const FloatVector& threshold, const F
   return a;
 }
 
-// An operand as bits, packed from floats with its row scale on demand.
+// An operand as bits, packed from floats, with its row scale on demand.
 struct Bits {
   Tensor words;
   OptionalTensor scale;

@@ -8,7 +8,7 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct JoinOperators {
-  // Keeps the contiguous forms of both operands alive beside the kernel's pointers.
+  // Keeps the contiguous forms of both operands alive along with the kernel's pointers.
   struct Pair {
     Tensor a, b;
     FloatVector a_scale, b_scale;

@@ -1,4 +1,4 @@
-// Bits of thermometers, for a backend whose memory the host reads.
+// Thermometer bits, for backends whose memory the host can read.
 #pragma once
 
 #include "core/operands.h"

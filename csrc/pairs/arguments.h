@@ -1,4 +1,4 @@
-// Arguments of products whose results are aggregated, for the kernels of every backend.
+// Arguments of products whose results are aggregated, shared by the kernels of all backends.
 #pragma once
 
 #include <cstdint>
@@ -8,43 +8,43 @@
 
 namespace bitgnn {
 
-// A product whose half is held as narrow integers, aggregated over a pattern: with f = x_scale *
-// col_scale, v = (row_scale * out_scale) * sum of f[j] * dot[j] + bias. The order of float sums is
-// that of bspmm/narrow_sums.h; without factors they are exact integers.
+// A product whose halves are held as narrow integers, aggregated over a pattern: with f = x_scale *
+// col_scale, v = (row_scale * out_scale) * sum of f[j] * dot[j] + bias. Float sums follow the order
+// of bspmm/narrow_sums.h; without factors they are exact integers.
 struct NarrowArgs {
   BmmArgs product;     // its row_scale is x_scale; bias, addend, threshold and outputs are null
   AggregateArgs sums;  // writes out_float; x and values are null
 };
 
-// Column blocks in place of column indices: rowptr entry b * rows + i starts row i of block b,
-// whose column is b * size + local index.
+// Column blocks instead of column indices: rowptr entry b * rows + i starts row i of block b, whose
+// column is b * size + local index.
 struct ColumnBlocks {
   const uint16_t* local_indices;  // [edges], or null with CSR
-  int64_t count;                  // blocks, at least one
-  int64_t size;                   // columns of a block
+  int64_t count;                  // number of blocks, at least one
+  int64_t size;                   // columns per block
 };
 
-// Edges that make a step in an order of rows; in one step rows stay as they lie.
+// Step of degrees in an order of rows, in edges; within a step, rows keep their order.
 constexpr int64_t kOrderStep = 32;
 
-// What becomes of a row v of scores, m the largest of them; schemas have the numbers.
+// Function applied to a row v of scores, m being the largest; schemas use the numbers.
 enum class Head : int {
   kNone = 0,
   kLogSoftmax = 1,  // v - m - log(sum of exp(v - m))
   kSoftmax = 2,     // exp(v - m) / sum of exp(v - m)
-  kClasses = 3,     // index of the largest score, the first of equal ones; the first NaN
+  kClasses = 3,     // index of the largest score, the first among equals; the first NaN
 };
 
 // With column blocks, `sums.rows` counts rows and `sums.indices` is null.
 struct NarrowCall : NarrowArgs {
   ColumnBlocks blocks;
   // [rows, 2] or null: rows of a CSR by descending degree / kOrderStep, each as its first edge and
-  // degree + row * 2^32. It tells which rows to begin with, which GPUs gain from.
+  // degree + row * 2^32. It tells which rows to start first, which helps GPUs.
   const int64_t* order;
   Head head;
-  int64_t* classes;  // [rows] with kClasses, which leaves out_float alone; else null
-  // A product of packed rows that is added to the scores, or null; its addend and outputs are null,
-  // and there is no head beside it.
+  int64_t* classes;  // [rows] with kClasses, which leaves out_float unwritten; else null
+  // Root term: a product of packed rows that is added to the scores, or null. Its addend and
+  // outputs are null, and it excludes a head.
   const BmmArgs* root;
 };
 

@@ -12,7 +12,7 @@ struct FusedOperators {
   using Bspmm = BspmmOperators<Backend>;
   using Request = typename Bmm::Request;
 
-  // int32 activations are packed words, others are binarised inside.
+  // int32 activations are packed words; others are binarised here.
   static Tensor product(const Request& q, const Tensor& x, const Tensor& w,
                         const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
                         bool scale) {

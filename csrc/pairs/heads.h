@@ -1,4 +1,4 @@
-// What operators make of the scores that end a model: softmax, its logarithm or classes.
+// Heads that operators apply to a model's final scores: softmax, log-softmax or classes.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace bitgnn::ops {
 
-// The head that a schema's number stands for, over rows of `features` scores.
+// The head with a schema's number, checked for rows of `features` scores.
 inline Head checked_head(int64_t head, int64_t features, const char* op) {
   BITGNN_CHECK(head >= 0 && head <= static_cast<int64_t>(Head::kClasses), op,
                ": head must be 0 (none), 1 (log_softmax), 2 (softmax) or 3 (classes), got ", head);
@@ -24,7 +24,7 @@ Tensor call_torch(const char* name, std::array<StableIValue, N> stack) {
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-// The head by torch's own kernel, where the operator's has none.
+// Applies the head with torch's own kernel, if the operator's kernel has none.
 inline Tensor torch_head(const Tensor& scores, Head head) {
   using torch::stable::detail::from;
   constexpr int64_t kLast = -1;

@@ -1,5 +1,5 @@
-// A sum of packed neighbours plus a product of packed rows in one operator, for any backend: what
-// GraphSAGE's and GraphConv's layers hand on as bits.
+// A sum of packed neighbours plus a product of packed rows in one operator, for any backend: the
+// output bits of GraphSAGE and GraphConv layers.
 #pragma once
 
 #include "bmm/operators.h"
@@ -15,7 +15,7 @@ struct JointOperators {
   using Problem = typename Problems::Problem;
   using Request = typename Bmm::Request;
 
-  // The factors of the sums, whose rows and neighbours are set before.
+  // Sets the factors of the sums; their rows and neighbours must be set before.
   static void set_factors(Problem& p, const OptionalTensor& row, const OptionalTensor& sum_bias) {
     p.row = FloatVector(p.backend, row, p.csr.rows, p.op, "row");
     p.bias = FloatVector(p.backend, sum_bias, p.csr.features, p.op, "sum_bias");
@@ -28,7 +28,7 @@ struct JointOperators {
     return w.size(0);
   }
 
-  // Calls run(product's arguments) with the output allocated.
+  // Calls run(arguments of the product) with the output allocated.
   template <class Run>
   static Tensor join(const Problem& p, const Tensor& x_in, const Tensor& w_in, int64_t size,
                      const OptionalTensor& x_scale, const OptionalTensor& w_scale,

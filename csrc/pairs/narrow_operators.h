@@ -1,4 +1,4 @@
-// BMM + BSpMM with the product held as narrow integers in between, for any backend.
+// BMM + BSpMM with the product held as narrow integers, for any backend.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace bitgnn::ops {
 
-// Columns that a local index of 16 bits can tell apart.
+// Columns that a 16-bit local index can tell apart.
 constexpr int64_t kMostBlockColumns = 65536;
 
 template <class Backend>
@@ -18,7 +18,7 @@ struct NarrowOperators {
   using Problem = typename Problems::Problem;
   using Fused = FusedOperators<Backend>;
 
-  // A product of packed rows that is added to the scores, if its operands are given.
+  // Root term: a product of packed rows that is added to the scores, if its operands are given.
   struct Root {
     const OptionalTensor& x;
     const OptionalTensor& w;
@@ -28,7 +28,7 @@ struct NarrowOperators {
     const OptionalTensor& bias;
   };
 
-  // What both forms of the operator take beside the pattern.
+  // Arguments of both forms of the operator, except the pattern.
   struct Request {
     const char* op;
     const Tensor& x;
@@ -45,10 +45,10 @@ struct NarrowOperators {
     int64_t head;
     const Root& root;
     bool trusted;               // the caller vouches for the pattern
-    OptionalTensor order = {};  // of the rows of a CSR
+    OptionalTensor order = {};  // of a CSR's rows
   };
 
-  // The root's arguments, checked and kept alive.
+  // The root term's arguments, checked and kept alive.
   struct RootProduct {
     OptionalTensor x, w;
     FloatVector x_scale, w_scale, bias;
@@ -86,7 +86,7 @@ struct NarrowOperators {
     static bool exists(const Request& q) { return q.root.x.has_value(); }
   };
 
-  // The product, and the factors of its aggregation; the pattern is set before.
+  // The product and the factors of its aggregation; the pattern must be set before.
   struct Call {
     PackArgs pack{};
     Tensor w;
@@ -128,7 +128,7 @@ struct NarrowOperators {
     Call& operator=(const Call&) = delete;
   };
 
-  // Runs the kernels, with the head among them where they hold whole rows.
+  // Runs the kernels, including the head if they hold whole rows.
   static Tensor run(Problem& p, const Request& q, NarrowCall& args, Head head) {
     const RootProduct root(p.backend, q, p.csr.rows);
     args.root = root.exists(q) ? &root.args : nullptr;
@@ -144,7 +144,7 @@ struct NarrowOperators {
     return args.head == head ? out : torch_head(out, head);
   }
 
-  // Scores from sums that are there already.
+  // Adds the root term, if there is one, to existing sums.
   static Tensor with_root(const Request& q, const Tensor& sums) {
     const Backend backend(q.x, q.op, "x");
     RootProduct root(backend, q, sums.size(0));
@@ -155,7 +155,7 @@ struct NarrowOperators {
     return out;
   }
 
-  // The order of the rows, checked like the pattern.
+  // The row order, checked like the pattern.
   static OptionalTensor checked_order(const Problem& p, const OptionalTensor& order, bool trusted) {
     if (!order.has_value()) return {};
     p.backend.check(*order, p.op, "order");
@@ -216,7 +216,7 @@ struct NarrowOperators {
       call.args.blocks = blocks;
       if (p.backend.stays_narrow(call.args)) return run(p, q, call.args, head);
     }
-    // Rows of floats are gathered over CSR, which then is less than they are.
+    // Float rows are gathered over CSR, which is then smaller than they are.
     Tensor rowptr = p.backend.empty({p.csr.rows + 1}, ScalarType::Long);
     Tensor indices = p.backend.empty({p.csr.edges}, ScalarType::Int);
     p.backend.csr_of_blocks(p.csr, blocks, rowptr.template mutable_data_ptr<int64_t>(),

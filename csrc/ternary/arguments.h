@@ -1,4 +1,4 @@
-// Arguments of the ternary operators (BWTA) that the kernels of every backend share.
+// Argument structs of the ternary operators (BWTA), shared by the kernels of every backend.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +7,31 @@
 
 namespace bitgnn {
 
-// Rows of size values in {-1, 0, +1} are two bit planes behind each other, words_for(size) words of
-// pos (+1) and as many of neg (-1); padding bits are 0, no bit is set in both. Boolean rows, values
-// in {0, 1}, are one plane. `counts` holds the set bits of both planes of a row.
+// A ternary row of `size` values in {-1, 0, +1} is two consecutive bit planes of words_for(size)
+// words each, pos (+1) and neg (-1); padding bits are 0 and no bit is set in both planes. A boolean
+// row, with values in {0, 1}, is one plane. `counts` holds a row's set bits, over all planes.
 
-// What a product is returned as: floats rounded once from float32, or bare sums.
+// Output type of a product: floats rounded once from float32, or the raw integer sums.
 enum class ValueType : int { kFloat32, kFloat16, kBFloat16, kInt32 };
 
-// Floats to bits. Row r of rows() has the indices (i0, i1, i2) in sizes, the last fastest:
+// Packs floats into bits. Row r of rows() has indices (i0, i1, i2) in `sizes`, the last fastest:
 //   pos = x >= 0.5f * scale, neg = x < -0.5f * scale  (neither where x is NaN),
-// compared in float32, to which 16-bit floats are converted.
+// compared in float32; 16-bit floats are converted first.
 struct TernaryPackArgs {
   const void* x;   // element k of a row at i0 * strides[0] + i1 * strides[1] + i2 * strides[2] + k
   FloatType type;  // kFloat32, kFloat16 or kBFloat16
   int64_t sizes[3];
   int64_t strides[3];  // in elements
   int64_t size;
-  const float* scale;  // one number, on the device; positive
-  bool boolean;        // pos alone
+  const float* scale;  // a single positive number, on the device
+  bool boolean;        // only pos
   int32_t* words;      // [rows, 2, words_for(size)], or [rows, words_for(size)] with boolean
   int32_t* counts;     // [rows]
 
   constexpr int64_t rows() const { return sizes[0] * sizes[1] * sizes[2]; }
 };
 
-// The same with bits along the rows: those of matrices x[length, features], for each feature.
+// Packs matrices x[length, features] along their rows: each feature gets bit planes over `length`.
 struct TernaryColumnPackArgs {
   const void* x;   // element (l, d) of matrix (b0, b1) at
   FloatType type;  // b0 * batch_strides[0] + b1 * batch_strides[1] + l * row_stride + d
@@ -45,11 +45,11 @@ struct TernaryColumnPackArgs {
   int32_t* counts;     // [batches, features]
 };
 
-// Ternary rows times weights of +-1, one plane of bits (1 = +1): with
+// Ternary rows times +-1 weights, which are one bit plane (1 = +1):
 //   dot = 2 * (popc(w & pos) + popc(~w & neg)) - counts[i],
-// v = ((x_scale * w_scale[o]) * dot) + bias[o] in float32, a missing factor left out; then a value,
-// or the bit (v >= threshold[o]) ^ flip[o], which is (dot >= 0) ^ flip[o] without bias and
-// threshold.
+//   v = ((x_scale * w_scale[o]) * dot) + bias[o] in float32; missing terms are left out.
+// The output is v, or the bit (v >= threshold[o]) ^ flip[o], which is (dot >= 0) ^ flip[o] without
+// bias and threshold.
 struct TernaryBmmArgs {
   const int32_t* x;       // [rows, 2, words_for(size)]
   const int32_t* counts;  // [rows]
@@ -57,27 +57,27 @@ struct TernaryBmmArgs {
   int64_t rows;
   int64_t size;
   int64_t out_features;
-  const float* x_scale;    // one number or null
-  const float* w_scale;    // [out_features], or one number with w_scale_stride 0, or null
+  const float* x_scale;    // a single number, or null
+  const float* w_scale;    // [out_features], or a single number with w_scale_stride 0, or null
   int64_t w_scale_stride;  // 0 or 1
   const float* bias;       // [out_features] or null
-  const float* threshold;  // [out_features] or null (0); of bits
-  const bool* flip;        // [out_features] or null; of bits
+  const float* threshold;  // [out_features] or null (0); for bit outputs
+  const bool* flip;        // [out_features] or null; for bit outputs
   ValueType type;          // of out; kInt32 gives dot
-  void* out;               // [rows, out_features], or null where bits are asked for:
+  void* out;               // [rows, out_features]; null for bit outputs, which go to:
   int32_t* out_bits;       // [rows, words_for(out_features)]
 };
 
-// Packing of float rows and their product in one: the same as TernaryPackArgs followed by
-// TernaryBmmArgs with the packing's scale as x_scale. Boolean rows are ternary ones without neg.
+// Packing and product of float rows in one call: TernaryPackArgs followed by TernaryBmmArgs with
+// the packing scale as x_scale. Boolean rows are ternary rows with an empty neg.
 struct TernaryLinearArgs {
   TernaryPackArgs pack;    // sizes {1, 1, rows}; words and counts are null
   TernaryBmmArgs product;  // x, counts, threshold, flip and out_bits are null
 };
 
-// Packed rows of batches of matrices. Row r of matrix (b0, b1) begins at word
+// Packed rows of a batch of matrices. Row r of matrix (b0, b1) starts at word
 //   b0 * batch_strides[0] + b1 * batch_strides[1] + r * row_stride,
-// its planes lie behind each other; its count likewise.
+// with its planes consecutive; counts are addressed the same way.
 struct TernaryOperand {
   const int32_t* words;
   int64_t batch_strides[2];
@@ -94,13 +94,13 @@ struct TernaryOperand {
 struct TernaryMatmulArgs {
   TernaryOperand x;  // [batches, rows]
   TernaryOperand y;  // [batches, columns]
-  bool boolean;      // x is
+  bool boolean;      // x is boolean
   int64_t batches[2];
   int64_t rows;
   int64_t columns;
   int64_t size;
-  const float* scale;    // one number, on the device, or null (1)
-  const float* y_scale;  // another one
+  const float* scale;    // a single number, on the device, or null (1)
+  const float* y_scale;  // likewise
   ValueType type;        // kInt32 gives dot, without scales
   void* out;             // [batches, rows, columns]
 };

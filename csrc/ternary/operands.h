@@ -1,4 +1,4 @@
-// Checks of the ternary operators' arguments, and their places in memory for the kernels.
+// Validates the ternary operators' tensors and extracts pointers, sizes and strides for kernels.
 #pragma once
 
 #include "core/operands.h"
@@ -8,7 +8,7 @@ namespace bitgnn::ops {
 
 using OptionalType = std::optional<ScalarType>;
 
-// What a product is returned as.
+// Output type of a product.
 inline ValueType value_type(const OptionalType& dtype, bool integer, const char* op) {
   switch (dtype.value_or(ScalarType::Float)) {
     case ScalarType::Float:
@@ -27,8 +27,8 @@ inline ValueType value_type(const OptionalType& dtype, bool integer, const char*
   }
 }
 
-// One float32 number on the device of the operands. It must be positive, which only the CPU can
-// tell without waiting.
+// A float32 scalar on the operands' device. It must be positive, which is checked only on the CPU:
+// on a GPU the check would have to synchronise.
 template <class Backend>
 const float* positive_number(const Backend& backend, const Tensor& t, const char* op,
                              const char* name) {
@@ -53,7 +53,7 @@ inline void check_positive(double value, const char* op, const char* name) {
                " must be positive and finite, got ", value);
 }
 
-// Element type of what is made ternary.
+// Element type of a tensor to be quantised to ternary.
 inline FloatType quantised_type(const Tensor& t, const char* op, const char* name) {
   const ScalarType dtype = t.scalar_type();
   BITGNN_CHECK(
@@ -63,8 +63,8 @@ inline FloatType quantised_type(const Tensor& t, const char* op, const char* nam
   return packable_type(t, op, name);
 }
 
-// Leading dimensions [0, count) of t as at most `most` of sizes and strides, the first ones 1 and
-// 0; what has more must be contiguous.
+// Sizes and strides of the leading dimensions [0, count) of t, as exactly `most` entries padded in
+// front with size 1 and stride 0. With count > most, t must be contiguous and they are collapsed.
 inline void leading_places(const Tensor& t, int64_t count, int most, int64_t* sizes,
                            int64_t* strides) {
   for (int i = 0; i < most; ++i) {
@@ -82,7 +82,8 @@ inline void leading_places(const Tensor& t, int64_t count, int most, int64_t* si
   for (int64_t i = 0; i < t.dim(); ++i) (i < count ? sizes : strides)[most - 1] *= t.size(i);
 }
 
-// t as it is where its last `inner` dimensions are contiguous and no more than `most` lead.
+// Returns t itself if its last `inner` dimensions are contiguous and at most `most` others precede
+// them, else a contiguous copy.
 inline Tensor with_inner(const Tensor& t, int64_t inner, int64_t most) {
   bool fits = t.dim() - inner <= most;
   int64_t stride = 1;
@@ -93,7 +94,7 @@ inline Tensor with_inner(const Tensor& t, int64_t inner, int64_t most) {
   return fits ? t : as_contiguous(t);
 }
 
-// Packed rows [..., rows, planes, words_for(size)] with their counts [..., rows].
+// Packed rows [..., rows, planes, words_for(size)] and their counts [..., rows].
 class PackedOperand {
  public:
   template <class Backend>
@@ -130,7 +131,7 @@ class PackedOperand {
   }
 
   TernaryOperand args{};
-  int64_t leading;  // dimensions in front of the rows
+  int64_t leading;  // number of dimensions before the rows
   int64_t batches[2];
   int64_t rows;
 

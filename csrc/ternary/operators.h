@@ -1,4 +1,4 @@
-// Ternary packing and products with weights of +-1, for any backend.
+// Ternary packing and products with +-1 weights as PyTorch operators, for any backend.
 #pragma once
 
 #include <tuple>
@@ -12,7 +12,7 @@ template <class Backend>
 struct TernaryOperators {
   using Packed = std::tuple<Tensor, Tensor>;
 
-  // Leading sizes of x, then `more`.
+  // The leading sizes of x followed by `more`.
   static std::vector<int64_t> sizes_of(const Tensor& x, int64_t leading,
                                        std::initializer_list<int64_t> more) {
     std::vector<int64_t> sizes;
@@ -75,7 +75,7 @@ struct TernaryOperators {
     return {packed, counts};
   }
 
-  // What follows the integer product; owns contiguous forms.
+  // Epilogue of the integer product; owns contiguous copies of its tensors.
   struct Epilogue {
     OptionalTensor w_scale, flip;
     FloatVector bias, threshold;
@@ -107,7 +107,7 @@ struct TernaryOperators {
                  ": dtype int32 gives the bare dot product: scales and bias must be left out");
   }
 
-  // Owns what the arguments of a product of packed rows point to.
+  // Arguments of a product of packed rows, with the tensors that they point to.
   struct Product {
     Tensor x, counts, w;
     Epilogue epilogue;
@@ -196,7 +196,7 @@ struct TernaryOperators {
     Epilogue epilogue;
     epilogue.fill(backend, a.product, w_scale, bias, {}, {}, op);
     check_bare(a.product, w_scale.has_value(), op);
-    // Bare sums are those of the quantised values, whatever the scale.
+    // Raw sums are those of the quantised values, independent of the scale.
     a.product.x_scale = a.product.type == ValueType::kInt32 ? nullptr : a.pack.scale;
     Tensor out = new_values(backend, a.product, dtype);
     if (out.numel() > 0) backend.linear_ternary(a);

@@ -1,5 +1,5 @@
-// Arguments of the operators that training rounds activations and weights by (BWTA), and the
-// element functions that every backend shares.
+// Arguments of the quantisation operators used in training (BWTA), for activations and weights, and
+// the element functions shared by every backend.
 #pragma once
 
 #include <cmath>
@@ -13,34 +13,34 @@
 
 namespace bitgnn {
 
-// out[i] = x[i] / scale rounded to the next integer, halves up, no further than lowest and highest;
-// 0 for NaN. With highest 1 decided by x >= 0.5f * scale and x < -0.5f * scale, as packing does.
+// out[i] = x[i] / scale, rounded to the nearest integer (halves up), clamped to [lowest, highest];
+// 0 for NaN. If highest is 1, decided by x >= 0.5f * scale and x < -0.5f * scale, as in packing.
 struct RoundLevelsArgs {
   const float* x;
-  const float* scale;  // one number
+  const float* scale;  // a single number
   float* out;
   int64_t count;
   int lowest, highest;
 };
 
 // With v = x / scale: grad_x = grad / scale where lowest <= v <= highest, else 0; grad_scale =
-// -sum(grad_x * v), the terms rounded to float32, their sum taken in float64 and rounded once.
+// -sum(grad_x * v), with terms rounded to float32 and their sum taken in float64 and rounded once.
 struct ClipGradientsArgs {
   const float* grad;
   const float* x;
-  const float* scale;  // one number
+  const float* scale;  // a single number
   float* grad_x;
-  float* grad_scale;  // one number
+  float* grad_scale;  // a single number
   int64_t count;
   float lowest, highest;
 };
 
-// With mu the mean of the weights, a float64 sum rounded once: signs = +1 where w - mu >= 0, else
-// -1; scale = the mean of |w - mu|, likewise.
+// With mu the mean of the weights (summed in float64, rounded once): signs = +1 where w - mu >= 0,
+// else -1; scale = the mean of |w - mu|, computed likewise.
 struct ShiftSignsArgs {
   const float* weight;
   float* signs;
-  float* scale;  // one number
+  float* scale;  // a single number
   int64_t count;
 
   constexpr double divisor() const { return static_cast<double>(count > 0 ? count : 1); }
@@ -56,7 +56,7 @@ BITGNN_BOTH_SIDES float rounded_level(float x, float scale, float lowest, float 
   return level < lowest ? lowest : level > highest ? highest : level;
 }
 
-// The gradient of x, and its part of the scale's through `term`.
+// Returns the gradient of x; `term` receives its contribution to the gradient of the scale.
 BITGNN_BOTH_SIDES float clipped_gradient(float grad, float x, float scale, float lowest,
                                          float highest, float* term) {
   const float v = x / scale;

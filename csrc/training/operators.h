@@ -1,4 +1,4 @@
-// Rounding of activations and weights in training and its gradients, for any backend.
+// PyTorch operators of quantisation in training and its gradients, for any backend.
 #pragma once
 
 #include <tuple>
@@ -16,7 +16,7 @@ struct QuantiseOperators {
     return sizes;
   }
 
-  // One float32 number; that it is positive is the caller's affair.
+  // A float32 scalar; the caller must ensure that it is positive.
   static const float* number(const Backend& backend, const Tensor& t, const char* op) {
     backend.check(t, op, "scale");
     check_dtype(t, ScalarType::Float, op, "scale");
@@ -25,7 +25,7 @@ struct QuantiseOperators {
   }
 
   static void check_levels(int64_t lowest, int64_t highest, const char* op) {
-    constexpr int64_t kMost = 1 << 24;  // every integer up to here is a float32
+    constexpr int64_t kMost = 1 << 24;  // every integer up to here is exact in float32
     BITGNN_CHECK(highest >= 1 && highest <= kMost, op, ": highest must be in [1, ", kMost,
                  "], got ", highest);
     BITGNN_CHECK(lowest >= -kMost && lowest <= 0, op, ": lowest must be in [", -kMost, ", 0], got ",

@@ -1,4 +1,5 @@
-// A whole model in one launch, for backends that can do it: its stages are data.
+// Operators that run a whole model in one launch, for backends that support it; its stages are
+// data.
 #pragma once
 
 #include <vector>
@@ -8,14 +9,14 @@
 
 namespace bitgnn::ops {
 
-// Integers that describe a stage, in the order of Stage's members.
+// Number of integers that describe a stage.
 constexpr int kStageNumbers = 15;
 
 template <class Backend>
 struct CooperativeOperators {
   static constexpr const char* kName = "run_stages";
 
-  // A vector of the image, of `words` words from `offset` on.
+  // Checks the offset of a vector of `words` words in the image.
   static int image_part(int64_t offset, int64_t words, int64_t image_words, bool required,
                         int number, const char* what) {
     if (offset == kNoOffset && !required) return kNoOffset;
@@ -67,7 +68,7 @@ struct CooperativeOperators {
     return s;
   }
 
-  // Every stage takes what the one before gives.
+  // Checks that every stage takes the output of the previous one.
   static void check_chain(const Stage* stages, int count) {
     for (int i = 0; i < count; ++i) {
       const Stage& s = stages[i];

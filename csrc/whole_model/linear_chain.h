@@ -1,4 +1,4 @@
-// A chain of fully connected layers on bits in one launch: what it is made of and where it fits.
+// Layers and arguments of a chain of fully connected layers on bits that runs in one launch.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,18 @@ namespace bitgnn {
 
 constexpr int kMostChainLayers = 8;
 constexpr int64_t kMostChainFeatures = 1 << 14;
-constexpr int64_t kChainLayerNumbers = 4;  // of a layer, in the order of ChainLayer's members
+constexpr int64_t kChainLayerNumbers = 4;  // per layer, in the order of ChainLayer's members
 constexpr int64_t kChainStepWords = 8;     // weights are padded to whole steps of a product
-// Words of table an output: of a hidden layer least count and turned; of the last layer the bare
-// dot product of no set bits, then scale and bias as floats, and one that is not used.
+// Table words per output: for a hidden layer the limit and whether the bit is inverted; for the
+// last layer `bare`, the dot product of an input without set bits, then scale and bias as floats
+// and an unused word.
 constexpr int64_t kHiddenTable = 2;
 constexpr int64_t kLastTable = 4;
 
-// Layer l reads bits x [size] and has, for output o with p = popc(x & w[o]) and |x| set bits,
-// dot = size - 2 |x| - 2 |w[o]| + 4 p. Hidden: bit = (2 p - |x| >= table[o].least) ^ turned, which
-// is a comparison of dot with a limit. Last: v = scale * (bare + 2 * (2 p - |x|)) + bias.
+// Layer l reads bits x [size]. For output o, with p = popc(x & w[o]) and |x| set bits,
+//   dot = size - 2 |x| - 2 |w[o]| + 4 p.
+// Hidden layers: bit = (2 p - |x| >= table[o].least) ^ turned, equivalent to comparing dot with a
+// limit. Last layer: v = scale * (bare + 2 * (2 p - |x|)) + bias.
 struct ChainLayer {
   int64_t size;
   int64_t outputs;
@@ -36,7 +38,7 @@ struct LinearChainArgs {
   int64_t rows;
   int count;
   ChainLayer layers[kMostChainLayers];
-  float* out;  // [rows, outputs of the last]
+  float* out;  // [rows, outputs of the last layer]
 };
 
 }  // namespace bitgnn

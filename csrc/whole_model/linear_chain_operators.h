@@ -1,4 +1,4 @@
-// Fully connected layers on bits, one behind the other in one call, for any backend.
+// Operator that runs a chain of fully connected layers on bits in one call, for any backend.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Measures what a GPU gives, the ceilings that kernels are held against, and prints them as JSON.
+// Measures the ceilings of a GPU that kernels are compared with, and prints them as JSON.
 // A program of its own: nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Icsrc
 #include <cuda_runtime.h>
 

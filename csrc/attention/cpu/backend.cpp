@@ -1,4 +1,4 @@
-// Batched products of ternary and boolean rows, and attention made of them, on the CPU.
+// CPU backend of batched products of ternary and boolean rows and of attention on bits.
 #include <vector>
 
 #include "attention/softmax_table.h"
@@ -8,8 +8,8 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kTileGrain = 1 << 16;   // word products a thread
-constexpr int64_t kPanelGrain = 1 << 15;  // words a thread
+constexpr int64_t kTileGrain = 1 << 16;   // word products per thread
+constexpr int64_t kPanelGrain = 1 << 15;  // words per thread
 
 int64_t tiles_of(int64_t rows) { return (rows + kTernaryRows - 1) / kTernaryRows; }
 

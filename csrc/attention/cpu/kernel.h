@@ -1,16 +1,16 @@
-// Attention on bits, four queries at a time: their products with all keys as integers in a core's
-// own cache, an exact histogram of each, one integer limit for the bits of its keys, and the
-// product of those with the values.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Attention on bits, four queries at a time: integer products with all keys, kept in the core's
+// cache; an exact histogram and one integer limit per query; then the product of the resulting bits
+// with the values.
+// Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 
 #include "ternary/cpu/matmul_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-constexpr int32_t kHidden = -(1 << 30);  // in place of the product with a key that is masked
+constexpr int32_t kHidden = -(1 << 30);  // replaces the product with a masked key
 
-// Scratch memory of a thread.
+// Scratch memory of one thread.
 struct AttentionBuffers {
   int64_t words, distances;
   std::vector<int32_t> products;   // [kTernaryRows, words * 32]
@@ -18,7 +18,7 @@ struct AttentionBuffers {
   std::vector<int32_t> attended;   // likewise
   std::vector<int32_t> histogram;  // [kTernaryRows, kHistograms, distances + 1]
 
-  // Neighbouring keys often lie at the same distance: in turns, counting does not wait for itself.
+  // Adjacent keys often have the same distance; rotating histograms avoids dependent increments.
   static constexpr int64_t kHistograms = 4;
 
   explicit AttentionBuffers(const TernaryAttentionArgs& a)
@@ -35,7 +35,8 @@ struct AttentionBuffers {
   int32_t* histogram_of(int64_t r) { return histogram.data() + r * kHistograms * (distances + 1); }
 };
 
-// The keys that a query may attend to, as bits; how many words of them are not all 0.
+// Writes the mask of keys that a query may attend to; returns the number of words up to the last
+// nonzero one.
 inline int64_t allowed_keys(const TernaryAttentionArgs& a, int64_t batch, int64_t query,
                             int32_t* to) {
   const int64_t words = words_for(a.keys);
@@ -52,7 +53,7 @@ inline int64_t allowed_keys(const TernaryAttentionArgs& a, int64_t batch, int64_
   return last;
 }
 
-// Products of keys that are not allowed to kHidden.
+// Sets the products of keys that are not allowed to kHidden.
 inline void hide_keys(const int32_t* allowed, int64_t words, int32_t* products) {
   for (int64_t w = 0; w < words; ++w) {
     const auto bits = static_cast<uint32_t>(allowed[w]);
@@ -62,7 +63,8 @@ inline void hide_keys(const int32_t* allowed, int64_t words, int32_t* products) 
   }
 }
 
-// Products to distances from the highest of them, `most` for hidden ones; false if all are.
+// Turns products into distances from the highest one, at most `most`, which hidden ones get.
+// Returns false if all are hidden.
 inline bool to_distances(int32_t* products, int64_t count, int32_t most) {
   int32_t highest = kHidden;
   for (int64_t j = 0; j < count; ++j) highest = std::max(highest, products[j]);
@@ -81,21 +83,21 @@ inline void count_distances(const int32_t* distances, int64_t count, int64_t ent
     for (int64_t t = 0; t < entries; ++t) histogram[t] += histogram[h * entries + t];
 }
 
-// The largest distance whose power reaches the limit, -1 if none does; the table never rises.
+// The largest distance whose power reaches the limit, or -1 if none does; table is non-increasing.
 inline int64_t farthest(const double* table, int64_t entries, double limit) {
   int64_t t = 0;
   while (t < entries && table[t] >= limit) ++t;
   return t - 1;
 }
 
-// Bits of the distances up to a limit.
+// Sets the bits of distances up to `limit`.
 inline void attend_within(const int32_t* distances, int64_t words, int64_t limit, int32_t* to) {
   const Lanes most = broadcast_lanes(static_cast<float>(limit));
   for (int64_t w = 0; w < words; ++w)
     to[w] = static_cast<int32_t>(ge_mask(most, to_lanes(load_ints(distances + w * kWordBits))));
 }
 
-// R queries of head `head` of all batches, the first of them number `query`.
+// Attends R queries, starting at `query`, of head `head`, which is numbered across all batches.
 template <int R>
 void attend_tile(const TernaryAttentionArgs& a, const int32_t* panels, const double* table,
                  int64_t head, int64_t query, AttentionBuffers& buffers) {
@@ -103,7 +105,7 @@ void attend_tile(const TernaryAttentionArgs& a, const int32_t* panels, const dou
   const int64_t words = words_for(a.size), entries = a.table_entries();
   const int32_t* q = row_words(a.q, b, h, query);
   const int32_t* keys = panels + (b * a.kv_heads + shared) * buffers.words * words * 2 * kWordBits;
-  int64_t reach = 0;  // words of keys that some query may attend to
+  int64_t reach = 0;  // words of keys up to the last that any query may attend to
   for (int r = 0; r < R; ++r)
     reach = std::max(reach, allowed_keys(a, b, query + r, buffers.allowed_of(r)));
   for (int64_t w = 0; w < reach; ++w)
@@ -119,7 +121,7 @@ void attend_tile(const TernaryAttentionArgs& a, const int32_t* panels, const dou
     any[r] = to_distances(products, reach * kWordBits, static_cast<int32_t>(entries));
     if (any[r]) count_distances(products, reach * kWordBits, entries + 1, buffers.histogram_of(r));
   }
-  for (int64_t t = 0; t < entries; ++t)  // side by side: each sum waits for itself
+  for (int64_t t = 0; t < entries; ++t)  // R independent sums hide the latency of each addition
     for (int r = 0; r < R; ++r)
       if (any[r]) sums[r] += table[t] * static_cast<double>(buffers.histogram_of(r)[t]);
   for (int r = 0; r < R; ++r) {

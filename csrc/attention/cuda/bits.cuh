@@ -1,4 +1,4 @@
-// From the limits of attention on bits to packed bits, and from sums of values to results.
+// Packs the bits of attention from scores and limits, and stores results from sums of values.
 #pragma once
 
 #include "attention/cuda/limits.cuh"
@@ -6,7 +6,8 @@
 
 namespace bitgnn::cuda::attention {
 
-// What decides the bits of a row: added to packed scores; bits that are cleared; bits that are set.
+// Decision of a row's bits: an addend to packed scores, an AND mask (0 clears all bits) and an OR
+// mask (ones set all bits).
 struct RowDecision {
   uint32_t addend, some, all;
 };
@@ -21,8 +22,8 @@ __device__ __forceinline__ RowDecision decide(int limit) {
           all};
 }
 
-// Packs the bits of a part of the lane's keys of a stage into their words of the fragments of 16
-// rows by 256 keys.
+// Packs the bits of a part of this lane's keys of a stage into their words of the fragments of
+// 16 rows by 256 keys.
 template <int kDim>
 __device__ __forceinline__ void pack_scores(
     uint32_t (&bits)[AttentionShape<kDim>::kFragments][4],
@@ -50,7 +51,7 @@ __device__ __forceinline__ void pack_scores(
   }
 }
 
-// The lane's kDim / 4 consecutive features of a row.
+// Stores the lane's kDim / 4 consecutive features of a row.
 template <class T, int kDim>
 __device__ __forceinline__ void store_features(T* out, const int32_t (&sum)[kDim / 2], int r,
                                                int set, float scale, int first, int64_t size,

@@ -1,5 +1,5 @@
-// Keys and values of attention on bits written once in the order of the tiles, so that every block
-// of queries copies them as they are.
+// Writes the keys and values of attention on bits to memory once in tile order, so that every block
+// of queries can copy them verbatim.
 #pragma once
 
 #include "attention/cuda/tiles.cuh"
@@ -9,7 +9,7 @@ namespace bitgnn::cuda::attention {
 
 constexpr int kImageThreads = 256;
 
-// Bits of keys `word` * 32 and on that exist and may be attended to.
+// Mask of the 32 keys from `word` * 32 that exist and may be attended to.
 __device__ __forceinline__ uint32_t valid_keys(const int32_t* mask, int64_t keys, int64_t word) {
   if (word * 32 >= keys) return 0;
   const uint32_t all = mask != nullptr ? static_cast<uint32_t>(*(mask + word)) : 0xffffffffu;
@@ -31,8 +31,8 @@ __device__ __forceinline__ void load_words(uint32_t (&to)[kCount], const int32_t
   }
 }
 
-// Keys (p, n) as (p, n, ~n, ~p): with queries (p, n, p, n) one product counts the terms. A key that
-// may not be attended to is all zeros: its score is 0.
+// Stores a key (p, n) as (p, n, ~n, ~p): with queries (p, n, p, n), one product counts all terms. A
+// masked key is all zeros, so its score is 0.
 template <int kDim>
 __device__ __forceinline__ void place_key(AttentionStage<kDim>& stage, int item, const int32_t* k,
                                           int64_t row_stride, const uint32_t* valid, bool vector) {
@@ -57,8 +57,9 @@ __device__ __forceinline__ void place_key(AttentionStage<kDim>& stage, int item,
         make_uint4(word[4 * core], word[4 * core + 1], word[4 * core + 2], word[4 * core + 3]);
 }
 
-// Item: the kPack words of keys of one lane of a quad, of a plane of a feature. Plane n is kept as
-// ~n. Features that do not exist are not stored, keys that do not exist meet zeros.
+// Stores one item of the values: the kPack words of keys of one lane of a quad, for one plane of a
+// feature. Plane n is stored as ~n. Results of features out of range are not stored, and keys out
+// of range are multiplied by zeros.
 template <int kDim>
 __device__ __forceinline__ void place_values(AttentionStage<kDim>& stage, int item,
                                              const TernaryAttentionArgs& a, const int32_t* v,
@@ -85,7 +86,7 @@ __device__ __forceinline__ void place_values(AttentionStage<kDim>& stage, int it
         plane == 0 ? value[k] : ~value[k];
 }
 
-// Powers of two at distances of a score, for the lookups of the sums.
+// Table of the powers of two of consecutive scores, for the lookups of the sums.
 struct AttentionTable {
   float* table;
   int entries;

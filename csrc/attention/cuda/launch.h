@@ -1,4 +1,4 @@
-// Attention on bits on CUDA devices.
+// Launchers of attention on bits on CUDA devices.
 #pragma once
 
 #include "attention/arguments.h"
@@ -6,13 +6,13 @@
 
 namespace bitgnn::cuda::attention {
 
-// Features of the largest head that attention_ternary() takes.
+// The largest head size that attention_ternary() supports.
 int64_t largest_attention_head(const Device& device);
 
 // See TernaryAttentionArgs.
 cudaError_t attention_ternary(const TernaryAttentionArgs& args, const Context& context);
 
-// Whether attention_ternary_floats() takes these arguments on this device.
+// True if attention_ternary_floats() supports these arguments on this device.
 bool attends_to_floats(const TernaryFloatAttentionArgs& args, const Device& device);
 
 // See TernaryFloatAttentionArgs.

@@ -1,5 +1,5 @@
-// The decision of attention on bits, one integer limit a query: float32 sums of powers of e, and
-// the exact definition for queries whose limit they leave open.
+// Decides the bits of attention by one integer limit per query, from float32 sums of powers of e;
+// queries whose limit these leave undecided are resolved by the exact definition.
 #pragma once
 
 #include "attention/cuda/tiles.cuh"
@@ -7,42 +7,41 @@
 
 namespace bitgnn::cuda::attention {
 
-// What the kernel is told besides the arguments; see plan_attention().
+// Precomputed constants of the attention kernels; see plan_attention().
 struct AttentionPlan {
   float slope;           // log2(e) * scale
   float addend;          // exponent = slope * (score + kScoreOffset) + addend
   double base;           // ... = slope * score - base
   double step;           // slope in float64
-  double highest;        // power of the highest score, 2 kDim
+  double highest;        // power of the highest possible score, 2 kDim
   double inverse;        // 1 / slope
   double log_threshold;  // log2(0.5 * bool_scale)
-  double error;          // bound of the relative error of the float32 sums
-  int four;              // 4, which the compiler must not know
-  bool exact;            // every row by its histogram
-  bool vector_out;       // rows can be stored 16 bytes at once
+  double error;          // bound on the relative error of the float32 sums
+  int four;              // 4, hidden from the compiler
+  bool exact;            // decide every row by its histogram
+  bool vector_out;       // rows can be stored 16 bytes at a time
 };
 
-// Score v of row g + 8 r of the warp among a lane's sums of a product.
+// Index of score v of the warp's row g + 8 r in a lane's accumulators.
 constexpr int score_index(int v, int r) { return 4 * (v / 2) + v % 2 + 2 * r; }
 
-// Key of score v of tile `tile` behind the first of the lane's keys of the stage.
+// Key of score v of tile `tile`, relative to the lane's first key of the stage.
 template <int kDim>
 constexpr int score_key(int v, int tile) {
   using S = AttentionShape<kDim>;
   return v / S::kBits * 32 + (S::kPack - 1 - tile) * S::kBits + v % S::kBits;
 }
 
-// Bits of word k of the lane's keys of the stage that lie at `last` (behind its first key) or
-// ahead.
+// Mask of this lane's keys in word k of the stage with index <= `last`, relative to its first key.
 __device__ __forceinline__ uint32_t bits_through(int last, int k) {
   const int bit = last - 32 * k;
   return bit >= 31 ? 0xffffffffu : bit < 0 ? 0u : (2u << bit) - 1u;
 }
 
-// Sums of powers of two rows, in two chains of additions each.
+// Sums of powers for two rows, with two chains of additions each.
 struct RowSums {
   float sum[2][2] = {};
-  int masked[2] = {};  // keys added as score 0 that may not be attended to
+  int masked[2] = {};  // masked keys, which were added as score 0
 };
 
 __device__ __forceinline__ float exp2_approximate(float x) {
@@ -57,11 +56,12 @@ __device__ __forceinline__ float load_power(uint32_t address) {
   return power;
 }
 
-// A score as a float without a conversion: kScoreOffset + score, set into the mantissa.
+// Offset that makes kScoreOffset + score a float whose mantissa contains the score, so that no
+// conversion is needed.
 template <int kDim>
 constexpr float kScoreOffset = kDim <= 64 ? 128.0f : 256.0f;
 
-// `exponent`: 0x4300 in a register of its own.
+// `exponent`: 0x4300, in its own register.
 template <int kDim>
 __device__ __forceinline__ float offset_score(int32_t score, uint32_t exponent) {
   const auto bits = static_cast<uint32_t>(score);
@@ -69,9 +69,9 @@ __device__ __forceinline__ float offset_score(int32_t score, uint32_t exponent) 
   return __uint_as_float(bits * 32768u + 0x43800000u);
 }
 
-// Of eight scores, so many get their power from the table in shared memory: that balances the loads
-// with the special function units. Of their addresses so many are made by multiplication, the
-// others by shifts: two pipes of half the rate each.
+// Of eight scores, kLookups get their power from the table in shared memory, which balances loads
+// against the special function units. kMultiplied of the addresses are computed by multiplication,
+// the others by shifts, on two pipes of half rate each.
 constexpr int kLookups = 6;
 constexpr int kMultiplied = 4;
 
@@ -128,16 +128,16 @@ __device__ __forceinline__ int quad_max(int x) {
   return max(x, __shfl_xor_sync(kFullWarp, x, 2));
 }
 
-// A row's bits are those of scores >= at.
+// Decision of a row: the bits of scores >= at are set.
 struct RowLimit {
   int at;
-  bool open;  // not decided by float32
+  bool open;  // float32 could not decide
 };
 
 // With sum = sum_j 2^(slope score_j - base), the bit of a key is set where
 //   slope * score >= log_threshold + log2(sum) + base.
-// The bound: an error e of the sum moves the limit by log2(1 + e) / slope; the mantissa's log2f is
-// right to one unit in the last place of at most 1.
+// Error bound: a relative error e of the sum moves the limit by log2(1 + e) / slope; log2f of the
+// mantissa, at most 1, is accurate to one ulp.
 template <int kDim>
 __device__ __forceinline__ RowLimit find_limit(float sum, float masked, double base,
                                                const AttentionPlan& plan) {
@@ -155,14 +155,14 @@ __device__ __forceinline__ RowLimit find_limit(float sum, float masked, double b
   return {static_cast<int>(ceil(x)), false};
 }
 
-// The limit by the definition (TernaryAttentionArgs), from a histogram of scores of which the
-// largest is most - 1: float64 sums in the order of t. exact[t]: e^(-scale t).
+// The limit by the definition (TernaryAttentionArgs), from a histogram of scores with the maximum
+// most - 1: a float64 sum in the order of t. exact[t]: e^(-scale t).
 template <int kScores>
 __device__ __forceinline__ int limit_of_histogram(const TernaryAttentionArgs& a,
                                                   const double* exact, const int32_t* histogram,
                                                   int most) {
   if (most == 0) return kScores;
-  double sum = 0.0, least = 1.0;  // T never rises
+  double sum = 0.0, least = 1.0;  // least is T[t], which is non-increasing
   for (int t = 0; t < most; ++t) {
     least = exact[t] < least ? exact[t] : least;
     sum = sum + least * histogram[most - 1 - t];
@@ -173,10 +173,10 @@ __device__ __forceinline__ int limit_of_histogram(const TernaryAttentionArgs& a,
     least = exact[reached] < least ? exact[reached] : least;
     if (!(least >= threshold)) break;
   }
-  return most - reached;  // the largest score less (reached - 1)
+  return most - reached;  // the largest score minus (reached - 1)
 }
 
-// The powers that limit_of_histogram() reads.
+// Computes the powers that limit_of_histogram() reads.
 template <int kScores>
 __device__ __forceinline__ void make_exact_powers(double* exact, double scale, int thread,
                                                   int threads) {
@@ -184,13 +184,13 @@ __device__ __forceinline__ void make_exact_powers(double* exact, double scale, i
     exact[t] = exact_exp(-(scale * static_cast<double>(t)));
 }
 
-// The limit of one row by the definition. `last` is the last key it may attend to. All lanes of a
-// warp together.
+// The limit of one row by the definition; `last` is the last key it may attend to. Called by all
+// lanes of a warp together.
 template <int kDim>
 __device__ __noinline__ int exact_limit(const TernaryAttentionArgs& a, const int32_t* q,
                                         const int32_t* k, const int32_t* mask, int64_t last,
                                         const double* exact, int32_t* histogram) {
-  // Additions to what may be any memory are loops of exchanges.
+  // Without these, atomicAdd compiles to a compare-and-swap loop on generic addresses.
   __builtin_assume(__isShared(histogram));
   __builtin_assume(__isShared(exact));
   constexpr int kWords = kDim / 32;

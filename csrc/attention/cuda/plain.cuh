@@ -1,5 +1,5 @@
-// Attention on bits for heads of any size, straight from its definition (TernaryAttentionArgs): a
-// block a query, an exact histogram of its scores, float64 sums in the order of t.
+// Attention on bits for heads of any size, directly by its definition (TernaryAttentionArgs): one
+// block per query, an exact histogram of its scores, float64 sums in the order of t.
 #pragma once
 
 #include "attention/cuda/launch.h"
@@ -10,7 +10,7 @@
 namespace bitgnn::cuda::attention {
 
 constexpr int kPlainThreads = 256;
-constexpr int kPlainKeys = 4096;  // whose bits are held at once
+constexpr int kPlainKeys = 4096;  // keys whose bits are held at a time
 
 struct PlainAttentionLayout {
   int64_t table;      // doubles: T
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   auto* sums = reinterpret_cast<int32_t*>(bytes + layout.sums);
   auto* query = reinterpret_cast<uint32_t*>(bytes + layout.query);
   auto* bits = reinterpret_cast<uint32_t*>(bytes + layout.bits);
-  __shared__ int least_set;  // the least dot + size whose bit is set
+  __shared__ int least_set;  // the smallest dot + size whose bit is set
   let_next_start();
   wait_for_previous();
 
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   for (int w = thread; w < 2 * words; w += kPlainThreads) query[w] = static_cast<uint32_t>(q[w]);
   __syncthreads();
 
-  // dot + size of a key, or -1 where it may not be attended to.
+  // dot + size of a key, or -1 if it may not be attended to.
   const auto place = [&](int64_t j) {
     if (j >= keys || (mask != nullptr && (mask[j / 32] >> (j % 32) & 1) == 0)) return -1;
     const int32_t* row = k + j * a.k.row_stride;

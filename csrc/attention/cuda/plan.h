@@ -1,4 +1,4 @@
-// What kernels of attention on bits are told besides its arguments.
+// Computes AttentionPlan, the constants that kernels of attention on bits take with the arguments.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 namespace bitgnn::cuda::attention {
 
-// Exponents between -kRange and kRange: powers and their sums stay normal numbers.
+// With exponents between -kPowerRange and kPowerRange, powers and their sums stay normal numbers.
 constexpr double kPowerRange = 100.0;
 
-// Whether powers are to be taken from the largest score of a row.
+// True if powers must be taken relative to the largest score of a row.
 template <int kDim>
 bool needs_shifted_powers(const TernaryAttentionArgs& a) {
   return !(a.scale * M_LOG2E * kDim <= kPowerRange);
 }
 
-// additions: most in a row that a power goes through on its way into a sum.
+// additions: the most float32 additions that a power passes through on its way into a sum.
 template <int kDim>
 AttentionPlan plan_attention(const TernaryAttentionArgs& a, double additions) {
-  constexpr double kLeastLogThreshold = -900.0;  // behind it powers of the definition end as 0
+  constexpr double kLeastLogThreshold = -900.0;  // below it, powers of the definition are 0
   constexpr double kRounding = 0x1p-24;
   const double slope = a.scale * M_LOG2E;
   AttentionPlan plan{};
@@ -31,8 +31,9 @@ AttentionPlan plan_attention(const TernaryAttentionArgs& a, double additions) {
   plan.highest = std::exp2(slope * 2 * kDim - plan.base);
   plan.inverse = 1.0 / slope;
   plan.log_threshold = std::log2(0.5 * a.bool_scale);
-  // ex2's own error is below 2^-22; the exponent, at most slope * kDim, is rounded once, and the
-  // slope that is multiplied by up to 2 * kDim: together less than four roundings (ln 2 is 0.7).
+  // ex2's own error is below 2^-22. The exponent, at most slope * kDim, is rounded once, and so is
+  // the slope, which is multiplied by up to 2 * kDim: together less than four roundings (ln 2 is
+  // 0.7).
   const double exponent = std::min(slope * kDim, kPowerRange);
   plan.error = 0x1p-21 + (4.0 * exponent + additions) * kRounding;
   plan.four = 4;

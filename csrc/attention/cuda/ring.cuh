@@ -1,10 +1,10 @@
-// Attention on bits without a matrix of scores: tensor cores count the scores twice, first for the
-// sum of their powers, then for the bits, which are packed where the accumulators lie and multiply
-// the values from registers.
-// Queries (p, n), keys (p, n, ~n, ~p): score = popc of the AND = dot + (set bits of the query); it
-// is 0 .. 2 * features, so four (two) tiles share a register, 8 (16) bits each: adding 128 - limit
-// makes bit 7 of a byte the decision.
-// Bound: instructions, about 3.4 a score in the first pass and 1.3 in the second.
+// Attention on bits without a score matrix: tensor cores compute the scores twice, first for the
+// sum of their powers, then for the bits, which are packed in the accumulator registers and
+// multiplied with the values from there.
+// With queries (p, n, p, n) and keys (p, n, ~n, ~p), score = popc of the AND = dot + (set bits of
+// the query). It is in 0 .. 2 * features, so four (two) tiles share a register with 8 (16) bits
+// each; adding 128 - limit makes bit 7 of a byte the decision.
+// Bound by instructions, about 3.4 per score in the first pass and 1.3 in the second.
 #pragma once
 
 #include "attention/cuda/bits.cuh"
@@ -13,21 +13,21 @@
 
 namespace bitgnn::cuda::attention {
 
-// What one walk over the keys is for.
+// Purpose of a pass over the keys.
 enum class Walk { kMaxima, kPowers, kBits };
 
-// A thread's queries and what it found out about them.
+// State of a thread's two query rows.
 template <int kDim>
 struct AttentionRows {
   using S = AttentionShape<kDim>;
-  int whole;  // stages that all rows of the block see whole
+  int whole;  // stages that all rows of the block see in full
   int last_key[2];
   uint32_t query[S::kSteps][4];
-  uint32_t table[2];  // shared-memory address of a row's power of score 0
+  uint32_t table[2];  // shared-memory address of the power of score 0 for each row
   int most[2] = {};
   RowSums sums;
   RowDecision decision[2];
-  int set[2] = {};  // bits
+  int set[2] = {};  // number of set bits
 };
 
 template <int kDim, bool kShifted, Walk kWalk>
@@ -47,7 +47,7 @@ __device__ __forceinline__ void take_scores(
   }
 }
 
-// Walks over the keys for their scores alone. Steps from `step` on.
+// Passes over the keys for their scores alone, starting at ring step `step`.
 template <int kDim, bool kShifted, Walk kWalk>
 __device__ __forceinline__ void walk_scores(AttentionRing<kDim>& ring, AttentionRows<kDim>& rows,
                                             const AttentionPlan& plan, int step) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void walk_scores(AttentionRing<kDim>& ring, Attention
   }
 }
 
-// Walks over the keys for the bits and their product with the values.
+// Passes over the keys for the bits and their product with the values.
 template <int kDim>
 __device__ __forceinline__ void walk_bits(AttentionRing<kDim>& ring, AttentionRows<kDim>& rows,
                                           int32_t (&out)[kDim / 2], int step) {
@@ -150,7 +150,7 @@ __device__ __forceinline__ void walk_bits(AttentionRing<kDim>& ring, AttentionRo
   }
 }
 
-// Decides the bits of the thread's rows; those that float32 leaves open take the whole warp.
+// Decides the bits of the thread's rows; the whole warp resolves those that float32 leaves open.
 template <int kDim, bool kShifted>
 __device__ __forceinline__ void decide_rows(AttentionShared<kDim>& shared,
                                             AttentionRows<kDim>& rows,
@@ -196,8 +196,8 @@ __device__ __forceinline__ void store_rows(const TernaryAttentionArgs& a,
   }
 }
 
-// Block (t, h, b): queries t * kRows and on of head h of sequence b. kShifted: scales so large that
-// powers are taken from the largest score of a row, found by a walk of its own.
+// Block (t, h, b): kRows queries of head h of sequence b, starting at t * kRows. kShifted, for
+// large scales: powers are taken relative to the largest score of a row, found by an extra pass.
 template <int kDim, bool kShifted>
 __global__ void __launch_bounds__(AttentionShape<kDim>::kThreads, AttentionShape<kDim>::kResident)
     ternary_attention_kernel(const __grid_constant__ TernaryAttentionArgs a,
@@ -212,11 +212,11 @@ __global__ void __launch_bounds__(AttentionShape<kDim>::kThreads, AttentionShape
   const int quad = fragment_quad(lane);
   const int64_t b = blockIdx.z, h = blockIdx.y;
   const int64_t kv = blockIdx.y / static_cast<unsigned>(a.heads / a.kv_heads);
-  // The longest rows of a causal product come first.
+  // With a causal mask, the longest rows run first.
   const int64_t first_row =
       static_cast<int64_t>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * S::kRows;
   const int64_t warp_row = first_row + threadIdx.x / kWarp * 16;
-  const int64_t ahead = a.keys - a.queries;  // of a causal product
+  const int64_t ahead = a.keys - a.queries;  // query i sees keys up to i + ahead if causal
   const int64_t block_last =
       a.causal ? min(first_row + S::kRows, a.queries) - 1 + ahead : a.keys - 1;
   const auto all_stages = static_cast<unsigned>((a.keys + S::kStageKeys - 1) / S::kStageKeys);

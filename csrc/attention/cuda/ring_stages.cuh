@@ -1,6 +1,6 @@
-// The stages of keys and values on their way to the blocks of queries: a ring in shared memory. On
-// Hopper one thread has them copied in bulk and warps run ahead of each other as far as the ring
-// allows; elsewhere all threads copy, and meet once a stage.
+// Shared-memory ring of key and value stages that streams them to a block of queries. On Hopper one
+// thread issues bulk copies and warps may drift apart as far as the ring allows; elsewhere all
+// threads copy with cp.async and synchronise once per stage.
 #pragma once
 
 #include "attention/cuda/tiles.cuh"
@@ -14,8 +14,8 @@ template <int kDim>
 struct AttentionShared {
   using S = AttentionShape<kDim>;
   AttentionStage<kDim> stages[kAttentionRing];
-  double exact[S::kScores];     // of the definition
-  float table[2 * S::kScores];  // scores that a causal row leaves out may lie behind the first half
+  double exact[S::kScores];     // powers of the definition
+  float table[2 * S::kScores];  // scores a causal row leaves out may index past the first half
   int32_t histogram[S::kWarps][S::kScores];
   uint64_t full[kAttentionRing];
   uint64_t empty[kAttentionRing];
@@ -26,8 +26,8 @@ struct AttentionRing {
   using S = AttentionShape<kDim>;
   AttentionShared<kDim>& shared;
   const AttentionStage<kDim>* stages;  // of the head
-  int count;                           // stages of a walk over the keys
-  int walks;                           // the last of which needs the values
+  int count;                           // stages per pass over the keys
+  int walks;                           // passes; the last one needs the values
 
   __device__ __forceinline__ int steps() const { return count * walks; }
 
@@ -61,7 +61,7 @@ struct AttentionRing {
       for (int step = 0; step < min(steps(), kAttentionRing); ++step) bring(step);
   }
 
-  // The stage of `step` is there. The place of the last but one is filled again.
+  // Waits for the stage of `step`; first refills the slot of the stage two steps back.
   __device__ __forceinline__ void await(int step) {
     if (threadIdx.x == 0 && step >= 2 && step - 2 + kAttentionRing < steps()) {
       const int old = step - 2;
@@ -72,7 +72,7 @@ struct AttentionRing {
     barrier_wait(shared_address(&shared.full[step % kAttentionRing]), step / kAttentionRing % 2);
   }
 
-  // The warp needs the stage no more.
+  // Marks the stage as no longer needed by this warp.
   __device__ __forceinline__ void release(int step) {
     __syncwarp();
     if (threadIdx.x % kWarp == 0)

@@ -1,4 +1,4 @@
-// Chooses and launches the kernel of attention on bits.
+// Chooses and launches the kernel for attention on bits.
 #include <algorithm>
 
 #include "attention/cuda/image.cuh"
@@ -21,10 +21,10 @@ template <int kDim>
 cudaError_t launch(const TernaryAttentionArgs& a, const Context& context) {
   using S = AttentionShape<kDim>;
   const bool shifted = needs_shifted_powers<kDim>(a);
-  // A lane's chain of additions has an eighth of the keys.
+  // Each of a lane's chains of additions covers an eighth of the keys.
   const AttentionPlan plan =
       plan_attention<kDim>(a, static_cast<double>(a.keys) / 8 + S::kStageKeys);
-  // Keys and values in the order of the tiles, and the powers of the scores; where shifted those of
+  // Workspace: keys and values in tile order, and the powers of the scores; if shifted, those of
   // score - largest from -2 * kDim on.
   const int64_t stages = ceil_div(a.keys, S::kStageKeys);
   const auto bytes =
@@ -42,7 +42,7 @@ cudaError_t launch(const TernaryAttentionArgs& a, const Context& context) {
   if (status != cudaSuccess) return status;
   const auto kernel =
       shifted ? ternary_attention_kernel<kDim, true> : ternary_attention_kernel<kDim, false>;
-  constexpr size_t kBytes = sizeof(AttentionShared<kDim>) + 128;  // and its alignment
+  constexpr size_t kBytes = sizeof(AttentionShared<kDim>) + 128;  // plus slack for alignment
   status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(kBytes));
   if (status != cudaSuccess) return status;
@@ -65,7 +65,7 @@ cudaError_t launch_plain(const TernaryAttentionArgs& a, const Context& context) 
                           static_cast<size_t>(layout.total), context, a);
 }
 
-// Sequences of one launch: the third dimension of a grid.
+// Most sequences per launch: the limit of gridDim.z.
 constexpr int64_t kMostSequences = 65535;
 
 TernaryAttentionArgs sequences(const TernaryAttentionArgs& a, int64_t first, int64_t count) {

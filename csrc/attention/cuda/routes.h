@@ -1,11 +1,11 @@
-// The ways of attention on bits, among which route.cu chooses.
+// Kernels for attention on bits; route.cu chooses among them.
 #pragma once
 
 #include "attention/cuda/launch.h"
 
 namespace bitgnn::cuda::attention {
 
-// With the keys and values of a head in shared memory, on Hopper: heads of 33 to 64 features.
+// Hopper kernel with the keys and values of a head resident in shared memory; 33 to 64 features.
 bool suits_resident_attention(const TernaryAttentionArgs& args, const Device& device);
 cudaError_t attention_resident(const TernaryAttentionArgs& args, const Context& context);
 

@@ -1,5 +1,5 @@
-// Tiles of keys and values of attention on bits in shared memory, in the order in which the bits of
-// a thread's scores become a fragment of the product with the values.
+// Shared-memory tiles of keys and values for attention on bits, ordered so that the bits of a
+// thread's scores directly form an operand fragment of the product with the values.
 #pragma once
 
 #include "attention/cuda/launch.h"
@@ -12,25 +12,25 @@ constexpr int kTileKeys = 128;
 constexpr int kCoreBytes = kTileKeys * 16;  // 128 bits of every key of a tile
 constexpr int kStepBytes = 2 * kCoreBytes;  // 256 bits of every key of a tile
 
-// kDim: features of a head, rounded up to 32, 64, 96 or 128. A stage is kPack tiles of keys, whose
-// scores are packed into the same registers, kBits bits each.
+// Tile shapes. kDim: features of a head, rounded up to 32, 64, 96 or 128. A stage is kPack tiles of
+// keys, whose scores are packed into the same registers with kBits bits each.
 template <int kDim>
 struct AttentionShape {
-  static constexpr int kWords = kDim / 32;               // of a plane
-  static constexpr int kSteps = (4 * kWords + 7) / 8;    // products of 256 bits for a score
+  static constexpr int kWords = kDim / 32;               // per plane
+  static constexpr int kSteps = (4 * kWords + 7) / 8;    // 256-bit products per score
   static constexpr int kPack = 2 * kDim <= 128 ? 4 : 2;  // scores are 0 .. 2 * kDim
   static constexpr int kBits = 32 / kPack;
-  static constexpr int kGroups = kDim <= 64 ? 2 : 3;    // warpgroups of a block
-  static constexpr int kResident = kDim <= 64 ? 2 : 1;  // blocks of a multiprocessor
-  // Scores are counted a part of a tile at a time. With registers for two parts, the tensor cores
-  // fill one while the other is worked on; more warps at a time are worth more than that.
+  static constexpr int kGroups = kDim <= 64 ? 2 : 3;    // warpgroups per block
+  static constexpr int kResident = kDim <= 64 ? 2 : 1;  // blocks per SM
+  // Scores are computed one part of a tile at a time. With registers for two parts, the tensor
+  // cores fill one while the other is processed; but more resident warps are worth more than that.
   static constexpr int kParts = kDim <= 64 ? 1 : 2;
   static constexpr int kPartKeys = kTileKeys / kParts;
-  static constexpr int kPartScores = kPartKeys / 2;       // of a lane, of its two rows
+  static constexpr int kPartScores = kPartKeys / 2;       // per lane, for its two rows
   static constexpr int kPartBytes = kCoreBytes / kParts;  // in each core
   static constexpr int kThreads = 128 * kGroups;
   static constexpr int kWarps = kThreads / 32;
-  static constexpr int kRows = 64 * kGroups;  // queries of a block
+  static constexpr int kRows = 64 * kGroups;  // queries per block
   static constexpr int kStageKeys = kPack * kTileKeys;
   static constexpr int kStageWords = kStageKeys / 32;
   static constexpr int kFragments = kStageKeys / 256;
@@ -39,7 +39,7 @@ struct AttentionShape {
   static constexpr int kScores = 2 * kDim + 1;
 };
 
-// A stage as it comes to shared memory.
+// A stage as it is copied to shared memory.
 template <int kDim>
 struct AttentionStage {
   using S = AttentionShape<kDim>;
@@ -52,8 +52,8 @@ template <int kDim>
 constexpr int kStageBytesWithoutValues = offsetof(AttentionStage<kDim>, values);
 
 // Key of the stage at column `column` of tile `tile`. A lane's columns are 8 i + 2 q + b; its
-// scores v = 2 i + b of all tiles are kPack words of consecutive keys: the stage's words q * kPack
-// and on.
+// scores v = 2 i + b of all tiles form kPack words of consecutive keys, starting at the stage's
+// word q * kPack.
 template <int kDim>
 __device__ __forceinline__ int key_of_column(int tile, int column) {
   using S = AttentionShape<kDim>;
@@ -63,13 +63,14 @@ __device__ __forceinline__ int key_of_column(int tile, int column) {
          v % S::kBits;
 }
 
-// A lane's columns 8 i + 2 q + b of the values are consecutive features, which it stores.
+// Feature at a column of the values. A lane's columns 8 i + 2 q + b are consecutive features, which
+// it stores.
 template <int kDim>
 __device__ __forceinline__ int feature_of_column(int column) {
   return column % 8 / 2 * (kDim / 4) + column / 8 * 2 + column % 2;
 }
 
-// Place of 128 bits of a column: blocks of eight columns.
+// Byte offset of 128 bits (a core) of a column; eight columns form one core matrix.
 __device__ __forceinline__ int key_place(int column, int core) {
   return core * kCoreBytes + column * 16;
 }
@@ -78,7 +79,8 @@ __device__ __forceinline__ int value_place(int column, int core) {
   return core * (kDim * 16) + column * 16;
 }
 
-// Scores of 16 rows of a warp with a part of the keys of a tile, on top of what the sums hold.
+// Computes the scores of a warp's 16 rows with a part of a tile's keys; with `accumulate` they are
+// added to `sum`.
 template <int kDim>
 __device__ __forceinline__ void multiply_keys(
     int32_t (&sum)[AttentionShape<kDim>::kPartScores],
@@ -112,7 +114,7 @@ __device__ __forceinline__ void multiply_keys(
 #endif
 }
 
-// Adds popc(bits & p) + popc(bits & ~n) of a fragment of 256 keys.
+// Adds popc(bits & p) + popc(bits & ~n) for a fragment of 256 keys.
 template <int kDim>
 __device__ __forceinline__ void multiply_values(int32_t (&out)[kDim / 2], const uint32_t (&bits)[4],
                                                 const unsigned char* planes) {
@@ -152,7 +154,7 @@ __device__ __forceinline__ void products_commit() {
 #endif
 }
 
-// All but the newest kPending groups of products are done; no use of the sums moves ahead of it.
+// Waits for all but the newest kPending groups of products; no use of `sum` moves ahead of it.
 template <int kPending, int kCount>
 __device__ __forceinline__ void products_wait([[maybe_unused]] int32_t (&sum)[kCount]) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

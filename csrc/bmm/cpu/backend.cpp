@@ -1,4 +1,4 @@
-// pack, unpack and the product of packed rows on the CPU.
+// CPU backend: pack, unpack and the packed-row product.
 #include <algorithm>
 #include <vector>
 
@@ -9,16 +9,16 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kMultiplyGrain = 1 << 18;  // word products a thread, some 6 us
-constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, in word products
-constexpr int64_t kPackGrain = 1 << 18;      // features a thread, some 25 us
-// Below this many rows, packing rows again for each thread's outputs would cost more than a pass.
+constexpr int64_t kMultiplyGrain = 1 << 18;  // word products per thread, about 6 us
+constexpr int64_t kFinishWork = 64;          // epilogue cost per row and panel, in word products
+constexpr int64_t kPackGrain = 1 << 18;      // features per thread, about 25 us
+// With fewer rows than this, repacking them in every thread costs more than a separate pass.
 constexpr int64_t kRowsToPackInside = 96;
-// Up to this many rows, panels of weights would cost more to make than they spare.
+// Up to this many rows, building weight panels costs more than it saves.
 constexpr int64_t kRowsInPlace = 8;
 
-// Weights of at most eight outputs as [ceil(words / 2), 8] pairs of words; absent ones are zero.
-// Not empty even without words, since it tells what kind of product it is.
+// Packs the weights of at most eight outputs as [ceil(words / 2), 8] word pairs, zero-padded. Never
+// empty, since a non-null panel selects the kind of product.
 std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t words) {
   std::vector<uint64_t> panel(static_cast<size_t>((words / 2 + 1) * kFewOutputs));
   for (int64_t o = 0; o < out_features; ++o)
@@ -31,7 +31,7 @@ std::vector<uint64_t> pack_few(const int32_t* w, int64_t out_features, int64_t w
 void run(const BmmArgs& args, int64_t rows) {
   const auto& table = kernels();
   const int64_t panels = words_for(args.out_features);
-  // A panel costs as much whether it is full or not, and something to finish.
+  // A panel costs the same whether it is full or not, plus its epilogue.
   const int64_t row_work = (words_for(args.size) * kWordBits + kFinishWork) * panels;
   const int64_t threads = torch::stable::get_num_threads();
   if (rows >= kRowsToPackInside || panels < threads || rows >= panels) {
@@ -99,8 +99,8 @@ void Backend::multiply(const bitgnn::BmmArgs& given, const NarrowRows* out_narro
                        const float* narrow_factor) const {
   bitgnn::BmmArgs a = given;
   ops::Bits bits;
-  // Packed block by block inside the product, unless there are too few rows to keep every thread
-  // busy with rows of its own.
+  // Rows are packed block by block inside the product, unless there are too few to give every
+  // thread rows of its own.
   if (a.pack != nullptr && a.rows < kRowsToPackInside) {
     bits = ops::binarise(*this, *a.pack, a.rows, a.packed_scale);
     a.x = bits.words.const_data_ptr<int32_t>();

@@ -1,12 +1,13 @@
-// Binary matrix product: dot = K - 2 popcount(a ^ b), 32 outputs in the lanes, epilogue fused.
-// Bound by vector operations: XOR, popcount and add, three for each 512 bits of products.
+// Binary matrix product: dot = K - 2 popcount(a ^ b), 32 outputs in the lanes, fused epilogue.
+// Bound by vector instructions: XOR, popcount and add, three per 512 bits of products.
 //
-// Long rows take five for two words instead of six. Both operands then are running parities: word w
-// holds v[0] ^ ... ^ v[w]. The parity p[w] of the differences a ^ b over words 0..w is one XOR of
-// them, and is the low bit of a vertical counter that nobody has to keep: adding words w + 1 and
-// w + 2 carries where p falls, (p[w] & ~p[w + 1]) | (p[w + 1] & ~p[w + 2]), so that two words share
-// a popcount and an add: popcount(a ^ b) = 2 sum popcount(carries) + popcount(p[last]).
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Long rows need five instructions per two words instead of six. Both operands are then running
+// parities: word w holds v[0] ^ ... ^ v[w]. One XOR of them gives the parity p[w] of the
+// differences a ^ b over words 0..w, which is the low bit of an implicit vertical counter: adding
+// words w + 1 and w + 2 carries where p falls, (p[w] & ~p[w + 1]) | (p[w + 1] & ~p[w + 2]). Two
+// words thus share one popcount and one add: popcount(a ^ b) = 2 sum popcount(carries) +
+// popcount(p[last]).
+// Included once per capability, with BITGNN_ISA naming the namespace of its primitives.
 
 #include <algorithm>
 #include <memory>
@@ -23,7 +24,7 @@ struct alignas(64) CacheLine {
   int32_t words[16];
 };
 
-constexpr int64_t kRowBlock = 32;  // rows whose words stay in L1 beside a weight panel
+constexpr int64_t kRowBlock = 32;  // rows whose words fit in L1 next to a weight panel
 constexpr int64_t kMostPackRows = 512;
 constexpr int64_t kPackBlockWords = 1 << 16;
 constexpr int64_t kFarBytes = int64_t{12} << 20;  // more than a core's share of the caches
@@ -37,7 +38,7 @@ inline void store_some(float* p, const Lanes& v, int64_t count) {
   count >= kWordBits ? store_lanes(p, v) : store_lanes(p, v, count);
 }
 
-// What one panel of 32 outputs adds to its dot products, loaded once for all rows of a tile.
+// Epilogue of one panel of 32 outputs, loaded once for all rows of a tile.
 struct Epilogue {
   const BmmArgs& a;
   int64_t panel, first, count;
@@ -99,14 +100,14 @@ void multiply_tile(const BmmArgs& a, const int32_t* x, int64_t words, int64_t ro
   }
 }
 
-// Memory that arrives while something else is computed: some lines a step.
+// Prefetches a memory range during other work, a few cache lines per step.
 class Ahead {
  public:
   Ahead() = default;
   Ahead(const void* begin, const void* end)
       : next_(static_cast<const char*>(begin)), end_(static_cast<const char*>(end)) {}
 
-  // Spreads what is left over so many steps.
+  // Spreads the remaining lines over `steps` steps.
   void spread(int64_t steps) {
     const int64_t lines = (end_ - next_ + kLineBytes - 1) / kLineBytes;
     lines_ = steps > 0 ? (lines + steps - 1) / steps : 0;
@@ -138,7 +139,7 @@ void multiply_rows(const BmmArgs& a, const int32_t* x, int64_t words, int64_t ro
     multiply_tile<kParities, 1, P>(a, x + r * words, words, row + r, panel, scale_at(r), epilogues);
 }
 
-// Up to kRowBlock packed rows; `parities` has room for them.
+// Multiplies up to kRowBlock packed rows; `parities` has room for them.
 template <bool kParities>
 void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row, int64_t rows,
                     const float* row_scale, int64_t panel_begin, int64_t panel_end,
@@ -162,22 +163,22 @@ void multiply_block(const BmmArgs& a, const int32_t* x, int64_t words, int64_t r
     multiply_rows<kParities, 1>(a, x, words, row, rows, panel, row_scale, ahead);
 }
 
-// Whether rows lie one after the other in more memory than a core's caches hold, and are multiplied
-// for long enough: each block's then arrive during the products of the block before.
+// True if the rows are contiguous, exceed the core's caches, and the product is long enough to hide
+// prefetching of the next block.
 inline bool are_far(const BmmArgs& a, int64_t rows) {
   return a.pack != nullptr && a.few_panel == nullptr && a.out_features >= kFarOutputs &&
          a.pack->row_stride == a.pack->cols &&
          rows * a.pack->cols * element_bytes(a.pack->type) >= kFarBytes;
 }
 
-// Other rows packed at a time: many, since reading pauses while they are multiplied, but few enough
-// to stay in a core's own cache.
+// Rows packed at a time without prefetching: many, since reading pauses while they are multiplied,
+// but few enough to stay in the core's own cache.
 inline int64_t pack_block_rows(int64_t words) {
   const int64_t fitting = kPackBlockWords / (words > 0 ? words : 1) / kRowBlock * kRowBlock;
   return fitting < kRowBlock ? kRowBlock : fitting < kMostPackRows ? fitting : kMostPackRows;
 }
 
-// Few rows: the weights are read once, output by output, which takes less than making panels.
+// For few rows: reads the weights once, output by output, which is cheaper than building panels.
 void multiply_in_place(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
                        int64_t panel_end) {
   constexpr int kOutputs = 4;
@@ -232,7 +233,7 @@ void multiply(const BmmArgs& a, int64_t begin, int64_t end, int64_t panel_begin,
       multiply_block<kParities>(a, x, words, row, rows, row_scale, panel_begin, panel_end, listed,
                                 parities, ahead);
     }
-    far &= !listed.began();  // products of few words leave no time to fetch
+    far &= !listed.began();  // products of few words leave no time to prefetch
   }
 }
 

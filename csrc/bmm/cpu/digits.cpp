@@ -1,4 +1,4 @@
-// The product of packed rows with weights in three digits on the CPU.
+// CPU product of packed rows with weights split into three digits.
 #include <algorithm>
 
 #include "core/cpu/backend.h"
@@ -6,9 +6,9 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kLinearGrain = 1 << 15;  // looked up entries a thread
+constexpr int64_t kLinearGrain = 1 << 15;  // table look-ups per thread
 
-// Sums of the digits of every four features for each of their 16 patterns of signs; see
+// Fills the tables with the digit sums of every four features for all 16 sign patterns; see
 // digits_kernel.h.
 void fill_tables(const BitsLinearArgs& a, int32_t* tables) {
   const int64_t words = words_for(a.size);
@@ -19,7 +19,7 @@ void fill_tables(const BitsLinearArgs& a, int32_t* tables) {
       int32_t* entries = table + part * kLinearEntries * kLinearTableLanes;
       int32_t high[4] = {}, low[4] = {};
       for (int64_t b = 0; b < 4 && o < a.out_features; ++b) {
-        const int64_t feature = part % kLinearParts * 4 + b;  // of the word
+        const int64_t feature = part % kLinearParts * 4 + b;  // within the word
         const int64_t byte = feature % 8 * 4 + feature / 8;
         const auto digit = [&](int64_t d) {
           const int64_t place = (d * a.out_features + o) * words + part / kLinearParts;

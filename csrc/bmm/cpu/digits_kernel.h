@@ -1,16 +1,16 @@
-// Product of packed rows with weights in three digits: sums of every four features looked up.
+// Product of packed rows with three-digit weights by table look-up of every four features.
 //
-// Four bits of a row pick one of 16 rows of a table that holds the sums of their digits, signs
-// applied, for 16 outputs at once: the high digit's and the two low ones' as two integers each. A
-// row of K features then takes K / 4 additions of 32 integers. Bound by the reads of the tables.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Four bits of a row select one of 16 table rows, which hold the signed digit sums of 16 outputs at
+// once, as two integers each: one for the high digit, one for the two low digits. A row of K
+// features takes K / 4 additions of 32 integers. Bound by reading the tables.
+// Included once per capability, with BITGNN_ISA naming the namespace of its primitives.
 
 #include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Rows [begin, end) for 16 outputs from `first`, from the outputs' table.
+// Computes rows [begin, end) of the 16 outputs from `first`, given their table.
 inline void sum_looked_up(const BitsLinearArgs& a, const int32_t* table, int64_t first,
                           int64_t begin, int64_t end) {
   constexpr int64_t kEntries = kLinearEntries * kLinearTableLanes;
@@ -42,7 +42,7 @@ inline void sum_looked_up(const BitsLinearArgs& a, const int32_t* table, int64_t
   }
 }
 
-// Tables of groups of 16 outputs, one after the other.
+// The tables of the groups of 16 outputs are contiguous.
 void bits_linear(const BitsLinearArgs& a, const int32_t* tables, int64_t begin, int64_t end) {
   const int64_t group = words_for(a.size) * kLinearParts * kLinearEntries * kLinearTableLanes;
   for (int64_t first = 0; first < a.out_features; first += kLinearOutputs)

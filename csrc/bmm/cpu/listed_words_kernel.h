@@ -1,7 +1,7 @@
-// Products of rows most of whose words are zero, such as packed bags of words: the words that are
-// not are listed, and only they are multiplied. dot = K - 2 |x| - 2 |w| + 4 |x & w|, and a word w
-// of the weights is the difference of two running parities. Included once a capability, with
-// BITGNN_ISA naming the namespace of its primitives.
+// Products of rows whose words are mostly zero, such as packed bags of words: lists the nonzero
+// words and multiplies only those. dot = K - 2 |x| - 2 |w| + 4 |x & w|, where a weight word w is
+// the XOR of two running parities. Included once per capability, with BITGNN_ISA naming the
+// namespace of its primitives.
 
 #include "core/cpu/kernel_table.h"
 
@@ -13,14 +13,14 @@ class ListedProducts {
   ListedProducts(const BmmArgs& args, int64_t row_words, int64_t panel_begin, int64_t panel_end)
       : a_(args), words_(row_words), panel_begin_(panel_begin), panel_end_(panel_end) {}
 
-  // Whether so many rows have few enough words to multiply.
+  // True if the rows have few enough nonzero words for listing to pay off.
   bool pays(const int32_t* x, int64_t rows) const {
     int32_t held = 0;
     for (int64_t i = 0; i < rows * words_; ++i) held += x[i] != 0;
     return held * kListedCost <= rows * words_;
   }
 
-  // Whether any rows were multiplied.
+  // True once any rows have been multiplied.
   bool began() const { return places_ != nullptr; }
 
   // Calls emit(r, panel, dots) for each row and panel.
@@ -43,8 +43,8 @@ class ListedProducts {
   }
   int32_t* base(int64_t p) { return &base_[static_cast<size_t>((p - panel_begin_) * kWordBits)]; }
 
-  // Words of the weights out of their running parities, and K - 2 |w| of every output: what
-  // listed_dots makes of a row of ones is 4 |w|.
+  // Recovers the weight words from their running parities, and computes K - 2 |w| of every output:
+  // listed_dots of a row of ones is 4 |w|.
   void prepare() {
     const int64_t panels = panel_end_ - panel_begin_, lanes = words_ * kWordBits;
     places_.reset(new int32_t[static_cast<size_t>(words_)]);

@@ -1,6 +1,6 @@
-// Bits of products in which nothing of the row takes part but the dot product: the number of
-// features that agree, popc(x & w) + popc(~x & ~w), starts at minus the least that gives a set bit,
-// so that its sign is the bit.
+// Bit outputs that depend on the row through its dot product alone. The number of features that
+// agree, popc(x & w) + popc(~x & ~w), starts at minus the smallest number that sets the bit, so the
+// sign of the sum is the bit.
 #pragma once
 
 #include "bmm/cuda/floats/epilogue.cuh"
@@ -8,16 +8,16 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kAgreementColumns = 64;  // multiplied at a time
+constexpr int kAgreementColumns = 64;  // columns per pass
 constexpr int kAgreementFragments = kAgreementColumns / kMmaColumns;
 
-// What shared memory keeps of the columns.
+// Per-column data in shared memory.
 struct AgreementTable {
-  int2* starts;     // of columns 2 i and 2 i + 1, twice
-  uint32_t* flips;  // a word of columns: where a negative sum is no set bit
-  uint32_t* masks;  // likewise: which columns exist
+  int2* starts;     // start values of columns 2 i and 2 i + 1, stored twice
+  uint32_t* flips;  // per 32 columns: where a negative sum is a clear bit
+  uint32_t* masks;  // per 32 columns: which ones exist
 
-  // In words, of columns rounded up to whole passes.
+  // Size in words, for a number of columns rounded up to whole passes.
   __host__ __device__ static constexpr int words(int columns) {
     return 2 * columns + 2 * columns / kWordBits;
   }
@@ -28,14 +28,14 @@ __device__ __forceinline__ AgreementTable agreement_table(uint32_t* memory, int 
           memory + 2 * columns + columns / kWarp};
 }
 
-// Where the agreements of rows of `width` bits, zeros behind the features, start so that their sign
-// tells of dot >= least: (size + dot) / 2 features agree, and so does all that is behind them.
+// Start value of the agreements of rows of `width` bits, zero-padded past the features, whose sum
+// has the sign of dot >= least: (size + dot) / 2 features agree, and so do all padding bits.
 __device__ __forceinline__ int32_t agreement_start(const BmmArgs& a, int32_t least, int width) {
   const auto size = static_cast<int32_t>(a.size);
   return -((least + size + 1) >> 1) - (width - size);
 }
 
-// Fills in a column of the table; all lanes of a warp take part, with neighbouring columns.
+// Fills one column of the table. All lanes of a warp participate, with consecutive columns.
 __device__ __forceinline__ void set_agreement(const AgreementTable& table, const BmmArgs& a,
                                               int column, const ColumnTerms& terms, bool flips,
                                               int width, int lane) {
@@ -52,12 +52,12 @@ __device__ __forceinline__ void set_agreement(const AgreementTable& table, const
   }
 }
 
-// Whether the bits of a column are turned round.
+// True if the bits of a column are flipped.
 __device__ __forceinline__ bool flips_column(const BmmArgs& a, int column) {
   return a.flip != nullptr && column < a.out_features && a.flip[column];
 }
 
-// Fills the table from column `first` on; every warp of the block takes part.
+// Fills the table from column `first` on; all warps of the block participate.
 __device__ __forceinline__ void set_agreements(const AgreementTable& table, const BmmArgs& a,
                                                int columns, int width, int threads, int lane,
                                                int first = 0) {
@@ -69,15 +69,15 @@ __device__ __forceinline__ void set_agreements(const AgreementTable& table, cons
 template <int kTiles>
 using AgreementSums = int32_t[kTiles][kAgreementFragments][4];
 
-// Adds the agreements of a step of 256 bits. `w` is where the lane's part of the weights starts,
-// for load_matrices(), `pair_bytes` from 16 columns to the next. The first step begins at `start`
-// for all columns or, unless kSame, at what `starts` holds.
+// Adds the agreements of one 256-bit step. `w` is the lane's load_matrices() address of the
+// weights, `pair_bytes` the distance between groups of 16 columns. The first step starts from
+// `start` for all columns or, unless kSame, from `starts`.
 template <bool kSame, bool kFirst, int kTiles>
 __device__ __forceinline__ void add_agreements(AgreementSums<kTiles>& sum,
                                                const uint32_t (&x)[kTiles][4], uint32_t w,
                                                uint32_t pair_bytes, int32_t start,
                                                const int4* starts, int quad) {
-  constexpr int kTogether = 4;  // columns' fragments, so that products of the same sums are apart
+  constexpr int kTogether = 4;  // column fragments, to space out products into the same sums
   uint32_t inverse[kTiles][4];
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_agreements(AgreementSums<kTiles>& sum,
   }
 }
 
-// The signs of 16 rows: byte 2 h + v for row g + 8 h and word v, its bit 2 j + e for column
+// Collects the signs of 16 rows: byte 2 h + v is row g + 8 h and word v, its bit 2 j + e is column
 // 8 j + 2 q + e.
 __device__ __forceinline__ uint32_t collect_signs(const int32_t (&sum)[kAgreementFragments][4]) {
   uint32_t bits[2] = {};
@@ -128,7 +128,7 @@ __device__ __forceinline__ uint32_t collect_signs(const int32_t (&sum)[kAgreemen
   return __byte_perm(bits[0], bits[1], 0x5410);
 }
 
-// Writes two words of signs, those of pass `pass`, to a row.
+// Writes the two sign words of pass `pass` to a row.
 __device__ __forceinline__ void store_agreements(const BmmArgs& a, const AgreementTable& table,
                                                  uint2 words, int64_t row, int pass) {
   const auto out_words = static_cast<int>(output_words(a));

@@ -1,4 +1,4 @@
-// Chooses where bits of products are counted as agreements, and launches that.
+// Selects and launches the kernel for bit outputs that are compared as integers.
 #include "bmm/arguments.h"
 #include "bmm/cuda/compared_slab.cuh"
 
@@ -10,14 +10,14 @@
 namespace bitgnn::cuda::bmm {
 namespace {
 
-constexpr int64_t kLeastRows = 1 << 15;  // fewer do not pay for both copies of the weights
-constexpr int64_t kMostRows = 1 << 28;   // passes over slabs are counted in 32 bits
+constexpr int64_t kLeastRows = 1 << 15;  // fewer do not amortise both copies of the weights
+constexpr int64_t kMostRows = 1 << 28;   // slab passes are counted in 32 bits
 constexpr int64_t kMostColumns = 256;
-constexpr int kLeastShortWords = 4;  // of rows whose reading is not all that binds
+constexpr int kLeastShortWords = 4;  // shorter rows are bound by reading alone
 constexpr int64_t kMostFeatures = 1 << 13;
 
-// Whether the second-level cache holds rows and results, with as much beside them: beyond, copies
-// of weights in shared memory and larger tiles wait less for rows.
+// True if rows and results fit in half of L2. Beyond that, weights in shared memory and larger
+// tiles wait less for rows.
 bool stays_cached(const BmmArgs& args, const Context& context) {
   const int64_t words = words_for(args.size) + words_for(args.out_features);
   return 2 * args.rows * words * static_cast<int64_t>(sizeof(int32_t)) <=

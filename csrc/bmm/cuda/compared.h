@@ -1,4 +1,4 @@
-// Bits of products of packed rows with weights that shared memory holds twice.
+// Bit outputs of packed-row products, with the weights kept on chip.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::bmm {
 
-// As bmm(), where suits_compared() says so and no scale of a row acts.
+// Like bmm(), for arguments that suits_compared() accepts, none of which have a row scale.
 bool suits_compared(const BmmArgs& args, const Context& context);
 cudaError_t bmm_compared(const BmmArgs& args, const Context& context);
 

@@ -1,6 +1,6 @@
-// Bits of products of short packed rows by comparing sums with limits of rows and columns: every
-// warp keeps the weights of 32 outputs in registers and streams tiles of 16 rows past them. Bound
-// by instructions.
+// Bit outputs of short packed rows: each warp keeps the weights of 32 outputs in registers, streams
+// tiles of 16 rows past them, and compares the sums with row and column limits. Bound by
+// instruction throughput.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace bitgnn::cuda::bmm {
 
 constexpr int kDirectThreads = 256;
 constexpr int kDirectWarps = kDirectThreads / kWarp;
-constexpr int kDirectBlocks = 3;  // on a multiprocessor
+constexpr int kDirectBlocks = 3;  // per multiprocessor
 
-// kVectors: rows are whole groups of words.
+// kVectors: rows are whole groups of kShortGroup words.
 template <int kSteps, bool kVectors>
 __global__ void __launch_bounds__(kDirectThreads, kDirectBlocks)
     bmm_compared_direct_kernel(const BmmArgs a, const StationaryPlan plan) {

@@ -1,6 +1,6 @@
-// Bits of products of short packed rows as signs of agreements: weights stay in shared memory, and
-// every warp streams slabs of 32 rows whose words are parts of the fragments as they are loaded.
-// Bound by the tensor cores.
+// Bit outputs of short packed rows as signs of agreement counts: the weights stay in shared memory,
+// and each warp streams slabs of 32 rows, whose words are MMA fragments as loaded. Bound by the
+// tensor cores.
 #pragma once
 
 #include <algorithm>
@@ -14,20 +14,20 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kShortTiles = 2;  // of 16 rows in a slab
+constexpr int kShortTiles = 2;  // tiles of 16 rows per slab
 constexpr int kShortRows = kShortTiles * kMmaRows;
 constexpr int kShortThreads = 256;
 constexpr int kShortMostSteps = 2;  // of 256 bits
 
-// How a block's shared memory is laid out: the columns' table, then the weights.
+// Shared-memory layout of a block: the column table, then the weights.
 struct ShortPlan {
   int words;  // of a row
   int passes;
-  int pitch;     // of a row of weights, in words
+  int pitch;     // of a weight row, in words
   bool vectors;  // rows are whole 16-byte units
   int64_t slabs;
 
-  // Units of 32 bits: suits_compared() sees to it.
+  // Divides in 32 bits, which suits_compared() makes sufficient.
   __device__ int64_t slab_of(int64_t unit) const {
     return static_cast<uint32_t>(unit) / static_cast<uint32_t>(passes);
   }
@@ -37,7 +37,7 @@ struct ShortPlan {
   }
 };
 
-// The lane's words of four rows, g + 8 i. The weights are in the same order.
+// The lane's words of the four rows g + 8 i. The weights use the same word order.
 template <int kSteps>
 using ShortWords = ShortRow<kSteps>[2 * kShortTiles];
 
@@ -51,8 +51,8 @@ __device__ __forceinline__ void load_short_slab(ShortWords<kSteps>& x, const Bmm
                            plan.words, plan.vectors, fragment_quad(lane));
 }
 
-// Copies the weights, zeros behind each row and in missing rows, in the order of the rows' words: a
-// thread takes four words at once.
+// Copies the weights in the word order of the rows, with zeros past each row and in missing rows; a
+// thread copies four words at once.
 template <int kSteps>
 __device__ __forceinline__ void load_short_weights(uint32_t* to, const BmmArgs& a,
                                                    const ShortPlan& plan) {

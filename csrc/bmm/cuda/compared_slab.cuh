@@ -1,6 +1,6 @@
-// Bits of products of long packed rows as signs of agreements: weights and their complements stay
-// in shared memory, and every warp streams slabs of 32 rows. Bound by reading rows or by the tensor
-// cores.
+// Bit outputs of long packed rows as signs of agreement counts: the weights and their complements
+// stay in shared memory, and each warp streams slabs of 32 rows. Bound by reading the rows or by
+// the tensor cores.
 #pragma once
 
 #include <algorithm>
@@ -12,28 +12,28 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kComparedRows = 2 * kMmaRows;  // of a slab
+constexpr int kComparedRows = 2 * kMmaRows;  // rows per slab
 constexpr int kComparedColumns = kAgreementColumns;
 constexpr int kComparedStages = 3;
 constexpr int kComparedMostWarps = 8;
 
-// How a block's shared memory is laid out: the columns' table, weights, their complements, then the
-// stages of each warp. Sizes in words.
+// Shared-memory layout of a block: the column table, weights, complements, then each warp's stages.
+// Sizes are in words.
 struct ComparedPlan {
   int words;  // of a row
   int steps;  // of 256 bits
   int passes;
-  int pitch;       // of a row of weights
-  int slab_pitch;  // of a row of a slab, free of bank conflicts where rows are whole vectors
+  int pitch;       // of a weight row
+  int slab_pitch;  // of a slab row; avoids bank conflicts if rows are whole vectors
   int64_t slabs;
 
-  // Units of 32 bits: suits_compared() sees to it.
+  // Divides in 32 bits, which suits_compared() makes sufficient.
   __device__ int64_t slab_of(int64_t unit) const {
     return static_cast<uint32_t>(unit) / static_cast<uint32_t>(passes);
   }
   __host__ __device__ int columns() const { return passes * kComparedColumns; }
-  // Fragments reach past a slab's end, where weights of zeros hide what they find: not into another
-  // stage, which may be on its way.
+  // Fragments read past the end of a slab, where zero weights mask the values; the extra words keep
+  // these reads out of the next stage, whose copy may be in flight.
   __host__ __device__ int stage_words() const { return kComparedRows * slab_pitch + kMmaWords; }
   __host__ __device__ int64_t bytes(int warps) const {
     return (AgreementTable::words(columns()) + int64_t{columns()} * 2 * pitch +
@@ -42,7 +42,7 @@ struct ComparedPlan {
   }
 };
 
-// Starts to copy a slab; past the last one nothing happens.
+// Starts the async copy of a slab; copies nothing past the last one.
 __device__ __forceinline__ void load_compared_slab(uint32_t* to, const BmmArgs& a,
                                                    const ComparedPlan& plan, int64_t slab,
                                                    int lane) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_compared_slab(uint32_t* to, const BmmArgs& 
     const int64_t row = slab * kComparedRows;
     const int rows = static_cast<int>(min(int64_t{kComparedRows}, a.rows - row));
     const int32_t* from = a.x + row * plan.words;
-    if (plan.slab_pitch == plan.words) {  // one piece of memory
+    if (plan.slab_pitch == plan.words) {  // contiguous
       const int left = rows * plan.words;
       for (int i = lane * 4; i < left; i += kWarp * 4)
         copy_async_16(to + i, from + i, min(left - i, 4) * 4);
@@ -63,8 +63,8 @@ __device__ __forceinline__ void load_compared_slab(uint32_t* to, const BmmArgs& 
   commit_copies();
 }
 
-// Weights and their complements, both zero behind each row and in missing rows; a thread takes a
-// step's words of a row at once.
+// Loads the weights and their complements, both zero past each row and in missing rows; a thread
+// handles one 256-bit step of a row at a time.
 __device__ __forceinline__ void load_both_weights(uint32_t* to, uint32_t* complements,
                                                   const BmmArgs& a, const ComparedPlan& plan) {
   const uint32_t last = last_word_mask(a.size);
@@ -92,7 +92,7 @@ __device__ __forceinline__ void load_both_weights(uint32_t* to, uint32_t* comple
   }
 }
 
-// Fragments of 16 rows over 256 bits; those of the complements are their inversions.
+// Loads the fragment of 16 rows over 256 bits; the fragment of their complements is its inverse.
 __device__ __forceinline__ void load_slab_fragment(uint32_t (&x)[4], const uint32_t* low,
                                                    int pitch) {
   x[0] = low[0];
@@ -103,8 +103,8 @@ __device__ __forceinline__ void load_slab_fragment(uint32_t (&x)[4], const uint3
 
 using ComparedSums = int32_t[2][kComparedColumns / kMmaColumns][4];
 
-// Agreements of a slab with the columns of one pass, added to where the columns start: `start` for
-// all of them or, where they differ, what `starts` holds.
+// Counts the agreements of a slab with the columns of one pass, starting from `start` for all of
+// them or, if they differ, from `starts`.
 template <bool kSame>
 __device__ __forceinline__ void multiply_compared(ComparedSums& sum, const ComparedPlan& plan,
                                                   const uint32_t* slab, int32_t start,
@@ -133,7 +133,7 @@ __device__ __forceinline__ void multiply_compared(ComparedSums& sum, const Compa
     for (int i = 0; i < 2; ++i)
       load_slab_fragment(x[i], low + i * kMmaRows * plan.slab_pitch, plan.slab_pitch);
     uint32_t address = w;
-    // Products that add to the same sums are far apart.
+    // Products into the same sums are kept far apart.
 #pragma unroll
     for (int inverse = 0; inverse < 2; ++inverse) {
 #pragma unroll
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kComparedMostWarps* kWarp, 2)
     load_compared_slab(stages + s * plan.stage_words(), a, plan, plan.slab_of(unit + s * stride),
                        lane);
   load_both_weights(weights, complements, a, plan);
-  // Complements end with the features.
+  // Complements are masked to the features, so padding never agrees.
   const auto width = static_cast<int>(a.size);
   set_agreements(table, a, columns, width, static_cast<int>(blockDim.x), lane);
   __syncthreads();

@@ -1,11 +1,11 @@
 // Product of packed rows with weights of three 8-bit digits: exact integer sums on s8 tensor cores.
 //
-// A weight is (65536 d0 + 256 d1 + d2) * step of its output. Eight shifts of a word of bits give
-// eight registers of four bytes each, +1 or -1, that feed the tensor cores as they are: the digits
-// lie in the order that this makes of the features, [3, outputs, words, 8, 4], where byte j of
-// shift t is feature t + 8 j of the word. The sums of the digits are integers, so their order does
-// not matter. The digits stay in shared memory in the order of fragments; every warp streams slabs
-// of rows of its own. Bound by the tensor cores, or by writing where outputs are few.
+// A weight is (65536 d0 + 256 d1 + d2) * step, with one step per output. Eight shifts of a packed
+// word give eight registers of four +1/-1 bytes each, which feed the tensor cores directly. The
+// digits are stored in the feature order that results, [3, outputs, words, 8, 4], where byte j of
+// shift t is feature t + 8 j of the word. Digit sums are integers, so their order does not matter.
+// The digits stay in shared memory in fragment order, and each warp streams its own slabs of rows.
+// Bound by the tensor cores, or by writing if there are few outputs.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 namespace bitgnn::cuda::bmm {
 
 constexpr int kDigits = 3;
-constexpr int kDigitBytes = 32;  // of a word, for one output and digit
-constexpr int kQuadWords = 4;    // words that one fragment takes, one a lane of a quad
-constexpr int kShiftPairs = 4;   // fragments that use up a word
+constexpr int kDigitBytes = 32;  // per word, output and digit
+constexpr int kQuadWords = 4;    // words per fragment, one per lane of a quad
+constexpr int kShiftPairs = 4;   // fragments per word
 constexpr int kLinearThreads = 256;
 
 // d += a * b of signed bytes: 16 rows by 8 outputs over 32 features.
@@ -31,13 +31,13 @@ __device__ __forceinline__ void mma_bytes(int32_t (&d)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
 }
 
-// Bytes +1 or -1 of bits t, t + 8, t + 16 and t + 24.
+// Expands bits t, t + 8, t + 16 and t + 24 to bytes of +1 or -1.
 __device__ __forceinline__ uint32_t sign_bytes(uint32_t word, int t) {
   return ((word >> t) & 0x01010101u) * 0xffffff02u + 0xffffffffu;
 }
 
-// How the launcher divides the outputs: `tiles` of eight a block, of which shared memory holds the
-// digits if `shared` says so.
+// Division of the outputs: `tiles` tiles of eight per block, with their digits in shared memory if
+// `shared`.
 struct LinearPlan {
   int words;
   int quads;  // groups of kQuadWords words
@@ -45,7 +45,7 @@ struct LinearPlan {
   bool shared;
 };
 
-// Digits of output `o`, word and pair of shifts; 0 where there are none.
+// Loads the digits of output `o` for a word and a pair of shifts; 0 where there are none.
 __device__ __forceinline__ uint2 load_digits(const BitsLinearArgs& a, int words, int digit,
                                              int64_t o, int word, int pair) {
   if (o >= a.out_features || word >= words) return make_uint2(0, 0);
@@ -53,13 +53,14 @@ __device__ __forceinline__ uint2 load_digits(const BitsLinearArgs& a, int words,
   return __ldg(reinterpret_cast<const uint2*>(a.digits + place * kDigitBytes) + pair);
 }
 
-// Where a lane's part of a fragment lies, in pairs of words.
+// Offset of a fragment's lane 0 in word pairs.
 __device__ __forceinline__ int fragment_place(const LinearPlan& plan, int tile, int digit, int quad,
                                               int pair) {
   return (((tile * kDigits + digit) * plan.quads + quad) * kShiftPairs + pair) * kWarp;
 }
 
-// kSlabs * 16 rows a warp, kPassTiles tiles of eight outputs each time it reads their words.
+// A warp takes kSlabs * 16 rows, and kPassTiles tiles of eight outputs each time it reads their
+// words.
 template <int kSlabs, int kPassTiles, int kBlocks>
 __global__ void __launch_bounds__(kLinearThreads, kBlocks)
     bits_linear_kernel(const __grid_constant__ BitsLinearArgs a,

@@ -1,4 +1,4 @@
-// Epilogue of a warp's slab, 16 rows by kColumns columns of accumulators, to bits or values.
+// Epilogue of a warp's slab: turns 16 rows by kColumns columns of sums into bits or values.
 #pragma once
 
 #include "bmm/cuda/epilogue_terms.cuh"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::bmm {
 
-// Transposes the 4 x 4 matrix of 2-bit elements whose rows are bytes.
+// Transposes a 4 x 4 matrix of 2-bit elements whose rows are bytes.
 __device__ __forceinline__ uint32_t transpose_pairs(uint32_t v) {
   uint32_t t = (v ^ (v >> 12)) & 0x0000f0f0u;
   v ^= t ^ (t << 12);
@@ -14,9 +14,9 @@ __device__ __forceinline__ uint32_t transpose_pairs(uint32_t v) {
   return v ^ t ^ (t << 6);
 }
 
-// Each of a quad's lanes holds 8 bits of each of eight words: byte i of `low` for word i, of `high`
-// for word i + 4; bit 2 j + e of the byte is bit 8 j + 2 q + e of the word. Lane q gets words 2 q
-// and 2 q + 1 whole.
+// Assembles eight words from the lanes of a quad, each of which holds 8 bits of every word: byte i
+// of `low` belongs to word i, byte i of `high` to word i + 4, and bit 2 j + e of the byte is bit 8
+// j + 2 q + e of the word. Lane q gets the complete words 2 q and 2 q + 1.
 __device__ __forceinline__ uint2 gather_words(uint32_t low, uint32_t high, int quad) {
   const bool upper = (quad & 2) != 0;
   const bool odd = (quad & 1) != 0;
@@ -26,15 +26,14 @@ __device__ __forceinline__ uint2 gather_words(uint32_t low, uint32_t high, int q
   const uint32_t last_two = __byte_perm(mine, other, 0x7632);
   const uint32_t keep = odd ? last_two : first_two;
   const uint32_t got = __shfl_xor_sync(kFullWarp, odd ? first_two : last_two, 1);
-  // Bytes in the order of lanes q, q ^ 1, q ^ 2, q ^ 3; byte p of a word comes from lane p.
+  // Bytes arrive in the order of lanes q, q ^ 1, q ^ 2, q ^ 3; byte p of a word comes from lane p.
   const uint32_t order = quad == 0 ? 0x3210 : quad == 1 ? 0x2301 : quad == 2 ? 0x1032 : 0x0123;
   return make_uint2(transpose_pairs(__byte_perm(__byte_perm(keep, got, 0x6240), 0, order)),
                     transpose_pairs(__byte_perm(__byte_perm(keep, got, 0x7351), 0, order)));
 }
 
-// Where a slab goes: the place of its first element, words or elements from a row to the next, and
-// how many rows and columns exist from there on. What is added to its values, if anything, is
-// contiguous and starts at `addend`.
+// Destination of a slab: its first element, the row pitch in words or elements, and the number of
+// rows and columns from there on. The addend, if any, is contiguous and starts at `addend`.
 struct SlabTarget {
   int32_t* to;
   int64_t pitch;
@@ -44,8 +43,8 @@ struct SlabTarget {
   int64_t addend_pitch;
 };
 
-// Bits of a lane for 64 columns from `first`, or 32 if there are no more: bit 8 w + 2 j + e is
-// column 32 w + 8 j + 2 q + e of row g, 16 bits higher the same of row g + 8.
+// Returns a lane's bits for 64 columns from `first`, or 32 if there are no more: bit 8 w + 2 j + e
+// is column 32 w + 8 j + 2 q + e of row g; 16 bits higher is the same for row g + 8.
 template <int kColumns>
 __device__ __forceinline__ uint32_t sign_bits(const ColumnTable<kColumns>& table,
                                               const SlabRows& rows,
@@ -77,7 +76,7 @@ __device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
                                                int lane) {
   constexpr int kPairs = kColumns < 64 ? kColumns / 8 : 8;
   const int quad = fragment_quad(lane);
-  const float* addends[2];  // of the lane's rows, null past the last one
+  const float* addends[2];  // of the lane's rows; null past the last row
   if constexpr (adds(kOutput)) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -111,7 +110,7 @@ __device__ __forceinline__ uint32_t value_bits(const SlabTarget& target,
   return bits;
 }
 
-// Rows from `row`, columns from `column`, a multiple of 32, of the product's output.
+// Target in the product's output from row `row` and column `column`, a multiple of 32.
 template <BmmOutput kOutput>
 __device__ __forceinline__ SlabTarget slab_target(const BmmArgs& a, int64_t row, int64_t column) {
   SlabTarget target{nullptr, a.out_features, a.rows - row, a.out_features - column,
@@ -128,8 +127,8 @@ __device__ __forceinline__ SlabTarget slab_target(const BmmArgs& a, int64_t row,
   return target;
 }
 
-// Writes eight words, of which lane q has words 2 q and 2 q + 1: kWords of each row from `word` on,
-// first of row g, then of row g + 8; kWords is 2, 4 or 8.
+// Writes eight words, of which lane q holds words 2 q and 2 q + 1: kWords (2, 4 or 8) per row from
+// `row` on, first for row g, then for row g + 8.
 template <int kWords, int kColumns>
 __device__ __forceinline__ void store_words(const SlabTarget& target,
                                             const ColumnTable<kColumns>& table, uint2 words,
@@ -193,8 +192,8 @@ __device__ __forceinline__ void store_slab_bits(const SlabTarget& target,
   }
 }
 
-// A warp's staging of 16 rows by 32 values: the pitch keeps writes of fragments free of bank
-// conflicts and rows aligned for vectors.
+// Per-warp staging of 16 rows by 32 values. The pitch avoids bank conflicts on fragment writes and
+// keeps rows aligned for vector access.
 constexpr int kStagedPitch = 40;
 constexpr int kStagedWords = kMmaRows * kStagedPitch;
 
@@ -202,7 +201,7 @@ __device__ __forceinline__ int32_t add_value(int32_t value, const float* addend)
   return __float_as_int(__fadd_rn(__int_as_float(value), __ldg(addend)));
 }
 
-// Writes staged values, with what is added to them, as whole rows of 128 bytes.
+// Writes staged values, plus their addend, as whole rows of 128 bytes.
 template <BmmOutput kOutput>
 __device__ __forceinline__ void store_staged_values(const SlabTarget& target, const int32_t* staged,
                                                     int column, int lane) {
@@ -272,7 +271,7 @@ __device__ __forceinline__ void store_slab_values(const SlabTarget& target,
   }
 }
 
-// Writes values one by one: for targets in shared memory whose rows follow each other closely.
+// Writes values one by one, for shared-memory targets with densely packed rows.
 template <BmmOutput kOutput, int kColumns>
 __device__ __forceinline__ void stage_slab_values(const SlabTarget& target,
                                                   const ColumnTable<kColumns>& table,
@@ -301,9 +300,9 @@ __device__ __forceinline__ void stage_slab_values(const SlabTarget& target,
   }
 }
 
-// sum[4 j + i] is element i of the accumulator fragment of columns 8 j to 8 j + 7; `staged` is
-// kStagedWords of the warp's shared memory, 16-byte aligned, unless bits are written. Every lane of
-// the warp takes part.
+// Writes a slab. sum[4 j + i] is element i of the accumulator fragment of columns 8 j to 8 j + 7;
+// `staged` is kStagedWords of the warp's shared memory, 16-byte aligned, unused if bits are
+// written. All lanes of the warp participate.
 template <BmmOutput kOutput, int kColumns>
 __device__ __forceinline__ void store_slab(const SlabTarget& target,
                                            const ColumnTable<kColumns>& table, const SlabRows& rows,

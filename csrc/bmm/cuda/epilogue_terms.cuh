@@ -1,4 +1,4 @@
-// What rows and columns of a product contribute to its epilogue besides their sums of popc(a & b).
+// Row and column terms of a product's epilogue, besides the sums of popc(a & b).
 #pragma once
 
 #include <type_traits>
@@ -27,7 +27,7 @@ __host__ __device__ constexpr bool adds(BmmOutput output) {
 template <BmmOutput kOutput>
 using OutputConstant = std::integral_constant<BmmOutput, kOutput>;
 
-// Calls f with the output as a compile-time constant; kScaled: one that needs scales.
+// Calls f with the output kind as a compile-time constant; kScaled: only kinds that need scales.
 template <bool kScaled, class F>
 __device__ __forceinline__ void with_slab_output(BmmOutput output, const F& f) {
   switch (output) {
@@ -48,11 +48,11 @@ __device__ __forceinline__ void with_slab_output(BmmOutput output, const F& f) {
   }
 }
 
-// What a tile's columns contribute, in shared memory. Missing scales and biases are 1 and -0, which
-// leave every value as it is.
+// Column terms of a tile, in shared memory. Missing scales and biases are 1 and -0, which leave
+// every value unchanged.
 template <int kColumns>
 struct alignas(16) ColumnTable {
-  int32_t term[kColumns];  // -2 |w|, for signs twice: times kBothRows
+  int32_t term[kColumns];  // -2 |w|; for signs multiplied by kBothRows
   float scale[kColumns];
   float bias[kColumns];
   float threshold[kColumns];
@@ -60,13 +60,13 @@ struct alignas(16) ColumnTable {
   uint32_t exists[kColumns / 32];
 };
 
-// Signs are found for two rows at once in the halves of a word, which hold dot + 2^15. Products of
-// more features are left to kBits.
+// Signs are computed for two rows at once in the halves of a word, which hold dot + 2^15. Products
+// with more features use kBits.
 constexpr uint32_t kBothRows = 0x10001;
 constexpr int64_t kMostSignFeatures = 0x7fff;
 
-// The output for which kernels that end with slabs are launched; scales in front of a comparison
-// with zero must be left out.
+// Output kind for kernels that end with slabs; scales ahead of a comparison with zero must already
+// be dropped.
 inline BmmOutput slab_output(const BmmArgs& a) {
   const BmmOutput output = bmm_output(a);
   return output == BmmOutput::kSigns && a.size > kMostSignFeatures ? BmmOutput::kBits : output;
@@ -80,13 +80,13 @@ __device__ __forceinline__ int32_t column_term(int32_t count) {
   return term;
 }
 
-// One column's entries, loaded before they are needed.
+// Entries of one column, loaded ahead of use.
 struct ColumnEntry {
   float scale, bias, threshold;
   uint32_t flip, exists;  // of the 32 columns that the warp loads
 };
 
-// Every lane of the warp takes part; lane 0 loads a column that is a multiple of 32.
+// All lanes of the warp participate; lane 0 loads a column that is a multiple of 32.
 template <BmmOutput kOutput>
 __device__ __forceinline__ ColumnEntry load_column(const BmmArgs& a, int64_t column) {
   const bool exists = column < a.out_features;
@@ -121,16 +121,16 @@ __device__ __forceinline__ void share_column(ColumnTable<kColumns>& table, int a
 }
 
 // (row_scale * column_scale) * dot + bias, each step rounded to float32 as in the reference; the
-// table's stand-ins for what is missing change nothing.
+// table's defaults for missing terms change nothing.
 __device__ __forceinline__ float slab_value(float row_scale, float column_scale, float bias,
                                             int32_t dot) {
   return __fadd_rn(__fmul_rn(__fmul_rn(row_scale, column_scale), __int2float_rn(dot)), bias);
 }
 
-// What a lane's two rows, g and g + 8 of the slab, contribute.
+// Terms of a lane's two rows, g and g + 8 of the slab.
 struct SlabRows {
-  int32_t term[2];  // K - 2 |x|; for signs the first holds both
-  float scale[2];   // 1 if there is none
+  int32_t term[2];  // K - 2 |x|; for signs term[0] holds both
+  float scale[2];   // 1 if missing
 };
 
 template <BmmOutput kOutput>

@@ -1,4 +1,4 @@
-// Chooses and launches products of a few packed rows.
+// Selects and launches products of few packed rows.
 #include "bmm/arguments.h"
 #include "bmm/cuda/few_rows.cuh"
 
@@ -10,7 +10,7 @@ constexpr int64_t kMostRows = 16;
 template <int kRowTiles>
 cudaError_t run(const BmmArgs& args, const Context& context) {
   const bool vectors = words_for(args.size) % 4 == 0 && is_aligned(args.x) && is_aligned(args.w);
-  // Wide blocks read the rows half as often; they must be enough for most multiprocessors.
+  // Wide blocks halve the row reads, but there must be enough of them for most multiprocessors.
   const int64_t wide = ceil_div(args.out_features, 2 * kMmaRows);
   return 4 * wide >= 3 * context.device.sm_count
              ? launch_bmm_few<kRowTiles, 2>(args, vectors, context)

@@ -1,6 +1,6 @@
-// Products of a few packed rows: every weight is used once, straight from memory to the tensor
-// cores. The warps of a block share out the features of 16 or 32 outputs and add their sums up in
-// shared memory. Bound by reading the weights.
+// Products of few packed rows: each weight is used once, loaded directly from global memory into
+// tensor-core fragments. The warps of a block split the features of 16 or 32 outputs and reduce
+// their sums in shared memory. Bound by reading the weights.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 namespace bitgnn::cuda::bmm {
 
 constexpr int kFewMostWarps = 16;
-constexpr int kFewChunkWords = 16;  // of a row: two steps of the tensor cores
-constexpr int kFewChunks = 4;       // in flight a warp
+constexpr int kFewChunkWords = 16;  // words of a row per chunk: two MMA steps
+constexpr int kFewChunks = 4;       // in flight per warp
 
-// Chunks of 512 features a row, shared out among the warps of a block.
+// Each row is split into chunks of 512 features, divided among the warps of a block.
 struct FewPlan {
   int words;
   int chunks;
   int warp_chunks;
 };
 
-// Four words of a row, zeros where there are none; kVector: rows are whole groups of four.
+// Loads four words of a row, zeros where there are none. kVector: rows are whole groups of four.
 template <bool kVector>
 __device__ __forceinline__ uint4 load_few(const int32_t* row, int word, int words) {
   if constexpr (kVector) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ uint4 load_few(const int32_t* row, int word, int word
   }
 }
 
-// Adds agreements, popc(w & x) + popc(~w & ~x): words 2 k and 2 k + 1 of four make one step.
+// Adds the agreements popc(w & x) + popc(~w & ~x); words 2 k and 2 k + 1 of the four form a step.
 __device__ __forceinline__ void add_agreements(int32_t (&sum)[4], const uint4& low,
                                                const uint4& high, const uint4& x) {
   const uint32_t first[4] = {low.x, high.x, low.y, high.y};
@@ -53,7 +53,7 @@ __device__ __forceinline__ void add_agreements(int32_t (&sum)[4], const uint4& l
   mma_and_popc(sum, not_second, not_second_x);
 }
 
-// What one output adds to the dot products of one row.
+// Epilogue terms of one output and one row.
 struct FewTerms {
   float row_scale = 1.0f, scale = 1.0f, bias = -0.0f, threshold = 0.0f;
   bool flip = false;
@@ -68,12 +68,12 @@ struct FewTerms {
   }
 };
 
-// kRowTiles of eight rows, kOutputTiles of 16 outputs a block.
+// A block takes kRowTiles tiles of eight rows and kOutputTiles tiles of 16 outputs.
 template <int kRowTiles, int kOutputTiles, bool kVector>
 __global__ void __launch_bounds__(kFewMostWarps* kWarp)
     bmm_few_kernel(const BmmArgs a, const FewPlan plan) {
   constexpr int kRows = kRowTiles * kMmaColumns, kOutputs = kOutputTiles * kMmaRows;
-  constexpr int kPitch = kOutputs + 4;  // free of bank conflicts
+  constexpr int kPitch = kOutputs + 4;  // avoids bank conflicts
   __shared__ int32_t sums[kFewMostWarps][kRows][kPitch];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kFewMostWarps* kWarp)
   }
   __syncthreads();
   const int warps = threads / kWarp;
-  // Words that no row fills agree everywhere; dot = 2 * agreements - features.
+  // Padding words agree everywhere; dot = 2 * agreements - features.
   const auto absent = static_cast<int32_t>(2 * plan.chunks * kFewChunkWords * kWordBits - a.size);
 #pragma unroll 1
   for (int item = static_cast<int>(threadIdx.x); item < kRows * kOutputs; item += threads) {
@@ -181,7 +181,7 @@ cudaError_t launch_bmm_few(const BmmArgs& a, bool vectors, const Context& contex
   plan.warp_chunks = static_cast<int>(ceil_div(plan.chunks, kFewMostWarps));
   const int64_t warps =
       std::max<int64_t>(kLeastWarps, ceil_div(plan.chunks, std::max(1, plan.warp_chunks)));
-  // Half words are written as such, all of them.
+  // Half-words are written separately, padding halves included.
   const int64_t blocks = kOutputTiles == 1 && a.out_bits != nullptr
                              ? 2 * words_for(a.out_features)
                              : ceil_div(a.out_features, kOutputTiles * kMmaRows);

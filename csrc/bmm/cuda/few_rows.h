@@ -1,4 +1,4 @@
-// Products of a few packed rows with many weights.
+// Products of few packed rows with many weights.
 #pragma once
 
 #include "bmm/arguments.h"

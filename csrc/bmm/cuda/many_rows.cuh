@@ -1,6 +1,5 @@
-// Product of many packed rows with few outputs: the weights stay in shared memory and every warp
-// streams slabs of 16 rows of its own, so that the time is that of reading rows and writing
-// results.
+// Product of many packed rows with few outputs: the weights stay in shared memory and each warp
+// streams its own slabs of 16 rows. Bound by reading rows and writing results.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +13,18 @@ namespace bitgnn::cuda::bmm {
 constexpr int kTallStages = 4;
 constexpr int kTallRows = kMmaRows;
 
-// How the launcher laid out shared memory, in words.
+// Shared-memory layout, in words.
 struct TallPlan {
-  int words;       // of a row, also from one row of a slab to the next
+  int words;       // of a row; also the row pitch of a slab
   int steps;       // of 256 bits
   int passes;      // over the outputs, kColumns each
-  int w_pitch;     // of a row of weights
-  int out_pitch;   // of a row of staged results, 0 if they are not staged by slabs
-  int warp_words;  // of a warp: stages and staged results
+  int w_pitch;     // of a weight row
+  int out_pitch;   // of a row of staged results; 0 if not staged by slab
+  int warp_words;  // per warp: stages and staged results
   int64_t slabs;
 };
 
-// Starts to copy a slab, one piece of memory; past the last one nothing happens.
+// Starts the async copy of a slab, which is contiguous; copies nothing past the last one.
 __device__ __forceinline__ void load_slab(uint32_t* to, const BmmArgs& a, const TallPlan& plan,
                                           int64_t slab, int lane) {
   if (slab < plan.slabs) {
@@ -38,8 +37,8 @@ __device__ __forceinline__ void load_slab(uint32_t* to, const BmmArgs& a, const 
   commit_copies();
 }
 
-// All weights, each row padded with zeros to whole steps. What lies past the last row is never
-// written anywhere.
+// Loads all weights, each row zero-padded to whole steps. Memory past the last row stays
+// uninitialised; results from it are never stored.
 __device__ __forceinline__ void load_weights(uint32_t* to, const BmmArgs& a, const TallPlan& plan) {
   const int lane = threadIdx.x % kWarp;
   const int warps = blockDim.x / kWarp;
@@ -54,8 +53,8 @@ __device__ __forceinline__ void load_weights(uint32_t* to, const BmmArgs& a, con
   }
 }
 
-// Products of a slab with the weights at `w`, a lane's address of load_matrices(). The rows' counts
-// are added to `counts` when asked for.
+// Multiplies a slab with the weights at `w`, the lane's load_matrices() address. Adds the row
+// popcounts to `counts` if `count` is set.
 template <int kColumns>
 __device__ __forceinline__ void multiply_slab(int32_t (&sum)[kColumns / 2], int32_t (&counts)[4],
                                               bool count, const TallPlan& plan,
@@ -66,7 +65,8 @@ __device__ __forceinline__ void multiply_slab(int32_t (&sum)[kColumns / 2], int3
   const uint32_t* low = slab + fragment_group(lane) * plan.words + quad;
   const uint32_t* high = low + 8 * plan.words;
   for (int left = plan.words - quad; left + quad > 0; left -= kMmaWords) {
-    // What follows a row is another one, which the weights' zeros hide from sums but not counts.
+    // A row is followed by another one, which zero weights mask from the sums but not from the
+    // counts.
     const bool first = left > 0;
     const bool second = left > 4;
     const uint32_t x[4] = {first ? low[0] : 0, first ? high[0] : 0, second ? low[4] : 0,
@@ -88,8 +88,8 @@ __device__ __forceinline__ void multiply_slab(int32_t (&sum)[kColumns / 2], int3
   }
 }
 
-// A slab's staged results are one piece of the output, whatever its rows' length, as is what is
-// added to values.
+// A slab's staged results are contiguous in the output for any row length, and so is the addend of
+// values.
 template <BmmOutput kOutput>
 __device__ __forceinline__ void store_staged(const SlabTarget& target, int pitch,
                                              const int32_t* staged, int lane) {
@@ -199,7 +199,7 @@ size_t plan_tall(TallPlan& plan, const BmmArgs& args, int warps) {
   plan.passes = static_cast<int>(ceil_div(args.out_features, kColumns));
   plan.slabs = ceil_div(args.rows, kTallRows);
   plan.w_pitch = tile_pitch(plan.steps * kMmaWords);
-  // Short or odd rows of values would be written in pieces smaller than a sector.
+  // Unstaged, short or odd rows of values would be written in pieces smaller than a sector.
   constexpr int64_t kMostStaged = 64;
   if (writes_bits(kOutput)) {
     plan.out_pitch = static_cast<int>(words_for(args.out_features));

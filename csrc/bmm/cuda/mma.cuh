@@ -1,5 +1,5 @@
 // Product of packed rows with mma.sync b1 tensor cores or, where there are none, LOP3 and POPC:
-// tiles travel through a ring of shared-memory stages filled by asynchronous copies.
+// tiles pass through a ring of shared-memory stages filled by cp.async.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace bitgnn::cuda::bmm {
 
-// How the launcher cut the product up.
+// How the launcher partitions the product.
 struct MmaPlan {
   int words;        // of a row
   int chunk_shift;  // log2 of the copies that fill one row of a stage
@@ -30,8 +30,8 @@ __device__ __forceinline__ void copy_async(uint32_t* to, const int32_t* from, bo
   }
 }
 
-// One stage: kRows rows of the source from `row`, as many words as the stage is wide from `word`;
-// what lies outside becomes zero, which changes no count.
+// Loads one stage: kRows rows of the source from `row`, over the stage's width in words from
+// `word`. Words out of range become zero, which changes no count.
 template <int kRows, int kThreads, int kVector>
 __device__ __forceinline__ void load_stage(uint32_t* to, int pitch, const int32_t* from,
                                            int64_t row, int64_t rows, int word,

@@ -1,4 +1,4 @@
-// What multiplies a tile in shared memory: b1 tensor cores or plain instructions.
+// Products of a tile in shared memory, on b1 tensor cores or with plain instructions.
 #pragma once
 
 #include "bmm/cuda/epilogue.cuh"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::bmm {
 
-// What does the products of a tile: b1 tensor cores, or LOP3 and POPC.
+// The unit that multiplies a tile: b1 tensor cores, or LOP3 and POPC.
 enum class BmmUnit : int { kTensor, kLogic };
 
 // Tile of one block and its split over warps.
@@ -24,17 +24,17 @@ struct MmaTile {
   static_assert(kWarpColumns % 32 == 0, "a warp writes whole words");
 };
 
-constexpr int kMaxStageWords = 32;  // words of a row in a stage; a power of two from 8 on
+constexpr int kMaxStageWords = 32;  // words of a row per stage; a power of two of at least 8
 
-// What the epilogue of a block reads.
+// Tables that the epilogue of a block reads.
 template <class Tile>
 struct MmaTables {
   ColumnTable<Tile::kWarpColumns> columns[Tile::kColumnWarps];
   int32_t row_counts[Tile::kRows];
 };
 
-// Popcounts of a block's rows and columns by tensor cores: warps that share rows or columns divide
-// them among themselves.
+// Popcounts of a block's rows and columns on tensor cores; warps that share rows or columns split
+// them.
 template <class Tile, BmmUnit kUnit>
 struct MmaCounts {
   static constexpr int kRowShare =
@@ -84,7 +84,7 @@ struct MmaCounts {
   }
 };
 
-// The same in plain instructions: each thread counts one row or column of the stages.
+// The same with plain instructions: each thread counts one row or column of the stages.
 template <class Tile>
 struct MmaCounts<Tile, BmmUnit::kLogic> {
   static_assert(Tile::kThreads == Tile::kRows + Tile::kColumns, "one thread a row of a stage");
@@ -110,7 +110,7 @@ struct MmaCounts<Tile, BmmUnit::kLogic> {
 template <class Tile>
 using MmaSums = int32_t[Tile::kRowFragments][Tile::kWarpColumns / 2];
 
-// Products of one stage on tensor cores; `x` and `w` are the warp's parts of the stage.
+// Multiplies one stage on tensor cores; `x` and `w` are the warp's parts of the stage.
 template <class Tile>
 __device__ __forceinline__ void multiply_stage(MmaSums<Tile>& sum,
                                                MmaCounts<Tile, BmmUnit::kTensor>& counts,
@@ -138,7 +138,7 @@ __device__ __forceinline__ void multiply_stage(MmaSums<Tile>& sum,
   }
 }
 
-// The same in plain instructions.
+// The same with plain instructions.
 template <class Tile>
 __device__ __forceinline__ void multiply_stage(MmaSums<Tile>& sum,
                                                MmaCounts<Tile, BmmUnit::kLogic>&, const uint32_t* x,

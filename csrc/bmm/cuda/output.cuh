@@ -1,4 +1,4 @@
-// What a product of packed rows writes.
+// Output kinds of a product of packed rows.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -10,8 +10,8 @@ __device__ __forceinline__ int64_t output_words(const BmmArgs& a) {
   return (a.out_features + kWordBits - 1) / kWordBits;
 }
 
-// What a product writes. A comparison of the bare product with zero never leaves the integers; sums
-// are products with an addend.
+// Output kind of a product. kSigns compares the bare product with zero and never leaves the
+// integers; sums are products with an addend.
 enum class BmmOutput : int { kSigns, kBits, kFloat, kInt, kSumBits, kSumFloat };
 
 inline BmmOutput bmm_output(const BmmArgs& a) {

@@ -1,4 +1,4 @@
-// Chooses the kernel of a product of packed rows by device and shape, and launches it.
+// Selects the kernel of a packed-row product by device and shape, and launches it.
 #include <algorithm>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ using WideTile = MmaTile<64, 128, 16, 64, 3>;
 using SmallTile = MmaTile<64, 64, 32, 32, 3>;
 using NarrowTile = MmaTile<64, 32, 16, 32, 3>;
 
-// Calls f with the output kind as a compile-time constant, one without an addend.
+// Calls f with the output kind, one without an addend, as a compile-time constant.
 template <class F>
 cudaError_t with_output(const BmmArgs& args, const F& f) {
   switch (slab_output(args)) {
@@ -53,7 +53,8 @@ cudaError_t run_mma(const BmmArgs& args, const Context& context) {
   });
 }
 
-// Sums are products beside an aggregation, mostly tall ones: one tile serves the others.
+// Products with an addend accompany an aggregation and are mostly tall; one tile shape serves the
+// others.
 cudaError_t run_sum(const BmmArgs& args, bool tall, const Context& context) {
   return with_sum_output(args, [&](auto output) {
     constexpr BmmOutput kOutput = decltype(output)::value;
@@ -87,7 +88,7 @@ cudaError_t run_tall(const BmmArgs& args, const Context& context) {
   });
 }
 
-// Many rows whose weights fit into shared memory.
+// True for many rows with weights that fit in shared memory.
 bool suits_tall(const BmmArgs& args, const Context& context) {
   constexpr int64_t kLeastRows = 1 << 15;
   constexpr int64_t kMostOutputs = 512;
@@ -106,8 +107,8 @@ bool suits_tall(const BmmArgs& args, const Context& context) {
   return std::max(bits, values) <= static_cast<size_t>(context.device.shared_bytes);
 }
 
-// Enough tiles and enough work in each for the long pipeline of the warpgroup kernel; of many rows
-// that are long, fewer tiles do.
+// wgmma pays off once there are enough tiles and K is long; with many long rows fewer tiles
+// suffice.
 bool suits_wgmma(const BmmArgs& args) {
   constexpr int64_t kLeastFeatures = 1024;
   constexpr int64_t kManyRows = 512, kLong = 1 << 12, kVeryLong = 1 << 14;
@@ -126,7 +127,7 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
   if (given.pack != nullptr) return bmm_packing(given, context);
   BmmArgs args = given;
   if (bmm_output(args) == BmmOutput::kSigns) {
-    // Positive scales in front of a comparison with zero change nothing.
+    // Positive scales ahead of a comparison with zero have no effect.
     args.row_scale = nullptr;
     args.out_scale = nullptr;
   }

@@ -1,4 +1,4 @@
-// Popcounts of packed rows, the corrections of products in AND form.
+// Popcounts of packed rows, the correction terms of products in AND form.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -6,11 +6,11 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kCountLanes = 8;  // of a row
+constexpr int kCountLanes = 8;  // lanes per row
 constexpr int kCountThreads = 256;
 constexpr int kCountRows = kCountThreads / kCountLanes;
 
-// The sum over a row's lanes.
+// Sums over a row's lanes.
 __device__ __forceinline__ int32_t sum_count_lanes(int32_t count) {
 #pragma unroll
   for (int step = 1; step < kCountLanes; step *= 2)
@@ -18,7 +18,7 @@ __device__ __forceinline__ int32_t sum_count_lanes(int32_t count) {
   return count;
 }
 
-// Counts of the rows of x, followed by those of w. Rows are a multiple of four words and 16-byte
+// Counts the set bits of the rows of x, then of w. Rows are a multiple of four words and 16-byte
 // aligned.
 static __global__ void __launch_bounds__(kCountThreads)
     bmm_counts_kernel(const int32_t* x, int64_t rows, const int32_t* w, int64_t columns, int words,
@@ -40,8 +40,8 @@ static __global__ void __launch_bounds__(kCountThreads)
   if (lane == 0 && row < rows + columns) counts[row] = count;
 }
 
-// The same for rows of any length and alignment, which are copied to `padded` on the way: all of x,
-// then all of w, `pitch` words a row, filled up with zeros.
+// The same for rows of any length and alignment, which are also copied to `padded`: all of x, then
+// all of w, `pitch` words per row, zero-padded.
 static __global__ void __launch_bounds__(kCountThreads)
     bmm_pad_kernel(const int32_t* x, int64_t rows, const int32_t* w, int64_t columns, int words,
                    int pitch, int32_t* padded, int32_t* counts) {

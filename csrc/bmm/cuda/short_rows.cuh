@@ -1,4 +1,4 @@
-// Short packed rows as fragments of 1-bit products, straight from memory.
+// Loads short packed rows as fragments of 1-bit products, directly from global memory.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -7,12 +7,12 @@ namespace bitgnn::cuda::bmm {
 
 constexpr int kShortGroup = 4;  // words that a lane loads at once
 
-// A lane's words of a row, two a step of 256 bits: words 4 q .. 4 q + 3 of each 16, which are two
-// steps; of a last single step words 2 q and 2 q + 1. Both operands are in this order.
+// A lane's words of a row, two per 256-bit step: words 4 q .. 4 q + 3 of each 16, which are two
+// steps, and words 2 q and 2 q + 1 of a single last step. Both operands use this order.
 template <int kSteps>
 using ShortRow = uint32_t[2 * kSteps];
 
-// Loads them, zeros behind the row; rows of whole groups are read as vectors.
+// Loads them, with zeros past the row; rows of whole groups are read as vectors.
 template <int kSteps>
 __device__ __forceinline__ void load_short_row(ShortRow<kSteps>& x, const int32_t* from, int words,
                                                bool vectors, int quad) {

@@ -1,5 +1,5 @@
-// Products of tiles of 16 short packed rows with the weights of 32 outputs that a warp keeps in
-// registers: no shared memory, no barrier.
+// Products of tiles of 16 short packed rows with the weights of 32 outputs, which a warp keeps in
+// registers: no shared memory, no barriers.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@ namespace bitgnn::cuda::bmm {
 constexpr int kWordFragments = static_cast<int>(kWordBits) / kMmaColumns;
 constexpr int kStationaryMostSteps = 2;  // of 256 bits of a row
 
-// Sums are of popc(~x & w), so that dot = size - 2 |x| + 2 |w| - 4 sum. A sum that is taken for a
-// float is 2^-149 times as much: times kMinusFour it is found in units of kTermUnit, where what a
-// column adds to it is exact as well, and times kTermScale in ones again.
+// Sums count popc(~x & w), so dot = size - 2 |x| + 2 |w| - 4 sum. A sum reinterpreted as a float is
+// sum * 2^-149; multiplying by kMinusFour gives -4 sum in units of kTermUnit, in which column terms
+// are exact too, and multiplying by kTermScale converts back to units of one.
 constexpr float kMinusFour = -0x1p127f;
 constexpr float kTermUnit = 0x1p-24f;
 constexpr float kTermScale = 0x1p24f;
 
-// Fragments of 8 outputs; those past the last one repeat it.
+// Fragments of 8 outputs; outputs past the last one repeat it.
 template <int kSteps>
 using StationaryWeights = uint32_t[kSteps][kWordFragments][2];
 
-// Pairs of a lane's columns, 8 j + 2 q + e of the word.
+// Values for pairs of a lane's columns, 8 j + 2 q + e of the word.
 using ColumnPairs = float2[kWordFragments];
 
 __device__ __forceinline__ float of_pair(const float2& values, int e) {
@@ -48,8 +48,8 @@ __device__ __forceinline__ void load_stationary_weights(StationaryWeights<kSteps
   }
 }
 
-// 2 |w| - least of the lane's columns in units of kTermUnit; `least` is that of the column of the
-// lane's number.
+// Sets 2 |w| - least of the lane's columns, in units of kTermUnit; lane l passes `least` of column
+// l.
 template <int kSteps>
 __device__ __forceinline__ void set_column_terms(ColumnPairs& terms,
                                                  const StationaryWeights<kSteps>& w, int32_t least,
@@ -69,7 +69,7 @@ __device__ __forceinline__ void set_column_terms(ColumnPairs& terms,
   }
 }
 
-// The lane's words of rows g and g + 8 of a tile; those past the last row repeat it.
+// Loads the lane's words of rows g and g + 8 of a tile; rows past the last one repeat it.
 template <int kSteps>
 __device__ __forceinline__ void load_tile_rows(ShortRow<kSteps> (&x)[2], const BmmArgs& a,
                                                int words, bool vectors, int tile, int lane) {
@@ -87,14 +87,14 @@ __device__ __forceinline__ void load_tile_rows(ShortRow<kSteps> (&x)[2], const B
 
 using TileSums = int32_t[kWordFragments][4];
 
-// Sums of a tile with the warp's columns, and size - 2 |x| of rows g and g + 8.
+// Computes the sums of a tile with the warp's columns, and size - 2 |x| of rows g and g + 8.
 template <int kSteps>
 __device__ __forceinline__ void multiply_tile(TileSums& sum, int32_t (&row_terms)[2],
                                               const ShortRow<kSteps> (&rows)[2],
                                               const StationaryWeights<kSteps>& w, int64_t size) {
   constexpr int kWidth = kSteps * kMmaWords * static_cast<int>(kWordBits);
   const uint32_t ones[2] = {~0u, ~0u};
-  int32_t clear[4] = {};  // bits, those behind the features too
+  int32_t clear[4] = {};  // clear bits, including padding
 #pragma unroll
   for (int j = 0; j < kWordFragments; ++j) {
 #pragma unroll
@@ -114,12 +114,13 @@ __device__ __forceinline__ void multiply_tile(TileSums& sum, int32_t (&row_terms
     row_terms[half] = static_cast<int32_t>(size) - 2 * kWidth + 2 * clear[half * 2];
 }
 
-// What a column's sum gives: dot - size + 2 |x| - least in units of kTermUnit.
+// A column's part of the comparison: dot - size + 2 |x| - least in units of kTermUnit.
 __device__ __forceinline__ float column_part(int32_t sum, float term) {
   return __fmaf_rn(__int_as_float(sum), kMinusFour, term);
 }
 
-// Joins the bits 8 j + e of a quad's lanes to the words of rows g and g + 8; each lane has both.
+// Merges the bits 8 j + e of a quad's lanes into the words of rows g and g + 8; each lane gets
+// both.
 __device__ __forceinline__ void share_tile_bits(uint32_t (&bits)[2], int quad) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -129,12 +130,12 @@ __device__ __forceinline__ void share_tile_bits(uint32_t (&bits)[2], int quad) {
   }
 }
 
-// Which words and tiles warps take: those of a block share tiles, blockIdx.y counts chunks of
-// words.
+// Assignment of words and tiles to warps: the warps of a block share tiles, and blockIdx.y counts
+// chunks of words.
 struct StationaryPlan {
   int words;       // of a packed row
-  int out_words;   // of a row of outputs
-  int word_warps;  // warps of a block that share a tile's words of outputs
+  int out_words;   // of an output row
+  int word_warps;  // warps of a block that split a tile's output words
   int tiles;
 };
 
@@ -148,12 +149,12 @@ inline StationaryPlan stationary_plan(const BmmArgs& a, int warps) {
   return plan;
 }
 
-// Where a lane writes: lanes 0 and 1 of a quad have a row each.
+// Where a lane writes: lanes 0 and 1 of a quad write one row each.
 struct TileTarget {
   char* word;
   uint32_t row_bytes;
-  int row;       // of the tile
-  int last_row;  // of all
+  int row;       // within the tile
+  int last_row;  // of the matrix
 
   __device__ __forceinline__ TileTarget(const BmmArgs& a, int out_words, int at, int lane)
       : word(reinterpret_cast<char*>(a.out_bits + at)),
@@ -169,7 +170,7 @@ struct TileTarget {
   }
 };
 
-// Which of a word's columns exist, and which are turned round; every lane takes part.
+// Masks of a word's columns that exist and that are flipped; all lanes participate.
 struct WordFlips {
   uint32_t flip, exists;
 

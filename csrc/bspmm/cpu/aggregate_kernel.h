@@ -1,6 +1,6 @@
-// Aggregation of packed rows over a 0/1 pattern: sum of -1/+1 neighbours = 2 count - degree.
-// Bound by the gathers of packed rows where the table exceeds the cache, else by the adders.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Aggregation of packed rows over a 0/1 pattern: a sum of -1/+1 neighbours is 2 count - degree.
+// Bound by the gathers of packed rows if the table exceeds the cache, otherwise by the adders.
+// Included once per CPU capability; BITGNN_ISA names the namespace of its primitives.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// The epilogue of one word of features whose neighbour sums are `v`: a value or a compared bit.
+// Epilogue for one word of features with neighbour sums `v`: stores values or threshold bits.
 BITGNN_INLINE void finish_values(const CsrArgs& a, int64_t row, int64_t word, Lanes v) {
   const int64_t first = word * kWordBits;
   const int64_t count = a.features - first < kWordBits ? a.features - first : kWordBits;
@@ -29,7 +29,7 @@ BITGNN_INLINE void finish_values(const CsrArgs& a, int64_t row, int64_t word, La
   a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
 }
 
-// The same from integer sums, which may also be the result as they are.
+// The same for integer sums, which may also be stored unchanged.
 BITGNN_INLINE void finish_sums(const CsrArgs& a, int64_t row, int64_t word, const IntLanes& sums) {
   if (a.out_int == nullptr) return finish_values(a, row, word, to_lanes(sums));
   const int64_t first = word * kWordBits;
@@ -40,19 +40,19 @@ BITGNN_INLINE void finish_sums(const CsrArgs& a, int64_t row, int64_t word, cons
               static_cast<size_t>(count) * sizeof(int32_t));
 }
 
-// Thresholds as bounds on the neighbour count, one bit-sliced comparison a row: rows of equal
-// degree and factor, such as all of one degree under symmetric normalisation, have the same bounds.
+// Thresholds as bounds on the neighbour count, so that a row takes one bit-sliced comparison. Rows
+// of equal degree and factor share the bounds, as under symmetric normalisation.
 template <class B>
 class CountBounds {
  public:
-  // Complemented bit planes of the smallest count, for each feature, whose value reaches the
-  // threshold; null where the row is better finished feature by feature.
+  // Complemented bit planes of the smallest count, per feature, whose value reaches the threshold;
+  // null if the row is better finished feature by feature.
   const B* find(const CsrArgs& a, int64_t degree, float scale, int64_t first_word, int64_t words,
                 typename B::Tail tail) {
     if (degree >= kDegrees || !(scale > 0) || !std::isfinite(scale)) return nullptr;
     Entry& entry = entries_[degree];
     if (entry.fills > 0 && entry.scale == scale) return entry.planes;
-    // Filling pays from the second use on, and never where every row has a factor of its own.
+    // Filling pays from the second use on, and never if every row has its own factor.
     const bool seen = entry.seen && entry.seen_scale == scale;
     entry.seen = true;
     entry.seen_scale = scale;
@@ -60,7 +60,7 @@ class CountBounds {
     fill(a, entry, degree, scale, first_word, words, tail);
     return entry.planes;
   }
-  // Planes that a bound, at most degree + 1, takes.
+  // Number of planes of a bound, which is at most degree + 1.
   static int planes_for(int64_t degree) { return bit_length(static_cast<uint64_t>(degree + 1)); }
 
  private:
@@ -75,7 +75,7 @@ class CountBounds {
     B planes[kBoundPlanes];
   };
 
-  // The bound is the number of counts that miss the threshold: the value grows with the count.
+  // The bound is the number of counts that miss the threshold, as the value grows with the count.
   static void fill(const CsrArgs& a, Entry& entry, int64_t degree, float scale, int64_t first_word,
                    int64_t words, typename B::Tail tail) {
     const int count = planes_for(degree);
@@ -103,14 +103,14 @@ class CountBounds {
   Entry entries_[kDegrees];
 };
 
-// Features [32 * first_word, ...) of a row from its planes, `words` of them in one vector.
+// Finishes features [32 * first_word, ...) of a row from its planes, `words` words per vector.
 template <class B>
 BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, const B* planes,
                                  int count, int bound_planes, int64_t first_word, int64_t words,
                                  typename B::Tail tail, const B& valid, CountBounds<B>& bounds) {
   const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
   if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
-    // scale * (2 count - degree) >= 0 without leaving the bits.
+    // scale * (2 count - degree) >= 0, evaluated on the bit planes.
     B bits = B::ones();
     if (scale > 0) {
       bits = at_least(planes, count, static_cast<uint64_t>((degree + 1) / 2));
@@ -122,7 +122,7 @@ BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, 
   }
   if (a.out_bits != nullptr && a.threshold != nullptr) {
     if (const B* bound = bounds.find(a, degree, scale, first_word, words, tail)) {
-      // count >= bound from the lowest plane up: a higher plane decides unless the bits agree.
+      // count >= bound from the lowest plane up: a higher plane decides unless its bits agree.
       B bits = B::ones();
       for (int p = 0; p < bound_planes; ++p)
         bits = B::carry(p < count ? planes[p] : B::zero(), bound[p], bits);
@@ -146,7 +146,7 @@ BITGNN_INLINE void finish_planes(const CsrArgs& a, int64_t row, int64_t degree, 
   }
 }
 
-// A vector whose set bits are the features that exist; keeps padding bits of a last word clear.
+// A vector with the bits of existing features set; it clears the padding bits of the last word.
 template <class B>
 inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typename B::Tail tail) {
   int32_t mask[B::kWords];
@@ -157,7 +157,7 @@ inline B valid_bits(int64_t features, int64_t first_word, int64_t words, typenam
   return B::load(mask, tail);
 }
 
-// Rows of few edges take a path of their own where the result is bits. Floats are bound by their
+// Rows with few edges take their own path if the result is bits. Float results are bound by their
 // stores, which hide the mispredicted branches.
 struct CsrCounter {
   template <class B>
@@ -199,7 +199,7 @@ struct CsrCounter {
   }
 };
 
-// Calls Kernel::run with the vector type that fits each stretch of a row's words.
+// Calls Kernel::run with the vector type that fits each chunk of a row's words.
 template <class Kernel, class Args>
 void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end) {
   const int64_t total = words_for(features);
@@ -222,8 +222,8 @@ void for_word_chunks(const Args& a, int64_t features, int64_t begin, int64_t end
   }
 }
 
-// Fetches a small table whole. Half of it was often just written by another core, and lines that
-// arrive one by one as random neighbours ask for them would take longer than the aggregation.
+// Prefetches a small table as a whole. Another core has often just written half of it, and fetching
+// lines one by one as random neighbours need them would take longer than the aggregation.
 inline void fetch_table(const CsrArgs& a) {
   if (a.prefetch) return;
   const char* table = a.x_bits != nullptr ? reinterpret_cast<const char*>(a.x_bits)
@@ -237,8 +237,8 @@ void aggregate_bits(const CsrArgs& a, int64_t begin, int64_t end) {
   if (a.stream) stream_fence();
 }
 
-// Column blocks in turn over a tile of rows whose planes stay in cache; the counts of the blocks
-// are added plane by plane, so the result is the one of plain CSR to the bit.
+// Processes the column blocks in turn for a tile of rows whose planes stay in cache. The counts of
+// the blocks are added plane by plane, so the result is bit-identical to plain CSR.
 struct BlockedCounter {
   static constexpr int64_t kTileRows = 128;
 

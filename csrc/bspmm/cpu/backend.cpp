@@ -10,10 +10,10 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kStreamBytes = int64_t{24} << 20;  // float results written past the caches
-constexpr int64_t kConvertGrain = 1 << 17;           // elements a thread
+constexpr int64_t kStreamBytes = int64_t{24} << 20;  // larger float results bypass the caches
+constexpr int64_t kConvertGrain = 1 << 17;           // elements per thread
 
-// In place of the rows of a tensor that has none: kernels tell types of rows by their pointers.
+// Stands in for the rows of an empty tensor: kernels tell row types apart by their pointers.
 constexpr int64_t kNoRows = 0;
 
 CsrArgs csr_args(const AggregateArgs& given) {
@@ -63,8 +63,8 @@ void to_float32(const AggregateArgs& a, float* out) {
                               });
 }
 
-// Column indices of a sliced pattern in the order of rows. The layout suits a GPU's shared memory;
-// here it is turned back, so that results do not depend on the device.
+// Column indices of a sliced pattern in row order. The layout is made for a GPU's shared memory;
+// undoing it here keeps results independent of the device.
 std::vector<int32_t> unslice(const SlicedArgs& a) {
   const auto check = [](bool holds) {
     BITGNN_CHECK(holds,
@@ -124,7 +124,7 @@ void Backend::aggregate_ternary(const AggregateArgs& given) const {
 void Backend::aggregate_dense(const AggregateArgs& given) const {
   AggregateArgs converted = given;
   Tensor floats;
-  // Rows of 16-bit floats are gathered many times over: they are converted once, before.
+  // 16-bit float rows are gathered many times over, so they are converted once beforehand.
   if (given.x_type == RowType::kFloat16 || given.x_type == RowType::kBFloat16) {
     floats = empty({given.cols, given.features}, ScalarType::Float);
     float* out = floats.mutable_data_ptr<float>();

@@ -1,6 +1,6 @@
-// Signs of neighbour sums from counts in bytes, which two operations a neighbour add: no planes to
-// put together, no branch but the end of a row. Included once a capability, with BITGNN_ISA naming
-// the namespace of its primitives; those whose bit vectors have no Counts do without.
+// Signs of neighbour sums from one-byte counts, which take two operations per neighbour: no planes
+// to combine, and no branch except at the end of a row. Included once per CPU capability;
+// BITGNN_ISA names the namespace of its primitives. Bit vectors without Counts do not use it.
 
 #include <limits>
 
@@ -14,7 +14,7 @@ struct HasByteCounts : std::false_type {};
 template <class B>
 struct HasByteCounts<B, std::void_t<typename B::Counts>> : std::true_type {};
 
-// Whether all factors are positive and finite, so that none of them changes a sign.
+// True if all factors are positive and finite, so that none of them changes a sign.
 inline bool keep_signs(const float* factors, int64_t begin, int64_t end) {
   bool keep = true;
   for (int64_t i = begin; i < end; ++i)
@@ -22,7 +22,7 @@ inline bool keep_signs(const float* factors, int64_t begin, int64_t end) {
   return keep;
 }
 
-// Bits of one stretch of words, of type Word each row, over rows of a pattern.
+// Bits of one chunk of words, one Word per row, over the rows of a pattern.
 template <class Counts, class Word, class Offset, bool kPrefetch>
 class SignsOfCounts {
  public:
@@ -42,7 +42,7 @@ class SignsOfCounts {
     }
   }
 
-  // Rows [begin, end); calls rest(row) for each one of more edges than bytes can hold.
+  // Processes rows [begin, end); calls rest(row) for rows with more edges than a byte can count.
   template <class Rest>
   void run(int64_t begin, int64_t end, const Rest& rest) const {
     const Counts bounds = Counts::load(bounds_);
@@ -71,7 +71,7 @@ class SignsOfCounts {
   static constexpr int64_t kMaxDegree = 127;
   static constexpr int64_t kAhead = 24;  // edges between a row's prefetch and its use
 
-  // The largest byte that misses the threshold: no sum reaches NaN or what is above them all.
+  // The largest byte that misses the threshold; no sum reaches NaN or a threshold above all sums.
   static int8_t bound_below(float threshold) {
     const float below = std::ceil(threshold) - 1.0f;
     if (!(below < 127.0f)) return 127;
@@ -90,14 +90,14 @@ class SignsOfCounts {
   alignas(64) int8_t bounds_[Counts::kBytes];
 };
 
-// Whether a row's sum decides its bits, whatever its factor.
+// True if a row's sum alone decides its bits, whatever its factor.
 inline bool sums_decide(const CsrArgs& a, int64_t begin, int64_t end) {
   if (a.out_bits == nullptr) return false;
   if (a.row_scale == nullptr) return true;
   return a.threshold == nullptr && keep_signs(a.row_scale, begin, end);
 }
 
-// `words` words, one or two, from `first_word` on, of rows [begin, end).
+// Processes `words` words (one or two) from `first_word` on, for rows [begin, end).
 template <class Counts, class Rest>
 void count_bytes(const CsrArgs& a, int64_t first_word, int64_t words, int64_t begin, int64_t end,
                  const Rest& rest) {

@@ -1,15 +1,15 @@
-// Bit-sliced neighbour counts: how many neighbours have each feature's bit set, as bit planes.
-// Carry-save addition (Harley-Seal): eight neighbours take seven full adders of two operations
-// for all features of a vector at once; carries beyond weight 4 wait in pairs, as in a binary
-// counter, so that a neighbour costs two operations whatever the degree.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Bit-sliced neighbour counts: the number of neighbours with each feature's bit set, as bit planes.
+// Carry-save addition (Harley-Seal): eight neighbours take seven full adders of two operations each
+// for all features of a vector at once. Carries beyond weight 4 wait in pairs, as in a binary
+// counter, so a neighbour costs two operations whatever the degree. Included once per CPU
+// capability; BITGNN_ISA names the namespace of its primitives.
 
 #include "core/cpu/kernel_table.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-constexpr int kMaxPlanes = 34;         // degrees below 2^31, and room for the carries above
+constexpr int kMaxPlanes = 34;         // degrees below 2^31, plus room for the carries above
 constexpr int kFirstPendingLevel = 3;  // a block of eight neighbours carries into weight 8
 
 inline int bit_length(uint64_t x) { return x == 0 ? 0 : 64 - __builtin_clzll(x); }
@@ -21,7 +21,7 @@ inline B full_add(B& sum, const B& x, const B& y) {
   return carry;
 }
 
-// The bit rows an adjacency row refers to: `table + index * stride` for its indices.
+// The packed rows that an adjacency row refers to: `table + index * stride` for its indices.
 template <class Index>
 struct Neighbours {
   const Index* indices;
@@ -33,11 +33,11 @@ struct Neighbours {
   }
 };
 
-constexpr int64_t kFewEdges = 7;  // what three planes count
+constexpr int64_t kFewEdges = 7;  // what three planes can count
 constexpr int kFewPlanes = 3;
 
-// The same as count_bits for 1 to 7 edges, without a branch that depends on how many: the rows of
-// many graphs have few neighbours in no order that a processor could foresee.
+// Same as count_bits for 1 to 7 edges, but without a branch on their number: many graphs have
+// low-degree rows in an order that no branch predictor can foresee.
 template <class B, class Index>
 inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
                            int64_t degree, B* planes) {
@@ -54,8 +54,8 @@ inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, in
   planes[2] = full_add(planes[1], carry_a, carry_b);
 }
 
-// Leaves bit p of every count in planes[p] and returns the number of planes, the bit length of
-// the degree; edges [begin, end). Rows of edges below `prefetch_end` are fetched ahead of use.
+// Stores bit p of every count over edges [begin, end) in planes[p] and returns the number of
+// planes, the bit length of the degree. Rows of edges below `prefetch_end` are prefetched.
 template <class B, class Index>
 BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
                              int64_t end, int64_t prefetch_end, B* planes) {
@@ -68,7 +68,7 @@ BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, 
   B ones = B::zero(), twos = B::zero(), fours = B::zero();
   for (int p = kFirstPendingLevel; p < count; ++p) {
     planes[p] = B::zero();
-    asm volatile("" : "+m"(planes[p]));  // or GCC makes a string instruction of it, 100 cycles
+    asm volatile("" : "+m"(planes[p]));  // keeps GCC from using a string instruction, 100 cycles
   }
   uint64_t blocks = 0;
   int64_t e = begin;
@@ -88,7 +88,7 @@ BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, 
       carry = full_add(planes[level], pending[level], carry);
     pending[level] = carry;
   }
-  // Up to seven are left; missing ones read as zero, which costs less than a mispredicted branch.
+  // Up to seven are left; missing ones read as zero, which is cheaper than a mispredicted branch.
   const int64_t rest = end - e;
   const auto x = [&](int k) {
     const int32_t* p = n.row(k < rest ? e + k : end - 1);
@@ -116,8 +116,8 @@ BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, 
   return count;
 }
 
-// Bits of count >= bound, by a bit-sliced comparison from the lowest plane up: the majority of
-// (plane, result so far, not bound) is `and` where the bound's bit is set, `or` where it is not.
+// Bits of count >= bound by a bit-sliced comparison from the lowest plane up: the majority of
+// (plane, result so far, not bound) is an AND where the bound's bit is set, an OR where it is not.
 template <class B>
 inline B at_least(const B* planes, int count, uint64_t bound) {
   if (bit_length(bound) > count) return B::zero();

@@ -1,5 +1,5 @@
-// A pattern in CSR from edges in any order, by two counting sorts: edges + rows + columns steps,
-// bound by scattered writes of 4 bytes, which stay in cache for the graphs of mini-batches.
+// Builds a CSR pattern from edges in any order with two counting sorts: edges + rows + columns
+// steps, bound by scattered 4-byte writes, which stay in cache for mini-batch graphs.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,19 @@ struct EdgeArgs {
   int64_t edges;
   int64_t rows;
   int64_t cols;
-  bool self_loops;   // exactly one loop for each of the rows, which are as many as the columns
+  bool self_loops;   // exactly one loop per row; needs as many columns as rows
   int32_t* rowptr;   // [rows + 1]
-  int32_t* indices;  // [edges], and rows more with self_loops; ascending in each row
+  int32_t* indices;  // [edges], plus rows with self_loops; ascending in each row
 };
 
-// Fills rowptr and indices; false where an index lies outside of the nodes. Entries of indices
-// behind rowptr[rows] become 0. Everything counted must be below 2^31.
+// Fills rowptr and indices; returns false if an index is out of range. Entries of indices after
+// rowptr[rows] become 0. All counts must be below 2^31.
 template <class Index>
 bool csr_from_edges(const EdgeArgs<Index>& a) {
   const auto counts = [&](Index source, Index destination) {
     return !a.self_loops || source != destination;
   };
-  // First entry of each column, and one behind it while the columns are filled.
+  // Start of each column; filling advances it to the column's end.
   std::vector<int32_t> column(static_cast<size_t>(a.cols) + 1, a.self_loops ? 1 : 0);
   for (int64_t i = 0; i <= a.rows; ++i) a.rowptr[i] = a.self_loops ? 1 : 0;
   for (int64_t e = 0; e < a.edges; ++e) {
@@ -49,7 +49,7 @@ bool csr_from_edges(const EdgeArgs<Index>& a) {
   to_starts(column.data(), a.cols);
   to_starts(a.rowptr, a.rows);
   const int64_t total = a.rowptr[a.rows];
-  // The rows of each column's edges: equal edges cannot be told apart, so their order is free.
+  // The row of each edge, grouped by column; equal edges are alike, so their order is free.
   std::vector<int32_t> row_of(static_cast<size_t>(total));
   const auto place = [&](int64_t source, int64_t destination) {
     row_of[static_cast<size_t>(column[static_cast<size_t>(source)]++)] =
@@ -59,7 +59,7 @@ bool csr_from_edges(const EdgeArgs<Index>& a) {
     if (counts(a.sources[e], a.destinations[e])) place(a.sources[e], a.destinations[e]);
   if (a.self_loops)
     for (int64_t i = 0; i < a.rows; ++i) place(i, i);
-  // Columns in order, so that they ascend in every row; row pointers become ends of rows.
+  // Visits columns in order, so that they ascend in every row; row pointers become row ends.
   int64_t entry = 0;
   for (int64_t c = 0; c < a.cols; ++c)
     for (; entry < column[static_cast<size_t>(c)]; ++entry)

@@ -1,4 +1,4 @@
-// The operator that makes a pattern of edges; see csr_from_edges.h.
+// The operator that builds a CSR pattern from edges; see csr_from_edges.h.
 #include "bspmm/cpu/csr_from_edges.h"
 
 #include <limits>

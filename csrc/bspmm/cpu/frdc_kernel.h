@@ -1,15 +1,15 @@
 // Aggregation over FRDC 4 x 4 tiles with dynamic coarsening (BitGNN paper, algorithm 1): eight
-// tiles make one 32-bit word for each of four adjacency rows; the 32 activation rows they meet
-// are transposed to one word a feature. The three ways to reconcile 0/1 with -1/+1 of section
-// 3.2.2 are all here; they give the same integers.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// tiles form one 32-bit word for each of four adjacency rows, and the 32 matching activation rows
+// are transposed to one word per feature. All three ways of section 3.2.2 to reconcile 0/1 with
+// -1/+1 are implemented; they give the same integers. Included once per CPU capability; BITGNN_ISA
+// names the namespace of its primitives.
 
 #include "bspmm/cpu/gather_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// In place: afterwards bit n of word f is what bit f of word n was (recursive block swap).
+// Transposes in place: bit n of word f becomes the former bit f of word n (recursive block swap).
 inline void transpose32(uint32_t* a) {
   uint32_t mask = 0x0000ffffu;
   for (int step = 16; step != 0; step >>= 1, mask ^= mask << step) {
@@ -21,7 +21,7 @@ inline void transpose32(uint32_t* a) {
   }
 }
 
-// One set of at most eight tiles: adjacency words of the four rows and the nodes of their bits.
+// A set of at most eight tiles: adjacency words of the four rows and the nodes of their bits.
 struct TileSet {
   uint32_t rows[kTileDim];
   int64_t nodes[kWordBits];  // -1 where there is none
@@ -74,7 +74,7 @@ inline void add_tile_set(const FrdcArgs& a, const TileSet& set, int64_t word,
   }
 }
 
-// Tile rows [begin, end).
+// Aggregates tile rows [begin, end).
 void aggregate_frdc(const FrdcArgs& a, int64_t begin, int64_t end) {
   const int64_t words = words_for(a.csr.features);
   std::unique_ptr<int32_t[][kTileDim][kWordBits]> sums(

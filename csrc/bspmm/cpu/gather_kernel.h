@@ -1,14 +1,14 @@
-// Aggregation with a float operand: weighted sums of float rows, or of -1/+1 rows, in edge order.
-// Bound by the gathered rows' bytes. Accumulates in float32 without contraction, edge by edge, so
-// that every backend and the reference round alike.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Aggregation with a float operand: weighted sums of float rows or of -1/+1 rows, in edge order.
+// Bound by the bytes of the gathered rows. Accumulates in float32 without contraction, edge by
+// edge, so that all backends and the reference round alike. Included once per CPU capability;
+// BITGNN_ISA names the namespace of its primitives.
 
 #include "bspmm/cpu/aggregate_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// What a neighbour's float row is multiplied by: 1 where the edge has neither value nor factor.
+// Factor of a neighbour's float row: 1 if the edge has neither a value nor a column factor.
 inline float edge_factor(const CsrArgs& a, int64_t edge) {
   if (a.values != nullptr) return a.values[edge];
   return a.col_scale != nullptr ? a.col_scale[a.indices[edge]] : 1.0f;
@@ -16,7 +16,7 @@ inline float edge_factor(const CsrArgs& a, int64_t edge) {
 
 constexpr int64_t kGatherAhead = 8;  // edges between a row's prefetch and its use
 
-// W words of float features starting at `first_word`, all in registers over the row's edges.
+// Sums W words of float features from `first_word` on, in registers over the row's edges.
 template <int W>
 void gather_floats(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
   const int64_t first = first_word * kWordBits;
@@ -42,7 +42,7 @@ void gather_floats(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t 
   }
 }
 
-// Rows of at most 16 floats: half the lanes of the general case, such as class scores.
+// Rows of at most 16 floats, such as class scores: half the lanes of the general case.
 void gather_narrow(const CsrArgs& a, int64_t begin, int64_t end) {
   const bool scaled = a.values != nullptr || a.col_scale != nullptr;
   for (int64_t row = begin; row < end; ++row) {
@@ -56,7 +56,7 @@ void gather_narrow(const CsrArgs& a, int64_t begin, int64_t end) {
   }
 }
 
-// W words of -1/+1 features, each neighbour weighted by its edge value.
+// Sums W words of -1/+1 features, each neighbour weighted by its edge value.
 template <int W>
 void gather_bits(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
@@ -80,7 +80,7 @@ void gather_columns(const CsrArgs& a, int64_t first_word, int64_t begin, int64_t
                        : gather_bits<W>(a, first_word, begin, end);
 }
 
-// Exact sums of rows of small integers, one word of features at a time; beyond int32 they wrap.
+// Exact sums of small-integer rows, one word of features at a time; beyond int32 they wrap.
 template <class T>
 void gather_integers(const CsrArgs& a, const T* table, int64_t begin, int64_t end) {
   for (int64_t w = 0; w < words_for(a.features); ++w) {

@@ -1,6 +1,6 @@
 // Sums of narrow float rows over a pattern, in the order of bspmm/narrow_sums.h with factors of 1:
-// the lanes are a row's features, the slots lie in registers. Bound by the gathers of rows.
-// Included once a capability behind bmm/cpu/bmm_kernel.h, with BITGNN_ISA naming the namespace of
+// the lanes are a row's features and the slots are registers. Bound by the gathers of rows.
+// Included after bmm/cpu/bmm_kernel.h, once per CPU capability; BITGNN_ISA names the namespace of
 // its primitives.
 
 #include "bspmm/narrow_sums.h"
@@ -9,7 +9,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Up to 16 features and up to 32 of them.
+// Slots of up to 16 features and of up to 32.
 struct HalfSlot {
   static constexpr int64_t kFeatures = kWordBits / 2;
   using Value = HalfLanes;
@@ -25,7 +25,7 @@ struct WholeSlot {
   static Lanes widened(const Value& v) { return v; }
 };
 
-// Features [first, first + count) of rows [begin, end).
+// Sums features [first, first + count) of rows [begin, end).
 template <class Slot>
 void sum_slots(const SlotCsrArgs& a, int64_t first, int64_t count, int64_t begin, int64_t end) {
   using Value = typename Slot::Value;

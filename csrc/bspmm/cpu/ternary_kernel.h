@@ -1,14 +1,14 @@
-// Aggregation of ternary rows over a 0/1 pattern: neighbours' +1 and -1 are counted as two
-// bit-sliced counters, the sum is their difference. Signs of sums never leave the bits.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Aggregation of ternary rows over a 0/1 pattern: two bit-sliced counters count the neighbours' +1
+// and -1, and the sum is their difference. Signs of sums are computed on the bit planes. Included
+// once per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
 #include "bspmm/cpu/aggregate_kernel.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Bits of a >= b of two numbers as planes, from the lowest up: the majority of (a, not b, result so
-// far) is the borrow of their difference turned round.
+// Bits of a >= b for two numbers given as planes, from the lowest up: the majority of (a, not b,
+// result so far) is the complemented borrow of their difference.
 template <class B>
 inline B reaches(const B* a, const B* b, int count) {
   B result = B::ones();
@@ -16,7 +16,7 @@ inline B reaches(const B* a, const B* b, int count) {
   return result;
 }
 
-// Planes of a - b + 2^count, count + 1 of them: a plus the complement of b plus one.
+// The count + 1 planes of a - b + 2^count: a plus the complement of b plus one.
 template <class B>
 inline void shifted_difference(const B* a, const B* b, int count, B* to) {
   B carry = B::ones();
@@ -64,7 +64,7 @@ struct TernaryCounter {
   template <class B>
   static void finish(const CsrArgs& a, int64_t row, const B* plus, const B* minus, int count,
                      int64_t first_word, int64_t words, typename B::Tail tail, const B& valid) {
-    constexpr int kBytePlanes = 6;  // counts below 64: twice their difference fits a byte
+    constexpr int kBytePlanes = 6;  // counts below 64: twice their difference fits in a byte
     const float scale = a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
     if (a.out_bits != nullptr && a.threshold == nullptr && std::isfinite(scale)) {
       B bits = B::ones();
@@ -78,7 +78,7 @@ struct TernaryCounter {
     alignas(64) int32_t plane_words[kMaxPlanes + 1][B::kWords];
     const auto all = B::tail(B::kWords);
     for (int p = 0; p <= count; ++p) B::store(plane_words[p], planes[p], all);
-    // Twice the number less twice its shift is twice the sum.
+    // Twice the shifted number minus twice the shift is twice the sum.
     const int64_t shift = int64_t{2} << count;
     for (int64_t w = 0; w < words; w += 2) {
       const int32_t* at = &plane_words[0][0] + w;

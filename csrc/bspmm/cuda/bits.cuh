@@ -1,4 +1,4 @@
-// Neighbours of a row in CSR order as a source of aggregate_rows, and their table's padding.
+// A row's neighbours in CSR order as a source of aggregate_rows, and padding of their table.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -6,16 +6,16 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// Lanes read neighbours in turn, kBatch of them in flight.
+// Lanes read neighbours in turn, with kBatch loads in flight.
 //
-// Ternary rows are pairs of rows of bits, `pos` and `neg`: the arguments describe these, with two
-// edges a neighbour. The bits of `neg` are read inverted, so that a neighbour's value is half the
-// sum of two values +-1, and one counter does for both.
+// A ternary row is a pair of packed rows, `pos` and `neg`; the arguments describe these, with two
+// edges per neighbour. The bits of `neg` are read inverted, so a neighbour's value is half the sum
+// of two values +-1, and one counter suffices.
 template <bool kTernary>
 struct NeighbourRows {
   static constexpr int kUnitPlanes = 1;
   static constexpr bool kHalved = kTernary;
-  static constexpr int kRows = kTernary ? 2 : 1;  // of bits, a neighbour
+  static constexpr int kRows = kTernary ? 2 : 1;  // packed rows per neighbour
 
   AggregateArgs a;
 
@@ -25,7 +25,7 @@ struct NeighbourRows {
     return {begin, degree, degree};
   }
 
-  // The planes are clear before.
+  // The planes must be clear on entry.
   template <int kBatch, int kWords, int kPlanes>
   __device__ __forceinline__ void count(CountPlanes<kWords, kPlanes>& planes,
                                         const RowExtent& extent, int first, int end, int stride,
@@ -37,7 +37,7 @@ struct NeighbourRows {
     WordVector<kWords> x[kBatch];
     load_indices(index, indices, first, end, stride);
     load_rows(x, index, first, stride, first_word);
-    // The next indices arrive while the rows do.
+    // Fetch the next indices while the rows arrive.
     first += kBatch * stride;
     load_indices(index, indices, first, end, stride);
     planes.set(x);
@@ -66,7 +66,7 @@ struct NeighbourRows {
                                             const int32_t (&index)[kBatch], int first, int stride,
                                             int64_t first_word) const {
     const char* table = static_cast<const char*>(a.x) + first_word * sizeof(uint32_t);
-    // One multiplication of 32 bits an address.
+    // One 32-bit multiplication per address.
     const auto row_bytes = static_cast<uint32_t>(a.x_stride * sizeof(uint32_t));
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
@@ -87,7 +87,7 @@ struct NeighbourRows {
 using CsrRows = NeighbourRows<false>;
 using TernaryRows = NeighbourRows<true>;
 
-// Copies rows to a table [cols, pitch] with zeros behind each.
+// Copies rows to a table [cols, pitch], padding each with zeros.
 static __global__ void pad_rows(const AggregateArgs a, int64_t pitch, uint32_t* table) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= a.cols * pitch) return;
@@ -97,11 +97,11 @@ static __global__ void pad_rows(const AggregateArgs a, int64_t pitch, uint32_t* 
 }
 
 constexpr int kAccessWords = 4;         // words of the widest access
-constexpr int64_t kPadUses = 4;         // reads of a table row, and words read in all, from which
-constexpr int64_t kPadReads = 1 << 21;  // on a copy with aligned rows pays
+constexpr int64_t kPadUses = 4;         // reads per table row, and words read in total, from which
+constexpr int64_t kPadReads = 1 << 21;  // a copy with aligned rows pays
 constexpr int kPadThreads = 256;
 
-// True where `count` words at a time read rows without crossing their ends.
+// True if accesses of `count` words read rows without crossing their ends.
 inline bool reads_in(const AggregateArgs& a, int count) {
   return words_for(a.features) % count == 0 && a.x_stride % count == 0 &&
          reinterpret_cast<uintptr_t>(a.x) % (count * sizeof(int32_t)) == 0;
@@ -112,7 +112,7 @@ inline bool padding_pays(const AggregateArgs& a) {
   return words > 2 && a.edges >= kPadUses * a.cols && a.edges * words >= kPadReads;
 }
 
-// Puts a copy of the rows at a pitch of whole accesses in their place.
+// Replaces the rows by a copy whose pitch is a multiple of the widest access.
 inline cudaError_t pad_table(AggregateArgs& a, const Context& context) {
   const int64_t pitch = ceil_div(words_for(a.features), kAccessWords) * kAccessWords;
   auto* table = static_cast<uint32_t*>(context.workspace.take(a.cols * pitch * sizeof(uint32_t)));

@@ -1,4 +1,4 @@
-// How rows in CSR order are shared among lanes, by their number, words and neighbours.
+// Launches CSR aggregations, sharing rows among lanes by their number, words and neighbours.
 #pragma once
 
 #include <type_traits>
@@ -8,21 +8,21 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// Few registers and many warps where rows are short, longer runs of a lane where they are long;
-// small blocks where one wave of them does all.
+// Few registers and many warps for short rows, more neighbours per lane for long ones; small blocks
+// if a single wave covers all rows.
 template <bool kOneWave>
 using FewEach = ShortRows<16, 5, 4, kOneWave ? 128 : 256, kOneWave ? 8 : 4>;
 template <bool kOneWave>
 using ManyEach = ShortRows<63, 6, 4, kOneWave ? 128 : 256, kOneWave ? 6 : 3>;
 
-constexpr int kLaneShare = 8;           // neighbours that occupy a lane well
-constexpr int kManySplits = 16;         // lanes a row from which on rows count as long
-constexpr int kShortLanes = 2;          // lanes of a row where most are short
+constexpr int kLaneShare = 8;           // neighbours that keep a lane busy
+constexpr int kManySplits = 16;         // lanes per row from which rows count as long
+constexpr int kShortLanes = 2;          // lanes per row if most rows are short
 constexpr int64_t kFewNeighbours = 16;  // mean degree up to which they are
-constexpr int64_t kWaveLanes = 768;     // lanes a multiprocessor takes before others wait
+constexpr int64_t kWaveLanes = 768;     // lanes a multiprocessor holds before others wait
 
-// Lanes to share a row's neighbours: enough for its mean degree, and more where the rows alone
-// leave the device idle and latency decides.
+// Lanes that share a row's neighbours: enough for its mean degree, and more if the rows alone leave
+// the device idle, so that latency decides.
 inline int splits_for(const AggregateArgs& args, int columns, const Device& device) {
   int splits = 1;
   while (splits * columns < kWarp) {
@@ -51,7 +51,7 @@ cudaError_t launch_splits(const AggregateArgs& args, int splits, const Context& 
   return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
 }
 
-// Many rows of few neighbours, two lanes each.
+// Many rows with few neighbours: two lanes each.
 template <class Source, int kColumns>
 cudaError_t launch_short(const AggregateArgs& args, const Context& context) {
   constexpr int kSplits = kShortLanes / kColumns;

@@ -9,7 +9,7 @@
 namespace bitgnn::cuda::bspmm {
 namespace {
 
-constexpr int64_t kFewEdges = 16;  // a row, below which a quarter of a warp does
+constexpr int64_t kFewEdges = 16;  // mean degree below which a row has at most four splits
 
 template <int kWords, int kColumns>
 cudaError_t launch_blocked(const BlockedArgs& args, const Context& context) {

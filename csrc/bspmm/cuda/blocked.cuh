@@ -1,4 +1,4 @@
-// Neighbours of a row in column-blocked order as a source of aggregate_rows.
+// A row's neighbours in column-blocked order as a source of aggregate_rows.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// A row's neighbours are numbered through its segments, one a column block.
+// A row's neighbours are numbered through its segments, one per column block.
 struct BlockedRows {
   static constexpr int kUnitPlanes = 1;
   static constexpr bool kHalved = false;

@@ -1,6 +1,7 @@
-// Bit-sliced neighbour counts on the device: bit p of every feature's count in one word a plane.
-// Carry-save addition (Harley-Seal): a full adder of three words is two LOP3, so eight neighbours
-// cost seven full adders and the ripple of one carry, for 32 features a word at once.
+// Bit-sliced neighbour counts on the device: each plane is a word with bit p of every feature's
+// count. Carry-save addition (Harley-Seal): a full adder of three words is two LOP3 instructions,
+// so eight neighbours cost seven full adders and one carry ripple, for 32 features per word at
+// once.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -58,7 +59,7 @@ __device__ __forceinline__ void store_words(uint32_t* target, const uint32_t (&x
   }
 }
 
-// Counts below 2^kPlanes of the features of kWords words.
+// Counts below 2^kPlanes for the features of kWords words.
 template <int kWords, int kPlanes>
 struct CountPlanes {
   uint32_t plane[kPlanes][kWords];
@@ -70,7 +71,7 @@ struct CountPlanes {
       for (int w = 0; w < kWords; ++w) plane[p][w] = 0;
   }
 
-  // Counts of a batch of four or eight rows alone.
+  // Sets the counts to those of a batch of four or eight rows.
   template <int kBatch>
   __device__ __forceinline__ void set(const WordVector<kWords> (&x)[kBatch]) {
     static_assert(kBatch == 4 || kBatch == 8, "a batch is four or eight rows");
@@ -112,7 +113,7 @@ struct CountPlanes {
     }
   }
 
-  // Adds counts of fewer planes.
+  // Adds counts with fewer planes.
   template <int kOther>
   __device__ __forceinline__ void add(const CountPlanes<kWords, kOther>& other) {
 #pragma unroll
@@ -124,7 +125,7 @@ struct CountPlanes {
     }
   }
 
-  // Bits of count >= bound of one word, by a bit-sliced comparison from the lowest plane up: the
+  // Bits of count >= bound for one word, by a bit-sliced comparison from the lowest plane up: the
   // majority of (plane, result so far, not bound).
   __device__ __forceinline__ uint32_t at_least(int w, uint32_t bound) const {
     uint32_t result = ~0u;
@@ -153,8 +154,8 @@ struct CountPlanes {
   }
 };
 
-// Adds the counts of lanes `distance` apart. Of two or more words each lane keeps half, `upper`
-// lanes the second one; of a single word both keep the sum.
+// Adds the counts of lanes `distance` apart. With two or more words each lane keeps half, `upper`
+// lanes the second half; with a single word both keep the sum.
 template <int kWords, int kPlanes>
 __device__ __forceinline__ auto fold(const CountPlanes<kWords, kPlanes>& own, int distance,
                                      bool upper) {
@@ -176,7 +177,7 @@ __device__ __forceinline__ auto fold(const CountPlanes<kWords, kPlanes>& own, in
   return sum;
 }
 
-// Adds the counts of kLanes lanes that are `stride` lanes apart; `lane` counts within them.
+// Adds the counts of kLanes lanes that are `stride` lanes apart; `lane` is the place among them.
 template <int kLanes, int kWords, int kPlanes>
 __device__ __forceinline__ auto fold_lanes(const CountPlanes<kWords, kPlanes>& own, int stride,
                                            int lane) {
@@ -187,7 +188,7 @@ __device__ __forceinline__ auto fold_lanes(const CountPlanes<kWords, kPlanes>& o
   }
 }
 
-// The lane, of kLanes, that keeps `word` of kWords after fold_lanes; the lowest of several.
+// The lane of kLanes that keeps `word` of kWords after fold_lanes; the lowest if several do.
 template <int kLanes, int kWords>
 __device__ __forceinline__ int owner_split(int word) {
   if constexpr (kLanes == 1 || kWords == 1) {
@@ -198,7 +199,7 @@ __device__ __forceinline__ int owner_split(int word) {
   }
 }
 
-// The first word, of kWords, that `lane` of kLanes keeps after fold_lanes.
+// The first word of kWords that `lane` of kLanes keeps after fold_lanes.
 template <int kLanes, int kWords>
 __device__ __forceinline__ int kept_word(int lane) {
   if constexpr (kLanes == 1 || kWords == 1) {

@@ -1,4 +1,4 @@
-// From bit planes spread over a warp to the results of an aggregation.
+// Epilogue of aggregations: turns bit planes spread over a warp into results.
 #pragma once
 
 #include "bspmm/cuda/count_planes.cuh"
@@ -6,9 +6,9 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// How a warp shares rows: lane = (row * kSplits + split) * kColumns + column, a column of kWords
-// words. Folding leaves each of the kSplits lanes a part of the words, or a copy where there are
-// fewer.
+// How a warp shares rows: lane = (row * kSplits + split) * kColumns + column, a column being kWords
+// words. Folding leaves each of the kSplits lanes part of the words, or a copy if there are fewer
+// words than lanes.
 template <int kWordCount, int kSplitCount, int kColumnCount>
 struct RowLanes {
   static constexpr int kWords = kWordCount, kSplits = kSplitCount, kColumns = kColumnCount;
@@ -31,7 +31,7 @@ struct RowLanes {
     return fold_lanes<kSplits>(planes, kColumns, split());
   }
 
-  // Calls visit(row, word, first feature in the word, counts, valid) with four features a lane.
+  // Calls visit(row, word, first feature in the word, counts, valid) with four features per lane.
   template <int kPlanes, class Visit>
   __device__ __forceinline__ void for_quads(const CountPlanes<kKept, kPlanes>& planes,
                                             const Visit& visit) const {
@@ -54,7 +54,7 @@ struct RowLanes {
           const uint32_t other = __shfl_sync(kFullWarp, planes.plane[p][k], source);
           if (in_column % kKept == k) plane = other;
         }
-        // Four bits to the lowest bits of four bytes.
+        // Spread four bits to the lowest bits of four bytes.
         const uint32_t spread = ((plane >> first & 0xf) * 0x00204081u) & 0x01010101u;
         if (p < 8) {
           low += spread << p;
@@ -71,14 +71,14 @@ struct RowLanes {
   }
 };
 
-// Of `degree` values +-1, of which `count` are +1; half of it where they come in pairs.
+// Sum of `degree` values +-1 of which `count` are +1; half of it if the values come in pairs.
 template <bool kHalved>
 __device__ __forceinline__ int signed_sum(int count, int degree) {
   return kHalved ? count - degree / 2 : 2 * count - degree;
 }
 
-// Writes the results of four features of a word; eight neighbouring lanes have one word. Sums are
-// twice the counts less the degree, or half of that.
+// Writes the results of four features of a word; eight adjacent lanes share a word. Sums are twice
+// the counts minus the degree, or half of that.
 template <bool kHalved = false>
 __device__ __forceinline__ void finish_quad(const AggregateArgs& a, int64_t row, int64_t word,
                                             int first, const int (&counts)[4], int degree,
@@ -128,8 +128,8 @@ __device__ __forceinline__ void finish_quad(const AggregateArgs& a, int64_t row,
     a.out_bits[row * words_for(a.features) + word] = static_cast<int32_t>(bits);
 }
 
-// Finishes the rows of a warp from folded planes; `row`, `degree` and `wanted` are those of the
-// lane's row, `chunk` is the first word of the columns.
+// Finishes a warp's rows from folded planes. `row`, `degree` and `wanted` belong to the lane's row;
+// `chunk` is the first word of the columns.
 template <class Lanes, bool kHalved = false, int kPlanes>
 __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Lanes& lanes,
                                               const CountPlanes<Lanes::kKept, kPlanes>& planes,
@@ -138,7 +138,7 @@ __device__ __forceinline__ void finish_planes(const AggregateArgs& a, const Lane
   if (a.out_bits != nullptr && a.threshold == nullptr && a.bias == nullptr) {
     const float scale = wanted && a.row_scale != nullptr ? a.row_scale[row] : 1.0f;
     if (__all_sync(kFullWarp, isfinite(scale))) {
-      // scale * (2 count - degree) >= 0 without leaving the bits.
+      // scale * (2 count - degree) >= 0, evaluated on the bit planes.
       const uint32_t flip = scale < 0 ? ~0u : 0u;
       const uint32_t bound = scale > 0   ? (static_cast<uint32_t>(degree) + 1) / 2
                              : scale < 0 ? static_cast<uint32_t>(degree) / 2 + 1

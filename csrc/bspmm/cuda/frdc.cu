@@ -1,4 +1,4 @@
-// Launches of aggregations over FRDC tiles.
+// Launches aggregations over FRDC tiles.
 #include "bspmm/cuda/frdc.cuh"
 #include "bspmm/cuda/launch.h"
 

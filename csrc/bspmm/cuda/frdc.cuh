@@ -1,9 +1,9 @@
 // Aggregation over FRDC 4 x 4 tiles with dynamic coarsening (BitGNN paper, algorithm 1): a warp
-// takes a tile row and joins the set bits of its tiles to 32-bit words, one of the four adjacency
-// rows at a time; the words of the 32 activation rows they meet are transposed to one word a
-// feature, a lane each. Other than in the paper, columns without an edge are left out of the words,
-// since tiles of real graphs hold little more than one edge. Bound by operations: a transposition
-// and a population count for 32 edges and 32 features.
+// takes a tile row and joins the set bits of its tiles into 32-bit words, one of the four adjacency
+// rows at a time; the words of the 32 matching activation rows are transposed to one word per
+// feature and lane. Unlike in the paper, columns without an edge are left out of the words, since
+// tiles of real graphs hold little more than one edge. Bound by instructions: a transposition and a
+// popcount for 32 edges and 32 features.
 #pragma once
 
 #include "bspmm/cuda/row_order.cuh"
@@ -13,7 +13,7 @@ namespace bitgnn::cuda::bspmm {
 
 constexpr int kFrdcThreads = 256;
 constexpr int kFrdcWarps = kFrdcThreads / kWarp;
-// Edges of an adjacency row that wait: fewer than a word's, and at most four of each of 32 tiles.
+// Pending edges of an adjacency row: fewer than a word's, plus at most four from each of 32 tiles.
 constexpr int kFrdcQueue = kWarp + kTileDim * kWarp;
 
 struct FrdcLaunch {
@@ -36,7 +36,7 @@ __device__ __forceinline__ uint32_t transpose_warp(uint32_t word, int lane) {
   return word;
 }
 
-// The sum over the nodes of `row`, one a lane, for the feature that is this lane's number.
+// Sum over the nodes of `row`, one per lane, for the feature with this lane's number.
 template <Reconcile kMethod>
 __device__ __forceinline__ int32_t row_dot(uint32_t row, uint32_t word, int lane) {
   if constexpr (kMethod == Reconcile::kIfElse) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_words(const int32_t* x, bool aligned, int64
   for (int w = 0; w < kWords; ++w) word[w] = w < left ? static_cast<uint32_t>(__ldg(x + w)) : 0u;
 }
 
-// How many bits each nibble of a tile has, a byte each: edges of the four adjacency rows.
+// Set bits of each nibble of a tile, one per byte: the edges of the four adjacency rows.
 __device__ __forceinline__ uint32_t count_rows(uint32_t tile) {
   uint32_t v = tile - (tile >> 1 & 0x5555u);
   v = (v & 0x3333u) + (v >> 2 & 0x3333u);
@@ -79,7 +79,7 @@ __device__ __forceinline__ uint32_t count_rows(uint32_t tile) {
   return (v & 0x000f000fu) | (v & 0x00f000f0u) << 4;
 }
 
-// A warp's part of a tile row: the tiles first, first + 32, ... in steps of `step` times 32.
+// A warp's part of a tile row: 32 tiles from `first` on, then 32 more after every `step` tiles.
 template <Reconcile kMethod, int kWords>
 struct TileRow {
   const FrdcLaunch& launch;
@@ -109,7 +109,7 @@ struct TileRow {
     for (int w = 0; w < kWords; ++w) sum[kRow][w] += row_dot<kMethod>(row, word[w], lane);
   }
 
-  // Takes whole words off the end of a row's queue; all edges once there are no more tiles.
+  // Takes whole words off the end of a row's queue, and the remaining edges after the last tiles.
   template <int kRow>
   __device__ __forceinline__ void drain(uint32_t& held, bool last) {
     int count = static_cast<int>(held >> (8 * kRow) & 0xffu);
@@ -122,7 +122,7 @@ struct TileRow {
 
   __device__ void add_tiles(const RowSpan& span, int first, int step) {
     const AggregateArgs& a = launch.args.csr;
-    uint32_t held = 0;  // edges in the queues, a byte each
+    uint32_t held = 0;  // edges in the queues, one byte per row
     uint32_t next_tile = 0;
     int32_t next_column = 0;
     const auto fetch = [&](int t) {
@@ -192,7 +192,7 @@ struct TileRow {
   }
 };
 
-// A tile row a warp; the longest a block each.
+// One warp per tile row; one block for each of the longest.
 template <Reconcile kMethod, int kWords>
 __global__ void __launch_bounds__(kFrdcThreads, 4)
     aggregate_frdc_kernel(const __grid_constant__ FrdcLaunch l) {
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kFrdcThreads, 4)
   for_heavy_rows(tile_rows, l.order, blockIdx.x, [&](const RowSpan& span) {
     TileRow<kMethod, kWords> tiles(l, queue[warp], lane);
     tiles.add_tiles(span, warp * kWarp, kFrdcThreads);
-    // The queues are empty now and take the warps' sums.
+    // The queues are empty now and hold the warps' sums.
     auto* part = reinterpret_cast<int32_t (*)[kTileDim * kFrdcQueue]>(queue);
 #pragma unroll
     for (int i = 0; i < kTileDim * kWords; ++i)

@@ -6,11 +6,11 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// x_type kBits and no values: bit-sliced counts.
+// Bit-sliced counts; x_type is kBits and there are no values.
 cudaError_t aggregate_bits(const AggregateArgs& args, const Context& context);
 // Every other combination: float32 sums in edge order, or int32 sums of integer rows.
 cudaError_t aggregate_dense(const AggregateArgs& args, const Context& context);
-// x holds both planes of ternary rows behind each other, without gaps.
+// x holds ternary rows, each with its two planes back to back, without gaps.
 cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context);
 // The layouts of FrdcArgs, BlockedArgs and SlicedArgs; x holds bits.
 cudaError_t aggregate_frdc(const FrdcArgs& args, const Context& context);

@@ -1,5 +1,5 @@
-// Orders rows by degree in two passes over the row pointer: blocks count the classes of their rows,
-// then each block finds the places of its own from the counts of all.
+// Orders rows by degree in two passes over the row pointer: blocks count their rows per degree
+// class, then each block derives the places of its own rows from all counts.
 #include "bspmm/arguments.h"
 #include "bspmm/cuda/row_order.cuh"
 
@@ -8,11 +8,11 @@ namespace {
 
 constexpr int kOrderThreads = 1024;
 constexpr int64_t kOrderBlocks = 128;
-constexpr int32_t kUnorderedHeavy = 128;   // from here on a block is faster than a group
-constexpr int64_t kOrderEdges = 1 << 18;   // fewer edges do not repay the two passes
-constexpr int64_t kEdgesPerHeavy = 25000;  // gathered in the time that a warp takes for one
+constexpr int32_t kUnorderedHeavy = 128;   // degree from which a block is faster than a group
+constexpr int64_t kOrderEdges = 1 << 18;   // with fewer edges the two passes do not pay
+constexpr int64_t kEdgesPerHeavy = 25000;  // edges gathered in the time a warp takes for one
 
-// Calls take(row) for the rows of a block, one a thread.
+// Calls take(row) for the rows of a block, one per thread.
 template <class Take>
 __device__ __forceinline__ void for_block_rows(int64_t rows, const Take& take) {
   const int64_t each = (rows + gridDim.x - 1) / gridDim.x;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kOrderThreads)
                       RowSpan* order) {
   constexpr int kParts = kOrderThreads / kDegreeClasses;
   __shared__ uint32_t total[kDegreeClasses];
-  __shared__ uint32_t next[kDegreeClasses];  // where the block's next row of a class goes
+  __shared__ uint32_t next[kDegreeClasses];  // where the block's next row of each class goes
   const int own = static_cast<int>(threadIdx.x) % kDegreeClasses;
   if (threadIdx.x < kDegreeClasses) total[own] = next[own] = 0;
   __syncthreads();
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   atomicAdd(&next[own], before);
   __syncthreads();
   if (threadIdx.x < kWarp) {
-    // Starts of the classes: a lane adds up a few of them.
+    // Start of each class: a lane adds up a few of them.
     constexpr int kEach = kDegreeClasses / kWarp;
     uint32_t sum = 0;
     for (int i = 0; i < kEach; ++i) sum += total[threadIdx.x * kEach + i];
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kOrderThreads)
 
 }  // namespace
 
-// Powers of two begin a class, so that no light row comes before a heavy one.
+// Powers of two start a class, so that no light row precedes a heavy one.
 int32_t heavy_degree(int64_t gathered) {
   int32_t heavy = 128;
   while (heavy < 8192 && heavy * kEdgesPerHeavy < gathered) heavy *= 2;

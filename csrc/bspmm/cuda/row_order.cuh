@@ -1,5 +1,5 @@
-// Rows of a pattern in descending order of degree, up to quarter octaves: long rows start first
-// and the rows that share a warp are about equally long. Rows of a class come in any order.
+// Rows of a pattern in descending order of degree, to a quarter octave: long rows start first and
+// the rows that share a warp are about equally long. Rows within a class come in any order.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -9,18 +9,18 @@ namespace bitgnn::cuda::bspmm {
 
 constexpr int kDegreeClasses = 128;
 
-// A row to aggregate: its edges are [begin, begin + degree). Past the last row -1.
+// A row to aggregate, with edges [begin, begin + degree); `row` is -1 past the last row.
 struct alignas(16) RowSpan {
   int64_t begin;
   int32_t degree;
   int32_t row;
 };
 
-// The rows in descending classes of degree, or as they come where `rows` is null.
+// Rows in descending degree classes, or in their original order if `rows` is null.
 struct RowOrder {
   const RowSpan* rows;
-  int32_t heavy_degree;   // of rows that a block takes together; in an order they come first
-  unsigned heavy_blocks;  // blocks that share the heavy rows; 0 where there is no order
+  int32_t heavy_degree;   // degree from which a block takes a row; in an order these come first
+  unsigned heavy_blocks;  // blocks that share the heavy rows; 0 without an order
 };
 
 __device__ __forceinline__ int64_t edge_begin(const AggregateArgs& a, int64_t row) {
@@ -41,14 +41,14 @@ __device__ __forceinline__ RowSpan row_at(const AggregateArgs& a, const RowOrder
   return {begin, static_cast<int32_t>(edge_begin(a, slot + 1) - begin), static_cast<int32_t>(slot)};
 }
 
-// The row at a slot unless it is heavy and has its place elsewhere.
+// The row at a slot, or none if it is heavy and handled elsewhere.
 __device__ __forceinline__ RowSpan light_row_at(const AggregateArgs& a, const RowOrder& order,
                                                 int64_t slot) {
   const RowSpan span = row_at(a, order, slot);
   return order.rows != nullptr && span.degree >= order.heavy_degree ? RowSpan{0, 0, -1} : span;
 }
 
-// Calls take(row) for the heavy rows that are this one's of the blocks that share them.
+// Calls take(row) for this block's share of the heavy rows.
 template <class Take>
 __device__ __forceinline__ void for_heavy_rows(const AggregateArgs& a, const RowOrder& order,
                                                unsigned block, const Take& take) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void for_heavy_rows(const AggregateArgs& a, const Row
   }
 }
 
-// 0 for the longest rows: four classes an octave.
+// Degree class, four per octave; class 0 holds the longest rows.
 __device__ __forceinline__ int degree_class(int64_t degree) {
   if (degree == 0) return kDegreeClasses - 1;
   const auto d = static_cast<uint32_t>(degree < 0x7fffffff ? degree : 0x7fffffff);
@@ -68,12 +68,12 @@ __device__ __forceinline__ int degree_class(int64_t degree) {
   return kDegreeClasses - 2 - (4 * octave + static_cast<int>(quarter));
 }
 
-// From which degree on a block takes a row where so many edges are gathered: a group should not
-// take longer over a row than an eighth or so of the whole.
+// Degree from which a block takes a row, given the number of gathered edges: a group should not
+// spend more than about an eighth of the total time on one row.
 int32_t heavy_degree(int64_t gathered);
 
-// Orders the rows of a pattern where that pays, else leaves an empty order; `pieces` times an edge
-// is read. Memory comes from the workspace.
+// Orders the rows of a pattern if that pays, otherwise leaves an empty order; each edge is read
+// `pieces` times. Memory comes from the workspace.
 cudaError_t order_rows(const AggregateArgs& a, int64_t pieces, const Context& context,
                        RowOrder* order);
 

@@ -1,11 +1,11 @@
-// One launch that sums rows of any length: a few lanes for short rows, a warp for long ones, the
+// Sums rows of any length in one launch: a few lanes for short rows, a warp for long ones, the
 // whole block for hubs.
 //
 // A row's words are spread over kColumns lanes of kWords words each, its neighbours over the
 // remaining lanes that share it. Every lane counts its neighbours in bit planes; the lanes of a row
-// add their planes by shuffles, each keeping a part of the words, and finish them. A block first
-// does its short rows, kSplits * kColumns lanes a row, then shares the long ones it met among its
-// warps, and at last adds up hubs with integer counts in shared memory, so that no row keeps one
+// add their planes with shuffles, each keeping part of the words, and finish them. A block first
+// sums its short rows with kSplits * kColumns lanes per row, then shares the long ones it met among
+// its warps, and finally sums hubs with integer counts in shared memory, so that no row keeps one
 // lane busy for long. Bound by the gathers of packed rows.
 #pragma once
 
@@ -14,10 +14,10 @@
 
 namespace bitgnn::cuda::bspmm {
 
-constexpr int kLongUnits = 32;  // units of one lane of a long row or a hub
+constexpr int kLongUnits = 32;  // units per lane of a long row or a hub
 constexpr int kLongPlanes = 6;  // planes that count them
 
-// Units of a row beyond which it is a hub: half of what a warp counts at once.
+// Units beyond which a row is a hub: half of what a warp counts at once.
 constexpr int hub_units(int columns) { return kLongUnits / 2 * (kWarp / columns); }
 
 __device__ __forceinline__ int64_t row_pointer(const AggregateArgs& a, int64_t i) {
@@ -25,8 +25,8 @@ __device__ __forceinline__ int64_t row_pointer(const AggregateArgs& a, int64_t i
                     : static_cast<const int32_t*>(a.rowptr)[i];
 }
 
-// What a row consists of: `units` neighbours or partial counts from `begin` on, `degree` in all;
-// fewer than 2^31 by the few hundred that a block reads at once.
+// Extent of a row: `units` neighbours or partial counts from `begin` on, `degree` in all; below
+// 2^31 by the few hundred that a block reads at once.
 struct RowExtent {
   int64_t begin;
   int units;
@@ -38,7 +38,7 @@ struct LongRow {
   RowExtent extent;
 };
 
-// Planes that hold kUnits counts of a unit, when kPlanes hold kUnits ones.
+// Planes that hold the sum of kUnits unit counts, if kPlanes planes count up to kUnits.
 template <class Source, int kUnits, int kPlanes>
 constexpr int sum_planes() {
   constexpr int kSum = Source::kUnitPlanes + kPlanes - 1;
@@ -46,7 +46,7 @@ constexpr int sum_planes() {
   return kSum;
 }
 
-// A long row by one warp.
+// Sums a long row with one warp.
 template <int kBatch, int kWords, int kColumns, class Source>
 __device__ __forceinline__ void add_long_row(const Source& source, const AggregateArgs& a,
                                              const LongRow& row, int64_t chunk) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void add_long_row(const Source& source, const Aggrega
                                         true, chunk);
 }
 
-// A hub's counts by the whole block, a share of its units a warp, into counts [kRowWords * 32].
+// Counts a hub with the whole block, a share of its units per warp, into counts [kRowWords * 32].
 template <int kBatch, int kWords, int kColumns, int kThreads, class Source>
 __device__ __forceinline__ void count_hub(const Source& source, const AggregateArgs& a,
                                           const RowExtent& extent, int* counts, int64_t chunk) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void count_hub(const Source& source, const AggregateA
   __syncthreads();
 }
 
-// A hub by the whole block.
+// Sums a hub with the whole block.
 template <int kBatch, int kWords, int kColumns, int kThreads, class Source>
 __device__ __forceinline__ void add_hub(const Source& source, const AggregateArgs& a,
                                         const LongRow& row, int* counts, int64_t chunk) {
@@ -112,8 +112,8 @@ __device__ __forceinline__ void add_hub(const Source& source, const AggregateArg
   __syncthreads();
 }
 
-// Source offers kUnitPlanes, the planes a unit's count needs; kHalved, whether results are half of
-// the sums; extent(row); and count<batch>(planes, extent, first unit, end, stride, first word) of
+// Source provides kUnitPlanes, the planes of a unit's count; kHalved, true if results are half of
+// the sums; extent(row); and count<batch>(planes, extent, first unit, end, stride, first word) for
 // one lane.
 template <class Source, class Short, int kWords, int kSplits, int kColumns>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   const int thread = threadIdx.x, warp = thread / kWarp;
   const Lanes lanes(thread % kWarp);
   const int64_t chunk = static_cast<int64_t>(blockIdx.y) * Lanes::kRowWords;
-  // Neighbouring rows are often alike: the warps of a block come from distant parts of the graph.
+  // Adjacent rows are often alike, so a block's warps take rows from distant parts of the graph.
   const int64_t row =
       (static_cast<int64_t>(warp) * gridDim.x + blockIdx.x) * Lanes::kRows + lanes.row();
   const bool exists = row < a.rows;
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     add_hub<Short::kBatch, kWords, kColumns, Short::kThreads>(source, a, list[i], counts, chunk);
 }
 
-// How the lanes of short rows work: units a lane at most, planes that hold them, loads in flight;
-// and the blocks, so many of them at least on a multiprocessor.
+// Parameters for short rows: most units per lane, planes that hold them, loads in flight, threads
+// per block and minimum blocks per multiprocessor.
 template <int kUnitCount, int kPlaneCount, int kBatchSize, int kThreadCount, int kMinBlocks>
 struct ShortRows {
   static constexpr int kUnits = kUnitCount, kPlanes = kPlaneCount, kBatch = kBatchSize,

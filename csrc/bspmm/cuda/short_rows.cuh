@@ -1,6 +1,6 @@
-// Sums of rows in CSR order of which most are short: the first blocks look for the long ones, which
-// take a warp each, or the whole block, while all others do short rows, a few lanes each, and wait
-// for nothing. Bound by the gathers of packed rows and, where those are few, by instructions.
+// Sums of mostly short rows in CSR order: the first blocks search for long rows, which take a warp
+// or the whole block each, while all other blocks sum short rows, a few lanes each, and never wait.
+// Bound by the gathers of packed rows and, if those are few, by instructions.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -9,9 +9,9 @@
 
 namespace bitgnn::cuda::bspmm {
 
-constexpr int64_t kSpreadRows = 1 << 15;  // rows from which on looking for long ones pays
+constexpr int64_t kSpreadRows = 1 << 15;  // rows from which searching for long ones pays
 
-// Long rows among every num_blocks-th one from the block's own on, those beyond `most` units.
+// Sums rows of more than `most` units among every num_blocks-th one from the block's own on.
 template <class Short, int kWords, int kColumns, class Source>
 __device__ __forceinline__ void spread_long_rows(const Source& source, int most,
                                                  unsigned num_blocks, int64_t chunk) {
@@ -76,7 +76,7 @@ template <class Short, int kWords, int kSplits, int kColumns, class Source>
 cudaError_t launch_spread(const Source& source, const Context& context) {
   using Lanes = RowLanes<kWords, kSplits, kColumns>;
   constexpr int kBlockRows = Short::kThreads / kWarp * Lanes::kRows;
-  // As many as are resident at once: more, and short rows wait; fewer, and long ones come last.
+  // As many as are resident at once: with more, short rows wait; with fewer, long ones come last.
   const auto long_blocks = static_cast<unsigned>(context.device.sm_count * Short::kBlocks);
   const AggregateArgs& args = source.a;
   if (args.rows == 0 || args.features == 0) return cudaSuccess;

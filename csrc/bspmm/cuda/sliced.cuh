@@ -1,9 +1,10 @@
 // Aggregation of packed rows from column slices that stay in shared memory.
 //
 // A block keeps one slice of the table, up to the size of its shared memory, and counts the items
-// of that slice: a lane an item, its neighbours gathered from shared memory by 16-bit indices, the
-// counts left in bit planes. Items of one size share a warp, so no lane waits. A second launch adds
-// the partial counts of each row. Bound by the shared memory's random rows, then by the partials.
+// of that slice: one item per lane, its neighbours gathered from shared memory through 16-bit
+// indices, its counts kept in bit planes. Items of equal size share a warp, so no lane waits. A
+// second launch adds the partial counts of each row. Bound by random row reads from shared memory,
+// then by the partials.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -13,11 +14,10 @@
 namespace bitgnn::cuda::bspmm {
 
 constexpr int kItemPlanes = 6;  // bit planes of an item's count
-constexpr int kPlaceWords =
-    8;                         // a place is 32 bytes: two hold four planes of four words, three six
-constexpr int kGroupCost = 5;  // what a group costs beside its steps, in steps
+constexpr int kPlaceWords = 8;  // 32 bytes; 4 planes of 4 words fill two places, 6 planes three
+constexpr int kGroupCost = 5;   // cost of a group beyond its steps, in steps
 
-// The number of groups whose cost up to their start lies below `target`; all threads take part.
+// Number of groups whose cost up to their start is below `target`; all threads take part.
 __device__ __forceinline__ int find_group(const int32_t* group_steps, int groups, int64_t target) {
   int low = 0, high = groups;  // the answer lies in [low, high]
   while (low < high) {
@@ -35,7 +35,8 @@ __device__ __forceinline__ int find_group(const int32_t* group_steps, int groups
   return low;
 }
 
-// Words [first_word, + kWords) of the slice's rows, zero where there are none, and a row of zeros.
+// Loads words [first_word, first_word + kWords) of the slice's rows, zeros where there are none,
+// and a row of zeros.
 template <int kWords>
 __device__ __forceinline__ void load_slice(const SlicedArgs& a, int slice, int64_t first_word,
                                            uint32_t* table) {
@@ -62,7 +63,7 @@ __device__ __forceinline__ void load_slice(const SlicedArgs& a, int slice, int64
   if (threadIdx.x < kWords) table[a.slice_size * kWords + threadIdx.x] = 0;
 }
 
-// The rows of one step's four neighbours.
+// Loads the rows of one step's four neighbours.
 static_assert(kSliceStepEdges * sizeof(uint16_t) == sizeof(uint2) && kSliceLanes == kWarp);
 template <int kWords>
 __device__ __forceinline__ void gather_step(uint2 packed, const uint32_t* table,
@@ -84,7 +85,7 @@ __device__ __forceinline__ Group load_group(const SlicedArgs& a, int g, int end)
   return {first, a.group_steps[g + 1] - first, a.group_places[g]};
 }
 
-// Local indices of this lane for kAhead steps from `first` on, of which `left` exist.
+// Loads this lane's local indices for kAhead steps from `first` on, of which `left` exist.
 template <int kAhead>
 __device__ __forceinline__ void load_steps(const SlicedArgs& a, int64_t first, int left,
                                            uint2 (&packed)[kAhead]) {
@@ -95,8 +96,8 @@ __device__ __forceinline__ void load_steps(const SlicedArgs& a, int64_t first, i
     if (k < left) packed[k] = __ldcs(source + k * kWarp);
 }
 
-// Writes `kQuads` runs of four words of every lane's item, `stride` words apart; two lanes together
-// fill the 32-byte sectors of both their items.
+// Writes `kQuads` runs of four words of every lane's item, items `stride` words apart; two lanes
+// together fill the 32-byte sectors of both their items.
 template <int kQuads>
 __device__ __forceinline__ void store_items(const uint4 (&quad)[kQuads], uint32_t* group,
                                             int stride) {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void store_items(const uint4 (&quad)[kQuads], uint32_
   }
 }
 
-// An item's planes: four of each word, then the two others of each word in large groups.
+// Stores an item's planes: four of each word, then in large groups the other two of each word.
 __device__ __forceinline__ void store_partials(const CountPlanes<4, kItemPlanes>& planes, int place,
                                                uint32_t* partials) {
   const auto& p = planes.plane;
@@ -138,7 +139,7 @@ __device__ __forceinline__ void store_partials(const CountPlanes<4, kItemPlanes>
   store_items(high, group + 2 * kPlaceWords, stride);
 }
 
-// Counts of the groups first, first + stride, ... below `end`.
+// Counts the groups first, first + stride, ... below `end`.
 template <int kWords, int kAhead>
 __device__ __forceinline__ void count_groups(const SlicedArgs& a, int first, int stride, int end,
                                              const uint32_t* table, uint32_t* partials) {
@@ -153,7 +154,7 @@ __device__ __forceinline__ void count_groups(const SlicedArgs& a, int first, int
       uint2 packed[kAhead];
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) packed[k] = ahead[k];
-      // Read on while these are counted: in this group, or at the start of the next one.
+      // Prefetch while these are counted: in this group, or at the start of the next one.
       const int left = group.steps - step - kAhead;
       load_steps(a, left > 0 ? group.first_step + step + kAhead : next.first_step,
                  left > 0 ? left : next.steps, ahead);
@@ -207,11 +208,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-constexpr int kSliceThreads = 640;  // as many as have the registers they need
+constexpr int kSliceThreads = 640;  // as many as the registers allow
 constexpr int kStepsAhead = 4;
 constexpr int kSliceWords = 4;
 
-// Counts all items into `partials`, scratch memory for SlotRows. A slice must fit shared memory.
+// Counts all items into `partials`, scratch memory for SlotRows. A slice must fit in shared memory.
 inline cudaError_t count_slice_items(const SlicedArgs& args, const Context& context,
                                      const uint32_t*& partials) {
   const int chunks = static_cast<int>(ceil_div(words_for(args.csr.features), kSliceWords));
@@ -228,7 +229,7 @@ inline cudaError_t count_slice_items(const SlicedArgs& args, const Context& cont
   return cudaGetLastError();
 }
 
-// The partial counts of a row as a source of aggregate_rows, a word a lane.
+// A row's partial counts as a source of aggregate_rows, one word per lane.
 struct SlotRows {
   static constexpr int kUnitPlanes = kItemPlanes;
   static constexpr bool kHalved = false;

@@ -1,4 +1,4 @@
-// Aggregation of ternary rows over a pattern in CSR.
+// Aggregation of ternary rows over a CSR pattern.
 #include "bspmm/cuda/bits_launch.cuh"
 #include "bspmm/cuda/launch.h"
 #include "ternary/cuda/launch.h"

@@ -1,4 +1,4 @@
-// From sums of neighbours to what an aggregation returns.
+// Turns sums of neighbours into the results of an aggregation.
 #pragma once
 
 #include "bspmm/arguments.h"

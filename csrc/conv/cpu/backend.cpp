@@ -1,4 +1,4 @@
-// Binary convolution and the packing of images on the CPU.
+// Binary convolution and packing of images on the CPU.
 #include <algorithm>
 #include <vector>
 
@@ -8,13 +8,14 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kConvGrain = 1 << 18;   // word products a thread, some 6 us
-constexpr int64_t kGatherWork = 64;       // of a row of 32 outputs, in word products a tap
-constexpr int64_t kPoolGrain = 1 << 15;   // words read a thread
-constexpr int64_t kImageGrain = 1 << 18;  // features a thread, some 25 us
-constexpr int64_t kFewPixels = 16;        // a thread: fewer leave outputs as the better share
+constexpr int64_t kConvGrain = 1 << 18;   // word products per thread, about 6 us
+constexpr int64_t kGatherWork = 64;       // per row of 32 outputs, in word products per tap
+constexpr int64_t kPoolGrain = 1 << 15;   // words read per thread
+constexpr int64_t kImageGrain = 1 << 18;  // features per thread, about 25 us
+constexpr int64_t kFewPixels = 16;        // per thread: below this, split by outputs
 
-// The channels of each group moved to words of their own, where they do not begin one already.
+// Moves the channels of each group to words of their own, for groups that do not start on a word
+// boundary.
 std::vector<int32_t> align_groups(const bitgnn::ConvArgs& c) {
   const int64_t size = c.channels / c.groups, words = words_for(size);
   const int64_t from_words = words_for(c.channels), to_words = words * c.groups;
@@ -62,7 +63,7 @@ void run(const ConvPanels& a, int64_t panels, int64_t words) {
   }
 }
 
-// What follows the products: `add`, or what the convolution itself says.
+// Convolves; the epilogue is that of `add`, or of the convolution itself if `add` is null.
 void convolve_with(const Backend& backend, const bitgnn::ConvArgs& given,
                    const bitgnn::ConvAddArgs* add) {
   bitgnn::ConvArgs c = given;

@@ -1,8 +1,8 @@
-// Binary convolution: the words under the kernel gathered as a row, then products as in
-// bmm/cpu/bmm_kernel.h. Bound by the vector operations of the products. Taps outside the image are
-// gathered as zeros, which count as -1; what they have added is taken back from the integer
-// product, so that they are left out of it exactly. Included once a capability behind
-// bmm/cpu/bmm_kernel.h, with BITGNN_ISA naming the namespace of its primitives.
+// Binary convolution: gathers the words under the kernel into a row, then multiplies as in
+// bmm/cpu/bmm_kernel.h. Bound by the vector instructions of the products. Taps outside the image
+// are gathered as zeros, which count as -1; their contribution is then subtracted from the integer
+// product, so the result is exact. Included once per capability after bmm/cpu/bmm_kernel.h, with
+// BITGNN_ISA naming the namespace of its primitives.
 
 #include <algorithm>
 #include <memory>
@@ -14,7 +14,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Taps [begin, end) along one axis whose places origin + tap * dilation are in [0, size).
+// Taps [begin, end) along one axis whose positions origin + tap * dilation lie in [0, size).
 inline void inside_range(int64_t origin, int64_t dilation, int64_t size, int64_t taps,
                          int64_t* begin, int64_t* end) {
   *begin = 0;
@@ -34,11 +34,10 @@ inline void copy_words(int32_t* to, const int32_t* from, int64_t count) {
   }
 }
 
-// What lies under a kernel as parts of words next to each other, cut where a vector of the row
-// ends.
+// The words under a kernel as contiguous parts, split at the vector boundaries of the row.
 std::vector<WindowPart> window_parts(const bitgnn::ConvArgs& c) {
   const int64_t words = words_for(c.channels / c.groups), pixel_words = words * c.groups;
-  const bool joined = c.dilation_width * pixel_words == words;  // taps side by side
+  const bool joined = c.dilation_width * pixel_words == words;  // adjacent taps are contiguous
   const int64_t taps = joined ? c.kernel_width : 1;
   std::vector<WindowPart> parts;
   int64_t at = 0;
@@ -57,7 +56,7 @@ std::vector<WindowPart> window_parts(const bitgnn::ConvArgs& c) {
   return parts;
 }
 
-// Output pixels one after the other, with the row of words under the kernel of each.
+// Iterates over output pixels and gathers the row of words under the kernel for each.
 class Gather {
  public:
   Gather(const ConvPanels& a, int64_t pixel, int64_t group)
@@ -82,7 +81,7 @@ class Gather {
     return image_ + (origin_y() * c_.width + origin_x()) * pixel_words_;
   }
 
-  // The row of a window that is partly outside, with zeros there.
+  // Reads the row of a window that is partly outside the image, with zeros for the outside taps.
   void read(const InsideTaps& inside, int32_t* row) const {
     std::fill_n(row, c_.taps() * words_, 0);
     for (int64_t i = inside.top; i < inside.bottom; ++i) {
@@ -104,7 +103,7 @@ class Gather {
     image_ += image_words();
   }
 
-  // The addend's pixel.
+  // Index of the addend's pixel.
   int64_t addend() const {
     return add_ == nullptr ? 0
                            : (number_ * add_->addend_height + y_ * add_->addend_stride_height) *
@@ -123,7 +122,8 @@ class Gather {
   const bitgnn::ConvAddArgs* add_;
 };
 
-// What a tap outside the image takes: the negative product of its zeros with the weights.
+// Computes the correction for each tap outside the image: minus the product of its zeros with the
+// weights.
 void finish_panels(const ConvPanels& a, int64_t begin, int64_t end) {
   const bitgnn::ConvArgs& c = *a.conv;
   const int64_t size = c.channels / c.groups, tap_words = words_for(size);
@@ -142,7 +142,7 @@ void finish_panels(const ConvPanels& a, int64_t begin, int64_t end) {
   }
 }
 
-// R rows times P panels, and what is made of the integers.
+// Multiplies R rows by P panels and runs the epilogue on the sums.
 template <bool kParities, int R, int P>
 void convolve_tile(const ConvPanels& a, const int32_t* rows, int64_t words, int64_t panel,
                    const OutputPixel* pixels, const ConvEpilogue* epilogues) {

@@ -1,5 +1,5 @@
-// What follows the integer products of a convolution: taps outside taken back, then scale and bias
-// or another layer's sums, then a value or a bit. Included once a capability behind
+// Convolution epilogue: removes the contribution of taps outside the image, applies scale and bias
+// or a residual addend, and writes a value or a bit. Included once per capability after
 // bmm/cpu/bmm_kernel.h, with BITGNN_ISA naming the namespace of its primitives.
 
 #include <algorithm>
@@ -9,20 +9,20 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// The taps of one output pixel that lie inside the image: a rectangle of the kernel.
+// The taps of one output pixel that lie inside the image, a rectangle of the kernel.
 struct InsideTaps {
   int64_t top, bottom, left, right;
   bool all;
 };
 
-// An output pixel: its place, its taps, and the pixel of the addend that belongs to it.
+// An output pixel: its index, its inside taps, and the matching addend pixel.
 struct OutputPixel {
   int64_t place;
   InsideTaps inside;
   int64_t addend;
 };
 
-// What one panel, up to 32 outputs of one group, adds to its products.
+// The epilogue of one panel, which holds up to 32 outputs of one group.
 struct ConvEpilogue {
   const bitgnn::ConvArgs& c;
   const bitgnn::ConvAddArgs* sums;
@@ -61,7 +61,7 @@ struct ConvEpilogue {
     sums != nullptr ? keep_sums(pixel, inner) : finish(pixel.place, inner);
   }
 
-  // Takes back what the taps outside have added.
+  // Removes the contribution of the taps outside the image.
   IntLanes corrected(const InsideTaps& inside, IntLanes dot) const {
     for (int64_t i = 0; i < c.kernel_height; ++i) {
       const bool row_inside = i >= inside.top && i < inside.bottom;
@@ -73,7 +73,7 @@ struct ConvEpilogue {
     return dot;
   }
 
-  // Scale and bias, then what the convolution is asked for.
+  // Applies scale and bias, then writes the requested output.
   void finish(int64_t place, const IntLanes& dot) const {
     if (c.out_int != nullptr)
       return store_some_ints(c.out_int + place * c.out_channels + first, dot, count);
@@ -88,7 +88,7 @@ struct ConvEpilogue {
     }
   }
 
-  // The addend, then sums and bits.
+  // Adds the addend, then writes sums and bits.
   void keep_sums(const OutputPixel& pixel, const IntLanes& dot) const {
     IntLanes total = dot;
     if (added > 0) {
@@ -109,8 +109,8 @@ struct ConvEpilogue {
     if (c.out_bits != nullptr) put_bits(pixel.place, to_lanes(total));
   }
 
-  // Outputs of a group need not begin a word; panels come in the order of their outputs, so the
-  // first one to reach a word writes it and others add their bits.
+  // The outputs of a group need not start on a word boundary. Panels are processed in output order,
+  // so the first one to reach a word writes it and later ones OR in their bits.
   void put_bits(int64_t place, const Lanes& v) const {
     const uint32_t bits = (ge_mask(v, threshold) ^ flip) & valid;
     int32_t* const word = c.out_bits + place * words_for(c.out_channels) + first / kWordBits;

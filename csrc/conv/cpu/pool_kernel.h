@@ -1,6 +1,6 @@
-// Max pooling of bits: OR over the pixels of a window, first of whole rows of the image, then of
-// the pixels side by side in what they give. Bound by memory. Included once a capability, with
-// BITGNN_ISA naming the namespace of its primitives.
+// Max pooling of bits: ORs the image rows of a window first, then neighbouring pixels of the
+// combined row. Bound by memory. Included once per capability, with BITGNN_ISA naming the namespace
+// of its primitives.
 
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// One output row from the OR of its image rows; kWords words a pixel, or as many as `a` says for 0.
+// One output row from the OR of its image rows; kWords words per pixel, or a.words if kWords is 0.
 template <int64_t kWords>
 void pool_columns(const BitPoolArgs& a, const int32_t* row, const int32_t* flip, int32_t* to) {
   const int64_t words = kWords > 0 ? kWords : a.words;

@@ -1,11 +1,12 @@
-// Words next to each other under the kernel of a convolution.
+// A contiguous run of words under a convolution kernel.
 #pragma once
 
 #include <cstdint>
 
 namespace bitgnn::cpu {
 
-// Words [at, at + words) of the row that is made of a window, `from` where the window begins.
+// Words [at, at + words) of the gathered row, read from offset `from` relative to the window's
+// start.
 struct WindowPart {
   int64_t from, at, words;
 };

@@ -1,5 +1,5 @@
-// What tiles of a binary convolution write: a lane holds eight successive channels of one pixel in
-// every 32 channels of its warp.
+// Epilogue of the mma.sync binary convolution: a lane holds eight consecutive channels of one pixel
+// out of every 32 channels of its warp.
 #pragma once
 
 #include "conv/cuda/mma_tables.cuh"
@@ -8,8 +8,8 @@ namespace bitgnn::cuda::conv {
 
 constexpr int kLaneChannels = 8;
 
-// The channel of its 32 whose weights lie in row `row` of their 32: with these columns of a product
-// lane q of a quad holds channels 8 q to 8 q + 7.
+// Maps weight row `row` to its channel within its 32, so that lane q of a quad ends up with
+// channels 8 q to 8 q + 7.
 __device__ __forceinline__ int channel_of_row(int row) {
   return (row & ~31) + (row >> 1 & 3) * kLaneChannels + (row >> 3 & 3) * 2 + (row & 1);
 }
@@ -20,10 +20,10 @@ struct ConvChannels {
   static constexpr int kWords = Tile::kChannelFragments / 4;
   int column;
   int first, count;         // of the tile
-  uint32_t turned[kWords];  // bits turned round
+  uint32_t turned[kWords];  // bits to invert
 };
 
-// Eight numbers next to each other, as vectors where all are there and lie on 16 bytes.
+// Stores eight consecutive numbers, as vectors if all of them exist and are 16-byte aligned.
 template <class T>
 __device__ __forceinline__ void store_numbers(T* to, const T (&numbers)[kLaneChannels],
                                               bool vectors, int left) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_numbers(T* to, const T (&numbers)[kLaneCha
     if (k < left) to[k] = numbers[k];
 }
 
-// Eight addends as they are in memory.
+// Eight addends in their memory format.
 struct ConvAddend {
   int4 raw[2];
 
@@ -89,11 +89,11 @@ template <class Tile, ConvResult kOutput>
 struct ConvFinish {
   static constexpr int kFragments = Tile::kChannelFragments;
   static constexpr int kWords = ConvChannels<Tile>::kWords;
-  // Addends that fit registers are fetched before the products.
+  // Addends are prefetched before the products if they fit in registers.
   static constexpr bool kFetches = kOutput == ConvResult::kSums && Tile::kOwnHalves * kWords <= 2;
 
   int row[Tile::kOwnHalves];  // of the tile
-  int32_t* pooled = nullptr;  // where words that are pooled wait for the others of their windows
+  int32_t* pooled = nullptr;  // staging for words to be pooled, until their windows are complete
   ConvAddend addend[kFetches ? Tile::kOwnHalves : 1][kWords];
 
   __device__ __forceinline__ void load_addends(const ConvAddArgs& a, const ConvMmaPlan& plan,
@@ -110,7 +110,7 @@ struct ConvFinish {
     }
   }
 
-  // `part` is 2 p - |a| of half h of the warp.
+  // `part` is 2 p - |a| for half h of the warp.
   __device__ __forceinline__ void write(const ConvAddArgs& a, const ConvMmaPlan& plan,
                                         const ConvRowTerms* rows,
                                         const ConvChannelTables<Tile>& tables,
@@ -169,7 +169,7 @@ struct ConvFinish {
     }
   }
 
-  // All halves of a warp that sums alone.
+  // Writes all halves of a warp that reduces alone.
   template <class Sums>
   __device__ __forceinline__ void write_all(const ConvAddArgs& a, const ConvMmaPlan& plan,
                                             const ConvRowTerms* rows,
@@ -204,7 +204,7 @@ struct ConvFinish {
     store_numbers(c.out_float + at, v, plan.vectors, left);
   }
 
-  // Sums of products and addends; gives their bits.
+  // Stores the sums of products and addends; returns their bits.
   __device__ __forceinline__ uint32_t write_sums(const ConvAddArgs& a, const ConvMmaPlan& plan,
                                                  const ConvChannelTables<Tile>& tables,
                                                  const ConvRowTerms& terms, int first, int column,

@@ -1,14 +1,14 @@
-// Binary convolution as an implicit product with mma.sync b1 tensor cores: a block computes a tile
-// of output pixels by channels, gathers the words under the kernel into shared memory by
-// asynchronous copies, taps outside the image as zeros, and may split the sum over its warps.
+// Binary convolution as an implicit GEMM on mma.sync b1 tensor cores. A block computes a tile of
+// output pixels by channels, gathers the words under the kernel into shared memory with cp.async
+// (taps outside the image as zeros), and may split the reduction over its warps.
 //
-// With p = popc(a & b) over the gathered words, |a| their set bits, and |b| the set bits of the
+// With p = popc(a & b) over the gathered words, |a| their popcount, and |b| the popcount of the
 // weights at taps inside the image, dot = size * taps inside + 2 (2 p - |a|) - 2 |b|. The tensor
-// cores count |a| too, as a product with ones. |b| is looked up by the class of the pixel: which
-// taps are inside.
+// cores also compute |a|, as a product with ones. |b| is looked up by the class of the pixel, i.e.
+// by which taps are inside.
 //
-// In a chain of layers the time of a launch is mostly latency: weights, counts and limits are on
-// their way before the kernel in front has finished.
+// In a chain of layers a launch is dominated by latency, so weights, counts and limits are
+// prefetched before the previous kernel has finished.
 #pragma once
 
 #include "conv/cuda/finish.cuh"
@@ -23,8 +23,8 @@ struct CopySource {
   bool exists;
 };
 
-// One stage of a side of the product: `rows` rows by a chunk of words, copied kVector at a time;
-// source(row, vector) gives where from and whether there is something.
+// Copies one stage of one operand: `rows` rows by a chunk of words, kVector words per copy;
+// source(row, vector) gives the address and whether the data exists.
 template <int kThreads, int kVector, class Source>
 __device__ __forceinline__ void copy_stage(uint32_t* to, int rows, int chunk_words, int pitch,
                                            const Source& source) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void copy_stage(uint32_t* to, int rows, int chunk_wor
   }
 }
 
-// Operands of one step of 256 bits.
+// Operands of one 256-bit step.
 template <class Tile>
 struct ConvFragments {
   uint32_t rows[Tile::kPixelFragments][4];
@@ -80,14 +80,14 @@ struct ConvSums {
     }
   }
 
-  // 2 p - |a| of a half of a fragment's pixels.
+  // 2 p - |a| for one half of a fragment's pixels.
   __device__ __forceinline__ int32_t part(int half, int j, int e) const {
     const int at = half % 2 * 2 + e;
     return 2 * sum[half / 2][j][at] - count[half / 2][half % 2 * 2];
   }
 };
 
-// Writes the words of windows of 2 x 2 pixels, whose rows lie in the tile.
+// Pools 2 x 2 windows, all of whose rows lie in the tile, and writes their words.
 template <class Tile>
 __device__ __forceinline__ void write_pooled(const int32_t* words, const ConvArgs& c,
                                              const ConvMmaPlan& plan, int first_pixel,
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     finish.row[h] =
         pixel_warp * Tile::kPixelFragments * kMmaRows + (first_half + h) * 8 + fragment_group(lane);
   finish.load_addends(a, plan, tables.terms, own);
-  // Nobody asks where rows come from once the last chunk is on its way.
+  // The row table is no longer needed once the last chunk has been requested.
   if (kOutput == ConvResult::kBits && plan.pool.pools)
     finish.pooled = reinterpret_cast<int32_t*>(tables.rows);
 
@@ -241,10 +241,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     finish.write_all(a, plan, tables.terms, tables.channels, class_sums, own, sums, first_pixel,
                      lane);
   } else {
-    // Every warp hands out all halves, and adds those that it finishes.
+    // Every warp publishes all halves and sums those it finishes.
     wait_copies<0>();
     __syncthreads();
-    constexpr int kPieces = Tile::kChannelFragments / 2;  // of four numbers a lane
+    constexpr int kPieces = Tile::kChannelFragments / 2;  // of four numbers per lane
     auto* const exchange = reinterpret_cast<int4*>(ring) +
                            (pixel_warp * Tile::kChannelWarps + channel_warp) * Tile::kHalves *
                                Tile::kSumWarps * kPieces * kWarp +

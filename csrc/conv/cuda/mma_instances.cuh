@@ -1,4 +1,4 @@
-// The tiles that binary convolution on tensor cores is compiled for, and their launches.
+// Instantiates the mma.sync binary convolution for each tile shape and launches it.
 #pragma once
 
 #include <type_traits>

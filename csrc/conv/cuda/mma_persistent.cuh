@@ -1,18 +1,18 @@
-// Binary convolution of many pixels with short rows under the kernel: blocks stay, keep the weights
-// of their channels in shared memory, and walk over tiles of pixels that are gathered two ahead.
-// Bound by the gathers and by the comparison of the sums, not by the tensor cores.
+// Persistent binary convolution for many pixels with short rows under the kernel: blocks keep the
+// weights of their channels in shared memory and loop over pixel tiles, which are gathered two
+// tiles ahead. Bound by the gathers and by the comparison of the sums, not by the tensor cores.
 #pragma once
 
 #include "conv/cuda/mma.cuh"
 
 namespace bitgnn::cuda::conv {
 
-// A thread's share of the gathers: one copy of a row, of every so many rows.
+// A thread's share of the gathers: one copy position of every `step`-th row.
 template <class Tile, int kVector>
 struct WalkCopies {
   ConvCopy copy;
-  int first, step;  // rows
-  uint32_t to;      // bytes from the beginning of the stage
+  int first, step;  // first row and row step
+  uint32_t to;      // byte offset in the stage
   uint32_t to_step;
 
   __device__ __forceinline__ void plan(const ConvMmaPlan& p, int pitch, int thread) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
         return CopySource{exists ? w + channel * plan.row_words + word : c.w, exists};
       });
   commit_copies();
-  // What rows hold behind their last word stays zero.
+  // The words after the end of each row stay zero.
   for (int at = thread; at < kWalkStages * stage_words; at += Tile::kThreads) ring[at] = 0;
   WalkCopies<Tile, kVector> copies;
   copies.plan(plan, pitch, thread);
@@ -166,7 +166,7 @@ cudaError_t launch_conv_walk(const ConvAddArgs& args, bool prefetches, const Con
   const int64_t walkers =
       std::max<int64_t>(1, int64_t{resident} * context.device.sm_count / columns);
   const int64_t tiles = ceil_div(plan.pixels, Tile::kPixels);
-  // As even as whole tiles allow.
+  // Balances the blocks as evenly as whole tiles allow.
   const int64_t each = ceil_div(tiles, walkers);
   const dim3 grid(grid_size(ceil_div(tiles, each)), grid_size(columns));
   return launch_dependent(kernel, grid, Tile::kThreads, bytes, context, args, plan);

@@ -1,5 +1,4 @@
-// How binary convolution is cut into tiles for tensor cores: shapes of tiles, and the numbers of a
-// launch.
+// Tiling of binary convolution for tensor cores: tile shapes and the parameters of a launch.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +9,11 @@
 
 namespace bitgnn::cuda::conv {
 
-// What a launch writes: bits, values (floats or bare sums), or sums with an addend and their bits.
+// Output of a launch: bits, values (floats or bare sums), or sums with an addend and their bits.
 enum class ConvResult : int { kBits, kValues, kSums };
 
-// Warps along pixels, channels and the sum, and the fragments (16 pixels by 8 channels) of each.
+// Warps along pixels, channels and the reduction, and the fragments (16 pixels by 8 channels) of
+// each warp.
 template <int kPixelWarpsOf, int kChannelWarpsOf, int kSumWarpsOf, int kPixelFragmentsOf,
           int kChannelFragmentsOf, int kBlocksOf>
 struct ConvTile {
@@ -21,53 +21,54 @@ struct ConvTile {
   static constexpr int kSumWarps = kSumWarpsOf;
   static constexpr int kPixelFragments = kPixelFragmentsOf;
   static constexpr int kChannelFragments = kChannelFragmentsOf;
-  static constexpr int kBlocks = kBlocksOf;  // on a multiprocessor
+  static constexpr int kBlocks = kBlocksOf;  // resident per SM
   static constexpr int kPixels = kPixelWarps * kPixelFragments * 16;
   static constexpr int kChannels = kChannelWarps * kChannelFragments * 8;
   static constexpr int kChannelWords = kChannels / 32;
   static constexpr int kThreads = kPixelWarps * kChannelWarps * kSumWarps * 32;
-  // Halves of fragments, 8 pixels each: warps of a sum share them out when they finish.
+  // Half fragments of 8 pixels each; the warps that split a reduction divide them for the epilogue.
   static constexpr int kHalves = kPixelFragments * 2;
   static constexpr int kOwnHalves = kHalves / kSumWarps;
   static_assert(kChannelFragments % 4 == 0 && kHalves % kSumWarps == 0);
-  // Words that the warps of a sum exchange.
+  // Words exchanged by the warps that split a reduction.
   static constexpr int kExchanged = kSumWarps > 1 ? kPixels * kChannels * kSumWarps : 0;
 };
 
-constexpr int kConvDepth = 3;  // stages of the ring, of which two are filled ahead
+constexpr int kConvDepth = 3;  // stages of the ring, two of them prefetched
 
-// Outputs along an axis by which taps lie inside the image: each of the first `lead` and of the
-// last `trail` is a class of its own, those between, with all taps inside, are one.
+// Classes of output positions along an axis, by which taps lie inside the image: each of the first
+// `lead` and last `trail` positions is a class of its own; all positions between them, where every
+// tap is inside, form one class.
 struct ConvClasses {
-  int lead, trail, inner;  // inner: where the last ones begin
+  int lead, trail, inner;  // inner: first of the trailing positions
   int count;
 };
 
-// Sizes in words unless said otherwise.
+// Sizes are in words unless noted.
 struct ConvMmaPlan {
-  int words;           // of a group at a pixel
+  int words;           // of a group, per pixel
   int pixel_words;     // of x
-  int out_words;       // of a pixel of bits
-  int row_words;       // under the kernel: of a row of weights
-  int chunk_words;     // of a row in a stage
-  int chunks;          // of a row
-  int group_size;      // channels of a group that are summed
-  int group_channels;  // outputs of a group
-  int group_tiles;     // tiles of a group
+  int out_words;       // of output bits, per pixel
+  int row_words;       // under the kernel, i.e. per row of weights
+  int chunk_words;     // of a row, per stage
+  int chunks;          // per row
+  int group_size;      // input channels per group
+  int group_channels;  // output channels per group
+  int group_tiles;     // channel tiles per group
   int pixels;
   int height, width, out_height, out_width;
   int kernel_height, kernel_width;
   int stride_height, stride_width, padding_top, padding_left, dilation_height, dilation_width;
-  int row_copies;   // copies that fill a row
-  int copies_room;  // entries, so that what follows stays on 16 bytes
+  int row_copies;   // copies per row
+  int copies_room;  // entries, rounded up to keep 16-byte alignment
   int tap_sums;     // entries
   int class_sums;   // entries
-  int table_at;     // where the tables begin, behind the ring
+  int table_at;     // offset of the tables, after the ring
   ConvClasses rows, columns;
-  bool prefetches;      // weights were there before the kernel in front
-  bool vectors;         // outputs go eight at once
-  bool addend_vectors;  // addends come eight at once
-  ConvPool pool;        // of bits
+  bool prefetches;      // weights were written before the previous kernel
+  bool vectors;         // store eight outputs at a time
+  bool addend_vectors;  // load eight addends at a time
+  ConvPool pool;        // pooling, for bits only
 };
 
 inline ConvClasses conv_classes(int64_t out, int64_t stride, int64_t padding, int64_t dilation,
@@ -87,8 +88,8 @@ inline ConvClasses conv_classes(int64_t out, int64_t stride, int64_t padding, in
   return c;
 }
 
-// Words of a row in a stage: short rows come in one piece, longer ones in two, both filled ahead,
-// others go round the ring.
+// Words of a row per stage: short rows take one stage, longer ones two, both prefetched; the rest
+// cycle through the ring.
 inline int conv_chunk_words(int64_t row_words, bool small) {
   constexpr int kStep = 8, kShort = 80, kLong = 160, kChunk = 64;
   const auto pieces = [&](int64_t count) {
@@ -98,13 +99,13 @@ inline int conv_chunk_words(int64_t row_words, bool small) {
   return row_words <= kShort ? pieces(1) : row_words <= kLong ? pieces(2) : kChunk;
 }
 
-// Bytes of the tables behind the ring; see ConvTables.
+// Bytes of the tables after the ring; see ConvTables.
 template <class Tile>
 constexpr int conv_row_bytes() {
   return Tile::kPixels * 32 + Tile::kChannels * 8;
 }
 
-// Fills the plan in and gives the bytes of shared memory; 0 where the shape does not fit.
+// Fills in the plan and returns the bytes of shared memory, or 0 if the shape does not fit.
 template <class Tile>
 size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, bool prefetches) {
   constexpr int64_t kMostCopies = 1 << 12, kMostSums = 1 << 15;
@@ -141,7 +142,7 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, boo
   plan.columns = conv_classes(c.out_width, c.stride_width, c.padding_left, c.dilation_width,
                               c.kernel_width, c.width);
   const int64_t tap_sums = (c.kernel_height + 1) * (c.kernel_width + 1) * Tile::kChannels;
-  // Sums of classes come where the rows of `prepared` were.
+  // The class sums later overwrite the staged rows of `prepared`.
   const int64_t class_sums =
       Tile::kChannels *
       std::max(static_cast<int64_t>(plan.rows.count) * plan.columns.count, c.taps() + 2);
@@ -162,16 +163,17 @@ size_t plan_conv_mma(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, boo
          static_cast<size_t>(tap_sums + class_sums) * sizeof(int32_t);
 }
 
-constexpr int kWalkStages = 3;              // tiles of pixels in shared memory of a walk
-constexpr int kWalkRows = kWalkStages + 1;  // tables of their rows, made one tile earlier
+constexpr int kWalkStages = 3;  // pixel tiles that a persistent block keeps in shared memory
+constexpr int kWalkRows = kWalkStages + 1;  // row tables, built one tile earlier
 
-// Bytes of its tables, which come on top.
+// Bytes of the persistent kernel's tables, in addition to plan_conv_walk().
 template <class Tile>
 constexpr int walk_table_bytes() {
   return kWalkRows * Tile::kPixels * 32 + Tile::kChannels * 8;
 }
 
-// Bytes of shared memory that the walk takes; 0 where its rows are too long.
+// Fills in the persistent kernel's plan and returns its bytes of shared memory, or 0 if rows are
+// too long.
 template <class Tile>
 size_t plan_conv_walk(ConvMmaPlan& plan, const ConvAddArgs& args, int vector, bool prefetches) {
   constexpr int kMostWords = 80;

@@ -1,5 +1,5 @@
-// What a tile of a binary convolution knows before its pixels arrive: where they come from, which
-// taps lie inside the image, and what channels add to their products.
+// Tables that a tile of a binary convolution builds before its pixels arrive: source addresses,
+// taps inside the image, and the per-channel terms.
 #pragma once
 
 #include "conv/cuda/mma_plan.h"
@@ -21,28 +21,28 @@ __device__ __forceinline__ void copy_words_async(uint32_t to, const int32_t* fro
   }
 }
 
-// Where a copy of the gathered row comes from.
+// Source of one copy of the gathered row.
 struct ConvCopy {
-  int32_t offset;  // from the first tap's word of the group, in words
-  int16_t y, x;    // from the first tap
+  int32_t offset;  // from the group's word at the first tap, in words
+  int16_t y, x;    // relative to the first tap
 };
 
-// Where a row of the tile comes from; pixels that do not exist lie outside every image.
+// Source of a row of the tile; pixels that do not exist are placed outside every image.
 struct alignas(16) ConvRow {
-  int64_t base;  // first tap's first word, possibly outside
+  int64_t base;  // first word of the first tap, possibly outside
   int32_t y, x;  // of the first tap
 };
 
 struct alignas(16) ConvRowTerms {
-  int64_t addend;         // where the addend of the pixel begins
+  int64_t addend;         // offset of the pixel's addend
   int32_t size;           // channels times taps inside
-  int32_t class_channel;  // class times the tile's channels
+  int32_t class_channel;  // class times channels per tile
 };
 
 template <class Tile>
 struct alignas(16) ConvChannelTables {
-  float threshold[Tile::kChannels];  // of sums with an addend
-  int32_t limit[Tile::kChannels];    // of bits
+  float threshold[Tile::kChannels];  // for sums with an addend
+  int32_t limit[Tile::kChannels];    // for bits
 };
 
 template <class Tile>
@@ -57,7 +57,7 @@ __device__ __forceinline__ int conv_class(const ConvClasses& c, int at) {
   return at < c.inner ? c.lead : at - c.inner + c.lead + 1;
 }
 
-// An output of a class.
+// A representative output position of a class.
 __device__ __forceinline__ int class_member(const ConvClasses& c, int at) {
   return at <= c.lead ? at : c.inner + at - c.lead - 1;
 }
@@ -66,7 +66,7 @@ struct TapRange {
   int begin, end;
 };
 
-// Taps along an axis whose places origin + tap * dilation are in [0, size).
+// Taps along an axis whose positions origin + tap * dilation lie in [0, size).
 __device__ __forceinline__ TapRange taps_inside(int origin, int dilation, int size, int taps) {
   const int begin = origin >= 0 ? 0 : min(taps, (dilation - 1 - origin) / dilation);
   const int end = size > origin ? min(taps, (size - origin + dilation - 1) / dilation) : 0;
@@ -119,10 +119,10 @@ __device__ __forceinline__ ConvCopy make_copy(const ConvMmaPlan& plan, int at) {
           static_cast<int16_t>(x)};
 }
 
-// The limit of a channel that does not exist: no product reaches it.
+// Limit of a channel that does not exist; no product reaches it.
 constexpr int32_t kNoLimit = INT32_MAX;
 
-// Fetches the tile's rows of `prepared`, which lie one after the other.
+// Fetches the tile's rows of `prepared`, which are contiguous.
 template <class Tile>
 __device__ __forceinline__ void stage_prepared(int32_t* staged, const ConvArgs& c,
                                                const ConvMmaPlan& plan, int first, int count) {
@@ -132,8 +132,8 @@ __device__ __forceinline__ void stage_prepared(int32_t* staged, const ConvArgs& 
     copy_words_async<1>(shared_address(staged + at), from + at, true);
 }
 
-// sums[(i * (kernel_width + 1) + j) * kChannels + channel]: set bits of the taps above i and left
-// of j.
+// sums[(i * (kernel_width + 1) + j) * kChannels + channel]: popcount of the taps above i and left
+// of j, a 2D prefix sum.
 template <class Tile, ConvResult kOutput>
 __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Tile>& tables,
                                              const int32_t* staged, const ConvArgs& c,
@@ -157,7 +157,7 @@ __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Ti
   if constexpr (kOutput == ConvResult::kBits) tables.limit[at] = at < count ? from[0] : kNoLimit;
   if constexpr (kOutput == ConvResult::kSums) {
     const bool compares = c.out_bits != nullptr && at < count;
-    // No total reaches it.
+    // No total reaches this.
     constexpr float kNever = __builtin_huge_valf();
     tables.threshold[at] = !compares                ? kNever
                            : c.threshold != nullptr ? c.threshold[first + channel]
@@ -165,7 +165,7 @@ __device__ __forceinline__ void make_channel(int32_t* sums, ConvChannelTables<Ti
   }
 }
 
-// Whether the bits of a lane's channel are turned round, of 32 channels from `first`.
+// Mask of the channels, out of 32 from `first`, whose bits are inverted.
 template <ConvResult kOutput>
 __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMmaPlan& plan,
                                                 int first, int count, int lane) {
@@ -173,7 +173,7 @@ __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMma
   if (lane < count && c.out_bits != nullptr) {
     const int taps = plan.kernel_height * plan.kernel_width;
     if constexpr (kOutput == ConvResult::kBits) {
-      // No read-only load: those may pass the wait for the kernel that prepares.
+      // A plain load: a read-only load could be moved above the wait for the preparing kernel.
       turned =
           c.prepared[static_cast<int64_t>(first + lane + 1) * (taps + kPreparedExtra) - 1] != 0;
     } else {
@@ -183,8 +183,8 @@ __device__ __forceinline__ uint32_t turned_word(const ConvArgs& c, const ConvMma
   return __ballot_sync(kFullWarp, turned);
 }
 
-// sums[class * kChannels + channel]: twice the set bits of the weights at the taps inside, for bits
-// with the limit.
+// sums[class * kChannels + channel]: twice the popcount of the weights at the taps inside; for
+// bits, plus the limit.
 template <class Tile, ConvResult kOutput>
 __device__ __forceinline__ void make_classes(int32_t* class_sums, const int32_t* tap_sums,
                                              const ConvChannelTables<Tile>& tables,

@@ -1,12 +1,12 @@
-// Binary convolution on mma.sync tensor cores, a source file for each kind of output.
+// Binary convolution on mma.sync tensor cores; one source file per kind of output.
 #pragma once
 
 #include "conv/cuda/mma_plan.h"
 
 namespace bitgnn::cuda::conv {
 
-// Pixels by channels: 16 x 64 and 32 x 64 with the sum split over warps, 64 x 64, 128 x 128; walks
-// over tiles of 128 x 64 and 128 x 128.
+// Pixels by channels: 16 x 64 and 32 x 64 with the reduction split over warps, 64 x 64, 128 x 128;
+// persistent kernels with tiles of 128 x 64 and 128 x 128.
 enum class ConvTileKind { kTiny, kSmall, kMiddle, kLarge, kWalk, kWideWalk };
 
 using ConvTinyTile = ConvTile<1, 2, 2, 1, 4, 6>;
@@ -20,7 +20,7 @@ constexpr bool walks(ConvTileKind kind) {
   return kind == ConvTileKind::kWalk || kind == ConvTileKind::kWideWalk;
 }
 
-// Whether whole windows of 2 x 2 pixels lie in a tile of so many.
+// Whether a tile of `pixels` pixels consists of whole 2 x 2 windows.
 inline bool holds_windows(const ConvArgs& c, int pixels) {
   return c.out_height % 2 == 0 && c.out_width % 2 == 0 && pixels % (2 * c.out_width) == 0;
 }
@@ -43,7 +43,7 @@ auto with_conv_tile(ConvTileKind kind, const F& f) {
   }
 }
 
-// `vector`: words that one copy moves; `prefetches`: see ConvMmaPlan.
+// `vector`: words per copy; `prefetches`: see ConvMmaPlan.
 cudaError_t conv_mma_bits(const ConvAddArgs& args, ConvTileKind kind, int vector,
                           const ConvPool& pool, bool prefetches, const Context& context);
 cudaError_t conv_mma_values(const ConvAddArgs& args, ConvTileKind kind, int vector, bool prefetches,

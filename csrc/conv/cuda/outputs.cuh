@@ -1,4 +1,4 @@
-// What convolutions make of their integer products, 32 outputs of a pixel at a time.
+// Convolution outputs from integer products, 32 channels of a pixel at a time.
 #pragma once
 
 #include "conv/arguments.h"
@@ -6,10 +6,10 @@
 
 namespace bitgnn::cuda::conv {
 
-// Columns of `prepared` behind the counts of the taps.
+// Columns of `prepared` after the tap counts.
 constexpr int kPreparedExtra = 2;
 
-// The float form of the comparison, every step rounded as in the reference.
+// The value in float32, with every step rounded as in the reference.
 __device__ __forceinline__ float conv_value(const float* scale, const float* bias, int channel,
                                             int32_t dot) {
   float v = __int2float_rn(dot);
@@ -17,16 +17,16 @@ __device__ __forceinline__ float conv_value(const float* scale, const float* bia
   return bias != nullptr ? __fadd_rn(v, bias[channel]) : v;
 }
 
-// What one output channel contributes, loaded before its products are there.
+// Per-channel epilogue parameters, loaded before the products are ready.
 struct ConvChannel {
   int channel;
   bool exists;
   bool turned;
-  int32_t limit;    // least dot that gives a set bit, unless turned
+  int32_t limit;    // smallest dot that gives a set bit, unless inverted
   float threshold;  // of sums with an addend
 };
 
-// Sums with an addend are compared as floats; others by their prepared limit if there is one.
+// Sums with an addend are compared as floats; others use the prepared limit if there is one.
 __device__ __forceinline__ ConvChannel load_conv_channel(const ConvArgs& c, bool adds, int channel,
                                                          bool exists) {
   ConvChannel own{channel, exists, false, 0, 0.0f};
@@ -44,8 +44,8 @@ __device__ __forceinline__ ConvChannel load_conv_channel(const ConvArgs& c, bool
   return own;
 }
 
-// Writes what is asked for of the lanes' products and gives the word of bits, the same to all
-// lanes. `addend` is where the pixel's row of the addend begins.
+// Writes the requested output of each lane's product and returns the word of bits, the same in all
+// lanes. `addend` is the channel's addend.
 __device__ __forceinline__ uint32_t finish_conv(const ConvAddArgs& a, bool adds,
                                                 const ConvChannel& own, int64_t pixel,
                                                 int64_t addend, int32_t dot) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ uint32_t finish_conv(const ConvAddArgs& a, bool adds,
   return __ballot_sync(kFullWarp, (bit != own.turned) && own.exists);
 }
 
-// Where the addend of an output pixel begins.
+// Offset of the addend of an output pixel.
 __device__ __forceinline__ int64_t addend_offset(const ConvAddArgs& a, int64_t image, int64_t y,
                                                  int64_t x) {
   return ((image * a.addend_height + y * a.addend_stride_height) * a.addend_width +
@@ -85,7 +85,7 @@ __device__ __forceinline__ int64_t addend_offset(const ConvAddArgs& a, int64_t i
          a.addend_channels;
 }
 
-// The addend of a channel; `offset` is where its pixel begins.
+// Loads the addend of a channel; `offset` is the start of its pixel.
 __device__ __forceinline__ int32_t load_addend(const ConvAddArgs& a, int64_t offset, int channel) {
   if (a.addend == nullptr || channel >= a.addend_channels) return 0;
   return a.addend_wide ? static_cast<const int32_t*>(a.addend)[offset + channel]

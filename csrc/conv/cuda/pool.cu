@@ -1,4 +1,4 @@
-// Max pooling of packed images, on CUDA.
+// Launches max pooling of packed images on CUDA.
 #include "conv/cuda/launch.h"
 #include "conv/cuda/pool.cuh"
 

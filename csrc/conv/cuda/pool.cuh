@@ -1,4 +1,4 @@
-// OR over windows of packed pixels: bound by reading the images once.
+// OR over windows of packed pixels. Bound by reading the images once.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace bitgnn::cuda::conv {
 
 constexpr int kPoolThreads = 128;
 
-// Words of a pixel that a thread takes at once.
+// Words of a pixel that a thread handles at once.
 template <int kWords>
 struct alignas(4 * kWords) PoolWords {
   uint32_t word[kWords];
 };
 
-// Every thread makes `kWords` words of one output pixel; kHeight x kWidth is the window, or 0 x 0
-// for what the arguments say.
+// Each thread computes `kWords` words of one output pixel; kHeight x kWidth is the window, or 0 x 0
+// to take it from the arguments.
 template <int kWords, int kHeight, int kWidth>
 __global__ void __launch_bounds__(kPoolThreads) pool_bits_kernel(const BitPoolArgs a) {
   using Words = PoolWords<kWords>;
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kPoolThreads) pool_bits_kernel(const BitPoolAr
     for (int k = 0; k < kWords; ++k) sum.word[k] |= value.word[k] ^ flip.word[k];
   };
   if constexpr (kHeight > 0) {
-    // All reads in flight; a pixel outside is left out by reading one inside instead of it.
+    // All reads are in flight together; a pixel outside the image is replaced by one of the
+    // window's inside pixels, which does not change the OR.
     const int64_t first_y = max(top, int64_t{0}), last_y = min(top + height, a.height) - 1;
     const int64_t first_x = max(left, int64_t{0}), last_x = min(left + width, a.width) - 1;
     if (first_y <= last_y && first_x <= last_x) {

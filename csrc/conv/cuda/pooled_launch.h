@@ -1,11 +1,11 @@
-// Max pooling of a convolution's bits where they are made.
+// Max pooling fused into the convolution that produces the bits.
 #pragma once
 
 #include <cstdint>
 
 namespace bitgnn::cuda::conv {
 
-// Over 2 x 2 pixels, stride 2: OR of bits turned round by flip before and behind.
+// 2 x 2 max pooling with stride 2: OR of the bits, inverted by flip before and after.
 // ConvArgs::out_bits then holds [images, out_height / 2, out_width / 2, words].
 struct ConvPool {
   bool pools;

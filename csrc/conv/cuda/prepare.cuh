@@ -1,5 +1,5 @@
-// What convolutions know of their weights and comparisons beforehand, made where the caller has not
-// kept it: a warp an output.
+// Computes per-tap popcounts and comparison limits if the caller did not cache them; one warp per
+// output.
 #pragma once
 
 #include "conv/cuda/outputs.cuh"
@@ -9,7 +9,7 @@ namespace bitgnn::cuda::conv {
 
 constexpr int kPrepareThreads = 128;
 
-// Least dot in [-most, most + 1] from which on the comparison holds, or for a negative scale no
+// Smallest dot in [-most, most + 1] from which the comparison holds or, for a negative scale, no
 // longer holds.
 __device__ __forceinline__ void prepare_comparison(const ConvArgs& c, int channel, int32_t most,
                                                    int32_t* limit, int32_t* turned) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void prepare_comparison(const ConvArgs& c, int channe
   const auto holds = [&](int32_t dot) {
     return conv_value(c.out_scale, c.bias, channel, dot) >= threshold;
   };
-  // It holds at one end only, or at both, or nowhere.
+  // The comparison holds at one end only, at both, or nowhere.
   const bool falls = holds(-most) && !holds(most);
   int64_t low = -static_cast<int64_t>(most), high = static_cast<int64_t>(most) + 1;
   while (low < high) {
@@ -59,13 +59,13 @@ __global__ void __launch_bounds__(kPrepareThreads)
     prepare_comparison(c, channel, static_cast<int32_t>(taps * (c.channels / c.groups)), to + taps,
                        to + taps + 1);
   } else {
-    // Products copy whole rows of `prepared`: nothing of it stays unwritten.
+    // The convolution kernels copy whole rows of `prepared`, so no entry may stay uninitialised.
     to[taps] = 0;
     to[taps + 1] = 0;
   }
 }
 
-// `compares`: the limits are wanted too.
+// `compares`: also compute the limits.
 inline cudaError_t launch_conv_prepare(const ConvArgs& args, bool compares, int32_t* prepared,
                                        const Context& context) {
   const int words = static_cast<int>(words_for(args.channels / args.groups));

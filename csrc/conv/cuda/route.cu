@@ -10,7 +10,7 @@
 namespace bitgnn::cuda::conv {
 namespace {
 
-// Words that one copy moves: all that begin on its boundary.
+// Words per copy: the widest vector on whose boundary every row of words starts.
 int copy_words(const ConvArgs& c) {
   const int64_t words = words_for(c.channels / c.groups), pixel_words = words_for(c.channels);
   for (const int vector : {4, 2}) {
@@ -22,7 +22,7 @@ int copy_words(const ConvArgs& c) {
   return 1;
 }
 
-// Whether the tile's shared memory is there.
+// Whether the tile fits in shared memory.
 bool fits(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context& context) {
   return with_conv_tile(kind, [&](auto tile) {
     using Tile = decltype(tile);
@@ -34,8 +34,8 @@ bool fits(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context&
   });
 }
 
-// What the tensor-core kernels ask for: native b1 products, groups of whole words, and numbers
-// that they keep in few bits.
+// What the tensor-core kernels require: native b1 products, groups of whole words, and sizes within
+// their narrow integer fields.
 bool suits_mma(const ConvAddArgs& args, const Context& context) {
   constexpr int64_t kMostReach = 1 << 14, kMostTiles = 1 << 16, kMost = INT32_MAX / 4;
   const ConvArgs& c = args.conv;
@@ -54,8 +54,8 @@ bool suits_mma(const ConvAddArgs& args, const Context& context) {
          c.out_channels * (c.taps() + kPreparedExtra) <= INT32_MAX;
 }
 
-// The largest tile of which there are about as many as multiprocessors; sums with an addend, whose
-// time is in the addends, take smaller ones.
+// Picks the largest tile that still gives about as many tiles as SMs; sums with an addend, whose
+// time is spent on the addends, take smaller ones.
 ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& context) {
   const int64_t group_channels = c.out_channels / c.groups;
   const int64_t multiprocessors = context.device.sm_count;
@@ -75,19 +75,19 @@ ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& co
   return ConvTileKind::kTiny;
 }
 
-// Rows of few words are bound by gathers and comparisons, where others are faster.
+// Rows of few words are bound by gathers and comparisons, where the other kernels are faster.
 bool goes_to_warpgroups(const ConvAddArgs& args, const Context& context) {
   constexpr int kLeastChannels = 128;
   return args.conv.channels >= kLeastChannels && conv_wgmma_fits(args, context);
 }
 
-// Boxes of pixels, where there are enough.
+// Whether the box kernel takes the problem, which needs enough pixels.
 bool goes_to_boxes(const ConvAddArgs& args, ConvResult output, const Context& context) {
   return output != ConvResult::kValues && conv_box_fits(args, output == ConvResult::kSums, context);
 }
 
-// Where strips are measured to be faster than warpgroups: up to 128 channels, with 256 for sums,
-// else wherever these have too few pixels.
+// Whether the strip kernel takes the problem. Measured faster than the warpgroup kernel up to 128
+// channels, or 256 for sums, and wherever the latter has too few pixels.
 bool goes_to_strips(const ConvAddArgs& args, ConvResult output, const Context& context) {
   constexpr int64_t kFewChannels = 128, kChannelsOfSums = 256;
   const bool sums = output == ConvResult::kSums;
@@ -98,7 +98,7 @@ bool goes_to_strips(const ConvAddArgs& args, ConvResult output, const Context& c
 
 cudaError_t run_strips(const ConvAddArgs& args, bool sums, const ConvPool& pool, bool prefetches,
                        const Context& context) {
-  constexpr int64_t kWarpChannels = 256;  // more than registers of a warp hold weights of
+  constexpr int64_t kWarpChannels = 256;  // a warp's registers hold weights of at most this many
   const bool splits = args.conv.channels > kWarpChannels;
   if (sums)
     return splits ? conv_split_strips_sums(args, prefetches, context)
@@ -107,7 +107,8 @@ cudaError_t run_strips(const ConvAddArgs& args, bool sums, const ConvPool& pool,
                 : conv_strips_bits(args.conv, pool, prefetches, context);
 }
 
-// The tile nearest to the chosen one that holds whole windows of pooled bits; walks hold none.
+// The tile nearest to the chosen one that consists of whole pooling windows; persistent tiles do
+// not support pooling.
 bool choose_pooled_tile(const ConvAddArgs& args, const Context& context, ConvTileKind& kind) {
   const ConvTileKind chosen = choose_tile(args.conv, ConvResult::kBits, context);
   if (walks(chosen)) return false;
@@ -126,7 +127,7 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
   const bool sums = output == ConvResult::kSums;
   if (!suits_mma(args, context)) return launch_conv_simt(args, sums, context);
   const int vector = copy_words(c);
-  // Long rows and large kernels leave room for other tiles only, the largest for none.
+  // Long rows and large kernels leave room only for other tiles; the largest leave room for none.
   ConvTileKind kind = choose_tile(c, output, context);
   if (pool.pools && !choose_pooled_tile(args, context, kind)) kind = ConvTileKind::kMiddle;
   if (walks(kind) && !fits(args, kind, vector, context))
@@ -173,7 +174,7 @@ bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const C
   ConvAddArgs all{};
   all.conv = args;
   if (!halves || !suits_mma(all, context)) return false;
-  // Up to here a strip's pooling spares more than boxes do.
+  // Up to this size, fusing the pool into strips saves more than the box kernel.
   constexpr int64_t kMostPixels = 1 << 17;
   if (args.pixels() > kMostPixels && goes_to_boxes(all, ConvResult::kBits, context)) return false;
   if (goes_to_strips(all, ConvResult::kBits, context)) return args.stride_height == 1;

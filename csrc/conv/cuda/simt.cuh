@@ -1,6 +1,6 @@
-// Binary convolution of any shape with LOP3 and POPC: a warp computes 32 outputs, one a lane, of a
-// few pixels. Bound by the gathers of weights; for groups whose channels do not fill words and
-// for devices without b1 products.
+// Binary convolution of any shape with LOP3 and POPC: a warp computes 32 outputs, one per lane, for
+// a few pixels. Bound by the gathers of weights. Used for groups whose channels do not fill whole
+// words and for devices without b1 tensor cores.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace bitgnn::cuda::conv {
 constexpr int kSimtThreads = 128;
 constexpr int kSimtPixels = 4;
 
-// Bits [bit, bit + 32) of a pixel's row of `words` words; what lies behind the row is 0.
+// Bits [bit, bit + 32) of a pixel's row of `words` words; bits past the row are 0.
 __device__ __forceinline__ uint32_t bits_from(const int32_t* row, int words, int bit) {
   const int at = bit / static_cast<int>(kWordBits);
   const auto low = static_cast<uint32_t>(row[at]);

@@ -1,5 +1,5 @@
-// Every CPU kernel but the ternary ones, for the capability whose primitives and whose name,
-// BITGNN_ISA, stand in front of this header; their table.
+// All CPU kernels except those of ternary/, and their table, for one capability. Its primitives and
+// BITGNN_ISA, its name, must precede this header.
 #pragma once
 
 #include "bmm/cpu/digits_kernel.h"

@@ -1,4 +1,4 @@
-// The CPU as a backend of the operators; see core/operands.h for what a backend is.
+// CPU backend of the operators; core/operands.h describes the backend interface.
 #pragma once
 
 #include "attention/arguments.h"
@@ -38,7 +38,7 @@ class Backend {
 
   static const Tensor& on_host(const Tensor& t, const char*) { return t; }
 
-  // The ends of a row pointer, which guard every read of edges.
+  // Checks the ends of a row pointer, which bound every edge read.
   void check_row_pointer(const AggregateArgs& a, const char* op) const;
 
   void pack(const PackArgs& a, int64_t rows) const;
@@ -48,7 +48,8 @@ class Backend {
               float* out) const;
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
   void multiply(const bitgnn::BmmArgs& a) const;
-  // Products into narrow rows, whose factors are the row scale times `factor` ([rows] or null).
+  // Writes products to narrow rows, whose factors are the row scale times `factor` ([rows] or
+  // null).
   void multiply_narrow(const bitgnn::BmmArgs& a, const NarrowRows& out, const float* factor) const;
   void aggregate_bits(const AggregateArgs& a) const;
   // x holds the two planes of ternary rows.
@@ -58,7 +59,8 @@ class Backend {
   void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
   bool stays_narrow(const NarrowCall&) const { return true; }
-  // Torch's softmax is as good behind the kernels; its argmax takes many times as long.
+  // Only argmax is fused: torch's softmax is as fast after the kernels, but its argmax takes many
+  // times as long.
   bool holds_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
   void aggregate_narrow(const NarrowCall& a) const;
   void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
@@ -68,7 +70,7 @@ class Backend {
   void bits_linear(const BitsLinearArgs& a) const;
   void aggregate_slots(const SlotSumsArgs& a) const;
   void convolve(const bitgnn::ConvArgs& a) const;
-  // Bits are pooled behind the convolution.
+  // Bits are pooled after the convolution.
   bool convolve_pooled(const bitgnn::ConvArgs&, const BitPoolArgs&) const { return false; }
   void convolve_add(const ConvAddArgs& a) const;
   void convolve_fixed(const FixedConvArgs& a) const;
@@ -82,7 +84,8 @@ class Backend {
   void linear_ternary(const TernaryLinearArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
-  // Packed operands are small beside the products of keys that all threads share.
+  // Operands are packed first: they are small compared with the key products that all threads
+  // share.
   static constexpr bool attends_to_floats(const TernaryFloatAttentionArgs&) { return false; }
   static void attention_ternary_floats(const TernaryFloatAttentionArgs&) {}
   void round_levels(const RoundLevelsArgs& a) const;
@@ -95,8 +98,8 @@ class Backend {
   }
 
  private:
-  // The shim call costs a tenth of a trip through the dispatcher; large tensors come from the
-  // buffer cache. Fills the strides.
+  // Allocates a contiguous tensor and fills the strides. The shim call costs a tenth of a
+  // dispatcher call; large tensors come from the buffer cache.
   static Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) {
     const auto bytes = static_cast<size_t>(ops::contiguous_strides(sizes, count, dtype, strides));
     if (is_cached(bytes)) {
@@ -121,13 +124,13 @@ class Backend {
                         int64_t size) const;
 };
 
-// Rows a thread should take at least, so that starting it pays.
+// Minimum number of rows per thread for which starting a thread pays off.
 inline int64_t grain(int64_t work_per_row, int64_t least_work) {
   return work_per_row >= least_work ? 1 : least_work / (work_per_row + 1) + 1;
 }
 
-// out[k] = value where bit k is set, else -value; a mask a lane, since variable shifts of vectors
-// are not in every instruction set.
+// out[k] = value if bit k is set, else -value. Uses one mask per lane, since not every instruction
+// set has variable vector shifts.
 inline void expand_bits(const int32_t* words, int64_t size, float value, float* out) {
   static const struct Masks {
     uint32_t bit[kWordBits];

@@ -1,5 +1,5 @@
-// Rows of a pattern split over the threads by their neighbours, not by their count: a graph's
-// longest row can hold hundreds of times the mean.
+// Splits the rows of a pattern over threads by neighbours, not by row count: a graph's longest row
+// can hold hundreds of times the mean.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace bitgnn::cpu {
 
-// Neighbours a thread, some 10 us: below that, moving the operands between cores costs more than
-// a second core brings.
+// Neighbours per thread, about 10 us: below that, moving the operands between cores costs more than
+// a second core gains.
 constexpr int64_t kEdgeGrain = 1 << 13;
-constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables from here on are fetched ahead
+constexpr int64_t kPrefetchBytes = int64_t{512} << 10;  // tables this large are prefetched
 constexpr int64_t kRowCost = 6;                         // a row's fixed cost, in neighbours
 
 // Calls f(first, last) for each thread's rows of [0, rows).

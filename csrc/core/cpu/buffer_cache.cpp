@@ -1,4 +1,4 @@
-// The cache of large result buffers; see buffer_cache.h.
+// Cache of large result buffers; see buffer_cache.h.
 #include "core/cpu/buffer_cache.h"
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct Buffer {
 struct Cache {
   std::mutex mutex;
   std::unordered_map<void*, size_t> in_use;
-  std::vector<Buffer> idle;  // longest unused first
+  std::vector<Buffer> idle;  // least recently used first
   size_t idle_bytes = 0;
   size_t limit = limit_from_environment();
 
@@ -44,7 +44,7 @@ Cache& cache() {
 
 std::atomic<bool> is_enabled{true};
 
-// Huge pages make the first touch one fault for 2 MiB instead of 512.
+// With huge pages, the first touch of 2 MiB takes one fault instead of 512.
 void* allocate(size_t bytes) {
   const size_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* data = std::aligned_alloc(kHugePage, rounded);
@@ -63,7 +63,7 @@ bool set_buffer_cache(bool enabled) { return is_enabled.exchange(enabled); }
 void* take_buffer(size_t bytes) {
   Cache& c = cache();
   const std::lock_guard<std::mutex> lock(c.mutex);
-  // The smallest that fits, unless it would waste a quarter.
+  // Takes the smallest buffer that fits, unless it would waste more than a quarter.
   auto best = c.idle.end();
   for (auto it = c.idle.begin(); it != c.idle.end(); ++it)
     if (it->bytes >= bytes && it->bytes - bytes <= bytes / 4 &&

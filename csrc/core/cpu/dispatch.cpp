@@ -1,4 +1,4 @@
-// Chooses the CPU kernels once: the best the CPU runs, or what BITGNN_CPU_CAPABILITY names.
+// Selects the CPU kernels once: the best the CPU supports, or those set by BITGNN_CPU_CAPABILITY.
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// The 16-bit float formats as plain bits, with their conversion to float32.
+// 16-bit float formats as raw bits, with conversions to float32.
 #pragma once
 
 #include <cstdint>

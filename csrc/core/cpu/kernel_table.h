@@ -1,4 +1,4 @@
-// The CPU kernels as one table of functions a capability; arguments are plain pointers and sizes.
+// CPU kernels as one function table per capability; arguments are plain pointers and sizes.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace bitgnn::cpu {
 
-constexpr int64_t kFewOutputs = 8;  // outputs whose products fit the 64-bit lanes of a vector
+constexpr int64_t kFewOutputs = 8;  // outputs whose products fit in the 64-bit lanes of a vector
 
-// Products of bits as halves dot >> 1, so that a neighbour is gathered as a whole. Integers of one
-// or two bytes stand behind the float factor of their row, with room for whole vectors of 16. Where
-// they are few, a row is 4 or 8 words instead: the halves, floats where rows have factors, and the
-// factor in the last word.
+// Binary products stored as halves dot >> 1, so that a neighbour is gathered in one piece. A row is
+// its float factor followed by integers of one or two bytes, with room for whole vectors of 16.
+// With few features, a row is 4 or 8 words instead: the halves, as floats if rows have factors, and
+// the factor in the last word.
 struct NarrowRows {
   char* data;          // [rows, stride]
   int64_t stride;      // bytes
@@ -27,14 +27,14 @@ struct NarrowRows {
   }
 };
 
-// What follows an integer product: v = (row_scale * out_scale) * dot + bias + addend, then a value
-// or a bit.
+// Binary product and its epilogue: v = (row_scale * out_scale) * dot + bias + addend, written as a
+// value or a bit.
 struct BmmArgs {
-  const int32_t* x;       // [rows, words], or null when `pack` says how to make the rows
-  const PackArgs* pack;   // packs row blocks on the fly; its words and scale are ignored
+  const int32_t* x;       // [rows, words]; null if `pack` gives rows to binarise
+  const PackArgs* pack;   // row blocks to binarise on the fly; its words and scale are ignored
   const int32_t* panels;  // weights from pack_panels: [ceil(out / 32), words, 32]
-  bool parities;          // they are running parities over the words, see bmm/cpu/bmm_kernel.h
-  int64_t size;           // features K of the dot product
+  bool parities;          // panels are running parities over the words, see bmm/cpu/bmm_kernel.h
+  int64_t size;           // K, length of the dot product
   int64_t out_features;
   const float* row_scale;  // [rows] or null
   bool packed_scale;       // use the scale measured while packing
@@ -43,16 +43,16 @@ struct BmmArgs {
   const float* addend;     // [rows, out] or null
   const float* threshold;  // [out] or null (0)
   const int32_t* flip;     // bits [words_for(out)] or null
-  float* out_float;        // exactly one of the four outputs is given
+  float* out_float;        // exactly one of the four outputs is set
   int32_t* out_int;
   int32_t* out_bits;
-  const NarrowRows* out_narrow;  // the scale goes into the factors, nothing else follows
-  const float* narrow_factor;    // [rows] or null, times the scale
+  const NarrowRows* out_narrow;  // the scale goes into the factors; no other epilogue
+  const float* narrow_factor;    // [rows] or null; multiplies the scale
   const uint64_t* few_panel;     // [ceil(words / 2), kFewOutputs], in place of panels, or null
-  const int32_t* w;              // [out, words] as they are, in place of panels, or null
+  const int32_t* w;              // [out, words] without repacking, in place of panels, or null
 };
 
-// A 0/1 pattern in CSR with one row's share of the epilogue: v = row_scale * sum + bias.
+// A 0/1 pattern in CSR and the per-row epilogue: v = row_scale * sum + bias.
 struct CsrArgs {
   const void* rowptr;  // [rows + 1]
   bool rowptr64;
@@ -67,13 +67,13 @@ struct CsrArgs {
   const float* x_float;
   const int8_t* x_int8;
   const int16_t* x_int16;
-  int64_t x_stride;  // elements or words a row
+  int64_t x_stride;  // elements or words per row
   int64_t x_bytes;   // size of the table of x
-  bool prefetch;     // it exceeds what a core's own cache holds
+  bool prefetch;     // x exceeds a core's own cache
   float* out_float;  // exactly one of the three outputs
   int32_t* out_int;
   int32_t* out_bits;
-  bool stream;  // write floats past the caches: the output is larger than they are
+  bool stream;  // write floats with streaming stores: the output exceeds the caches
 
   int64_t row_begin(int64_t row) const {
     return rowptr64 ? static_cast<const int64_t*>(rowptr)[row]
@@ -99,8 +99,8 @@ struct BlockedArgs {
   int64_t block_size;
 };
 
-// Sums of narrow rows: v = (row_scale * out_scale) * sum of factor * dot, + bias. The order of
-// float sums is that of bspmm/narrow_sums.h; without factors they are exact integers, which wrap.
+// Sums of narrow rows: v = (row_scale * out_scale) * (sum of factor * dot) + bias. Float sums use
+// the order of bspmm/narrow_sums.h; without factors they are exact integers, which wrap.
 struct NarrowCsrArgs {
   CsrArgs csr;  // writes out_float; its x and thresholds are unused
   NarrowRows rows;
@@ -114,8 +114,8 @@ struct SlotCsrArgs {
   int64_t addend_stride;
 };
 
-// Tables of bits_linear: of four features' 16 patterns, for groups of 16 outputs, two integers
-// each.
+// Look-up tables of bits_linear: 16 sign patterns of four features, for groups of 16 outputs with
+// two integers each.
 constexpr int64_t kLinearParts = kWordBits / 4;
 constexpr int64_t kLinearEntries = 16;
 constexpr int64_t kLinearOutputs = 16;
@@ -125,42 +125,42 @@ constexpr int64_t linear_groups(int64_t outputs) {
   return (outputs + kLinearOutputs - 1) / kLinearOutputs;
 }
 
-// A convolution as products of the words under the kernel with panels of weights.
+// Convolution as products of the words under the kernel window with weight panels.
 struct ConvPanels {
-  const bitgnn::ConvArgs* conv;  // each group's channels in x begin a word of their own
+  const bitgnn::ConvArgs* conv;  // each group's channels in x start at a word boundary
   // From pack_panels: [groups, ceil(outputs of a group / 32), words of all taps, 32].
   int32_t* panels;
-  int64_t size;         // weights of an output
-  bool parities;        // finish_panels makes them running parities, see bmm/cpu/bmm_kernel.h
+  int64_t size;         // weights per output
+  bool parities;        // finish_panels makes running parities, see bmm/cpu/bmm_kernel.h
   int32_t* outside;     // [panels, taps, 32] for taps outside the image, null if there are none
-  const int32_t* flip;  // [panels] bits or null, in place of those of `conv`
-  const bitgnn::ConvAddArgs* add;  // in place of the outputs of `conv`, or null
+  const int32_t* flip;  // [panels] bits or null; replaces the flip of `conv`
+  const bitgnn::ConvAddArgs* add;  // replaces the outputs of `conv`, or null
   float step;                      // of the products
 };
 
-// Two weights of an output: words of a panel and bits of them; the second may be missing.
+// Two weights of an output, each as a word of a panel and a bit in it; the second may be missing.
 struct SignPair {
   int64_t first, second;
   int first_bit, second_bit;
   bool has_second;
 };
 
-// Weights of a first layer, and where the runs of numbers under its kernel lie.
+// Weights of a first layer, and the positions of the runs of numbers under its kernel window.
 struct FixedPanels {
-  ConvPanels outputs;      // for what follows the products; has no weights
+  ConvPanels outputs;      // epilogue of the products; has no weights
   const int16_t* weights;  // [panels, runs, pairs, 32, 2]
-  const int64_t* run_at;   // [runs] places from the window's first number
+  const int64_t* run_at;   // [runs] offsets from the window's first number
   int64_t runs;
-  int64_t pairs;      // of numbers in a run
-  bool planar;        // a padded row holds one channel after the other, else pixels
+  int64_t pairs;      // pairs of numbers per run
+  bool planar;        // a padded row is channel after channel, else pixel after pixel
   int64_t pitch;      // numbers in a padded row
-  int64_t step;       // of them between windows
-  int64_t band_rows;  // output rows whose image stays in a core's own cache
+  int64_t step;       // numbers between windows
+  int64_t band_rows;  // output rows whose image fits in a core's own cache
 };
 
-constexpr int kGroupLevels = 16;  // thresholds that are compared at a time
+constexpr int kGroupLevels = 16;  // thresholds compared at a time
 
-// Bits of one feature that stand side by side.
+// Adjacent bits of one feature.
 struct LevelGroup {
   int64_t column;
   int levels;
@@ -176,7 +176,7 @@ constexpr int64_t kImageBlock = 128;  // pixels packed at a time
 
 struct KernelTable {
   const char* name;
-  int64_t parity_words;  // rows of so many words are multiplied faster as running parities
+  int64_t parity_words;  // rows of at least this many words are faster as running parities
   void (*pack)(const PackArgs&, int64_t begin, int64_t end);
   // Panels [begin, end) of weights [out_features, words], see panels.h.
   void (*pack_panels)(const int32_t* w, int64_t out_features, int64_t words, bool parities,
@@ -193,20 +193,21 @@ struct KernelTable {
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);
   void (*bits_linear)(const BitsLinearArgs&, const int32_t* tables, int64_t begin, int64_t end);
   void (*aggregate_slots)(const SlotCsrArgs&, int64_t begin, int64_t end);
-  // Fills `outside` and makes the parities; then output pixels and panels; blocks of kImageBlock
-  // pixels of one image.
+  // finish_panels fills `outside` and makes the parities. conv takes ranges of output pixels and
+  // panels, pack_images of blocks of kImageBlock pixels of one image.
   void (*finish_panels)(const ConvPanels&, int64_t begin, int64_t end);
   void (*conv)(const ConvPanels&, int64_t begin, int64_t end, int64_t panel_begin,
                int64_t panel_end);
-  // Signs of pairs of weights in panels of so many words as int16 [panels, count, 32, 2].
+  // Expands pairs of weights in panels of `panel_words` words to int16 signs [panels, count, 32,
+  // 2].
   void (*expand_signs)(const int32_t* panels, int64_t panel_words, const SignPair* pairs,
                        int64_t count, int16_t* to, int64_t begin, int64_t end);
-  // Bands of FixedPanels::band_rows output rows and panels.
+  // Takes ranges of bands of FixedPanels::band_rows output rows, and of panels.
   void (*fixed_conv)(const FixedConvArgs&, const FixedPanels&, int64_t begin, int64_t end,
                      int64_t panel_begin, int64_t panel_end);
   void (*pack_images)(const ImagePackArgs&, int64_t begin, int64_t end);
   void (*pool_bits)(const BitPoolArgs&, int64_t begin, int64_t end);  // output rows
-  // Output rows; see the kernel for what the scratch holds.
+  // Takes a range of output rows; see the kernel for the contents of the scratch.
   void (*pack_patches)(const PatchArgs&, uint32_t* scratch, int64_t* held, int64_t begin,
                        int64_t end);
 };
@@ -217,7 +218,7 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 #endif
 
-// The table in use: the best the CPU has, or the one BITGNN_CPU_CAPABILITY names.
+// The table in use: the best that the CPU supports, or the one that BITGNN_CPU_CAPABILITY names.
 const KernelTable& kernels();
 // Comma-separated names of the capabilities this CPU can run, slowest first.
 const char* available_capabilities();

@@ -1,4 +1,4 @@
-// The CPU kernels compiled for plain C++, which any CPU runs.
+// The CPU kernels compiled as plain C++, which runs on any CPU.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

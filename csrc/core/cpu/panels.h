@@ -1,4 +1,4 @@
-// Weights in the order in which the products of the CPU read them.
+// Weight layout read by the CPU products.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace bitgnn::cpu {
 
-// Rows [out_features, words] as [ceil(out_features / 32), words, 32]: the lanes of a vector are 32
-// outputs, so products need no horizontal sum. Missing outputs are rows of zeros. With `parities` a
-// word holds the XOR of its output's words up to it.
+// Repacks rows [out_features, words] as [ceil(out_features / 32), words, 32]: the lanes of a vector
+// are 32 outputs, so products need no horizontal sum. Missing outputs are zero. With `parities`,
+// each word is the XOR of its output's words up to and including it.
 void pack_panels(const int32_t* w, int64_t out_features, int64_t words, bool parities, int32_t* to);
 
-// One bit for each flag, 32 a word.
+// Packs one bit per flag, 32 per word.
 std::vector<int32_t> pack_flags(const bool* flags, int64_t count);
 
 }  // namespace bitgnn::cpu

@@ -1,4 +1,4 @@
-// Streams, scratch memory and errors of CUDA launches.
+// CUDA backend: streams, scratch memory and launch errors.
 #include "core/cuda/backend.h"
 
 #include <map>
@@ -33,7 +33,7 @@ cudaStream_t current_stream(int32_t index) {
 
 const Device& device_properties(int32_t index) {
   static std::mutex mutex;
-  static std::map<int32_t, Device> known;  // its nodes stay where they are
+  static std::map<int32_t, Device> known;  // map nodes never move
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(index);
   if (found != known.end()) return found->second;
@@ -41,7 +41,7 @@ const Device& device_properties(int32_t index) {
   d.capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
                  attribute(cudaDevAttrComputeCapabilityMinor, index);
 #if !defined(BITGNN_HOPPER)
-  // Built without Hopper's own instructions, the library treats it like the architecture before.
+  // If built without Hopper's own instructions, the library treats it like its predecessor.
   if (d.is_hopper()) d.capability = kHopper - 1;
 #endif
   d.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
@@ -139,7 +139,7 @@ void Backend::aggregate_blocked(const BlockedArgs& a) const {
 }
 
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
-  // A slice of pieces of 16 bytes and a row of zeros behind it.
+  // Holds a slice of 16-byte pieces, followed by a row of zeros.
   const int64_t largest = device_properties(index_).shared_bytes / 16 - 1;
   BITGNN_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
                " on this device, got ", a.slice_size);

@@ -1,4 +1,4 @@
-// CUDA devices as a backend of the operators; see core/operands.h for what a backend is.
+// CUDA backend of the operators; core/operands.h describes the backend interface.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -27,13 +27,13 @@ using ops::Tensor;
 // Properties of a device, read once.
 const Device& device_properties(int32_t index);
 
-// Raises an error that says what could not be had.
+// Raises an error that names the allocation that failed.
 inline void check_memory(AOTITorchError status, int64_t bytes, int32_t index) {
   BITGNN_CHECK(status == 0, "bitgnn: CUDA out of memory: no ", bytes, " bytes on cuda:", index,
                " for a result or its scratch memory");
 }
 
-// Scratch from torch's allocator, which hands it out anew only behind this stream's work.
+// Scratch memory from torch's allocator, which reuses it only after this stream's work.
 class TensorWorkspace final : public Workspace {
  public:
   explicit TensorWorkspace(int32_t device_index) : device_index_(device_index) {}
@@ -44,7 +44,7 @@ class TensorWorkspace final : public Workspace {
   std::vector<Tensor> held_;
 };
 
-// Makes the first operand's device the current one while it lives, and uses its current stream.
+// Makes the first operand's device current for its lifetime, and uses that device's current stream.
 class Backend {
  public:
   Backend(const Tensor& first, const char* op, const char* name);
@@ -67,10 +67,10 @@ class Backend {
     return new_tensor(sizes.data(), strides.data(), sizes.size(), dtype);
   }
 
-  // Nothing: reading the device's memory would wait for it.
+  // Checks nothing: reading device memory would mean waiting for it.
   void check_row_pointer(const AggregateArgs&, const char*) const {}
 
-  // A copy, for which the host waits; an error while the stream is captured.
+  // Returns a copy, for which the host waits; an error during stream capture.
   Tensor on_host(const Tensor& t, const char* op) const;
 
   void pack(const PackArgs& a, int64_t rows) const;
@@ -80,7 +80,7 @@ class Backend {
   void transpose_bits(const int32_t* words, int64_t rows, int64_t size, int32_t* out) const;
   void multiply(const BmmArgs& a) const;
   void convolve(const ConvArgs& a) const;
-  // Both in one launch; whether there is one.
+  // Convolves and pools in one launch; returns false if there is no such kernel.
   bool convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const;
   void convolve_add(const ConvAddArgs& a) const;
   void aggregate_bits(const AggregateArgs& a) const;
@@ -119,7 +119,7 @@ class Backend {
   void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const;
 
  private:
-  // Fills the strides.
+  // Allocates a contiguous tensor and fills the strides.
   Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) const {
     const int64_t bytes = ops::contiguous_strides(sizes, count, dtype, strides);
     AtenTensorHandle handle = nullptr;
@@ -132,7 +132,7 @@ class Backend {
 
   void check_slice_size(const SlicedArgs& a, const char* op) const;
 
-  // Runs launch(context) and reports what it returns.
+  // Runs launch(context) and raises the error it returns.
   template <class Launch>
   void run(const Launch& launch) const;
 

@@ -1,4 +1,4 @@
-// What all CUDA kernels share: the size of a warp, packed words and launches.
+// Definitions shared by all CUDA kernels: warp size, packed words and launches.
 #pragma once
 
 #include "core/common.h"

@@ -1,13 +1,14 @@
-// Programmatic dependent launch: kernels of a stream overlap their starts with the end of the one
-// before, and wait for its results before they touch memory.
+// Programmatic dependent launch: a kernel's start overlaps the end of the previous kernel in the
+// stream, and it waits for that kernel's results before touching memory.
 #pragma once
 
 #include "core/cuda/launch.h"
 
 namespace bitgnn::cuda {
 
-// The first thing a kernel launched by launch_dependent() does: lets the next one start, and waits
-// until all that came before is visible. Older architectures have nothing to wait for.
+// What kernels launched by launch_dependent() do first: let_next_start() lets the next kernel
+// start, wait_for_previous() waits until all earlier work is visible. No-ops on older
+// architectures.
 __device__ __forceinline__ void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");

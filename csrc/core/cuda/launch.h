@@ -1,4 +1,4 @@
-// What every launch is given: the device, the stream and scratch memory. No torch.
+// Context of every launch: the device, the stream and scratch memory. Does not depend on torch.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,12 +10,12 @@
 
 namespace bitgnn::cuda {
 
-// Whether a pointer is a multiple of so many bytes.
+// True if the pointer is a multiple of `bytes`.
 inline bool is_aligned(const void* p, size_t bytes = 16) {
   return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
 
-// Scratch memory in the stream's order, from the caller's allocator; never fails with null.
+// Stream-ordered scratch memory from the caller's allocator; never returns null.
 class Workspace {
  public:
   virtual void* take(size_t bytes) = 0;

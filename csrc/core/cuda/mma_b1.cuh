@@ -1,4 +1,4 @@
-// 1-bit tensor-core products on shared-memory tiles: mma.sync in AND form, and its fragments.
+// 1-bit tensor-core products of shared-memory tiles: mma.sync in AND form, and its fragments.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -10,15 +10,15 @@ constexpr int kMmaRows = 16;
 constexpr int kMmaColumns = 8;
 constexpr int kMmaWords = 8;
 
-// Lane l of a warp is g = l / 4, q = l % 4 in the fragments:
+// Lane l of a warp has g = l / 4, q = l % 4 in the fragments:
 //   a[0], a[1]: words q of rows g, g + 8       a[2], a[3]: words q + 4 of rows g, g + 8
 //   b[0], b[1]: words q, q + 4 of column g
 //   d[0], d[1]: row g, columns 2 q, 2 q + 1    d[2], d[3]: row g + 8, the same columns
 __device__ __forceinline__ int fragment_group(int lane) { return lane >> 2; }
 __device__ __forceinline__ int fragment_quad(int lane) { return lane & 3; }
 
-// d += popc(a & b). With all bits of b set every column becomes the row's popcount, with all bits
-// of a set every row the column's: the corrections of the AND form at the price of one product.
+// d += popc(a & b). With all bits of b set, every column becomes the row's popcount; with all bits
+// of a set, every row the column's: the corrections of the AND form for the cost of one product.
 __device__ __forceinline__ void mma_and_popc(int32_t (&d)[4], const uint32_t (&a)[4],
                                              const uint32_t (&b)[2]) {
   asm volatile(
@@ -43,8 +43,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Copies 16 or 4 bytes to shared memory, of which the first `bytes` come from `from` and the others
-// are zeros; commit_copies() closes a group of them.
+// Copies 16 or 4 bytes to shared memory with cp.async: the first `bytes` come from `from`, the rest
+// are zeros. commit_copies() closes a group of copies.
 __device__ __forceinline__ void copy_async_16(uint32_t* to, const int32_t* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
                "l"(from), "r"(bytes)
@@ -61,7 +61,7 @@ __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-// All but the newest kPending groups of the thread have arrived.
+// Waits until all but the newest kPending groups of the thread have arrived.
 template <int kPending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
@@ -75,25 +75,26 @@ __device__ __forceinline__ void load_matrices(uint32_t address, uint32_t& r0, ui
                : "memory");
 }
 
-// The least row pitch in words that holds `words`, keeps rows 16-byte aligned and, being an odd
+// Smallest row pitch in words that holds `words`, keeps rows 16-byte aligned and, being an odd
 // number of 16-byte units, spreads eight consecutive rows over all banks.
 constexpr int tile_pitch(int words) { return ((words + 3) / 4 | 1) * 4; }
 
-// Fragment of rows 0 .. 15, words 0 .. 7 at `tile`, a 16-byte aligned shared-memory address of rows
-// `pitch` words apart.
+// Loads the fragment of rows 0 .. 15, words 0 .. 7 at `tile`, a 16-byte aligned shared-memory
+// address of rows `pitch` words apart.
 __device__ __forceinline__ void load_row_fragment(uint32_t (&a)[4], const uint32_t* tile, int pitch,
                                                   int lane) {
   const uint32_t* p = tile + (lane & 15) * pitch + (lane >> 4) * 4;
   load_matrices(shared_address(p), a[0], a[1], a[2], a[3]);
 }
 
-// Where the lane's part of the fragments of columns 0 .. 15 starts, for load_matrices().
+// The lane's load_matrices() address for the fragments of columns 0 .. 15.
 __device__ __forceinline__ uint32_t column_fragments_address(const uint32_t* tile, int pitch,
                                                              int lane) {
   return shared_address(tile + ((lane & 7) + (lane >> 4) * 8) * pitch + ((lane >> 3) & 1) * 4);
 }
 
-// Fragments of columns 0 .. 7 and 8 .. 15; a column of the product is a row of the weights.
+// Loads the fragments of columns 0 .. 7 and 8 .. 15; a column of the product is a row of the
+// weights.
 __device__ __forceinline__ void load_column_fragments(uint32_t (&b0)[2], uint32_t (&b1)[2],
                                                       const uint32_t* tile, int pitch, int lane) {
   load_matrices(column_fragments_address(tile, pitch, lane), b0[0], b0[1], b1[0], b1[1]);

@@ -1,4 +1,4 @@
-// Leave for kernels to ask for more shared memory than a block gets by default.
+// Raises a kernel's dynamic shared-memory limit above the default.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,8 +8,8 @@
 
 namespace bitgnn::cuda {
 
-// Lets `kernel` be launched with `bytes` of dynamic shared memory. What it was granted before is
-// never taken back: captured graphs that replay it with more rely on that.
+// Allows launching `kernel` with `bytes` of dynamic shared memory. The limit is never lowered:
+// captured graphs that replay the kernel with more rely on that.
 template <class Kernel>
 cudaError_t grant_shared_memory(Kernel* kernel, int64_t bytes) {
   cudaFuncAttributes granted{};

@@ -1,4 +1,4 @@
-// Chooses kernels by the type of floats that become bits, and by how their rows are aligned.
+// Dispatches kernels on the type and row alignment of floats that become bits.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,7 +27,7 @@ cudaError_t with_quantised_type(FloatType type, const F& f) {
   }
 }
 
-// Whether every row begins at a 16-byte aligned address.
+// True if every row starts at a 16-byte aligned address.
 template <size_t N>
 bool has_aligned_rows(const void* x, FloatType type, const int64_t (&strides)[N]) {
   return is_aligned(x) && std::all_of(strides, strides + N, [&](int64_t stride) {

@@ -1,4 +1,5 @@
-// The first layer of a network on the CPU: weights as int16, bands of output rows for the threads.
+// The first layer of a network on the CPU: weights expanded to int16, bands of output rows split
+// among the threads.
 #include <algorithm>
 #include <vector>
 
@@ -8,12 +9,12 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kFixedGrain = 1 << 20;          // products a thread
-constexpr int64_t kExpandGrain = 1 << 18;         // weights a thread
-constexpr int64_t kBandNumbers = 1 << 17;         // of int16: 256 KiB
+constexpr int64_t kFixedGrain = 1 << 20;          // products per thread
+constexpr int64_t kExpandGrain = 1 << 18;         // weights per thread
+constexpr int64_t kBandNumbers = 1 << 17;         // int16 numbers: 256 KiB
 constexpr int64_t kPanelNumbers = 2 * kWordBits;  // weights of 32 outputs for a pair of inputs
 
-// Images of one pixel under kernels of one tap are the rows of one image.
+// Treats one-pixel images under one-tap kernels as the rows of a single image.
 FixedConvArgs as_rows(const FixedConvArgs& a) {
   const bitgnn::ConvArgs& c = a.conv;
   const bool padded = c.padding_top + c.padding_left > 0 || c.out_height * c.out_width != 1;
@@ -28,8 +29,8 @@ FixedConvArgs as_rows(const FixedConvArgs& a) {
   return rows;
 }
 
-// What lies under a kernel as runs of numbers next to each other: each begins at a tap and a
-// channel and takes `taps` taps of `channels` channels.
+// The numbers under a kernel as contiguous runs: each starts at a tap and a channel and covers
+// `taps` taps of `channels` channels.
 struct Run {
   int64_t row, column, channel;
 };
@@ -41,7 +42,7 @@ struct Runs {
 };
 
 Runs runs_of(const bitgnn::ConvArgs& c, bool planar) {
-  const bool joined = c.dilation_width == 1;  // taps of a row of the kernel lie side by side
+  const bool joined = c.dilation_width == 1;  // taps of a kernel row are contiguous
   Runs runs{{}, joined ? c.kernel_width : 1, planar ? 1 : c.channels};
   for (int64_t k = 0; k < c.channels; k += runs.channels)
     for (int64_t i = 0; i < c.kernel_height; ++i)
@@ -49,7 +50,7 @@ Runs runs_of(const bitgnn::ConvArgs& c, bool planar) {
   return runs;
 }
 
-// The weights of the runs in pairs; a run of odd length ends with a pair of one.
+// The weights of the runs in pairs; a run of odd length ends with a pair that has only one weight.
 std::vector<SignPair> sign_pairs(const bitgnn::ConvArgs& c, const Runs& runs) {
   const int64_t words = words_for(c.channels), length = runs.taps * runs.channels;
   std::vector<SignPair> pairs;
@@ -69,7 +70,7 @@ std::vector<SignPair> sign_pairs(const bitgnn::ConvArgs& c, const Runs& runs) {
   return pairs;
 }
 
-// Images of separate channels, of which few would be moved together for nothing.
+// Whether images stay planar: interleaving their few channels would not pay off.
 bool stays_planar(const FixedConvArgs& a) {
   return a.channel_stride != 1 && a.conv.kernel_width > 1 && a.conv.dilation_width == 1;
 }

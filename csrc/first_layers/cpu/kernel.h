@@ -1,8 +1,8 @@
-// The first layer of a network on images in fixed point: an image is rounded once to int16, with
-// its padding, channels next to each other, so that the taps of a row of the kernel are one run of
-// numbers read in place. Weights are +-1 in int16, two inputs of 32 outputs a step; a run of odd
-// length ends with a weight 0. Included once a capability behind conv/cpu/epilogue.h, with
-// BITGNN_ISA naming the namespace of its primitives.
+// The first layer of a network on fixed-point images. An image is rounded to int16 once, with its
+// padding and with interleaved channels, so that the taps of a kernel row are one run of numbers
+// read in place. Weights are +-1 in int16, two inputs of 32 outputs per step; a run of odd length
+// ends with a zero weight. Included once per capability after conv/cpu/epilogue.h, with BITGNN_ISA
+// naming the namespace of its primitives.
 
 #include <algorithm>
 #include <cmath>
@@ -14,14 +14,14 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Halves to even, as the default rounding does; NaN as 0.
+// Rounds half to even, as the default rounding mode does; NaN becomes 0.
 inline int16_t to_fixed(float x, float inverse_step) {
   const float v = x * inverse_step;
   const float clamped = v > 32767.0f ? 32767.0f : v < -32768.0f ? -32768.0f : v == v ? v : 0.0f;
   return static_cast<int16_t>(std::nearbyint(clamped));
 }
 
-// Numbers of one row of one channel, or of all channels side by side, with zeros around them.
+// Rounds one row of one channel, or of all channels interleaved, with zeros around it.
 template <class T>
 void round_row(const T* x, int64_t count, float inverse_step, int64_t before, int64_t size,
                int16_t* to) {
@@ -30,7 +30,7 @@ void round_row(const T* x, int64_t count, float inverse_step, int64_t before, in
   std::fill(to + before + count, to + size, int16_t{0});
 }
 
-// Rows [row, row + rows) of a padded image; rows outside are zeros.
+// Rounds rows [row, row + rows) of a padded image; rows outside are zeros.
 template <class T>
 void round_rows(const FixedConvArgs& a, const FixedPanels& p, int64_t image, int64_t row,
                 int64_t rows, int16_t* to) {
@@ -94,7 +94,7 @@ void expand_signs(const int32_t* panels, int64_t panel_words, const SignPair* pa
   }
 }
 
-// R pixels of a row of the result, side by side.
+// Computes R adjacent pixels of an output row.
 template <int R>
 void convolve_windows(const FixedPanels& p, const int16_t* x, const int16_t* w, int64_t place,
                       const ConvEpilogue& epilogue) {
@@ -102,14 +102,14 @@ void convolve_windows(const FixedPanels& p, const int16_t* x, const int16_t* w, 
                 [&](int r, const IntLanes& dot) { epilogue.finish(place + r, dot); });
 }
 
-// Bands of p.band_rows output rows of one image each.
+// Computes bands of p.band_rows output rows of one image each.
 void fixed_conv(const FixedConvArgs& a, const FixedPanels& p, int64_t begin, int64_t end,
                 int64_t panel_begin, int64_t panel_end) {
   const bitgnn::ConvArgs& c = a.conv;
   const int64_t bands = (c.out_height + p.band_rows - 1) / p.band_rows;
   const int64_t reach = (c.kernel_height - 1) * c.dilation_height + 1;
   const int64_t most_rows = (p.band_rows - 1) * c.stride_height + reach;
-  // A run of odd length reads one number more.
+  // A run of odd length reads one extra number.
   const std::unique_ptr<int16_t[]> image(new int16_t[static_cast<size_t>(most_rows * p.pitch + 2)]);
   for (int64_t band = begin; band < end; ++band) {
     const int64_t first = band % bands * p.band_rows;

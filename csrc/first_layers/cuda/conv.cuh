@@ -1,8 +1,8 @@
-// First layers on the tensor cores: images in 16-bit fixed point times weights of +-1, an implicit
-// product of bytes. Every block keeps its weights as bytes in shared memory and walks tiles of
-// output pixels; a warp takes 16 pixels and 64 channels. q = 256 * high + low: the high bytes are
-// multiplied only where a tile needs any, less the zero bits that all of its q end in. Bound by
-// reading the images, by the tensor cores where kernels are large.
+// First layers on the tensor cores: 16-bit fixed-point images times weights of +-1, as an implicit
+// GEMM on bytes. Each block keeps its weights as bytes in shared memory and loops over tiles of
+// output pixels; a warp computes 16 pixels by 64 channels. q = 256 * high + low: the high bytes are
+// multiplied only if some q of the tile needs them after the trailing zero bits common to all of
+// its q are dropped. Bound by reading the images, or by the tensor cores if kernels are large.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ constexpr int kFixedFragments = kFixedWarpChannels / 8;
 
 using FixedSums = int32_t[kFixedFragments][4];
 
-// Adds the products of one plane's bytes. base are the addresses of the first words of pixels g and
-// g + 8, where g = lane / 4; weights is that of the lane's words of channel g.
+// Adds the products of one plane's bytes. `base` holds the addresses of the first words of pixels g
+// and g + 8, where g = lane / 4; `weights` is that of the lane's words of channel g.
 template <bool kSigned>
 __device__ __forceinline__ void multiply_plane(FixedSums& sum, const FixedPlan& plan,
                                                const char* plane, const int (&base)[2],
@@ -45,8 +45,8 @@ __device__ __forceinline__ void multiply_plane(FixedSums& sum, const FixedPlan& 
   }
 }
 
-// Signs of the sums of this lane's two pixels as bits of words, put together by the four lanes that
-// share them: lane `quad` gets word quad % 2 of pixel g + 8 * (quad / 2).
+// Packs the signs of this lane's two pixels into words, combined over the four lanes that share
+// them: lane `quad` gets word quad % 2 of pixel g + 8 * (quad / 2).
 __device__ __forceinline__ uint32_t gather_signs(const FixedSums& sum, int quad) {
   uint32_t part[2][2];
 #pragma unroll
@@ -76,8 +76,7 @@ __device__ __forceinline__ uint32_t gather_signs(const FixedSums& sum, int quad)
   return kept | __shfl_xor_sync(kFullWarp, sent, 2);
 }
 
-// Writes values, or makes the sums negative where a comparison of values fails; masks turn the
-// bits.
+// Writes values, or makes each sum negative if its comparison fails; masks then invert the bits.
 __device__ __forceinline__ void finish_values(FixedSums& sum, const FixedConvArgs& a,
                                               const int64_t (&pixel)[2], int first_channel,
                                               int quad) {
@@ -121,10 +120,11 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
   const int lane = static_cast<int>(threadIdx.x) % kWarp, quad = lane % 4, group = lane / 4;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int block_channel = static_cast<int>(blockIdx.y) * plan.block_channels;
-  __shared__ uint32_t found[2];  // of tiles in turn
+  __shared__ uint32_t found[2];  // alternates between tiles
   if (threadIdx.x < 2) found[threadIdx.x] = 0;
   let_next_start();
-  // What is prepared, and the weights it is of, lie ready since before the previous kernel.
+  // `prepared` and the weights were written before the previous kernel, so they may be read before
+  // the wait.
   if (a.conv.prepared == nullptr) wait_for_previous();
   expand_weights(weights, a, plan, block_channel);
   set_places(places, a, plan);
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
     const FixedForm form = stage_region<T, kSource>(low_plane, high_plane, a, plan, tile, walk,
                                                     inverse_step, found + turn);
     turn ^= 1;
-    if (threadIdx.x == 0) found[turn] = 0;  // read for the last time before the tile began
+    if (threadIdx.x == 0) found[turn] = 0;  // last read before this tile began
 #pragma unroll 1
     for (int slab = warp / channel_warps; slab < plan.slabs(); slab += pixel_warps) {
       const int2* slab_pixels = pixels + slab * kFixedWarpPixels;
@@ -174,7 +174,8 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
                              own_weights);
         each_start([](int32_t& own, int32_t start) { own = own * 256 + start; });
       } else {
-        // A comparison with a multiple of 2^zeros is one with the next smaller integer.
+        // start >> zeros is -ceil(limit / 2^zeros), which keeps the comparison exact: full sums are
+        // multiples of 2^zeros.
         each_start([&](int32_t& own, int32_t start) { own = start >> form.zeros; });
       }
       if (form.digits == FixedDigits::kSigned)
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kFixedThreads, 2)
         multiply_plane<false>(sum, plan, reinterpret_cast<const char*>(low_plane), base, own_places,
                               own_weights);
       const int channel = block_channel + warp_channel;
-      const auto pixel_of = [&](int half) {  // of all images, or -1
+      const auto pixel_of = [&](int half) {  // index in all images, or -1
         const int at = slab_pixels[half * 8 + group].y;
         const int row = at >> 16, column = at & 0xffff;
         return row < rows && column < columns && row < plan.tile_height

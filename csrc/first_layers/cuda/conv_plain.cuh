@@ -1,4 +1,5 @@
-// Convolution of fixed-point images for shapes and steps that the tensor-core kernel does not take.
+// Fallback convolution of fixed-point images for shapes and steps that the tensor-core kernel does
+// not take.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,8 @@ namespace bitgnn::cuda::first_layers {
 
 constexpr int kFixedPlainThreads = 256;
 
-// A warp makes 32 outputs of a pixel: lanes read 32 channels of a tap together and hand them round.
+// A warp computes 32 outputs of a pixel: lanes read 32 channels of a tap together and exchange them
+// by shuffles.
 template <class T>
 __global__ void __launch_bounds__(kFixedPlainThreads)
     fixed_conv_plain_kernel(const FixedConvArgs a) {

@@ -1,4 +1,4 @@
-// How the convolution of fixed-point images cuts its work into tiles of output pixels.
+// Tiling of the fixed-point convolution into tiles of output pixels.
 #pragma once
 
 #include "conv/arguments.h"
@@ -6,18 +6,18 @@
 namespace bitgnn::cuda::first_layers {
 
 constexpr int kFixedThreads = 256;
-constexpr int kFixedWarpChannels = 64;  // two words of bits
-constexpr int kFixedWarpPixels = 16;    // a slab of a tile: more would spill registers
-constexpr int kFixedStepWords = 8;      // of four products each, that tensor cores add up in a step
-constexpr int kFixedVector = 4;         // pixels staged at once
+constexpr int kFixedWarpChannels = 64;  // two words of output bits
+constexpr int kFixedWarpPixels = 16;    // a slab of a tile; more would spill registers
+constexpr int kFixedStepWords = 8;      // of four products each, per mma step
+constexpr int kFixedVector = 4;         // pixels staged at a time
 
-// How the region under a tile is read: vectors of pixels of separate channels, vectors of pixels of
-// three channels each, or value by value.
+// How the region under a tile is read: vectors of pixels of planar channels, vectors of interleaved
+// three-channel pixels, or value by value.
 enum class FixedSource : int { kPlanes, kTriples, kValues };
 
 // A tile's pixels read a region of the image, kept in shared memory as two planes, the low and the
-// high bytes of q; a word holds four channels of a pixel, so that every tap is a word at any place.
-// Shared memory: weights, places of the words, tables of pixels and channels, low and high bytes.
+// high bytes of q. A word holds four channels of a pixel, so every tap is one word at any offset.
+// Shared memory: weights, word offsets, tables of pixels and channels, low and high bytes.
 struct FixedPlan {
   FixedSource source;
   int tile_height;
@@ -26,8 +26,8 @@ struct FixedPlan {
   int tiles_across;
   int tiles;
   int region_height;
-  int pitch;  // words of a row of the region, whole vectors
-  int shift;  // columns in front of the first pixel's, so that vectors are aligned
+  int pitch;  // words per row of the region, whole vectors
+  int shift;  // columns before the first pixel, to align the vectors
   int taps;
   int channel_words;
   int steps;
@@ -35,7 +35,7 @@ struct FixedPlan {
 
   constexpr int pixels() const { return tile_height * tile_width; }
   constexpr int slabs() const { return (pixels() + kFixedWarpPixels - 1) / kFixedWarpPixels; }
-  // Words of a step in front of the next one's: writing taps side by side meets no bank twice.
+  // Words per step, padded so that writing adjacent taps causes no bank conflicts.
   constexpr int step_words() const { return (block_channels + 1) * kFixedStepWords; }
   constexpr int weight_words() const { return steps * step_words(); }
   constexpr int place_words() const { return steps * kFixedStepWords; }

@@ -1,4 +1,4 @@
-// Bringing the part of an image under a tile of output pixels into shared memory as fixed point.
+// Loads the image region under a tile of output pixels into shared memory as fixed point.
 #pragma once
 
 #include "first_layers/arguments.h"
@@ -21,8 +21,8 @@ struct FixedTile {
   }
 };
 
-// Four channels of kPixels pixels next to each other, from column x on, all inside the image or all
-// outside of it; missing channels are 0.
+// Four channels of kPixels adjacent pixels from column x on, all inside the image or all outside;
+// missing channels are 0.
 template <class T, FixedSource kSource>
 struct FixedPixels {
   static constexpr int kPixels = kSource == FixedSource::kValues ? 1 : kFixedVector;
@@ -61,8 +61,8 @@ struct FixedPixels {
   }
 };
 
-// The vectors of a region that a thread takes, the same of every tile: rows of the planes and
-// places there.
+// The vectors of a region that a thread loads, the same for every tile: plane rows and offsets in
+// them.
 struct FixedWalk {
   int vectors, line_step, vector_step, line, vector;
 
@@ -83,17 +83,18 @@ struct FixedWalk {
   }
 };
 
-// Fills both planes; rows of the region are whole vectors from an aligned column on. `found` is 0,
-// in shared memory, and what every thread of the block sees there is all bits of the region.
+// Fills both planes; rows of the region are whole vectors from an aligned column on. `found`, in
+// shared memory, starts at 0 and collects the bits of the whole region for every thread of the
+// block.
 template <class T, FixedSource kSource>
 __device__ __forceinline__ FixedForm stage_region(uint32_t* low_plane, uint32_t* high_plane,
                                                   const FixedConvArgs& a, const FixedPlan& plan,
                                                   const FixedTile& tile, FixedWalk walk,
                                                   float inverse_step, uint32_t* found) {
   using Pixels = FixedPixels<T, kSource>;
-  constexpr bool kFloats = !std::is_same_v<T, uint8_t>;  // which need no high bytes
+  constexpr bool kFloats = !std::is_same_v<T, uint8_t>;  // uint8 needs no high bytes
   constexpr int kWide = Pixels::kPixels;
-  constexpr int kLoads = kWide > 1 ? 2 : 4;  // in flight a thread
+  constexpr int kLoads = kWide > 1 ? 2 : 4;  // in flight per thread
   using Words = FixedVector<uint32_t, kWide>;
   const int first_row =
       tile.row * static_cast<int>(a.conv.stride_height) - static_cast<int>(a.conv.padding_top);

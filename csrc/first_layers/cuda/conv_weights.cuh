@@ -1,5 +1,5 @@
-// What a block of the fixed-point convolution keeps from tile to tile: weights as bytes, places of
-// the words that are multiplied, what sums are compared with.
+// Data that a block of the fixed-point convolution keeps across tiles: weights as bytes, offsets of
+// the words to multiply, and comparison limits.
 #pragma once
 
 #include "first_layers/arguments.h"
@@ -8,11 +8,11 @@
 
 namespace bitgnn::cuda::first_layers {
 
-// Word `word` of a channel is word % 8 of step word / 8: [step][channel][8]. Lanes take words side
-// by side, warps channels.
+// Expands weights to bytes. Word `word` of a channel is word % 8 of step word / 8:
+// [step][channel][8]. Lanes take adjacent words, warps take channels.
 __device__ __forceinline__ void expand_weights(uint32_t* to, const FixedConvArgs& a,
                                                const FixedPlan& plan, int first_channel) {
-  constexpr int kLoads = 8;  // in flight a thread
+  constexpr int kLoads = 8;  // in flight per thread
   constexpr int kWarps = kFixedThreads / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -42,7 +42,8 @@ __device__ __forceinline__ void expand_weights(uint32_t* to, const FixedConvArgs
   }
 }
 
-// Bytes from a pixel's first word to every other one; where there is none the weights are 0.
+// Byte offsets from a pixel's first word to each of its words; for words that do not exist the
+// weights are 0.
 __device__ __forceinline__ void set_places(int32_t* places, const FixedConvArgs& a,
                                            const FixedPlan& plan) {
   const auto width = static_cast<int>(a.conv.kernel_width);
@@ -56,8 +57,9 @@ __device__ __forceinline__ void set_places(int32_t* places, const FixedConvArgs&
   }
 }
 
-// Of every pixel of the tile the bytes of the region in front of its first word, and its row and
-// column; those past the last one read what that reads and have a row that no tile has.
+// For every pixel of the tile: the byte offset of its first word in the region, and its row and
+// column. Entries past the last pixel read the same as the last one and have a row that no tile
+// has.
 __device__ __forceinline__ void set_pixels(int2* pixels, const FixedConvArgs& a,
                                            const FixedPlan& plan) {
   for (int i = static_cast<int>(threadIdx.x); i < plan.slabs() * kFixedWarpPixels;
@@ -70,13 +72,13 @@ __device__ __forceinline__ void set_pixels(int2* pixels, const FixedConvArgs& a,
   }
 }
 
-// starts[c] is what a sum starts from so that it ends below 0 where the comparison fails; masks
-// turn the bits of failures of 32 channels into those of the result.
+// starts[c] is the initial value that makes a sum end below 0 if the comparison fails; masks
+// convert the failure bits of 32 channels into result bits.
 __device__ __forceinline__ void set_comparison(int32_t* starts, uint32_t* masks,
                                                const FixedConvArgs& a, const FixedPlan& plan,
                                                int first_channel) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  // No sum is larger: beyond it limits are alike, and differences stay below 2^31.
+  // No sum is larger, so limits beyond it are equivalent; clamping keeps differences below 2^31.
   const int most = plan.taps * static_cast<int>(a.conv.channels) * 32768 + 1;
   for (int i = static_cast<int>(threadIdx.x); i < plan.block_channels; i += kFixedThreads) {
     const int channel = first_channel + i;

@@ -1,11 +1,11 @@
-// Images in 16-bit fixed point and products of their two bytes on the tensor cores.
+// 16-bit fixed-point conversion, and tensor-core products of the two bytes.
 #pragma once
 
 #include "pack/cuda/rows.cuh"
 
 namespace bitgnn::cuda::first_layers {
 
-// Calls f with a zero of an element type that fixed point takes.
+// Calls f with a zero of an element type that supports fixed point.
 template <class F>
 cudaError_t with_fixed_type(FloatType type, const F& f) {
   switch (type) {
@@ -22,7 +22,7 @@ cudaError_t with_fixed_type(FloatType type, const F& f) {
   }
 }
 
-// q of a value: the product with 1 / step is exact, the conversion clamps and makes NaN 0.
+// q of two values: the product with 1 / step is exact; the conversion clamps and maps NaN to 0.
 __device__ __forceinline__ uint32_t fixed_pair(float first, float second) {
   uint32_t pair;
   asm("{\n.reg .s16 a, b;\n"
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint32_t fixed_pair(float first, float second) {
   return pair;
 }
 
-// q of two values, the first in the lower half.
+// q of two values, the first in the low half.
 template <class T>
 __device__ __forceinline__ uint32_t fixed_pair(T first, T second, float inverse_step) {
   return fixed_pair(__fmul_rn(pack::to_value(first), inverse_step),
@@ -46,13 +46,13 @@ __device__ __forceinline__ uint32_t fixed_pair<uint8_t>(uint8_t first, uint8_t s
   return static_cast<uint32_t>(first) | static_cast<uint32_t>(second) << 16;
 }
 
-// Elements next to each other in memory, read at once.
+// Consecutive elements in memory, loaded at once.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) FixedVector {
   T value[kWidth];
 };
 
-// q = 256 * high + low of four neighbours, `first` the lower two.
+// The bytes of four neighbouring q = 256 * high + low; `first` holds the lower two.
 __device__ __forceinline__ uint32_t low_bytes(uint32_t first, uint32_t second) {
   return __byte_perm(first, second, 0x6420);
 }
@@ -61,17 +61,17 @@ __device__ __forceinline__ uint32_t high_bytes(uint32_t first, uint32_t second) 
   return __byte_perm(first, second, 0x7531);
 }
 
-// Every byte 0xff where its sign bit is set, else 0.
+// Sets every byte to 0xff if its sign bit is set, otherwise to 0.
 __device__ __forceinline__ uint32_t byte_signs(uint32_t bytes) {
   uint32_t signs;
   asm("prmt.b32 %0, %1, 0, 0xba98;\n" : "=r"(signs) : "r"(bytes));
   return signs;
 }
 
-// Bits that some q of several sets, as they are and turned round where q is negative: they tell how
-// few bytes hold every q.
+// Union of the bits set in several q, as they are and with negative q inverted; tells how few bytes
+// hold every q.
 struct FixedBits {
-  uint32_t values = 0, sizes = 0;  // of pairs of q
+  uint32_t values = 0, sizes = 0;  // for pairs of q
 
   __device__ __forceinline__ void add(uint32_t first, uint32_t second) {
     const auto signs = [](uint32_t pair) {
@@ -84,25 +84,25 @@ struct FixedBits {
     sizes |= second ^ signs(second);
   }
 
-  // Both halves of the result as those of FixedForm's argument.
+  // Combines both halves into the argument of FixedForm.
   __device__ __forceinline__ uint32_t all() const {
     return ((values | values >> 16) & 0xffffu) | ((sizes | sizes << 16) & 0xffff0000u);
   }
 };
 
-// The bytes of q that count: the high ones do not where all q, less the zero bits that every one
-// ends in, are of 8 bits.
+// The bytes of q to multiply: the high bytes are not needed if all q fit in 8 bits once their
+// common trailing zero bits are dropped.
 enum class FixedDigits : int { kUnsigned, kSigned, kBoth };
 
 struct FixedForm {
   FixedDigits digits = FixedDigits::kUnsigned;
-  int zeros = 0;  // bits left out: the sums are to be multiplied with 2^zeros
+  int zeros = 0;  // bits dropped: sums must be multiplied by 2^zeros
 
   __device__ FixedForm() {}
 
-  // Of q whose FixedBits are `all`: bits that they have in the lower half, sizes in the upper one.
+  // From the result of FixedBits::all(): value bits in the low half, sizes in the high half.
   __device__ __forceinline__ explicit FixedForm(uint32_t all) {
-    constexpr int kMostZeros = 8;  // what is left then is of 8 bits
+    constexpr int kMostZeros = 8;  // what is left then has 8 bits
     const uint32_t values = all & 0xffffu, sizes = all >> 16;
     const bool negative = (values & 0x8000u) != 0;
     if (sizes >= 128 && (negative || values >= 256))
@@ -118,13 +118,13 @@ struct FixedForm {
   }
 };
 
-// The low bytes of q >> zeros of four q that FixedForm left 8 bits of.
+// The low bytes of q >> zeros, for four q that FixedForm reduced to 8 bits.
 __device__ __forceinline__ uint32_t shifted_bytes(uint32_t low, uint32_t high, int zeros) {
   const uint32_t kept = (0xffu >> zeros) * 0x01010101u;
   return (low >> zeros & kept) | (high << (8 - zeros) & ~kept);
 }
 
-// Four weights of bits 0 to 3: bytes of +-1, or 0 from `count` on.
+// Expands bits 0 to 3 into four weights: bytes of +-1, or 0 from `count` on.
 __device__ __forceinline__ uint32_t weight_bytes(uint32_t bits, int count = 4) {
   constexpr uint32_t kSpread = 0x00204081, kOnes = 0x01010101;
   const uint32_t valid = count >= 4   ? kOnes

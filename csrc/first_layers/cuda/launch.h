@@ -6,10 +6,10 @@
 
 namespace bitgnn::cuda::first_layers {
 
-// See FixedConvArgs. `prepared` is int32 [out_channels, taps + 2], of which the last two columns
-// count: the least dot whose comparison holds and whether the bit is turned round. Where it is
-// given, it and the weights must have been written before the kernel in front of this one in the
-// stream began: they are read while that one still runs.
+// See FixedConvArgs. `prepared` is int32 [out_channels, taps + 2], of which only the last two
+// columns are used: the smallest dot that satisfies the comparison, and whether the bit is
+// inverted. If it is given, it and the weights must have been written before the previous kernel in
+// the stream started, because they are read while that kernel still runs.
 cudaError_t convolve_fixed(const FixedConvArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::first_layers

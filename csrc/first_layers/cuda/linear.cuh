@@ -1,7 +1,7 @@
-// Fully connected first layers, rows in 16-bit fixed point times weights of +-1, which stay bits in
-// shared memory and become bytes in registers. A block makes 32 rows of 256 outputs; two warps
-// share the features of 32 outputs. The next 320 features are on their way while these are
-// multiplied. Bound by the tensor cores.
+// Fully connected first layers: rows in 16-bit fixed point times weights of +-1, which stay bits in
+// shared memory and are expanded to bytes in registers. A block computes 32 rows of 256 outputs;
+// two warps split the features of 32 outputs. The next 320 features are prefetched while the
+// current ones are multiplied. Bound by the tensor cores.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +15,26 @@
 namespace bitgnn::cuda::first_layers {
 
 constexpr int kLinearRows = 32;
-constexpr int kLinearWarps = 8;   // side by side
-constexpr int kLinearShares = 2;  // of the features
+constexpr int kLinearWarps = 8;   // warps along the outputs
+constexpr int kLinearShares = 2;  // warps that split the features
 constexpr int kLinearThreads = kLinearWarps * kLinearShares * kWarp;
 constexpr int kLinearOutputs = kLinearWarps * 32;
-constexpr int kLinearSteps = 5;  // of 32 features, staged at once for each share
+constexpr int kLinearSteps = 5;  // of 32 features, staged at a time for each share
 constexpr int kLinearWords = kLinearShares * kLinearSteps * 8;
 constexpr int kLinearPitch = kLinearWords + 8;  // free of bank conflicts
 constexpr int kLinearLoads = kLinearRows * kLinearWords / kLinearThreads;
 
-// Groups of four features of a row, the low and the high bytes of q; two stages.
+// Groups of four features of a row as low and high bytes of q, double-buffered.
 struct LinearStages {
   uint32_t low[2][kLinearRows][kLinearPitch];
   uint32_t high[2][kLinearRows][kLinearPitch];
 };
 
-// Sums of 32 rows and 32 outputs that the second share hands to the first.
+// Sums of 32 rows and 32 outputs that the second share passes to the first.
 using LinearSums = int32_t[kLinearWarps][32][kWarp];
 static_assert(sizeof(LinearSums) <= sizeof(LinearStages), "sums take the place of the stages");
 
-// Four features of a row, 0 behind its end; kVector: rows are whole aligned groups of four.
+// Loads four features of a row, 0 past its end; kVector: rows are whole aligned groups of four.
 template <class T, bool kVector>
 __device__ __forceinline__ FixedVector<T, 4> load_features(const T* row, int feature, int size) {
   FixedVector<T, 4> values{};
@@ -59,7 +59,7 @@ __device__ __forceinline__ void split_features(const FixedVector<T, 4>& values, 
   high = high_bytes(first, second);
 }
 
-// Words of a row of weights in shared memory: whole chunks, free of bank conflicts.
+// Words per row of weights in shared memory: whole chunks, padded to avoid bank conflicts.
 __host__ __device__ constexpr int linear_pitch(int words) {
   constexpr int kChunk = kLinearShares * kLinearSteps;
   return (words + kChunk - 1) / kChunk * kChunk | 1;
@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(kLinearThreads)
     }
   };
   let_next_start();
-  // What is prepared, and the weights it is of, lie ready since before the previous kernel.
+  // `prepared` and the weights were written before the previous kernel, so they may be read before
+  // the wait.
   if (a.conv.prepared == nullptr) {
     wait_for_previous();
     load(0);
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kLinearThreads)
   for (int chunk = 0; chunk < chunks; ++chunk) {
     if (chunk + 1 < chunks) load(chunk + 1);
     const int stage = chunk % 2;
-    // Behind the features there are zeros, and any weights.
+    // Past the last feature the rows are zero, so the weights there are arbitrary.
 #pragma unroll
     for (int step = 0; step < kLinearSteps; ++step) {
       const int place = share * kLinearSteps + step;
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kLinearThreads)
     }
   }
   if (a.conv.out_bits == nullptr) return;
-  // Every lane of four gets the whole word of one row.
+  // Each lane of a quad gets the whole word of one row.
   uint32_t of_pair[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -1,4 +1,4 @@
-// Fully connected first layers.
+// Fully connected first layers on CUDA.
 #pragma once
 
 #include "conv/arguments.h"
@@ -7,7 +7,7 @@
 
 namespace bitgnn::cuda::first_layers {
 
-// Whether every output reads one pixel of features next to each other, few enough for the kernels.
+// Whether every output reads one pixel of contiguous features, few enough for the kernels.
 bool suits_fixed_linear(const FixedConvArgs& args, const Context& context);
 cudaError_t fixed_linear(const FixedConvArgs& args, const Context& context);
 

@@ -1,6 +1,6 @@
-// Fully connected first layers of up to 16 rows: the warps of a block share out the features of 16
-// outputs, rows and weights go straight from memory to the tensor cores, and sums are added up in
-// shared memory. Bound by latency.
+// Fully connected first layers of up to 16 rows: the warps of a block split the features of 16
+// outputs, rows and weights go straight from global memory to the tensor cores, and sums are
+// reduced in shared memory. Bound by latency.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace bitgnn::cuda::first_layers {
 
 constexpr int kFewLinearMostWarps = 16;
 constexpr int kFewLinearOutputs = 16;
-constexpr int kFewLinearSteps = 4;  // of 32 features, in flight a warp
+constexpr int kFewLinearSteps = 4;  // of 32 features, in flight per warp
 
 // sum += weights * bytes of rows for 16 outputs and 8 rows over 32 features; weights are signed.
 template <bool kSigned>
@@ -33,7 +33,7 @@ __device__ __forceinline__ void mma_weights(int32_t (&sum)[4], const uint32_t (&
   }
 }
 
-// Steps of 32 features are shared out among the warps. kRowTiles of eight rows.
+// Steps of 32 features are split among the warps; kRowTiles tiles of eight rows.
 template <class T, bool kVector, int kRowTiles>
 __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
     fixed_linear_few_kernel(const FixedConvArgs a, const float inverse_step, const int warp_steps) {
@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(kFewLinearMostWarps* kWarp)
   const auto words = static_cast<int>(pack::word_count(size));
   const int64_t first_output = static_cast<int64_t>(blockIdx.x) * kFewLinearOutputs;
   let_next_start();
-  // What is prepared, and the weights it is of, lie ready since before the previous kernel.
+  // `prepared` and the weights were written before the previous kernel, so they may be read before
+  // the wait.
   if (a.conv.prepared == nullptr) wait_for_previous();
   const int own_output = static_cast<int>(threadIdx.x) % kFewLinearOutputs;
   const FixedOutput output(a, first_output + own_output);
@@ -135,7 +136,7 @@ cudaError_t launch_fixed_linear_few(const FixedConvArgs& a, const Context& conte
   const int64_t steps = words_for(a.conv.channels);
   const int64_t warp_steps = ceil_div(steps, kFewLinearMostWarps);
   const int64_t warps = std::max<int64_t>(4, ceil_div(steps, warp_steps));
-  // Half words are written as such, all of them.
+  // Bits are written as half words, so blocks cover all of them.
   const int64_t blocks = a.conv.out_bits != nullptr
                              ? 2 * words_for(a.conv.out_channels)
                              : ceil_div(a.conv.out_channels, kFewLinearOutputs);

@@ -1,4 +1,4 @@
-// What becomes of one sum of a first layer: a value, the integer itself or a bit.
+// Epilogue of one sum of a first layer: a value, the integer itself, or a bit.
 #pragma once
 
 #include "core/cuda/launch.h"
@@ -7,11 +7,11 @@
 
 namespace bitgnn::cuda::first_layers {
 
-// An output channel; those beyond the last have no bit set and store nothing.
+// An output channel; channels past the last have a zero bit and store nothing.
 struct FixedOutput {
   int64_t channel;
   bool exists, prepared, turned = false;
-  int32_t limit = 0;                                   // of the integer, where it is prepared
+  int32_t limit = 0;                                   // limit of the integer, if prepared
   float scale = 1.0f, bias = -0.0f, threshold = 0.0f;  // -0 changes no value
 
   __device__ FixedOutput(const FixedConvArgs& a, int64_t output)
@@ -32,7 +32,7 @@ struct FixedOutput {
     if (a.conv.flip != nullptr) turned = a.conv.flip[channel];
   }
 
-  // Every step rounded to float32, as in the reference.
+  // Rounds every step to float32, as the reference does.
   __device__ float value(const FixedConvArgs& a, int32_t dot) const {
     return __fadd_rn(__fmul_rn(scale, __fmul_rn(a.step, __int2float_rn(dot))), bias);
   }

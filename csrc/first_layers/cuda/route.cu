@@ -1,4 +1,4 @@
-// Chooses the kernel of a first layer, images in fixed point times weights of +-1, and launches it.
+// Chooses and launches the kernel of a first layer, fixed-point images times weights of +-1.
 #include "first_layers/cuda/conv.cuh"
 
 #include "first_layers/cuda/conv_plain.cuh"
@@ -8,7 +8,7 @@
 namespace bitgnn::cuda::first_layers {
 namespace {
 
-// The tile of output pixels and what follows from it.
+// Sets the tile of output pixels and the sizes that follow from it.
 void set_tile(FixedPlan& plan, const ConvArgs& c, int height, int width) {
   plan.tile_height = height;
   plan.tile_width = width;
@@ -22,7 +22,7 @@ void set_tile(FixedPlan& plan, const ConvArgs& c, int height, int width) {
   plan.pitch = static_cast<int>(ceil_div(plan.shift + columns, kFixedVector)) * kFixedVector;
 }
 
-// How lines of pixels can be read: as vectors where those are aligned and divide the lines.
+// How rows of pixels can be read: as vectors if these are aligned and divide the rows.
 FixedSource source_of(const FixedConvArgs& a) {
   const ConvArgs& c = a.conv;
   const auto whole = [](int64_t elements) { return elements % kFixedVector == 0; };
@@ -34,19 +34,19 @@ FixedSource source_of(const FixedConvArgs& a) {
                                                       : FixedSource::kValues;
 }
 
-// About the cycles that a tile takes.
+// Approximate cycles per tile.
 int64_t tile_cost(const FixedPlan& plan) {
   const int pixel_warps = kFixedThreads / 32 * kFixedWarpChannels / plan.block_channels;
   const int64_t rounds = ceil_div(plan.slabs(), pixel_warps);
   return 2000 + plan.plane_words() + rounds * (250 * int64_t{plan.steps} + 400);
 }
 
-// False where the arguments are beyond the tensor-core kernel.
+// Returns false if the arguments exceed what the tensor-core kernel supports.
 bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context) {
-  constexpr int64_t kMostSide = 1 << 14;      // of images and kernels
-  constexpr int64_t kMostProducts = 1 << 12;  // of an output
-  constexpr int64_t kMostColumns = 256;       // of a tile
-  constexpr int64_t kMostOutputs = 1 << 30;   // pixels of all images
+  constexpr int64_t kMostSide = 1 << 14;      // of images and kernels, in pixels
+  constexpr int64_t kMostProducts = 1 << 12;  // per output
+  constexpr int64_t kMostColumns = 256;       // per tile
+  constexpr int64_t kMostOutputs = 1 << 30;   // pixels in all images
   constexpr int64_t kMostPixels = 1024;
   const ConvArgs& c = a.conv;
   if (c.channels > kWordBits || c.taps() * c.channels > kMostProducts || c.height > kMostSide ||
@@ -61,14 +61,14 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
   plan.block_channels = static_cast<int>(
       c.out_channels <= kFixedWarpChannels ? kFixedWarpChannels : 2 * kFixedWarpChannels);
   plan.shift = static_cast<int>((kFixedVector - c.padding_left % kFixedVector) % kFixedVector);
-  // Rows of pixels are cut into equal parts, which begin at aligned columns.
+  // Rows of pixels are split into equal parts that start at aligned columns.
   const int64_t parts = ceil_div(c.out_width, kMostColumns);
   const int64_t width = parts == 1
                             ? c.out_width
                             : ceil_div(ceil_div(c.out_width, parts), kFixedVector) * kFixedVector;
   const int64_t columns = ceil_div(c.out_channels, plan.block_channels);
   const int64_t blocks = 2 * int64_t{context.device.sm_count};
-  const int64_t most_bytes = context.device.shared_bytes / 2 - 1024;  // two blocks at a time
+  const int64_t most_bytes = context.device.shared_bytes / 2 - 1024;  // two resident blocks
   const int64_t most_height = std::clamp<int64_t>(kMostPixels / width, 1, c.out_height);
   int best = 0;
   int64_t least = INT64_MAX;
@@ -76,7 +76,7 @@ bool plan_fixed(FixedPlan& plan, const FixedConvArgs& a, const Context& context)
     set_tile(plan, c, height, static_cast<int>(width));
     if (plan.bytes() > (height == 1 ? context.device.shared_bytes : most_bytes)) break;
     const int64_t all = int64_t{plan.tiles} * columns;
-    // Two blocks of a multiprocessor share its units.
+    // Two blocks on an SM share its execution units.
     const int64_t share = all > context.device.sm_count ? 6 : 5;
     const int64_t cost = ceil_div(all, blocks) * share * tile_cost(plan);
     if (cost <= least) {

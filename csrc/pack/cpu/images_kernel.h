@@ -1,7 +1,6 @@
-// Packing float images whose channels lie apart: the bits of one channel after the other are put
-// into the words of a block of pixels, which compilers do with vectors of pixels. Bound by the read
-// of the input.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Packs float images with planar channels: the bits of one channel after another are put into the
+// words of a block of pixels, which compilers vectorise over pixels. Bound by reading the input.
+// Included once per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
 #include "conv/arguments.h"
 #include "core/cpu/float_types.h"
@@ -9,7 +8,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// One word of each pixel of a block.
+// Packs one word of each pixel of a block.
 template <class T>
 void pack_image_words(const T* x, int64_t channel_stride, int64_t channels, const float* threshold,
                       int64_t pixels, uint32_t* words) {

@@ -7,7 +7,7 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kGrain = 1 << 18;  // features a thread
+constexpr int64_t kGrain = 1 << 18;  // features per thread
 
 // Calls f(row, buffer) for every row, split over the threads; the buffer holds a row of floats.
 template <class F>
@@ -18,7 +18,7 @@ void for_rows(int64_t rows, int64_t features, const F& f) {
   });
 }
 
-// Packs a row of floats as bits value >= threshold.
+// Packs a row of floats into bits value >= threshold.
 void pack_row(const float* row, int64_t size, const float* threshold, int32_t* out) {
   PackArgs args{};
   args.x = row;
@@ -31,7 +31,7 @@ void pack_row(const float* row, int64_t size, const float* threshold, int32_t* o
 
 float value_at(const float* scale, int64_t row) { return scale != nullptr ? scale[row] : 1.0f; }
 
-// out = the sum of both rows' values.
+// out = sum of the values of both rows.
 void add_values(const JoinArgs& a, int64_t row, float* out) {
   const int64_t size = a.a_size, words = words_for(size);
   if (!a.packed) {
@@ -48,7 +48,7 @@ void add_values(const JoinArgs& a, int64_t row, float* out) {
   }
 }
 
-// Appends b's bits behind a's: each of b's words is shifted over two words of the result.
+// Appends b's bits to a's: each of b's words is shifted across two words of the result.
 void concat_bits(const JoinArgs& a, int64_t row) {
   const int64_t words = words_for(a.a_size + a.b_size);
   const int64_t a_words = words_for(a.a_size), b_words = words_for(a.b_size);

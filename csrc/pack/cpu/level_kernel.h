@@ -1,15 +1,14 @@
-// Bits of thermometers: one compare of a feature with up to 16 of its thresholds at a time.
-// Included once a capability behind pack_kernel.h, with BITGNN_ISA naming the namespace of its
-// primitives.
+// Thermometer bits: one compare of a feature with up to 16 of its thresholds at a time. Included
+// once per CPU capability, after pack_kernel.h; BITGNN_ISA names the namespace of its primitives.
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// Bits of R rows: each group's thresholds are loaded once, and no row waits for another.
+// Packs R rows: each group's thresholds are loaded once, and no row waits for another.
 template <int R>
 void pack_level_rows(const LevelGroups& a, const float* const (&rows)[R], int32_t* out) {
   const int64_t words = words_for(a.size);
-  uint64_t filled[R] = {};  // what of a row is not yet written, from the lowest bit on
+  uint64_t filled[R] = {};  // bits of a row not yet written, from the lowest on
   int count = 0;
   int64_t word = 0;
   for (int64_t g = 0; g < a.count; ++g) {
@@ -31,7 +30,7 @@ void pack_level_rows(const LevelGroups& a, const float* const (&rows)[R], int32_
     for (int r = 0; r < R; ++r) out[r * words + word] = static_cast<int32_t>(filled[r]);
 }
 
-// Rows of float32 as they are, others behind a conversion that moves no value across a threshold.
+// Uses float32 rows in place and converts others, which moves no value across a threshold.
 template <class T, int R>
 void pack_typed_levels(const LevelGroups& a, int64_t row, float* converted) {
   const T* x = static_cast<const T*>(a.x) + row * a.row_stride;
@@ -58,7 +57,7 @@ void pack_levels_of(const LevelGroups& a, int64_t begin, int64_t end) {
   for (; begin < end; ++begin) pack_typed_levels<T, 1>(a, begin, converted.get());
 }
 
-// Rounding to float could move a value across a threshold.
+// Compares in double: rounding to float could move a value across a threshold.
 void pack_double_levels(const LevelGroups& a, int64_t begin, int64_t end) {
   const int64_t words = words_for(a.size);
   for (int64_t i = begin; i < end; ++i) {

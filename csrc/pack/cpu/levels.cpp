@@ -1,4 +1,4 @@
-// Bits of thermometers on the CPU.
+// Thermometer bits on the CPU.
 #include <limits>
 #include <vector>
 
@@ -7,10 +7,10 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kLevelGrain = 1 << 15;  // groups a thread, some 40 us
+constexpr int64_t kLevelGrain = 1 << 15;  // groups per thread, some 40 us
 
-// Neighbouring bits of one feature, as many as one compare takes. Absent thresholds are NaN, which
-// no value reaches.
+// Adjacent bits of one feature, as many as one compare takes. Missing thresholds are NaN, which no
+// value reaches.
 std::vector<LevelGroup> groups_of(const LevelPackArgs& a) {
   std::vector<LevelGroup> groups;
   for (int64_t i = 0; i < a.size; ++i) {

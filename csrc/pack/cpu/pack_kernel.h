@@ -1,5 +1,5 @@
-// Packing float rows into bits: one compare a feature, bound by the read of the input.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Packs float rows into bits: one compare per feature, bound by reading the input. Included once
+// per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
 #include "core/cpu/float_types.h"
 #include "core/cpu/kernel_table.h"
@@ -7,8 +7,8 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// The canonical order of the row scale: 32 lanes summed word by word, then folded as a tree, so
-// that every backend rounds alike.
+// Canonical order of summing the row scale: 32 lanes summed word by word, then folded as a tree, so
+// that all backends round alike.
 inline float fold_lanes(const Lanes& lanes) {
   alignas(64) float v[kWordBits];
   store_lanes(v, lanes);
@@ -33,7 +33,7 @@ inline Lanes load_converted(const T* x, int64_t count) {
   }
 }
 
-// One word of up to 32 features; adds |(x - threshold) * gain| to `sum` when kScale.
+// Packs one word of up to 32 features; adds |(x - threshold) * gain| to `sum` if kScale.
 template <class T, bool kThreshold, bool kScale>
 inline uint32_t pack_word(const PackArgs& a, const T* x, int64_t column, int64_t count,
                           Lanes& sum) {
@@ -62,7 +62,7 @@ inline uint32_t pack_word(const PackArgs& a, const T* x, int64_t column, int64_t
   return count == kWordBits ? bits : bits & ((1u << count) - 1u);
 }
 
-// R rows, `apart` from one another, side by side; thresholds are loaded once.
+// Packs R rows, `apart` rows from one another, side by side; thresholds are loaded once.
 template <class T, bool kThreshold, bool kScale, int R>
 void pack_side_by_side(const PackArgs& a, int64_t row, int64_t apart) {
   const int64_t words = words_for(a.cols);
@@ -86,8 +86,8 @@ void pack_side_by_side(const PackArgs& a, int64_t row, int64_t apart) {
           a.cols == 0 ? 0.0f : fold_lanes(sums[r]) / static_cast<float>(a.cols);
 }
 
-// Each quarter of the rows is a stream of its own: a core reads four of them faster than one, but
-// not four rows next to each other, between which every stream would jump.
+// Each quarter of the rows is a separate stream: a core reads four streams faster than one, but not
+// four adjacent rows, between which every stream would jump.
 template <class T, bool kThreshold, bool kScale>
 void pack_rows(const PackArgs& a, int64_t begin, int64_t end) {
   constexpr int kStreams = 4;

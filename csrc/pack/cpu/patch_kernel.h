@@ -1,6 +1,6 @@
-// Patches of few-channel images as words: the bits of each row of a patch are gathered once for
-// all patches that hold the row, then shifted together. Bound by writing the words.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Patches of few-channel images as words: the bits of each row of a patch are gathered once for all
+// patches that contain the row, then shifted together. Bound by writing the words. Included once
+// per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
 #include <algorithm>
 #include <cstring>
@@ -10,11 +10,11 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// For each output column the bits of the kernel_width pixels that a patch takes of one image row:
-// those at least the threshold in `above`, those that are not in `below`. `bits` is scratch.
+// For each output column, gathers the bits of the kernel_width pixels that a patch takes from one
+// image row: pixels that reach the threshold in `above`, the others in `below`. `bits` is scratch.
 void gather_row(const PatchArgs& a, const float* x, float threshold, uint32_t* bits,
                 uint32_t* above, uint32_t* below) {
-  // 1 and 2 tell the two kinds of pixels apart from those outside, 0.
+  // Marks 1 and 2 tell the two kinds of pixels from those outside, marked 0.
   const int64_t frame = a.frame();
   for (int64_t i = 0; i < a.width; ++i) bits[a.padding_left + i] = x[i] >= threshold ? 1u : 2u;
   std::memset(above, 0, sizeof(uint32_t) * static_cast<size_t>(a.out_width));
@@ -22,7 +22,7 @@ void gather_row(const PatchArgs& a, const float* x, float threshold, uint32_t* b
   for (int64_t j = 0; j < a.kernel_width; ++j) {
     const int64_t first = j * a.dilation_width;
     if (first >= frame) break;
-    // Columns whose pixel j lies in front of the right end.
+    // Columns whose pixel j lies before the right end.
     const int64_t count = std::min(a.out_width, (frame - first - 1) / a.stride_width + 1);
     const uint32_t* from = bits + first;
     if (a.stride_width == 1) {
@@ -39,8 +39,8 @@ void gather_row(const PatchArgs& a, const float* x, float threshold, uint32_t* b
   }
 }
 
-// Output rows [begin, end) of all images. `scratch` holds, in this order, the marks of an image row
-// (frame() words, 0 to begin with), the bits of a patch's image rows that were gathered last, kept
+// Packs output rows [begin, end) of all images. `scratch` holds, in this order, the marks of an
+// image row (frame() words, initially 0), the bits of the patch's image rows gathered last, kept
 // while patches below need them (2 * out_width words for each of reach() rows), and a row of
 // patches (2 * out_width); `held` names those image rows (reach()).
 void pack_patches(const PatchArgs& a, uint32_t* scratch, int64_t* held, int64_t begin,
@@ -58,7 +58,7 @@ void pack_patches(const PatchArgs& a, uint32_t* scratch, int64_t* held, int64_t 
       for (int64_t i = 0; i < a.kernel_height; ++i) {
         const int64_t from = y * a.stride_height - a.padding_top + i * a.dilation_height;
         if (from < 0 || from >= a.height) continue;
-        const int64_t line = (image * a.channels + c) * a.height + from;  // of all
+        const int64_t line = (image * a.channels + c) * a.height + from;  // row among all planes
         const int64_t slot = from % kept;
         uint32_t* above = rows + slot * 2 * columns;
         if (held[slot] != line) {

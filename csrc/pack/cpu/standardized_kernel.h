@@ -1,5 +1,5 @@
-// Packing rows by comparison with their own mean: two passes over a row that the cache holds.
-// Included once a capability behind pack_kernel.h, with BITGNN_ISA naming the namespace of its
+// Packs rows by comparing them with their own mean: two passes over a row that stays in cache.
+// Included once per CPU capability, after pack_kernel.h; BITGNN_ISA names the namespace of its
 // primitives.
 
 namespace bitgnn::cpu::BITGNN_ISA {
@@ -11,7 +11,7 @@ inline double widened(T x) {
   return static_cast<double>(to_float(x));
 }
 
-// A word's features in float64, at least `low` where they are numbers; zeros behind the last.
+// Loads a word's features as float64, numbers clamped to at least `low`; zeros after the last.
 template <class T>
 BITGNN_INLINE void load_wide(const T* x, int64_t count, double low, double (&to)[kWordBits]) {
   if (count == kWordBits) {
@@ -62,7 +62,7 @@ float standardized_scale(const T* x, int64_t cols, double low, double total, dou
     }
   }
   const double size = static_cast<double>(cols);
-  const double rest = total - size * mean;  // what rounding the mean left over
+  const double rest = total - size * mean;  // remainder from rounding the mean
   const double variance = (fold_sums(squares) - rest * rest / size) / (cols > 1 ? size - 1.0 : 1.0);
   const double deviation = std::sqrt(variance > 0.0 ? variance : 0.0) + kStandardizeEpsilon;
   return static_cast<float>(fold_sums(distances) / size / deviation);
@@ -77,7 +77,7 @@ uint32_t word_above(const T* x, int64_t count, double low, float mean) {
   } else {
     bits = ge_mask(load_converted(x, count), broadcast_lanes(mean));
   }
-  // Behind a ReLU no mean is negative, and one of 0 is reached by what was negative too.
+  // After a ReLU no mean is negative, and a mean of 0 is reached by negative inputs, too.
   if (low == 0.0 && mean == 0.0f) bits = 0xffffffffu;
   return count == kWordBits ? bits : bits & ((1u << count) - 1u);
 }

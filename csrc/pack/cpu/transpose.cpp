@@ -1,4 +1,4 @@
-// Transposing matrices of bits on the CPU: squares of 32 x 32 bits turned by halving.
+// Transposes bit matrices on the CPU, in squares of 32 x 32 bits by recursive halving.
 #include <algorithm>
 
 #include "core/cpu/backend.h"
@@ -6,11 +6,11 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kTransposeGrain = 1 << 10;  // squares a thread
-constexpr int64_t kSquares = 16;              // side by side, a lane each where vectors are wide
+constexpr int64_t kTransposeGrain = 1 << 10;  // squares per thread
+constexpr int64_t kSquares = 16;              // side by side, one lane each if vectors are wide
 
-// Turns squares whose row r holds one word of each: the off-diagonal halves of every 2^k x 2^k
-// block change places, from the largest blocks to single bits (Warren, Hacker's Delight, 7-3).
+// Transposes squares; row r holds one word of each. The off-diagonal halves of every 2^k x 2^k
+// block are swapped, from the largest blocks to single bits (Warren, Hacker's Delight, 7-3).
 void transpose_squares(uint32_t (&rows)[kWordBits][kSquares]) {
   uint32_t mask = 0x0000ffffu;
   for (int64_t half = kWordBits / 2; half > 0; half /= 2, mask ^= mask << half) {

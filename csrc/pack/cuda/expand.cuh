@@ -1,4 +1,4 @@
-// Words back to rows of floats, bound by the write; and the walk over flat rows that joins share.
+// Expands packed rows to floats, bound by the write; also the walk over flat rows that joins share.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +9,20 @@
 namespace bitgnn::cuda::pack {
 
 constexpr int kFlatThreads = 256;
-constexpr int kFlatItems = 4;    // that a thread has in flight
-constexpr int kFlatBlocks = 16;  // a multiprocessor, several rounds of what is resident
+constexpr int kFlatItems = 4;    // in flight per thread
+constexpr int kFlatBlocks = 16;  // per multiprocessor, several rounds of resident blocks
 
-// A number of elements as whole rows and the rest, so that positions advance without dividing.
+// A number of elements as whole rows and a remainder, so that positions advance without divisions.
 struct FlatStep {
   int64_t rows;
   uint32_t columns;
 };
 
-// Rows of `size` elements, walked kVector neighbours a thread.
+// Rows of `size` elements, walked in runs of kVector adjacent elements per thread.
 struct FlatRange {
   int64_t total;   // elements
-  uint32_t size;   // elements of a row
-  FlatStep inner;  // from an item of a thread to its next
+  uint32_t size;   // elements per row
+  FlatStep inner;  // from one item of a thread to its next
   FlatStep outer;  // from one turn of the grid to the next
 };
 
@@ -47,7 +47,7 @@ struct FlatPosition {
   }
 };
 
-// store(element, load(element, row, column)) for every kVector-th element, several in flight.
+// Calls store(element, load(element, row, column)) for every kVector-th element, several in flight.
 template <int kVector, class Load, class Store>
 __device__ __forceinline__ void for_flat(const FlatRange& range, const Load& load,
                                          const Store& store) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void for_flat(const FlatRange& range, const Load& loa
   }
 }
 
-// The walk over `rows` rows of `size` < 2^31 elements, and the blocks that it takes.
+// The walk over `rows` rows of `size` < 2^31 elements, and the number of blocks it takes.
 inline FlatRange flat_range(int64_t rows, int64_t size, int vector, const Context& context,
                             unsigned& blocks) {
   const int64_t total = rows * size, step = int64_t{kFlatThreads} * vector;
@@ -95,11 +95,11 @@ __device__ __forceinline__ float signed_value(uint32_t bit, float scale) {
   return __uint_as_float(__float_as_uint(scale) ^ (~bit << 31));
 }
 
-// Values of packed rows: load() gives kVector neighbours, which must share a word.
+// Values of packed rows: load() yields kVector adjacent ones, which must share a word.
 struct ExpandedBits {
   const int32_t* words;
   const float* scale;  // [rows] or null
-  int64_t pitch;       // words a row
+  int64_t pitch;       // words per row
 
   __device__ __forceinline__ float row_scale(int64_t row) const {
     return scale != nullptr ? __ldg(scale + row) : 1.0f;
@@ -114,7 +114,7 @@ struct ExpandedBits {
   }
 };
 
-// out[row, column] = values of row and column, kVector floats a store.
+// out[row, column] = value at row and column, kVector floats per store.
 template <int kVector, class Values>
 __global__ void __launch_bounds__(kFlatThreads)
     expand_kernel(Values values, FlatRange range, float* out) {
@@ -140,7 +140,7 @@ cudaError_t launch_expand_by(const Values& values, int64_t rows, int64_t size, f
   return cudaGetLastError();
 }
 
-// `part`: columns before a change of source, or `size`. Floats written together share a word.
+// `part`: columns before the source changes, or `size`. Floats written together share a word.
 template <class Values>
 cudaError_t launch_expand(const Values& values, int64_t rows, int64_t size, int64_t part,
                           float* out, const Context& context) {

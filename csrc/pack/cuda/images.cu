@@ -1,4 +1,4 @@
-// Packing images of separate channels into bits, on CUDA.
+// Packs images with planar channels into bits, on CUDA.
 #include "pack/cuda/images.cuh"
 #include "pack/cuda/launch.h"
 

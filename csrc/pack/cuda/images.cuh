@@ -1,4 +1,4 @@
-// Float images of separate channels to packed pixels: bound by the one read of the input.
+// Packs float images with planar channels: bound by reading the input once.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 namespace bitgnn::cuda::pack {
 
 constexpr int kImagePackThreads = 256;
-constexpr int kImagePackLoads = 8;  // in flight a thread
+constexpr int kImagePackLoads = 8;  // in flight per thread
 
-// Neighbouring pixels of a channel as they lie in memory, read at once.
+// Adjacent pixels of a channel as they lie in memory, read at once.
 template <class T, int kPixels>
 struct alignas(sizeof(T) * kPixels) PixelVector {
   T value[kPixels];
 };
 
-// Every thread makes one word of `kPixels` neighbouring pixels, which divide an image.
+// Each thread makes one word for each of `kPixels` adjacent pixels, which divide an image.
 template <class T, int kPixels, bool kThreshold>
 __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const ImagePackArgs a) {
   using Vector = PixelVector<T, kPixels>;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kImagePackThreads) pack_images_kernel(const Im
 template <class T, int kPixels>
 cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
   const int64_t blocks = ceil_div(a.images * (a.pixels / kPixels), kImagePackThreads);
-  constexpr int64_t kMostRows = 65535;  // of a grid
+  constexpr int64_t kMostRows = 65535;  // of a grid's y dimension
   const dim3 grid(grid_size(blocks),
                   grid_size(std::min<int64_t>(word_count(a.channels), kMostRows)));
   return a.threshold != nullptr ? launch_dependent(pack_images_kernel<T, kPixels, true>, grid,
@@ -83,11 +83,11 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
                                                    kImagePackThreads, 0, context, a);
 }
 
-// Several pixels at once where they divide an image and leave every multiprocessor work; eight of
-// two bytes where their words lie together.
+// Takes several pixels per thread if they divide an image and leave work for every multiprocessor;
+// eight two-byte pixels if their words are contiguous.
 template <class T>
 cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
-  constexpr int64_t kThreadsWanted = 512;  // a multiprocessor
+  constexpr int64_t kThreadsWanted = 512;  // per multiprocessor
   const int64_t words = word_count(a.channels), work = a.images * a.pixels * words;
   const auto suits = [&](int64_t pixels) {
     const int64_t bytes = pixels * static_cast<int64_t>(sizeof(T));

@@ -7,7 +7,7 @@
 namespace bitgnn::cuda::pack {
 namespace {
 
-// The packing of values that a join computes.
+// Packing arguments for the values that a join computes.
 PackArgs pack_args(const JoinArgs& args, int64_t size) {
   PackArgs packing{};
   packing.cols = size;

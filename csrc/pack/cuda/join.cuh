@@ -6,14 +6,14 @@
 
 namespace bitgnn::cuda::pack {
 
-constexpr int64_t kMaxTabledWords = 1024;      // words of a row whose masks fit a block,
+constexpr int64_t kMaxTabledWords = 1024;      // words per row whose masks fit in a block
 constexpr int64_t kMaxTabledThresholds = 128;  // and whose thresholds do
 
 __device__ __forceinline__ uint32_t load_word(const int32_t* p) {
   return static_cast<uint32_t>(__ldg(p));
 }
 
-// Rows of a + b, floats.
+// Float rows of a + b.
 struct AddedRows {
   static constexpr bool kScales = false;
   using Value = float;
@@ -37,7 +37,7 @@ struct AddedRows {
   __device__ __forceinline__ Row next(const Row& row) const { return {row.a + size, row.b + size}; }
 };
 
-// Rows of a followed by b, floats.
+// Float rows of a followed by b.
 struct JoinedRows {
   static constexpr bool kScales = false;
   using Value = float;
@@ -45,8 +45,8 @@ struct JoinedRows {
   int64_t a_size, b_size;
 
   struct Row {
-    const float *a, *b;  // where the column would be in either
-    int64_t left;        // columns of a from here
+    const float *a, *b;  // where the column would be in each
+    int64_t left;        // columns of a left from here on
     __device__ __forceinline__ float load(int c, int back) const {
       const int column = c * kWarp - back;
       return __ldg((column < left ? a : b) + column);
@@ -93,7 +93,7 @@ struct JoinedBits {
   }
 };
 
-// Bits of a sum by the bits of its operands: where both are set, only a's, only b's, neither.
+// Bits of a sum by its operands' bits: both set, only a's, only b's, neither.
 struct SumMasks {
   uint32_t both, only_a, only_b, neither;
 
@@ -102,7 +102,7 @@ struct SumMasks {
   }
 };
 
-// Words of a_scale * a + b_scale * b >= 0: masks of a row.
+// Words of a_scale * a + b_scale * b >= 0, from masks per row.
 __global__ void __launch_bounds__(kFlatThreads)
     add_scaled_bits_kernel(ExpandedBits a, ExpandedBits b, FlatRange range, uint32_t last_mask,
                            int32_t* out) {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kFlatThreads)
       [&](int64_t i, uint32_t word) { out[i] = static_cast<int32_t>(word); });
 }
 
-// Words of a + b >= threshold, the sum being 2, 0 or -2: masks of a column, from a table.
+// Words of a + b >= threshold, where the sum is 2, 0 or -2, from a table of masks per column.
 __global__ void __launch_bounds__(kFlatThreads)
     add_bits_kernel(const int32_t* a, const int32_t* b, FlatRange range, int64_t features,
                     const float* threshold, int32_t* out) {
@@ -146,11 +146,11 @@ __global__ void __launch_bounds__(kFlatThreads)
       [&](int64_t i, uint32_t word) { out[i] = static_cast<int32_t>(word); });
 }
 
-// Words of a_scale * a + b_scale * b >= threshold: of a row's four sums, each feature takes one.
+// Words of a_scale * a + b_scale * b >= threshold: each feature takes one of a row's four sums.
 __global__ void __launch_bounds__(kFlatThreads)
     add_compared_bits_kernel(ExpandedBits a, ExpandedBits b, FlatRange range, int64_t features,
                              const float* threshold, int32_t* out) {
-  __shared__ float table[kWarp][kMaxTabledThresholds];  // neighbouring words in different banks
+  __shared__ float table[kWarp][kMaxTabledThresholds];  // adjacent words in different banks
   const bool tabled = range.size <= kMaxTabledThresholds;
   const float none = __int_as_float(0x7fffffff);  // NaN: no bit is set
   if (tabled) {
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kFlatThreads)
       [&](int64_t i, uint32_t word) { out[i] = static_cast<int32_t>(word); });
 }
 
-// a | b: the sum of -1 and +1 is negative only where both are -1.
+// a | b: the sum of two signs is negative only if both are -1.
 template <class Word>
 __global__ void __launch_bounds__(kFlatThreads)
     or_kernel(const Word* a, const Word* b, int64_t count, Word* out) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kFlatThreads)
   }
 }
 
-// Words of the features of a followed by those of b, whose words straddle two of the result.
+// Words of the features of a followed by those of b; words of b straddle two of the result.
 __global__ void __launch_bounds__(kFlatThreads)
     concat_bits_kernel(const int32_t* a, const int32_t* b, int64_t a_size, int64_t b_size,
                        FlatRange range, int32_t* out) {

@@ -1,4 +1,4 @@
-// Packing rows, images and patches, transposing bits, ADD and CONCAT on CUDA devices.
+// Packing of rows, images and patches, bit transposition, ADD and CONCAT on CUDA devices.
 #pragma once
 
 #include "core/cuda/launch.h"

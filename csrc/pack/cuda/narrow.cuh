@@ -1,4 +1,5 @@
-// Contiguous rows of fewer than 32 floats to one word each: 32 rows a warp, read as one run.
+// Packs contiguous rows of fewer than 32 floats into one word each: 32 rows per warp, read as one
+// run.
 #pragma once
 
 #include "pack/arguments.h"
@@ -7,9 +8,10 @@
 namespace bitgnn::cuda::pack {
 
 constexpr int kNarrowThreads = 256;
-constexpr int kNarrowLoads = 8;  // in flight a thread
+constexpr int kNarrowLoads = 8;  // in flight per thread
 
-// 32 rows of `cols` floats are `cols` votes of 32 neighbours; lane r cuts its row out of them.
+// 32 rows of `cols` floats are `cols` votes of 32 adjacent elements; lane r cuts its row out of
+// them.
 template <class T>
 __global__ void __launch_bounds__(kNarrowThreads)
     pack_narrow_kernel(const T* x, const float* threshold, int cols, int64_t rows, int32_t* words) {
@@ -44,7 +46,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
   if (first_row + lane < rows) words[first_row + lane] = static_cast<int32_t>(word);
 }
 
-// args.cols is 1 to 31, the rows are contiguous and no scale is asked for.
+// Requires args.cols from 1 to 31, contiguous rows and no scale.
 template <class T>
 cudaError_t launch_pack_narrow(const PackArgs& args, int64_t rows, const Context& context) {
   if (rows == 0) return cudaSuccess;

@@ -1,4 +1,4 @@
-// Packing float rows into bits and back, on CUDA.
+// Packs float rows into bits and unpacks them, on CUDA.
 #include "pack/cuda/expand.cuh"
 #include "pack/cuda/launch.h"
 #include "pack/cuda/narrow.cuh"

@@ -1,4 +1,4 @@
-// Rows of floats to words [rows, words_for(cols)]: bound by the one read of the input.
+// Packs rows of floats into words [rows, words_for(cols)]: bound by reading the input once.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ cudaError_t launch_pack_tile(const Source& source, const PackArgs& args, int64_t
                              const Context& context) {
   const int64_t words = word_count(args.cols);
   const int64_t blocks = ceil_div(ceil_div(rows, kRows), kPackThreads / kWarp);
-  // A row's scale is summed by one warp; without it a few long rows are shared out by columns.
+  // A row's scale is summed by one warp; without scales, a few long rows are split by columns.
   int64_t splits = 1;
   if (args.scale == nullptr) {
     const int64_t wanted = ceil_div(4 * context.device.sm_count, blocks);
@@ -62,7 +62,7 @@ cudaError_t launch_pack_tile(const Source& source, const PackArgs& args, int64_t
   return cudaGetLastError();
 }
 
-// Packs `rows` rows of `source`; args.x, type and row_stride are not looked at.
+// Packs `rows` rows of `source`; args.x, type and row_stride are ignored.
 template <class Source>
 cudaError_t launch_pack(const Source& source, const PackArgs& args, int64_t rows,
                         const Context& context) {
@@ -79,7 +79,7 @@ cudaError_t launch_pack(const Source& source, const PackArgs& args, int64_t rows
     return launch_pack_tile<1, 16>(source, args, rows, context);
   if (words == 3) return launch_pack_tile<8, 3>(source, args, rows, context);
   if (words == 4) return launch_pack_tile<8, 4>(source, args, rows, context);
-  // Rows that are packed together share the loads of thresholds and the folding of sums.
+  // Rows packed together share the loads of thresholds and the folding of sums.
   const bool shifted = args.threshold != nullptr || args.gain != nullptr;
   if (words < 8) return launch_pack_tile<4, 5>(source, args, rows, context);
   if (shifted && args.scale != nullptr) return launch_pack_tile<4, 8>(source, args, rows, context);

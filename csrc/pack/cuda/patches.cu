@@ -1,4 +1,4 @@
-// Patches of few-channel images as words, on CUDA.
+// Packs patches of few-channel images into words, on CUDA.
 
 #include <algorithm>
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Every thread makes both words of one output pixel and channel; neighbours' pixels lie side by
-// side, so that reads of a patch after the first come from the L1 cache. Bound by writing.
+// Each thread makes both words of one output pixel and channel. Adjacent threads have adjacent
+// pixels, so reads of a patch after the first come from the L1 cache. Bound by writing.
 __global__ void __launch_bounds__(kThreads) pack_patches_kernel(const PatchArgs a) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   const int64_t pixel = index / a.channels, channel = index - pixel * a.channels;

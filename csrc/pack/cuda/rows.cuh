@@ -1,4 +1,4 @@
-// Packing a few rows by one warp: coalesced loads, a vote a word, the canonical row scale.
+// Packs a few rows with one warp: coalesced loads, one vote per word, the canonical row scale.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,7 +11,7 @@
 
 namespace bitgnn::cuda::pack {
 
-// words_for() of core/common.h for both sides.
+// words_for() of core/common.h for both host and device.
 __host__ __device__ constexpr int64_t word_count(int64_t features) {
   return (features + kWordBits - 1) / kWordBits;
 }
@@ -40,10 +40,10 @@ cudaError_t with_float_type(FloatType type, const F& f) {
   return cudaErrorInvalidValue;
 }
 
-// Where rows come from. A Row stands at one column of one row; load(c, back) is the element c words
-// on, less `back` columns; next(row) stands in the row below. kScales: rows may be asked for their
-// scale. Doubles stay doubles, since rounding could move a value across its threshold; the rest
-// compares in float32.
+// A source of rows. A Row stands at one column of one row; load(c, back) is the element c words
+// ahead, minus `back` columns; next(row) stands in the row below. kScales: rows may be asked for
+// their scale. Doubles stay doubles, since rounding could move a value across its threshold; all
+// other types compare in float32.
 template <class T>
 struct DenseRows {
   static constexpr bool kScales = true;
@@ -64,24 +64,24 @@ struct DenseRows {
   __device__ __forceinline__ Row next(const Row& row) const { return {row.x + stride}; }
 };
 
-// A warp packs kRows rows at a time, kWords words of each in flight, which end in lanes of their
-// own: word c of row r in lane r * kSlots + c.
+// A warp packs kRows rows at a time with kWords words of each in flight; word c of row r ends up in
+// lane r * kSlots + c.
 template <int kRows, int kWords>
 struct PackTile {
   static constexpr int kSlots = kWords <= 2 ? kWords : kWords <= 4 ? 4 : kWords <= 8 ? 8 : 16;
   static_assert((kRows & (kRows - 1)) == 0, "rows are folded and chosen in pairs");
   static_assert(kRows * kSlots <= kWarp, "every word needs a lane of its own");
-  static constexpr int kLanesPerRow = kWarp / kRows;  // that end with the same row's sum
+  static constexpr int kLanesPerRow = kWarp / kRows;  // lanes that end with the same row's sum
 
   __device__ static int word_row(int lane) { return lane / kSlots; }
   __device__ static int word_column(int lane) { return lane % kSlots; }
-  // Whether the lane holds a word at all.
+  // True if the lane holds a word.
   __device__ static bool holds(int lane) {
     return word_row(lane) < kRows && word_column(lane) < kWords;
   }
 };
 
-// vote[lane % kCount]: a tree of selections by the bits of the lane's number.
+// vote[lane % kCount], chosen by a tree of selections on the bits of the lane number.
 template <int kCount, int kBit = 1>
 __device__ __forceinline__ uint32_t choose_by_lane(const uint32_t (&vote)[kCount], int lane) {
   if constexpr (kCount == 1) {
@@ -95,9 +95,9 @@ __device__ __forceinline__ uint32_t choose_by_lane(const uint32_t (&vote)[kCount
   }
 }
 
-// Adds up the lanes of every row in the canonical order: lane i takes lane i + 16, then 8, 4, 2, 1.
-// Halves of the warp share the work of two rows while there are any. The result belongs to row
-// lane / (32 / kRows).
+// Adds the lanes of every row in the canonical order: lane i takes lane i + 16, then 8, 4, 2, 1.
+// While there are several rows, the halves of the warp share the work of two. The result belongs to
+// row lane / (32 / kRows).
 template <int kStep = kWarp / 2, int kRows, class T>
 __device__ __forceinline__ T fold_lanes(const T (&sum)[kRows], int lane) {
   if constexpr (kStep == 0) {
@@ -123,8 +123,8 @@ __device__ __forceinline__ float mean_of(float sum, int64_t cols) {
   return __fdiv_rn(sum, __ll2float_rn(cols));
 }
 
-// One turn: kWords words of every row. In a row's last turn the first `skip` words were packed
-// before, and in the last word the lane's column may lie `back` columns past the end.
+// One turn: packs kWords words of every row. In a row's last turn the first `skip` words are
+// already packed, and in the last word the lane's column may lie `back` columns past the end.
 template <int kRows, int kWords, bool kScale, bool kShift, bool kLast, class Source>
 __device__ __forceinline__ uint32_t pack_turn(const typename Source::Row (&row)[kRows],
                                               const float* threshold, const float* gain, int skip,
@@ -167,9 +167,10 @@ __device__ __forceinline__ uint32_t pack_turn(const typename Source::Row (&row)[
 }
 
 // Packs words [first_word, last_word) of rows first_row .. first_row + kRows - 1 (those past `rows`
-// repeat the last one); the rows must have at least kWords words. Calls store(word, bits, fresh)
-// in every lane: the lane's bits are those of word `word` + its word_column(), and new if `fresh`.
-// kShift: there is a threshold or a gain. Adds the lane's |(x - threshold) * gain| to `sum`.
+// repeat the last one); rows must have at least kWords words. Calls store(word, bits, fresh) in
+// every lane: the lane's bits are those of word `word` + its word_column(), and new if `fresh`.
+// kShift is set if there is a threshold or a gain. Adds the lane's |(x - threshold) * gain| to
+// `sum`.
 template <int kRows, int kWords, bool kScale, bool kShift, class Source, class Store>
 __device__ __forceinline__ void pack_words(const Source& source, const PackArgs& args,
                                            int64_t first_row, int64_t rows, int first_word,
@@ -201,12 +202,12 @@ __device__ __forceinline__ void pack_words(const Source& source, const PackArgs&
           true);
     advance(kWords);
   }
-  // The last turn ends with the last word; what it shares with the turn before is packed twice.
+  // The last turn ends with the last word; words shared with the previous turn are packed twice.
   const int start = last_word - kWords;
   const int skip = word - start;
   if (skip != 0) advance(-skip);
   const bool ends = last_word == word_count(args.cols);
-  const int features = ends ? static_cast<int>(args.cols - 1) % kWarp + 1 : kWarp;  // of its word
+  const int features = ends ? static_cast<int>(args.cols - 1) % kWarp + 1 : kWarp;  // in last word
   const int back = max(lane - (features - 1), 0);
   uint32_t bits = pack_turn<kRows, kWords, kScale, kShift, true, Source>(row, threshold, gain, skip,
                                                                          back, lane, sum);
@@ -215,7 +216,7 @@ __device__ __forceinline__ void pack_words(const Source& source, const PackArgs&
   store(start, bits, word_column >= skip);
 }
 
-// pack_words() of whole scales: returns fold_lanes() of the sums.
+// pack_words() for complete scales: returns fold_lanes() of the sums.
 template <int kRows, int kWords, bool kScale, bool kShift, class Source, class Store>
 __device__ __forceinline__ float pack_rows(const Source& source, const PackArgs& args,
                                            int64_t first_row, int64_t rows, int first_word,

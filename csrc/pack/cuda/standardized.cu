@@ -1,4 +1,4 @@
-// Packing float rows into bits by comparison with their own mean, on CUDA.
+// Packs float rows into bits by comparing them with their own mean, on CUDA.
 #include "pack/cuda/launch.h"
 #include "pack/cuda/standardized.cuh"
 

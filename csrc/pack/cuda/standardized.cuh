@@ -1,5 +1,5 @@
-// Rows of floats to bits by comparison with their own mean: a warp keeps its rows in registers
-// between the sum and the comparison, so that the one read of the input bounds it.
+// Packs rows of floats by comparing them with their own mean: a warp keeps its rows in registers
+// between the sum and the comparison, so the kernel is bound by reading the input once.
 #pragma once
 
 #include <type_traits>
@@ -11,18 +11,18 @@ namespace bitgnn::cuda::pack {
 
 constexpr int kStandardizedThreads = 256;
 
-// Blocks resident on a multiprocessor, by the values that a thread holds.
+// Blocks resident on a multiprocessor, by the number of values per thread.
 constexpr int standardized_blocks(int values) { return values <= 32 ? 4 : values <= 40 ? 3 : 2; }
 
-// The arguments with what follows from the number of columns.
+// The arguments, plus values derived from the number of columns.
 struct StandardizedRows {
   StandardizedPackArgs args;
   double part;    // 1 / cols
   double degree;  // 1 / (cols - 1), or 1 for a single column
-  float low;      // the least value, 0 behind a ReLU
+  float low;      // lower bound of the values, 0 with a ReLU
 };
 
-// At least `low`, but NaN stays NaN.
+// max(x, low), but NaN stays NaN.
 __device__ __forceinline__ float bounded(float x, float low) {
   float value;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(x), "f"(low));
@@ -30,15 +30,15 @@ __device__ __forceinline__ float bounded(float x, float low) {
 }
 __device__ __forceinline__ double bounded(double x, float low) { return x < low ? low : x; }
 
-// The quotient of a finite sum by the number of columns, rounded twice: the product with the
-// reciprocal and what it leaves over give the exactly rounded float64.
+// A finite sum divided by the number of columns, rounded twice: the product with the reciprocal and
+// its residual give the exactly rounded float64.
 __device__ __forceinline__ float row_mean(const StandardizedRows& rows, double total) {
   const double quotient = total * rows.part;
   const double left = __fma_rn(-quotient, static_cast<double>(rows.args.cols), total);
   return __double2float_rn(__fma_rn(left, rows.part, quotient));
 }
 
-// What rows compare with: NaN, which nothing reaches, where the mean is not finite.
+// The value that a row is compared with: NaN, which nothing reaches, if the mean is not finite.
 __device__ __forceinline__ float row_limit(const StandardizedRows& rows, double total) {
   const float mean = row_mean(rows, total);
   return isfinite(mean) ? mean : nanf("");
@@ -46,11 +46,11 @@ __device__ __forceinline__ float row_limit(const StandardizedRows& rows, double 
 
 __device__ __forceinline__ float standardized_scale(const StandardizedRows& rows, double total,
                                                     float mean, double distance, double squares) {
-  // What rounding the mean left over.
+  // Remainder from rounding the mean.
   const double rest =
       __fma_rn(-static_cast<double>(mean), static_cast<double>(rows.args.cols), total);
   const double variance = (squares - rest * rest * rows.part) * rows.degree;
-  // Beyond float32 the variance is taken 2^-126 times.
+  // Beyond the range of float32, the variance is scaled by 2^-126.
   const bool is_large = variance > 1e38;
   const float root = __fsqrt_rn(__double2float_rn(is_large         ? variance * 0x1p-126
                                                   : variance > 0.0 ? variance
@@ -60,7 +60,7 @@ __device__ __forceinline__ float standardized_scale(const StandardizedRows& rows
          (deviation + static_cast<float>(kStandardizeEpsilon));
 }
 
-// Where the words of a warp's rows end: word c of row r, of as many as have room, in lane
+// Where the words of a warp's rows end up: word c of row r, for as many rows as have room, in lane
 // r * kSlots + c.
 template <int kRows, int kWords>
 struct StandardizedTile {
@@ -73,7 +73,7 @@ struct StandardizedTile {
   static constexpr int kChunks = (kWords + kWarp - 1) / kWarp;
 };
 
-// Sum of the squares of float rows around their limits, for those that float32 cannot hold.
+// Sums of squared distances of float rows from their limits, for those that exceed float32.
 template <int kRows, class Row>
 __device__ __noinline__ double wide_squares(Row row, int64_t stride, int existing, int cols,
                                             float low, float own_limit, int lane) {
@@ -93,13 +93,13 @@ __device__ __noinline__ double wide_squares(Row row, int64_t stride, int existin
   return own;
 }
 
-// kRows rows of kLeast to kWords words a warp. Float32 is exact enough for sums of few distances.
+// A warp takes kRows rows of kLeast to kWords words. Float32 is exact enough for few distances.
 template <int kRows, int kWords, int kLeast, bool kScale, class T>
 __global__ void __launch_bounds__(kStandardizedThreads, standardized_blocks(kRows* kWords))
     pack_standardized_kernel(DenseRows<T> source, StandardizedRows all, int64_t rows) {
   using Value = typename DenseRows<T>::Value;
   using Tile = StandardizedTile<kRows, kWords>;
-  constexpr int kLanesPerRow = kWarp / kRows;  // that fold_lanes() leaves a row's sum in
+  constexpr int kLanesPerRow = kWarp / kRows;  // lanes in which fold_lanes() leaves a row's sum
   const StandardizedPackArgs& args = all.args;
   const int lane = threadIdx.x % kWarp;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * (kStandardizedThreads / kWarp) +
@@ -177,14 +177,14 @@ __global__ void __launch_bounds__(kStandardizedThreads, standardized_blocks(kRow
   }
 }
 
-// Rows longer than a warp's registers hold: a block a row. What its registers do not hold either,
-// the caches keep for the second pass.
+// Rows longer than a warp's registers hold: one block per row. What its registers cannot hold
+// either stays in the caches for the second pass.
 template <class T>
 __global__ void __launch_bounds__(kStandardizedThreads)
     pack_standardized_long_kernel(DenseRows<T> source, StandardizedRows all) {
   using Value = typename DenseRows<T>::Value;
   constexpr int kWarps = kStandardizedThreads / kWarp;
-  constexpr int kHeld = 16;  // words a warp
+  constexpr int kHeld = 16;  // words per warp
   __shared__ double part[3][kWarps];
   const StandardizedPackArgs& args = all.args;
   const int lane = threadIdx.x % kWarp;

@@ -1,4 +1,4 @@
-// Launches the transposition of matrices of bits.
+// Launches the transposition of bit matrices.
 
 #include "pack/cuda/launch.h"
 #include "pack/cuda/transpose.cuh"

@@ -1,5 +1,5 @@
-// Transposing matrices of bits: a warp turns squares of 32 x 32 bits by halving, a block hands
-// whole sectors on in both directions. Bound by reading and writing the words once.
+// Transposes bit matrices: a warp transposes squares of 32 x 32 bits by recursive halving, and a
+// block reads and writes whole sectors. Bound by reading and writing the words once.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -7,11 +7,11 @@
 
 namespace bitgnn::cuda::pack {
 
-constexpr int kTransposeWarps = 8;    // squares of a block below each other
-constexpr int kTransposeSquares = 8;  // and side by side: 32 bytes of a row both ways
+constexpr int kTransposeWarps = 8;    // squares of a block from top to bottom
+constexpr int kTransposeSquares = 8;  // and from left to right: 32 bytes of a row both ways
 
-// Row `lane` of the turned square: the halves off the diagonal of every block of 2^k x 2^k bits
-// change places, from the largest blocks to single bits (Warren, Hacker's Delight, 7-3).
+// Row `lane` of the transposed square: the off-diagonal halves of every block of 2^k x 2^k bits are
+// swapped, from the largest blocks to single bits (Warren, Hacker's Delight, 7-3).
 __device__ __forceinline__ uint32_t transpose_square(uint32_t row, int lane) {
   uint32_t mask = 0x0000ffffu;
 #pragma unroll
@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t transpose_square(uint32_t row, int lane) {
 
 static __global__ void __launch_bounds__(kTransposeWarps* kWarp)
     transpose_bits_kernel(const int32_t* words, int64_t rows, int64_t size, int32_t* out) {
-  // One more word a row keeps lanes that write a column in banks of their own.
+  // One extra word per row keeps lanes that write a column in different banks.
   __shared__ uint32_t turned[kTransposeSquares * kWarp][kTransposeWarps + 1];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t row_words = words_for(size), out_words = words_for(rows);

@@ -1,10 +1,10 @@
-// Sums of packed neighbours plus a product of packed rows on the CPU.
+// Sums of packed neighbours plus a product of packed rows, on the CPU.
 #include "core/cpu/backend.h"
 
 namespace bitgnn::cpu {
 namespace {
 
-// The product with the sums as its addend; aggregate(arguments) computes them.
+// Computes the product with the sums as its addend; aggregate(arguments) computes the sums.
 template <class Aggregate>
 void join(const Backend& backend, AggregateArgs sums, bitgnn::BmmArgs product,
           const Aggregate& aggregate) {

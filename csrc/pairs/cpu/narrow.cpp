@@ -1,4 +1,4 @@
-// BMM + BSpMM with narrow integers in between on the CPU.
+// BMM + BSpMM with narrow integer intermediates, on the CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,11 +14,12 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLaneIntegers = 16;
-constexpr int64_t kSmallRow = 4, kLargeRow = kFewOutputs;  // words of a row of few features
+constexpr int64_t kSmallRow = 4, kLargeRow = kFewOutputs;  // words per row of few features
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Rows of `features` products of K = `size` signs; they cross as few cache lines as they can.
+// Layout of rows of `features` products of K = `size` signs, crossing as few cache lines as
+// possible.
 NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors) {
   NarrowRows rows{};
   rows.has_factors = has_factors;
@@ -37,7 +38,7 @@ NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors) {
   return rows;
 }
 
-// Edges of the rows that a thread takes at a time where they need room of its own.
+// Edges and rows that a thread takes at a time if it needs buffers of its own.
 constexpr int64_t kTileEdges = 1 << 14;
 constexpr int64_t kTileRows = 1 << 10;
 
@@ -46,7 +47,7 @@ int64_t entry(const AggregateArgs& a, int64_t place) {
                     : static_cast<const int32_t*>(a.rowptr)[place];
 }
 
-// Row pointer of CSR over column blocks: each block counts from where its first row begins.
+// CSR row pointer from column blocks: each block counts from the start of its first row.
 void join_blocks(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t* rowptr) {
   torch::stable::parallel_for(0, a.rows + 1, kTileRows, [&](int64_t begin, int64_t end) {
     std::fill(rowptr + begin, rowptr + end, 0);
@@ -56,7 +57,7 @@ void join_blocks(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t* ro
   });
 }
 
-// Column indices of rows [begin, end), row after row.
+// Column indices of rows [begin, end), row by row.
 void read_columns(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t begin, int64_t end,
                   int32_t* columns) {
   for (int64_t row = begin; row < end; ++row) {
@@ -69,7 +70,7 @@ void read_columns(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t be
   }
 }
 
-// An integer in the order that torch.argmax has: equal zeros, and NaN above all.
+// Maps a score to an integer ordered like torch.argmax: zeros are equal, NaN is above all.
 int32_t order_of(float score) {
   if (std::isnan(score)) return std::numeric_limits<int32_t>::max();
   score += 0.0f;
@@ -78,8 +79,8 @@ int32_t order_of(float score) {
   return bits < 0 ? bits ^ std::numeric_limits<int32_t>::max() : bits;
 }
 
-// Index of the largest score, the first of equal ones. Written without branches: which score is
-// larger than all before it cannot be foretold.
+// Index of the largest score, the first among equals. Branch-free, since it is unpredictable which
+// score exceeds all before it.
 int64_t class_of(const float* scores, int64_t count) {
   int64_t best = 0;
   int32_t largest = order_of(scores[0]);
@@ -92,7 +93,7 @@ int64_t class_of(const float* scores, int64_t count) {
   return best;
 }
 
-// Some rows at a time, whose columns or scores nobody keeps.
+// Processes some rows at a time, whose columns or scores are not kept.
 class NarrowTiles {
  public:
   NarrowTiles(const NarrowCall& call, const NarrowCsrArgs& a) : call_(call), a_(a) {}

@@ -1,7 +1,7 @@
 // Aggregation of narrow rows in the order of bspmm/narrow_sums.h: the lanes are a row's features,
-// or those of the rows of two or four slots where they are few, and every slot has lanes of its
-// own. Bound by the gathered lines where the table exceeds the cache, else by conversions and sums.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// or if they are few, those of the rows of two or four slots, and each slot has its own lanes.
+// Bound by the gathered cache lines if the table exceeds the cache, otherwise by conversions and
+// sums. Included once per CPU capability; BITGNN_ISA names the namespace of its primitives.
 
 #include "bspmm/narrow_sums.h"
 #include "core/cpu/kernel_table.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNarrowAhead = 24;  // edges between a row's prefetch and its use
 
-// A value of 16 lanes that sums edges: floats where they have factors, else exact integers.
+// 16 lanes that sum edges: floats if edges have factors, otherwise exact integers.
 template <bool kFactors>
 using NarrowValue = std::conditional_t<kFactors, HalfLanes, HalfIntLanes>;
 
@@ -28,8 +28,8 @@ inline const char* narrow_row(const NarrowCsrArgs& a, int64_t edge) {
   return a.rows.data + a.csr.indices[edge] * a.rows.stride;
 }
 
-// Rows of integers: W vectors of a row's features from `first` on. Edges below `end` exist; others
-// read as zeros, which leave a sum that began with zero as it is.
+// Rows of integers: W vectors of a row's features from `first` on. Edges from `end` on do not exist
+// and leave the sum unchanged.
 template <class T, int W, bool kWithFactors>
 struct IntegerRows {
   static constexpr int kEdges = 1, kVectors = W;
@@ -37,7 +37,7 @@ struct IntegerRows {
   static constexpr int64_t kBytes = W * kHalfLanes * static_cast<int64_t>(sizeof(T));
 
   const NarrowCsrArgs& a;
-  int64_t at;  // bytes from a row's start to its part
+  int64_t at;  // byte offset of the part within a row
 
   IntegerRows(const NarrowCsrArgs& args, int64_t first)
       : a(args), at(a.rows.halves_at() + first * static_cast<int64_t>(sizeof(T))) {}
@@ -89,7 +89,7 @@ struct WordRows {
     const NarrowValue<kFactors> words = load_words(rows);
     if constexpr (kFactors) {
       const HalfLanes factors = spread_last<E>(words);
-      // The last words then sum the factors.
+      // The last words then accumulate the factors.
       *slot = multiply_add(factors, kOdd ? with_last_one<E>(words) : words, *slot);
     } else {
       *slot = add(*slot, words);
@@ -97,7 +97,7 @@ struct WordRows {
   }
 };
 
-// One row's sum, slot by slot.
+// The sum of one row, slot by slot.
 template <class Rows>
 struct NarrowSum {
   static constexpr int E = Rows::kEdges, W = Rows::kVectors, kGroups = kSumSlots / E;
@@ -106,7 +106,7 @@ struct NarrowSum {
   Rows rows;
   Value slots[kGroups][W];
 
-  // Edges [begin, end), at most a piece.
+  // Adds edges [begin, end), at most a piece.
   BITGNN_INLINE void add_piece(int64_t begin, int64_t end, int64_t prefetch_end, Value* total) {
 #pragma GCC unroll 8
     for (int g = 0; g < kGroups; ++g)
@@ -144,7 +144,7 @@ struct NarrowSum {
   }
 };
 
-// The value of up to 16 features from 2 * sum + rest.
+// Finishes up to 16 features; `v` is 2 * sum + rest.
 BITGNN_INLINE void finish_narrow(const NarrowCsrArgs& a, int64_t row, int64_t first, HalfLanes v) {
   const CsrArgs& csr = a.csr;
   const int64_t left = csr.features - first;
@@ -160,8 +160,8 @@ BITGNN_INLINE void finish_narrow(const NarrowCsrArgs& a, int64_t row, int64_t fi
   store_half(csr.out_float + row * csr.features + first, v, count);
 }
 
-// Features of `row` from `first` on, as many as Rows holds. `rest` is the sum of the factors where
-// products are odd, at `rest_at` of the features if these hold it.
+// Aggregates as many features of `row` from `first` on as Rows holds. If products are odd, `rest`
+// is the sum of the factors, taken from feature `rest_at` if that is among these.
 template <class Rows>
 BITGNN_INLINE void aggregate_narrow_part(const NarrowCsrArgs& a, int64_t row, int64_t first,
                                          int64_t prefetch_end, int64_t rest_at, float* rest) {
@@ -199,7 +199,7 @@ void aggregate_integers(const NarrowCsrArgs& a, int64_t begin, int64_t end, int6
   const int64_t features = a.csr.features, width = features + (kFactors && a.rows.odd ? 1 : 0);
   float rest = 0.0f;
   for (int64_t row = begin; row < end; ++row) {
-    // From the last chunk down: it holds the sum of the factors.
+    // Start with the last chunk, which holds the sum of the factors.
     for (int64_t first = (width - 1) / kChunk * kChunk; first >= 0; first -= kChunk) {
       const int64_t vectors = (width - first + kHalfLanes - 1) / kHalfLanes;
       const auto add_part = [&](auto rows) {

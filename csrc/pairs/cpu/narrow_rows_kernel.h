@@ -1,5 +1,5 @@
-// Products of bits written as narrow rows; see NarrowRows.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Writes products of bits as narrow rows; see NarrowRows. Included once per CPU capability;
+// BITGNN_ISA names the namespace of its primitives.
 
 #include "core/cpu/kernel_table.h"
 
@@ -11,7 +11,7 @@ inline void put_halves(T* to, const int32_t* dots, int64_t count) {
   for (int64_t l = 0; l < count; ++l) to[l] = static_cast<T>(dots[l] >> 1);
 }
 
-// The products of one row with outputs [first, first + count), as integers.
+// Stores the products of one row with outputs [first, first + count) as integers.
 inline void put_narrow(const NarrowRows& rows, int64_t row, int64_t first, const IntLanes& dots,
                        int64_t count) {
   alignas(64) int32_t buffer[kWordBits];
@@ -21,13 +21,13 @@ inline void put_narrow(const NarrowRows& rows, int64_t row, int64_t first, const
                        : put_halves(reinterpret_cast<int8_t*>(halves) + first, buffer, count);
 }
 
-// Factor of row `row + r`, whose product's scale, if there is one, is row_scale[r].
+// Factor of row `row + r`, whose product scale, if there is one, is row_scale[r].
 inline float factor_of(const BmmArgs& a, int64_t row, int64_t r, const float* row_scale) {
   const float scale = row_scale != nullptr ? row_scale[r] : 1.0f;
   return a.narrow_factor != nullptr ? scale * a.narrow_factor[row + r] : scale;
 }
 
-// What stands beside integers: the factor, and the half of 1.
+// Writes what accompanies the integers: the factor and, for odd products, a 1 to sum the factors.
 inline void put_factors(const BmmArgs& a, int64_t row, int64_t rows, const float* row_scale) {
   const NarrowRows& to = *a.out_narrow;
   if (!to.has_factors) return;
@@ -45,7 +45,7 @@ inline void put_factors(const BmmArgs& a, int64_t row, int64_t rows, const float
   }
 }
 
-// Rows of N words: the lanes are eight outputs, which meet two words of the row at a time.
+// Rows of N words: the lanes are eight outputs, compared with two words of the row at a time.
 template <class T, int N>
 void multiply_few_outputs(const BmmArgs& a, const int32_t* x, int64_t words, int64_t row,
                           int64_t rows, const float* row_scale) {

@@ -1,4 +1,4 @@
-// Products whose results are aggregated, and sums that products are added to, on CUDA devices.
+// Products whose results are aggregated, and sums to which products are added, on CUDA devices.
 #pragma once
 
 #include "core/cuda/launch.h"
@@ -6,23 +6,23 @@
 
 namespace bitgnn::cuda::pairs {
 
-// Whether the product is held as narrow integers. Rows of more than 48 features that few edges read
-// are wide ones, or without factors floats: from CSR, without a head.
+// True if the product is held as narrow integers. Rows of more than 48 features that few edges read
+// take the wide form, or without factors floats; both need CSR and no head.
 bool stays_narrow(const NarrowArgs& args);
 
-// Whether the lanes that add up a row hold all of its features, as a head needs.
+// True if the lanes that sum a row hold all of its features, as a head requires.
 bool holds_whole_rows(const NarrowArgs& args);
 
 // See NarrowCall.
 cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context);
 
-// Turns column blocks into CSR: rowptr [rows + 1] and indices [edges] of `pattern`, whose rowptr is
-// that of the blocks.
+// Converts column blocks to CSR: rowptr [rows + 1] and indices [edges] of `pattern`, whose rowptr
+// is that of the blocks.
 cudaError_t csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
                           int32_t* indices, const Context& context);
 
-// Bits of the sum of an aggregation of bits (its row_scale and bias act, its outputs do not) and a
-// product without addend, whose comparison and output count.
+// Bits of an aggregation of bits plus a product without addend. The sums' row_scale and bias apply;
+// the comparison and the output are the product's.
 cudaError_t aggregate_product(const AggregateArgs& sums, const BmmArgs& product,
                               const Context& context);
 cudaError_t aggregate_product_sliced(const SlicedArgs& sums, const BmmArgs& product,

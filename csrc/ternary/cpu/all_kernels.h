@@ -1,5 +1,5 @@
-// Every ternary CPU kernel, for the capability whose primitives and whose name, BITGNN_ISA, stand
-// in front of this header; their table.
+// All ternary CPU kernels and their table, for the instruction set BITGNN_ISA, whose primitives
+// must be included before this header.
 #pragma once
 
 #include "attention/cpu/kernel.h"

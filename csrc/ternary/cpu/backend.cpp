@@ -1,4 +1,4 @@
-// Ternary packing and products with weights of +-1 on the CPU.
+// CPU backend of ternary packing and of products with +-1 weights.
 #include <algorithm>
 #include <vector>
 
@@ -9,10 +9,10 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kMultiplyGrain = 1 << 18;  // word products a thread, as in bmm/cpu/backend.cpp
-constexpr int64_t kPackGrain = 1 << 17;      // values a thread
-constexpr int64_t kFinishWork = 64;          // of a panel's products of a row, in word products
-// Up to this many rows, panels of weights would cost more to make than they spare.
+constexpr int64_t kMultiplyGrain = 1 << 18;  // word products per thread, as in bmm/cpu/backend.cpp
+constexpr int64_t kPackGrain = 1 << 17;      // values per thread
+constexpr int64_t kFinishWork = 64;          // epilogue cost per row and panel, in word products
+// Up to this many rows, building weight panels would cost more than it saves.
 constexpr int64_t kRowsInPlace = 8;
 
 void pack_planes(const TernaryPackArgs& a, int64_t planes) {

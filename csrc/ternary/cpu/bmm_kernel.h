@@ -1,14 +1,13 @@
-// Ternary rows times weights of +-1: dot = 2 popcount(w ? pos : neg) - count, 32 outputs in the
-// lanes. pos and neg are disjoint, so that choosing one of them by the weight's bit joins the two
-// AND products of a word into one popcount.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Ternary rows times +-1 weights: dot = 2 popcount(w ? pos : neg) - count, 32 outputs across lanes.
+// Selecting pos or neg by the weight's bit merges the two AND products of a word into one popcount.
+// Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 
 #include "ternary/cpu/values.h"
 
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// What follows the products of one panel of 32 outputs.
+// Epilogue of the products of one panel of 32 outputs.
 struct TernaryEpilogue {
   const TernaryBmmArgs& a;
   int64_t panel, first, count;
@@ -55,7 +54,7 @@ struct TernaryEpilogue {
   }
 };
 
-constexpr int64_t kTernaryRowBlock = 32;  // rows whose words stay in L1 beside a panel
+constexpr int64_t kTernaryRowBlock = 32;  // rows whose words stay in L1 along with a panel
 
 void multiply_ternary_panels(const TernaryProduct& product, int64_t begin, int64_t end,
                              int64_t panel_begin, int64_t panel_end) {
@@ -80,8 +79,8 @@ void multiply_ternary_panels(const TernaryProduct& product, int64_t begin, int64
   }
 }
 
-// Set bits of the words that R rows choose by O rows of weights, which are read once; those of a
-// row lie a word's features apart from those of the next.
+// Set bits of the words that O rows of weights, read once, select from each of R rows. Counts of
+// successive rows are kWordBits apart in `to`.
 template <int R, int O>
 inline void chosen_bits(const int32_t* x, int64_t x_stride, const int32_t* w, int64_t words,
                         int32_t* to) {
@@ -117,7 +116,7 @@ inline void multiply_rows_in_place(const TernaryBmmArgs& a, int64_t row,
   for (int r = 0; r < R; ++r) epilogue(row + r, load_ints(counts + r * kWordBits));
 }
 
-// Few rows: weights come from memory output by output, at the rate of memory.
+// For few rows: reads the weights in place, output by output, at memory bandwidth.
 void multiply_ternary_in_place(const TernaryProduct& product, int64_t begin, int64_t end,
                                int64_t panel_begin, int64_t panel_end) {
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {

@@ -1,4 +1,4 @@
-// The CPU kernels of the ternary operators as one table of functions a capability.
+// Function tables of the ternary CPU kernels, one per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace bitgnn::cpu {
 
-constexpr int64_t kTernaryRows = 4;  // of a tile of products, and of queries attended together
+constexpr int64_t kTernaryRows = 4;  // rows per tile of products; queries attended together
 
-// A product of ternary rows and what its weights were made into.
+// A product of ternary rows with its preprocessed weights.
 struct TernaryProduct {
   const TernaryBmmArgs* args;
-  const int32_t* panels;  // [ceil(out_features / 32), words, 32], or null: weights as they are
+  const int32_t* panels;  // [ceil(out_features / 32), words, 32], or null to read a.w in place
   const int32_t* flip;    // bits [words_for(out_features)] or null
 };
 
-// Rows of y as panels [batches, ceil(rows / 32), words, 2, 32]: of each word the set bits of both
-// planes, then those of pos.
+// Rows of y rearranged into panels [batches, ceil(rows / 32), words, 2, 32], which hold pos | neg
+// and then pos of each word.
 struct PairPanels {
   const TernaryOperand* y;
   int64_t batches[2];
@@ -31,16 +31,16 @@ struct PairPanels {
 };
 
 struct TernaryTable {
-  // Rows of so many planes; boolean rows of two have an empty neg.
+  // Packs rows of `planes` planes; a boolean row packed to two planes has an empty neg.
   void (*pack)(const TernaryPackArgs&, int64_t planes, int64_t begin, int64_t end);
-  // Matrices times chunks of 32 features.
+  // [begin, end) counts chunks of 32 features over all matrices.
   void (*pack_columns)(const TernaryColumnPackArgs&, int64_t begin, int64_t end);
   void (*multiply)(const TernaryProduct&, int64_t begin, int64_t end, int64_t panel_begin,
                    int64_t panel_end);
-  void (*pair_panels)(const PairPanels&, int64_t begin, int64_t end);  // panels of all batches
-  // Tiles of kTernaryRows rows of all batches; panels of y, or null where x is boolean.
+  void (*pair_panels)(const PairPanels&, int64_t begin, int64_t end);  // over all batches
+  // [begin, end) counts tiles of kTernaryRows rows over all batches; no panels if x is boolean.
   void (*matmul)(const TernaryMatmulArgs&, const int32_t* panels, int64_t begin, int64_t end);
-  // The same of queries of all heads; table of args.table_entries() powers.
+  // The same with the queries of all heads; `table` has args.table_entries() powers.
   void (*attend)(const TernaryAttentionArgs&, const int32_t* panels, const double* table,
                  int64_t begin, int64_t end);
 };
@@ -51,7 +51,7 @@ extern const TernaryTable kAvx2Ternary;
 extern const TernaryTable kAvx512Ternary;
 #endif
 
-// The table of the capability in use.
+// The table of the instruction set in use.
 const TernaryTable& ternary_kernels();
 
 }  // namespace bitgnn::cpu

@@ -1,4 +1,4 @@
-// The ternary CPU kernels compiled for plain C++, which any CPU runs.
+// The ternary CPU kernels compiled as plain C++, for any CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Products of batches of ternary or boolean rows with ternary rows.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Batched products of ternary or boolean rows with ternary rows.
+// Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 #pragma once
 
 #include "ternary/cpu/values.h"
@@ -7,7 +7,7 @@
 namespace bitgnn::cpu::BITGNN_ISA {
 namespace {
 
-// First word of row r of a matrix of a batch.
+// First word of a row of matrix (b0, b1).
 inline const int32_t* row_words(const TernaryOperand& t, int64_t b0, int64_t b1, int64_t row) {
   return t.words + b0 * t.batch_strides[0] + b1 * t.batch_strides[1] + row * t.row_stride;
 }
@@ -29,8 +29,8 @@ void pair_panels(const PairPanels& p, int64_t begin, int64_t end) {
   }
 }
 
-// to[r][o] = popcount(a[r] & pos of row o of y) - popcount(a[r] & neg of it) over the first words
-// of planes of so many, for 32 rows of y at most.
+// to[r][o] = popcount(a[r] & pos[o]) - popcount(a[r] & neg[o]) over the first `words` words, for at
+// most 32 rows o of y, whose planes have `plane` words.
 template <int R>
 inline void boolean_dots(const int32_t* a, int64_t a_stride, const int32_t* y, int64_t y_stride,
                          int64_t plane, int64_t outputs, int64_t words, int32_t (*to)[kWordBits]) {
@@ -55,7 +55,7 @@ inline void boolean_dots(const int32_t* a, int64_t a_stride, const int32_t* y, i
   }
 }
 
-// What follows the products: (scale * y_scale) * dot.
+// Epilogue: (scale * y_scale) * dot.
 struct MatmulEpilogue {
   const TernaryMatmulArgs& a;
   Lanes scale;
@@ -65,7 +65,7 @@ struct MatmulEpilogue {
         scale(broadcast_lanes((a.scale != nullptr ? *a.scale : 1.0f) *
                               (a.y_scale != nullptr ? *a.y_scale : 1.0f))) {}
 
-  // Columns [first, first + 32) of a row counted over all batches.
+  // Stores columns [first, first + 32) of a row, which is numbered across all batches.
   void operator()(int64_t row, int64_t first, const IntLanes& dot) const {
     const int64_t at = row * a.columns + first, count = std::min(kWordBits, a.columns - first);
     if (a.type == ValueType::kInt32) return store_sums(a.out, at, dot, count);
@@ -75,7 +75,7 @@ struct MatmulEpilogue {
   }
 };
 
-// R rows of one matrix, the first of them number `row` there.
+// Computes R rows of one matrix, starting at `row`.
 template <int R>
 void matmul_tile(const TernaryMatmulArgs& a, const int32_t* panels, int64_t matrix, int64_t row,
                  const MatmulEpilogue& epilogue) {

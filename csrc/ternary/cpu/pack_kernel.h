@@ -1,5 +1,5 @@
-// Ternary and boolean packing: two compares a value, bound by the read of the input.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Ternary and boolean packing: two comparisons per value; bound by reading the input.
+// Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 
 #include "ternary/cpu/kernel_table.h"
 
@@ -18,7 +18,7 @@ inline int32_t set_bits(uint32_t a, uint32_t b) {
   return static_cast<int32_t>(popcount(a) + popcount(b));
 }
 
-// One row of floats to its planes; what they hold.
+// Packs one row of floats into its planes and returns their number of set bits.
 template <class T, bool kBoolean>
 inline int32_t pack_row(const T* x, int64_t size, float half, int32_t* pos) {
   const Lanes above = broadcast_lanes(half), below = broadcast_lanes(-half);
@@ -71,7 +71,7 @@ void pack_ternary(const TernaryPackArgs& a, int64_t planes, int64_t begin, int64
   }
 }
 
-// 32 words of 32 bits turned round: bit l of word d from bit d of word l.
+// Transposes 32 words of 32 bits: bit l of word d comes from bit d of word l.
 inline void transpose_words(uint32_t (&m)[kWordBits]) {
   uint32_t mask = 0x0000ffffu;
   for (int width = 16; width > 0; width /= 2, mask ^= mask << width) {
@@ -83,7 +83,7 @@ inline void transpose_words(uint32_t (&m)[kWordBits]) {
   }
 }
 
-// Up to 32 features of one matrix: rows of them are packed 32 at a time and turned round.
+// Packs up to 32 features of one matrix: 32 rows at a time are packed and transposed.
 template <class T>
 void pack_feature_chunk(const TernaryColumnPackArgs& a, int64_t matrix, int64_t chunk) {
   const float half = 0.5f * *a.scale;

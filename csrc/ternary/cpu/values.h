@@ -1,5 +1,5 @@
-// How products of ternary rows are written: floats of any width or integers, 32 at a time.
-// Included once a capability, with BITGNN_ISA naming the namespace of its primitives.
+// Stores products of ternary rows, 32 at a time, as floats of any width or integers.
+// Included once per instruction set; BITGNN_ISA names the namespace of its primitives.
 #pragma once
 
 #include "ternary/cpu/kernel_table.h"
@@ -14,7 +14,7 @@ inline uint16_t bfloat_bits(float x) {
   return static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);  // to nearest, ties to even
 }
 
-// `count` values to elements [at, at + count) of an output.
+// Stores `count` values as elements [at, at + count) of an output.
 inline void store_values(void* out, ValueType type, int64_t at, const Lanes& v, int64_t count) {
   if (type == ValueType::kFloat32) {
     float* to = static_cast<float*>(out) + at;

@@ -1,4 +1,4 @@
-// What ternary kernels need of a capability, on AVX2; same contract as vectors_portable.h.
+// AVX2 primitives of the ternary kernels; same contract as vectors_portable.h.
 #pragma once
 
 #include "core/cpu/float_types.h"
@@ -42,7 +42,7 @@ inline IntLanes twice_less(IntLanes a, int32_t b) {
 }
 
 constexpr int kSelectRows = 2;
-constexpr int64_t kWordsOfBytes = 31;  // a byte holds so many counts of at most 8
+constexpr int64_t kWordsOfBytes = 31;  // a byte can sum this many counts of at most 8
 
 // Sums of the four bytes of each 32-bit lane.
 inline __m256i lane_sums(__m256i bytes) {

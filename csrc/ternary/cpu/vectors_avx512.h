@@ -1,6 +1,6 @@
-// What ternary kernels need of a capability, on AVX-512; same contract as vectors_portable.h.
-// Choosing between pos and neg by a weight's bit is one VPTERNLOG, so that a product of a ternary
-// row takes as many operations as one of a binary row.
+// AVX-512 primitives of the ternary kernels; same contract as vectors_portable.h.
+// Selecting pos or neg by a weight's bit is one VPTERNLOG, so a product of a ternary row takes as
+// many operations as one of a binary row.
 #pragma once
 
 #include "core/cpu/float_types.h"

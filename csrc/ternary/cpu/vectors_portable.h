@@ -1,4 +1,4 @@
-// What ternary kernels need of a capability, in plain C++; the reference for vectors_avx2.h and
+// Primitives of the ternary kernels in plain C++; the reference for vectors_avx2.h and
 // vectors_avx512.h.
 #pragma once
 
@@ -14,7 +14,7 @@ inline uint32_t lt_mask(const Lanes& a, const Lanes& b) {
   return bits;
 }
 
-// 32 elements of any type as floats.
+// Loads 32 elements of any type as floats.
 template <class T>
 inline Lanes load_values(const T* p) {
   Lanes r;
@@ -22,8 +22,8 @@ inline Lanes load_values(const T* p) {
   return r;
 }
 
-// Rounds to the nearest float16, ties to even: the float's magic sum cuts the mantissa where the
-// half's ends.
+// Rounds to the nearest float16, ties to even, by adding a float so large that the sum's mantissa
+// ends where that of the half does.
 inline uint16_t half_bits(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
@@ -49,7 +49,7 @@ inline IntLanes twice_less(IntLanes a, int32_t b) {
 
 constexpr int kSelectRows = 4;
 
-// Calls emit(r, counts) with the 32 counts popcount(panel ? pos[r] : neg[r]).
+// Calls emit(r, counts) with the 32 counts popcount(panel ? pos[r] : neg[r]) of each row r.
 template <int R, class Emit>
 inline void select_dots(const int32_t* pos, const int32_t* neg, int64_t stride,
                         const int32_t* panel, int64_t words, const Emit& emit) {
@@ -67,7 +67,7 @@ inline void select_dots(const int32_t* pos, const int32_t* neg, int64_t stride,
   }
 }
 
-// Calls emit(r, dots) with 32 products of ternary rows; for the panel see PairPanels.
+// Calls emit(r, dots) with the 32 dot products of each row r and a panel; see PairPanels.
 template <int R, class Emit>
 inline void pair_dots(const int32_t* pos, const int32_t* neg, int64_t stride, const int32_t* panel,
                       int64_t words, const Emit& emit) {
@@ -88,7 +88,7 @@ inline void pair_dots(const int32_t* pos, const int32_t* neg, int64_t stride, co
   }
 }
 
-// Words of a row side by side, and the number of their set bits.
+// Adjacent words of a row, processed together; SetBits sums up their set bits.
 using RowWords = Bits2;
 
 inline RowWords select(const RowWords& w, const RowWords& pos, const RowWords& neg) {

@@ -1,4 +1,4 @@
-// Eight floats at a time become ternary or boolean bits: comparisons in the floats' own type.
+// Quantises eight floats at a time to ternary or boolean bits, comparing in the floats' own type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,9 +8,9 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kPieceFloats = 8;  // a lane turns into bits at a time: one byte a plane
+constexpr int kPieceFloats = 8;  // quantised by a lane at a time: one byte per plane
 
-// Bits of eight floats, in either half of a word; byte() brings them together.
+// Bits of eight floats, spread over both halves of a word; byte() combines them.
 struct PieceBits {
   uint32_t pos, neg;
 
@@ -20,14 +20,14 @@ struct PieceBits {
   __device__ __forceinline__ int count() const { return __popc(pos | neg); }
 };
 
-// Eight masks of 16 bits in four words give one bit each.
+// Takes one bit from each of eight 16-bit masks held in four words.
 __device__ __forceinline__ uint32_t gather_masks(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return (a & 0x00020001u) | (b & 0x00080004u) | (c & 0x00200010u) | (d & 0x00800040u);
 }
 
-// +1 where x >= high, -1 where x < low for high = scale / 2 and low = -scale / 2. Both limits are
-// rounded up to the type of x, which changes no comparison: no value of the type lies between a
-// limit and what it is rounded up to.
+// Thresholds: +1 where x >= high = scale / 2, -1 where x < low = -scale / 2. Both are rounded up to
+// the type of x, which changes no comparison: no value of that type lies between a threshold and
+// its rounded-up value.
 template <class T>
 struct TernaryLimits;
 
@@ -55,13 +55,13 @@ struct TernaryLimits<float> {
   }
 };
 
-// Two: __half2 or __nv_bfloat162.
+// Thresholds of a 16-bit type; Two is __half2 or __nv_bfloat162.
 template <class Two>
 struct HalfLimits {
   Two high, low;
   using Piece = uint4;
   static __device__ __forceinline__ Piece nothing() { return make_uint4(~0u, ~0u, ~0u, ~0u); }
-  // 16 bits each: all set where the comparison holds.
+  // 16-bit masks, all ones where the comparison holds.
   __device__ __forceinline__ void masks(const Piece& x, uint32_t (&above)[4],
                                         uint32_t (&below)[4]) const {
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
@@ -95,8 +95,8 @@ struct TernaryLimits<__nv_bfloat16> : HalfLimits<__nv_bfloat162> {
                    __bfloat162bfloat162(__float2bfloat16_ru(-0.5f * scale))} {}
 };
 
-// Loads that stay where they are written: behind the wait for the kernel before, and ahead of what
-// else is to be under way at the same time. (Those through the read-only cache may be moved up.)
+// Loads that the compiler does not move: they stay after the wait for the previous kernel and ahead
+// of work meant to overlap with them. (Loads through the read-only cache may be hoisted.)
 __device__ __forceinline__ uint4 load_in_place(const uint4* p) {
   uint4 v;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
@@ -121,7 +121,7 @@ __device__ __forceinline__ float load_in_place(const float* p) {
   return __uint_as_float(load_in_place(reinterpret_cast<const uint32_t*>(p)));
 }
 
-// Whole pieces at 16-byte aligned addresses.
+// Loads a whole piece from a 16-byte aligned address.
 template <class T>
 __device__ __forceinline__ typename TernaryLimits<T>::Piece load_piece(const T* x) {
   if constexpr (sizeof(T) == 4) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ typename TernaryLimits<T>::Piece load_piece(const T* 
   }
 }
 
-// The first `count` of a piece anywhere; behind them NaN, which becomes no bit.
+// Loads the first `count` floats of a piece at any alignment; the rest is NaN, which sets no bit.
 template <class T>
 __device__ __forceinline__ typename TernaryLimits<T>::Piece load_part(const T* x, int64_t count) {
   typename TernaryLimits<T>::Piece piece = TernaryLimits<T>::nothing();
@@ -150,7 +150,7 @@ __device__ __forceinline__ typename TernaryLimits<T>::Piece load_part(const T* x
   return piece;
 }
 
-// Piece of a row of `cols` floats that starts at column; kAligned: rows start at 16-byte addresses.
+// Piece of a row of `cols` floats, starting at `column`. kAligned: rows are 16-byte aligned.
 template <bool kAligned, class T>
 __device__ __forceinline__ typename TernaryLimits<T>::Piece piece_of_row(const T* row,
                                                                          int64_t column,

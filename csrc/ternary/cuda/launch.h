@@ -1,4 +1,4 @@
-// Ternary packing and products of ternary rows on CUDA devices.
+// Launchers of ternary packing and of products of ternary rows on CUDA devices.
 #pragma once
 
 #include "core/cuda/launch.h"

@@ -1,4 +1,4 @@
-// Values of products of ternary rows: a scaled integer in the element type that was asked for.
+// Output values of products of ternary rows: scaled integers in the requested element type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -6,7 +6,6 @@
 
 #include <type_traits>
 
-#include "attention/cuda/launch.h"
 #include "core/cuda/common.cuh"
 #include "ternary/cuda/bits.cuh"
 
@@ -29,11 +28,11 @@ __device__ __forceinline__ __nv_bfloat16 ternary_value<__nv_bfloat16>(float scal
   return __float2bfloat16_rn(__fmul_rn(scale, static_cast<float>(dot)));
 }
 
-// Sums that are counted from here on are, as the bits of a float, their value plus 12582912: one
-// addition makes them floats, where a conversion would take four times as long. For less than 2^22.
+// Bias that turns an integer sum below 2^22 into the bits of the float sum + 12582912: one addition
+// then yields the float, where a conversion instruction would take four times as long.
 constexpr int32_t kCountedFrom = 0x4b400000;
 
-// The values of two such sums, next to each other.
+// Writes the values of two adjacent biased sums.
 template <class T>
 __device__ __forceinline__ void put_counted(T* to, float scale, int32_t first, int32_t second) {
   if constexpr (std::is_same_v<T, int32_t>) {
@@ -55,7 +54,7 @@ __device__ __forceinline__ void put_counted(T* to, float scale, int32_t first, i
   }
 }
 
-// Eight neighbouring values, of which `count` exist; they stay behind others in the cache.
+// Stores eight adjacent values, of which `count` exist, with streaming (evict-first) stores.
 template <class T>
 __device__ __forceinline__ void store_eight(T* to, const T (&values)[8], int count, bool vector) {
   if (vector) {
@@ -73,7 +72,7 @@ __device__ __forceinline__ void store_eight(T* to, const T (&values)[8], int cou
     if (i < count) to[i] = values[i];
 }
 
-// The factor of a product's sums; a scale that is missing is 1.
+// Scale of a product's sums; a missing factor is 1.
 __device__ __forceinline__ float product_scale(const float* x_scale, const float* y_scale) {
   const float x = x_scale != nullptr ? load_in_place(x_scale) : 1.0f;
   return y_scale != nullptr ? __fmul_rn(x, load_in_place(y_scale)) : x;

@@ -1,30 +1,30 @@
-// The ways of ternary products, among which ternary/cuda/linear/route.cu chooses.
+// Kernels for ternary linear products; ternary/cuda/linear/route.cu chooses among them.
 #pragma once
 
 #include "ternary/cuda/launch.h"
 
 namespace bitgnn::cuda::ternary {
 
-// Products in warpgroups, for many rows on Hopper: values only.
+// Warpgroup (wgmma) product for many rows on Hopper; value outputs only.
 bool suits_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
 cudaError_t multiply_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
 cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& context);
 
-// The same with weights that stay in shared memory, for very many rows.
+// The same with weights resident in shared memory, for very many rows.
 bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context& context);
 
-// Products of packed rows in small tiles, for any shape and device.
+// Product of packed rows in small tiles, for any shape and device.
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& args, const Context& context);
 
-// Packing and product of some tens of rows on Hopper, in warpgroups.
+// Packing and warpgroup product of a few dozen rows on Hopper.
 bool suits_ternary_groups(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_groups(const TernaryLinearArgs& args, const Context& context);
 
-// Packs rows that may be boolean into both planes.
+// Packs rows into both planes, even if they are boolean.
 cudaError_t pack_ternary_planes(const TernaryPackArgs& args, const Context& context);
 
-// Packing and product in one launch, for few rows of one type.
+// Packing and product in one launch, for few rows; one function per input type.
 cudaError_t linear_ternary_half(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_bfloat16(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_float(const TernaryLinearArgs& args, const Context& context);

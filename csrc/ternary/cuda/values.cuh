@@ -1,4 +1,4 @@
-// What ternary products make of their sums: scales, bias, and one rounding to the output's type.
+// Epilogue of ternary products: scale, bias and a single rounding to the output type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,7 +9,7 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Scale and bias of one output; what is missing is left out, since 1 * x = x and x + -0 = x.
+// Scale and bias of one output. The defaults leave a value unchanged: 1 * x = x and x + -0 = x.
 struct TernaryTerms {
   float scale = 1.0f, bias = -0.0f;
 
@@ -18,7 +18,7 @@ struct TernaryTerms {
   }
 };
 
-// The terms of an output as they are loaded; nothing waits for them before they are asked for.
+// The loaded terms of one output; nothing waits for the loads until terms() is called.
 struct LoadedTerms {
   float x_scale = 1.0f, w_scale = 1.0f, bias = -0.0f;
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ T rounded(float value) {
   }
 }
 
-// Stores the value of `dot` as element `at` of the output.
+// Applies the epilogue to `dot` and stores the result as element `at` of the output.
 __device__ __forceinline__ void store_value(const TernaryBmmArgs& a, int64_t at,
                                             const TernaryTerms& terms, int32_t dot) {
   switch (a.type) {

@@ -1,4 +1,4 @@
-// Sixteen floats a lane become ternary bits, two lanes a word of each plane.
+// Quantises sixteen floats per lane to ternary bits; two lanes make one word of each plane.
 #pragma once
 
 #include <type_traits>
@@ -9,14 +9,14 @@ namespace bitgnn::cuda::ternary {
 
 constexpr int kLaneFloats = 16;
 
-// Makes a value ready here: the compiler would put its arithmetic off to where it is used.
+// Forces a value to be computed here; the compiler would otherwise sink the arithmetic to its use.
 template <class V>
 __device__ __forceinline__ void make_ready(V*& pointer) {
   asm volatile("" : "+l"(pointer));
 }
 __device__ __forceinline__ void make_ready(int& value) { asm volatile("" : "+r"(value)); }
 
-// Bits of a lane's 16 floats, in either half of a word; merged() brings them together.
+// Bits of a lane's 16 floats, spread over both halves of a word; merged() combines them.
 struct LaneBits {
   uint32_t pos, neg;
 
@@ -34,7 +34,7 @@ struct LanePiece {
   typename TernaryLimits<T>::Piece first, second;
 };
 
-// Whole pieces of eight; `left` floats of the row are there.
+// Loads two whole pieces of eight floats, of which `left` floats are still inside the row.
 template <class T>
 __device__ __forceinline__ LanePiece<T> load_lane_piece(const T* x, int left) {
   return {left > 0 ? load_piece(x) : TernaryLimits<T>::nothing(),
@@ -63,7 +63,7 @@ __device__ __forceinline__ LaneBits lane_bits(const TernaryLimits<T>& limits,
   return bits;
 }
 
-// Of two lanes the even one gets the word of pos, the odd one that of neg.
+// Combines a pair of lanes: the even lane gets the word of pos, the odd lane that of neg.
 __device__ __forceinline__ uint32_t exchange_bits(const LaneBits& bits, int lane) {
   const bool odd = lane % 2 != 0;
   const uint32_t keep = LaneBits::merged(odd ? bits.neg : bits.pos);

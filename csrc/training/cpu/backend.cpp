@@ -1,4 +1,4 @@
-// Rounding of activations and weights in training and its gradients, on the CPU.
+// CPU backend of the quantisation of activations and weights in training, and of its gradients.
 #include <algorithm>
 #include <vector>
 
@@ -7,14 +7,14 @@
 namespace bitgnn::cpu {
 namespace {
 
-// Values of one partial sum: sums are the same for any number of threads.
+// Values per partial sum. It is fixed, so that sums do not depend on the number of threads.
 constexpr int64_t kPiece = 1 << 13;
 constexpr int64_t kLanes = 8;
 constexpr int64_t kPiecesPerThread = 4;
 
 int64_t pieces_of(int64_t count) { return (count + kPiece - 1) / kPiece; }
 
-// The sum of work(begin, end) over all pieces, piece by piece.
+// The sum of work(begin, end) over all pieces, added in order.
 template <class Work>
 double sum_of_pieces(int64_t count, const Work& work) {
   std::vector<double> partial(static_cast<size_t>(pieces_of(count)));
@@ -29,7 +29,7 @@ double sum_of_pieces(int64_t count, const Work& work) {
   return sum;
 }
 
-// Sum of term(i), in lanes side by side.
+// Sum of term(i) over [begin, end), in kLanes parallel partial sums.
 template <class Term>
 double sum_of_terms(int64_t begin, int64_t end, const Term& term) {
   double lanes[kLanes] = {};

@@ -1,4 +1,4 @@
-// What rounding in training and its gradients offer to the operators.
+// Launchers of the quantisation used in training and its gradients on CUDA devices.
 #pragma once
 
 #include "core/cuda/launch.h"

@@ -1,4 +1,4 @@
-// Launches rounding in training and its gradients, on CUDA.
+// Launches the CUDA kernels of quantisation in training and its gradients.
 #include <algorithm>
 #include <initializer_list>
 
@@ -8,7 +8,7 @@
 namespace bitgnn::cuda::training {
 namespace {
 
-// Whether all values can be read and written four at a time.
+// True if all values can be read and written four at a time.
 bool in_fours(int64_t count, std::initializer_list<const float*> places) {
   constexpr uintptr_t kBytes = sizeof(float) * kQuantiseVector;
   return count % kQuantiseVector == 0 && std::all_of(places.begin(), places.end(), [](auto place) {

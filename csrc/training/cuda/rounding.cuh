@@ -1,5 +1,5 @@
-// Rounding of activations and weights in training and its gradients: one pass over the values, sums
-// in float64 over blocks, then over the blocks' sums in their order. Bound by reading and writing.
+// Quantisation of activations and weights in training, and its gradients: one pass over the values,
+// with float64 sums per block, then over the blocks in a fixed order. Bound by memory bandwidth.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -9,10 +9,10 @@ namespace bitgnn::cuda::training {
 
 constexpr int kQuantiseThreads = 256;
 constexpr int kQuantiseVector = 4;
-constexpr int kQuantiseBlocks = 4;         // a multiprocessor, where there is work for so many
-constexpr int kQuantiseMostBlocks = 1024;  // whose sums one block adds up
+constexpr int kQuantiseBlocks = 4;         // per SM, if there is enough work
+constexpr int kQuantiseMostBlocks = 1024;  // their sums are added up by one block
 
-// work(i, n) on every n values from i on: 4 of them at a time with kVector, else one.
+// Calls work(i) for every group of values starting at i: 4 values with kVector, else one.
 template <bool kVector, class Work>
 __device__ __forceinline__ void for_values(int64_t count, const Work& work) {
   constexpr int64_t kStep = kVector ? kQuantiseVector : 1;
@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_values(float* to, const float* values) {
     *to = values[0];
 }
 
-// The sum over the block in thread 0, always in the same order.
+// The sum over the block, returned in thread 0; always in the same order.
 __device__ __forceinline__ double block_sum(double value) {
   __shared__ double warps[kQuantiseThreads / kWarp];
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_down_sync(kFullWarp, value, step);
@@ -52,7 +52,7 @@ __device__ __forceinline__ double block_sum(double value) {
   return sum;
 }
 
-// The sum of the blocks' sums, the same in thread 0 of every block.
+// The sum of the blocks' partial sums, returned in thread 0 and identical in every block.
 __device__ __forceinline__ double sum_of_blocks(const double* partial, int blocks) {
   double sum = 0.0;
   for (int i = threadIdx.x; i < blocks; i += kQuantiseThreads) sum += partial[i];
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kQuantiseThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// `sums` of the weights by block; `partial` takes those of the magnitudes.
+// `sums`: per-block sums of the weights; `partial` receives the per-block sums of the magnitudes.
 template <bool kVector>
 __global__ void __launch_bounds__(kQuantiseThreads)
     shift_signs_kernel(const ShiftSignsArgs a, const double* sums, double* partial) {

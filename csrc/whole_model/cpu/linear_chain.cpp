@@ -1,6 +1,6 @@
-// Fully connected layers on bits, one behind the other, on the CPU: rows go through all layers
-// while they are in the nearest cache. Layers one by one are faster for many rows: their products
-// are blocked (see bmm/cpu/backend.cpp).
+// A chain of fully connected layers on bits on the CPU: each row goes through all layers while it
+// is in the L1 cache. For many rows, layer by layer is faster, because those products are blocked
+// (see bmm/cpu/backend.cpp).
 #include <algorithm>
 #include <vector>
 
@@ -9,7 +9,7 @@
 namespace bitgnn::cpu {
 namespace {
 
-constexpr int64_t kChainGrain = 1 << 14;  // words of weights a thread
+constexpr int64_t kChainGrain = 1 << 14;  // words of weights per thread
 
 int32_t count_bits(uint32_t v) {
   v -= v >> 1 & 0x55555555u;
@@ -17,7 +17,7 @@ int32_t count_bits(uint32_t v) {
   return static_cast<int32_t>(((v + (v >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-// Twice the set bits that row and weights share, less those of the row.
+// 2 popc(row & weights) - |row|, where `ones` is |row|.
 int32_t chain_product(const uint32_t* row, const int32_t* weights, int64_t words, int32_t ones) {
   int32_t shared = 0;
   for (int64_t w = 0; w < words; ++w)

@@ -11,14 +11,14 @@
 namespace bitgnn::cuda::attention {
 namespace {
 
-[[maybe_unused]] constexpr int64_t kMostHeads = 65535;  // of a grid's second and third dimension
+[[maybe_unused]] constexpr int64_t kMostHeads = 65535;  // limit of gridDim.y and gridDim.z
 
-// Parts of the queries of a head, a block each: of those numbers that fill the multiprocessors the
-// one that takes least, in cycles that were measured on an H200.
+// Number of blocks among which the queries of a head are split: the one with the lowest estimated
+// time, from cycle counts measured on an H200.
 int64_t parts_of_queries(const TernaryAttentionArgs& a, const Device& device) {
-  constexpr double kStart = 4000.0;    // of a block
-  constexpr double kPack = 10.0;       // of a key
-  constexpr double kProduct = 7000.0;  // of 64 queries of every warpgroup and a chunk of keys
+  constexpr double kStart = 4000.0;    // per block
+  constexpr double kPack = 10.0;       // per key
+  constexpr double kProduct = 7000.0;  // per 64 queries of every warpgroup and chunk of keys
   const int64_t tiles = ceil_div(a.queries, 64), heads = a.batch * a.heads;
   const auto chunks = static_cast<double>(ceil_div(a.keys, kResidentChunk));
   int64_t best = 1;
@@ -48,7 +48,7 @@ cudaError_t launch(const ResidentArgs& args, const Context& context) {
                           context, args);
 }
 
-// A power passes through 64 additions of a chunk, one a chunk and those of a row's four lanes.
+// A power passes through 64 additions in its chunk, one per chunk, and those across four lanes.
 ResidentArgs resident_args(const TernaryAttentionArgs& a) {
   ResidentArgs args{};
   args.attention = a;

@@ -1,5 +1,5 @@
-// Attention on bits with the keys and values of a head resident in shared memory: a block makes
-// them ternary itself, then its warpgroups take 64 queries at a time without meeting again.
+// Attention on bits with the keys and values of a head resident in shared memory: a block packs or
+// copies them itself, then its warpgroups process 64 queries at a time independently.
 #pragma once
 
 #include "attention/cuda/hopper/resident_floats.cuh"
@@ -12,15 +12,16 @@ namespace bitgnn::cuda::attention {
 
 struct ResidentArgs {
   TernaryAttentionArgs attention;
-  TernaryFloatOperand q, k, v;  // of floats, instead of packed operands
+  TernaryFloatOperand q, k, v;  // float operands, used instead of packed ones
   AttentionPlan plan;
-  bool vector_keys;  // packed ones can be loaded 8 bytes at once
+  bool vector_keys;  // packed keys can be loaded 8 bytes at a time
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Calls use(score) for the keys up to `last` that a row may attend to, a lane for every 32nd. All
-// lanes of a warp together. Many keys come in the order in which they lie, without bank conflicts.
+// Calls use(score) for the keys up to `last` that a row may attend to, every 32nd key per lane.
+// Called by all lanes of a warp together. If there are many keys, they are visited in storage
+// order, which avoids bank conflicts.
 template <class Use>
 __device__ __forceinline__ void for_each_score(const ResidentMemory& memory, uint4 query,
                                                uint4 turned, int last, const Use& use) {
@@ -58,8 +59,8 @@ __device__ __forceinline__ void for_each_score(const ResidentMemory& memory, uin
   }
 }
 
-// The limit of one row by the definition. `last` is the last key it may attend to. All lanes of a
-// warp together.
+// The limit of one row by the definition; `last` is the last key it may attend to. Called by all
+// lanes of a warp together.
 __device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionArgs& a, uint4 query,
                                                         uint4 turned, int last) {
   extern __shared__ __align__(128) unsigned char resident_raw[];
@@ -68,7 +69,7 @@ __device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionAr
   for (int i = static_cast<int>(threadIdx.x) % kWarp; i < kResidentScores; i += kWarp)
     histogram[i] = 0;
   __syncwarp();
-  int most = 0;  // one more than the largest score
+  int most = 0;  // largest score plus one
   for_each_score(memory, query, turned, last, [&](int score) {
     atomicAdd(histogram + score, 1);
     most = max(most, score + 1);
@@ -81,8 +82,9 @@ __device__ __noinline__ inline int exact_resident_limit(const TernaryAttentionAr
 }
 
 // The same by a float64 sum of e^(scale (score - 128)), in any order and without a histogram, since
-// a block waits for it. That decides all scores but those within a part in 10^12 of the threshold,
-// more than the order of the sum and rounding make: there the definition is kept to the letter.
+// a block waits for it. This decides all scores except those whose power is within 1e-12 of the
+// threshold (relative), a margin wider than the effects of summation order and rounding; for those
+// it falls back to the exact definition.
 __device__ __noinline__ inline int resident_limit(const TernaryAttentionArgs& a, uint4 query,
                                                   uint4 turned, int last) {
   constexpr double kBound = 1e-12;
@@ -107,14 +109,14 @@ __device__ __noinline__ inline int resident_limit(const TernaryAttentionArgs& a,
                            : exact_resident_limit(a, query, turned, last);
 }
 
-// Decides the rows' bits: what is to be added to packed scores. Rows with all bits or none get
-// queries of zeros, whose scores are 0.
+// Decides the rows' bits by an addend to packed scores. Rows with all bits or none set get all-zero
+// queries, whose scores are 0.
 __device__ __forceinline__ void decide_rows(uint32_t (&addend)[2], ResidentRows& rows,
                                             const TernaryAttentionArgs& a,
                                             const AttentionPlan& plan, const ResidentMemory& memory,
                                             bool ragged) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool second = lane % 2 != 0;  // the row that the lane decides on
+  const bool second = lane % 2 != 0;  // which of the two rows this lane decides
   const float sums[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
   float masked = 0.0f;
   if (ragged) {
@@ -166,8 +168,8 @@ __device__ __forceinline__ void store_queries(const TernaryAttentionArgs& a, Res
 
 #endif
 
-// Block (s, h, b): every gridDim.x-th part of the queries of head h of sequence b. T: type of the
-// floats, whose rows begin at 16-byte addresses where kAligned; int32_t: packed operands.
+// Block (s, h, b): every gridDim.x-th tile of queries of head h of sequence b. T: the float type of
+// the operands, with 16-byte aligned rows if kAligned; int32_t means packed operands.
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kResidentThreads, 1)
     ternary_attention_resident_kernel(const __grid_constant__ ResidentArgs args) {
@@ -191,7 +193,7 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   prepare_powers(memory, a, args.plan);
   wait_for_previous();
   const int tiles = (queries + 63) / 64, ahead = keys - queries;
-  // The longest rows of a causal product come first.
+  // With a causal mask, the longest rows run first.
   const auto row_of_tile = [&](int i) { return (a.causal ? tiles - 1 - i : i) * 64; };
   const auto fetch_queries = [&](int i) {
     if constexpr (!kPacked) {
@@ -212,8 +214,8 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   }
   wgmma_write_fence();
   __syncthreads();
-  // Values that are floats become bits after the first sums, when they have come from memory. All
-  // warpgroups meet there, each once.
+  // Float values are packed after the first sums, by which time they have arrived from memory. All
+  // warpgroups synchronise there, each once.
   bool have_values = kPacked;
   const auto bring_values = [&] {
     if constexpr (!kPacked) {
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   k.valid = memory.valid();
   k.ragged = *memory.ragged();
   const int group = warp / 4;
-  // A warpgroup takes the next tile of the block's, which are every gridDim.x-th.
+  // Each warpgroup takes the next of the block's tiles, which are every gridDim.x-th tile.
   int tile = group;
   for (int turn = 0;; turn ^= 1) {
     const int i = tile * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);

@@ -1,5 +1,5 @@
-// Queries, keys and values of attention on bits become the resident bits of a block from floats
-// that no other kernel has seen. Bound by reading them.
+// Packs the float queries, keys and values of attention on bits straight into a block's resident
+// bits, without a separate packing kernel. Bound by reading the floats.
 #pragma once
 
 #include "attention/cuda/hopper/resident_pack.cuh"
@@ -7,8 +7,8 @@
 
 namespace bitgnn::cuda::attention {
 
-// Bytes p and n of a piece, their features in any order that is the same for all; nothing is said
-// of the upper half.
+// Bytes p and n of a piece, in the lower half of the result; the upper half is unspecified. The
+// order of features is arbitrary but the same for all pieces.
 template <class T>
 __device__ __forceinline__ uint32_t
 two_bytes(const ternary::TernaryLimits<T>& limits,
@@ -28,7 +28,7 @@ two_bytes(const ternary::TernaryLimits<T>& limits,
   }
 }
 
-// Words of a query behind each other that meet words ~p and ~n of keys: n where p was.
+// Word of a query with p and n swapped, to be multiplied with the words ~p and ~n of keys.
 template <bool kBytes>
 __device__ __forceinline__ uint32_t turned_query(const int32_t* words, int quad) {
   if constexpr (kBytes)
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint32_t turned_query(const int32_t* words, int quad)
     return static_cast<uint32_t>(*(words + (quad ^ 2)));
 }
 
-// A piece of a row; kWhole: of 64 features, from an address that loads of 16 bytes take.
+// Loads a piece of a row; kWhole: the row has 64 features and is 16-byte aligned.
 template <bool kWhole, bool kAligned, class T>
 __device__ __forceinline__ typename ternary::TernaryLimits<T>::Piece row_piece(const T* row,
                                                                                int octet,
@@ -48,14 +48,14 @@ __device__ __forceinline__ typename ternary::TernaryLimits<T>::Piece row_piece(c
     return ternary::piece_of_row<kAligned>(row, octet * 8, size);
 }
 
-// A thread's pieces of a chunk of keys or values; kWhole: of rows that exist, of 64 aligned
+// Loads a thread's pieces of a chunk of keys or values; kWhole: all rows exist and have 64 aligned
 // features.
 template <class T, bool kWhole, bool kAligned>
 struct PiecesOfRows {
   const T* row;  // the first one
   int64_t step;  // elements from one to the next
   int distance;  // rows from one to the next
-  int left;      // rows that exist from the first one on
+  int left;      // rows left from the first one on
   int64_t size;
 
   __device__ __forceinline__ typename ternary::TernaryLimits<T>::Piece operator()(int i) const {
@@ -65,8 +65,8 @@ struct PiecesOfRows {
   }
 };
 
-// Calls pack(whole, limits, chunk, pieces) for each chunk. first_of(chunk): the first of the rows
-// that a thread takes, `distance` apart; whole: all rows exist and may be attended to.
+// Calls pack(whole, limits, chunk, pieces) for each chunk. first_of(chunk): the thread's first row,
+// with the others `distance` apart; whole: all rows exist and may be attended to.
 template <class T, bool kAligned, class First, class Pack>
 __device__ __forceinline__ void pack_chunks(const ResidentMemory& memory,
                                             const TernaryFloatOperand& x, const HeadRows<T>& rows,
@@ -87,7 +87,7 @@ __device__ __forceinline__ void pack_chunks(const ResidentMemory& memory,
   }
 }
 
-constexpr int kKeyStep = kResidentWarps;  // between keys that a thread packs
+constexpr int kKeyStep = kResidentWarps;  // distance between the keys that a thread packs
 static_assert(kKeyStep == 16, "keys of a thread differ in the upper bits of their place");
 __device__ __forceinline__ int first_packed_key(int chunk) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -97,7 +97,7 @@ __device__ __forceinline__ int first_packed_value(int chunk) {
   return chunk * kResidentChunk + static_cast<int>(threadIdx.x) / 8 * 8;
 }
 
-// A chunk of keys from floats, as bytes p and n of eight features in turn. A thread takes eight
+// Packs a chunk of float keys as alternating bytes p and n of eight features. A thread takes eight
 // features of eight keys.
 template <class T, bool kWhole, class Pieces>
 __device__ __forceinline__ void pack_key_chunk(const ResidentMemory& memory,
@@ -123,7 +123,7 @@ __device__ __forceinline__ void pack_key_chunk(const ResidentMemory& memory,
   }
 }
 
-// Bits of eight features of eight rows: a byte a feature.
+// Bits of eight features of eight rows, transposed to one byte per feature.
 template <class T>
 __device__ __forceinline__ void turn_bits(
     const ternary::TernaryLimits<T>& limits,
@@ -157,7 +157,7 @@ __device__ __forceinline__ void turn_bits(
   }
 }
 
-// A chunk of values from floats. A thread takes eight features of eight keys.
+// Packs a chunk of float values. A thread takes eight features of eight keys.
 template <class T, bool kWhole, class Pieces>
 __device__ __forceinline__ void pack_value_chunk(const ResidentMemory& memory,
                                                  const ternary::TernaryLimits<T>& limits, int chunk,
@@ -202,7 +202,7 @@ __device__ __forceinline__ void pack_resident_values(const ResidentMemory& memor
                            });
 }
 
-// The 16 queries of a warp behind each other, 16 bytes a query in the order of keys.
+// Packs a warp's 16 queries contiguously, 16 bytes each, with bytes in the order used for keys.
 template <class T, bool kWhole, bool kAligned>
 __device__ __forceinline__ void pack_queries(int32_t* scratch, const HeadRows<T>& q,
                                              const ternary::TernaryLimits<T>& limits, int first,

@@ -1,4 +1,5 @@
-// Keys and values of attention on bits become the resident bits of a block from packed planes.
+// Prepares a block's resident data for attention on bits: powers, masks, and the keys and values
+// from packed planes.
 #pragma once
 
 #include "attention/cuda/hopper/resident_tiles.cuh"
@@ -7,7 +8,7 @@
 
 namespace bitgnn::cuda::attention {
 
-// Row 0 of a head and the distance of rows.
+// The rows of a head: pointer to row 0 and row stride.
 template <class T>
 struct HeadRows {
   const T* first;
@@ -15,14 +16,14 @@ struct HeadRows {
 
   __device__ __forceinline__ const T* row(int i) const { return first + i * stride; }
 
-  // Starts fetching the `size` floats of a row.
+  // Prefetches the `size` floats of a row into L2.
   __device__ __forceinline__ void prefetch(int i, int64_t size) const {
     for (int64_t at = 0; at < size; at += 128 / sizeof(T))
       asm volatile("prefetch.global.L2 [%0];\n" ::"l"(row(i) + at));
   }
 
-  // Starts fetching `count` rows, all threads together. Rows without gaps, from an address of 16
-  // bytes, go in bulk: thousands of single lines would stand in the way of loads that follow.
+  // Prefetches `count` rows with all threads together. Contiguous, 16-byte aligned rows are fetched
+  // in bulk: thousands of single-line prefetches would delay the loads that follow.
   template <bool kAligned>
   __device__ __forceinline__ void prefetch_all(int count, int64_t size) const {
     const int thread = static_cast<int>(threadIdx.x);
@@ -52,7 +53,7 @@ __device__ __forceinline__ bool may_attend(const uint32_t* valid, int key) {
   return (valid[key / 32] >> (key % 32) & 1) != 0;
 }
 
-// The powers, and what counts: nothing of this comes from memory.
+// Computes the powers and resets the counters; reads no global memory.
 __device__ __forceinline__ void prepare_powers(const ResidentMemory& memory,
                                                const TernaryAttentionArgs& a,
                                                const AttentionPlan& plan) {
@@ -66,7 +67,7 @@ __device__ __forceinline__ void prepare_powers(const ResidentMemory& memory,
   __syncthreads();
 }
 
-// Words of the keys that may be attended to, and which chunks lack some.
+// Computes the mask words of attendable keys and marks the chunks that lack some.
 __device__ __forceinline__ void prepare_keys(const ResidentMemory& memory,
                                              const TernaryAttentionArgs& a, int64_t b) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -79,8 +80,8 @@ __device__ __forceinline__ void prepare_keys(const ResidentMemory& memory,
   __syncthreads();
 }
 
-// Keys (p, n) as (p, n, ~p, ~n), which meet queries (p, n, n, p); those that may not be attended to
-// as zeros. Values as p and ~n of the keys that may, else zeros.
+// Stores keys (p, n) as (p, n, ~p, ~n), to be multiplied with queries (p, n, n, p), and values as p
+// and ~n. Masked keys and their values are zeros.
 __device__ __forceinline__ void place_resident(const ResidentMemory& memory,
                                                const TernaryAttentionArgs& a, int64_t b, int64_t kv,
                                                bool vector) {

@@ -1,7 +1,7 @@
-// The two walks of attention on bits over the resident keys of a head: one sums powers, the other
-// makes the bits and their product with the values. While a warp works on some columns of a product
-// the tensor cores fill others.
-// Bound: instructions, about 3.5 a score in the first walk and 1.7 in the second.
+// The two passes of attention on bits over a head's resident keys: one sums powers, the other makes
+// the bits and their product with the values. In the first, the tensor cores compute the next
+// columns of scores while a warp processes the previous ones.
+// Bound by instructions, about 3.5 per score in the first pass and 1.7 in the second.
 #pragma once
 
 #include "attention/cuda/bits.cuh"
@@ -11,16 +11,16 @@ namespace bitgnn::cuda::attention {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// What a lane knows of its two rows.
+// State of a lane's two query rows.
 struct ResidentRows {
   uint32_t query[4];
   float sum[2] = {};
-  int masked[2] = {};  // keys summed as score 0 that may not be attended to
+  int masked[2] = {};  // masked keys, which were summed as score 0
   int last_key[2];
-  int set[2] = {};  // bits
+  int set[2] = {};  // number of set bits
 };
 
-// Keys that the rows of a warpgroup see: so many chunks, the first ones whole.
+// Keys seen by the rows of a warpgroup: `chunks` chunks, of which the first `whole` in full.
 struct ResidentKeys {
   uint64_t keys, values;  // descriptors
   const uint32_t* valid;
@@ -32,12 +32,13 @@ struct ResidentKeys {
   }
 };
 
-// Of eight scores so many get their power from the table, the others from the special function
-// units. Every other address and exponent is made by multiplication, the rest by shifts: two pipes
-// of half the rate each.
+// Of eight scores, this many get their power from the table, the others from the special function
+// units. Every other address and exponent is computed by multiplication, the rest by shifts, on two
+// pipes of half rate each.
 constexpr int kResidentLookups = 7;
 
-// Numbers that the compiler must not know, lest it chooses one pipe for all or copies constants.
+// Constants hidden from the compiler, which would otherwise choose one pipe for all operations or
+// copy constants.
 struct OpaqueNumbers {
   uint32_t four, zero, exponent, offset;  // bits of 128.0f: offset, and its upper half exponent
 
@@ -61,8 +62,8 @@ struct OpaqueNumbers {
   }
 };
 
-// Adds the powers of half a tile's columns, which hold scores kFirst and on of a lane. last: the
-// rows' last keys behind the first of the lane's keys of this tile.
+// Adds the powers of half a tile's columns, which hold a lane's scores from kFirst on. last: the
+// rows' last keys, relative to the lane's first key of this tile.
 template <int kFirst, bool kEdge>
 __device__ __forceinline__ void sum_powers(float (&sum)[2][2], const int32_t (&score)[32],
                                            const AttentionPlan& plan, uint32_t table,
@@ -85,7 +86,8 @@ __device__ __forceinline__ void sum_powers(float (&sum)[2][2], const int32_t (&s
   }
 }
 
-// Powers of a chunk of keys. last: the rows' last keys behind the lane's first of the chunk.
+// Adds the powers of a chunk of keys. last: the rows' last keys, relative to the lane's first key
+// of the chunk.
 template <bool kEdge>
 __device__ __forceinline__ void sum_chunk(ResidentRows& rows, const AttentionPlan& plan,
                                           uint32_t table, uint64_t keys, const int (&last)[2]) {
@@ -138,13 +140,13 @@ __device__ __forceinline__ void walk_powers(ResidentRows& rows, const ResidentKe
       for (int r = 0; r < 2; ++r)
         rows.masked[r] += __popc(
             ~k.valid[(c * 4 + quad) * kLaneWords + w] &
-            // What lies ahead of a row was left out only of chunks that it does not see whole.
+            // Keys past a row's last one were left out only in chunks that are not seen in full.
             (c < k.whole ? 0xffffffffu
                          : bits_through(rows.last_key[r] - first_key_of_lane(c, quad), w)));
   }
 }
 
-// Makes room for the next score in each of the bytes.
+// Shifts packed scores up by one byte, to make room for the next.
 __device__ __forceinline__ int32_t next_byte(int32_t packed, bool multiplied) {
   const auto bits = static_cast<uint32_t>(packed);
   return static_cast<int32_t>(multiplied ? bits * 256u : __byte_perm(bits, 0, 0x2104));
@@ -159,8 +161,8 @@ __device__ __forceinline__ void multiply_tile(int32_t (&score)[64], const Reside
   products_wait<0>(score);
 }
 
-// Bits of a chunk of keys. The scores of its tiles share registers, a byte each; the addend makes
-// the decision the highest bit of a byte.
+// Computes the bits of a chunk of keys. The scores of its tiles share registers, one byte each; the
+// addend makes the top bit of a byte the decision.
 __device__ __forceinline__ void make_bits(uint32_t (&bits)[2][4], ResidentRows& rows,
                                           const ResidentKeys& k, const uint32_t (&addend)[2],
                                           int chunk) {
@@ -204,7 +206,7 @@ __device__ __forceinline__ void make_bits(uint32_t (&bits)[2][4], ResidentRows& 
     for (int r = 0; r < 2; ++r) rows.set[r] += __popc(bits[w / 2][w % 2 * 2 + r]);
 }
 
-// out = the bits' product with the planes of the values.
+// Computes out, the product of the bits with the planes of the values.
 __device__ __forceinline__ void walk_bits(int32_t (&out)[32], ResidentRows& rows,
                                           const ResidentKeys& k, const uint32_t (&addend)[2]) {
 #pragma unroll

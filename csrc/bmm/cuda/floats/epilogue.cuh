@@ -1,5 +1,5 @@
-// What a product that packs its activations writes: values, bits by integer comparison where it
-// can, else bits of values.
+// Epilogue of products that pack their activations: values, bits by integer comparison where
+// possible, otherwise bits by comparing values.
 #pragma once
 
 #include <climits>
@@ -10,14 +10,14 @@
 
 namespace bitgnn::cuda::bmm {
 
-// kCompared: bits in which nothing of the row takes part but the dot product. As every step from
-// there to the bit is monotonous, the bit is a comparison of the dot product with an integer of the
-// column's own. kScaled: values with the scales measured while packing.
+// kCompared: bits that depend on the row through its dot product alone. Every step from there to
+// the bit is monotonic, so the bit compares the dot product with a per-column integer. kScaled:
+// values with the scales measured while packing.
 enum class PackingMode : int { kCompared, kValues, kScaled };
 
 inline PackingMode packing_mode(const BmmArgs& a) {
   if (a.out_int != nullptr) return PackingMode::kValues;
-  // A positive scale in front of a comparison with zero changes nothing and is left out.
+  // A positive scale ahead of a comparison with zero has no effect and is dropped.
   const bool values = a.out_float != nullptr || a.addend != nullptr;
   const bool scales = values || a.bias != nullptr || a.threshold != nullptr;
   if (a.packed_scale && scales) return PackingMode::kScaled;
@@ -25,8 +25,8 @@ inline PackingMode packing_mode(const BmmArgs& a) {
                                                       : PackingMode::kCompared;
 }
 
-// What a column adds to its dot products. What is missing is replaced by what changes no bit of
-// the result: a scale of 1, a bias of -0, a threshold of 0.
+// Epilogue terms of a column. Missing terms default to values that change no bit of the result: a
+// scale of 1, a bias of -0, a threshold of 0.
 struct ColumnTerms {
   float scale, bias, threshold;
   int32_t count;  // set bits of its weights
@@ -44,14 +44,14 @@ __device__ __forceinline__ ColumnTerms column_terms(const BmmArgs& a, int column
   return terms;
 }
 
-// (row_scale * scale) * dot + bias, rounded step by step as the reference does.
+// (row_scale * scale) * dot + bias, rounded step by step like the reference.
 __device__ __forceinline__ float column_value(const ColumnTerms& terms, float row_scale,
                                               int32_t dot) {
   return __fadd_rn(__fmul_rn(__fmul_rn(row_scale, terms.scale), __int2float_rn(dot)), terms.bias);
 }
 
-// The bit of a column is whether its dot product reaches the number returned, inverted where it
-// falls with the dot product: every step from there to the bit is monotonous.
+// Returns the number whose comparison dot >= number gives a column's bit, inverted if the bit falls
+// as the dot product rises: every step from there to the bit is monotonic.
 __device__ __forceinline__ int32_t least_dot(const BmmArgs& a, const ColumnTerms& terms,
                                              bool& inverted) {
   inverted = false;
@@ -59,7 +59,7 @@ __device__ __forceinline__ int32_t least_dot(const BmmArgs& a, const ColumnTerms
   const int32_t size = static_cast<int32_t>(a.size);
   const auto bit = [&](int32_t dot) { return column_value(terms, 1.0f, dot) >= terms.threshold; };
   inverted = bit(-size);
-  int32_t below = -size, least = size + 1;  // the bit changes after `below`, at the latest here
+  int32_t below = -size, least = size + 1;  // the bit changes in (below, least]
   while (least - below > 1) {
     const int32_t middle = below + (least - below) / 2;
     if (bit(middle) != inverted)
@@ -71,14 +71,15 @@ __device__ __forceinline__ int32_t least_dot(const BmmArgs& a, const ColumnTerms
 }
 
 // With r and c set bits in row and column, dot = size - 2 r - 2 c + 4 popc(a & b) reaches `least`
-// exactly if 2 popc(a & b) - r >= the limit returned.
+// if and only if 2 popc(a & b) - r >= the returned limit.
 __device__ __forceinline__ int32_t column_limit(const BmmArgs& a, const ColumnTerms& terms,
                                                 bool& inverted) {
   return ((least_dot(a, terms, inverted) - static_cast<int32_t>(a.size) + 1) >> 1) + terms.count;
 }
 
-// Completes the tables of a column whose weights have `count` set bits; all lanes of a warp take
-// part, with 32 neighbouring columns. kCompared needs the limits alone, the others the terms.
+// Fills the tables of a column whose weights have `count` set bits. All lanes of a warp
+// participate, with 32 consecutive columns. kCompared needs only the limits, the other modes the
+// terms.
 template <PackingMode kMode>
 __device__ __forceinline__ void set_column(const BmmArgs& a, int column, int32_t count,
                                            int32_t* limits, ColumnTerms* terms,
@@ -94,15 +95,15 @@ __device__ __forceinline__ void set_column(const BmmArgs& a, int column, int32_t
   if (lane == 0) inversions[column / kWarp] = vote;
 }
 
-// The rows of one turn.
+// The rows of one iteration.
 struct PackingTile {
   int64_t first_row;
-  int rows;               // that exist
+  int rows;               // rows that exist
   const int32_t* counts;  // set bits of each row
   const float* scales;    // of each row, or null
 };
 
-// Joins the words of four lanes, each with the bits 8 j + e of columns 8 j + 2 q + e, and writes
+// Merges the words of four lanes, each holding columns 8 j + 2 q + e in bits 8 j + e, and writes
 // them for rows g and g + 8 of the fragment.
 __device__ __forceinline__ void store_words(const BmmArgs& a, const PackingTile& tile, int row,
                                             int column, uint32_t inversion, uint32_t (&word)[2],
@@ -120,8 +121,8 @@ __device__ __forceinline__ void store_words(const BmmArgs& a, const PackingTile&
         static_cast<int32_t>((quad == 0 ? word[0] : word[1]) ^ inversion);
 }
 
-// Writes 16 rows by 32 columns, the first of which is `column`, held by a warp as four fragments
-// `sum` of popc(a & b); `limits` belong to the columns.
+// Writes 16 rows by 32 columns from `column` on, held by a warp as four fragments `sum` of popc(a &
+// b); `limits` are those of the columns.
 __device__ __forceinline__ void store_compared(const BmmArgs& a, const PackingTile& tile, int row,
                                                int column, const int32_t* limits,
                                                uint32_t inversion, const int32_t (&sum)[4][4],
@@ -142,7 +143,7 @@ __device__ __forceinline__ void store_compared(const BmmArgs& a, const PackingTi
   store_words(a, tile, row, column, inversion, word, lane);
 }
 
-// Writes one or both of two neighbouring columns, of which `left` exist.
+// Writes up to two adjacent columns, of which `left` exist.
 template <class T>
 __device__ __forceinline__ void store_two(T* out, const T (&value)[2], int left) {
   if (left > 0) out[0] = value[0];
@@ -155,9 +156,9 @@ __device__ __forceinline__ void store_values(const BmmArgs& a, const PackingTile
                                              uint32_t inversion, const int32_t (&sum)[4][4],
                                              int lane) {
   const int out_features = static_cast<int>(a.out_features);
-  const bool whole = out_features % 2 == 0;  // both of two columns exist, 8-byte aligned
+  const bool whole = out_features % 2 == 0;  // column pairs are complete and 8-byte aligned
   const int at = row + fragment_group(lane);
-  const int left = out_features - column - fragment_quad(lane) * 2;  // columns from the lane's own
+  const int left = out_features - column - fragment_quad(lane) * 2;  // columns left for the lane
   const int64_t first = (tile.first_row + at) * out_features + column + fragment_quad(lane) * 2;
   int32_t row_term[2];
   float scale[2];

@@ -1,4 +1,4 @@
-// Products whose activations are packed on the way, in one launch and without scratch memory.
+// Products that pack their activations on the fly, in one launch and without scratch memory.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -6,17 +6,17 @@
 
 namespace bitgnn::cuda::bmm {
 
-// As bmm(), with args.pack given and args.x null: what bmm() calls when `pack` is given.
+// Like bmm(), with args.pack set and args.x null; called by bmm() when `pack` is set.
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
 
-// The same for any shape and device: every warp reads the weights that it needs.
+// The same for any shape and device: each warp reads the weights it needs.
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context);
 
-// The same for bits of contiguous float32 rows on Hopper; suits_bulk() says where.
+// The same for bit outputs of contiguous float32 rows on Hopper, where suits_bulk() holds.
 bool suits_bulk(const BmmArgs& args, const Context& context);
 cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
 
-// The same for many rows on Hopper; suits_ring() says where.
+// The same for many rows on Hopper, where suits_ring() holds.
 bool suits_ring(const BmmArgs& args, const Context& context);
 cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context);
 

@@ -1,5 +1,5 @@
-// Product of float rows, binarised on the way, with packed weights: the packed rows stay in shared
-// memory. Bound by the read of the float rows.
+// Product of float rows, binarised on the fly, with packed weights: weights and packed rows stay in
+// shared memory. Bound by reading the float rows.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -15,20 +15,20 @@ constexpr int kPackingThreads = kPackingWarps * kWarp;
 
 constexpr int kLoadedColumns = 8;  // weight rows a warp copies at a time
 
-// Blocks resident on a multiprocessor, by the registers that the mode takes.
+// Resident blocks per multiprocessor, limited by the registers that the mode needs.
 constexpr int packing_blocks(PackingMode mode) { return mode == PackingMode::kCompared ? 4 : 3; }
 
-// How a block's shared memory is laid out; all sizes in 4-byte units.
+// Shared-memory layout of a block; all sizes are in 4-byte units.
 struct PackingLayout {
-  int tile_rows;   // rows a turn, a power of two of at least 16,
-  int tile_shift;  // and its exponent
-  int words;       // words of a row,
-  int steps;       // products of 256 bits that cover them
-  int pitch;       // words from one row to the next, of rows and weights alike
+  int tile_rows;   // rows per iteration, a power of two of at least 16
+  int tile_shift;  // log2 of tile_rows
+  int words;       // words of a row
+  int steps;       // products of 256 bits per row
+  int pitch;       // row pitch in words, for rows and weights alike
   int columns;     // output columns, rounded up to whole words of bits
 
   __host__ __device__ int64_t weight_words() const { return int64_t{columns} * pitch; }
-  // Limits of the columns, their terms and inversions.
+  // Column limits, terms and inversions.
   __host__ __device__ int column_words() const { return columns * 5 + columns / 32; }
   // Packed rows, their popcounts and their scales.
   __host__ __device__ int tile_words() const { return tile_rows * (pitch + 2); }
@@ -41,7 +41,8 @@ struct PackingLayout {
   }
 };
 
-// Copies the weights to shared memory, zeros behind each row and in missing rows, and counts bits.
+// Copies the weights to shared memory, with zeros past each row and in missing rows, and counts
+// their set bits.
 __device__ __forceinline__ void load_weights(const BmmArgs& a, const PackingLayout& layout,
                                              uint32_t* weights, int32_t* counts, int warp,
                                              int lane) {
@@ -70,7 +71,7 @@ __device__ __forceinline__ void load_weights(const BmmArgs& a, const PackingLayo
   }
 }
 
-// popc(a & b) of 16 rows and 32 columns.
+// Adds popc(a & b) of 16 rows and 32 columns to `sum`.
 __device__ __forceinline__ void multiply_fragments(int32_t (&sum)[4][4], const uint32_t* rows,
                                                    const uint32_t* columns,
                                                    const PackingLayout& layout, int lane) {
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kPackingThreads, packing_blocks(kMode))
   for (int c = threadIdx.x; c < layout.columns; c += kPackingThreads)
     set_column<kMode>(a, c, limits[c], limits, terms, inversions, lane);
 
-  // Two tiles alternate: one barrier a turn keeps packing and multiplying of a buffer apart.
+  // Two tiles alternate, so one barrier per iteration separates packing from multiplying a buffer.
   const int64_t turns = (a.rows + layout.tile_rows - 1) / layout.tile_rows;
   int buffer = 0;
   for (int64_t turn = blockIdx.x; turn < turns; turn += gridDim.x, buffer ^= 1) {
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kPackingThreads, packing_blocks(kMode))
         kScale                   ? scales
         : a.row_scale != nullptr ? a.row_scale + first_row
                                  : nullptr};
-    // Sixteen rows by 32 columns a warp at a time; the tile's rows are a power of two.
+    // A warp takes 16 rows by 32 columns at a time; the tile's row count is a power of two.
     for (int part = warp * kMmaRows; part < layout.tile_rows * (layout.columns / kWarp);
          part += kPackingWarps * kMmaRows) {
       const int row = part & (layout.tile_rows - 1);
@@ -158,7 +159,7 @@ cudaError_t launch_bmm_packing(const Source& source, const BmmArgs& args, int ti
   const int64_t bytes = layout.bytes();
   const cudaError_t error = grant_shared_memory(kernel, bytes);
   if (error != cudaSuccess) return error;
-  constexpr int64_t kReserved = 1024;  // shared memory that the system takes of each block
+  constexpr int64_t kReserved = 1024;  // shared memory that the system reserves per block
   constexpr int64_t kBlocks = packing_blocks(kMode);
   const int64_t fitting = (context.device.shared_bytes + kReserved) / (bytes + kReserved);
   const int64_t resident = fitting < kBlocks ? fitting : kBlocks;

@@ -1,4 +1,4 @@
-// Chooses how float activations are multiplied with packed weights, and launches the product whose
+// Selects the kernel for float activations times packed weights, and launches the product whose
 // weights stay in shared memory.
 #include "bmm/arguments.h"
 #include "bmm/cuda/floats/launch.h"
@@ -13,22 +13,22 @@ namespace {
 
 constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
 constexpr int64_t kMaxColumns = 1 << 14;     // likewise
-constexpr int64_t kSharedBytes = 88 * 1024;  // of a block; beyond, too few blocks are resident
-constexpr int64_t kMostResident = 256;       // columns for which Hopper's own way is not faster
-constexpr int64_t kTurnsForLargeTiles = 6;   // a multiprocessor
+constexpr int64_t kSharedBytes = 88 * 1024;  // per block; beyond, too few blocks are resident
+constexpr int64_t kMostResident = 256;       // columns up to which the Hopper kernel is not faster
+constexpr int64_t kTurnsForLargeTiles = 6;   // per multiprocessor
 constexpr int64_t kFewColumns = 96;
 
-// Element types that are rare as activations share one shape of tile.
+// True for common element types of activations; rare ones share one tile shape.
 template <class T>
 constexpr bool kCommon = !std::is_same_v<T, double> && !std::is_same_v<T, uint8_t>;
 
-// Rows a turn, by the words of a row and the rows there are.
+// Rows per iteration, by the words per row and the number of rows.
 int tile_rows(const BmmArgs& args, const Context& context) {
   const int64_t words = words_for(args.size);
   if (words < 4) return 128;
-  // Few rows take small tiles, so that every multiprocessor has some.
+  // With few rows, small tiles give every multiprocessor some work.
   if (words >= 8 && args.rows < kTurnsForLargeTiles * 32 * context.device.sm_count) return 16;
-  // Many columns keep a block from reading for long: shorter turns take turns better.
+  // Many columns keep a block from reading for long; shorter iterations interleave better.
   return args.out_features > kFewColumns ? 32 : 64;
 }
 

@@ -1,4 +1,4 @@
-// Cuts up and launches products of float activations with weights beyond shared memory.
+// Plans and launches products of float activations with weights too large for shared memory.
 #include "bmm/arguments.h"
 #include "bmm/cuda/floats/streaming.cuh"
 

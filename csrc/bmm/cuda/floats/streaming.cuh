@@ -1,5 +1,5 @@
-// Product of float rows, binarised on the way, with packed weights of any size: the packed rows
-// stay in shared memory, and the warps read the weights from the second-level cache into registers.
+// Product of float rows, binarised on the fly, with packed weights of any size: the packed rows
+// stay in shared memory, and the warps read the weights from L2 into registers.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace bitgnn::cuda::bmm {
 
-// Writes the warp's sums; `row` is the first of its rows in the tile.
+// Writes the warp's sums; `row` is its first row within the tile.
 template <BmmOutput kOutput, bool kScale>
 __device__ __forceinline__ void store_streaming(const BmmArgs& a, const StreamingPlan& plan,
                                                 const PackedTerms& terms, StreamingWarp& own,
@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_streaming(const BmmArgs& a, const Streamin
   __syncwarp();
 }
 
-// Packs words [first_word, last_word) of the block's rows. Short rows take more rows at a time.
+// Packs words [first_word, last_word) of the block's rows, more rows at a time if they are short.
 template <bool kScale, class Source>
 __device__ __forceinline__ void pack_streaming(const Source& source, const PackArgs& pack,
                                                const StreamingPlan& plan, const PitchedRows& packed,
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kStreamMostWarps* kWarp, 1)
   const PackedTerms terms{plan.rows(), counts, scales,
                           plan.chunked() ? scales + plan.rows() : nullptr};
 
-  // Warps that share columns are neighbours: what one of them loads, the first-level cache keeps.
+  // Warps that share columns are adjacent, so L1 keeps what one of them loads for the others.
   const int row = warp % plan.row_warps * plan.fragments * kMmaRows;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * plan.rows();
   const int64_t pass_columns = plan.column_warps * kStreamColumns;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kStreamMostWarps* kWarp, 1)
     for (int word = 0; word < plan.words; word += plan.chunk_words) {
       const int end = min(word + plan.chunk_words, plan.words);
       if (plan.chunked()) {
-        __syncthreads();  // the chunk before is used up
+        __syncthreads();  // all warps are done with the previous chunk
         pack_streaming<kScale>(source, pack, plan, packed, terms, first_row, a.rows, word, end,
                                warp, lane);
         __syncthreads();
@@ -124,23 +124,23 @@ __global__ void __launch_bounds__(kStreamMostWarps* kWarp, 1)
   }
 }
 
-// Bytes of shared memory of a block.
+// Shared memory of a block in bytes.
 inline int64_t streaming_bytes(const StreamingPlan& plan) {
   const int64_t row_words = plan.pitch + 2 + (plan.chunked() ? kWarp : 0);
   return plan.warps() * static_cast<int64_t>(sizeof(StreamingWarp)) + plan.rows() * row_words * 4;
 }
 
-// The least pitch that holds `words`, whole steps, and spreads the 16-byte units that a quarter of
-// a warp reads, four of each of two rows, over all banks.
+// Smallest pitch that holds `words` rounded up to whole steps and spreads over all banks the
+// 16-byte units that a quarter-warp reads, four from each of two rows.
 inline int streaming_pitch(int words) {
   const int units = (words + kStreamStepWords - 1) / kStreamStepWords * (kStreamStepWords / 4);
   return (units % 8 == 4 ? units : units + 4) * 4;
 }
 
-// Each block reads all weights, so that its rows should be many; but blocks should be enough, and
-// pack while others multiply.
+// Each block reads all weights, so it should have many rows; but there should be enough blocks,
+// some of which pack while others multiply.
 inline StreamingPlan streaming_plan(const BmmArgs& args, const Context& context) {
-  constexpr int kManyRows = 4, kFewRows = 2;  // fragments of a warp
+  constexpr int kManyRows = 4, kFewRows = 2;  // row fragments per warp
   constexpr int kChunkWords = 256;
   const int64_t shared_bytes = context.device.shared_bytes;
   StreamingPlan plan{};
@@ -168,7 +168,7 @@ cudaError_t launch_bmm_streaming(const Source& source, const BmmArgs& args,
   const int64_t bytes = streaming_bytes(plan);
   const cudaError_t error = grant_shared_memory(kernel, bytes);
   if (error != cudaSuccess) return error;
-  // Where there are few rows, several blocks pack the same ones, each for its share of the columns.
+  // With few rows, several blocks pack the same ones, each for its share of the columns.
   const int64_t tiles = ceil_div(args.rows, plan.rows());
   const int64_t passes = ceil_div(args.out_features, plan.column_warps * kStreamColumns);
   const int64_t splits =

@@ -1,35 +1,34 @@
-// Products of packed rows in shared memory with weights that warps read from the second-level cache
-// into registers.
+// Products of packed rows in shared memory with weights that warps read from L2 into registers.
 #pragma once
 
 #include "bmm/cuda/mma_tile.cuh"
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kStreamColumns = 32;  // of a warp at a time,
+constexpr int kStreamColumns = 32;  // columns per warp at a time
 constexpr int kStreamColumnFragments = kStreamColumns / kMmaColumns;
-constexpr int kStreamRowFragments = 4;  // and of rows at most
-constexpr int kStreamMostWarps = 16;    // of a block
-// The order of a row's words is free as long as rows and weights agree: a lane's words of two
-// products are 16 consecutive bytes.
+constexpr int kStreamRowFragments = 4;  // row fragments per warp, at most
+constexpr int kStreamMostWarps = 16;    // warps per block, at most
+// The word order of a row is free as long as rows and weights agree: a lane's words of two products
+// are 16 consecutive bytes.
 constexpr int kStreamStepWords = 2 * kMmaWords;
 
-// How the launcher cut the product up.
+// How the launcher partitions the product.
 struct StreamingPlan {
-  int words;         // of a row,
-  int chunk_words;   // that are in shared memory at a time: all, or a multiple of a step
-  int pitch;         // words from one row to the next
-  int fragments;     // of 16 rows of a warp: 1, 2 or 4
-  int row_warps;     // warps that share out the rows,
-  int column_warps;  // and the columns
-  bool vectors;      // rows of weights are aligned to 16 bytes
+  int words;         // of a row
+  int chunk_words;   // words in shared memory at a time: all, or a multiple of a step
+  int pitch;         // row pitch in words
+  int fragments;     // of 16 rows per warp: 1, 2 or 4
+  int row_warps;     // warps along the rows
+  int column_warps;  // warps along the columns
+  bool vectors;      // weight rows are 16-byte aligned
 
   __host__ __device__ int warps() const { return row_warps * column_warps; }
   __host__ __device__ int rows() const { return row_warps * fragments * kMmaRows; }
   __host__ __device__ bool chunked() const { return chunk_words < words; }
 };
 
-// A warp's own shared memory.
+// Shared memory of one warp.
 struct StreamingWarp {
   ColumnTable<kStreamColumns> table;
   alignas(16) int32_t staged[kStagedWords];
@@ -38,7 +37,7 @@ struct StreamingWarp {
 // Sums of popc(a & b) of the warp's rows and columns.
 using StreamingSums = int32_t[kStreamRowFragments][kStreamColumns / 2];
 
-// Words `word` to `word` + 3 of a row of weights; zeros beyond `words`.
+// Loads words `word` to `word` + 3 of a weight row; zeros from `words` on.
 __device__ __forceinline__ uint4 load_four_words(const int32_t* row, int word, int words,
                                                  bool vectors) {
   uint4 v = make_uint4(0, 0, 0, 0);
@@ -58,9 +57,9 @@ __device__ __forceinline__ int count_bits(const uint4& v) {
   return __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
 }
 
-// Products of the rows at `packed` with 32 columns over words [first_word, last_word), and the
-// lane's share of the popcounts of columns 8 j + g. `weights` is the row of weights of the first
-// column; of the columns, `last` is the last that exists.
+// Multiplies the rows at `packed` with 32 columns over words [first_word, last_word), and adds the
+// lane's share of the popcounts of columns 8 j + g to `count`. `weights` is the weight row of the
+// first column; `last` is the last column that exists.
 __device__ __forceinline__ void multiply_streaming(StreamingSums& sum,
                                                    int (&count)[kStreamColumnFragments],
                                                    const uint32_t* packed, const int32_t* weights,
@@ -114,7 +113,7 @@ __device__ __forceinline__ void multiply_streaming(StreamingSums& sum,
   }
 }
 
-// The same in plain instructions, a lane the elements that it would have of the fragments.
+// The same with plain instructions; a lane computes the elements that it would hold in fragments.
 __device__ __forceinline__ void multiply_streaming_logic(StreamingSums& sum,
                                                          int (&count)[kStreamColumnFragments],
                                                          const uint32_t* packed,

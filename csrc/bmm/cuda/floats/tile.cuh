@@ -1,4 +1,4 @@
-// Packing a tile of rows into shared memory, with their popcounts and scales.
+// Packs a tile of rows into shared memory, with their popcounts and scales.
 #pragma once
 
 #include "pack/arguments.h"
@@ -6,15 +6,15 @@
 
 namespace bitgnn::cuda::bmm {
 
-// What packing a tile of rows leaves in shared memory besides the words.
+// Shared-memory results of packing a tile of rows, besides the words.
 struct PackedTerms {
-  int rows;         // there is room for
+  int rows;         // rows there is room for
   int32_t* counts;  // set bits of each row
-  float* scales;    // of each row, unless no scale is measured
-  float* lanes;     // [rows, 32] sums on the way to the scales; null where rows are packed at once
+  float* scales;    // of each row, if scales are measured
+  float* lanes;     // [rows, 32] partial sums of the scales; null if rows are packed at once
 };
 
-// Words of rows that are `pitch` words apart.
+// Words of rows `pitch` words apart.
 struct PitchedRows {
   uint32_t* words;
   int pitch;
@@ -66,8 +66,8 @@ __device__ __forceinline__ void pack_tile_shifted(const Source& source, const Pa
 }
 
 // Packs words [first_word, last_word) of the tile's rows, kRows at a time by each of `warps` warps;
-// the first of these words goes to the beginning of the row. Pieces of rows are packed from left to
-// right by the same warps; they start at multiples of kWords.
+// word first_word goes to the start of the row. Pieces of a row start at multiples of kWords and
+// are packed from left to right by the same warps.
 template <int kRows, int kWords, bool kScale, class Source, class Rows>
 __device__ __forceinline__ void pack_tile(const Source& source, const PackArgs& args,
                                           const Rows& packed, const PackedTerms& to,

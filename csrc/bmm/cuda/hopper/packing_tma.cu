@@ -1,4 +1,4 @@
-// Chooses where the copy engine brings the float rows of a product, and launches that.
+// Selects and launches the Hopper products whose float rows are loaded by the TMA.
 #include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_tma_warps.cuh"
 
@@ -8,19 +8,19 @@
 namespace bitgnn::cuda::bmm {
 namespace {
 
-constexpr int64_t kLeastRows = 5000;     // fewer do not pay for the start of large blocks
-constexpr int64_t kManyRows = 1 << 15;   // pay for few warps, too
-constexpr int64_t kMostRows = 1 << 30;   // keeps what is counted in rows in 32 bits
-constexpr int64_t kLeastFeatures = 32;   // shorter rows are bound by their number
-constexpr int64_t kMostFeatures = 1536;  // longer ones leave room for too few warps
+constexpr int64_t kLeastRows = 5000;     // fewer do not amortise starting large blocks
+constexpr int64_t kManyRows = 1 << 15;   // enough even with few warps
+constexpr int64_t kMostRows = 1 << 30;   // keeps row counts in 32 bits
+constexpr int64_t kLeastFeatures = 32;   // shorter rows are bound by their count
+constexpr int64_t kMostFeatures = 1536;  // longer rows leave room for too few warps
 constexpr int64_t kMostColumns = 256;
-constexpr int64_t kTeamFeatures = 256;  // of rows from which on teams share them
+constexpr int64_t kTeamFeatures = 256;  // rows of at least this length are shared by teams
 constexpr int kLeastWarps = 4;
 constexpr int kWarpsForFewRows = 8;
 constexpr int kManyWarps = 12;
 
-// Whether warps should share long rows. With few columns a warp gains nothing by it where it has
-// but one tile, or where many of them find room.
+// True if teams of warps should share long rows. With few columns this gains nothing if a warp has
+// only one tile, or if many warps fit.
 bool suits_teams(const BulkPlan& plan, const Context& context) {
   const bool few = plan.tiles <= int64_t{context.device.sm_count} * plan.warps;
   const bool alone = plan.passes == 1 && (few || plan.warps >= kManyWarps);

@@ -1,5 +1,5 @@
-// What a product that the copy engine feeds with float rows consists of: the layout of its shared
-// memory, the order of features there, bringing rows and packing them.
+// Building blocks of products whose float rows are loaded by the TMA: the shared-memory layout, the
+// order of features in it, loading rows and packing them.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -10,11 +10,11 @@
 namespace bitgnn::cuda::bmm {
 
 constexpr int kBulkMostWarps = 16;
-constexpr int kBulkRows = 4;  // packed at once; so many rows are whole 16-byte units
-constexpr int kBulkStep = kMmaWords * kWordBits;  // columns of a product
-constexpr int kBulkBits = kBulkStep / kWarp;      // a lane packs of them
+constexpr int kBulkRows = 4;  // rows packed at once; this many are whole 16-byte units
+constexpr int kBulkStep = kMmaWords * kWordBits;  // columns per product
+constexpr int kBulkBits = kBulkStep / kWarp;      // columns packed by a lane
 
-// The column in a step that is bit k of a lane.
+// Column within a step that is bit k of a lane.
 template <int kVector>
 __device__ __forceinline__ int bulk_column(int k, int lane) {
   return k / kVector * kVector * kWarp + lane * kVector + k % kVector;
@@ -25,28 +25,28 @@ __device__ __forceinline__ uint32_t row_fragment_address(const uint32_t* rows, i
   return shared_address(rows + (lane & 15) * pitch + (lane >> 4) * 4);
 }
 
-// What the rows and weights of a product are, and how shared memory holds them.
+// Shape of a product's rows and weights, and their shared-memory layout.
 struct BulkShape {
   int cols;
-  int steps;      // products that cover them
-  int words;      // of a row of weights
-  int pitch;      // words from one row to the next, of rows and weights alike
+  int steps;      // products of kBulkStep columns per row
+  int words;      // of a weight row
+  int pitch;      // row pitch in words, for rows and weights alike
   int passes;     // over 64 output columns each
-  int slot_rows;  // a power of two of at most 16
-  int64_t tiles;  // of 16 rows
+  int slot_rows;  // rows per slot, a power of two of at most 16
+  int64_t tiles;  // tiles of 16 rows
   bool shifted;
-  bool passes_by;  // more rows than the second-level cache holds: they are not to displace others
+  bool passes_by;  // the rows exceed L2 and must not evict other data
 
   __host__ __device__ int columns() const { return passes * kAgreementColumns; }
-  // Of a slot, with what the last step reads behind its last row: that must not be another slot's,
-  // which may be on its way.
+  // Size of a slot, including what the last step reads past its last row: that must not belong to
+  // another slot, whose copy may be in flight.
   __host__ __device__ int slot_floats() const {
     constexpr int kUnitFloats = 4;
     const int behind = steps * kBulkStep - cols;
     return slot_rows * cols + (behind + kUnitFloats - 1) / kUnitFloats * kUnitFloats;
   }
   __host__ __device__ int slot_bytes() const { return slot_floats() * 4; }
-  // Of weights, the columns' table and thresholds.
+  // Weights, column table and thresholds.
   __host__ __device__ int shared_bytes() const {
     return (columns() * pitch + AgreementTable::words(columns()) +
             (shifted ? steps * kBulkStep : 0)) *
@@ -54,7 +54,7 @@ struct BulkShape {
   }
 };
 
-// All but the rows of a slot.
+// Fills in everything except slot_rows.
 inline BulkShape bulk_shape(const BmmArgs& args, const Context& context) {
   BulkShape shape{};
   shape.cols = static_cast<int>(args.size);
@@ -68,7 +68,7 @@ inline BulkShape bulk_shape(const BmmArgs& args, const Context& context) {
   return shape;
 }
 
-// Four neighbouring fields of kVector bits, each to the low bits of a byte.
+// Spreads four adjacent fields of kVector bits to the low bits of one byte each.
 template <int kVector>
 __device__ __forceinline__ uint32_t spread_fields(uint32_t x) {
   if constexpr (kVector == 4) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ uint32_t spread_fields(uint32_t x) {
   }
 }
 
-// A step of a column's weights, zeros behind them: step i % steps of column i / steps.
+// One step of a column's weights, zero-padded: step i % steps of column i / steps.
 struct BulkWeights {
   uint32_t word[kMmaWords];
 
@@ -96,11 +96,11 @@ struct BulkWeights {
       word[k] = k < existing ? static_cast<uint32_t>(__ldg(from + k)) : 0u;
   }
 
-  // Puts them in shared memory with the features in the order in which lanes pack them: byte l of
-  // a step holds kVector neighbouring features of each 32 kVector, those from kVector l on.
+  // Stores them in shared memory in the feature order in which lanes pack: byte l of a step holds
+  // kVector consecutive features of every 32 kVector, starting with feature kVector l.
   template <int kVector>
   __device__ __forceinline__ void store(const BulkShape& shape, int i, uint32_t* weights) const {
-    constexpr int kFields = 4 * kVector;  // bits of four lanes
+    constexpr int kFields = 4 * kVector;  // bits from four lanes
     uint32_t ordered[kMmaWords] = {};
 #pragma unroll
     for (int j = 0; j < kMmaWords; ++j) {
@@ -119,7 +119,7 @@ struct BulkWeights {
   }
 };
 
-// Packs a step of kBulkRows rows, a byte of each, whose first column of the lane is at `x`.
+// Packs the lane's byte of one step for each of kBulkRows rows; `x` is the lane's first column.
 template <bool kShift, int kVector>
 __device__ __forceinline__ void pack_bulk(const float* x, int cols, const float (&limit)[kBulkBits],
                                           uint32_t mask, uint8_t* to, int pitch_bytes) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void pack_bulk(const float* x, int cols, const float 
       if constexpr (kShift) {
         if (value[r][k] >= limit[k]) bits |= 1u << k;
       } else {
-        // Negative from zero on, either zero included; what is no number becomes a positive one.
+        // Negative for value >= 0, including both zeros; NaN becomes a positive NaN.
         const float less = __fsub_rn(__int_as_float(static_cast<int>(0x80000001u)), value[r][k]);
         bits = __funnelshift_l(__float_as_uint(less), bits, 1);
       }
@@ -156,7 +156,7 @@ __device__ __forceinline__ void pack_bulk(const float* x, int cols, const float 
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// As copy_bytes(), through lines of the second-level cache that are given up first.
+// Like copy_bytes(), with an L2 evict-first policy.
 __device__ __forceinline__ void copy_passing_bytes(uint32_t to, const void* from, uint32_t bytes,
                                                    uint32_t barrier) {
   asm volatile(
@@ -168,8 +168,8 @@ __device__ __forceinline__ void copy_passing_bytes(uint32_t to, const void* from
       : "memory");
 }
 
-// Starts to bring up to slot_rows rows to a slot, if there are any; what the copy engine does not
-// take, less than its unit, the thread copies.
+// Starts the bulk copy of up to slot_rows rows to a slot, if any are left; the thread copies the
+// remainder that is smaller than the copy unit.
 __device__ __forceinline__ void start_bulk(const PackArgs& pack, const BulkShape& shape,
                                            int64_t rows, int64_t row, float* slot, uint32_t full) {
   constexpr int kUnit = 16;
@@ -189,7 +189,7 @@ __device__ __forceinline__ void start_bulk(const PackArgs& pack, const BulkShape
 
 #endif
 
-// Which columns of the lane exist in the last step.
+// Mask of the lane's columns that exist in the last step.
 template <int kVector>
 __device__ __forceinline__ uint32_t last_bulk_mask(const BulkShape& shape, int lane) {
   uint32_t mask = 0;
@@ -200,7 +200,7 @@ __device__ __forceinline__ uint32_t last_bulk_mask(const BulkShape& shape, int l
   return mask;
 }
 
-// Loads what a lane's columns of a step are compared with.
+// Loads the thresholds of a lane's columns in a step.
 template <int kVector>
 __device__ __forceinline__ void load_limits(float (&limit)[kBulkBits], const float* thresholds,
                                             int step, int lane) {
@@ -209,16 +209,16 @@ __device__ __forceinline__ void load_limits(float (&limit)[kBulkBits], const flo
     limit[k] = thresholds[step * kBulkStep + bulk_column<kVector>(k, lane)];
 }
 
-// What a lane needs to multiply packed rows with the weights of a block.
+// Operands with which a lane multiplies packed rows with the weights of a block.
 struct BulkProduct {
   AgreementTable table;
-  uint32_t weights;     // where the lane's part of them starts
-  uint32_t pair_bytes;  // from 16 columns to the next
+  uint32_t weights;     // the lane's load_matrices() address
+  uint32_t pair_bytes;  // between groups of 16 columns
   int32_t same_start;
 };
 
-// Multiplies the 16 rows from `row` on, whose fragments are at `fragment`, with the columns of a
-// pass, and writes the bits.
+// Multiplies the 16 rows from `first_row` on, whose fragments are at `fragment`, with the columns
+// of a pass, and writes the bits.
 template <bool kSame>
 __device__ __forceinline__ void multiply_bulk(const BmmArgs& a, const BulkShape& shape,
                                               const BulkProduct& product, uint32_t fragment,

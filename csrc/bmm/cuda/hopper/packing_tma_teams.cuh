@@ -1,7 +1,7 @@
-// Hopper's product of contiguous float rows, binarised on the way, with packed weights that shared
-// memory holds, to bits: the copy engine keeps bringing rows to slots that each team of warps has
-// of its own while the team packs and multiplies those before. For long rows, of which few are on
-// their way at a time. Bound by the read of the float rows.
+// Hopper product of contiguous float rows, binarised on the fly, with packed weights in shared
+// memory; writes bits. The TMA keeps loading rows into each team's own slots while the team's warps
+// pack and multiply the previous ones. For long rows, of which few are in flight at a time. Bound
+// by reading the float rows.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,19 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kTeamSlotBytes = 20 * 1024;       // about as much as a slot holds
+constexpr int kTeamSlotBytes = 20 * 1024;       // approximate size of a slot
 constexpr int64_t kTeamRingBytes = 160 * 1024;  // of all slots
-constexpr int kTeamWeights = 2;                 // steps of them that a thread asks for at once
+constexpr int kTeamWeights = 2;                 // weight steps that a thread loads at once
 
-// How a block's shared memory is laid out: slots, weights, the columns' table, thresholds, packed
-// rows, barriers. Each team has slots, packed rows and barriers of its own.
+// Shared-memory layout of a block: slots, weights, column table, thresholds, packed rows,
+// mbarriers. Each team has its own slots, packed rows and mbarriers.
 struct TeamPlan : BulkShape {
   int teams;
   int team_warps;
-  int slots;  // of a team
+  int slots;  // per team
 
-  // Packed rows of a team: those that it packs while some of it still multiply those before.
+  // Packed rows of a team, double-buffered: it packs one tile while some of its warps still
+  // multiply the previous one.
   __host__ __device__ int packed_words() const { return 2 * kMmaRows * pitch; }
   __host__ __device__ int team_bytes() const {
     return slots * (slot_bytes() + 8) + packed_words() * 4;
@@ -33,7 +34,7 @@ struct TeamPlan : BulkShape {
   int64_t bytes() const { return int64_t{teams} * team_bytes() + shared_bytes(); }
 };
 
-// kSame: all columns compare with zero. kShift: the rows compare with thresholds.
+// kSame: all columns are compared with zero. kShift: the rows are compared with thresholds.
 template <bool kSame, bool kShift, int kVector>
 __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
     bmm_packing_teams_kernel(const PackArgs pack, const BmmArgs a, const TeamPlan plan) {
@@ -59,16 +60,16 @@ __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
   const bool brings = member == 0 && lane == 0;
 
   let_next_start();
-  // Blocks take turns, so that the last tiles are shared evenly.
+  // Tiles are dealt to blocks in turn, so that the last ones are spread evenly.
   const int64_t stride = static_cast<int64_t>(gridDim.x) * plan.teams;
   int64_t tile = static_cast<int64_t>(team) * gridDim.x + blockIdx.x;
-  int64_t next_row = tile * kMmaRows;  // that is to be brought
+  int64_t next_row = tile * kMmaRows;  // to load next
   if (brings) {
     for (int i = 0; i < plan.slots; ++i) barrier_init(full + i * 8, 1);
     barrier_init_fence();
   }
   wait_for_previous();
-  // What is little is asked for before the rows, behind which it would wait.
+  // Small loads are issued ahead of the rows, behind which they would queue.
   const int threads = static_cast<int>(blockDim.x);
   const int items = columns * plan.steps;
   BulkWeights own[kTeamWeights];
@@ -135,15 +136,16 @@ __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
 #pragma unroll 1
     for (int pass = first_pass; pass < plan.passes; pass += plan.team_warps)
       multiply_bulk<kSame>(a, plan, product, fragment, first_row, pass, lane);
-    // Others of the team may still multiply these; passes go around, so that all do as much.
+    // Other warps of the team may still be multiplying these rows; passes rotate to balance their
+    // work.
     packed = packed == base ? base + kMmaRows * plan.pitch : base;
     if (++first_pass == plan.team_warps) first_pass = 0;
   }
 #endif
 }
 
-// A few teams of several warps, each with two slots. Tens of KB on their way keep the memory busy;
-// what more a block took would keep blocks of the next kernel from starting beside it.
+// A few teams of several warps, each with two slots. Tens of KB in flight saturate memory; larger
+// blocks would keep blocks of the next kernel from starting alongside.
 inline TeamPlan team_plan(const BmmArgs& args, const Context& context) {
   TeamPlan plan{bulk_shape(args, context), 3, 4, 2};
   plan.slot_rows = kMmaRows;
@@ -161,8 +163,8 @@ template <bool kSame, bool kShift, int kVector>
 cudaError_t launch_bmm_packing_teams(const BmmArgs& args, const TeamPlan& plan,
                                      const Context& context) {
   const auto kernel = bmm_packing_teams_kernel<kSame, kShift, kVector>;
-  // More than half of what there is: a block that shared its multiprocessor with another one would
-  // leave other multiprocessors without.
+  // More than half of the shared memory: two blocks on one multiprocessor would leave other
+  // multiprocessors idle.
   const int64_t bytes = std::max<int64_t>(plan.bytes(), context.device.shared_bytes / 2);
   const cudaError_t status = grant_shared_memory(kernel, bytes);
   if (status != cudaSuccess) return status;

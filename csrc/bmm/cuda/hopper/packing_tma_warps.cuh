@@ -1,6 +1,6 @@
-// Hopper's product of contiguous float rows, binarised on the way, with packed weights that shared
-// memory holds, to bits: the copy engine keeps bringing rows to slots that each warp has of its own
-// while the warps pack and multiply those before. Bound by the read of the float rows.
+// Hopper product of contiguous float rows, binarised on the fly, with packed weights in shared
+// memory; writes bits. The TMA keeps loading rows into each warp's own slots while the warps pack
+// and multiply the previous ones. Bound by reading the float rows.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kBulkSlots = 2;         // a warp
-constexpr int kBulkBytes = 8 * 1024;  // about as much as a slot holds
+constexpr int kBulkSlots = 2;         // per warp
+constexpr int kBulkBytes = 8 * 1024;  // approximate size of a slot
 
-// How a block's shared memory is laid out: slots, weights, the columns' table, thresholds, packed
-// rows, barriers. Each warp has slots, packed rows and barriers of its own.
+// Shared-memory layout of a block: slots, weights, column table, thresholds, packed rows,
+// mbarriers. Each warp has its own slots, packed rows and mbarriers.
 struct BulkPlan : BulkShape {
   int warps;
 
@@ -28,7 +28,7 @@ struct BulkPlan : BulkShape {
   }
 };
 
-// kSame: all columns compare with zero. kShift: the rows compare with thresholds.
+// kSame: all columns are compared with zero. kShift: the rows are compared with thresholds.
 template <bool kSame, bool kShift, int kVector>
 __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
     bmm_packing_bulk_kernel(const PackArgs pack, const BmmArgs a, const BulkPlan plan) {
@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(kBulkMostWarps* kWarp, 1)
   const int slot_floats = plan.slot_floats();
 
   let_next_start();
-  // Blocks take turns, so that the last tiles are shared evenly.
+  // Tiles are dealt to blocks in turn, so that the last ones are spread evenly.
   const int64_t stride = static_cast<int64_t>(gridDim.x) * plan.warps;
   int64_t tile = static_cast<int64_t>(warp) * gridDim.x + blockIdx.x;
-  int64_t next_row = tile * kMmaRows;  // that is to be brought
+  int64_t next_row = tile * kMmaRows;  // to load next
   if (lane == 0) {
     for (int i = 0; i < kBulkSlots; ++i) barrier_init(full + i * 8, 1);
     barrier_init_fence();

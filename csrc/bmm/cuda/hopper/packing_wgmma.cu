@@ -1,4 +1,4 @@
-// Launches Hopper's product of many float rows with many packed weights.
+// Launches the Hopper product of many float rows with many packed weights.
 #include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_wgmma.cuh"
 

@@ -1,6 +1,6 @@
-// Hopper's product of many float rows, binarised on the way, with many packed weights. Warps of a
-// block, one a multiprocessor, have roles: while some bring weights and the next rows, two
-// warpgroups multiply the rows before.
+// Hopper product of many float rows, binarised on the fly, with many packed weights.
+// Warp-specialised, one block per multiprocessor: some warps load weights and pack the next rows
+// while two warpgroups multiply the previous ones.
 #pragma once
 
 #include <algorithm>
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
                             const __grid_constant__ CUtensorMap w_map,
                             const __grid_constant__ RingPlan plan) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // Registers a thread keeps by its role, together no more than the block starts with.
+  // Registers per thread of each role, in total no more than the block starts with.
   constexpr int kCopierRegisters = 56;
   constexpr int kPackerRegisters = 80;
   constexpr int kConsumerRegisters = 128;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
 #endif
 }
 
-// Bytes of shared memory of a block, with what aligns it.
+// Shared memory of a block in bytes, including alignment.
 inline int64_t ring_bytes(const RingPlan& plan) {
   const int64_t staged = writes_bits(plan.output) ? 0 : kRingRows / kMmaRows * kStagedWords;
   return 1024 + static_cast<int64_t>(sizeof(RingShared)) +
@@ -180,7 +180,7 @@ cudaError_t launch_bmm_packing_ring(const Source& source, const BmmArgs& args,
   if (plan.bulk) error = encode_rows(w_map, args.w, args.out_features, plan.words, kRingColumns);
   if (error != cudaSuccess) return error;
   const int64_t blocks = std::min<int64_t>(plan.tiles, context.device.sm_count);
-  // Where there are few rows, several blocks pack the same ones, each for its share of the columns.
+  // With few rows, several blocks pack the same ones, each for its share of the columns.
   const int64_t splits = std::clamp<int64_t>(context.device.sm_count / blocks, 1, plan.passes);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(splits));
   kernel<<<grid, kRingThreads, static_cast<size_t>(bytes), context.stream>>>(source, *args.pack,

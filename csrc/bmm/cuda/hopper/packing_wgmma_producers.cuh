@@ -1,6 +1,6 @@
-// Hopper's product of many float rows, binarised on the way, with many packed weights: what the
-// roles of its warps share, and the two that bring operands. Some warps copy weights to a ring of
-// stages and count their bits, some pack the next rows.
+// Hopper product of many float rows, binarised on the fly, with many packed weights: definitions
+// shared by the warp roles, and the two producer roles. Some warps copy weights to a ring of stages
+// and count their bits, others pack the next rows.
 #pragma once
 
 #include "bmm/cuda/epilogue.cuh"
@@ -11,24 +11,24 @@
 
 namespace bitgnn::cuda::bmm {
 
-constexpr int kRingColumns = 128;  // of a pass
+constexpr int kRingColumns = 128;  // columns per pass
 constexpr int kRingStages = 4;
-constexpr int kRingBuffers = 2;  // of packed rows, at most
+constexpr int kRingBuffers = 2;  // buffers of packed rows, at most
 constexpr int kRingConsumers = 2;
 constexpr int kRingRows = kRingConsumers * kWgmmaRows;
-constexpr int kRingCopiers = 128;  // threads, one a column
+constexpr int kRingCopiers = 128;  // threads, one per column
 constexpr int kRingPackers = 256;  // threads
 constexpr int kRingThreads = kRingCopiers + kRingPackers + kRingConsumers * 128;
-constexpr int kRingWords = kSwizzleWords;  // of a row in a stage
+constexpr int kRingWords = kSwizzleWords;  // words of a row per stage
 constexpr int kRingStageWords = kRingColumns * kRingWords;
 constexpr int kRingBlockWords = kRingRows * kRingWords;  // 1024 bits of all packed rows
 
-// Rows of 128 bytes whose 16-byte units are exchanged by the row's number.
+// Position of a word in rows of 128 bytes whose 16-byte units are swizzled by the row number.
 __device__ __forceinline__ int ring_place(int row, int word) {
   return row * kRingWords + (word ^ ((row & 7) << 2));
 }
 
-// Packed rows, 1024 bits of all of them after the other.
+// Packed rows, stored in blocks of 1024 bits of all rows.
 struct RingRows {
   uint32_t* words;
   __device__ __forceinline__ uint32_t* place(int row, int word) const {
@@ -42,8 +42,8 @@ struct RingPlan {
   int buffers;    // of packed rows
   int64_t tiles;  // of rows
   int passes;     // over the columns
-  bool vectors;   // rows of weights are aligned to 16 bytes
-  bool bulk;      // and are copied by one thread, a stage at a time
+  bool vectors;   // weight rows are 16-byte aligned
+  bool bulk;      // weights are copied by one thread, a stage at a time
   BmmOutput output;
 };
 
@@ -59,7 +59,7 @@ struct RingShared {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// A place in a ring of `size` and how often it was passed.
+// Position in a ring of `size` entries, and its mbarrier phase.
 struct RingTurn {
   int at = 0;
   int phase = 0;
@@ -71,7 +71,7 @@ struct RingTurn {
   }
 };
 
-// Walks through all stages of the block: 1024 bits after the other, pass by pass, tile by tile.
+// Iterates over all stages of the block: 1024 bits at a time, pass by pass, tile by tile.
 struct RingWalk {
   int pass;
   int block = 0;
@@ -85,13 +85,13 @@ struct RingWalk {
   }
 };
 
-// Arrives at `barrier` for a warp whose lanes are all done.
+// Arrives at `barrier` for a warp once all its lanes are done.
 __device__ __forceinline__ void arrive_warp(const uint64_t& barrier, int lane) {
   __syncwarp();
   if (lane == 0) barrier_arrive(shared_address(&barrier));
 }
 
-// Starts to copy a stage, zeros where nothing exists.
+// Starts the async copy of a stage, with zeros where nothing exists.
 __device__ __forceinline__ void copy_stage(uint32_t* stage, const BmmArgs& a, const RingPlan& plan,
                                            int64_t first_column, int block, int thread) {
   const int words = plan.words - block * kRingWords;
@@ -120,7 +120,7 @@ __device__ __forceinline__ void copy_stage(uint32_t* stage, const BmmArgs& a, co
   }
 }
 
-// Set bits of a column's part of a stage.
+// Counts the set bits of a column in a stage.
 __device__ __forceinline__ int count_column(const uint32_t* stage, int column) {
   int count = 0;
 #pragma unroll
@@ -131,7 +131,8 @@ __device__ __forceinline__ int count_column(const uint32_t* stage, int column) {
   return count;
 }
 
-// The copying warps: fill stages as they become free, and behind that make the tables of columns.
+// Role of the copying warps: fills stages as they become free and, a few stages behind, builds the
+// column tables.
 template <bool kBulk>
 __device__ __forceinline__ void copy_weights(RingShared& shared, const BmmArgs& a,
                                              const CUtensorMap& w_map, const RingPlan& plan,

@@ -1,7 +1,6 @@
-// Hopper's product of packed rows: a producer thread streams tiles with bulk copies through a ring
-// of stages, two warpgroups multiply them with wgmma b1, blocks stay resident over many tiles.
-// Sharing copies in clusters (multicast) was measured and gains nothing: the second-level cache
-// keeps up.
+// Hopper product of packed rows: a producer thread streams tiles with bulk copies through a ring of
+// stages, two warpgroups multiply them with wgmma b1, and blocks are persistent over many tiles.
+// Sharing copies in clusters (multicast) was measured and gains nothing: L2 keeps up.
 #pragma once
 
 #include "bmm/cuda/epilogue.cuh"
@@ -37,7 +36,7 @@ struct WgmmaPlan {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Tiles in groups of eight rows of tiles, so that blocks that run together share operands in L2.
+// Orders tiles in groups of eight tile rows, so that blocks that run together share operands in L2.
 __device__ __forceinline__ void locate_tile(int tile, int row_tiles, int column_tiles,
                                             int& row_tile, int& column_tile) {
   constexpr int kGroup = 8;
@@ -80,8 +79,8 @@ __device__ __forceinline__ void produce(WgmmaShared& shared, const CUtensorMap& 
   }
 }
 
-// What a thread loads for the epilogue while the tensor cores work: two columns of the table and
-// the popcounts of its rows.
+// Epilogue data that a thread loads while the tensor cores work: two columns of the table and the
+// popcounts of its rows.
 struct WgmmaLoads {
   ColumnEntry column[2];
   int32_t column_count[2];
@@ -147,7 +146,7 @@ __device__ __forceinline__ void consume(WgmmaShared& shared, const BmmArgs& a,
       at.advance();
     }
 
-    group_sync(group_barrier, 128);  // the tile before is stored
+    group_sync(group_barrier, 128);  // the previous tile is stored
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       share_column<kOutput>(table, thread + i * 128, loads.column[i]);
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
                      const __grid_constant__ CUtensorMap w_map,
                      const __grid_constant__ WgmmaPlan plan) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // Registers a thread of the producer and of a consumer keeps.
+  // Registers per producer and per consumer thread.
   constexpr int kProducerRegisters = 40;
   constexpr int kConsumerRegisters = 232;
   extern __shared__ unsigned char raw[];

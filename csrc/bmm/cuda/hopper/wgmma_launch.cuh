@@ -1,4 +1,4 @@
-// Launches the warpgroup product: row popcounts, then the tiles, overlapping their launches.
+// Launches the warpgroup product: row popcounts, then the tiles, with overlapping launches.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace bitgnn::cuda::bmm {
 
-// Operands as bulk copies need them, with their popcounts.
+// Operands aligned for bulk copies, with their popcounts.
 struct WgmmaOperands {
   const int32_t* x;
   const int32_t* w;
@@ -68,7 +68,7 @@ cudaError_t launch_bmm_wgmma(const BmmArgs& args, const Context& context) {
   if (status != cudaSuccess) return status;
 
   const auto kernel = bmm_wgmma_kernel<kOutput>;
-  constexpr size_t kBytes = sizeof(WgmmaShared) + 1024;  // and the alignment of the stages
+  constexpr size_t kBytes = sizeof(WgmmaShared) + 1024;  // plus alignment of the stages
   status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(kBytes));
   if (status != cudaSuccess) return status;

@@ -1,4 +1,4 @@
-// Launches of aggregations over dense rows, and of weighted sums of packed rows.
+// Launches aggregations over dense rows, and weighted sums of packed rows.
 #include "bspmm/cuda/floats/dense.cuh"
 #include "bspmm/cuda/launch.h"
 
@@ -12,17 +12,17 @@ namespace {
 constexpr int64_t kMaxGrid = 0x7fffffff;
 constexpr int64_t kMaxPitch = 0xffffffff;
 constexpr int64_t kCopyUses = 8;     // mean uses of a row that repay copying it
-constexpr int64_t kReusedUses = 16;  // mean uses from which the second-level cache decides
-constexpr int64_t kPackedUses = 64;  // mean uses from which a warp takes a row of integers
-constexpr int kBatch = 8;            // fragments of 16 bytes that a lane has in flight
-constexpr int kScalarBatch = 16;     // the same of single elements
+constexpr int64_t kReusedUses = 16;  // mean uses from which the L2 cache decides
+constexpr int64_t kPackedUses = 64;  // mean uses from which an integer row gets a warp
+constexpr int kBatch = 8;            // 16-byte fragments in flight per lane
+constexpr int kScalarBatch = 16;     // single elements in flight per lane
 
-// Narrow groups hold more indices a lane, and need more registers.
+// Narrow groups hold more indices per lane and need more registers.
 constexpr int min_blocks(int lanes) { return lanes < 8 ? 3 : 4; }
 
 bool used(const AggregateArgs& a, int64_t uses) { return a.edges > 0 && a.edges >= uses * a.cols; }
 
-// Launches a kernel over all chunks of features and the light and heavy blocks of each.
+// Launches a kernel over all chunks of features, with light and heavy blocks for each.
 template <class Kernel>
 cudaError_t launch_chunks(Kernel* kernel, DenseLaunch d, int64_t block_rows, int64_t chunks,
                           const Context& context) {
@@ -42,7 +42,7 @@ cudaError_t launch_chunks(Kernel* kernel, DenseLaunch d, int64_t block_rows, int
   return cudaPeekAtLastError();
 }
 
-// Gathers rows as they are, of words or elements of `x_bytes`.
+// Gathers rows in place, as words or elements of `x_bytes`.
 template <class Rows, int kLanes, int kInFlight = kBatch>
 cudaError_t launch_direct(const AggregateArgs& a, int x_bytes, const Context& context) {
   using Place = Piece<Rows, kLanes>;
@@ -56,7 +56,7 @@ cudaError_t launch_direct(const AggregateArgs& a, int x_bytes, const Context& co
                        context);
 }
 
-// A table of `chunks` aligned pieces of `lanes` fragments for each row.
+// A table with `chunks` aligned pieces of `lanes` fragments per row.
 DenseLaunch copied(const AggregateArgs& a, int64_t chunks, int lanes, const Context& context) {
   DenseLaunch d{};
   d.a = a;
@@ -85,7 +85,7 @@ cudaError_t launch_copied(const AggregateArgs& a, const Context& context) {
                        kDenseThreads / Place::kSpan, chunks, context);
 }
 
-// One element a lane, for rows that are not aligned.
+// One element per lane, for unaligned rows.
 template <class Rows>
 cudaError_t launch_scalar(const AggregateArgs& a, const Context& context) {
   constexpr int kBytes = sizeof(typename Rows::Fragment);
@@ -94,7 +94,7 @@ cudaError_t launch_scalar(const AggregateArgs& a, const Context& context) {
   return launch_direct<Rows, 32, kScalarBatch>(a, kBytes, context);
 }
 
-// Fragments of 16 bytes: as few lanes as hold a row, but no fewer than four, else pieces of kMost.
+// 16-byte fragments: the fewest lanes, at least four, that hold a row, else pieces of kMost.
 template <class Element, class Rows, int kMost>
 cudaError_t launch_fragments(const AggregateArgs& a, bool aligned, const Context& context) {
   const int64_t fragments = ceil_div(a.features, Rows::kWidth);
@@ -123,7 +123,7 @@ cudaError_t launch_scaled(const AggregateArgs& a, const Context& context) {
   constexpr int kVector = kFragmentBytes / static_cast<int>(sizeof(Element));
   if (!aligned<Element>(a) && !used(a, kCopyUses))
     return launch_scalar<FloatRows<Element, 1, kScaled>>(a, context);
-  // Factors are read once for each piece, which favours wide ones.
+  // Factors are read once per piece, which favours wide pieces.
   constexpr int kMost = kScaled ? 16 : 8;
   return launch_fragments<Element, FloatRows<Element, kVector, kScaled>, kMost>(
       a, aligned<Element>(a), context);
@@ -131,10 +131,10 @@ cudaError_t launch_scaled(const AggregateArgs& a, const Context& context) {
 
 template <class Element>
 cudaError_t launch_float(AggregateArgs a, const Context& context) {
-  // Edge values hold whatever column factors there were.
+  // Edge values already include any column factors.
   if (a.values != nullptr) a.col_scale = nullptr;
   if constexpr (std::is_same_v<Element, float>) {
-    // A copy takes the column factors in.
+    // The copy applies the column factors.
     if (a.col_scale != nullptr && used(a, aligned<float>(a) ? kReusedUses : kCopyUses))
       return launch_fragments<float, FloatRows<float, 4, false>, 8>(a, false, context);
   }
@@ -142,7 +142,7 @@ cudaError_t launch_float(AggregateArgs a, const Context& context) {
                                                        : launch_scaled<Element, false>(a, context);
 }
 
-// A copy of biased integers, for packed sums.
+// Sums a copy of biased integers in packed words.
 template <class Element, int kLanes>
 cudaError_t launch_packed(const AggregateArgs& a, const Context& context) {
   const int64_t chunks = ceil_div(a.features, kLanes * PackedSums<Element>::kElements);

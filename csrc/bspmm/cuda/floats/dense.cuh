@@ -1,7 +1,7 @@
 // Aggregation of dense rows over a pattern, strictly in edge order: out = row * sum(factor * x).
 // Bound by the gathered bytes. A group of lanes owns a row and a piece of its features; the longest
-// rows go first and get a block each. Where rows are used often, all blocks work on one chunk of
-// features at a time, so that the part of the table in use stays in the second-level cache.
+// rows go first and get a block each. If rows are used often, all blocks work on one chunk of
+// features at a time, so that the active part of the table stays in the L2 cache.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -9,7 +9,7 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// A row a group.
+// One row per group of lanes.
 template <class Rows, int kLanes, int kBatch>
 __device__ __forceinline__ void aggregate_light(const DenseLaunch& d, const BlockRole& role,
                                                 const RowSpan& span) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ void aggregate_light(const DenseLaunch& d, const Bloc
   const Place piece(d, role.chunk, static_cast<int>(threadIdx.x) % kSpan);
   const float scale = span.row >= 0 ? row_factor(a, span.row) : 0.0f;
 
-  // Indices and values of a window, one a lane and load.
+  // Indices and values of a window, one per lane and load.
   struct Window {
     int32_t index[kLoads] = {};
     float value[kLoads];
@@ -50,7 +50,7 @@ __device__ __forceinline__ void aggregate_light(const DenseLaunch& d, const Bloc
         for (int i = 0; i < kLoads; ++i) column[i] = __ldg(a.col_scale + now.index[i]);
       }
     }
-    // Unrolled, the batches of a window would need more registers than there are.
+    // Unrolled, the batches of a window would exceed the registers.
 #pragma unroll 1
     for (int start = 0; start < kWindow; start += kBatch) {
       const int left = span.degree - first_edge - start;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kDenseThreads, kMinBlocks)
       __syncthreads();
     }
     if (span.degree >= d.order.heavy_degree) {
-      // Without an order, the block itself takes its heavy rows afterwards.
+      // Without an order, the block handles its own heavy rows afterwards.
       if (!ordered && threadIdx.x % kSpan == 0) heavy_slots[atomicAdd(&heavy_count, 1)] = group;
       span = {0, 0, -1};
     }

@@ -8,13 +8,13 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// The row's factor, to be fetched long before it is needed.
+// The row's factor, fetched long before it is needed.
 __device__ __forceinline__ float row_factor(const AggregateArgs& a, int64_t row) {
   return a.row_scale != nullptr ? __ldg(a.row_scale + row) : 1.0f;
 }
 
-// Features [first, first + kWidth), those below `limit`, of a row with factor `scale`. kGroup
-// lanes, aligned in the warp, hold neighbouring features of one row and call this together.
+// Finishes features [first, first + kWidth) below `limit` of a row with factor `scale`. Called
+// together by kGroup lanes, aligned in the warp, that hold adjacent features of one row.
 template <class Sum, int kWidth, int kGroup>
 __device__ __forceinline__ void finish_row(const AggregateArgs& a, int64_t row, bool exists,
                                            float scale, int64_t first, int64_t limit,
@@ -33,7 +33,7 @@ __device__ __forceinline__ void finish_row(const AggregateArgs& a, int64_t row, 
   float value[kWidth];
 #pragma unroll
   for (int f = 0; f < kWidth; ++f) {
-    // As aggregate_value; a factor of 1 changes nothing.
+    // As in aggregate_value; a factor of 1 changes nothing.
     value[f] = __fmul_rn(scale, static_cast<float>(sum[f]));
     if (a.bias != nullptr && f < count) value[f] = __fadd_rn(value[f], __ldg(a.bias + first + f));
   }

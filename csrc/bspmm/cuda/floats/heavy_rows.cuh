@@ -1,5 +1,5 @@
-// Rows too long for a group of lanes: a block fetches stages of edges ahead into shared memory and
-// a thread a feature adds them up in order.
+// Rows too long for a group of lanes: a block prefetches stages of edges into shared memory, and
+// one thread per feature adds them up in order.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -13,7 +13,7 @@ __device__ __forceinline__ void copy_async(void* to, const uint4* from) {
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
                : "memory");
 }
-// Words of four bytes; shorter ones are too short for the asynchronous copy.
+// Copies a word; words below four bytes are too short for cp.async.
 template <class Word>
 __device__ __forceinline__ void copy_async(void* to, const Word* from) {
   if constexpr (sizeof(Word) == 4) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ void copy_async(void* to, const Word* from) {
 template <class Rows, int kLanes>
 class HeavyRow {
  public:
-  // All threads of the block call this and aggregate().
+  // All threads of the block call the constructor and aggregate().
   __device__ HeavyRow(const DenseLaunch& launch, const BlockRole& block_role)
       : d(launch), role(block_role) {}
 
@@ -39,7 +39,7 @@ class HeavyRow {
     const int group = static_cast<int>(threadIdx.x) / kSpan;
     const int feature = static_cast<int>(threadIdx.x);
     const Place piece(d, role.chunk, static_cast<int>(threadIdx.x) % kSpan);
-    // Indices come from memory and are asked for two stages before they are used.
+    // Indices come from global memory and are fetched two stages before their use.
     int32_t index[kEach] = {};
     int32_t next_index[kEach] = {};
     const auto fetch_indices = [&](int stage) {
@@ -70,7 +70,7 @@ class HeavyRow {
       fetch_indices(stage + 2);
     };
     typename Rows::Sum sum[1] = {};
-    // The row before is done with the stages.
+    // Wait until the previous row is done with the stages.
     __syncthreads();
     fetch_indices(0);
     fetch_indices(1);
@@ -103,7 +103,7 @@ class HeavyRow {
   static constexpr int kSpan = Place::kSpan;
   static constexpr int kGroups = kDenseThreads / kSpan;
   static constexpr int kStages = 4;
-  // Enough edges of a stage to cover its latency, in about 9 KiB.
+  // Enough edges per stage to cover its latency, in about 9 KiB.
   static constexpr int kStageBytes = 9216;
   static constexpr int kEdgeBytes = Place::kBytes + (Rows::kScaled ? 8 : 0);
   static constexpr int kFit = kStageBytes / (kGroups * kEdgeBytes);

@@ -1,6 +1,6 @@
-// Exact sums of int8 and int16 rows over a pattern. A warp owns a row and several edges at a time;
-// elements are biased to be unsigned and added up packed in words, two words of sums for each word
-// of the rows. Bound by the number of gathered pieces, of 16 to 128 bytes.
+// Exact sums of int8 and int16 rows over a pattern. A warp owns a row and takes several edges at a
+// time; elements are biased to be unsigned and added up packed in words, two sum words per word of
+// the rows. Bound by the number of gathered pieces, of 16 to 128 bytes.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -8,8 +8,8 @@
 
 namespace bitgnn::cuda::bspmm {
 
-// Sums of the words of a fragment: `all` of whole words, modulo 2^32, and `odd` of the elements of
-// odd place; those of even place are what remains of `all`.
+// Sums of the words of a fragment: `all` sums whole words modulo 2^32, `odd` the odd elements; the
+// even elements are what remains of `all`.
 template <class Element>
 struct PackedSums;
 
@@ -18,7 +18,7 @@ struct PackedSums<int8_t> {
   static constexpr int kElements = 16;
   static constexpr uint32_t kBias = 0x80808080u;
   static constexpr int kElementBias = 128;
-  static constexpr int kCapacity = 256;  // fragments of bytes that a half word holds the sum of
+  static constexpr int kCapacity = 256;  // fragments whose byte sums fit in half words
 
   uint32_t all[4] = {};
   uint32_t odd[4] = {};
@@ -65,7 +65,7 @@ struct PackedSums<int16_t> {
   }
 };
 
-// Copies rows as copy_table_kernel does, each element biased.
+// Copies rows like copy_table_kernel, biasing each element.
 template <class Element>
 __global__ void __launch_bounds__(kTableThreads)
     copy_biased_kernel(const __grid_constant__ AggregateArgs a, int64_t chunks, int lanes,
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kTableThreads)
       make_uint4(f.x ^ kBias, f.y ^ kBias, f.z ^ kBias, f.w ^ kBias);
 }
 
-// A warp's share of a row: kLanes lanes take an edge's piece, kSlots edges at a time.
+// A warp's work on a row: kLanes lanes take an edge's piece, kSlots edges at a time.
 template <class Element, int kLanes>
 struct IntegerWarp {
   using Packed = PackedSums<Element>;
@@ -98,13 +98,13 @@ struct IntegerWarp {
   static constexpr int kBatch = 8;
   static constexpr int kWindow = kSlots * kBatch;
   static constexpr int kLoads = kWindow / kWarp;
-  // Slots that end up with features of their own, and how many.
+  // Number of slots that end up with their own features, and features per lane.
   static constexpr int kSplit = kSlots < kElements ? kSlots : kElements;
   static constexpr int kWidth = kElements / kSplit;
-  static constexpr int kFinishing = kLanes * kSplit;  // lanes that hold features in the end
+  static constexpr int kFinishing = kLanes * kSplit;  // lanes that hold features at the end
 
-  // Sums of the windows `first`, `first + step`, ... of a row; lane l < kFinishing returns with
-  // features kWidth * l and following.
+  // Sums the windows `first`, `first + step`, ... of a row; lane l < kFinishing gets the kWidth
+  // features from kWidth * l on.
   __device__ static void sum_row(const AggregateArgs& a, const char* x, const RowSpan& span,
                                  int first, int step, int32_t (&result)[kWidth]) {
     const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
@@ -159,7 +159,7 @@ struct IntegerWarp {
   }
 
  private:
-  // Adds the slots up; each step hands half of the features over.
+  // Adds up the slots; each step hands over half of the features.
   __device__ static void reduce(int32_t (&sum)[kElements], int in_warp, int slot,
                                 int32_t (&result)[kWidth]) {
     int bit = kSlots / 2;
@@ -180,7 +180,7 @@ struct IntegerWarp {
   }
 };
 
-// Rows at d.table, pieces of kLanes fragments; a warp a row, a block a heavy row.
+// Rows of d.table in pieces of kLanes fragments; a warp per row, a block per heavy row.
 template <class Element, int kLanes>
 __global__ void __launch_bounds__(kDenseThreads)
     aggregate_integers_kernel(const __grid_constant__ DenseLaunch d) {

@@ -1,5 +1,5 @@
-// Who does what in an aggregation of dense rows: chunks of features and rows by block, pieces of a
-// table's rows by group of lanes.
+// Work distribution of dense aggregations: blocks take chunks of features and rows, groups of lanes
+// take pieces of the table's rows.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -16,15 +16,15 @@ constexpr int kDenseWarps = kDenseThreads / kWarp;
 struct DenseLaunch {
   AggregateArgs a;
   RowTable table;
-  bool padded;       // pieces of the table are whole, whatever the features
-  bool chunk_major;  // one chunk after the other, else all chunks of the first rows first
+  bool padded;       // the table's pieces are whole for any number of features
+  bool chunk_major;  // chunk by chunk; otherwise all chunks of the first rows first
   RowOrder order;
   unsigned chunks;
   unsigned light_blocks;
   int64_t first_chunk;
 };
 
-// What a block does: a chunk, and a place among the blocks of heavy or of light rows; heavy first.
+// A block's role: a chunk, and a place among the heavy or light blocks; heavy ones come first.
 struct BlockRole {
   bool heavy;
   unsigned place;
@@ -39,12 +39,12 @@ struct BlockRole {
   }
 };
 
-// The lane's place: which piece of which features.
+// The lane's place: its piece and features.
 template <class Rows, int kLanes>
 struct Piece {
   static constexpr int kFeatures = kLanes * Rows::kWidth;
   static constexpr int kBytes = Rows::template kPieceBytes<kLanes>;
-  // Lanes of a group; those past kLanes help with the indices.
+  // Lanes of a group; those beyond kLanes help with the indices.
   static constexpr int kSpan = kLanes == 12 ? 16 : kLanes;
   using Fragment = typename Rows::Fragment;
 
@@ -57,7 +57,7 @@ struct Piece {
     // Lanes past the last feature read what others read, and their sums are dropped.
     const bool reads = d.padded ? lane < kLanes : first(chunk) < limit(d, chunk);
     x = d.table.x + chunk * d.table.chunk_bytes + (reads ? Rows::offset(lane) : 0);
-    // Keeps the sum in registers, where the compiler would add its parts up for every edge.
+    // Keeps the address in registers; the compiler would recompute it for every edge.
     asm volatile("" : "+l"(x), "+r"(pitch));
   }
   __device__ int64_t first(int64_t chunk) const { return chunk * kFeatures + lane * Rows::kWidth; }

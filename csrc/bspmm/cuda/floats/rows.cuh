@@ -1,4 +1,4 @@
-// How a lane reads its share of a neighbour's row and adds it up: floats, signs of bits, integers.
+// How a lane reads and adds up its share of a neighbour's row: floats, sign bits, integers.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,8 +27,8 @@ struct Raw<16> {
   using Type = uint4;
 };
 
-// Loads where count > place, leaving the result undefined elsewhere. Written so that a predicate
-// lives for one load only: the compiler would keep a batch of them and run out of registers.
+// Loads if count > place; otherwise the result is undefined. In PTX, so that a predicate lives for
+// one load only: the compiler would keep a batch of them and run out of registers.
 __device__ __forceinline__ uint4 load_below(const uint4* p, int place, int count) {
   uint4 v;
   asm("{.reg .pred p;\n setp.gt.s32 p, %5, %6;\n @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];}"
@@ -63,7 +63,7 @@ __device__ __forceinline__ float to_float(float v) { return v; }
 __device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
 
-// A lane's share of a piece: kFeatures consecutive elements, aligned to their size together.
+// A lane's share of a piece: kFeatures consecutive elements, aligned to their total size.
 template <class Element, int kFeatures>
 struct ElementRows {
   static constexpr int kWidth = kFeatures;
@@ -72,11 +72,11 @@ struct ElementRows {
   static constexpr int kPieceBytes = kLanes * static_cast<int>(sizeof(Fragment));
 
   __device__ static int offset(int lane) { return lane * static_cast<int>(sizeof(Fragment)); }
-  // Whether the lane's fragment is its own.
+  // True if the lane's fragment is its own.
   __device__ static bool owns(int /*lane*/) { return true; }
 };
 
-// Rows of floats, times a factor for each edge where kFactors says so.
+// Float rows, multiplied by a factor per edge if kFactors is set.
 template <class Element, int kFeatures, bool kFactors>
 struct FloatRows : ElementRows<Element, kFeatures> {
   using Sum = float;
@@ -116,7 +116,7 @@ struct IntegerRows : ElementRows<Element, kFeatures> {
   }
 };
 
-// Half a word of a packed row: the factor with the sign that a feature's bit says.
+// Half a word of a packed row: the factor with the sign given by each feature's bit.
 struct SignRows {
   static constexpr int kWidth = 16;
   static constexpr int kLanesPerWord = kWordBits / kWidth;
@@ -130,7 +130,7 @@ struct SignRows {
     return lane / kLanesPerWord * static_cast<int>(sizeof(Fragment));
   }
   __device__ static bool owns(int lane) { return lane % kLanesPerWord == 0; }
-  // `clear` has the feature's bit, complemented, on top.
+  // The top bit of `clear` is the complement of the feature's bit.
   __device__ static float term(unsigned clear, float factor) {
     return __uint_as_float(__float_as_uint(factor) ^ (clear & 0x80000000u));
   }

@@ -1,13 +1,12 @@
-// Launches sums of narrow float rows over a pattern.
+// Launches the sums of narrow float rows over a pattern.
 #include "bspmm/cuda/floats/slots.cuh"
 #include "bspmm/cuda/launch.h"
 
 namespace bitgnn::cuda::bspmm {
 namespace {
 
-constexpr int64_t kShortPieces =
-    2;                              // pieces that a group takes at least before a block shares them
-constexpr int64_t kLongOfMean = 4;  // mean rows that make a long one
+constexpr int64_t kShortPieces = 2;  // pieces that a group always takes alone
+constexpr int64_t kLongOfMean = 4;   // multiple of the mean degree that makes a row long
 
 template <int kWidth, int kLanes>
 cudaError_t launch(const SlotSumsArgs& d, const Context& context) {
@@ -29,7 +28,7 @@ cudaError_t aggregate_slots(const SlotSumsArgs& d, const Context& context) {
   constexpr int64_t kWidth = 4;
   const AggregateArgs& a = d.sums;
   if (a.rows == 0 || a.features == 0) return cudaSuccess;
-  // Whole fragments: the last one may read what lies between a row's features and the next row.
+  // Whole fragments: the last one may read the gap between a row's features and the next row.
   const int64_t fragments = ceil_div(a.features, kWidth);
   const bool vectors = reinterpret_cast<uintptr_t>(a.x) % (kWidth * sizeof(float)) == 0 &&
                        a.x_stride % kWidth == 0 && a.x_stride >= fragments * kWidth;

@@ -1,9 +1,9 @@
 // Sums of narrow float rows over a pattern, in the order of bspmm/narrow_sums.h with factors of 1.
 //
-// A group of lanes owns a row: kLanes of them hold kWidth columns each, the eight slots of the
-// order lie in further lanes and, where columns take many, in several registers of a lane. A block
-// does its short rows, a group each, then shares the pieces of each long one among its groups.
-// Bound by the gathers of rows.
+// A group of lanes owns a row: kLanes of them hold kWidth columns each; the eight slots of the
+// order are spread over further lanes and, if the columns take many, in several registers per lane.
+// Most blocks sum short rows, one per group; the first ones find the long rows and share the pieces
+// of each among their groups. Bound by the gathers of rows.
 #pragma once
 
 #include "bspmm/cuda/values.cuh"
@@ -14,7 +14,7 @@
 namespace bitgnn::cuda::bspmm {
 
 constexpr int kSlotThreads = 256;
-constexpr int kSlotLoads = 4;  // rows a lane has in flight at least
+constexpr int kSlotLoads = 4;  // minimum rows in flight per lane
 
 template <int kWidth>
 struct SlotFragment {
@@ -54,8 +54,8 @@ struct SlotGroup {
     mask = kSize == kWarp ? kFullWarp : ((1u << (kSize % kWarp)) - 1) << (lane / kSize * kSize);
   }
 
-  // Sum of a piece of `count` edges in every lane that has the columns; `x` points to the lane's
-  // column of row 0, and `reads` says whether there is one.
+  // Sum of a piece of `count` edges, in every lane that has the columns; `x` points to the lane's
+  // column of row 0, and `reads` is true if it exists.
   __device__ __forceinline__ SlotFragment<kWidth> piece(const float* x, int64_t stride, bool reads,
                                                         const int32_t* indices, int count) const {
     SlotFragment<kWidth> slots[kSerial] = {};
@@ -77,7 +77,7 @@ struct SlotGroup {
           rows[r][k] = index[r][k] >= 0 ? load_fragment<kWidth>(x + index[r][k] * stride)
                                         : SlotFragment<kWidth>{};
       }
-      // Zeros in place of missing rows change no sum that began with zero.
+      // Zeros in place of missing rows do not change a sum that starts at zero.
 #pragma unroll
       for (int r = 0; r < kRounds; ++r) {
 #pragma unroll
@@ -112,7 +112,7 @@ __device__ __forceinline__ int64_t slot_edge(const AggregateArgs& a, int64_t row
                     : __ldg(static_cast<const int*>(a.rowptr) + row);
 }
 
-// row * sum + bias + addend.
+// Stores row_scale * sum + bias + addend.
 __device__ __forceinline__ void store_slot_sum(const SlotSumsArgs& d, int64_t row, int64_t feature,
                                                float sum) {
   float v = aggregate_value(d.sums, row, feature, sum);
@@ -120,7 +120,7 @@ __device__ __forceinline__ void store_slot_sum(const SlotSumsArgs& d, int64_t ro
   d.sums.out_float[row * d.sums.features + feature] = v;
 }
 
-// A group a row; rows of more than long_degree edges are left to others.
+// One group per row; rows with more than long_degree edges are left to other blocks.
 template <class Group>
 __device__ __forceinline__ void sum_short_row(const SlotSumsArgs& d, const Group& lanes,
                                               int64_t row, int64_t long_degree, const float* x,
@@ -142,7 +142,7 @@ __device__ __forceinline__ void sum_short_row(const SlotSumsArgs& d, const Group
     if (feature + i < a.features) store_slot_sum(d, row, feature + i, total.v[i]);
 }
 
-// A block a row: its groups take pieces, whose sums a thread a column then adds up in order.
+// One block per row: its groups take pieces, whose sums one thread per column adds in order.
 template <class Group>
 __device__ __forceinline__ void sum_long_row(const SlotSumsArgs& d, const Group& lanes, int64_t row,
                                              const float* x, int64_t feature,
@@ -174,7 +174,7 @@ __device__ __forceinline__ void sum_long_row(const SlotSumsArgs& d, const Group&
   if (adds) store_slot_sum(d, row, own, total);
 }
 
-// The first long_blocks blocks look for long rows among every long_blocks-th row.
+// The first long_blocks blocks search for long rows, each among every long_blocks-th row.
 template <int kWidth, int kLanes>
 __global__ void __launch_bounds__(kSlotThreads)
     aggregate_slots_kernel(const __grid_constant__ SlotSumsArgs d, int64_t long_degree,

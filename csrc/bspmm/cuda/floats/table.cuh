@@ -1,5 +1,5 @@
-// Copies of dense rows made for gathering: aligned pieces of a few features, one chunk of features
-// after the other, so that the part in use stays in the second-level cache.
+// Copies of dense rows for gathering: aligned pieces of a few features, chunk by chunk, so that the
+// active part stays in the L2 cache.
 #pragma once
 
 #include <type_traits>
@@ -12,16 +12,16 @@ namespace bitgnn::cuda::bspmm {
 constexpr int kTableThreads = 256;
 constexpr int kFragmentBytes = 16;
 
-// The table that pieces are gathered from: piece c of row j is at x + c * chunk_bytes +
-// j * pitch_bytes.
+// The table from which pieces are gathered: piece c of row j is at x + c * chunk_bytes + j *
+// pitch_bytes.
 struct RowTable {
   const char* x;
   uint32_t pitch_bytes;
   uint64_t chunk_bytes;
 };
 
-// Pieces of `lanes` fragments. A float32 copy is multiplied by the column factors, if there are
-// any, exactly as an edge at a time would be.
+// Pieces of `lanes` fragments. A float32 copy is multiplied by the column factors, if any, exactly
+// as if edge by edge.
 template <class Element>
 __global__ void __launch_bounds__(kTableThreads)
     copy_table_kernel(const __grid_constant__ AggregateArgs a, int64_t chunks, int lanes,

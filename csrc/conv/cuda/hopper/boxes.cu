@@ -1,4 +1,4 @@
-// Launches the convolution on boxes.
+// Launches Hopper's box convolution and decides which problems it takes.
 #include "conv/cuda/hopper/boxes.cuh"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ cudaError_t encode_pixels(CUtensorMap& map, const ConvArgs& a, const ConvBoxPlan
                             false});
 }
 
-// Rows of weights in the order of the products' columns: bits as box_bits() takes them, else eight
-// successive outputs a lane.
+// Weight rows in the order of the product's columns: for bits as box_bits() expects them, otherwise
+// eight consecutive outputs per lane.
 cudaError_t encode_columns(CUtensorMap& map, const ConvArgs& a, bool bits) {
   const int64_t words = a.taps() * words_for(a.channels), row = words * kWordBytes;
   const int64_t all = a.out_channels / 32;
@@ -55,7 +55,7 @@ cudaError_t encode_columns(CUtensorMap& map, const ConvArgs& a, bool bits) {
                             true});
 }
 
-// Units of rows of 16-bit numbers, 64 channels at a time, of every step-th pixel.
+// Tensor map of units of 16-bit numbers, 64 channels at a time, of every step-th pixel.
 cudaError_t encode_units(CUtensorMap& map, const void* from, int64_t images, int64_t height,
                          int64_t width, int64_t channels, int64_t step_height, int64_t step_width,
                          const ConvBoxPlan& plan) {
@@ -103,7 +103,7 @@ int64_t units_of(const ConvBoxPlan& plan) {
   return int64_t{plan.tiles} * plan.tile_units * plan.column_tiles;
 }
 
-// Below these, strips of pixels have less to wait for.
+// Below these, strips have less latency.
 constexpr int64_t kLeastSteps = 2300, kLeastStepsOfSums = 5000, kLeastStepsOfShortSums = 30000;
 
 bool suits_sums(const ConvBoxPlan& plan) {
@@ -111,8 +111,8 @@ bool suits_sums(const ConvBoxPlan& plan) {
          (plan.pieces == 1 ? kLeastStepsOfShortSums : kLeastStepsOfSums);
 }
 
-// Plans bits and gives the number of groups, or 0. In long launches more groups at a time count
-// more than the next one's early start.
+// Plans a launch for bits and returns the number of warpgroups, or 0. In long launches more
+// warpgroups per block count more than an early start of the next kernel.
 int plan_bits(ConvBoxPlan& plan, const ConvAddArgs& args, const Device& device) {
   constexpr int64_t kManyUnits = 16;
   if (plan_conv_box(plan, args, ConvOutput::kBits, kBoxLongGroups, device) &&
@@ -121,8 +121,8 @@ int plan_bits(ConvBoxPlan& plan, const ConvAddArgs& args, const Device& device) 
   return plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, device) ? kBoxBitGroups : 0;
 }
 
-// Long rows are faster where every piece of them is loaded once for all outputs and nothing but
-// weights is multiplied, unless there are few tiles; so are images whose rows fill units badly.
+// Excludes long rows, unless there are few tiles, and images whose rows fill units badly: there it
+// is faster to load every piece once for all outputs and to multiply nothing but weights.
 bool suits_bits(const ConvBoxPlan& plan, const ConvArgs& a, const Device& device) {
   constexpr int64_t kShortPieces = 2, kLongPieces = 4, kFewUnits = 40;
   const int64_t units = units_of(plan);
@@ -139,7 +139,7 @@ bool conv_box_fits(const ConvAddArgs& args, bool adds, const Context& context) {
   if (!context.device.is_hopper() || !is_aligned(a.x) || !is_aligned(a.w)) return false;
   if (!adds && a.out_bits == nullptr) return false;
   if (args.addend != nullptr) {
-    // Of a tensor copy's box.
+    // Limits of a tensor copy's box.
     constexpr int64_t kMostSide = 256, kMostStep = 8;
     const int64_t width = std::min<int64_t>(a.out_width, kBoxUnitRows);
     if (args.addend_wide || args.addend_channels % kBoxPartChannels != 0 ||

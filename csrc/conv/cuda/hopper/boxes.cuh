@@ -1,13 +1,13 @@
-// Hopper's binary convolution on boxes of pixels: one tensor copy loads a tile's pixels with the
-// zeros around the image, every tap multiplies them from a shifted start, weights of 128 outputs
-// stay.
+// Hopper's binary convolution on boxes of pixels: one tensor copy loads a tile's pixels together
+// with the zeros around the image, every tap multiplies them from a shifted start, and the weights
+// of 128 outputs stay in shared memory.
 //
 // dot = K - 2 |a| - 2 |b| + 4 popc(a & b), with K, |a| and |b| over the taps inside the image. |a|
-// is the product with a column of ones, so that it lies in the registers of the lane that needs it;
-// K - 2 |b| comes from a table for every class of border pixels. A warpgroup multiplies a unit of
-// 64 positions at a time and finishes it while others multiply. Addends of sums come and sums leave
-// by tensor copies too. Bits need few registers, so that the next kernel's blocks, which begin
-// before this one has finished, find room for their weights and terms beside it.
+// is the product with a column of ones, so it ends up in the registers of the lane that needs it; a
+// table indexed by the class of border pixels holds K - 2 |b|. A warpgroup multiplies a unit of 64
+// positions at a time and runs its epilogue while others multiply. Addends and sums also move by
+// tensor copies. The kernel for bits uses few registers, so that the next kernel's blocks, which
+// start before this one has finished, can be resident beside it and load their weights and terms.
 #pragma once
 
 #include "conv/cuda/hopper/boxes_finish.cuh"
@@ -65,7 +65,7 @@ __device__ __forceinline__ void multiply_steps(BoxSums& sum, const ConvBoxPlan& 
         first != 0 || i != 0);
 }
 
-// In a loop the compiler lets every product wait for the one before.
+// Unrolled: in a loop the compiler makes every product wait for the previous one.
 __device__ __forceinline__ void multiply_unit(BoxSums& sum, const ConvBoxPlan& plan, uint32_t from,
                                               uint64_t weights) {
   if (plan.steps == 5) return multiply_steps<5>(sum, plan, 0, from, weights);
@@ -101,7 +101,8 @@ __device__ __forceinline__ void multiply_boxes(BoxShared& shared, unsigned char*
   barrier_wait(shared_address(&shared.weights), 0);
   for (; walk.tile < walk.last; walk.advance(plan)) {
     barrier_wait(shared_address(&shared.slot_full[slot.at]), slot.phase);
-    // A group without a unit here may not release the slot while one of its warps is a round late.
+    // A group without a unit in this tile must not release the slot while one of its warps is a
+    // round behind.
     if (unit >= units) group_sync(1 + group, 128);
     if (unit >= units && thread == 0) barrier_arrive(shared_address(&shared.slot_empty[slot.at]));
     for (; unit < units; unit += kGroups) {
@@ -120,7 +121,7 @@ __device__ __forceinline__ void multiply_boxes(BoxShared& shared, unsigned char*
       if constexpr (kSums) {
         add_box_sums(args.conv, shared.turned, terms, ring.wait(), ring.parts(), sum, row, lane,
                      plan, walk.column_tile);
-        wgmma_write_fence();  // before the copies read what was written
+        wgmma_write_fence();  // before the tensor copies read the sums
         group_sync(1 + group, 128);
         if (thread == 0) ring.store(at);
         __syncwarp();
@@ -131,8 +132,7 @@ __device__ __forceinline__ void multiply_boxes(BoxShared& shared, unsigned char*
     }
     unit -= units;
     slot.advance(plan.slots);
-    // Fills the slot before this one anew, where there are several: no group is likely to need it
-    // that long.
+    // Refills the previous slot, if there are several: a group hardly ever still needs it.
     const bool late = plan.slots > 1;
     if (threadIdx.x == 0 && done >= (late ? 1 : 0) && ahead.tile < ahead.last) {
       barrier_wait(shared_address(&shared.slot_empty[refill.at]), refill.phase);

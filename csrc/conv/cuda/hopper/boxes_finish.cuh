@@ -1,4 +1,4 @@
-// Epilogues of the convolution on boxes: a warpgroup's sums of a unit to bits or to residual sums.
+// Epilogues of the box convolution: turn a warpgroup's sums of a unit into bits or residual sums.
 #pragma once
 
 #include "conv/cuda/hopper/boxes_terms.cuh"
@@ -11,15 +11,15 @@ namespace bitgnn::cuda::conv {
 
 using BoxSums = int32_t[kBoxProductColumns / 2];
 
-// Set bits of the window of a lane's row: the first column of ones.
+// Popcount of the window of a lane's row: the first column of ones.
 __device__ __forceinline__ int window_count(const BoxSums& sum, int half) {
   return sum[kBoxColumns / 2 + 2 * half];
 }
 
-// Bits of a lane's 32 outputs of one row. Two sums share a register, 16 bits each: 0x8000 +
-// 2 popc(a & b) - |a| - m, whose highest bit is the output's. A byte permutation that repeats signs
-// takes four of them at a time: bit 8 e + i is that of column 16 i + 8 (e / 2) + e % 2 from the
-// lane's first on.
+// Bits of a lane's 32 outputs of one row. Two sums share a register, 16 bits each:
+//   0x8000 + 2 popc(a & b) - |a| - m,
+// whose top bit is the output bit. A sign-replicating byte permutation takes four of them at a
+// time: bit 8 e + i belongs to column 16 i + 8 (e / 2) + e % 2 from the lane's first on.
 __device__ __forceinline__ uint32_t box_bits(const BoxSums& sum, const uint32_t* terms, int half) {
   const uint32_t count = static_cast<uint32_t>(window_count(sum, half)) * 0x10001u;
   const auto pair = [&](uint32_t term, int32_t low, int32_t high) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ int saturate_pair(int low, int high) {
   return pair;
 }
 
-// Pushes the bits of four totals above their limits, the last one's first.
+// Shifts in the bits of four totals, set where a total exceeds its limit; the last one first.
 __device__ __forceinline__ uint32_t push_above(uint32_t bits, int4 limit, int4 total) {
   bits = push_sign(bits, limit.w - total.w);
   bits = push_sign(bits, limit.z - total.z);
@@ -72,9 +72,9 @@ __device__ __forceinline__ uint32_t push_above(uint32_t bits, int4 limit, int4 t
   return push_sign(bits, limit.x - total.x);
 }
 
-// Adds a unit's sums to its addends in shared memory, of which the first `parts` parts are there,
-// and writes the bits. A part is 64 channels of the unit's pixels, 128 bytes each, in the order of
-// the 128-byte swizzle; a lane has eight successive outputs of every 32.
+// Adds a unit's sums to its addends in shared memory, of which the first `parts` parts are present,
+// and writes the bits. A part is 64 channels of the unit's pixels, 128 bytes each, in 128-byte
+// swizzle order; a lane holds eight consecutive outputs of every 32.
 __device__ __forceinline__ void add_box_sums(const ConvArgs& a, const uint32_t* turned,
                                              const unsigned char* terms, unsigned char* addends,
                                              int parts, const BoxSums& sum, const BoxRow (&row)[2],

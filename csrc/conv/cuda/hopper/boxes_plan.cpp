@@ -1,4 +1,4 @@
-// Cuts a convolution into boxes of pixels on the host; see boxes_plan.h.
+// Tiles a convolution into boxes of pixels on the host; see boxes_plan.h.
 #include "conv/cuda/hopper/boxes_plan.h"
 
 #include <algorithm>
@@ -6,14 +6,14 @@
 namespace bitgnn::cuda::conv {
 namespace {
 
-constexpr int kMostSide = 256;  // of a tensor copy's box
+constexpr int kMostSide = 256;  // limit of a tensor copy's box
 constexpr int kPieceBytes = 16;
 constexpr int kCopyAlignment = 128;
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 int align(int at, int to) { return divide_up(at, to) * to; }
 
-// Weights with their ones, terms, barriers, addends on their way: gives where boxes begin.
+// Lays out weights, terms, barriers and addend buffers; returns the offset of the first box.
 int place_before_boxes(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output, int groups) {
   const bool bits = output == ConvOutput::kBits;
   plan.terms_at = plan.stages * kBoxStageBytes;
@@ -22,7 +22,7 @@ int place_before_boxes(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput ou
   int at = align(plan.shared_at + static_cast<int>(sizeof(BoxShared)),
                  bits ? kCopyAlignment : kBoxAlignment);
   if (!bits) {
-    // Three are enough for two units' addends to be under way; long weights leave room for two.
+    // Three buffers keep the addends of two units in flight; long weights leave room for two.
     constexpr int kLongStages = 4;
     plan.buffers = plan.stages > kLongStages ? 2 : kBoxMostBuffers;
     plan.part_bytes =
@@ -36,15 +36,15 @@ int place_before_boxes(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput ou
   return at;
 }
 
-// The tile whose boxes leave the least work to the block that has most of them.
+// Chooses the tile that minimises the work of the busiest block.
 bool choose_tile(ConvBoxPlan& plan, bool may_run, int most_slots, int room) {
-  const int lines = divide_up(plan.out_height, plan.unit_rows);  // of units in an image
+  const int lines = divide_up(plan.out_height, plan.unit_rows);  // of units per image
   const int most_groups = plan.groups;
   int64_t best = INT64_MAX;
   const auto consider = [&](int tile_lines, int images, int tile_rows, bool runs) {
     const int box_rows = tile_rows + plan.rows_behind;
     const int last = (images - 1) * box_rows * plan.pitch + (tile_rows - 1) * plan.pitch +
-                     plan.out_width;  // position behind
+                     plan.out_width;  // one past the last position
     const int units = runs ? divide_up(last, kBoxUnitRows) : tile_lines * images * plan.row_units;
     const int positions = images * box_rows * plan.pitch;
     const int reach = plan.rows_behind * plan.pitch + kBoxLongestSide;
@@ -58,8 +58,8 @@ bool choose_tile(ConvBoxPlan& plan, bool may_run, int most_slots, int room) {
     const int rounds = divide_up(tiles, most_groups);
     const int slots = std::min({most_slots, room / slot, rounds});
     if (slots < std::min(2, rounds)) return;
-    // Clock cycles, roughly: of a product, of a unit that runs on, of a tile, and of the first
-    // boxes.
+    // Approximate clock cycles: of a product, of a unit that spans row ends, of a tile, and of
+    // loading the first boxes.
     constexpr int kStepCycles = 75, kRunCycles = 20, kTileCycles = 100, kBytesPerCycle = 16;
     const int64_t cost =
         int64_t{rounds} *
@@ -94,8 +94,8 @@ bool choose_tile(ConvBoxPlan& plan, bool may_run, int most_slots, int room) {
   return true;
 }
 
-// The order in which phases lie in a slot, and the steps: a product of two taps reads the second
-// from behind the first.
+// Orders the phases in a slot and computes the steps: a product of two taps reads the second at a
+// positive distance from the first.
 bool order_phases(ConvBoxPlan& plan, const ConvArgs& a) {
   constexpr int kMostDistance = 1 << 14;
   const int width = static_cast<int>(a.kernel_width);
@@ -112,7 +112,7 @@ bool order_phases(ConvBoxPlan& plan, const ConvArgs& a) {
     bool forward = true;
     for (int step = 0; step < plan.steps; ++step) {
       const int first = offset(2 * step);
-      // Behind the last tap the weights are zero: anything serves.
+      // After the last tap the weights are zero, so any address works.
       const int distance = 2 * step + 1 < plan.chunks ? offset(2 * step + 1) - first : 0;
       forward = forward && first < kMostDistance && distance >= 0 && distance < kMostDistance;
       plan.step[step] = static_cast<uint32_t>(first) | static_cast<uint32_t>(distance) << 16;
@@ -175,10 +175,10 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   if (plan.groups == 0) return false;
   plan.slots_at = place_before_boxes(plan, args, output, groups);
   const int room = device.shared_bytes - kBoxAlignment - plan.slots_at;
-  // Sums move whole rows; short launches would wait for the longer tiles.
+  // Sums are moved in whole rows; short launches would suffer from the longer tiles.
   const bool may_run = output == ConvOutput::kBits && groups == kBoxLongGroups;
   if (!choose_tile(plan, may_run, kBoxMostSlots, room)) return false;
-  // In half of the shared memory they leave room for the next kernel's blocks beside them.
+  // With half of the shared memory, the next kernel's blocks fit beside these.
   constexpr int kReserved = 1024, kLeastSlots = 2;
   const int half = (device.shared_bytes + kReserved) / 2 - kReserved - kBoxAlignment;
   const int fitting = (half - plan.slots_at) / plan.slot_bytes;

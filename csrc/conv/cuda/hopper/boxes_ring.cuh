@@ -1,5 +1,5 @@
-// The convolution on boxes: a block's walk over its tiles, and the addends and sums of a
-// warpgroup's units on their way.
+// Box convolution: a block's walk over its tiles, and the ring that prefetches addends and stores
+// sums of a warpgroup's units.
 #pragma once
 
 #include "conv/cuda/hopper/boxes_plan.h"
@@ -10,14 +10,14 @@
 
 namespace bitgnn::cuda::conv {
 
-// Tensor maps of a launch; addends and sums for sums only.
+// Tensor maps of a launch; addends and sums are set for sums only.
 struct BoxMaps {
   CUtensorMap pixels, weights, addends, sums;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// A place in the ring of boxes and the parity of the round.
+// A position in the ring of boxes and the parity of its round.
 struct BoxTurn {
   int at = 0;
   int phase = 0;
@@ -29,7 +29,7 @@ struct BoxTurn {
   }
 };
 
-// The part of a block of the tiles, and the first image and row of the present one.
+// A block's range of tiles, and the first image and row of the current one.
 struct BoxWalk {
   int tile, last, column_tile;
   int image, line;
@@ -52,7 +52,7 @@ struct BoxWalk {
   }
 };
 
-// Addends of a warpgroup's units on their way in, and sums on their way out.
+// Prefetches the addends of a warpgroup's units and stores their sums.
 template <int kGroups>
 class BoxSumsRing {
  public:
@@ -69,7 +69,7 @@ class BoxSumsRing {
     buffers_ = raw + plan.buffers_at + group * plan.buffers * kBoxParts * plan.part_pitch;
     parts_ = min(max(plan.addend_parts - walk.column_tile * kBoxParts, 0), kBoxParts);
   }
-  // By one thread.
+  // Called by one thread.
   __device__ __forceinline__ void start() {
     for (int i = 0; i + 1 < plan_.buffers; ++i) load(i);
   }
@@ -78,7 +78,7 @@ class BoxSumsRing {
     return buffer(turn_.at);
   }
   __device__ __forceinline__ int parts() const { return parts_; }
-  // By one thread, when all have written the unit's sums.
+  // Called by one thread after all have written the unit's sums.
   __device__ __forceinline__ void store(const BoxUnit& unit) {
     if (args_.sums != nullptr) {
       for (int part = 0; part < kBoxParts; ++part)
@@ -87,7 +87,7 @@ class BoxSumsRing {
       store_commit();
       store_wait_read<1>();
     }
-    // The stores before these have left the buffer before this one.
+    // The previous stores have finished reading the previous buffer.
     load(turn_.at == 0 ? plan_.buffers - 1 : turn_.at - 1);
   }
   __device__ __forceinline__ void advance() { turn_.advance(plan_.buffers); }
@@ -99,7 +99,7 @@ class BoxSumsRing {
   __device__ __forceinline__ int first_channel(int part) const {
     return ahead_.column_tile * kBoxColumns + part * kBoxPartChannels;
   }
-  // Starts the copies of the addends of the next unit.
+  // Starts copying the addends of the next unit.
   __device__ __forceinline__ void load(int to) {
     const int units = plan_.tile_units;
     for (; unit_ >= units; unit_ -= units) ahead_.advance(plan_);

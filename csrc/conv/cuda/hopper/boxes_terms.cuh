@@ -1,5 +1,6 @@
-// What the convolution on boxes knows before its pixels arrive: ones behind the weights, terms of
-// the outputs for every class of borders, units of a tile and rows of a lane.
+// Tables that the box convolution builds before its pixels arrive: columns of ones after the
+// weights, terms of the outputs for every border class, the units of a tile, and the rows of a
+// lane.
 #pragma once
 
 #include "conv/cuda/hopper/boxes_plan.h"
@@ -10,7 +11,7 @@ namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Sets the bits of eight columns behind a stage's weights wherever weights have bits.
+// Fills the eight columns after a stage's weights with ones wherever weights have bits.
 __device__ __forceinline__ void set_ones(unsigned char* stages, const ConvBoxPlan& plan, int thread,
                                          int threads) {
   constexpr int kRows = 8, kChunks = 8;
@@ -23,7 +24,7 @@ __device__ __forceinline__ void set_ones(unsigned char* stages, const ConvBoxPla
   }
 }
 
-// The units of a tile, from its first image and row on.
+// Builds the units of a tile, relative to its first image and row.
 __device__ __forceinline__ void make_units(BoxUnit* units, const ConvBoxPlan& plan, int thread) {
   if (thread >= plan.tile_units) return;
   if (plan.runs) {
@@ -40,7 +41,7 @@ __device__ __forceinline__ void make_units(BoxUnit* units, const ConvBoxPlan& pl
   units[thread] = unit;
 }
 
-// Gives use(class, K, |b|) of an output for every step-th class.
+// Calls use(class, K, |b|) for an output and every step-th class.
 template <class Use>
 __device__ __forceinline__ void for_box_classes(const ConvArgs& a, const ConvBoxPlan& plan,
                                                 const int32_t* counts, int first, int step,
@@ -67,9 +68,9 @@ __device__ __forceinline__ void for_box_classes(const ConvArgs& a, const ConvBox
   }
 }
 
-// Terms of the block's outputs. For sums K - 2 |b|, then what totals must exceed. For bits 16 bits
-// each, t = 0x8000 - m with m the least 2 popc(a & b) - |a| that reaches the limit, in the order of
-// box_bits().
+// Terms of the block's outputs. For sums: K - 2 |b|, then the values that totals must exceed. For
+// bits, 16 bits each: t = 0x8000 - m with m the smallest 2 popc(a & b) - |a| that reaches the
+// limit, in the order of box_bits().
 template <ConvOutput kOutput>
 __device__ __forceinline__ void make_box_terms(int32_t* terms, uint32_t* turned, const ConvArgs& a,
                                                const ConvBoxPlan& plan, int column_tile, int thread,
@@ -106,11 +107,11 @@ __device__ __forceinline__ void make_box_terms(int32_t* terms, uint32_t* turned,
   }
 }
 
-// The lane's two rows of every unit, as accumulator fragments have them.
+// The lane's two rows of every unit, in accumulator fragment layout.
 struct BoxLane {
   int quad;
   int position[2];
-  int y[2], x[2];  // unless units run on
+  int y[2], x[2];  // unused if units run across row ends
   __device__ __forceinline__ BoxLane(const ConvBoxPlan& plan, int thread) {
     constexpr int kNowhere = 1 << 20;
     const int lane = thread % kWarp;
@@ -125,15 +126,15 @@ struct BoxLane {
 };
 
 struct BoxRow {
-  int pixel;  // of the output, or -1
-  int index;  // of its class
+  int pixel;  // output pixel, or -1
+  int index;  // class of the pixel
 };
 
 __device__ __forceinline__ int class_index(const ConvAxis& axis, int at) {
   return at < axis.trailing ? min(at, axis.leading) : axis.leading + 1 + at - axis.trailing;
 }
 
-// `unit` counts images and rows from the first of all.
+// `unit` holds absolute image and row numbers.
 __device__ __forceinline__ BoxRow box_row(const ConvBoxPlan& plan, const BoxUnit& unit,
                                           const BoxLane& lane, int half) {
   int image = unit.image, y = unit.y + lane.y[half], x = unit.x + lane.x[half];

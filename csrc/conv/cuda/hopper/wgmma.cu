@@ -1,4 +1,4 @@
-// Launches the warpgroup convolution.
+// Launches the warpgroup convolution and decides which problems it takes.
 #include <algorithm>
 
 #include "conv/cuda/hopper/wgmma.cuh"
@@ -11,8 +11,8 @@ namespace {
 
 int tile_columns(const ConvArgs& a) { return a.out_channels <= 64 ? 64 : 128; }
 
-// Copies rows of weights in the order of encode_weights(), filled up with zeros to whole units of
-// 16 bytes and whole tiles.
+// Copies weight rows in the order of encode_weights(), zero-padded to whole 16-byte units and whole
+// tiles.
 __global__ void order_conv_weights(const int32_t* w, int64_t rows, int words, int64_t all_rows,
                                    int pitch, int columns, int chunk, int32_t* ordered) {
   let_next_start();

@@ -1,10 +1,11 @@
-// Hopper's implicit product of a binary convolution: a tile's pixels are loaded once, every tap
-// multiplies them from a shifted start, weights stream by bulk copies or stay.
+// Hopper's implicit GEMM of a binary convolution: a tile's pixels are loaded once, every tap
+// multiplies them from a shifted start, and weights are streamed by bulk copies or stay resident.
 //
 // dot = K - 2 |a| - 2 |b| + 4 popc(a & b), with K, |a| and |b| over the taps inside the image:
-// pixels outside are zeros, |a| comes from counts of the pixels, K - 2 |b| from a table for every
-// class of border pixels. Work: 256 positions by 64 or 128 outputs a tile, two warpgroups of 128
-// positions each; a warp starts the copies of weights, seven load pixels and make the tables.
+// pixels outside are zeros, |a| comes from popcounts of the pixels, and K - 2 |b| from a table
+// indexed by the class of border pixels. A tile is 256 positions by 64 or 128 outputs, with two
+// warpgroups of 128 positions each; one warp starts the copies of weights, seven warps load pixels
+// and build the tables.
 #pragma once
 
 #include "conv/cuda/hopper/wgmma_epilogue.cuh"
@@ -20,7 +21,7 @@ constexpr int kConvThreads = kConvFirstConsumer + 256;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// A descriptor of unswizzled rows of 16 bytes, eight of which are 128 bytes.
+// Descriptor of unswizzled 16-byte rows; eight of them are 128 bytes.
 __device__ __forceinline__ uint64_t conv_descriptor(uint32_t low) {
   constexpr uint64_t kEightRows = 128 >> 4;
   return (kEightRows << 32) | low;
@@ -52,7 +53,7 @@ __device__ __forceinline__ void copy_conv_weights(ConvShared& shared, unsigned c
   }
 }
 
-// Products of successive steps from one stage, of 64 rows and of the 64 behind them.
+// Multiplies consecutive steps from one stage, for 64 rows and for the 64 after them.
 template <int kColumns, int kSteps>
 __device__ __forceinline__ void multiply_conv_stage(int32_t (&sum)[2][kColumns / 2],
                                                     const ConvPlan& plan, int step, uint32_t from,
@@ -85,7 +86,7 @@ __device__ __forceinline__ void multiply_conv_tiles(ConvShared& shared, unsigned
   for (ConvWalk walk(plan); walk.left > 0;) {
     if (new_tile) {
       barrier_wait(shared_address(&shared.slot_full[slot.at]), slot.phase);
-      wgmma_write_fence();  // what the helpers' copies wrote
+      wgmma_write_fence();  // makes the helpers' copies visible to wgmma
     }
     const uint32_t from = slots + slot.at * (plan.slot_bytes >> 4);
     int32_t sum[2][kColumns / 2];
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   constexpr int kHelperRegisters = 56;
   constexpr int kConsumerRegisters = 200;
   extern __shared__ unsigned char unaligned[];
-  // Not rounded up as an integer: the compiler is to see an address in shared memory.
+  // Not rounded up as an integer, so that the compiler still sees a shared-memory address.
   unsigned char* raw = unaligned + (-shared_address(unaligned) & 1023);
   auto& shared = *reinterpret_cast<ConvShared*>(raw + plan.fixed_at);
   let_next_start();

@@ -1,5 +1,5 @@
-// Epilogue of the warpgroup convolution: sums of 128 positions to bits, values or residual sums. A
-// lane holds successive outputs of its rows; see ConvTable.
+// Epilogue of the warpgroup convolution: turns the sums of 128 positions into bits, values or
+// residual sums. A lane holds consecutive outputs of its rows; see ConvTable.
 #pragma once
 
 #include "conv/cuda/hopper/wgmma_terms.cuh"
@@ -8,19 +8,19 @@ namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// The sums of four successive outputs, from output 4 part of the lane's on, of row 8 half + g.
+// The sums of four consecutive outputs, from the lane's output 4 part on, of row 8 half + g.
 template <int kColumns>
 __device__ __forceinline__ int4 four_sums(const int32_t (&sum)[kColumns / 2], int part, int half) {
   const int32_t* from = sum + part * 8 + half * 2;
   return make_int4(from[0], from[1], from[4], from[5]);
 }
 
-// Pushes a bit, the sign of n, from below.
+// Shifts in the sign bit of n from the right.
 __device__ __forceinline__ uint32_t push_sign(uint32_t bits, int32_t n) {
   return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
 }
 
-// Bits of a lane's outputs of one row, the first lowest.
+// Bits of a lane's outputs of one row, the first in the lowest bit.
 template <int kColumns>
 __device__ __forceinline__ uint32_t conv_signs(const int32_t (&sum)[kColumns / 2],
                                                const int32_t* terms, int row_sum, int half) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint32_t conv_signs(const int32_t (&sum)[kColumns / 2
   return bits;
 }
 
-// Writes the words of two rows of pixels; a lane has 32 or 16 bits of each.
+// Writes the words of two rows of pixels; a lane holds 32 or 16 bits of each.
 template <int kColumns>
 __device__ __forceinline__ void store_conv_bits(const ConvArgs& a, const uint32_t* turned,
                                                 uint32_t first, uint32_t second, int column,
@@ -54,7 +54,7 @@ __device__ __forceinline__ void store_conv_bits(const ConvArgs& a, const uint32_
       to[static_cast<int64_t>(second_pixel) * all] = static_cast<int32_t>(second ^ turn);
   } else {
     static_assert(kColumns == 64, "a tile has 64 or 128 outputs");
-    // Even lanes get the whole word of the first row, odd ones that of the second.
+    // Even lanes get the whole word of the first row, odd lanes that of the second.
     const bool odd = (quad & 1) != 0;
     const uint32_t got = __shfl_xor_sync(kFullWarp, odd ? first : second, 1);
     const uint32_t bits = odd ? (second << 16 | got) : (got << 16 | first);
@@ -76,7 +76,8 @@ __device__ __forceinline__ float conv_value(int dot, int scale, int bias) {
   return __fadd_rn(__fmul_rn(__int_as_float(scale), __int2float_rn(dot)), __int_as_float(bias));
 }
 
-// Float or integer values of a lane's outputs of one row; `extra` are scales, a row later biases.
+// Stores float or integer values of a lane's outputs of one row; `extra` holds scales, then biases
+// one table row later.
 template <int kColumns, ConvOutput kOutput>
 __device__ __forceinline__ void store_conv_values(const ConvArgs& a,
                                                   const int32_t (&sum)[kColumns / 2],
@@ -103,7 +104,7 @@ __device__ __forceinline__ void store_conv_values(const ConvArgs& a,
   }
 }
 
-// Where the addends of a lane's outputs of a row begin, or null.
+// Address of the addends of a lane's outputs of a row, or null.
 __device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, const ConvRowInfo& row,
                                                   int output) {
   if (args.addend == nullptr || row.pixel < 0) return nullptr;
@@ -111,8 +112,8 @@ __device__ __forceinline__ const int4* addends_of(const ConvAddArgs& args, const
                                        row.addend * args.addend_channels + output);
 }
 
-// Eight addends of a lane's chunk; a quad's are 64 bytes. Volatile, for the compiler would load
-// those of all rows at once, for which registers do not suffice.
+// Loads eight addends of a lane's chunk; a quad's are 64 bytes. Volatile, because otherwise the
+// compiler loads those of all rows at once and runs out of registers.
 __device__ __forceinline__ int4 load_addends(const ConvAddArgs& args, const int4* from, int output,
                                              int chunk) {
   int4 v = make_int4(0, 0, 0, 0);
@@ -134,8 +135,8 @@ __device__ __forceinline__ int4 add_pairs(int4 dots, int first, int second) {
                    dots.z + static_cast<int16_t>(second), dots.w + (second >> 16));
 }
 
-// Totals of a lane's outputs of one row: stored, and their bits, the first lowest; limits are one
-// less.
+// Stores the totals of a lane's outputs of one row and returns their bits, the first in the lowest
+// bit; a bit is set where the total exceeds its limit.
 template <int kColumns>
 __device__ __forceinline__ uint32_t store_conv_sums(const ConvAddArgs& args,
                                                     const int32_t (&sum)[kColumns / 2],
@@ -175,14 +176,14 @@ __device__ __forceinline__ uint32_t store_conv_sums(const ConvAddArgs& args,
     bits = push_sign(bits, low_limit.z - low.z);
     bits = push_sign(bits, low_limit.y - low.y);
     bits = push_sign(bits, low_limit.x - low.x);
-    // Keeps the compiler from loading all chunks' terms at once, for which registers do not
-    // suffice.
+    // Keeps the compiler from loading the terms of all chunks at once, which would exceed the
+    // registers.
     asm volatile("" ::: "memory");
   }
   return bits;
 }
 
-// Byte i of lane q's word is byte q of what lane i of the quad gives.
+// Transposes the bytes of a quad: byte i of lane q's result is byte q of lane i's input.
 __device__ __forceinline__ uint32_t gather_bytes(uint32_t bytes, int quad) {
   uint32_t word = 0;
 #pragma unroll
@@ -193,7 +194,7 @@ __device__ __forceinline__ uint32_t gather_bytes(uint32_t bytes, int quad) {
   return word;
 }
 
-// Writes the words of two rows of totals; a lane has a byte of every word.
+// Writes the words of two rows of totals; a lane holds one byte of every word.
 template <int kColumns>
 __device__ __forceinline__ void store_total_bits(const ConvArgs& a, const uint32_t* turned,
                                                  uint32_t first, uint32_t second, int column,
@@ -214,7 +215,7 @@ __device__ __forceinline__ void store_total_bits(const ConvArgs& a, const uint32
   }
 }
 
-// sum[m] holds rows 64 m to 64 m + 63 of the warpgroup's 128, as accumulator fragments.
+// sum[m] holds rows 64 m to 64 m + 63 of the warpgroup's 128, in accumulator fragment layout.
 template <int kColumns, ConvOutput kOutput>
 __device__ __forceinline__ void store_conv_tile(const ConvShared& shared, const unsigned char* raw,
                                                 const ConvAddArgs& args, const ConvPlan& plan,

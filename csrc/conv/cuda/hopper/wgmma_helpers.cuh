@@ -1,5 +1,5 @@
-// The helping warps of the warpgroup convolution: they load the pixels of a tile, count their bits,
-// and make the terms of the tile's rows and of its outputs.
+// The helper warps of the warpgroup convolution: they load the pixels of a tile, count their bits,
+// and build the terms of the tile's rows and outputs.
 #pragma once
 
 #include "conv/cuda/hopper/wgmma_terms.cuh"
@@ -8,7 +8,7 @@
 
 namespace bitgnn::cuda::conv {
 
-// A place in a ring and the parity of the round.
+// A position in a ring and the parity of its round.
 struct ConvTurn {
   int at = 0;
   int phase = 0;
@@ -20,8 +20,8 @@ struct ConvTurn {
   }
 };
 
-// The tiles of a block: a contiguous part of all, outputs fastest; or, where it keeps its weights,
-// of the tiles of pixels for one tile of outputs.
+// A block's tiles: a contiguous range of all tiles, outputs fastest; or, if the block keeps its
+// weights, of the pixel tiles for one column tile.
 struct ConvWalk {
   int tile;
   int column_tile;
@@ -51,7 +51,7 @@ struct ConvWalk {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Waits until only the last `ahead` groups of copies may be under way.
+// Waits until at most the last `ahead` groups of copies are in flight.
 __device__ __forceinline__ void wait_for_copies(int ahead) {
   if (ahead == 0) {
     asm volatile("cp.async.wait_group 0;\n" ::: "memory");
@@ -75,8 +75,8 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
   const int last_tile = plan.groups > 0
                             ? walk.tile + walk.left - 1
                             : walk.tile + (walk.column_tile + walk.left - 1) / plan.column_tiles;
-  // Tiles on their way beyond the one that is described; a slot is spare, lest the copies wait for
-  // the products just under way.
+  // Tiles in flight beyond the one being described; one slot is spare so that copies need not wait
+  // for the products in progress.
   const int ahead = max(plan.slots - 2, 0);
   const uint32_t slots = shared_address(raw + plan.slots_at);
   int next_load = walk.tile;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
       group_sync(kBarrier, kConvHelpers);
     }
     barrier_wait(shared_address(&shared.info_empty[info.at]), info.phase ^ 1);
-    // Where the weights stay, so does the table.
+    // If the weights stay resident, so does the table.
     if (plan.groups == 0 || first) {
       auto* tables = reinterpret_cast<int32_t*>(raw + plan.tables_at);
       describe_outputs<kColumns, kOutput>(shared,

@@ -1,5 +1,5 @@
-// Pixels of the warpgroup convolution: slabs of a tile's positions, copied with zeros where no
-// pixel lies, and the counts of their bits.
+// Pixels of the warpgroup convolution: copies the slabs of a tile's positions, with zeros where
+// there is no pixel, and counts their bits.
 #pragma once
 
 #include "conv/cuda/hopper/wgmma_plan.h"
@@ -17,7 +17,7 @@ __device__ __forceinline__ int quotient(int n, const FrameDivider& by) {
       (__umulhi(by.multiplier, static_cast<uint32_t>(n)) + static_cast<uint32_t>(n)) >> by.shift);
 }
 
-// Image, row and column of a position of the frames.
+// Image, row and column of a frame position.
 struct FramePlace {
   int image, y, x;
   __device__ __forceinline__ FramePlace(int position, const ConvPlan& plan) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ int count_piece(uint4 v) {
   return __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
 }
 
-// Set bits of the rows that the thread copied.
+// Popcounts of the rows that this thread copied.
 __device__ __forceinline__ void count_slabs(int32_t* counts, const unsigned char* slot,
                                             const ConvPlan& plan, int thread) {
   const auto* rows = reinterpret_cast<const uint4*>(slot);

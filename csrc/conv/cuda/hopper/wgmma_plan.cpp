@@ -1,4 +1,4 @@
-// Cuts a convolution into warpgroup products on the host; see wgmma_plan.h.
+// Tiles a convolution into warpgroup products on the host; see wgmma_plan.h.
 #include "conv/cuda/hopper/wgmma_plan.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ struct Axis {
   int64_t offset(int64_t tap) const { return dilation * tap / stride; }
   int64_t phase(int64_t tap) const { return dilation * tap % stride; }
 
-  // Whether taps that run over the end of a frame `length` long read no pixel, there as well as at
-  // the beginning of the next.
+  // Whether taps that run past the end of a frame of `length` positions read no pixel, neither
+  // there nor at the beginning of the next frame.
   bool wraps_into_zeros(int64_t length) const {
     for (int64_t tap = 0; tap < kernel; ++tap)
       for (int64_t u = out - 1 + offset(tap); u >= length; --u)
@@ -32,7 +32,7 @@ struct Axis {
   }
 };
 
-// A piece of 128 bits of the products' length: what it reads, and how far from the tile's first.
+// A 128-bit piece of the reduction: its source, and its offset from the tile's first position.
 struct Piece {
   ConvSlab slab;
   int64_t offset;
@@ -43,12 +43,12 @@ bool same_source(const ConvSlab& a, const ConvSlab& b) {
          a.shift[0] == b.shift[0] && a.shift[1] == b.shift[1];
 }
 
-// Slabs in the order of their places.
+// Slabs in storage order.
 struct Slabs {
   ConvSlab slab[kConvMostSlabs];
   int count = 0;
 
-  // The first place from `from` on that holds `wanted`; a copy of it is added if there is none.
+  // The first index from `from` on that holds `wanted`; a copy of it is appended if there is none.
   int find(const ConvSlab& wanted, int from) {
     for (int i = from; i < count; ++i)
       if (same_source(slab[i], wanted)) return i;
@@ -59,15 +59,15 @@ struct Slabs {
   }
 };
 
-// Keeps the weights of a tile of outputs in shared memory where that costs no balance, else streams
-// them; as many slots for slabs as help.
+// Keeps the weights of a column tile in shared memory if that does not unbalance the blocks,
+// otherwise streams them; allocates as many slab slots as help.
 bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   const int stage_bytes = columns * kConvStageRowBytes;
   plan.slot_bytes = (plan.slabs * plan.rows * kConvPieceBytes + 127) / 128 * 128;
   plan.classes = plan.row_axis.classes * plan.column_axis.classes;
-  // Terms of the classes, then a scale and a bias, or a limit, of every output.
+  // Terms of the classes, then a scale and a bias, or a limit, per output.
   const int table_bytes = 2 * (plan.classes + 2) * conv_table_pitch(columns) * 4;
-  // make_terms() reads up to two words behind the last mask, to multiply them by zero.
+  // make_terms() reads up to two words past the last mask and multiplies them by zero.
   const int mask_bytes = (plan.classes * (plan.masks + 1) + 2) * 4;
   const int count_bytes = 2 * plan.count_sets * plan.rows * 4;
   const int fixed = 1024 + static_cast<int>(sizeof(ConvShared)) +
@@ -76,8 +76,8 @@ bool place_shared(ConvPlan& plan, int columns, const Device& device) {
   const int64_t tiles = plan.tiles, units = tiles * plan.column_tiles;
   const int groups = device.sm_count / plan.column_tiles;
   const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  // Weights that stay save their copies and their tables, but every tile of outputs loads the
-  // pixels anew: measured faster for up to two tiles of outputs, or where tables take long.
+  // Resident weights save their copies and their tables, but every column tile reloads the pixels:
+  // measured faster for up to two column tiles, or when building the tables is slow.
   constexpr int kMostColumnTiles = 2, kQuickMasks = 3;
   const bool stays = plan.column_tiles <= kMostColumnTiles || plan.masks > kQuickMasks;
   if (stays && plan.blocks <= kConvMostStages && groups > 0 &&
@@ -112,7 +112,7 @@ FrameDivider frame_divider(int64_t divisor) {
 
 ConvAxis conv_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {
   const int64_t leading = std::min(out, (padding + stride - 1) / stride);
-  // The first output whose last tap lies beyond the image.
+  // The first output whose last tap lies past the image.
   const int64_t room = size + padding - kernel;
   const int64_t trailing = std::min(out, room < 0 ? 0 : room / stride + 1);
   if (leading > trailing)
@@ -181,7 +181,7 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
       const int64_t first = 2 * q, second = std::min(first + 1, taps - 1);
       p.offset = tap_offset(first);
       p.slab.phase[0] = tap_phase(first);
-      // Behind the last tap the weights are zero: any neighbour serves.
+      // After the last tap the weights are zero, so any neighbour works.
       p.slab.phase[1] = first == second ? tap_phase(first) : tap_phase(second);
       p.slab.shift[1] =
           first == second ? int16_t{1} : static_cast<int16_t>(tap_offset(second) - p.offset);
@@ -202,7 +202,7 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
     const int64_t start = slabs.find(first.slab, 0) * int64_t{plan.rows} + first.offset;
     int64_t distance = 0;
     if (2 * step + 1 < count) {
-      // The distance between the two halves of a product is positive.
+      // The distance between the two halves of a product must be positive.
       const Piece second = piece(2 * step + 1);
       for (int from = 0; distance <= 0;) {
         const int found = slabs.find(second.slab, from);
@@ -217,7 +217,7 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
   plan.slabs = slabs.count;
   for (int i = halves ? 0 : originals; i < slabs.count; ++i)
     plan.slab[plan.copies++] = slabs.slab[i];
-  // The places of phases that taps read, in the order of the first tap that does.
+  // Slab index of each phase that taps read, in the order of the first tap that does.
   for (int i = 0; !halves && i < originals; i += plan.pieces) {
     plan.phase_index[plan.phases] = slabs.slab[i].phase[0];
     plan.phase_place[plan.phases++] = i;
@@ -228,8 +228,8 @@ bool plan_conv(ConvPlan& plan, const ConvArgs& a, int columns, const Device& dev
     return i;
   };
 
-  // Windows are sums of counts: of a phase's pixels at each tap, or of slabs' rows at each pair of
-  // taps, the last half of a row by itself.
+  // A window's popcount is a sum of counts: per phase for each tap, or per slab for each pair of
+  // taps, where an unpaired last tap is counted by itself.
   if (halves) {
     plan.count_sets = originals + 1;
     plan.window_terms = static_cast<int>(count);

@@ -1,11 +1,11 @@
-// How a convolution is cut into warpgroup products: frames of pixels, slabs, steps and their
-// places.
+// Tiling of a convolution into warpgroup products: frames of pixels, slabs, steps and their shared
+// memory offsets.
 //
-// Every image lies in a virtual frame of `frame_rows` by `pitch` positions, big enough that a tap
-// outside the image reads a position without a pixel, the zeros between two rows serving both.
-// Positions of all frames are numbered one after the other: output (n, y, x) is position
-// n * frame + y * pitch + x, and a tap is a constant distance from there. A stride of s divides the
-// input into s * s phases, each with frames of its own. A tile is 256 positions.
+// Every image lies in a virtual frame of `frame_rows` by `pitch` positions, large enough that a tap
+// outside the image reads a position without a pixel; the zeros between two rows serve both.
+// Positions are numbered consecutively over all frames; a tap is at a constant distance from output
+// (n, y, x), which is position n * frame + y * pitch + x. A stride of s divides the input into
+// s * s phases with frames of their own. A tile is 256 positions.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,10 @@ constexpr int kConvStageRowBytes = 128;
 
 enum class ConvOutput { kBits, kFloat, kInt, kSums };
 
-// Columns of the product are outputs in an order that gives each lane of a quad chunks of
-// successive outputs, kChunk at a time, all of its outputs where bits are written: output 4 kChunk
-// J + kChunk q + r is column 8 j + 2 q + e, an accumulator of lane q, with 2 j + e = kChunk J + r.
-// Tables of bits keep four numbers between the lanes' parts, off each other's banks.
+// Columns of the product are outputs, ordered so that each lane of a quad holds chunks of kChunk
+// consecutive outputs (for bits, all of its outputs): output 4 kChunk J + kChunk q + r is column
+// 8 j + 2 q + e, an accumulator of lane q, with 2 j + e = kChunk J + r. Tables of bits leave four
+// numbers between the lanes' parts to avoid bank conflicts.
 constexpr int conv_chunk(int columns, ConvOutput output) {
   return output == ConvOutput::kBits ? columns / 4 : output == ConvOutput::kSums ? 8 : 4;
 }
@@ -42,14 +42,14 @@ struct ConvTable {
   static constexpr int kApart = kOutput == ConvOutput::kBits ? 4 : 0;
   static constexpr int kPitch = kColumns + 16;
   static constexpr int place(int output) { return output + output / kChunk * kApart; }
-  // The first of the lane's four outputs `part`, from the lane's first.
+  // Offset of the lane's index-th group of four outputs, relative to its first output.
   static constexpr int part(int index) {
     return index * 4 / kChunk * 4 * kChunk + index * 4 % kChunk;
   }
 };
 constexpr int conv_table_pitch(int columns) { return columns + 16; }
 
-// Quotients of numbers below 2^31 by one divisor.
+// Divides numbers below 2^31 by a fixed divisor.
 struct FrameDivider {
   uint32_t divisor;
   uint32_t multiplier;
@@ -58,17 +58,17 @@ struct FrameDivider {
 
 FrameDivider frame_divider(int64_t divisor);
 
-// A slab holds 16 bytes of each of `rows` positions from the tile's first: a piece of the channels
-// of one phase's pixels, or the 64 channels of two pixels that two successive taps read.
+// A slab holds 16 bytes for each of `rows` positions from the tile's first: a piece of the channels
+// of one phase's pixels, or the 64 channels of two pixels that two consecutive taps read.
 struct ConvSlab {
   uint8_t phase[2];
   uint8_t place;  // in the slot, in slabs
-  uint8_t piece;  // of a pixel, 16 bytes each
+  uint8_t piece;  // of a pixel, in 16-byte units
   int16_t shift[2];
 };
 
-// Taps [first, last) of one axis inside the image: one class for each of the `leading` first
-// outputs and for each output from `trailing` on, one for all between.
+// Classes of outputs along one axis by the taps inside the image: one class for each of the
+// `leading` first outputs and for each output from `trailing` on, and one for all between.
 struct ConvAxis {
   int leading;
   int trailing;
@@ -89,21 +89,21 @@ struct ConvPlan {
   ConvAxis column_axis;
   int tiles;
   int column_tiles;
-  int groups;     // of blocks, where each block keeps its weights; else 0
-  int rows;       // positions of a slab
-  int slabs;      // in a slot
-  int originals;  // of them; the others are copies
+  int groups;     // blocks per column tile if blocks keep their weights, otherwise 0
+  int rows;       // positions per slab
+  int slabs;      // per slot
+  int originals;  // of those; the others are copies
   int phases;
-  int copies;  // entries of `slab`: copies, or all slabs where a pixel has 8 bytes
-  int pieces;  // of 16 bytes a pixel; 0 where a pixel has 8 bytes
+  int copies;  // entries of `slab`: copies, or all slabs if a pixel has 8 bytes
+  int pieces;  // of 16 bytes, per pixel; 0 if a pixel has 8 bytes
   int steps;   // products of 256 bits
-  int blocks;  // of four steps, a stage of the ring each
+  int blocks;  // of four steps; one stage of the ring each
   int stages;
   int slots;
   int window_terms;
   int count_sets;
-  int half_set;  // the slab whose first halves count by themselves, in the last set
-  // Places in shared memory.
+  int half_set;  // the slab whose first halves are counted alone, in the last set
+  // Offsets in shared memory.
   int slot_bytes;
   int slots_at;
   int fixed_at;
@@ -111,25 +111,25 @@ struct ConvPlan {
   int counts_at;
   int shared_bytes;
   int classes;
-  int masks;  // of a class, four taps each
+  int masks;  // per class, four taps each
   int masks_at;
-  int phase_place[kConvMostPhases];  // of the first slab of a phase
+  int phase_place[kConvMostPhases];  // first slab of a phase
   uint8_t phase_index[kConvMostPhases];
   ConvSlab slab[kConvMostSlabs];
-  uint32_t step[kConvMostSteps];  // the descriptor's start and leading distance, 16 bytes each
-  int32_t window[kConvMostTaps];  // places of the counts that make up a window's
+  uint32_t step[kConvMostSteps];  // descriptor start and leading offset, in 16-byte units
+  int32_t window[kConvMostTaps];  // indices of the counts that make up a window's
 };
 
-// What the epilogue knows of a row of a tile.
+// What the epilogue needs of a tile row.
 struct alignas(16) ConvRowInfo {
-  int32_t sum;     // set bits of its window
-  int32_t terms;   // where the terms of its class begin in the table
-  int32_t pixel;   // of the output, or -1
-  int32_t addend;  // the pixel of the addend
+  int32_t sum;     // popcount of its window
+  int32_t terms;   // offset of its class's terms in the table
+  int32_t pixel;   // output pixel, or -1
+  int32_t addend;  // pixel of the addend
 };
 
-// What a block keeps in shared memory beside the stages, slots, tables of terms and counts; two of
-// what belongs to a tile or to its outputs, one in use while the other is made.
+// A block's shared memory apart from stages, slots, tables of terms and counts; data that belongs
+// to a tile or its outputs is double-buffered.
 struct ConvShared {
   ConvRowInfo rows[2][kConvTileRows];
   uint32_t turned[2][4];
@@ -141,7 +141,8 @@ struct ConvShared {
   uint64_t info_empty[2];
 };
 
-// Fails where the problem does not fit. `columns` is a tile's outputs, 64 or 128.
+// Returns false if the problem does not fit. `columns` is the number of outputs per tile, 64 or
+// 128.
 bool plan_conv(ConvPlan& plan, const ConvArgs& args, int columns, const Device& device);
 
 }  // namespace bitgnn::cuda::conv

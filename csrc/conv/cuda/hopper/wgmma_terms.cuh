@@ -1,4 +1,4 @@
-// Terms of the warpgroup convolution: what belongs to the rows of a tile and to its outputs.
+// Terms of the warpgroup convolution that belong to the rows of a tile and to its outputs.
 #pragma once
 
 #include "conv/cuda/hopper/wgmma_pixels.cuh"
@@ -12,7 +12,7 @@ __device__ __forceinline__ int find_class(const ConvAxis& axis, int at) {
   return at < axis.trailing ? axis.leading : axis.leading + 1 + at - axis.trailing;
 }
 
-// The first output of a class; the reverse of find_class().
+// The first output of a class; the inverse of find_class().
 __device__ __forceinline__ int class_output(const ConvAxis& axis, int index) {
   return index <= axis.leading ? index : index - axis.leading - 1 + axis.trailing;
 }
@@ -21,7 +21,7 @@ __device__ __forceinline__ void prefetch_line(const void* from) {
   asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from));
 }
 
-// Also fetches the addends of a tile's first outputs, from `column` on, to the second-level cache.
+// Describes the rows of a tile, and prefetches the addends of its outputs from `column` on into L2.
 template <int kPitch, bool kAddend>
 __device__ __forceinline__ void describe_rows(ConvRowInfo* rows, const int32_t* counts,
                                               const ConvAddArgs& args, const ConvPlan& plan,
@@ -69,13 +69,13 @@ __device__ __forceinline__ int greatest_below(float threshold) {
   return static_cast<int>(ceilf(fmaxf(threshold, -kFar))) - 1;
 }
 
-// The taps of an axis, one a bit, that lie inside the image where the first reads `at`.
+// Bit mask of the taps of an axis that lie inside the image if the first one reads `at`.
 __device__ __forceinline__ uint32_t inside_taps(int at, int kernel, int size) {
   const int first = max(-at, 0), last = min(kernel, size - at);
   return last > first ? (1u << last) - (1u << first) : 0;
 }
 
-// For every class a byte of 0 or 1 for each tap, 1 where it lies inside, and K in front.
+// For every class: K, then one byte per tap, 1 if the tap lies inside and 0 otherwise.
 __device__ __forceinline__ void make_masks(uint32_t* masks, const ConvArgs& a, const ConvPlan& plan,
                                            int thread) {
   const int width = static_cast<int>(a.kernel_width);
@@ -103,9 +103,9 @@ __device__ __forceinline__ void make_masks(uint32_t* masks, const ConvArgs& a, c
   }
 }
 
-// Terms of an output for every class: K - 2 |b|, or for bits what 2 popc(a & b) - |a| is compared
-// with: dot >= limit where term + |a| - 2 popc(a & b) < 0. Counts of taps are bytes, low and high,
-// twelve taps at a time.
+// Terms of an output for every class: K - 2 |b|, or for bits the value that 2 popc(a & b) - |a| is
+// compared with: dot >= limit where term + |a| - 2 popc(a & b) < 0. Tap counts are split into low
+// and high bytes, twelve taps at a time.
 template <int kColumns, ConvOutput kOutput>
 __device__ __forceinline__ void make_terms(int32_t* table, const uint32_t* masks,
                                            const int32_t* counts, int taps, const ConvPlan& plan,
@@ -129,7 +129,7 @@ __device__ __forceinline__ void make_terms(int32_t* table, const uint32_t* masks
     const bool last = begin + kMasks >= plan.masks;
 #pragma unroll 2
     for (int index = 0; index < plan.classes; ++index) {
-      // Masks beyond the last meet counts of zero.
+      // Masks past the last are multiplied by counts of zero.
       const uint32_t* mask = masks + index * (plan.masks + 1);
       int32_t* to = table + index * ConvTable<kColumns, kOutput>::kPitch;
       uint32_t low_bits = 0, high_bits = 0;

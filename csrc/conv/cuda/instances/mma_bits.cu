@@ -1,4 +1,4 @@
-// Binary convolution on mma.sync tensor cores to bits.
+// mma.sync binary convolution with bits as output.
 #include "conv/cuda/mma_instances.cuh"
 
 namespace bitgnn::cuda::conv {

@@ -1,4 +1,4 @@
-// Binary convolution on mma.sync tensor cores to sums with an addend, and their bits.
+// mma.sync binary convolution with a residual addend: sums and their bits.
 #include "conv/cuda/mma_instances.cuh"
 
 namespace bitgnn::cuda::conv {

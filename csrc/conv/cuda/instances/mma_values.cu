@@ -1,4 +1,4 @@
-// Binary convolution on mma.sync tensor cores to floats or bare sums.
+// mma.sync binary convolution with float or bare integer output.
 #include "conv/cuda/mma_instances.cuh"
 
 namespace bitgnn::cuda::conv {

@@ -1,4 +1,4 @@
-// Binary convolution in strips of pixels, to bits and to pooled bits.
+// Launches the strip convolution with bits or pooled bits as output.
 #include "conv/cuda/strips/bits.cuh"
 
 namespace bitgnn::cuda::conv {

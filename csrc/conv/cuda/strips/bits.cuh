@@ -1,14 +1,14 @@
-// Binary 3 x 3 convolution of few channels: a warp keeps the weights of 64 or 32 outputs in
-// registers and walks down the images in strips of 8 x 2 pixels, which are the rows of its matrix
-// products. Lane q of a quad multiplies the taps of column q (the fourth has none), so that
-// fragments come straight from global memory, rows of pixels are read once a strip, and warps never
-// wait for one another. Bound by the comparison of the sums (one and a half instructions an output)
-// and by the tensor cores.
+// Binary 3 x 3 convolution with few channels. A warp keeps the weights of 64 or 32 outputs in
+// registers and walks down the images in strips of 8 x 2 pixels, which are the rows of its mma
+// tiles. Lane q of a quad multiplies the taps of column q (the fourth has none), so fragments come
+// straight from global memory, rows of pixels are read once per strip, and warps never wait for one
+// another. Bound by the comparison of the sums (one and a half instructions per output) and by the
+// tensor cores.
 //
-// With p = popc(a & b), |a| the set bits of the pixels and |b| those of the weights at taps inside
+// With p = popc(a & b), |a| the popcount of the pixels and |b| that of the weights at taps inside
 // the image, dot = channels * taps inside + 4 p - 2 |a| - 2 |b|; |a| = 2 h + e is counted by a
-// product with ones. Tables by the class of the pixel (which taps are inside) and by e hold what
-// p - h is compared with, two outputs at a time in halves of a register.
+// product with ones. Tables indexed by the class of the pixel (which taps are inside) and by e hold
+// the values that p - h is compared with, two outputs at a time in the halves of a register.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
   weights.load(c.w + static_cast<int64_t>(first) * 9 * kWords, kWords, lane, strip_channel);
   make_pair_terms<kFragments>(terms, c, first, thread % kChannels, thread / kChannels,
                               kStripWarps * kWarp / kChannels);
-  // Lanes store whole words, those of the first row before those of the second.
+  // Lanes store whole words; lanes of the first row come before those of the second.
   const int own_word = quad & (kTileWords - 1);
   const int word_at = first / kWordBits + own_word;
   uint32_t turned = 0;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
   if (p.prefetches) wait_for_previous();
   if (left == 0) return;
 
-  // Where the lane's word of the strip goes, and how far the next one is.
+  // Destination of the lane's word of the strip, and the step to the next strip's.
   const int out_height = kPools ? p.out_height / 2 : p.out_height;
   const int out_width = kPools ? p.out_width / 2 : p.out_width;
   const int out_lines = kPools ? 1 : kStripHeight;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         bytes |= spread_signs(compared[0], compared[1]) & 0x01010101u << (step + k);
       }
     }
-    // Of four fragments the second half of a lane's channels are bits of a byte of their own.
+    // With four fragments, the second half of a lane's channels sits in separate bits of each byte.
     if constexpr (kFragments == 4) bytes |= bytes >> 4;
     uint32_t word = transpose_bytes(bytes, quad) ^ turned;
     if constexpr (kPools) {
@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
   }
 }
 
-// Blocks along the strips. Few strips leave room for the kernel behind, which loads its weights
-// meanwhile.
+// Number of blocks along the strips. With few strips, leaves room for the next kernel's blocks,
+// which load their weights meanwhile.
 inline int64_t strip_blocks(const ConvStripPlan& plan, int64_t tiles, int resident,
                             const Context& context) {
   constexpr int64_t kFew = 8;
@@ -160,7 +160,7 @@ inline int64_t strip_blocks(const ConvStripPlan& plan, int64_t tiles, int reside
   return needed > kFew * most ? most : std::min(needed, std::max<int64_t>(1, most / 2));
 }
 
-// As many weights as registers hold.
+// As many fragments of weights as fit in registers.
 constexpr int strip_fragments(int words) { return words == 8 ? 4 : 8; }
 
 template <int kWords, int kStride, bool kPools>
@@ -175,7 +175,7 @@ cudaError_t launch_conv_strips(const ConvArgs& args, const ConvPool& pool, bool 
                           kStripWarps * kWarp, 0, context, args, pool, plan);
 }
 
-// Calls f with the words of a pixel and the stride as constants.
+// Calls f with the words per pixel and the stride as constants.
 template <class F>
 cudaError_t with_strip_shape(const ConvArgs& c, const F& f) {
   const auto with_words = [&](auto words) {

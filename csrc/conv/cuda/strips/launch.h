@@ -1,4 +1,4 @@
-// Binary 3 x 3 convolutions of few channels in strips of pixels: what they take, their launches.
+// Binary 3 x 3 convolutions with few channels in strips of pixels: requirements and launches.
 #pragma once
 
 #include "conv/arguments.h"
@@ -7,19 +7,19 @@
 
 namespace bitgnn::cuda::conv {
 
-// Whether the strips take the problem: one group of 64, 128, 256 or 512 channels, outputs in
-// multiples of 64, kernels of 3 x 3 with at most one row or column of taps outside at each side,
-// strides of 1 or 2, bits, or sums with an addend, both of 16 bits. A plain convolution is
+// Whether the strip kernels take the problem: one group of 64, 128, 256 or 512 channels, outputs in
+// multiples of 64, 3 x 3 kernels with at most one row or column of taps outside at each side,
+// strides of 1 or 2; output bits, or 16-bit sums with a 16-bit addend. A plain convolution is
 // ConvAddArgs{conv} without addend and sums.
 bool conv_strips_fit(const ConvAddArgs& args, bool adds, const Context& context);
 
-// Results as of convolve() and convolve_add(); conv.prepared must be given. `prefetches`: weights,
-// prepared, threshold and flips were there before the kernel in front.
+// Same results as convolve() and convolve_add(); conv.prepared must be given. `prefetches`:
+// weights, prepared, threshold and flips were written before the previous kernel.
 cudaError_t conv_strips_bits(const ConvArgs& args, const ConvPool& pool, bool prefetches,
                              const Context& context);
 cudaError_t conv_strips_sums(const ConvAddArgs& args, bool prefetches, const Context& context);
 
-// The same for 512 channels, which warps share out.
+// The same for 512 channels, which are split among the warps.
 cudaError_t conv_split_strips_bits(const ConvArgs& args, const ConvPool& pool, bool prefetches,
                                    const Context& context);
 cudaError_t conv_split_strips_sums(const ConvAddArgs& args, bool prefetches,

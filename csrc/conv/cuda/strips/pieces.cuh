@@ -1,5 +1,5 @@
-// Pieces of binary 3 x 3 convolutions in strips of 8 x 2 pixels: what a warp multiplies, how it
-// stores its results, and its way through the images.
+// Building blocks of the strip convolutions (strips of 8 x 2 pixels): a warp's products, its
+// stores, and its walk over the images.
 #pragma once
 
 #include "conv/cuda/strips/launch.h"
@@ -15,13 +15,13 @@ constexpr int kStripWarps = 4;
 struct ConvStripPlan {
   int height, width, out_height, out_width;
   int padding_top, padding_left;
-  int rows, columns;  // strips of an image
-  int strips;         // of all images
-  int out_words;      // of a pixel
+  int rows, columns;  // strips per image
+  int strips;         // in all images
+  int out_words;      // per pixel
   bool prefetches;
 };
 
-// Outputs of a warp whose products have so many fragments.
+// Outputs of a warp with kFragments fragments of columns.
 template <int kFragments>
 struct StripTile {
   static_assert(kFragments % 4 == 0 && kFragments <= 8);
@@ -29,7 +29,7 @@ struct StripTile {
   static constexpr int kWords = kFragments / 4;
 };
 
-// Eight successive channels a lane in every 32: the channel of column n of fragment j.
+// Channel of column n of fragment j: each lane ends up with eight consecutive channels in every 32.
 __device__ __forceinline__ int strip_channel(int j, int n) {
   return j / 4 * 32 + n / 2 * 8 + j % 4 * 2 + n % 2;
 }
@@ -39,12 +39,12 @@ struct alignas(kWords * 4) StripWords {
   uint32_t word[kWords];
 };
 
-// Weights: of column g of fragment j the words of tap (i, q).
+// A lane's weights: for column g of fragment j, the words of tap (i, q).
 template <int kWords, int kFragments>
 struct StripWeights {
   StripWords<kWords> of[kFragments][3];
 
-  // `pitch`: words of a tap; channel_of(j, n) is the output of column n of fragment j.
+  // `pitch`: words per tap; channel_of(j, n) is the output of column n of fragment j.
   template <class ChannelOf>
   __device__ __forceinline__ void load(const int32_t* w, int pitch, int lane,
                                        const ChannelOf& channel_of) {
@@ -66,7 +66,7 @@ struct StripSums {
   int32_t sum[kFragments][4];
   int32_t count[4];  // |a|, the same in all columns
 
-  // `rows` are the image's rows under the strip's taps.
+  // `rows` are the image rows under the strip's taps.
   template <int kWords, int kStride>
   __device__ __forceinline__ void multiply(const StripWords<kWords> (&rows)[kStride + 3],
                                            const StripWeights<kWords, kFragments>& weights) {
@@ -95,7 +95,7 @@ struct StripSums {
   }
 };
 
-// Eight integers from shared memory.
+// Loads eight integers from shared memory.
 __device__ __forceinline__ void load_eight(int32_t (&v)[8], const int32_t* from) {
   const int4 low = *reinterpret_cast<const int4*>(from);
   const int4 high = *reinterpret_cast<const int4*>(from + 4);
@@ -103,25 +103,25 @@ __device__ __forceinline__ void load_eight(int32_t (&v)[8], const int32_t* from)
   v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
 }
 
-// Pushes a bit, the sign of n, from below.
+// Shifts in the sign bit of n from the right.
 __device__ __forceinline__ uint32_t push_strip_sign(uint32_t bits, int32_t n) {
   return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
 }
 
-// Byte i of lane k's word is byte k of what lane i of the quad gives.
+// Transposes the bytes of a quad: byte i of lane k's result is byte k of lane i's input.
 __device__ __forceinline__ uint32_t transpose_bytes(uint32_t v, int quad) {
   v = __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 2), (quad & 2) != 0 ? 0x3276 : 0x5410);
   return __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 1), (quad & 1) != 0 ? 0x3715 : 0x6240);
 }
 
-// Two integers, clamped to 16 bits.
+// Packs two integers, clamped to 16 bits.
 __device__ __forceinline__ int32_t clamp_halves(int32_t low, int32_t high) {
   int32_t both;
   asm("cvt.pack.sat.s16.s32 %0, %1, %2;\n" : "=r"(both) : "r"(high), "r"(low));
   return both;
 }
 
-// Four or eight numbers of 16 bits next to each other.
+// Loads four or eight consecutive 16-bit numbers.
 template <int kCount>
 __device__ __forceinline__ void load_halves(int32_t (&pairs)[kCount / 2], const int16_t* from) {
   if constexpr (kCount == 8) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void store_halves(int16_t* to, const int32_t (&v)[kCo
   }
 }
 
-// Bits of 16 or 32 channels from `channel` on, of the pixel whose words begin at `at`.
+// Stores the bits of 16 or 32 channels from `channel` on, for the pixel whose words begin at `at`.
 template <int kBits>
 __device__ __forceinline__ void store_part(int32_t* words, int64_t at, int channel, uint32_t bits) {
   if constexpr (kBits == 32)
@@ -152,11 +152,11 @@ __device__ __forceinline__ void store_part(int32_t* words, int64_t at, int chann
     reinterpret_cast<uint16_t*>(words + at)[channel / 16] = static_cast<uint16_t>(bits);
 }
 
-// A lane's place in a strip: pixel g of both rows, and column q of the taps under it.
+// A lane's position in a strip: pixel g of both rows, and column q of the taps under it.
 template <int kWords, int kStride>
 struct StripWalk {
-  static constexpr int kRows = kStride + 3;  // of the image under the taps of a strip
-  static constexpr int kNew = 2 * kStride;   // that the strip below does not share
+  static constexpr int kRows = kStride + 3;  // image rows under the taps of a strip
+  static constexpr int kNew = 2 * kStride;   // rows that the strip below adds
 
   int image, column, row;  // of the strip
   int x;                   // pixel of the result
@@ -184,7 +184,7 @@ struct StripWalk {
     place(c, p, lane);
   }
 
-  // To the next strip; whether it is the one below.
+  // Moves to the next strip; returns whether it is the one below.
   __device__ __forceinline__ bool advance(const ConvArgs& c, const ConvStripPlan& p, int lane) {
     if (++row < p.rows) return true;
     row = 0;
@@ -203,7 +203,7 @@ struct StripWalk {
     return words;
   }
 
-  // Row of the image under the first taps of a strip.
+  // Image row under the first taps of a strip.
   __device__ __forceinline__ int top(const ConvStripPlan& p, int of_row) const {
     return of_row * kStripHeight * kStride - p.padding_top;
   }

@@ -1,4 +1,4 @@
-// Binary convolution in strips whose channels warps share out: to bits, pooled bits and sums.
+// Launches the strip convolution with channels split among warps: bits, pooled bits and sums.
 #include "conv/cuda/strips/split.cuh"
 
 namespace bitgnn::cuda::conv {

@@ -1,10 +1,10 @@
-// Binary 3 x 3 convolution of 256 or 512 channels and few pixels in strips of 8 x 2 pixels: warps
-// of a block share the channels of a pixel out, keep their part of the weights of 64 outputs in
-// registers, exchange their sums, and finish a part of the outputs each. Bound by latency: all that
-// follows the kernel in front is one load of pixels, the products, the exchange and the stores.
+// Binary 3 x 3 convolution with 256 or 512 channels and few pixels, in strips of 8 x 2 pixels. The
+// warps of a block split the channels of a pixel, keep their part of the weights of 64 outputs in
+// registers, exchange their sums, and each finish a part of the outputs. Bound by latency: after
+// the previous kernel ends there is one load of pixels, the products, the exchange and the stores.
 //
-// With v the sum over the channels of 2 popc(a & b) - |a|, dot = channels * taps inside + 2 v -
-// 2 |b|, where |b| counts the weights at taps inside the image.
+// With v the sum of 2 popc(a & b) - |a| over the channels and |b| the set weights at taps inside
+// the image, dot = channels * taps inside + 2 v - 2 |b|.
 #pragma once
 
 #include <algorithm>
@@ -14,24 +14,24 @@
 
 namespace bitgnn::cuda::conv {
 
-// kParts warps share a pixel's channels, four words each.
+// kParts warps split a pixel's channels, four words each.
 template <int kPartsOf>
 struct SplitStrip {
   static constexpr int kParts = kPartsOf;
   static constexpr int kWords = 4, kFragments = 8;
   static constexpr int kChannels = kFragments * kMmaColumns;
   static constexpr int kOwn = kFragments / kParts;  // fragments that a warp finishes
-  static constexpr int kLane = 2 * kOwn;            // successive channels a lane
+  static constexpr int kLane = 2 * kOwn;            // consecutive channels per lane
   static constexpr int kTeams = kStripWarps / kParts;
-  static constexpr int kExchanged = kParts * kParts * kWarp * 2 * kLane;  // words of a team
+  static constexpr int kExchanged = kParts * kParts * kWarp * 2 * kLane;  // words per team
 
-  // The channel of column n of fragment j: those that a lane finishes follow each other.
+  // The channel of column n of fragment j: those that a lane finishes are consecutive.
   __device__ static int channel(int j, int n) {
     return j / kOwn * kOwn * kMmaColumns + n / 2 * kLane + j % kOwn * 2 + n % 2;
   }
 };
 
-// Waits for the warps of a team.
+// Synchronises the warps of a team.
 template <int kThreads>
 __device__ __forceinline__ void wait_for_team(int team) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(team + 1), "n"(kThreads) : "memory");
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
     if (thread < kChannels && c.out_bits != nullptr)
       limits[thread] = total_limit(c.threshold, first + thread);
   }
-  // Of the lane's channels, then as the quad holds them: one after the other.
+  // Inversion mask of the warp's channels, in the order in which the quad holds their bits.
   const int own = first + part * kLane * 4;
   uint32_t turned = 0, pool_flip = 0;
   if (c.out_bits != nullptr) {
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
     StripSums<Split::kFragments> sums;
     sums.template multiply<kWords, kStride>(rows, weights);
 
-    // Every warp hands its sums to the one that finishes them.
+    // Every warp hands its sums to the warp that finishes them.
     auto* const mine = reinterpret_cast<int4*>(exchanged[team]);
 #pragma unroll
     for (int to = 0; to < kParts; ++to) {
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
               own, quad == 0 ? words[0] : words[1]);
       }
     }
-    // What was exchanged has been read before the next strip's sums take its place.
+    // The exchanged sums have been read before the next strip's sums overwrite them.
     wait_for_team<kParts * kWarp>(team);
   }
 }
@@ -224,7 +224,7 @@ cudaError_t launch_conv_split_strips(const ConvAddArgs& args, const ConvPool& po
                           kStripWarps * kWarp, 0, context, args, pool, plan);
 }
 
-// Calls f with the warps that share the channels and the stride as constants.
+// Calls f with the number of warps that split the channels and the stride as constants.
 template <class F>
 cudaError_t with_split_shape(const ConvArgs& c, const F& f) {
   const auto with_parts = [&](auto parts) {

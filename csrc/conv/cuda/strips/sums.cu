@@ -1,4 +1,4 @@
-// Binary convolution in strips of pixels to sums with an addend, and which problems strips take.
+// Launches the strip convolution with a residual addend, and checks which problems strips take.
 #include <algorithm>
 
 #include "conv/cuda/strips/sums.cuh"

@@ -1,6 +1,6 @@
-// Binary 3 x 3 convolution of few channels in strips of pixels to sums with an addend and their
-// bits; see bits.cuh. Bound by addends and sums in memory: every lane copies those that it
-// adds itself to shared memory, two strips ahead of the products.
+// Binary 3 x 3 convolution with few channels in strips of pixels, with a residual addend: sums and
+// their bits; see bits.cuh. Bound by the memory traffic of addends and sums: each lane copies the
+// addends that it adds itself to shared memory, two strips ahead of the products.
 #pragma once
 
 #include "conv/cuda/strips/bits.cuh"
@@ -9,7 +9,7 @@ namespace bitgnn::cuda::conv {
 
 constexpr int kAddendStrips = 3;  // in shared memory
 
-// A lane's way through the addends: of both rows of a strip eight channels of each 32.
+// A lane's walk over the addends: in both rows of a strip, eight channels out of each 32.
 template <int kTileWords>
 struct AddendWalk {
   int image, column, row;
@@ -25,7 +25,7 @@ struct AddendWalk {
            addend_offset(a, image, int64_t{row} * kStripHeight, x) + channel;
   }
 
-  // Copies the strip's addends and goes to the next one.
+  // Copies the strip's addends and advances to the next one.
   __device__ __forceinline__ void copy(int4 (*to)[kTileWords][kWarp], const ConvAddArgs& a,
                                        const ConvStripPlan& p, int group, int channel, int lane) {
 #pragma unroll
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
   weights.load(c.w + static_cast<int64_t>(first) * 9 * kWords, kWords, lane, strip_channel);
   make_sum_terms<kChannels>(terms, c, first, thread % kChannels, thread / kChannels,
                             kStripWarps * kWarp / kChannels);
-  // Lanes store whole words, those of the first row before those of the second.
+  // Lanes store whole words; lanes of the first row come before those of the second.
   const int own_word = quad & (kTileWords - 1);
   uint32_t turned = 0;
   if (c.out_bits != nullptr) {

@@ -1,5 +1,5 @@
-// What sums of strips of pixels are compared with, or added to, by the class of the pixel: which
-// taps of its 3 x 3 are inside the image.
+// Per-class terms that the sums of strips are compared with or added to. The class of a pixel says
+// which of its 3 x 3 taps are inside the image.
 #pragma once
 
 #include "conv/cuda/mma_plan.h"
@@ -9,18 +9,18 @@ namespace bitgnn::cuda::conv {
 
 constexpr int kStripClasses = 9;
 
-// Which of the three taps from `at` on are inside: 0 not the first, 2 not the last, 1 all.
+// Which of the three taps from `at` on are inside: 0 all but the first, 2 all but the last, 1 all.
 __device__ __forceinline__ int strip_class(int at, int size) {
   return at < 0 ? 0 : at + 2 >= size ? 2 : 1;
 }
 
-// Gives put(class, channels * taps inside - 2 |b|) every class of which `step` threads of a channel
-// have a share, this one being the `begin`th.
+// Calls put(class, channels * taps inside - 2 |b|) for every `step`-th class from `begin`; `step`
+// threads divide the classes of a channel.
 template <class Put>
 __device__ __forceinline__ void for_strip_classes(const ConvArgs& c, int channel, int begin,
                                                   int step, const Put& put) {
   const int32_t* from = c.prepared + static_cast<int64_t>(channel) * (9 + kPreparedExtra);
-  int32_t columns[3][3];  // sums of the taps in a row of the kernel
+  int32_t columns[3][3];  // sums of the inside taps in each kernel row, by column class
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
     const int32_t left = from[i * 3], middle = from[i * 3 + 1], right = from[i * 3 + 2];
@@ -43,13 +43,13 @@ __device__ __forceinline__ int32_t prepared_limit(const ConvArgs& c, int channel
   return c.prepared[static_cast<int64_t>(channel) * (9 + kPreparedExtra) + 9];
 }
 
-// Terms of bits lie in pairs of 16 bits, those of the fragments' first and second half, so that the
-// quads of a warp read theirs for even and odd |a| without conflicts of banks.
+// Terms of bits are stored in pairs of 16 bits, for the first and second half of the fragments,
+// laid out so that the quads of a warp read theirs for even and odd |a| without bank conflicts.
 template <int kFragments>
 struct StripPairs {
-  static constexpr int kClass = kFragments * 8;  // words of a class
+  static constexpr int kClass = kFragments * 8;  // words per class
 
-  // Word of the pair that begins the four of `step` on of lane q of a quad.
+  // First word of the four pairs from `step` on for lane q of a quad.
   __device__ static int place(int which, int step, int quad, int odd) {
     return which * kClass + step / 4 * 32 + quad * 8 + odd * 4;
   }
@@ -57,18 +57,18 @@ struct StripPairs {
 
 constexpr int kPairBias = 0x8000;
 
-// What p - h is compared with at pixels of each class, for even and odd |a|: bias - t.
+// Values that p - h is compared with at pixels of each class, for even and odd |a|: bias - t.
 template <int kFragments>
 __device__ __forceinline__ void make_pair_terms(int32_t* terms, const ConvArgs& c, int first,
                                                 int channel, int begin, int step) {
   const int32_t limit = prepared_limit(c, first + channel);
-  // Whose fragment and column that is; see strip_channel().
+  // The lane and fragment that hold this channel; see strip_channel().
   const int quad = channel % 32 / 8, k = channel / 32 * 8 + channel % 8;
   const int high = k / kFragments, at = k % kFragments;
   for_strip_classes(c, first + channel, begin, step, [&](int which, int32_t base) {
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
-      // dot >= limit where p >= h + ceil((limit - base + 2 e) / 4)
+      // dot >= limit if and only if p >= h + ceil((limit - base + 2 e) / 4)
       const int32_t t = (limit - base + 3 + 2 * odd) >> 2;
       const int place = StripPairs<kFragments>::place(which, at, quad, odd) + at % 4;
       reinterpret_cast<uint16_t*>(terms)[place * 2 + high] =
@@ -77,14 +77,14 @@ __device__ __forceinline__ void make_pair_terms(int32_t* terms, const ConvArgs& 
   });
 }
 
-// Spreads the bits 15 and 31 of two pairs over a byte each.
+// Spreads bits 15 and 31 of two pairs over one byte each.
 __device__ __forceinline__ uint32_t spread_signs(uint32_t first, uint32_t second) {
   uint32_t bytes;
   asm("prmt.b32 %0, %1, %2, 0xfdb9;\n" : "=r"(bytes) : "r"(first), "r"(second));
   return bytes;
 }
 
-// What is no count in the dots of pixels of each class.
+// The constant part of the dot at pixels of each class.
 template <int kChannels>
 __device__ __forceinline__ void make_sum_terms(int32_t* terms, const ConvArgs& c, int first,
                                                int channel, int begin, int step) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void make_sum_terms(int32_t* terms, const ConvArgs& c
                     [&](int which, int32_t base) { terms[which * kChannels + channel] = base; });
 }
 
-// What sums of 2 p - |a| are compared with, or what is no count in the dots.
+// The value that 2 p - |a| is compared with for bits, otherwise the constant part of the dot.
 template <ConvResult kOutput, int kChannels>
 __device__ __forceinline__ void make_dot_terms(int32_t* terms, const ConvArgs& c, int first,
                                                int channel, int begin, int step) {
@@ -103,8 +103,8 @@ __device__ __forceinline__ void make_dot_terms(int32_t* terms, const ConvArgs& c
   });
 }
 
-// One less than the least integer at or above the threshold; a total of 16 bits and a dot stays
-// below the bounds.
+// One less than the smallest integer at or above the threshold; the sum of a 16-bit addend and a
+// dot stays within the bounds.
 __device__ __forceinline__ int32_t total_limit(const float* threshold, int channel) {
   constexpr float kBound = 1 << 30;
   const float t = threshold != nullptr ? threshold[channel] : 0.0f;

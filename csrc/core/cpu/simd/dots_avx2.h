@@ -8,10 +8,10 @@ namespace bitgnn::cpu::avx2 {
 
 constexpr int kTileRows = 2;
 constexpr int kTilePanels = 2;
-constexpr int64_t kParityWords = 32;  // from here on running parities pay
+constexpr int64_t kParityWords = 32;  // running parities pay off from here on
 constexpr int64_t kListedCost = 2;
 
-// Population counts of bytes by two 4-bit table look-ups (Mula's algorithm).
+// Byte popcounts by two 4-bit table look-ups (Mula's algorithm).
 inline __m256i byte_popcounts(__m256i x) {
   const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2,
                                          1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
@@ -62,7 +62,7 @@ template <int R, int P, class Emit>
 inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
                         int64_t size, const Emit& emit) {
   constexpr int64_t kBytesFull =
-      2 * 31;  // a byte holds 31 counts of at most 8, one a pair of words
+      2 * 31;  // a byte holds 31 counts of at most 8, one per pair of words
   const __m256i twos = _mm256_set1_epi8(2), ones = _mm256_set1_epi16(1);
   const auto twice = [&](__m256i counts) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(counts, twos), ones);

@@ -7,8 +7,8 @@ namespace bitgnn::cpu::avx512 {
 
 constexpr int kTileRows = 4;  // 4 x 2 accumulators: larger tiles spill and measure slower
 constexpr int kTilePanels = 1;
-constexpr int64_t kParityWords = 16;  // from here on running parities pay
-constexpr int64_t kListedCost = 2;    // of a listed word, in words of parity_dots
+constexpr int64_t kParityWords = 16;  // running parities pay off from here on
+constexpr int64_t kListedCost = 2;    // cost of a listed word, in words of parity_dots
 
 // Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]) still in registers.
 template <int R, int P, class Emit>
@@ -40,7 +40,7 @@ inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, 
                     _mm512_sub_epi32(total, _mm512_slli_epi32(acc[r][2 * p + 1], 1))});
 }
 
-// 16 words to running parities behind the parity `before`: a prefix XOR in log steps.
+// Turns 16 words into running parities that continue from `before`: a prefix XOR in log steps.
 inline __m512i parity_prefix(__m512i v, __m512i* before) {
   const __m512i zero = _mm512_setzero_si512();
   v = _mm512_xor_si512(v, _mm512_alignr_epi32(v, zero, 15));
@@ -52,7 +52,7 @@ inline __m512i parity_prefix(__m512i v, __m512i* before) {
   return v;
 }
 
-// A row of words to running parities, in place or not.
+// Turns a row of words into running parities, in place or not.
 inline void running_parities(const int32_t* from, int64_t words, int32_t* to) {
   __m512i before = _mm512_setzero_si512();
   int64_t w = 0;
@@ -81,8 +81,8 @@ struct ParityTile {
     return _mm512_set1_epi32(x[r * x_stride + w]);
   }
 
-  // Adds words w and w + 1 to what ends with the parities `from`, or begins with them if kFirst;
-  // leaves the new parities in `to`. Taking two arrays in turn spares the copies one would need.
+  // Adds words w and w + 1, continuing from the parities `from`, or starting anew if kFirst; leaves
+  // the new parities in `to`. Alternating between two arrays avoids the copies that one would need.
   template <bool kFirst>
   inline void add_pair(int64_t w, const __m512i (&from)[R][C], __m512i (&to)[R][C]) {
     __m512i b0[C], b1[C];
@@ -152,7 +152,7 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
   }
   for (; w < words; ++w) tile.add_last(w, parity);
   const __m512i total = _mm512_set1_epi32(static_cast<int32_t>(size));
-  const auto dot = [&](int r, int c) {  // sums instead of shifts: every vector port takes them
+  const auto dot = [&](int r, int c) {  // adds instead of shifts: every vector port executes them
     __m512i count = _mm512_add_epi32(tile.carries[r][c], tile.carries[r][c]);
     count = _mm512_add_epi32(count, _mm512_popcnt_epi32(parity[r][c]));
     return _mm512_sub_epi32(_mm512_sub_epi32(total, count), count);
@@ -188,7 +188,8 @@ inline void fixed_dots(const int16_t* x, int64_t x_stride, const int64_t* run_at
   for (int r = 0; r < R; ++r) emit(r, IntLanes{lo[r], hi[r]});
 }
 
-// Writes the places of the words that are not zero, with room for all; their number.
+// Writes the indices of the nonzero words to `places`, which has room for all; returns their
+// number.
 inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
   __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   int64_t count = 0;

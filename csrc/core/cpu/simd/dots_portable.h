@@ -1,5 +1,4 @@
-// Dot products of packed rows in plain C++; the reference for what dots_avx2.h and dots_avx512.h
-// do.
+// Dot products of packed rows in plain C++; the reference for dots_avx2.h and dots_avx512.h.
 #pragma once
 
 #include "core/cpu/simd/plain_parities.h"
@@ -9,8 +8,8 @@ namespace bitgnn::cpu::portable {
 
 constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
-constexpr int64_t kParityWords = 16;  // from here on running parities pay
-constexpr int64_t kListedCost = 2;    // of a listed word, in words of parity_dots
+constexpr int64_t kParityWords = 16;  // running parities pay off from here on
+constexpr int64_t kListedCost = 2;    // cost of a listed word, in words of parity_dots
 
 // Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]).
 template <int R, int P, class Emit>
@@ -33,8 +32,8 @@ inline void xor_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, 
   }
 }
 
-// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]); both operands come
-// as running parities over their words, see bmm/cpu/bmm_kernel.h.
+// Calls emit(r, p, dot) with the 32 products size - 2 popcount(x[r] ^ panel[p]); both operands are
+// running parities over their words, see bmm/cpu/bmm_kernel.h.
 template <int R, int P, class Emit>
 inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panels, int64_t words,
                         int64_t size, const Emit& emit) {
@@ -72,8 +71,8 @@ inline void parity_dots(const int32_t* x, int64_t x_stride, const int32_t* panel
 
 constexpr int kFixedRows = 1;
 
-// Calls emit(r, dot) with the 32 sums of the products of int16 numbers in R windows, x_stride
-// apart, with weights [runs, pairs, 32, 2]; run_at says where in a window a run of pairs begins.
+// Calls emit(r, dot) with the 32 dot products of int16 numbers in R windows, x_stride apart, with
+// weights [runs, pairs, 32, 2]; run_at gives the offset of each run of pairs in a window.
 template <int R, class Emit>
 inline void fixed_dots(const int16_t* x, int64_t x_stride, const int64_t* run_at, int64_t runs,
                        int64_t pairs, const int16_t* w, const Emit& emit) {
@@ -90,7 +89,8 @@ inline void fixed_dots(const int16_t* x, int64_t x_stride, const int64_t* run_at
   }
 }
 
-// Writes the places of the words that are not zero, with room for all; their number.
+// Writes the indices of the nonzero words to `places`, which has room for all; returns their
+// number.
 inline int64_t list_words(const int32_t* x, int64_t words, int32_t* places) {
   int64_t count = 0;
   for (int64_t w = 0; w < words; ++w) {

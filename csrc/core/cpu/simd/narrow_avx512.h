@@ -8,7 +8,7 @@
 namespace bitgnn::cpu::avx512 {
 
 constexpr int kHalfLanes = 16;
-constexpr int kNarrowVectors = 3;  // times eight slots, with room for what is gathered
+constexpr int kNarrowVectors = 3;  // times eight slots, with registers left for gathered data
 
 struct HalfIntLanes {
   __m512i v;

@@ -8,7 +8,7 @@
 namespace bitgnn::cpu::portable {
 
 constexpr int kHalfLanes = 16;
-constexpr int kNarrowVectors = 1;  // vectors of a row whose slots stay in registers together
+constexpr int kNarrowVectors = 1;  // vectors of a row whose slots fit in registers together
 
 struct HalfIntLanes {
   int32_t v[kHalfLanes];
@@ -20,14 +20,14 @@ inline HalfIntLanes half_ints(int32_t value) {
   return r;
 }
 
-// 16 integers of a row.
+// Loads 16 integers of a row.
 template <class T>
 inline HalfIntLanes load_integers(const T* row) {
   HalfIntLanes r;
   for (int l = 0; l < kHalfLanes; ++l) r.v[l] = row[l];
   return r;
 }
-// 16 / E words of each of E rows.
+// Loads 16 / E words of each of E rows.
 template <int E>
 inline HalfLanes load_words(const float* const (&rows)[E]) {
   HalfLanes r;
@@ -40,14 +40,14 @@ inline HalfIntLanes load_words(const int32_t* const (&rows)[E]) {
   for (int l = 0; l < kHalfLanes; ++l) r.v[l] = rows[l * E / kHalfLanes][l % (kHalfLanes / E)];
   return r;
 }
-// The last word of each of E rows in all lanes of that row.
+// Broadcasts the last word of each of E rows to all lanes of that row.
 template <int E>
 inline HalfLanes spread_last(HalfLanes a) {
   constexpr int kEach = kHalfLanes / E;
   for (int l = 0; l < kHalfLanes; ++l) a.v[l] = a.v[l / kEach * kEach + kEach - 1];
   return a;
 }
-// The same rows with a last word of 1.
+// Sets the last word of each row to 1.
 template <int E>
 inline HalfLanes with_last_one(HalfLanes a) {
   for (int l = kHalfLanes / E - 1; l < kHalfLanes; l += kHalfLanes / E) a.v[l] = 1.0f;
@@ -71,7 +71,7 @@ inline HalfLanes multiply_add(const HalfLanes& a, const HalfLanes& b, HalfLanes 
   for (int l = 0; l < kHalfLanes; ++l) c.v[l] = std::fma(a.v[l], b.v[l], c.v[l]);
   return c;
 }
-// Adds lanes N .. 2 N - 1 to lanes 0 .. N - 1, which alone count from then on.
+// Adds lanes N .. 2 N - 1 to lanes 0 .. N - 1, the only valid ones from then on.
 template <int N, class V>
 inline V fold(V a) {
   for (int l = 0; l < N; ++l) a.v[l] = plus(a.v[l], a.v[l + N]);

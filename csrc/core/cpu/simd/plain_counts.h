@@ -1,4 +1,4 @@
-// Set bits counted by the CPU's own instruction or its replacement; AVX-512 counts eight at a time,
+// Popcounts by the CPU's scalar instruction or its substitute; AVX-512 counts eight at a time, see
 // narrow_avx512.h.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cpu::BITGNN_ISA {
 
-// Set bits of eight outputs' differences from a row, counted one pair of words at a time.
+// Hamming distances of eight outputs from a row, counted one pair of words at a time.
 struct EightCounts {
   uint64_t v[8];
 };
@@ -15,7 +15,7 @@ inline EightCounts zero_counts() { return {}; }
 inline void count_differences(EightCounts& counts, uint64_t x, const uint64_t* w) {
   for (int l = 0; l < 8; ++l) counts.v[l] += static_cast<uint64_t>(__builtin_popcountll(x ^ w[l]));
 }
-// Halves of the first 4 or all 8 products, which are size - 2 count.
+// Stores the halves of the first 4 or all 8 products, which are size - 2 count.
 template <int N>
 inline void store_halves(int32_t* p, const EightCounts& counts, int64_t size) {
   for (int l = 0; l < N; ++l)

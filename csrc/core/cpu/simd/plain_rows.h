@@ -1,5 +1,5 @@
-// Weights turned to panels and the words under a kernel, in loops that compilers turn to vectors
-// where there are some; AVX-512 has its own, rows_avx512.h.
+// Transposes weights to panels and gathers the words under a kernel window, in loops that compilers
+// can vectorise; AVX-512 has its own in rows_avx512.h.
 #pragma once
 
 #include "conv/cpu/window_part.h"
@@ -7,10 +7,10 @@
 
 namespace bitgnn::cpu::BITGNN_ISA {
 
-constexpr int64_t kPartWords = int64_t{1} << 40;  // parts of a window need not be cut
+constexpr int64_t kPartWords = int64_t{1} << 40;  // window parts need not be split
 
-// Rows [lanes, words] as [words, 32], zeros for the lanes that are missing. Some words of all rows
-// at a time stay in L1.
+// Transposes rows [lanes, words] to [words, 32], with zeros for missing lanes. Blocks of words of
+// all rows stay in L1.
 inline void transpose_lanes(const int32_t* rows, int64_t lanes, int64_t words, int32_t* to) {
   constexpr int64_t kBlock = 16;
   for (int64_t begin = 0; begin < words; begin += kBlock) {
@@ -22,7 +22,7 @@ inline void transpose_lanes(const int32_t* rows, int64_t lanes, int64_t words, i
   }
 }
 
-// Puts the parts of a window together, as running parities on demand. May write up to the next
+// Assembles the parts of a window, as running parities if kParities. May write up to the next
 // multiple of 16 words.
 template <bool kParities>
 inline void read_window(const int32_t* window, const WindowPart* parts, int64_t count,

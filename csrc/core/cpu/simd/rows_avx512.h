@@ -6,9 +6,9 @@
 
 namespace bitgnn::cpu::avx512 {
 
-constexpr int64_t kPartWords = 16;  // parts of a window do not cross a vector of the row
+constexpr int64_t kPartWords = 16;  // window parts do not cross a vector of the row
 
-// 16 x 16 words: pairs, quarters, then quarters of 128 bits to their places.
+// Transposes 16 x 16 words: interleaves words, then pairs, then moves 128-bit quarters into place.
 inline void transpose_square(__m512i (&v)[16]) {
   __m512i t[16], u[16];
 #pragma GCC unroll 8
@@ -73,8 +73,8 @@ inline void distances(const int32_t* x, const int32_t* rows, int64_t words, int3
   for (int r = 0; r < R; ++r) counts[r] = _mm512_reduce_add_epi32(sums[r]);
 }
 
-// The words of a part are loaded where they belong in their vector; what a mask leaves out is never
-// read, so that the address may lie before the image.
+// Loads the words of a part into their lanes of the vector; masked-off lanes are never read, so the
+// address may precede the image.
 template <bool kParities>
 inline void read_window(const int32_t* window, const WindowPart* parts, int64_t count,
                         int64_t words, int32_t* row) {

@@ -1,5 +1,5 @@
-// Rows of words: weights turned to panels, the distance of rows, the words under a kernel; the
-// reference for what rows_avx2.h and rows_avx512.h do.
+// Rows of words: transposing weights to panels, row distances, gathering the words under a kernel
+// window; the reference for rows_avx2.h and rows_avx512.h.
 #pragma once
 
 #include "core/cpu/simd/dots_portable.h"
@@ -7,7 +7,7 @@
 
 namespace bitgnn::cpu::portable {
 
-// The differing bits of x and each of R rows.
+// Counts the bits in which x differs from each of R rows.
 template <int R>
 inline void distances(const int32_t* x, const int32_t* rows, int64_t words, int32_t* counts) {
   for (int r = 0; r < R; ++r) {

@@ -1,4 +1,4 @@
-// Ends what target_avx2.h or target_avx512.h began.
+// Ends the region that target_avx2.h or target_avx512.h opened.
 
 #if defined(__clang__)
 #pragma clang attribute pop

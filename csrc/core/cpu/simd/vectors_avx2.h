@@ -10,7 +10,8 @@
 
 namespace bitgnn::cpu::avx2 {
 
-// Operators stand outside their classes: GCC leaves its target pragma off friends defined inside.
+// Operators are defined outside their classes: GCC does not apply its target pragma to friends
+// defined inside.
 
 struct Lanes {
   __m256 v[4];
@@ -39,7 +40,7 @@ inline void store_lanes(float* p, const Lanes& a, int64_t count) {
   store_lanes(buffer, a);
   std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(float));
 }
-// Past the caches, to a 32-byte aligned address; readers need stream_fence() in between.
+// Streaming store to a 32-byte aligned address; readers need a stream_fence() first.
 inline void stream_lanes(float* p, const Lanes& a) {
   for (int i = 0; i < 4; ++i) _mm256_stream_ps(p + 8 * i, a.v[i]);
 }
@@ -66,7 +67,7 @@ inline Lanes broadcast_lanes(float value) {
   for (auto& v : r.v) v = _mm256_set1_ps(value);
   return r;
 }
-// 16 floats, for rows that have no more.
+// 16 floats, for rows of at most 16.
 struct HalfLanes {
   __m256 lo, hi;
 };
@@ -214,7 +215,7 @@ inline Bits8 operator^(Bits8 a, Bits8 b) { return {_mm256_xor_si256(a.v, b.v)}; 
 inline Bits8 Bits8::sum(Bits8 a, Bits8 b, Bits8 c) { return a ^ b ^ c; }
 inline Bits8 Bits8::carry(Bits8 a, Bits8 b, Bits8 c) { return (a & b) | (c & (a ^ b)); }
 
-// Two 256-bit halves; keeps the interface of the 512-bit vector of AVX-512.
+// Two 256-bit halves, with the interface of the 512-bit vector of AVX-512.
 struct Bits16 {
   static constexpr int64_t kWords = 16;
   struct Tail {
@@ -266,7 +267,7 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   return sums;
 }
 
-// The same for two words at once in bytes, where the degree fits.
+// The same for two words at once in bytes, if the degree fits.
 constexpr int64_t kMaxByteDegree = 127;
 
 struct BytePair {
@@ -283,7 +284,7 @@ struct BytePair {
 
 inline BytePair signed_byte_sums(const int32_t* planes, int64_t plane_stride, int count,
                                  int64_t degree) {
-  // Byte k of a word to eight lanes, then a bit each.
+  // Spreads byte k of a word to eight lanes, then selects one bit per lane.
   const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
                                           2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
   const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));

@@ -9,7 +9,8 @@
 
 namespace bitgnn::cpu::avx512 {
 
-// Operators stand outside their classes: GCC leaves its target pragma off friends defined inside.
+// Operators are defined outside their classes: GCC does not apply its target pragma to friends
+// defined inside.
 
 struct Lanes {
   __m512 lo, hi;
@@ -31,7 +32,7 @@ inline void store_lanes(float* p, const Lanes& a, int64_t count) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), a.lo);
   _mm512_mask_storeu_ps(p + 16, static_cast<__mmask16>(mask >> 16), a.hi);
 }
-// Past the caches, to a 64-byte aligned address; readers need stream_fence() in between.
+// Streaming store to a 64-byte aligned address; readers need a stream_fence() first.
 inline void stream_lanes(float* p, const Lanes& a) {
   _mm512_stream_ps(p, a.lo);
   _mm512_stream_ps(p + 16, a.hi);
@@ -48,7 +49,7 @@ inline Lanes mul(const Lanes& a, const Lanes& b) {
 }
 inline Lanes abs(const Lanes& a) { return {_mm512_abs_ps(a.lo), _mm512_abs_ps(a.hi)}; }
 inline Lanes broadcast_lanes(float value) { return {_mm512_set1_ps(value), _mm512_set1_ps(value)}; }
-// 16 floats, for rows that have no more.
+// 16 floats, for rows of at most 16.
 struct HalfLanes {
   __m512 v;
 };
@@ -96,7 +97,7 @@ inline Lanes signed_lanes(uint32_t bits, float value) {
 
 inline uint32_t popcount(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 
-// Counts of up to 64 features in bytes: a set bit becomes a byte of -1, which is taken away.
+// Counts of up to 64 features in bytes: a set bit becomes a byte of -1, which is subtracted.
 struct ByteCounts {
   static constexpr int64_t kBytes = 64;
   __m512i v;
@@ -106,7 +107,7 @@ struct ByteCounts {
   static ByteCounts add(ByteCounts a, uint64_t bits) {
     return {_mm512_sub_epi8(a.v, _mm512_movm_epi8(_cvtu64_mask64(bits)))};
   }
-  // Bits where 2 count - degree exceeds the bound; all of them fit signed bytes.
+  // Bits where 2 count - degree exceeds the bound; all values fit in signed bytes.
   static uint64_t exceed(ByteCounts a, int64_t degree, ByteCounts bounds) {
     const __m512i sums =
         _mm512_sub_epi8(_mm512_add_epi8(a.v, a.v), _mm512_set1_epi8(static_cast<char>(degree)));
@@ -225,7 +226,7 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   return {lo, hi};
 }
 
-// The same for two words at once in bytes, where the degree fits.
+// The same for two words at once in bytes, if the degree fits.
 constexpr int64_t kMaxByteDegree = 127;
 
 struct BytePair {

@@ -1,5 +1,4 @@
-// Portable vector primitives in plain C++; the reference for what vectors_avx2.h and
-// vectors_avx512.h do.
+// Portable vector primitives in plain C++; the reference for vectors_avx2.h and vectors_avx512.h.
 #pragma once
 
 #include <cmath>
@@ -30,7 +29,7 @@ inline void store_lanes(float* p, const Lanes& a) { std::memcpy(p, a.v, sizeof(a
 inline void store_lanes(float* p, const Lanes& a, int64_t count) {
   std::memcpy(p, a.v, static_cast<size_t>(count) * sizeof(float));
 }
-// A plain store: there is no portable way past the caches.
+// A plain store: there are no portable streaming stores.
 inline void stream_lanes(float* p, const Lanes& a) { store_lanes(p, a); }
 inline void stream_fence() {}
 inline Lanes add(Lanes a, const Lanes& b) {
@@ -54,7 +53,7 @@ inline Lanes broadcast_lanes(float value) {
   for (int i = 0; i < kWordBits; ++i) r.v[i] = value;
   return r;
 }
-// 16 floats, for rows that have no more.
+// 16 floats, for rows of at most 16.
 struct HalfLanes {
   float v[kWordBits / 2];
 };
@@ -94,7 +93,7 @@ inline Lanes to_lanes(const IntLanes& a) {
   for (int i = 0; i < kWordBits; ++i) r.v[i] = static_cast<float>(a.v[i]);
   return r;
 }
-// Of even numbers.
+// Halves even numbers.
 inline IntLanes halved(IntLanes a) {
   for (int32_t& v : a.v) v /= 2;
   return a;
@@ -119,14 +118,14 @@ inline uint32_t popcount(uint32_t x) {
   return (x * 0x01010101u) >> 24;
 }
 
-// value where the bit is set, -value elsewhere.
+// value where the bit is set, -value where it is not.
 inline Lanes signed_lanes(uint32_t bits, float value) {
   Lanes r;
   for (int i = 0; i < kWordBits; ++i) r.v[i] = (bits >> i) & 1u ? value : -value;
   return r;
 }
 
-// A vector of N 64-bit words of bits with the two halves of a full adder.
+// Vector of N 64-bit words of bits, with the sum and carry of a full adder.
 template <int N>
 struct BitVector {
   static constexpr int64_t kWords = 2 * N;
@@ -177,7 +176,7 @@ using Bits4 = BitVector<2>;
 using Bits8 = BitVector<4>;
 using Bits16 = BitVector<8>;
 
-// 2 count - degree for each feature of a word, bit p of its count being its bit in plane p.
+// 2 count - degree for each feature of a word; bit p of a feature's count is its bit in plane p.
 inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int count,
                             int64_t degree) {
   uint32_t sums[kWordBits];
@@ -191,7 +190,7 @@ inline IntLanes signed_sums(const int32_t* planes, int64_t plane_stride, int cou
   return result;
 }
 
-// The same for two words at once; with vectors in bytes, where the degree fits.
+// The same for two words at once; vector versions use bytes, if the degree fits.
 constexpr int64_t kMaxByteDegree = 127;
 
 struct BytePair {

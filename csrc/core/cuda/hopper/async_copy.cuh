@@ -1,4 +1,4 @@
-// Barriers in shared memory and bulk tensor copies: PTX of sm_90 in the terms of the kernels.
+// Wrappers of sm_90 PTX: mbarriers in shared memory, bulk copies and bulk tensor copies.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
                : "memory");
 }
 
-// Makes initialised barriers known to the copy engine.
+// Makes initialised mbarriers visible to the TMA.
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }
@@ -28,7 +28,7 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// Arrives once the thread's copies to shared memory so far have.
+// Arrives once the thread's earlier cp.async copies to shared memory have completed.
 __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
@@ -45,7 +45,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, int phase) {
       : "memory");
 }
 
-// Copies a box of a two-dimensional tensor; its bytes count as arrivals at the barrier.
+// Copies a box of a 2-D tensor; its bytes count towards the mbarrier's transactions.
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, int column, int row,
                                           uint32_t barrier) {
   asm volatile(
@@ -55,7 +55,7 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
       : "memory");
 }
 
-// Copies a box of a map of weights; see encode_weights().
+// Copies a box of a weight map; see encode_weights().
 __device__ __forceinline__ void copy_weights_tile(uint32_t to, const CUtensorMap& map, int word,
                                                   int tile, uint32_t barrier) {
   asm volatile(
@@ -65,7 +65,7 @@ __device__ __forceinline__ void copy_weights_tile(uint32_t to, const CUtensorMap
       : "memory");
 }
 
-// Copies contiguous bytes, a multiple of 16 between addresses that are too; they count likewise.
+// Copies contiguous bytes, which count likewise; size and addresses are multiples of 16.
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                                            uint32_t barrier) {
   asm volatile(

@@ -1,4 +1,4 @@
-// Tensor copies of boxes of five dimensions, both ways between global and shared memory.
+// Tensor copies of 5-D boxes between global and shared memory, in both directions.
 #pragma once
 
 #include <cuda.h>
@@ -7,14 +7,14 @@
 
 namespace bitgnn::cuda {
 
-// Where a box begins, the innermost dimension first.
+// Start coordinates of a box, innermost dimension first.
 struct BoxBegin {
   int at[5];
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// What lies outside the tensor comes as zeros; the box's bytes count as arrivals at the barrier.
+// Loads a box, with zeros outside the tensor; its bytes count towards the mbarrier's transactions.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap& map, const BoxBegin& begin,
                                          uint32_t barrier) {
   asm volatile(
@@ -25,7 +25,7 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap& map, co
       : "memory");
 }
 
-// What lies outside the tensor is left out.
+// Stores a box, skipping what lies outside the tensor.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, uint32_t from,
                                           const BoxBegin& begin) {
   asm volatile(
@@ -36,12 +36,12 @@ __device__ __forceinline__ void store_box(const CUtensorMap& map, uint32_t from,
       : "memory");
 }
 
-// Closes a group of the thread's stores.
+// Commits the thread's stores as a group.
 __device__ __forceinline__ void store_commit() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
 
-// All but the newest kPending groups have read their shared memory.
+// Waits until all but the newest kPending groups have read their shared memory.
 template <int kPending>
 __device__ __forceinline__ void store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kPending) : "memory");

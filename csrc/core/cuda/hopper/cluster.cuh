@@ -1,4 +1,4 @@
-// Clusters of blocks: their barrier, and stores into each other's shared memory.
+// Thread block clusters: their barrier, and stores to other blocks' shared memory.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t cluster_size() {
   return size;
 }
 
-// What threads wrote before they arrived is seen by those that have waited.
+// Writes made before arriving are visible to threads that have waited.
 __device__ __forceinline__ void arrive_at_cluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
@@ -34,7 +34,7 @@ __device__ __forceinline__ void wait_for_cluster() {
 #endif
 }
 
-// A word into the shared memory of block `rank`, at the address that `to` has in this one's.
+// Stores a word to the shared memory of block `rank`, at the address of `to` in this block's.
 __device__ __forceinline__ void store_remote([[maybe_unused]] uint32_t to,
                                              [[maybe_unused]] uint32_t rank,
                                              [[maybe_unused]] uint32_t value) {

@@ -1,4 +1,4 @@
-// Encodes tensor maps through the driver's entry point, which the runtime finds.
+// Encodes tensor maps through the driver's entry point, which is looked up by the runtime.
 #include "core/cuda/hopper/tensor_map.h"
 
 namespace bitgnn::cuda {
@@ -78,7 +78,7 @@ cudaError_t encode_planes(CUtensorMap& map, const PlanesMap& planes, int box_row
   static const EncodeTiled encode = find_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
   const auto bytes = [](int64_t words) { return static_cast<cuuint64_t>(words) * sizeof(int32_t); };
-  // A dimension of one takes any stride that is allowed.
+  // A dimension of size one accepts any valid stride.
   const auto stride = [&](int64_t words, int64_t size) { return size > 1 ? bytes(words) : 16; };
   const cuuint64_t sizes[5] = {
       static_cast<cuuint64_t>(planes.words), static_cast<cuuint64_t>(planes.planes),

@@ -1,4 +1,4 @@
-// Hopper's 1-bit warpgroup products: operands in swizzled shared memory, AND and population count.
+// Hopper's 1-bit wgmma with operands in swizzled shared memory: AND and popcount.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,19 @@
 
 namespace bitgnn::cuda {
 
-// Both operands lie as the tensor memory accelerator writes them with its 128-byte swizzle: rows of
-// 128 bytes (1024 bits), eight of which make one 1024-byte aligned pattern.
+// Both operands are laid out as the TMA writes them with its 128-byte swizzle: rows of 128 bytes
+// (1024 bits), eight of which form one 1024-byte aligned pattern.
 constexpr int kSwizzleBytes = 128;
 constexpr int kSwizzleWords = kSwizzleBytes / 4;
 constexpr int kWgmmaRows = 64;
 constexpr int kWgmmaColumns = 256;
 constexpr int kWgmmaSteps = 4;         // instructions for one swizzled row, 256 bits each
-constexpr uint64_t kWgmmaAdvance = 2;  // of a descriptor from one instruction to the next
+constexpr uint64_t kWgmmaAdvance = 2;  // descriptor increment per instruction
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Address in units of 16 bytes, 1024 bytes from eight rows to the next, 128-byte swizzle.
+// Descriptor: address in units of 16 bytes, 1024 bytes between groups of eight rows, 128-byte
+// swizzle.
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t shared_address) {
   constexpr uint64_t kEightRows = 1024 >> 4;
   constexpr uint64_t kSwizzle128 = 1;
@@ -40,8 +41,8 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // d (+)= popc(a & b) for 64 rows by `columns` over 256 bits; warp w of the group holds rows 16 w to
-// 16 w + 15, each eight columns as an accumulator fragment of core/cuda/mma_b1.cuh. The last
-// arguments are the numbers of the operands behind the sums.
+// 16 w + 15, every eight columns as an accumulator fragment of core/cuda/mma_b1.cuh. The last
+// arguments are the numbers of the operands after the sums.
 #define BITGNN_WGMMA(columns, sums, a_at, b_at, accumulate_at)                               \
   __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[sums], uint64_t a, uint64_t b, \
                                                  bool accumulate) {                          \
@@ -59,7 +60,7 @@ BITGNN_WGMMA(128, 64, 64, 65, 66)
 BITGNN_WGMMA(64, 32, 32, 33, 34)
 #undef BITGNN_WGMMA
 
-// Makes the thread's plain writes to shared memory visible to the products.
+// Makes the thread's plain writes to shared memory visible to wgmma.
 __device__ __forceinline__ void wgmma_write_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }

@@ -1,4 +1,4 @@
-// Hopper's 1-bit warpgroup products with rows in registers and columns in plain shared memory.
+// Hopper's 1-bit wgmma with rows in registers and columns in shared memory.
 #pragma once
 
 #include "core/cuda/hopper/wgmma_b1.cuh"
@@ -7,8 +7,8 @@ namespace bitgnn::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Columns as blocks of eight columns by 16 bytes (128 bits), 128 bytes each: `next_bits` bytes from
-// the first 128 bits of a column to the next, 128 bytes from eight columns to the next.
+// Unswizzled columns in blocks of eight columns by 16 bytes (128 bits), 128 bytes each: `next_bits`
+// bytes between 128-bit pieces of a column, 128 bytes between groups of eight columns.
 __device__ __forceinline__ uint64_t plain_descriptor(uint32_t shared_address, int next_bits) {
   constexpr uint64_t kEightColumns = 128 >> 4;
   return (kEightColumns << 32) | (static_cast<uint64_t>(next_bits >> 4) << 16) |
@@ -16,7 +16,7 @@ __device__ __forceinline__ uint64_t plain_descriptor(uint32_t shared_address, in
 }
 
 // Columns of 32 bytes with the 32-byte swizzle: in every eight, columns 4 to 7 have their halves
-// exchanged.
+// swapped.
 __device__ __forceinline__ uint64_t swizzled_descriptor_32(uint32_t shared_address) {
   constexpr uint64_t kEightColumns = 256 >> 4;
   constexpr uint64_t kSwizzle32 = 3;
@@ -24,7 +24,7 @@ __device__ __forceinline__ uint64_t swizzled_descriptor_32(uint32_t shared_addre
          ((shared_address & 0x3ffff) >> 4);
 }
 
-// Columns of 64 bytes as the tensor memory accelerator writes them with its 64-byte swizzle.
+// Columns of 64 bytes as the TMA writes them with its 64-byte swizzle.
 __device__ __forceinline__ uint64_t swizzled_descriptor_64(uint32_t shared_address) {
   constexpr uint64_t kEightColumns = 512 >> 4;
   constexpr uint64_t kSwizzle64 = 2;
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint64_t swizzled_descriptor_64(uint32_t shared_addre
 
 // d (+)= popc(a & b) for 64 rows by `columns` over 256 bits. Fragments are those of
 // core/cuda/mma_b1.cuh; warp w of the group holds rows 16 w to 16 w + 15. The last arguments are
-// the operands behind the sums.
+// the operands after the sums.
 #define BITGNN_WGMMA_REGISTERS(columns, sums, a_at, b_at, accumulate_at)                          \
   __device__ __forceinline__ void wgmma_and_popc(int32_t (&d)[sums], const uint32_t (&a)[4],      \
                                                  uint64_t b, bool accumulate) {                   \

@@ -1,5 +1,4 @@
-// How inline assembly asks for the sums of warpgroup products: every register by name and
-// constraint.
+// Inline-assembly operand lists of wgmma sums: every register by name and constraint.
 #pragma once
 
 // "%0, %1, ...": the first operands.
@@ -21,7 +20,7 @@
   ", %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115"   \
   ", %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// Elements i to i + 7 of d, and the first ones, which are read and written.
+// Read-write constraints of elements i to i + 7 of d, and of its first elements.
 #define BITGNN_EIGHT_SUMS(d, i)                                                                 \
   "+r"((d)[i]), "+r"((d)[(i) + 1]), "+r"((d)[(i) + 2]), "+r"((d)[(i) + 3]), "+r"((d)[(i) + 4]), \
       "+r"((d)[(i) + 5]), "+r"((d)[(i) + 6]), "+r"((d)[(i) + 7])

@@ -1,8 +1,9 @@
-// Fully connected first layers of many rows on Hopper's tensor cores. A block makes 32 rows of 256
-// outputs, a warpgroup those of 64: its weights stay bits until they are in registers, where
-// warpgroup products take them, the bytes of the rows lie in shared memory. q = 256 * high + low:
-// the high bytes are multiplied only where q, less the zero bits that all q of a block end in, need
-// them. Bound by integer instructions: rows to bytes, weights to bytes.
+// Fully connected first layers of many rows on Hopper's tensor cores. A block computes 32 rows of
+// 256 outputs, each warpgroup 64 of them: its weights stay bits until they are expanded in
+// registers, the A operand of wgmma, while the bytes of the rows lie in shared memory. With
+// q = 256 * high + low, the high bytes are multiplied only if some q of the block needs them after
+// their common trailing zero bits are dropped. Bound by integer instructions that convert rows and
+// weights to bytes.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +22,12 @@ constexpr int kByteThreads = 512;
 constexpr int kByteWarps = kByteThreads / kWarp;
 constexpr int kByteRows = 32;
 constexpr int kByteOutputs = 256;
-constexpr int kByteWords = kByteOutputs / 32;  // of bits that a block makes of a row
-constexpr int kByteItems = 4;                  // of a thread, in flight
+constexpr int kByteWords = kByteOutputs / 32;  // of bits per row and block
+constexpr int kByteItems = 4;                  // in flight per thread
 
-// Where the parts of a block's shared memory lie, in words.
+// Offsets of a block's shared memory regions, in words.
 struct ByteLayout {
-  int words;  // of a row of weights
+  int words;  // per row of weights
 
   __host__ __device__ constexpr int chunks() const { return (words + 1) / 2; }  // of 64 features
   __host__ __device__ constexpr int cores() const { return 4 * chunks(); }
@@ -36,7 +37,7 @@ struct ByteLayout {
   __host__ __device__ constexpr int pitch() const { return words | 1; }  // no bank conflicts
   __host__ __device__ constexpr int high() const { return plane_words(); }
   __host__ __device__ constexpr int weights() const { return 2 * plane_words(); }
-  // Behind a word that the last output's last chunk reads where the words are odd in number.
+  // After one extra word, which the last output's last chunk reads if the number of words is odd.
   __host__ __device__ constexpr int staged() const {
     return weights() + kByteOutputs * pitch() + 1;
   }
@@ -52,8 +53,8 @@ struct ByteItem {
   uint32_t pair[4][2];
 };
 
-// Features from `feature` on, 0 behind the row's end; kVector: rows are whole aligned pieces of 16
-// bytes.
+// Loads features from `feature` on, 0 past the row's end; kVector: rows are whole aligned 16-byte
+// pieces.
 template <class T, bool kVector>
 __device__ __forceinline__ void load_item(T (&values)[16], const T* row, int feature, int size) {
   constexpr int kEach = kVector ? 16 / static_cast<int>(sizeof(T)) : 1;
@@ -68,7 +69,7 @@ __device__ __forceinline__ void load_item(T (&values)[16], const T* row, int fea
   }
 }
 
-// The 8 x 8 bits that eight lanes, 4 apart, hold in each of two bytes, turned over.
+// Transposes, in each of two bytes, the 8 x 8 bits held by eight lanes that are 4 apart.
 __device__ __forceinline__ uint32_t transpose_bytes(uint32_t x, int lane) {
 #pragma unroll
   for (int b = 4; b > 0; b /= 2) {
@@ -86,7 +87,7 @@ template <class T, bool kVector>
 __global__ void __launch_bounds__(kByteThreads, 1)
     fixed_linear_bytes_kernel(const FixedConvArgs a, const float inverse_step) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr bool kFloats = !std::is_same_v<T, uint8_t>;  // which need no high bytes
+  constexpr bool kFloats = !std::is_same_v<T, uint8_t>;  // uint8 needs no high bytes
   extern __shared__ __align__(128) uint32_t byte_memory[];
   uint32_t* const memory = byte_memory;
   const auto size = static_cast<int>(a.conv.channels);
@@ -100,7 +101,8 @@ __global__ void __launch_bounds__(kByteThreads, 1)
   const bool compares = bits && a.conv.prepared != nullptr;
   uint32_t* const found = memory + layout.found();
   let_next_start();
-  // What is prepared, and the weights it is of, lie ready since before the previous kernel.
+  // `prepared` and the weights were written before the previous kernel, so they may be read before
+  // the wait.
   if (a.conv.prepared == nullptr) wait_for_previous();
   const int existing =
       static_cast<int>(min(a.conv.out_channels - block_output, int64_t{kByteOutputs}));
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
   const FixedOutput outputs[2] = {FixedOutput(a, first_output + group),
                                   FixedOutput(a, first_output + group + 8)};
   if (thread == 0) *found = 0;
-  if (thread < kByteOutputs) {  // what turns failed comparisons of 32 outputs into bits
+  if (thread < kByteOutputs) {  // masks that turn failed comparisons of 32 outputs into bits
     const FixedOutput own(a, block_output + thread);
     const uint32_t exists = __ballot_sync(kFullWarp, own.exists);
     const uint32_t turned = __ballot_sync(kFullWarp, own.exists && own.turned);
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
   __syncthreads();
   if (a.conv.prepared != nullptr) wait_for_previous();
 
-  // Rows to bytes: a warp takes 64 features of eight rows at a time, a lane 16 of one.
+  // Converts rows to bytes: a warp takes 64 features of eight rows at a time, a lane 16 of one row.
   const int tasks = kByteRows / kCoreRows * layout.chunks();
   const bool all_at_once = tasks <= kByteItems * kByteWarps;
   FixedForm form;
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
   int32_t low[16], high[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    const int32_t most = size * 32768 + 1;  // beyond it limits are alike
+    const int32_t most = size * 32768 + 1;  // limits beyond it are equivalent
     const int32_t limit = max(-most, min(most, outputs[i / 2 % 2].limit));
     low[i] = compares ? -limit >> form.zeros : 0;
     high[i] = 0;
@@ -213,7 +215,7 @@ __global__ void __launch_bounds__(kByteThreads, 1)
                                 high_rows);
   }
 
-  // Sum 4 j + 2 h + e is that of output g + 8 h and row 8 j + 2 q + e.
+  // Sum 4 j + 2 h + e belongs to output g + 8 h and row 8 j + 2 q + e.
   uint32_t failures = 0;
 #pragma unroll
   for (int h = 1; h >= 0; --h) {

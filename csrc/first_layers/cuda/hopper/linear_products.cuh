@@ -1,5 +1,5 @@
-// Warpgroup products of bytes: weights of +-1, made of bits in registers, times rows in shared
-// memory.
+// Warpgroup products of bytes: weights of +-1, expanded from bits in registers, times rows in
+// shared memory.
 #pragma once
 
 #include "core/cuda/hopper/wgmma_b1.cuh"
@@ -7,8 +7,8 @@
 
 namespace bitgnn::cuda::first_layers {
 
-// Rows lie as products without a swizzle read them: cores of eight rows of 16 bytes, those of the
-// same rows one behind the other. Of 64 features core r holds those that are r modulo 4.
+// Rows are stored in the unswizzled wgmma layout: core matrices of eight rows by 16 bytes, those of
+// the same rows contiguous. Of 64 features, core r holds those equal to r modulo 4.
 constexpr int kCoreRows = 8;
 constexpr int kCoreBytes = 128;
 constexpr int kCoreWords = kCoreBytes / 4;
@@ -36,8 +36,8 @@ __device__ __forceinline__ uint64_t core_descriptor(uint32_t address, int cores)
          static_cast<uint64_t>(kCoreBytes >> 4) << 16 | (address & 0x3ffff) >> 4;
 }
 
-// Bytes of +-1 of the 16 bits of a half word: byte t of weight[r] is that of bit 4 t + r. The bits
-// of the selector choose among eight bytes; its fourth one would choose signs.
+// Expands the 16 bits of a half word to bytes of +-1: byte t of weight[r] is that of bit 4 t + r.
+// The selector's bits choose among eight bytes; its fourth bit would select sign replication.
 __device__ __forceinline__ void expand_half(uint32_t (&weight)[4], uint32_t half) {
   const uint32_t three = half & 0x7777u, fourth = half >> 3 & 0x1111u;
   weight[0] = __byte_perm(0x01ff01ffu, 0x01ff01ffu, three);
@@ -46,13 +46,13 @@ __device__ __forceinline__ void expand_half(uint32_t (&weight)[4], uint32_t half
   weight[3] = __byte_perm(0x01ff01ffu, 0x01ff01ffu, fourth);
 }
 
-// low += weights * low bytes, high likewise where kBoth. `weights` is the lane's half word of the
-// first 64 features of output g, `to_second` the bytes to that of output g + 8.
+// low += weights * low bytes, and high likewise if kBoth. `weights` points to the lane's half word
+// of the first 64 features of output g; `to_second` is the byte offset to that of output g + 8.
 template <bool kBoth, bool kSigned>
 __device__ __forceinline__ void multiply_bytes(int32_t (&low)[16], int32_t (&high)[16],
                                                const char* weights, int to_second, int chunks,
                                                uint64_t low_rows, uint64_t high_rows) {
-  constexpr int kBytes = 8;  // of a chunk of weights
+  constexpr int kBytes = 8;  // per chunk of weights
   constexpr uint64_t kStep = 2 * kCoreBytes >> 4;
   uint32_t a[2][2][2][4];  // [turn][chunk][step]
   const auto expand = [&](uint32_t (&to)[2][4], int chunk) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&low)[16], int32_t (&hig
       if constexpr (kBoth) wgmma_bytes<true>(high, w[s], high_rows + at + s * kStep);
     }
   };
-  // Products of two chunks are under way while the next weights are made.
+  // Products of two chunks are in flight while the next weights are expanded.
   const auto pair = [&](uint32_t (&w)[2][2][4], int chunk) {
     const uint64_t at = static_cast<uint64_t>(chunk) * (2 * kStep);
     expand(w[0], chunk);

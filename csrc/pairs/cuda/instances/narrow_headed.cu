@@ -1,4 +1,4 @@
-// Sums of narrow rows with a head.
+// Sums of narrow rows followed by a head.
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
 namespace bitgnn::cuda::pairs {

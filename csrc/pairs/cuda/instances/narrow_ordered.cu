@@ -1,4 +1,4 @@
-// Sums of narrow rows in the order of their degrees.
+// Sums of narrow rows in order of their degrees.
 #include "pairs/arguments.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
@@ -6,7 +6,7 @@ namespace bitgnn::cuda::pairs {
 
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context) {
-  // The kernel that knows heads is the faster one for rows of several lanes.
+  // For rows of several lanes, the kernel with heads is the faster one.
   return with_form(size, d.a.features, has_factors, [&](auto form) {
     using Row = typename decltype(form)::Row;
     if constexpr (Row::kLanes == 1)

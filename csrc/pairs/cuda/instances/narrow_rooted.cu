@@ -1,4 +1,4 @@
-// Sums of narrow rows plus products of the nodes' own packed rows.
+// Sums of narrow rows plus a root term, the products of the nodes' own packed rows.
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
 namespace bitgnn::cuda::pairs {

@@ -1,4 +1,5 @@
-// Adds the sum of a row, counts in bit planes, to the product of the same row and compares both.
+// Epilogue that adds a row's sum, held as counts in bit planes, to the product of the same row and
+// compares the result.
 #pragma once
 
 #include "bmm/cuda/many_rows.cuh"
@@ -10,16 +11,16 @@ constexpr int kJoinWords = kJoinColumns / static_cast<int>(kWordBits);
 
 // What a row's sum contributes to its outputs.
 struct JoinRow {
-  int degree;   // negative for rows that are left to others or do not exist
+  int degree;   // negative for rows that are handled elsewhere or do not exist
   float scale;  // 1 if there is none
-  int planes;   // that its counts take
+  int planes;   // number of planes of its counts
 };
 
-// Counts of a lane's columns of 64, a byte each: byte j of [half, word, e] is that of row
-// g + 8 * half and column 32 * word + 8 * j + 2 * q + e.
+// Counts of a lane's columns out of 64, one byte each: byte j of [half, word, e] belongs to row g +
+// 8 * half and column 32 * word + 8 * j + 2 * q + e.
 using JoinBytes = uint32_t[2][2][2];
 
-// Adds up planes [first, end), at most eight, of two words; `rows` are those of g and g + 8.
+// Adds up planes [first, end), at most eight, of two words; `rows` are rows g and g + 8.
 __device__ __forceinline__ void add_planes(JoinBytes& bytes, const uint32_t* const (&rows)[2],
                                            int first, int end, int row_words, int quad) {
   constexpr uint32_t kLowest = 0x01010101u;
@@ -38,13 +39,13 @@ __device__ __forceinline__ void add_planes(JoinBytes& bytes, const uint32_t* con
   }
 }
 
-// Byte `j` as float32: the mantissa of 2^23 + byte, less 2^23.
+// Byte `j` as float32: 2^23 + byte through the mantissa, minus 2^23.
 __device__ __forceinline__ float float_of_byte(uint32_t bytes, int j) {
   constexpr uint32_t kBase = 0x4b000000u;
   return __fadd_rn(__uint_as_float(__byte_perm(bytes, kBase, 0x7440 | j)), -8388608.0f);
 }
 
-// Bits of a lane for 64 columns, as value_bits() gives them, of product + row's sum.
+// A lane's bits of product + row sum for 64 columns, in the order of value_bits().
 template <bool kHigh>
 __device__ __forceinline__ uint32_t join_bits(const bmm::ColumnTable<kJoinColumns>& table,
                                               const float* sum_bias, const bmm::SlabRows& rows,
@@ -85,8 +86,8 @@ __device__ __forceinline__ uint32_t join_bits(const bmm::ColumnTable<kJoinColumn
   return bits;
 }
 
-// Writes two words of each row of a slab but of those that others do: lane q of a quad has words of
-// row g + 8 * q.
+// Writes two words of each row of a slab, except for rows handled elsewhere: lane q of a quad holds
+// the words of row g + 8 * q.
 __device__ __forceinline__ void store_joined(const bmm::ColumnTable<kJoinColumns>& table,
                                              uint2 words, const JoinRow* joined, int32_t* to,
                                              int64_t pitch, int64_t columns, int lane) {

@@ -1,4 +1,4 @@
-// Sum and product of rows with very many neighbours, by whole blocks that look for them.
+// Sum and product of rows with very many neighbours, by whole blocks that search for such hubs.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -7,7 +7,7 @@
 
 namespace bitgnn::cuda::pairs {
 
-// A hub's bits by the whole block; the weights come from memory.
+// Computes a hub's bits with the whole block; the weights come from global memory.
 template <class Lanes, class Short, class Source>
 __device__ __forceinline__ void join_hub(const Source& source, const AggregateArgs& a,
                                          const BmmArgs& p, int64_t row, int64_t chunk) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void join_hub(const Source& source, const AggregateAr
   __syncthreads();
 }
 
-// Looks for hubs among every hub_blocks-th row.
+// Searches for hubs among every hub_blocks-th row.
 template <class Shape, class Short, class Source>
 __device__ __forceinline__ void join_hubs(const Source& source, const AggregateArgs& a,
                                           const BmmArgs& p, unsigned hub_blocks, int64_t chunk) {

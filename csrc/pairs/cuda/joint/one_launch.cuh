@@ -1,11 +1,11 @@
 // Sums of packed neighbours plus a product of packed rows, compared with a threshold, in one
 // launch.
 //
-// The weights stay in shared memory and every warp takes slabs of 16 rows of its own: it counts
-// their neighbours as aggregate_rows does, but leaves the bit planes of the counts in shared
-// memory, multiplies the same rows with the weights on tensor cores and adds the sums in the
-// epilogue. Neither term ever reaches memory. Hubs, whose counts take more planes, are left to the
-// first blocks, which look for them. Bound by the gathers and the arithmetic of the epilogue.
+// The weights stay in shared memory and every warp takes slabs of 16 rows: it counts their
+// neighbours like aggregate_rows but leaves the bit planes of the counts in shared memory,
+// multiplies the same rows with the weights on tensor cores and adds the sums in the epilogue.
+// Neither term ever reaches global memory. Hubs, whose counts take more planes, are left to the
+// first blocks, which search for them. Bound by the gathers and the arithmetic of the epilogue.
 #pragma once
 
 #include "bmm/cuda/output.cuh"
@@ -15,14 +15,14 @@
 
 namespace bitgnn::cuda::pairs {
 
-// Shared memory of a block, in bytes from its start; the launcher and the kernel agree on it here.
+// Layout of a block's shared memory, in bytes from its start, for both launcher and kernel.
 struct JoinPlan {
-  bmm::TallPlan product;  // of rows and weights
+  bmm::TallPlan product;  // for the rows and weights
   size_t sum_bias;        // float [features]
   size_t weights;         // [features, w_pitch] words
-  size_t warps;           // what each warp has for itself, `warp_bytes` of it:
+  size_t warps;           // private memory of each warp, `warp_bytes` long:
   size_t warp_bytes;      // its slab of x, planes [16, Shape::kPitch] and JoinRow [16]
-  size_t bytes;           // in all
+  size_t bytes;           // in total
   unsigned hub_blocks;
 };
 
@@ -49,8 +49,8 @@ JoinPlan plan_join(const BmmArgs& p) {
   return plan;
 }
 
-// blockIdx.y tells which of the features a block does, as many as Shape has words for; Source is as
-// for aggregate_rows.
+// blockIdx.y selects the block's features, as many as Shape has words for; Source is as for
+// aggregate_rows.
 template <class Shape, class Short, class Source>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     aggregate_product(const __grid_constant__ Source source,
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   for (int64_t slab = static_cast<int64_t>(blockIdx.x - plan.hub_blocks) * kWarps + warp;
        slab < plan.product.slabs; slab += stride) {
     const int64_t first_row = slab * bmm::kTallRows;
-    // The rows arrive while neighbours are counted.
+    // The rows arrive while the neighbours are counted.
     bmm::load_slab(x, p, plan.product, slab, lane);
     count_slab<Shape, Short>(source, a, first_row, chunk, staged, joined, lane);
     asm volatile("cp.async.wait_all;\n" ::: "memory");
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   }
 }
 
-// Launches as many blocks as are resident, and one a multiprocessor for hubs.
+// Launches as many blocks as are resident, plus one per multiprocessor for hubs.
 template <class Shape, class Short, class Source>
 cudaError_t launch_join(const Source& source, const AggregateArgs& a, const BmmArgs& p,
                         const Context& context) {

@@ -1,6 +1,6 @@
-// Launches sums of packed neighbours plus a product of packed rows: in two kernels with counts of a
-// byte between them where rows are short, in one where the weights fit shared memory, else with
-// float sums between the two.
+// Launches sums of packed neighbours plus a product of packed rows: in two kernels with one-byte
+// counts in between if rows are short, in one kernel if the weights fit in shared memory, otherwise
+// in two kernels with float sums in between.
 #include "bmm/cuda/launch.h"
 #include "bspmm/cuda/launch.h"
 #include "pairs/cuda/joint/one_launch.cuh"
@@ -16,40 +16,39 @@ namespace bitgnn::cuda::pairs {
 namespace {
 
 using FewEach = bspmm::ShortRows<16, 5, 4, 256, 3>;
-// How rows are counted that two lanes share, each with half of the neighbours or of the words.
+// Counting of rows that two lanes share, each with half of the neighbours or of the words.
 using StagedHalves = bspmm::ShortRows<15, 4, 4, 256, 3>;
 using StagedWhole = bspmm::ShortRows<31, 5, 4, 256, 3>;
 constexpr int kStagedLanes = 2;
-constexpr int64_t kStagedMostRows = 1 << 28;  // tiles of rows are counted in 32 bits
+constexpr int64_t kStagedMostRows = 1 << 28;  // row tiles are counted in 32 bits
 constexpr int64_t kStagedMostFeatures = bmm::kStationaryMostSteps * kMmaWords * kWordBits;
 
 constexpr int64_t kLeastRows = 1 << 15;
 constexpr int64_t kFewNeighbours = 16;    // mean degree up to which two lanes share a row
-constexpr int64_t kSomeNeighbours = 64;   // up to which eight do, and a launch of their own beyond
-constexpr size_t kStaticBytes = 6 << 10;  // shared memory of the kernel beside its plan
+constexpr int64_t kSomeNeighbours = 64;   // up to which eight do; beyond, two launches
+constexpr size_t kStaticBytes = 6 << 10;  // the kernel's shared memory outside its plan
 
 template <int kColumns>
 using SlicedShape = JoinShape<bspmm::SlotRows, FewEach, 1, 2, kColumns, 0>;
 
-// Whether one kernel can do it: 1-bit products on tensor cores, and enough shared memory.
+// True if one kernel can do it: needs 1-bit products on tensor cores and enough shared memory.
 bool suits_join(const BmmArgs& p, const Context& context) {
   if (!context.device.has_bit_products()) return false;
-  // A warp's 16 rows leave multiprocessors idle where there are few: two launches share them
-  // better.
+  // With few rows, a warp's 16 rows leave multiprocessors idle: two launches share the work better.
   if (p.rows < kLeastRows || !is_aligned(p.x, 16) || !is_aligned(p.out_bits, 8)) return false;
   // What the largest blocks need.
   const JoinPlan plan = plan_join<SlicedShape<8>, FewEach::kThreads>(p);
   return plan.bytes + kStaticBytes <= static_cast<size_t>(context.device.shared_bytes);
 }
 
-// Whether the neighbours' rows are whole accesses of the kernel for their number of words.
+// True if the neighbours' rows consist of whole accesses of the kernel for their word count.
 bool reads_whole(const AggregateArgs& a) {
   const int64_t words = words_for(a.features), access = words <= 2 ? 2 : 4;
   return words % access == 0 && a.x_stride % access == 0 &&
          is_aligned(a.x, static_cast<size_t>(access) * sizeof(int32_t));
 }
 
-// Counts as floats in scratch memory, then the product with them as its addend.
+// Float sums in scratch memory, then the product with them as its addend.
 template <class Aggregate>
 cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const Context& context,
                       const Aggregate& aggregate) {
@@ -64,8 +63,8 @@ cudaError_t run_apart(const AggregateArgs& given, const BmmArgs& product, const 
   return bmm::bmm(p, context);
 }
 
-// Whether counts of a byte between two kernels do it: most rows are short, and packed ones are
-// whole accesses.
+// True if one-byte counts can be passed between two kernels: short rows on average, packed rows a
+// multiple of 16 bytes.
 bool suits_staged(const AggregateArgs& a, const BmmArgs& p) {
   return a.edges <= kFewNeighbours * a.rows && p.rows < kStagedMostRows &&
          p.size <= kStagedMostFeatures && words_for(p.size) % bmm::kShortGroup == 0 &&
@@ -96,7 +95,7 @@ cudaError_t launch_staged(const AggregateArgs& a, const BmmArgs& p, const Contex
 
 template <int kWords, int kColumns>
 cudaError_t launch(const AggregateArgs& a, const BmmArgs& p, const Context& context) {
-  // Counts of short rows take a byte; there longer ones are hubs.
+  // Counts of short rows fit in a byte; there, longer rows are hubs.
   constexpr int kByte = 8;
   if (suits_staged(a, p)) return launch_staged<kWords, kColumns>(a, p, context);
   const bspmm::CsrRows source{a};

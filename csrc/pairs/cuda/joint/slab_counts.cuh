@@ -1,4 +1,4 @@
-// Counts the neighbours of a slab of rows and leaves the bit planes of the counts in shared memory.
+// Counts the neighbours of a slab of rows and leaves the counts' bit planes in shared memory.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -10,9 +10,9 @@ namespace bitgnn::cuda::pairs {
 constexpr int most_of(int a, int b) { return a > b ? a : b; }
 constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 
-// How a warp stages the planes of its rows: plane p of word w of row r at r * kPitch +
-// p * kRowWords + w. The pitch spreads rows over the banks. Rows of at most kUnits * kSplits units
-// are counted by the lanes that share them, longer ones by the whole warp.
+// How a warp stages its rows' planes: plane p of word w of row r at r * kPitch + p * kRowWords + w.
+// The pitch spreads rows over the banks. Rows of at most kUnits * kSplits units are counted by the
+// lanes that share them, longer ones by the whole warp.
 template <class Source, class Short, int kWords, int kSplits, int kColumns, int kMostPlanes>
 struct JoinShape {
   using Lanes = bspmm::RowLanes<kWords, kSplits, kColumns>;
@@ -39,12 +39,12 @@ struct JoinShape {
   }
 };
 
-// Folded planes of the lane's row, zeros above them.
+// Stores the folded planes of the lane's row, with zeros above them.
 template <class Shape, class Lanes, int kPlanes>
 __device__ __forceinline__ void stage_planes(
     const Lanes& lanes, const bspmm::CountPlanes<Lanes::kKept, kPlanes>& planes, bool wanted,
     int slot, uint32_t* staged) {
-  // Planes beyond the shape's are zeros.
+  // Planes beyond the shape's are known to be zero.
   if (!wanted || !lanes.owns_words()) return;
   constexpr uint32_t kZeros[Lanes::kKept] = {};
   uint32_t* to = staged + slot * Shape::kPitch + lanes.kept_word();

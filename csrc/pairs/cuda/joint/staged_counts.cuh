@@ -1,4 +1,4 @@
-// Neighbours' counts in memory, a byte each, between an aggregation and the product that adds them.
+// One-byte neighbour counts in global memory, between an aggregation and the product adding them.
 #pragma once
 
 #include "bmm/cuda/epilogue.cuh"
@@ -6,26 +6,26 @@
 
 namespace bitgnn::cuda::pairs {
 
-constexpr int kStagedPlanes = 8;                       // a byte holds the counts,
+constexpr int kStagedPlanes = 8;                       // counts fit in a byte,
 constexpr int kStagedMost = (1 << kStagedPlanes) - 1;  // so rows of more neighbours are hubs
-constexpr int kStagedPieces = 8;                       // of 4 bytes, of a word's counts
-constexpr int kStagedParts = 2;                        // of 16 bytes
+constexpr int kStagedPieces = 8;                       // 4-byte pieces of a word's counts
+constexpr int kStagedParts = 2;                        // 16-byte parts of them
 
-// What a row contributes besides its counts, in one access.
+// A row's data besides its counts, read in one access.
 struct alignas(16) StagedRow {
   float scale;      // of the product
   float sum_scale;  // of the sum
-  int degree;       // beyond kStagedMost the row's bits are written already
+  int degree;       // beyond kStagedMost the row's bits are already written
 };
 
-// Counts of tiles of 16 rows: [tiles, words, kStagedParts, 16], 16 bytes each, so that neighbouring
-// rows are written and read side by side. Byte j of piece s, four of which are a part, is the count
-// of the word's feature 8 j + s: a lane of a fragment finds its columns together.
+// Counts of tiles of 16 rows: [tiles, words, kStagedParts, 16], 16 bytes each, so that adjacent
+// rows are written and read side by side. Byte j of piece s, with four pieces per part, is the
+// count of the word's feature 8 j + s: a lane of a fragment finds its columns together.
 struct StagedCounts {
   uint4* counts;
   StagedRow* rows;
 
-  // Tiles are whole: what lies past the last row is never used.
+  // Tiles are whole; entries past the last row are never used.
   __host__ __device__ static int64_t tiles(int64_t rows) {
     return (rows + kMmaRows - 1) / kMmaRows;
   }
@@ -37,7 +37,7 @@ struct StagedCounts {
   }
 };
 
-// Fields of `low` where the mask is set, of `high` elsewhere.
+// Bits of `low` where the mask is set, of `high` elsewhere.
 __device__ __forceinline__ uint32_t merge_fields(uint32_t low, uint32_t high, uint32_t mask) {
   return (low & mask) | (high & ~mask);
 }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void count_bytes(uint32_t (&piece)[kStagedPieces],
   }
 }
 
-// Writes the counts of the words that the lane keeps of a row; none reaches 2^kStagedPlanes.
+// Writes the counts of a row's words that the lane keeps; none reaches 2^kStagedPlanes.
 template <class Lanes, int kPlanes>
 __device__ __forceinline__ void stage_counts(
     const StagedCounts& to, int64_t words, const Lanes& lanes,

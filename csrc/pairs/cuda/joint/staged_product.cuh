@@ -1,5 +1,5 @@
-// Second of the two launches that add sums of neighbours to products: bits of a product of short
-// packed rows plus staged counts. Every warp keeps the weights of 32 outputs in registers and
+// Second of two launches that add sums of neighbours to products: computes the bits of a product of
+// short packed rows plus staged counts. Every warp keeps the weights of 32 outputs in registers and
 // streams tiles of 16 rows past them. Bound by the arithmetic of the comparison.
 #pragma once
 
@@ -14,32 +14,32 @@ namespace bitgnn::cuda::pairs {
 
 constexpr int kStagedThreads = 256;
 constexpr int kStagedWarps = kStagedThreads / kWarp;
-constexpr int kStagedBlocks = 2;  // on a multiprocessor
+constexpr int kStagedBlocks = 2;  // per multiprocessor
 
 struct StagedProduct {
   BmmArgs product;
   const float* sum_bias;  // [out_features] or null
   StagedCounts staged;
-  int words;       // of a packed row, a multiple of kShortGroup
-  int out_words;   // of a row of outputs
-  int word_warps;  // warps of a block that share a tile's words of outputs
+  int words;       // words per packed row, a multiple of kShortGroup
+  int out_words;   // words per row of outputs
+  int word_warps;  // warps of a block that share a tile's output words
   int tiles;
   uint32_t count_start;  // kCountStart; read from here, it stays in a register
 };
 
-// Counts are bytes 1 of floats that start at 2^23, where a step is 256.
+// A count is byte 1 of a float that starts at 2^23, where a step is 256.
 constexpr uint32_t kCountStart = 0x4b000000u;
-constexpr float kCountStep = 0x1p-7f;  // twice the count a step
+constexpr float kCountStep = 0x1p-7f;  // twice the count per step
 constexpr int kCountBase = 1 << 16;
 
-// What a lane's two columns of each fragment contribute.
+// A lane's data for two columns of each fragment.
 struct StagedColumns {
   float2 term[bmm::kWordFragments];  // twice the set bits of the weights, in units of kTermUnit
   float2 scale[bmm::kWordFragments], bias[bmm::kWordFragments], sum_bias[bmm::kWordFragments],
       threshold[bmm::kWordFragments];
 };
 
-// Values of two columns; what lies past the last one does not count.
+// Values of two columns; those past the last column do not matter.
 __device__ __forceinline__ float2 column_pair(const float* values, int64_t at, int64_t last,
                                               float missing) {
   if (values == nullptr) return make_float2(missing, missing);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void load_staged_columns(bmm::StationaryWeights<kStep
   }
 }
 
-// What a lane reads of a tile: of rows g and g + 8 the packed words, the counts of its columns and
+// A lane's share of a tile: for rows g and g + 8 the packed words, the counts of its columns and
 // the factors.
 template <int kSteps>
 struct StagedTile {
@@ -88,7 +88,7 @@ struct StagedTile {
   StagedRow row[2];
 };
 
-// Where a lane's share of the tiles lies.
+// Addresses of a lane's share of the tiles.
 struct StagedPlaces {
   const char* counts;
   const StagedRow* rows;
@@ -128,7 +128,7 @@ struct StagedPlaces {
   }
 };
 
-// Bits of the lane's columns of rows g and g + 8, at their places but for 2 q.
+// Bits of the lane's columns of rows g and g + 8, in place except for a shift by 2 q.
 template <int kSteps, bool kBias>
 __device__ __forceinline__ void join_tile(uint32_t (&bits)[2], const StagedTile<kSteps>& tile,
                                           const bmm::StationaryWeights<kSteps>& w,
@@ -146,7 +146,7 @@ __device__ __forceinline__ void join_tile(uint32_t (&bits)[2], const StagedTile<
     for (int j = 0; j < bmm::kWordFragments; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        // Exact, both the product and the sum: multiples of a power of two below 2^24 times it.
+        // Product and sum are both exact: multiples of a power of two, below 2^24 times it.
         const float part = bmm::column_part(sum[j][half * 2 + e], bmm::of_pair(columns.term[j], e));
         const float dot = __fmaf_rn(part, bmm::kTermScale, row_term);
         const uint32_t piece = e == 0 ? tile.counts[half].x : tile.counts[half].y;
@@ -163,7 +163,7 @@ __device__ __forceinline__ void join_tile(uint32_t (&bits)[2], const StagedTile<
   }
 }
 
-// blockIdx.y tells which words of outputs a block does.
+// blockIdx.y selects the block's output words.
 template <int kSteps, bool kBias>
 __global__ void __launch_bounds__(kStagedThreads, kStagedBlocks)
     bmm_staged_kernel(const __grid_constant__ StagedProduct d) {
@@ -175,13 +175,13 @@ __global__ void __launch_bounds__(kStagedThreads, kStagedBlocks)
   let_next_start();
   if (word >= d.out_words) return;
   const int64_t first_column = static_cast<int64_t>(word) * kWordBits;
-  // Weights were there before the launch in front of this one, which waited for them.
+  // The weights were ready before the previous launch, which waited for them.
   bmm::StationaryWeights<kSteps> w;
   StagedColumns columns;
   load_staged_columns<kSteps>(w, columns, d, first_column, lane);
   const bmm::WordFlips flips(p, first_column, false, lane);
   const StagedPlaces places(d, word, lane);
-  // Lanes 0 and 1 of a quad write a row each.
+  // Lanes 0 and 1 of a quad write one row each.
   const int own_row = fragment_group(lane) + (quad & 1) * (kMmaRows / 2);
   const auto out_bytes =
       static_cast<uint32_t>(d.out_words) * static_cast<uint32_t>(sizeof(int32_t));

@@ -1,6 +1,6 @@
-// First of the two launches that add sums of neighbours to products: counts short rows in CSR order
-// and stages them as bytes. The first blocks look for long rows, which take a warp each, and for
-// hubs, whose bits of the sum they write at once. Bound by the latency of gathers.
+// First of two launches that add sums of neighbours to products: counts short rows in CSR order and
+// stages the counts as bytes. The first blocks search for long rows, which take a warp each, and
+// for hubs, whose output bits they write directly. Bound by the latency of gathers.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -23,7 +23,7 @@ __device__ __forceinline__ StagedRow staged_row(const StagedSums& d, int64_t row
           d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f, degree};
 }
 
-// Long rows and hubs among every long_blocks-th one from the block's own on.
+// Handles long rows and hubs among every long_blocks-th row from the block's own on.
 template <class Short, class Lanes>
 __device__ __forceinline__ void stage_long_rows(const StagedSums& d, int most, int64_t chunk) {
   constexpr int kThreads = Short::kThreads, kRowWarps = kThreads / kWarp;
@@ -65,7 +65,7 @@ __device__ __forceinline__ void stage_long_rows(const StagedSums& d, int most, i
   }
 }
 
-// blockIdx.y tells which words of the rows a block does.
+// blockIdx.y selects the block's words of the rows.
 template <class Short, class Lanes>
 __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
     aggregate_staged(const __grid_constant__ StagedSums d) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
   const bspmm::CsrRows source{d.a};
   const int64_t chunk = static_cast<int64_t>(blockIdx.y) * Lanes::kRowWords;
   const int64_t words = words_for(d.a.features);
-  // What the next kernel reads before it waits was there before this one.
+  // What the next kernel reads before it waits was ready before this one.
   wait_for_previous();
   let_next_start();
   if (blockIdx.x < d.long_blocks) {
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Short::kThreads, Short::kBlocks)
 template <class Short, class Lanes>
 cudaError_t launch_aggregate_staged(StagedSums d, const Context& context) {
   constexpr int kBlockRows = Short::kThreads / kWarp * Lanes::kRows;
-  // As many as are resident at once: more, and short rows wait; fewer, and long ones come last.
+  // As many as are resident at once: with more, short rows wait; with fewer, long ones come last.
   d.long_blocks = static_cast<unsigned>(context.device.sm_count * Short::kBlocks);
   const dim3 grid(grid_size(ceil_div(d.a.rows, kBlockRows) + d.long_blocks),
                   grid_size(ceil_div(words_for(d.a.features), Lanes::kRowWords)));

@@ -1,4 +1,4 @@
-// Sums of narrow rows over column blocks, and column blocks turned into CSR.
+// Sums of narrow rows over column blocks, and conversion of column blocks to CSR.
 #include "pairs/cuda/launch.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kCopyThreads = 256;
 
-// A warp a row; one more writes the last pointer. Bound by the bytes of the indices.
+// One warp per row; one more writes the last row pointer. Bound by the bytes of the indices.
 __global__ void __launch_bounds__(kCopyThreads)
     csr_of_blocks_kernel(const __grid_constant__ AggregateArgs a,
                          const __grid_constant__ ColumnBlocks blocks, int64_t* rowptr,

@@ -1,4 +1,4 @@
-// The edges of a row as walks over narrow rows read them: from CSR or from column blocks.
+// A row's edges as the walks over narrow rows read them: from CSR or from column blocks.
 #pragma once
 
 #include "bspmm/cuda/row_order.cuh"
@@ -7,7 +7,7 @@
 
 namespace bitgnn::cuda::pairs {
 
-// Loads where count > place, leaving the result undefined elsewhere.
+// Loads if count > place; otherwise the result is undefined.
 __device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
   int32_t v;
   asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.s32 %0, [%1];}"
@@ -23,8 +23,8 @@ __device__ __forceinline__ int32_t load_index(const uint16_t* p, int place, int 
   return v;
 }
 
-// A group of kLanes * kSumSlots lanes, those of `mask`, of which a slot's read every kSumSlots-th
-// edge, kLoads of them in a step.
+// A lane of a group of kLanes * kSumSlots lanes, those of `mask`. The lanes of a slot read every
+// kSumSlots-th edge, kLoads of them per step.
 template <int kLoads_, int kLanes_>
 struct GroupLane {
   static constexpr int kLoads = kLoads_;
@@ -34,17 +34,17 @@ struct GroupLane {
   int slot, in_group;  // in_group: which of the next kGroup edges the lane reads for its slot
   unsigned mask;
 
-  // The column of the slot's edge number `load`, which one of its lanes has read.
+  // The column of the slot's edge number `load`, which one of the slot's lanes has read.
   __device__ __forceinline__ int32_t shared(int32_t held, int load) const {
     if constexpr (kLanes == 1) return held;
     return __shfl_sync(mask, held, load % kLanes, kLanes);
   }
 };
 
-// A pattern gives rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
-// multiprocessor should hold where rows have several lanes; kSingleBlocks: the same of single lanes
-// with few loads in flight, 0 for as many as come. kRooted: the sums end with a product of
-// the rows' own nodes, for single lanes alone.
+// A pattern yields rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
+// multiprocessor should hold if rows have several lanes; kSingleBlocks: the same for single lanes
+// with few loads in flight, 0 for no minimum. kRooted: the sums end with a root term, for single
+// lanes only.
 struct CsrPattern {
   static constexpr bool kOrdered = false;
   static constexpr bool kRooted = false;
@@ -69,7 +69,7 @@ struct CsrPattern {
   template <class Lane>
   class Edges {
    public:
-    // Columns of a step's edges, on their way from memory.
+    // Columns of a step's edges, possibly still being loaded.
     struct Step {
       int32_t column[Lane::kLoads];
     };
@@ -77,16 +77,16 @@ struct CsrPattern {
     __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
         : row_(a.indices + row.begin + lane.slot), next_(row_) {}
 
-    // Goes to the edge at `place` of the row, never back.
+    // Moves to the edge at `place` of the row, never back.
     __device__ void seek(int64_t place) { next_ = row_ + place; }
     __device__ void skip(int edges) { next_ += edges; }
-    // `left` edges are left from the slot's next one on.
+    // `left` edges remain from the slot's next one on.
     __device__ __forceinline__ void load(Step& step, int left) const {
 #pragma unroll
       for (int l = 0; l < Lane::kLoads; ++l)
         step.column[l] = load_index(next_ + l * kSumSlots, l * kSumSlots, left);
     }
-    // Column of the slot's edge number `load`; all lanes of the group ask for it.
+    // Column of the slot's edge number `load`; called by all lanes of the group.
     __device__ __forceinline__ int32_t column(const Step& step, int load) const {
       return step.column[load];
     }
@@ -101,9 +101,9 @@ struct RootedPattern : CsrPattern {
   static constexpr bool kRooted = true;
 };
 
-// Rows in the order of their degrees, but for heavy ones. Each lane of a group reads other indices,
-// which the group then shares: fewer requests of the second-level cache, which bind where all warps
-// are busy; where they are not, the wait for the other lanes costs more than that.
+// Rows in order of degree, except heavy ones. The lanes of a group read different indices and then
+// share them: this saves L2 requests, which are the bound while all warps are busy; otherwise
+// waiting for the other lanes costs more than that.
 struct OrderedPattern : CsrPattern {
   static constexpr bool kOrdered = true;
   static constexpr int kSharedBlocks = 9;
@@ -149,7 +149,7 @@ struct OrderedPattern : CsrPattern {
   };
 };
 
-// Rows lie in a segment for each block; in their order edges have the places that CSR gives them.
+// Rows have one segment per block; in order of the segments, edges have the same places as in CSR.
 struct BlockedPattern {
   static constexpr bool kOrdered = false;
   static constexpr bool kRooted = false;
@@ -173,14 +173,14 @@ struct BlockedPattern {
     return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0};
   }
 
-  // Each lane of a group looks other edges up, which the group then shares.
+  // The lanes of a group look up different edges and then share them.
   template <class Lane>
   class Edges {
    public:
     static constexpr int kOwn = Lane::kLoads / Lane::kLanes;
     static_assert(Lane::kLoads % Lane::kLanes == 0, "a step's edges fill the group");
 
-    // The column is their sum, which waits for the load and is left to whoever uses it.
+    // The column is first * block size + local, left to its user since it waits for the load.
     struct Step {
       int32_t first[kOwn];
       int32_t local[kOwn];
@@ -230,8 +230,8 @@ struct BlockedPattern {
     const Lane lane_;
     int64_t row_;
     int32_t block_;
-    int32_t place_, end_;      // of the lane's next edge, and behind the block's last one
-    const uint16_t* segment_;  // where the row's edges would begin if all lay in the block
+    int32_t place_, end_;      // the lane's next edge, and the end of the block's edges
+    const uint16_t* segment_;  // where the row's edges would start if all were in this block
   };
 };
 

@@ -1,4 +1,4 @@
-// Which form of narrow rows serves a product: the fewest bytes that hold its features.
+// Chooses the form of narrow rows for a product: the fewest bytes that hold its features.
 #pragma once
 
 #include "pairs/cuda/narrow/table.cuh"
@@ -13,7 +13,7 @@ struct RowForm {
 };
 
 // Calls f with the first form of the list that holds products of `size` and, unless it is one of
-// the widest, which come in chunks, rows of `features`; or with the last.
+// the widest, which are used in chunks, rows of `features`; else with the last form.
 template <class Form, class... Forms, class F>
 auto with_first_form(int64_t size, int64_t features, const F& f) {
   if constexpr (sizeof...(Forms) > 0) {
@@ -24,7 +24,7 @@ auto with_first_form(int64_t size, int64_t features, const F& f) {
   return f(RowForm<Form>());
 }
 
-// Forms with factors, by the bytes that a gather brings.
+// Forms with factors, by the bytes per gather.
 template <class F>
 auto with_factored_form(int64_t size, int64_t features, const F& f) {
   constexpr FactorPlace kEach = FactorPlace::kEach;

@@ -1,4 +1,4 @@
-// Softmax, its logarithm or the class of a row whose scores lie in the lanes of a group.
+// Softmax, log-softmax or class of a row whose scores are spread over the lanes of a group.
 #pragma once
 
 #include <climits>
@@ -15,7 +15,7 @@ struct HeadTarget {
   int64_t features;
 };
 
-// An integer in the order that torch.argmax has: equal zeros, and NaN above all.
+// Maps a score to an integer ordered like torch.argmax: zeros are equal, NaN is above all.
 __device__ __forceinline__ int order_of(float score) {
   const int bits = __float_as_int(__fadd_rn(score, 0.0f));
   return isnan(score) ? INT_MAX : bits < 0 ? bits ^ INT_MAX : bits;
@@ -24,8 +24,8 @@ __device__ __forceinline__ float score_of(int order) {
   return __int_as_float(order < 0 ? order ^ INT_MAX : order);
 }
 
-// Folds the values of a group of lanes, those of `mask`; lanes that differ in `kShared` alone have
-// the same ones.
+// Folds the values of a group of lanes, those of `mask`; lanes that differ only in `kShared` hold
+// the same values.
 template <int kGroup, int kShared, class Value, class Fold>
 __device__ __forceinline__ Value fold_group(unsigned mask, Value value, const Fold& fold) {
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ __forceinline__ Value fold_group(unsigned mask, Value value, const Fo
   return value;
 }
 
-// The largest or, with kLeast, the smallest of them.
+// The largest value or, with kLeast, the smallest.
 template <int kGroup, int kShared, bool kLeast>
 __device__ __forceinline__ int group_bound(unsigned mask, int value) {
   if constexpr (kGroup == kWarp) {
@@ -45,9 +45,9 @@ __device__ __forceinline__ int group_bound(unsigned mask, int value) {
   }
 }
 
-// Lanes [0, kGroup) of an aligned group, those of `mask`, hold the scores of a row: features
-// [first, first + kKept) below `features`, the same in lanes that differ in `kShared` alone. Of
-// these one `counts`. The exponentials are to seven digits in the sum.
+// Applies the head to a row whose scores are in lanes [0, kGroup) of an aligned group, those of
+// `mask`: features [first, first + kKept) below `features`, the same in lanes that differ only in
+// `kShared`, one of which `counts`. In the sum, the exponentials are accurate to seven digits.
 template <int kKept, int kGroup, int kShared>
 __device__ __forceinline__ void finish_scores(const HeadTarget& t, int64_t row, unsigned mask,
                                               bool leads, bool counts, int first,
@@ -82,7 +82,7 @@ __device__ __forceinline__ void finish_scores(const HeadTarget& t, int64_t row, 
   if (!counts) return;
   float* out = t.scores + row * t.features + first;
   if (t.head == Head::kSoftmax) {
-    const float part = __fdividef(1.0f, sum);  // of a sum from 1 to the number of features
+    const float part = __fdividef(1.0f, sum);  // the sum is between 1 and the number of features
 #pragma unroll
     for (int i = 0; i < kKept; ++i)
       if (first + i < features) out[i] = __fmul_rn(exponential[i], part);

@@ -1,4 +1,4 @@
-// Launches of products that become narrow rows.
+// Launches products whose results become narrow rows.
 #include "bmm/cuda/launch.h"
 #include "pairs/cuda/narrow/product.h"
 
@@ -8,7 +8,7 @@
 namespace bitgnn::cuda::pairs {
 namespace {
 
-constexpr int64_t kMostWords = 16;              // of rows counted directly
+constexpr int64_t kMostWords = 16;              // of rows that are counted directly
 constexpr int64_t kMostCounts = 1 << 28;        // beyond, tensor cores and a copy are faster
 constexpr int64_t kMostWeightBytes = 16 << 10;  // in shared memory
 

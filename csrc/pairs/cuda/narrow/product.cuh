@@ -1,5 +1,5 @@
-// Products of packed rows written as narrow rows with their factors: counted directly where the
-// weights are small, else from a table of dot products.
+// Products of packed rows, written as narrow rows with their factors: counted directly if the
+// weights are small, otherwise from a table of dot products.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@ namespace bitgnn::cuda::pairs {
 
 constexpr int kNarrowProductThreads = 128;
 
-// Where narrow rows go, and what makes their factors.
+// Destination of narrow rows, and the scales that make up their factors.
 struct NarrowTarget {
   char* table;  // [chunks, rows, pitch]
   const float* x_scale;
@@ -24,7 +24,7 @@ __device__ __forceinline__ float narrow_factor(const NarrowTarget& t, int64_t ro
   return t.col_scale != nullptr ? __fmul_rn(left, __ldg(t.col_scale + row)) : left;
 }
 
-// Fragment `lane` of row `row` in chunk `chunk`: half(feature) gives the elements.
+// Stores fragment `lane` of row `row` in chunk `chunk`; half(feature) yields the elements.
 template <class Row, class Half>
 __device__ __forceinline__ void store_narrow(const NarrowTarget& target, int64_t rows, int64_t row,
                                              int64_t chunk, int lane, int64_t features,
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_narrow(const NarrowTarget& target, int64_t
       target.table + (chunk * rows + row) * Row::kPitchBytes + lane * sizeof(fragment)) = fragment;
 }
 
-// Waits first: what the next kernel reads before it waits was there before this one.
+// Waits first: what the next kernel reads before it waits was ready before this one.
 __device__ __forceinline__ void wait_then_let_next_start() {
   wait_for_previous();
   let_next_start();
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kNarrowProductThreads)
                     [&](int64_t feature) { return dots[row * features + feature] >> 1; });
 }
 
-// The words of a row, in whole accesses where rows are made of them.
+// Loads the words of a row, in whole accesses if rows consist of them.
 template <int kWords>
 __device__ __forceinline__ void load_row(uint32_t (&x)[kWords], const int32_t* row, int words) {
   constexpr int kAccess = kWords < 4 ? kWords : 4;
@@ -87,8 +87,8 @@ __device__ __forceinline__ void load_row(uint32_t (&x)[kWords], const int32_t* r
   }
 }
 
-// half = (K >> 1) - popc(x ^ w), whether K is even or odd. Rows have `words` words, up to kWords; a
-// thread makes a fragment. Bound by the counts of bits.
+// half = (K >> 1) - popc(x ^ w), for even and odd K alike. Rows have `words` words, up to kWords; a
+// thread makes one fragment. Bound by the popcounts.
 template <class Row, int kWords>
 __global__ void __launch_bounds__(kNarrowProductThreads)
     narrow_product_kernel(const __grid_constant__ BmmArgs a, int words, NarrowTarget target) {

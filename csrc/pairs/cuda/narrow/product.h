@@ -1,4 +1,4 @@
-// Products that become narrow rows, and the aggregation of those: launches by form of row.
+// Products that become narrow rows, and their aggregation: launches by row form.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::pairs {
 
-// The factors of a product's rows: both, one or none of them.
+// Factors of a product's rows: both, one or neither.
 struct NarrowFactors {
   const float* x_scale;
   const float* col_scale;
@@ -14,8 +14,8 @@ struct NarrowFactors {
   bool exist() const { return x_scale != nullptr || col_scale != nullptr; }
 };
 
-// Writes the halves of a product of packed rows, without scales, as the rows that
-// with_factored_form() or with_plain_form() chooses; `table` has room for every chunk.
+// Writes the halves of an unscaled product of packed rows in the row form that with_factored_form()
+// or with_plain_form() chooses; `table` has room for all chunks.
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
                            const Context& context);
 

@@ -1,4 +1,4 @@
-// The product of a node's own packed row with few weights, added to its sums where these end.
+// Root term: the product of a node's own packed row with few weights, added to its finished sums.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -6,10 +6,10 @@
 
 namespace bitgnn::cuda::pairs {
 
-constexpr int kRootAccess = 2;          // words of a row come in such pieces,
-constexpr int64_t kRootMostWords = 16;  // up to so many; longer rows are left to tensor cores
+constexpr int kRootAccess = 2;          // rows come in pieces of this many words,
+constexpr int64_t kRootMostWords = 16;  // up to this many; longer rows are left to tensor cores
 
-// Whether rows are made of pieces.
+// True if rows are short, aligned and made of whole pieces.
 inline bool suits_root(const BmmArgs& root) {
   const int64_t words = words_for(root.size);
   const auto aligned = [&](const void* p) {
@@ -18,7 +18,7 @@ inline bool suits_root(const BmmArgs& root) {
   return words % kRootAccess == 0 && words <= kRootMostWords && aligned(root.x) && aligned(root.w);
 }
 
-// Set bits of two rows that differ.
+// Number of bits that differ between two rows.
 __device__ __forceinline__ int differing_bits(const uint32_t* x, const uint32_t* w, int words) {
   int differing = 0;
   if (words % 4 == 0) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ int differing_bits(const uint32_t* x, const uint32_t*
   return differing;
 }
 
-// Output `feature` of row `row`, with the roundings of every product.
+// Output `feature` of row `row`, rounded like every other product.
 __device__ __forceinline__ float root_value(const BmmArgs& root, int64_t row, int feature) {
   const int size = static_cast<int>(root.size);
   const auto words = static_cast<int>(words_for(size));
@@ -52,13 +52,13 @@ __device__ __forceinline__ float root_value(const BmmArgs& root, int64_t row, in
   return bmm::slab_value(scale, column, bias, size - 2 * differing_bits(x, w, words));
 }
 
-// The outputs of a row, each by one lane of a group of kGroup.
+// The outputs of a row, each held by one lane of a group of kGroup.
 template <int kFeatures, int kGroup>
 struct RootOutputs {
   static constexpr int kEach = (kFeatures + kGroup - 1) / kGroup;
   float own[kEach];
 
-  // For lane `lane` of the group: every kGroup-th of the row's outputs.
+  // Computes every kGroup-th of the row's outputs, from `lane` on, the lane's number in the group.
   __device__ __forceinline__ RootOutputs(const BmmArgs& root, int64_t row, int lane) {
     const auto features = static_cast<int>(root.out_features);
 #pragma unroll
@@ -69,7 +69,7 @@ struct RootOutputs {
     }
   }
 
-  // Output `feature`, whichever lane has it; all lanes of the group, those of `mask`, take part.
+  // Output `feature`, whichever lane holds it; all lanes of the group, those of `mask`, take part.
   __device__ __forceinline__ float at(unsigned mask, int feature) const {
     float value = __shfl_sync(mask, own[0], feature, kGroup);
 #pragma unroll
@@ -81,7 +81,7 @@ struct RootOutputs {
   }
 };
 
-// Where nothing is added.
+// Stands in if nothing is added.
 struct NoRootOutputs {
   __device__ NoRootOutputs(const BmmArgs&, int64_t, int) {}
   __device__ float at(unsigned, int) const { return 0.0f; }

@@ -1,4 +1,4 @@
-// BMM + BSpMM with narrow integers in between: packs, multiplies and aggregates.
+// BMM + BSpMM with narrow integer intermediates: packs, multiplies and aggregates.
 #include "bmm/cuda/launch.h"
 #include "bspmm/cuda/launch.h"
 #include "pack/cuda/launch.h"
@@ -10,24 +10,23 @@
 namespace bitgnn::cuda::pairs {
 namespace {
 
-// Wider rows are worth their chunks where neighbours are read often and three elements share a
-// word.
+// Wider rows are worth their chunks if neighbours are read often and three elements share a word.
 constexpr int64_t kMostColumns = 48;
 constexpr int64_t kWideUses = 16;
 constexpr int64_t kMostWideFeatures = TenBitElements::kMostFeatures;
 
-constexpr int64_t kOrderedDegree = 32;  // mean degree from which on rows are ordered
-constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorter are no block's
+constexpr int64_t kOrderedDegree = 32;  // mean degree from which rows are ordered
+constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorter never take a block
 
-// Rows in order of their degrees balance the warps, which repays finding the order in every call
-// where edges are many: at Reddit's size 8 us for 160 of 1030.
+// Rows in order of degree balance the warps. With many edges this pays for computing the order in
+// every call: at Reddit's size it costs 8 us and saves 160 of 1030.
 bool order_pays(const NarrowCall& call) {
   const AggregateArgs& a = call.sums;
   return call.blocks.local_indices == nullptr && a.edges >= kManyEdges &&
          a.edges >= kOrderedDegree * a.rows;
 }
 
-// The order that is given, or one found where that pays.
+// The given order, or one computed here if that pays.
 cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::RowOrder* order) {
   if (call.order == nullptr)
     return order_pays(call) ? bspmm::order_rows(call.sums, 1, context, order) : cudaSuccess;
@@ -38,8 +37,8 @@ cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::
   return cudaSuccess;
 }
 
-// Whether the kernel of the sums adds the product of the nodes' own rows to them. It reads those
-// before the narrow product is done, so there must be one.
+// True if the sum kernel adds the root term itself. It reads the root's rows before the narrow
+// product is done, so there must be a product.
 bool joins_root(const NarrowCall& call, bool has_factors) {
   return call.root != nullptr && call.blocks.local_indices == nullptr && !order_pays(call) &&
          call.product.rows > 0 && suits_root(*call.root) &&
@@ -66,7 +65,7 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   d.table = table;
   const bool joins = joins_root(call, factors.exist());
   cudaError_t error = cudaSuccess;
-  // Before the product, which the sums may overlap with as they read the order.
+  // Before the product, as the sums may overlap with it while they read the order.
   if (!joins) error = order_narrow(call, context, &d.order);
   if (error == cudaSuccess) error = narrow_product(product, factors, table, context);
   if (error != cudaSuccess) return error;
@@ -78,7 +77,7 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
     d.root = *call.root;
     return launch_rooted_sums(d, product.size, factors.exist(), context);
   }
-  // The kernel that knows heads is the faster one for rows of several lanes.
+  // For rows of several lanes, the kernel with heads is the faster one.
   return with_form(product.size, product.out_features, factors.exist(), [&](auto form) {
     using Row = typename decltype(form)::Row;
     if constexpr (Row::kLanes == 1)
@@ -87,7 +86,7 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   });
 }
 
-// The same with float rows in between, strictly in edge order: whole numbers, for want of scales.
+// The same with float intermediates summed in edge order; exact integers, as there are no scales.
 cudaError_t aggregate_floats(const NarrowArgs& args, const Context& context) {
   BmmArgs product = args.product;
   AggregateArgs sums = args.sums;
@@ -122,7 +121,7 @@ bool holds_whole_rows(const NarrowArgs& args) {
 
 namespace {
 
-// But for a product of the nodes' own rows that the sums' kernel does not add.
+// Everything except a root term that the sum kernel cannot add itself.
 cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context) {
   NarrowCall call = given;
   BmmArgs& product = call.product;

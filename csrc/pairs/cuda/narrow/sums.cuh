@@ -1,5 +1,5 @@
-// Sums of narrow rows over a pattern. A group of lanes owns a row and a chunk of features; long
-// rows are taken by a whole block. Bound by the number of gathered pieces, of 8 to 64 bytes.
+// Sums of narrow rows over a pattern. A group of lanes owns a row and a chunk of features; a long
+// row takes a whole block. Bound by the number of gathered pieces, of 8 to 64 bytes.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -10,22 +10,22 @@
 
 namespace bitgnn::cuda::pairs {
 
-// Row j of chunk c of the table lies at c * chunk_stride + j * Row::kPitchBytes.
+// Row j of chunk c of the table is at c * chunk_stride + j * Row::kPitchBytes.
 struct NarrowLaunch {
   AggregateArgs a;
   ColumnBlocks blocks;
-  HeadTarget head;  // other than none where one chunk holds a row
+  HeadTarget head;  // other than none only if one chunk holds a row
   const char* table;
   int64_t chunk_stride;
-  bspmm::RowOrder order;  // of OrderedPattern: its heavy rows are taken by whole blocks;
-  int64_t long_degree;    // of the others rows of more edges are,
-  unsigned long_blocks;   // by the first of a grid, or if it is 0 by those that meet them
+  bspmm::RowOrder order;  // for OrderedPattern: its heavy rows take whole blocks,
+  int64_t long_degree;    // as do rows of other patterns with more edges than this,
+  unsigned long_blocks;   // in the first blocks of a grid, or if 0 in those that meet them
   const float* out_scale;
   bool odd;      // dot = 2 * half + 1
-  BmmArgs root;  // of RootedPattern
+  BmmArgs root;  // for RootedPattern
 };
 
-// The factor of a row, to be fetched long before it is needed.
+// A row's factor, fetched long before it is needed.
 __device__ __forceinline__ float narrow_row_factor(const NarrowLaunch& d, int64_t row) {
   return d.a.row_scale != nullptr ? __ldg(d.a.row_scale + row) : 1.0f;
 }
@@ -36,7 +36,7 @@ __device__ __forceinline__ float narrow_value(const NarrowLaunch& d, float left,
                                               int64_t feature, float sum, float ones) {
   float v = __fmul_rn(2.0f, sum);
   if constexpr (kSum == NarrowSum::kFactorsOdd) v = __fadd_rn(v, ones);
-  // The sum holds an integer of any size as it is.
+  // The sum holds the bits of an integer of any size.
   if constexpr (kSum == NarrowSum::kPlain)
     v = __int2float_rn(2 * __float_as_int(sum) + (d.odd ? static_cast<int32_t>(degree) : 0));
   // Factors of 1 and a bias of -0 change nothing.
@@ -45,7 +45,7 @@ __device__ __forceinline__ float narrow_value(const NarrowLaunch& d, float left,
   return __fadd_rn(__fmul_rn(__fmul_rn(left, right), v), bias);
 }
 
-// Adds up pieces: floats, or integers that plain pieces hold exactly as floats.
+// Adds up pieces: floats, or for plain sums integers, which each piece holds exactly as a float.
 template <NarrowSum kSum>
 __device__ __forceinline__ float add_piece(float total, float piece) {
   if constexpr (kSum == NarrowSum::kPlain)
@@ -61,7 +61,7 @@ __device__ __forceinline__ int features_of_chunk(const NarrowLaunch& d, int64_t 
 
 constexpr int kManyGroups = 16;
 
-// A block a row: its groups take runs of pieces, a thread then adds up the pieces of a feature.
+// One block per row: its groups take runs of pieces, then one thread per feature adds the pieces.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d,
                                                    const typename Pattern::Row& extent) {
@@ -133,13 +133,13 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d,
   __syncthreads();
 }
 
-// Rows that a block found to be long.
+// Long rows that a block found.
 struct LongRows {
   int64_t rows[kNarrowThreads];
   int count;
 };
 
-// All threads of the block take part; each may have found one.
+// All threads of the block take part; each may have found a row.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows& found,
                                                 bool is_long, int64_t row) {
@@ -153,9 +153,8 @@ __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows&
   __syncthreads();
 }
 
-// A group a row; where no blocks do so before, the block then takes the long rows that it met. A
-// row's own product is read early: what it reads was there before the product that the sums wait
-// for.
+// One group per row; if no earlier blocks take the long rows, the block then takes those it met. A
+// row's root term is read early: its inputs precede the product that the sums wait for.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, LongRows& found) {
   using Row = typename Share::Row;
@@ -211,7 +210,7 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
                                                  is_long && threadIdx.x % Share::kGroup == 0, row);
 }
 
-// Long rows, which start first: where there is no order each block looks for them among every
+// Sums long rows, which start first; without an order, each block searches for them among every
 // long_blocks-th row.
 template <class Pattern, bool kHead, class Share, NarrowSum kSum>
 __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongRows& found) {
@@ -234,7 +233,7 @@ __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongR
 constexpr int kFewLoads = 4;
 
 // Blocks that a multiprocessor should hold. Single lanes may hold more loads in flight, whose
-// registers leave room for fewer.
+// registers leave room for fewer blocks.
 template <class Pattern, class Share>
 constexpr int least_blocks() {
   if (Share::Row::kLanes > 1) return Pattern::kSharedBlocks;

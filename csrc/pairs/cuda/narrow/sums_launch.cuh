@@ -1,4 +1,4 @@
-// Launches of sums over narrow rows, for a kind of pattern.
+// Launches the sums over narrow rows, for a kind of pattern.
 #pragma once
 
 #include <algorithm>
@@ -11,22 +11,22 @@
 
 namespace bitgnn::cuda::pairs {
 
-constexpr int64_t kLongFactor = 8;             // long rows have so many times the mean degree,
-constexpr int64_t kLeastLong = 2 * kSumPiece;  // but two pieces at least
-constexpr int64_t kManyEdges = 1 << 23;        // from here on long rows must start early,
-constexpr unsigned kLongBlocks = 2;            // in so many blocks a multiprocessor
-constexpr int64_t kManyRows = 1 << 15;         // so do they where rows are many and most are short:
+constexpr int64_t kLongFactor = 8;             // long rows have this multiple of the mean degree,
+constexpr int64_t kLeastLong = 2 * kSumPiece;  // but at least two pieces
+constexpr int64_t kManyEdges = 1 << 23;        // edges from which long rows must start early,
+constexpr unsigned kLongBlocks = 2;            // in this many blocks per multiprocessor
+constexpr int64_t kManyRows = 1 << 15;         // rows from which they also must if most are short:
 constexpr int64_t kShortDegree = 16;           // up to this mean degree,
-constexpr unsigned kSpreadBlocks = 4;          // in so many blocks a multiprocessor
+constexpr unsigned kSpreadBlocks = 4;          // in this many blocks per multiprocessor
 
-// Loads that a lane has in flight: few where rows have several lanes, more where single lanes hold
-// little enough for them, if their rows are not so short that registers are better spared.
+// Loads in flight per lane: few if rows have several lanes, more if single lanes hold little enough
+// for them, unless rows are so short that registers are better saved.
 constexpr int kSharedLoads = kFewLoads;
 constexpr int kSingleLoads = 8;
 constexpr int kSpreadLoads = kFewLoads;
 
-// Whether rows are so short that registers are better spared, and that the first blocks look for
-// long ones so that short ones wait for no others.
+// True if rows are so short that registers are better saved and that the first blocks search for
+// long ones, so that short ones wait for no others.
 template <class Pattern, class Row>
 bool spreads(const AggregateArgs& a) {
   return Row::kLanes == 1 && !std::is_same_v<Pattern, BlockedPattern> && a.rows >= kManyRows &&
@@ -67,7 +67,7 @@ cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
   } else {
     if constexpr (Pattern::kRooted)
       return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
-    // Compiled for CSR alone.
+    // Compiled for CSR only.
     if constexpr (!std::is_same_v<Pattern, BlockedPattern>)
       if (spreads<Pattern, Row>(d.a))
         return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
@@ -75,7 +75,7 @@ cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
   }
 }
 
-// Sums of the rows that narrow_product() wrote for a product of `size` features.
+// Sums the rows that narrow_product() wrote for a product of `size` features.
 template <class Pattern, bool kHead>
 cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context) {
@@ -84,8 +84,8 @@ cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_fac
   });
 }
 
-// The same with a head; with or without one by the order of d, and over column blocks; with d.root
-// where rows have single lanes. Compiled apart.
+// The same with a head; in the order of d, with or without a head; over column blocks; with d.root,
+// if rows have single lanes. Compiled separately.
 cudaError_t launch_headed_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,

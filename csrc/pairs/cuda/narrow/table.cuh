@@ -1,4 +1,4 @@
-// Rows of narrow integers, gathered as one piece with their factor: how elements are packed in
+// Rows of narrow integers, gathered as one piece with their factor: how elements are packed into
 // words and become floats, and how lanes share a row.
 #pragma once
 
@@ -7,19 +7,19 @@
 
 namespace bitgnn::cuda::pairs {
 
-// Elements are the halves of products, biased to be unsigned. A word's lowest bits become the
-// mantissa of 2^23 + u, of which one subtraction leaves the element: two instructions where a
+// Elements are the halves of products, biased to be unsigned. The lowest bits of a word become the
+// mantissa of 2^23 + u, and one subtraction leaves the element: two instructions, where a
 // conversion would take the slowest unit.
 constexpr uint32_t kMantissaBase = 0x4b000000u;  // 2^23 as float32
 constexpr float kMantissaOne = 8388608.0f;
 
-// Four bytes a word, for products of up to 255 features.
+// Four bytes per word, for products of up to 255 features.
 struct ByteElements {
   static constexpr int kPerWord = 4;
   static constexpr int kBits = 8;
   static constexpr int64_t kMostFeatures = kMostByteFeatures;
 
-  // sum += factor * element, one rounding each.
+  // sum += factor * element, with one rounding each.
   __device__ static void add(float* sum, uint32_t word, float factor) {
 #pragma unroll
     for (int i = 0; i < kPerWord; ++i) {
@@ -29,7 +29,7 @@ struct ByteElements {
   }
 };
 
-// Three elements of ten bits a word, for products of up to 1023 features.
+// Three 10-bit elements per word, for products of up to 1023 features.
 struct TenBitElements {
   static constexpr int kPerWord = 3;
   static constexpr int kBits = 10;
@@ -39,7 +39,7 @@ struct TenBitElements {
     constexpr uint32_t kMask = 0x3ff;
     constexpr float kBias = 512.0f, kShift = 1024.0f;
     const float first = __uint_as_float((word & kMask) | kMantissaBase);
-    // Left in its place: 1024 times the element, against a factor as much smaller.
+    // Left in place: 1024 times the element, with a factor smaller by as much.
     const float second = __uint_as_float((word & (kMask << kBits)) | kMantissaBase);
     const float third = __uint_as_float((word >> (2 * kBits)) | kMantissaBase);
     sum[0] = __fmaf_rn(factor, __fadd_rn(first, -(kMantissaOne + kBias)), sum[0]);
@@ -49,7 +49,7 @@ struct TenBitElements {
   }
 };
 
-// Two elements of 16 bits a word, for products of up to 65535 features.
+// Two 16-bit elements per word, for products of up to 65535 features.
 struct ShortElements {
   static constexpr int kPerWord = 2;
   static constexpr int kBits = 16;
@@ -76,11 +76,11 @@ struct RowFragment<4> {
   using Type = uint4;
 };
 
-// Where a row's factor is: nowhere, in the last word of each lane's fragment, which spares a
-// shuffle, or in the last word of the row, which leaves room for more elements.
+// Place of a row's factor: none, the last word of each lane's fragment, which saves a shuffle, or
+// the last word of the row, which leaves room for more elements.
 enum class FactorPlace : int { kNone, kEach, kLast };
 
-// A row of kLanes fragments of kWords words each; kUsed elements of a lane are added up.
+// A row of kLanes fragments of kWords words each; kUsed elements per lane are added up.
 template <class Elements_, int kWords_, int kLanes_, FactorPlace kFactor_, int kUsed_>
 struct NarrowRow {
   using Elements = Elements_;

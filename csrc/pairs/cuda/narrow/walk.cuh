@@ -1,5 +1,5 @@
-// Walks a row of a pattern over narrow rows: a group of lanes has eight slots, an edge each, and
-// gives the sums of the row's pieces in the order of bspmm/narrow_sums.h.
+// Walks a row of a pattern over narrow rows: a group of lanes has eight slots of one edge each and
+// yields the sums of the row's pieces in the order of bspmm/narrow_sums.h.
 #pragma once
 
 #include "pairs/cuda/narrow/edges.cuh"
@@ -9,12 +9,12 @@ namespace bitgnn::cuda::pairs {
 
 constexpr int kNarrowThreads = 128;
 
-// What the sums are made of: the elements alone, or times the rows' factors, whose own sum is
-// needed too where the products are odd.
+// Terms of the sums: the elements alone, or times the rows' factors, whose own sum is needed, too,
+// if products are odd.
 enum class NarrowSum : int { kPlain, kFactors, kFactorsOdd };
 
-// Folds sum[0 .. kCount) of lanes `kStep` apart; where the count is even each of the two keeps half
-// of the elements, of which `first` is the first. The lanes of `mask` take part.
+// Folds sum[0 .. kCount) of lanes `kStep` apart; if the count is even, each of the two keeps half
+// of the elements, from `first` on. The lanes of `mask` take part.
 template <int kCount, int kStep, int kLanes, int kSize>
 __device__ __forceinline__ void fold_lanes(float (&sum)[kSize], unsigned mask, int lane,
                                            int& first) {
@@ -32,19 +32,19 @@ __device__ __forceinline__ void fold_lanes(float (&sum)[kSize], unsigned mask, i
   }
 }
 
-// Elements that fold_lanes leaves a lane.
+// Number of elements that fold_lanes leaves a lane.
 constexpr int folded(int count, int slots) {
   return slots == 1 ? count : folded(count % 2 == 0 ? count / 2 : count, slots / 2);
 }
 
-// Steps between lanes of which fold_lanes leaves both the same elements.
+// Steps between lanes to which fold_lanes leaves the same elements.
 constexpr int shared_lanes(int count, int step, int lanes) {
   if (step < lanes) return 0;
   const bool halves = count % 2 == 0;
   return (halves ? 0 : step) + shared_lanes(halves ? count / 2 : count, step / 2, lanes);
 }
 
-// How a row is shared: each slot is the lanes of a fragment each, which have kLoads in flight.
+// How a row is shared: each slot has one lane per fragment, with kLoads in flight.
 template <class Row_, int kLoads_>
 struct NarrowShare {
   using Row = Row_;
@@ -55,15 +55,15 @@ struct NarrowShare {
   static_assert(kGroup <= kWarp, "a group lies in a warp");
 };
 
-// A lane's share of the sums of one piece: elements [first, first + kKept) of the row's part that
-// is the lane's, and the sum of the factors.
+// A lane's share of the sums of one piece: elements [first, first + kKept) of the lane's part of
+// the row, and the sum of the factors.
 template <class Share>
 struct NarrowSums {
   float sum[Share::kKept];
   float ones;
 };
 
-// The canonical sums of the pieces of a row, by a group of lanes.
+// Canonical sums of the pieces of a row, by a group of lanes.
 template <class Share, NarrowSum kSum>
 struct NarrowWalk {
   using Row = typename Share::Row;
@@ -85,11 +85,11 @@ struct NarrowWalk {
     part = lane % Row::kLanes;
     mask = kGroup == kWarp ? kFullWarp : ((1u << (kGroup % kWarp)) - 1) << (lane / kGroup * kGroup);
     x = table + part * sizeof(Fragment);
-    // Keeps the sum in registers, where the compiler would add its parts up for every edge.
+    // Keeps the address in registers; the compiler would recompute it for every edge.
     asm volatile("" : "+l"(x));
   }
 
-  // Lanes that differ in these bits alone keep the same elements; one of them counts.
+  // Lanes that differ only in these bits keep the same elements; one of them counts.
   static constexpr int kSharedLanes = shared_lanes(Row::kUsed, kGroup / 2, Row::kLanes);
   __device__ bool counts() const { return (lane & kSharedLanes) == 0; }
 
@@ -104,8 +104,8 @@ struct NarrowWalk {
     return first;
   }
 
-  // Calls emit(sums) for each piece of `count` edges of a row from `place` on, in order. Lanes of
-  // the same group go the same way, others may not.
+  // Calls emit(sums) for each piece of `count` edges of a row from `place` on, in order. Lanes of a
+  // group take the same branches, different groups may not.
   template <class Edges, class Emit>
   __device__ __forceinline__ void add(Edges& edges, int64_t place, int count, const Emit& emit) {
     clear();
@@ -117,7 +117,7 @@ struct NarrowWalk {
           x + static_cast<uint64_t>(static_cast<uint32_t>(row)) * Row::kPitchBytes);
     };
     edges.load(next, left);
-    int to_end = kSumPiece / kStep;  // steps of the piece
+    int to_end = kSumPiece / kStep;  // steps left in the piece
     int rest = count;
     for (; rest >= kStep; rest -= kStep) {
       Fragment f[kLoads];
@@ -170,7 +170,7 @@ struct NarrowWalk {
   __device__ __forceinline__ void add_row(const Fragment& fragment, bool exists) {
     uint32_t word[Row::kWords];
     memcpy(word, &fragment, sizeof(word));
-    // A fragment of zeros has none.
+    // A fragment of zeros has factor 0.
     float factor = __uint_as_float(word[Row::kWords - 1]);
     if constexpr (Row::kFactor == FactorPlace::kLast)
       factor = __shfl_sync(mask, factor, Row::kLanes - 1, Row::kLanes);

@@ -1,4 +1,4 @@
-// What turns sums of wide rows into results, and where these go.
+// Scales and biases that turn sums of wide rows into results, and the stores of these.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -7,16 +7,16 @@
 namespace bitgnn::cuda::pairs {
 
 constexpr int kWideThreads = 128;
-constexpr int kWideBlocks = 4;  // a multiprocessor: gathers in flight fill its registers
+constexpr int kWideBlocks = 4;  // per multiprocessor: gathers in flight fill its registers
 
 struct WideLaunch {
   AggregateArgs a;
   WideTable table;
   const float* out_scale;
-  int warp_rows;         // fewer than lanes: each has the bound of a row
-  int long_degree;       // rows of more edges are taken by whole blocks,
-  unsigned long_blocks;  // the first ones of a grid
-  bool vectors;          // results are written in 16 bytes
+  int warp_rows;         // fewer than lanes: each lane has the bound of a row
+  int long_degree;       // rows of more edges take whole blocks,
+  unsigned long_blocks;  // the first ones of the grid
+  bool vectors;          // results are written 16 bytes at a time
 };
 
 __device__ __forceinline__ float wide_row_scale(const WideLaunch& d, int64_t row) {

@@ -1,5 +1,5 @@
-// Products of packed rows written as wide rows and their factors. Weights stay in shared memory; a
-// warp multiplies sixteen rows with the columns of a part at a time. Bound by the rows written.
+// Products of packed rows, written as wide rows and their factors. Weights stay in shared memory; a
+// warp multiplies 16 rows with the columns of one part at a time. Bound by writing the rows.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -14,15 +14,15 @@ constexpr int kWideProductWarps = 8;
 constexpr int kWideProductThreads = kWideProductWarps * kWarp;
 constexpr int kPartLanes = kPartFeatures / kWideElements;
 constexpr int kPartFragments = kPartFeatures / kMmaColumns;
-constexpr int kQuadFeatures = kPartFeatures / 4;  // neighbours, of one lane of a quad
+constexpr int kQuadFeatures = kPartFeatures / 4;  // adjacent ones, of one lane of a quad
 
 __device__ __forceinline__ float wide_factor(const NarrowFactors& f, int64_t row) {
   const float left = f.x_scale != nullptr ? f.x_scale[row] : 1.0f;
   return f.col_scale != nullptr ? __fmul_rn(left, __ldg(f.col_scale + row)) : left;
 }
 
-// How weights lie in shared memory: rows of `pitch` words, of `steps` products, then counts of
-// their set bits.
+// Layout of the weights in shared memory: rows of `pitch` words, for `steps` products, then the
+// counts of their set bits.
 struct WideWeights {
   int words, steps, pitch, parts;
 
@@ -35,14 +35,14 @@ struct WideWeights {
   __host__ __device__ int64_t bytes() const { return int64_t{rows()} * (pitch + 1) * 4; }
 };
 
-// The place whose weights are row `row` of a part: column n of fragment j is place
-// 16 (n / 2) + 2 j + n % 2, so that a lane ends with neighbouring places.
+// Place of the weights in row `row` of a part: 16 (n / 2) + 2 j + n % 2 for column n of fragment j,
+// so that a lane ends up with adjacent places.
 __device__ __forceinline__ int place_of(int row) {
   const int j = row / kMmaColumns, n = row % kMmaColumns;
   return n / 2 * kQuadFeatures + 2 * j + n % 2;
 }
 
-// Eight neighbouring threads bring a row of weights.
+// Eight adjacent threads load a row of weights.
 __device__ __forceinline__ void load_wide_weights(const BmmArgs& a, const WideWeights& layout,
                                                   uint32_t* weights, int32_t* counts) {
   const int own = static_cast<int>(threadIdx.x) % kMmaWords;
@@ -69,10 +69,10 @@ __device__ __forceinline__ void load_wide_weights(const BmmArgs& a, const WideWe
   }
 }
 
-// The lane's words of a row for one step; those that do not exist are 0.
+// The lane's words of a row for one step; missing words are 0.
 struct WideOperand {
   const int32_t* row[2];  // rows g and g + 8 of a fragment, from the lane's word on
-  int left;               // words of them
+  int left;               // number of these words
 
   __device__ __forceinline__ void load(uint32_t (&x)[4], int step) const {
     const int word = step * kMmaWords;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void store_wide(char* to, const int32_t (&half)[kQuad
   }
 }
 
-// half = (K >> 1) - popc(x ^ w), whether K is even or odd.
+// half = (K >> 1) - popc(x ^ w), for even and odd K alike.
 template <class Elements>
 __global__ void __launch_bounds__(kWideProductThreads)
     wide_product_kernel(const __grid_constant__ BmmArgs a, WideWeights layout, WideTable table,
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kWideProductThreads)
   }
 }
 
-// The same from a table of dot products [rows, features]; a thread makes 16 bytes.
+// The same from a table of dot products [rows, features]; a thread writes 16 bytes.
 template <class Elements>
 __global__ void __launch_bounds__(kWideProductThreads)
     wide_copy_kernel(const int32_t* dots, int64_t features, WideTable table,

@@ -1,4 +1,4 @@
-// Wide rows of products' halves beside a factor for each row: what lies between a product and the
+// Wide rows of product halves, with one factor per row: the intermediate between a product and the
 // sums over neighbours.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace bitgnn::cuda::pairs {
 
-constexpr int kWideElements = 8;  // of 16 bits each, that a lane reads at a time
+constexpr int kWideElements = 8;  // 16-bit ones that a lane reads at a time
 constexpr int kPartFeatures = 64;
 constexpr int kPartBytes = kPartFeatures * 2;
 
-// The feature of a part at a place of its row: eight lanes hold two runs of four features each, and
+// The feature of a part at a place of its row: eight lanes hold two runs of four features each and
 // write whole lines of results.
 __host__ __device__ constexpr int wide_feature(int place) {
   constexpr int kRun = 4, kRuns = kWideElements / kRun;
@@ -21,7 +21,7 @@ __host__ __device__ constexpr int wide_feature(int place) {
          place % kRun;
 }
 
-// Halves as floats of 16 bits, which hold integers of up to 2048: one conversion each.
+// Halves as 16-bit floats, which hold integers up to 2048 exactly: one conversion each.
 struct HalfFloats {
   static constexpr int64_t kMostFeatures = 4096;
 
@@ -31,8 +31,8 @@ struct HalfFloats {
     memcpy(&word, &both, sizeof(word));
     return word;
   }
-  // Two instructions where a conversion would take the slowest unit: 1.5 * 2^23 + v less the
-  // former.
+  // Two instructions, where a conversion would take the slowest unit: 1.5 * 2^23 + v, minus 1.5 *
+  // 2^23.
   __device__ static float small_float(int32_t v) {
     return __fadd_rn(__int_as_float(0x4b400000 + v), -12582912.0f);
   }
@@ -43,7 +43,7 @@ struct HalfFloats {
   }
 };
 
-// The same as integers.
+// Halves as 16-bit integers.
 struct HalfIntegers {
   static constexpr int64_t kMostFeatures = kMostShortFeatures;
 
@@ -56,17 +56,17 @@ struct HalfIntegers {
   }
 };
 
-// Row j of chunk c lies at rows + (c * count + j) * pitch: parts of 64 features. Features past the
-// last one mean nothing.
+// Row j of chunk c is at rows + (c * count + j) * pitch, in parts of 64 features. Features past the
+// last one are meaningless.
 struct WideTable {
   char* rows;
   float* factors;  // [count]
   int64_t count;
-  int parts;       // of a chunk
+  int parts;       // per chunk
   uint32_t pitch;  // parts * kPartBytes
 
   __host__ __device__ char* chunk(int64_t c) const { return rows + c * count * pitch; }
-  // Part `number` of all those of a row.
+  // Part `number` of all parts of a row.
   __device__ __forceinline__ char* part(int64_t row, int number) const {
     return chunk(number / parts) + row * pitch + number % parts * kPartBytes;
   }

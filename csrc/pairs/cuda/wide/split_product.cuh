@@ -1,6 +1,6 @@
-// Products of few packed rows written as wide rows: the warps of a block share out the bits of
-// sixteen rows and 64 columns, and then add up what they counted. Bound by the latency of one round
-// of loads.
+// Products of few packed rows, written as wide rows: the warps of a block split the bits of 16 rows
+// and 64 columns among them and then add up their counts. Bound by the latency of one round of
+// loads.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -13,7 +13,7 @@ constexpr int kSplitThreads = kSplitWarps * kWarp;
 constexpr int kStepBits = kMmaWords * static_cast<int>(kWordBits);
 constexpr int kSplitPitch = kPartFeatures + 8;  // keeps writes of fragments free of bank conflicts
 
-// Words of a lane for one step of 256 bits: four of rows g and g + 8, and two of each column.
+// A lane's words for one step of 256 bits: four of rows g and g + 8, and two of each column.
 struct SplitStep {
   uint32_t x[4], w[kPartFragments][2];
 
@@ -33,8 +33,8 @@ struct SplitStep {
   }
 };
 
-// blockIdx.y is the part. The number of features that agree is popc(x & w) + popc(~x & ~w), what
-// lies behind the last one included.
+// blockIdx.y is the part. The number of features that agree is popc(x & w) + popc(~x & ~w),
+// including those past the last one.
 template <class Elements>
 __global__ void __launch_bounds__(kSplitThreads)
     wide_split_kernel(const __grid_constant__ BmmArgs a, int words, int steps, WideTable table,
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(kSplitThreads)
   if (part == 0 && thread < kMmaRows && first_row + thread < a.rows)
     table.factors[first_row + thread] = wide_factor(factors, first_row + thread);
   __syncthreads();
-  // half = (K >> 1) - popc(x ^ w), and what agrees is all bits of the steps less those that differ.
+  // half = (K >> 1) - popc(x ^ w), and the bits that agree are all bits of the steps minus those
+  // that differ.
   const int32_t start = static_cast<int32_t>(a.size >> 1) - steps * kStepBits;
   static_assert(kMmaRows * kPartLanes == kSplitThreads, "a thread makes 16 bytes");
   const int own_row = thread / kPartLanes, piece = thread % kPartLanes;

@@ -1,4 +1,4 @@
-// BMM + BSpMM with wide rows of 16-bit halves in between.
+// BMM + BSpMM with wide rows of 16-bit halves as intermediates.
 #include "bmm/cuda/launch.h"
 #include "pairs/cuda/wide/sums.cuh"
 
@@ -14,13 +14,13 @@ namespace bitgnn::cuda::pairs {
 namespace {
 
 constexpr int64_t kMostWarpRows = 16;
-constexpr int64_t kLeastLong = 48;               // edges of rows that are a block's, at least,
-constexpr int64_t kLeastLongAlone = 256;         // where a warp takes one row at a time,
-constexpr int64_t kLongFactor = 8;               // and so many times the mean
-constexpr int64_t kLongBlocks = 2;               // a multiprocessor, at most
-constexpr int64_t kMostWeightBytes = 100 << 10;  // in shared memory, of two blocks at least
-constexpr int64_t kProductBlocks = 4;            // a multiprocessor
-constexpr int64_t kSplitBlocks = 2;              // a multiprocessor: more rows share weights
+constexpr int64_t kLeastLong = 48;               // minimum edges of rows that take a block,
+constexpr int64_t kLeastLongAlone = 256;         // the same if a warp takes one row at a time,
+constexpr int64_t kLongFactor = 8;               // and this multiple of the mean
+constexpr int64_t kLongBlocks = 2;               // per multiprocessor, at most
+constexpr int64_t kMostWeightBytes = 100 << 10;  // in shared memory, for at least two blocks
+constexpr int64_t kProductBlocks = 4;            // per multiprocessor
+constexpr int64_t kSplitBlocks = 2;              // per multiprocessor; beyond, rows share weights
 
 template <class Elements>
 cudaError_t launch_product(const BmmArgs& product, const WideWeights& layout,
@@ -42,7 +42,7 @@ cudaError_t launch_product(const BmmArgs& product, const WideWeights& layout,
                           factors);
 }
 
-// By way of dot products, where weights do not fit or tensor cores have no 1-bit products.
+// Via dot products, if the weights do not fit or tensor cores have no 1-bit products.
 template <class Elements>
 cudaError_t launch_copy(const BmmArgs& given, int parts, const WideTable& table,
                         const NarrowFactors& factors, const Context& context) {
@@ -63,7 +63,7 @@ cudaError_t launch_sums(WideLaunch d, bool odd, unsigned chunks, const Context& 
   constexpr int64_t kGroups = kWarp / kLanes;
   const AggregateArgs& a = d.a;
   const int64_t multiprocessors = context.device.sm_count, parts = d.table.parts;
-  // All warps at once, where there are not too many rows.
+  // All warps at once, unless there are too many rows.
   const int64_t warps = multiprocessors * kWideBlocks * kWideWarps;
   d.vectors = a.features % 4 == 0 && is_aligned(a.out_float);
   d.warp_rows = static_cast<int>(std::clamp(ceil_div(a.rows, warps), kGroups, kMostWarpRows));

@@ -1,8 +1,7 @@
-// Sums of wide rows over a pattern, in the order of bspmm/narrow_sums.h for wide rows. A warp
-// takes neighbouring rows and deals their pieces out to groups of lanes, which hand on the sums of
-// rows of several pieces. Long rows are taken by blocks of their own, which start first. Bound by
-// the gathered bytes, and by the latency of a gather for each turn of the warp that has most
-// pieces.
+// Sums of wide rows over a pattern, in the order of bspmm/narrow_sums.h for wide rows. A warp takes
+// adjacent rows and distributes their pieces to groups of lanes, which pass on the sums of rows
+// with several pieces. Long rows take blocks of their own, which start first. Bound by the gathered
+// bytes, and by the latency of one gather for each turn of the warp with the most pieces.
 #pragma once
 
 #include "bspmm/arguments.h"
@@ -13,22 +12,22 @@
 namespace bitgnn::cuda::pairs {
 
 constexpr int kWideWarps = kWideThreads / kWarp;
-constexpr int kLongLanes = 8;  // that share a piece of a long row,
+constexpr int kLongLanes = 8;  // share a piece of a long row,
 constexpr int kLongGroups = kWideThreads / kLongLanes;
-constexpr int kLongFeatures = kLongLanes * kWideElements;  // of one part of its features
+constexpr int kLongFeatures = kLongLanes * kWideElements;  // one part of its features
 
 __device__ __forceinline__ int64_t wide_edge(const AggregateArgs& a, int64_t row) {
   return a.rowptr64 ? __ldg(static_cast<const long long*>(a.rowptr) + row)
                     : __ldg(static_cast<const int*>(a.rowptr) + row);
 }
 
-// Pieces of a row: one without edges for an empty row, and for a long one that is not summed here.
+// Pieces of a row: one without edges if it is empty, or long and summed elsewhere.
 __device__ __forceinline__ int wide_pieces(int64_t degree, int long_degree) {
   if (degree > long_degree) return 1;
   return max(1, (static_cast<int>(degree) + kWidePiece - 1) / kWidePiece);
 }
 
-// The sum over the lanes up to this one.
+// Inclusive prefix sum over the lanes.
 __device__ __forceinline__ int sum_up_to_lane(int value) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
@@ -41,23 +40,23 @@ __device__ __forceinline__ int sum_up_to_lane(int value) {
 
 // A piece of a warp's rows.
 struct WidePiece {
-  int first;  // edge, counted from the warp's
-  int about;  // what follows, in the bits of a word, which lanes hand one another
+  int first;  // first edge, counted from the warp's first
+  int about;  // the fields below, as bits of a word that lanes can pass on
 
   static constexpr int kCount = 31, kOpens = 32, kCloses = 64, kRow = 256;
   __device__ int count() const { return about & kCount; }
-  __device__ bool opens() const { return (about & kOpens) != 0; }    // its row,
-  __device__ bool closes() const { return (about & kCloses) != 0; }  // which it then writes
+  __device__ bool opens() const { return (about & kOpens) != 0; }    // starts its row
+  __device__ bool closes() const { return (about & kCloses) != 0; }  // ends and writes its row
   __device__ int row() const { return about / kRow; }
   __device__ static WidePiece none() { return {0, kOpens}; }
 };
 
-// Neighbouring rows of a warp, a lane each.
+// Adjacent rows of a warp, one per lane.
 struct WideRows {
   int bound;   // first edge, counted from the first row's
-  int degree;  // -1 where the row is long
+  int degree;  // -1 if the row is long
   int start;   // number of its first piece
-  int pieces;  // of all rows
+  int pieces;  // total of all rows
   bool exists;
 
   __device__ __forceinline__ WideRows(int bound, int rows, int long_degree) : bound(bound) {
@@ -89,7 +88,7 @@ struct WideRows {
   }
 };
 
-// The rows of a warp. blockIdx.y is the chunk of features.
+// Sums the rows of a warp. blockIdx.y is the chunk of features.
 template <class Elements, bool kOdd, int kLanes>
 __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
   constexpr int kGroups = kWarp / kLanes;
@@ -152,8 +151,8 @@ __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
   }
 }
 
-// A part of the features of every long row among each stride-th one: a piece eight lanes, then a
-// thread a feature adds the pieces up.
+// Sums one part of the features of each long row among every stride-th row: eight lanes per piece,
+// then one thread per feature adds up the pieces.
 template <class Elements, bool kOdd, int kLanes>
 __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
   __shared__ float part[kLongGroups][kLongFeatures + 1];
@@ -214,9 +213,10 @@ __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
 template <class Elements, bool kOdd, int kLanes>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     aggregate_wide_kernel(const __grid_constant__ WideLaunch d) {
-  // The next kernel starts behind this one: its few blocks would pile up on the multiprocessors
-  // that are free first. Ahead of the end of the product before, which let this one start after all
-  // that is older, everything but the table is read. Of no rows there is no product.
+  // The next kernel starts only after this one: its few blocks would pile up on the first free
+  // multiprocessors. The preceding product let this kernel start after all older work, so
+  // everything but the table is read before that product ends. If there are no rows, there is no
+  // product.
   if (d.table.count == 0) wait_for_previous();
   if (blockIdx.x < d.long_blocks)
     aggregate_long_wide<Elements, kOdd, kLanes>(d);

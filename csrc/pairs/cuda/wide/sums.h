@@ -1,4 +1,4 @@
-// BMM + BSpMM whose rows are too wide for the narrow form and have scales or factors.
+// BMM + BSpMM for rows that are too wide for the narrow form and have scales or factors.
 #pragma once
 
 #include "pairs/arguments.h"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::pairs {
 
-// args.product multiplies packed rows and has no scale but out_scale, which multiplies sums.
+// args.product multiplies packed rows; its only scale is out_scale, which multiplies sums.
 cudaError_t aggregate_wide(const NarrowArgs& args, const NarrowFactors& factors,
                            const Context& context);
 

@@ -7,7 +7,7 @@
 
 namespace bitgnn::cuda::pairs {
 
-// A lane's elements, and the sum of the factors where products are odd.
+// A lane's elements, and the sum of the factors if products are odd.
 struct WideSums {
   float sum[kWideElements] = {};
   float ones = 0.0f;
@@ -24,7 +24,7 @@ struct WideSums {
     }
     if constexpr (kOdd) ones = __fadd_rn(ones, factor);
   }
-  // Adds to the sums of earlier pieces.
+  // Adds the sums of earlier pieces.
   template <bool kOdd>
   __device__ __forceinline__ void follow(const WideSums& earlier) {
 #pragma unroll
@@ -41,11 +41,11 @@ struct WideSums {
   }
 };
 
-// What groups of `kLanes` lanes need to walk through pieces side by side.
+// State with which groups of `kLanes` lanes walk through pieces side by side.
 template <class Elements, bool kOdd, int kLanes>
 struct WideWalk {
-  static constexpr int kOwn = kLanes < kWidePiece ? kWidePiece / kLanes : 1;  // edges of a lane
-  static constexpr int kStep = 4;  // edges between looks at whether any group has more
+  static constexpr int kOwn = kLanes < kWidePiece ? kWidePiece / kLanes : 1;  // edges per lane
+  static constexpr int kStep = 4;  // edges between checks for groups with more
   static_assert(kWidePiece % kStep == 0);
 
   const char* x;  // the lane's part of the first row
@@ -54,15 +54,15 @@ struct WideWalk {
   int part;             // the lane's number in its group
   int32_t index[kOwn];  // of edges `part`, `part + kLanes` and so on of the next piece
 
-  // `own` is where the lane's elements of the first row lie.
+  // `own` is the address of the lane's elements of the first row.
   __device__ WideWalk(const WideTable& table, const char* own)
       : x(own),
         factors(table.factors),
         pitch(table.pitch),
         part(static_cast<int>(threadIdx.x) % kLanes) {}
 
-  // Asks for the indices of a piece of `count` edges. Absent edges read the first row, which exists
-  // where any edge does.
+  // Loads the indices of a piece of `count` edges. Missing edges read the first row, which exists
+  // if any edge does.
   __device__ __forceinline__ void fetch(const int32_t* indices, int count) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -71,11 +71,11 @@ struct WideWalk {
     }
   }
 
-  // The sums of the piece of `count` edges whose indices were fetched; `longest` is the largest
-  // count of the warp. Calls fetch_next() when the indices are in use.
+  // Sums the piece of `count` edges whose indices were fetched; `longest` is the largest count in
+  // the warp. Calls fetch_next() once the indices have been used.
   template <class Next>
   __device__ __forceinline__ WideSums add(int count, int longest, const Next& fetch_next) {
-    // Absent edges have a factor of 0, which changes nothing.
+    // Missing edges have a factor of 0, which changes nothing.
     float factor[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)

@@ -1,5 +1,5 @@
-// Launches the product of very many ternary rows with weights that stay: rows packed, then blocks
-// that each keep their columns.
+// Launches the product of very many ternary rows with resident weights: the rows are packed, then
+// each block keeps the weights of its columns in shared memory.
 #include "ternary/cuda/hopper/linear_resident.cuh"
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 namespace bitgnn::cuda::ternary {
 namespace {
 
-// How the blocks would be laid out.
+// Layout of the grid and of shared memory.
 struct Residence {
   int64_t chunks;
   int64_t slabs;       // of columns
   int64_t row_blocks;  // of 64 rows
   int64_t stages;
-  int64_t lanes = 0;  // blocks that share columns; none: weights do not fit
+  int64_t lanes = 0;  // blocks that share columns; 0 if the weights do not fit
 
   Residence(const TernaryBmmArgs& a, const Context& context)
       : chunks(ceil_div(words_for(a.size), kSwizzleWords)),
@@ -36,7 +36,7 @@ struct Residence {
     return kAlignment + chunks * kResidentWeightBytes + of_stages * kResidentStageBytes +
            static_cast<int64_t>(sizeof(ResidentShared));
   }
-  // Rows that the longest block goes through.
+  // Rows processed by the busiest block.
   int64_t longest() const { return ceil_div(row_blocks, lanes) * kWgmmaRows; }
 };
 
@@ -53,7 +53,7 @@ cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t
   CUtensorMap x_map, w_map;
   cudaError_t status = encode_rows(x_map, planes, a.rows, int64_t{2} * plan.words, kWgmmaRows);
   if (status != cudaSuccess) return status;
-  constexpr int kTogether = 8;  // columns that a lane stores
+  constexpr int kTogether = 8;  // adjacent columns stored by a lane
   status =
       encode_weights(w_map, a.w, a.out_features, plan.words, kResidentColumns, kTogether, false);
   if (status != cudaSuccess) return status;
@@ -75,7 +75,7 @@ bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& contex
     return false;
   const Residence residence(a, context);
   if (residence.lanes == 0) return false;
-  // Where fewer than three in four multiprocessors would work, tiles are better.
+  // Tiles are better if less than three quarters of the SMs would be doing useful work.
   const int64_t places = residence.longest() * kResidentColumns * context.device.sm_count;
   return 4 * a.rows * a.out_features >= 3 * places;
 }

@@ -1,9 +1,9 @@
-// Hopper's product of very many ternary rows with +-1 weights that stay in shared memory: a block
-// keeps all bits of its columns and streams planes of rows past them, 64 rows at a time. Three
-// warpgroups take turns: one multiplies while the others turn sums into values and store them,
-// which takes longer. Whoever has used a stage starts the copy that fills it next.
+// Hopper product of very many ternary rows with +-1 weights resident in shared memory: a block
+// holds all bits of its columns and streams planes of rows past them, 64 rows at a time. Three
+// warpgroups take turns: one multiplies while the others run their epilogues, which take longer.
+// The warpgroup that consumed a stage issues the copy that refills it.
 //   acc = popc(w & pos) + popc(w & ~neg),  dot = 2 * (acc - |w|) - (|pos| - |neg|).
-// Bound by the products, and by the packing before them.
+// Bound by the products and by the packing kernel before them.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -13,26 +13,26 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kResidentGroups = 3;  // of warps
+constexpr int kResidentGroups = 3;  // warpgroups per block
 constexpr int kResidentThreads = kResidentGroups * 128;
 constexpr int kResidentStageBytes = 2 * kWgmmaRows * kSwizzleBytes;     // both planes of 64 rows
-constexpr int kResidentWeightBytes = kResidentColumns * kSwizzleBytes;  // 1024 bits of each
+constexpr int kResidentWeightBytes = kResidentColumns * kSwizzleBytes;  // 1024 bits per column
 constexpr int kResidentMostStages = 6;
 constexpr int kResidentMostChunks = 6;
-constexpr int kResidentAhead = 2;  // chunks of weights that are copied before the rows are ready
+constexpr int kResidentAhead = 2;  // chunks of weights copied before the rows are ready
 
 struct ResidentPlan {
-  int words;                   // of a row's plane
+  int words;                   // per plane of a row
   int chunks;                  // of 1024 bits
-  int stages;                  // of rows' planes
+  int stages;                  // in the ring of row planes
   int lanes;                   // blocks that share columns
   int row_blocks;              // of 64 rows
   const int32_t* differences;  // [rows], |pos| - |neg|
 };
 
-// Behind the weights and the stages.
+// Shared memory after the weights and the stages.
 struct ResidentShared {
-  // Of the columns: 1.5 * 2^23 - 2 |w| as the bits of a float, what multiplies, what is added.
+  // Epilogue terms of the columns; term is the bits of the float 1.5 * 2^23, minus 2 |w|.
   alignas(16) int32_t term[kResidentColumns];
   alignas(16) float scale[kResidentColumns];
   alignas(16) float bias[kResidentColumns];
@@ -54,7 +54,7 @@ struct ResidentRing {
   }
 };
 
-// The number of a barrier is part of the instruction: any other would claim all of them.
+// Barrier ids are immediates: with an id in a register the kernel would claim all barriers.
 __device__ __forceinline__ void wait_for_turn(int group) {
   constexpr int kThreads = 2 * 128;
   if (group == 0)
@@ -74,7 +74,7 @@ __device__ __forceinline__ void give_turn(int group) {
     asm volatile("bar.arrive 3, %0;\n" ::"n"(kThreads) : "memory");
 }
 
-// What the copies of a block need.
+// Issues a block's TMA copies.
 struct ResidentCopies {
   ResidentShared& shared;
   const CUtensorMap& x_map;
@@ -97,8 +97,8 @@ struct ResidentCopies {
     copy_tile(to, x_map, word, row, full);
     copy_tile(to + kWgmmaRows * kSwizzleBytes, x_map, plan.words + word, row, full);
   }
-  // Weights come before the rows are ready, as they were before the packing began, but not all: the
-  // last of them would keep the first rows waiting where the packing ended late.
+  // The first weights are copied before the wait for the packing kernel, which does not write them.
+  // The rest are interleaved with the rows: they would delay the first rows if packing ends late.
   __device__ __forceinline__ void start_first(int first) const {
     const int ahead = min(plan.chunks, kResidentAhead);
     for (int chunk = 0; chunk < ahead; ++chunk) start_weights(chunk);
@@ -115,7 +115,7 @@ struct ResidentCopies {
   }
 };
 
-// The terms of the block's columns, by the group whose turn comes last.
+// Computes the epilogue terms of the block's columns; done by the warpgroup whose turn comes last.
 __device__ __forceinline__ void make_terms(ResidentShared& shared, uint32_t weights,
                                            const TernaryBmmArgs& a, const ResidentPlan& plan,
                                            int slab, int thread) {
@@ -125,7 +125,7 @@ __device__ __forceinline__ void make_terms(ResidentShared& shared, uint32_t weig
     barrier_wait(shared_address(&shared.weights[chunk]), 0);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      // Columns lie in the order of the accumulators: see encode_weights().
+      // Columns are stored in accumulator order; see encode_weights().
       const int column = thread + i * 128;
       const int place = column / 32 * 32 + column / 2 % 4 * 8 + column / 8 % 4 * 2 + column % 2;
       const uint32_t bits = weights + chunk * kResidentWeightBytes + place * kSwizzleBytes;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void consume_resident(const ResidentCopies& copies,
   const int warp = thread / kWarp, lane = thread % kWarp;
   ResidentRing at;
   at.advance(group * plan.chunks, plan.stages);
-  // What comes into a stage that the group has used.
+  // The row block and chunk that refill the stage this group has just consumed.
   int next = group * plan.chunks + plan.stages;
   int next_block = first + next / plan.chunks * plan.lanes;
   next %= plan.chunks;
@@ -176,7 +176,7 @@ __device__ __forceinline__ void consume_resident(const ResidentCopies& copies,
         next_block += plan.lanes;
       }
     };
-    // In turn: a group that overtook the other would take a stage's last use for its own.
+    // In turn: a group that overtook another would mistake a stage's previous contents for its own.
     if (block != first) wait_for_turn(group);
 #pragma unroll 1
     for (int chunk = 0; chunk < plan.chunks; ++chunk) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void consume_resident(const ResidentCopies& copies,
     for (int32_t& x : sum) asm volatile("" : "+r"(x)::"memory");
     if (!begun) barrier_wait(shared_address(&shared.terms), 0);
     begun = true;
-    // Late, so that the next kernel's blocks do not crowd where the first of these end.
+    // Late, so that the next kernel's blocks do not crowd onto the SMs that finish first.
     if (block + plan.lanes >= plan.row_blocks) let_next_start();
     store_resident<T>(shared_address(shared.term), a, sum, difference, row,
                       static_cast<int64_t>(copies.slab) * kResidentColumns, lane);

@@ -1,5 +1,5 @@
-// Turns the sums of ternary rows with weights that stay into values and stores them: vectors of
-// columns next to each other, since the weights lie in the order of the accumulators.
+// Epilogue of the product with resident weights: turns sums into values and stores them as vectors
+// of adjacent columns, which lanes hold because the weights are stored in accumulator order.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -7,7 +7,7 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kResidentColumns = 256;  // of a block
+constexpr int kResidentColumns = 256;  // per block
 
 __device__ __forceinline__ uint4 load_shared(uint32_t from) {
   uint4 v;
@@ -18,7 +18,7 @@ __device__ __forceinline__ uint4 load_shared(uint32_t from) {
   return v;
 }
 
-// Four values as they lie in memory: two or four words.
+// Packs four values for storing: two or four words.
 template <class T>
 __device__ __forceinline__ void pack_values(uint32_t* to, const float (&v)[4]) {
 #pragma unroll
@@ -37,17 +37,17 @@ __device__ __forceinline__ void pack_values(uint32_t* to, const float (&v)[4]) {
   }
 }
 
-// Lane 4 g + q holds, of every 32 columns, columns 8 q to 8 q + 7 of rows g and g + 8. Sums become
-// floats by their place in the bits of one: exact, as no sum reaches 2^22.
-// Without kScales one scale is that of all columns, without kBias there is none: what is read from
-// shared memory for each value, besides the products' operands, is what storing waits for.
+// Of every 32 columns, lane 4 g + q holds columns 8 q to 8 q + 7 of rows g and g + 8. Sums are
+// turned into floats by adding them to the bits of one, which is exact since no sum reaches 2^22.
+// Without kScales all columns share one scale; without kBias there is no bias. These variants save
+// the per-value reads of shared memory that bound the epilogue while it competes with wgmma.
 template <class T, bool kScales, bool kBias>
 __device__ __forceinline__ void store_resident(uint32_t terms, const TernaryBmmArgs& a,
                                                const int32_t (&sum)[kResidentColumns / 2],
                                                const int32_t (&difference)[2], int64_t row,
                                                int64_t column, int lane) {
   constexpr float kShift = 12582912.0f;                    // 1.5 * 2^23
-  constexpr int kWords = static_cast<int>(sizeof(T)) * 2;  // of eight values
+  constexpr int kWords = static_cast<int>(sizeof(T)) * 2;  // per eight values
   const float offset[2] = {kShift + static_cast<float>(difference[0]),
                            kShift + static_cast<float>(difference[1])};
   const auto columns =

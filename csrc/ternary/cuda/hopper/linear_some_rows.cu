@@ -1,4 +1,4 @@
-// Launches packing and product of some tens of float rows in warpgroups.
+// Launches the packing and wgmma product of a few dozen float rows.
 #include "core/cuda/shared_memory.h"
 #include "core/cuda/with_quantised_type.h"
 #include "ternary/cuda/hopper/linear_some_rows.cuh"

@@ -1,7 +1,7 @@
-// Packing and product of some tens of float rows in two launches on Hopper: one packs rows into
-// tiles in the order of the tensor cores, while blocks of the other bring weights of 64 outputs a
-// warpgroup straight into registers; a tile of rows then comes to shared memory by one bulk copy.
-// Bound by reading the weights, and by the latency of two launches.
+// Packing and product of a few dozen float rows on Hopper, in two launches: the first packs rows
+// into tiles in tensor-core order; meanwhile the blocks of the second load the weights of 64
+// outputs per warpgroup straight into registers, then fetch their tile of rows with one bulk copy.
+// Bound by reading the weights and by the latency of two launches.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -13,16 +13,16 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kGroupRows = 32;        // of a tile
-constexpr int kGroupChunkWords = 16;  // of a row: a lane loads four successive ones of its weights
-constexpr int kGroupOutputs = 128;    // of a block of two warpgroups
+constexpr int kGroupRows = 32;        // per tile
+constexpr int kGroupChunkWords = 16;  // per row: a lane loads four consecutive words of its weights
+constexpr int kGroupOutputs = 128;    // per block of two warpgroups
 constexpr int kGroupThreads = 256;
-constexpr int kGroupStages = 11;      // chunks of weights in registers
-constexpr int kGroupMostChunks = 32;  // of a row that a block packs
+constexpr int kGroupStages = 11;      // chunks of weights held in registers
+constexpr int kGroupMostChunks = 32;  // in a row packed by one block
 
-// Words of a tile: for pos and for neg the chunks of its rows, then |neg| - |pos| of each row. A
-// chunk is four pieces of a row's 16 bytes behind each other, piece k with words k, k + 4, k + 8
-// and k + 12 of the chunk: 128 bits in the order in which lanes hold weights.
+// Layout of a tile: the chunks of all rows for pos, then for neg, then |neg| - |pos| of each row. A
+// chunk is four consecutive pieces of 16 bytes per row. Piece k has the words k, k + 4, k + 8 and
+// k + 12 of the chunk: 128 bits in the order in which lanes hold weights.
 __host__ __device__ constexpr int group_plane_words(int chunks) {
   return chunks * kGroupChunkWords * kGroupRows;
 }
@@ -41,8 +41,8 @@ struct GroupPackArgs {
   int chunks;
 };
 
-// A block a row, a thread 16 floats. The product's blocks start behind its wait: all that came
-// before is complete by then, so that they need not wait for weights.
+// Packs one row per block, 16 floats per thread. The product's blocks may start only after this
+// kernel's wait: earlier kernels are complete by then, so the weights can be loaded without a wait.
 template <class T>
 __global__ void __launch_bounds__(kGroupMostChunks* kWarp)
     ternary_group_pack_kernel(const __grid_constant__ GroupPackArgs<T> a) {
@@ -79,12 +79,12 @@ __global__ void __launch_bounds__(kGroupMostChunks* kWarp)
 
 struct TernaryGroupPlan {
   const uint32_t* tiles;
-  int words;   // of a row
-  int chunks;  // of a row
+  int words;   // per row
+  int chunks;  // per row
   bool fours;  // four 16-bit values are stored at a time
 };
 
-// kHalf: the 16-bit type that is stored four at a time.
+// Half: the 16-bit type that is stored four at a time.
 template <class Half>
 __global__ void __launch_bounds__(kGroupThreads, 1)
     ternary_group_kernel(const __grid_constant__ TernaryBmmArgs a,
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kGroupThreads, 1)
     barrier_init_fence();
     barrier_expect(barrier, bytes);
   }
-  // What lies past a row's end meets zeros: any words will do, but they must exist.
+  // Words past a row's end are multiplied by zeros, so they may be any readable words.
   const int32_t* row[2];
   const int last = static_cast<int>(a.out_features) - 1;
 #pragma unroll

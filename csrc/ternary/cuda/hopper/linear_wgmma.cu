@@ -1,4 +1,4 @@
-// Launches the warpgroup product of ternary rows: operands made ready, then the tiles.
+// Launches the wgmma product of ternary rows: a kernel that prepares operands, then the product.
 #include <algorithm>
 
 #include "core/cuda/hopper/tensor_map.h"
@@ -11,14 +11,14 @@
 namespace bitgnn::cuda::ternary {
 namespace {
 
-// Scratch memory of a product.
+// Workspace of a product.
 struct Prepared {
   int32_t* planes;       // [rows, 2, words]: pos and the complement of neg
   int32_t* differences;  // [rows]
   CountedWeights weights;
   unsigned blocks;
 
-  // block_rows: that a block makes ready.
+  // block_rows: rows prepared per block.
   Prepared(const TernaryBmmArgs& a, int64_t block_rows, const Context& context) {
     const auto words = static_cast<int>(words_for(a.size));
     const auto take = [&](int64_t count) {
@@ -50,7 +50,7 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
   status = encode_rows(w_map, a.w, a.out_features, words, kColumns);
   if (status != cudaSuccess) return status;
   const auto kernel = ternary_wgmma_kernel<kColumns>;
-  // And the alignment of the stages.
+  // Plus slack to align the stages.
   constexpr size_t kBytes = sizeof(typename TernaryWgmma<kColumns>::Shared) + 1024;
   status = grant_shared_memory(kernel, kBytes);
   if (status != cudaSuccess) return status;
@@ -60,7 +60,7 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
                           kTernaryThreads, kBytes, context, a, x_map, w_map, plan);
 }
 
-// Wide tiles read less; narrow ones are more, which fewer rows need to fill the device.
+// Wide tiles read less; with fewer rows, narrow tiles are needed to fill the device.
 cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Context& context) {
   const int64_t wide = ceil_div(a.rows, kTernaryTileRows) * ceil_div(a.out_features, 256);
   return wide >= context.device.sm_count ? launch<256>(a, prepared, context)

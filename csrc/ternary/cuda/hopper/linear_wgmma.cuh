@@ -1,6 +1,6 @@
-// Hopper's product of many ternary rows with +-1 weights: bulk copies, warpgroup products, blocks
-// that stay resident over many tiles. Rows hold pos and the complement of neg, so that both planes
-// meet the same tile of weights in one accumulator:
+// Hopper product of many ternary rows with +-1 weights: TMA copies, wgmma, and persistent blocks
+// that loop over tiles. Rows are stored as pos and the complement of neg, so that both planes are
+// multiplied with the same weight tile into one accumulator:
 //   acc = popc(w & pos) + popc(w & ~neg),  dot = 2 * (acc - |w|) - (|pos| - |neg|).
 // Bound by the tensor cores.
 #pragma once
@@ -19,7 +19,7 @@ constexpr int kTernaryConsumers = 2;
 constexpr int kTernaryTileRows = kTernaryConsumers * kWgmmaRows;
 constexpr int kTernaryThreads = (kTernaryConsumers + 1) * 128;
 constexpr int kTernaryPlaneBytes = kTernaryTileRows * kSwizzleBytes;
-constexpr int kTernarySlab = 64;  // columns that a warp stages at a time
+constexpr int kTernarySlab = 64;  // columns staged by a warp at a time
 
 template <int kColumns>
 struct TernaryWgmma {
@@ -28,7 +28,7 @@ struct TernaryWgmma {
 
   struct Shared {
     alignas(1024) unsigned char stages[kStages][kStageBytes];
-    // Of the tile's columns: what multiplies, what is added, and -2 |w|.
+    // Epilogue terms of the tile's columns; term is -2 |w|.
     alignas(8) float scale[kTernaryConsumers][kColumns];
     alignas(8) float bias[kTernaryConsumers][kColumns];
     alignas(8) int32_t term[kTernaryConsumers][kColumns];
@@ -39,8 +39,8 @@ struct TernaryWgmma {
 };
 
 struct TernaryWgmmaPlan {
-  int words;   // of a row's plane
-  int blocks;  // stages along the words of a row
+  int words;   // per plane of a row
+  int blocks;  // stages per row
   int row_tiles;
   int column_tiles;
   const int32_t* differences;    // [rows], |pos| - |neg|
@@ -48,7 +48,7 @@ struct TernaryWgmmaPlan {
   bool vectors;                  // 16-byte stores of 16-bit outputs
 };
 
-// Float rows to pos and the complement of neg.
+// Packs float rows into pos and the complement of neg; further blocks count the weights' bits.
 template <class T, int kRowWarps, bool kAligned>
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
     ternary_prepare_kernel(const TernaryPackArgs a, const CountedWeights weights) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
   }
 }
 
-// The same of rows packed before; a warp a row.
+// The same for packed rows: copies pos, complements neg; one warp per row.
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
     ternary_complement_kernel(const TernaryBmmArgs a, const CountedWeights weights, int32_t* planes,
                               int32_t* differences) {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Tiles in groups of eight rows of tiles, so that blocks that run together share operands in L2.
+// Orders tiles in groups of eight tile rows, so that concurrent blocks share operands in L2.
 __device__ __forceinline__ void locate_ternary_tile(int tile, int row_tiles, int column_tiles,
                                                     int& row_tile, int& column_tile) {
   constexpr int kGroup = 8;
@@ -137,7 +137,7 @@ __device__ __forceinline__ void produce_ternary(typename TernaryWgmma<kColumns>:
   }
 }
 
-// Values of two columns in the lane's two rows.
+// Output values of two adjacent columns in the lane's two rows.
 template <class T>
 struct TernaryPairs {
   T row[2][2];
@@ -163,8 +163,8 @@ struct TernaryPairs {
   }
 };
 
-// Writes 16 rows by kColumns columns of a warp: lane 4 g + q holds columns 2 q, 2 q + 1 of every
-// eight in rows g and g + 8.
+// Stores a warp's 16 rows by kColumns columns: lane 4 g + q holds columns 2 q and 2 q + 1 of every
+// eight, in rows g and g + 8.
 template <int kColumns, class T, class Shared>
 __device__ __forceinline__ void store_ternary(Shared& shared, int table, const TernaryBmmArgs& a,
                                               const TernaryWgmmaPlan& plan,
@@ -214,7 +214,7 @@ __device__ __forceinline__ void store_ternary(Shared& shared, int table, const T
   }
 }
 
-// `table` names the columns' terms, `warp` the place where values are turned round.
+// `table` selects the columns' terms, `warp` the staging buffer through which values are reordered.
 template <int kColumns, class Shared>
 __device__ __forceinline__ void store_ternary_values(Shared& shared, int table,
                                                      const TernaryBmmArgs& a,
@@ -295,7 +295,7 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
       before = at.stage;
       at.advance();
     }
-    group_sync(group_barrier, 128);  // the tile before is stored
+    group_sync(group_barrier, 128);  // the previous tile has been stored
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const TernaryTerms terms = loaded[i].terms();
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(kTernaryThreads, 1)
   __syncthreads();
   let_next_start();
   wait_for_previous();
-  // Registers move from the group that only starts copies to those that hold the sums.
+  // Registers move from the producer warpgroup to the consumers, which hold the sums.
   if (group == kTernaryConsumers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;\n");
     if (threadIdx.x % 128 == 0) produce_ternary<kColumns>(shared, x_map, w_map, plan);

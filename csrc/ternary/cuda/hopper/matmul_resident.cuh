@@ -1,10 +1,11 @@
-// Hopper's products of packed ternary rows with ternary or boolean rows of at most 2048 values in
-// 16-bit results: a block's operands lie in shared memory whole, its rows in registers; two
-// warpgroups make 64 rows by 64 columns a pass, whose results are stored while the next multiplies.
-//   boolean columns a:        p1 & a, ~n1 & a count dot + set bits of the column (transposed
-//   result); ternary columns (p2, n2): p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2 count the same.
-// Three products of p, n and p | n would do, but shared memory then binds: no faster, measured.
-// Bound: tensor cores, 15 000 TOPS, and the stores of the results at 4.3 TB/s (2048^3: 2 us).
+// Hopper products of packed ternary rows with ternary or boolean rows of at most 2048 values, with
+// 16-bit results: all of a block's operands are in shared memory and its rows also in registers;
+// each of two warpgroups computes 64 rows by 64 columns per pass and stores them during the next.
+// Each set of products counts dot + set bits of the column:
+//   boolean columns a:        p1 & a, ~n1 & a (transposed result);
+//   ternary columns (p2, n2): p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2.
+// Three products of p, n and p | n would suffice, but measured no faster: shared memory then binds.
+// Bound by the tensor cores, 15 000 TOPS, and by storing results at 4.3 TB/s (2048^3: 2 us).
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -16,11 +17,11 @@ namespace bitgnn::cuda::ternary {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Where a warpgroup's results go.
+// Destination of a warpgroup's results.
 struct PassTarget {
   const CUtensorMap& map;
   float scale;
-  int row, column, batch;  // of the warpgroup's first result, in terms of the kernel
+  int row, column, batch;  // of the warpgroup's first result, in the kernel's rows and columns
 };
 
 template <class Form>
@@ -33,7 +34,7 @@ __device__ __forceinline__ void store_pass(PassShared<Form>& shared, const PassT
   const bool stores = lane == 0 && (!Form::kBoolean || warp == 0);
   const auto sync = [&] {
     if constexpr (Form::kBoolean)
-      group_sync(2 + group, 128);  // a row of the result holds what all four warps make
+      group_sync(2 + group, 128);  // all four warps contribute to each row of the result
     else
       __syncwarp();
   };
@@ -69,7 +70,7 @@ __device__ __forceinline__ void multiply_passes(PassShared<Form>& shared, const 
     int32_t (&own)[kStagedSums] = sum[pass % 2];
     int32_t (&next)[kStagedSums] = sum[(pass + 1) % 2];
     if constexpr (Form::kProducts == 4) {
-      // Complements of one chunk at a time are all that registers hold.
+      // Registers hold the complements of only one chunk at a time.
       if (pass > 0) {
         products.wait(pass, 0);
         products.multiply(own, pass, 0);

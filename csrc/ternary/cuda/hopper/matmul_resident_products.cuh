@@ -1,5 +1,5 @@
-// Operands of a block of Hopper's products in passes (matmul_resident.cuh) and the products of one
-// warpgroup: rows in registers, columns in shared memory.
+// Operands of a block in the multi-pass Hopper products (matmul_resident.cuh) and the products of
+// one warpgroup: rows in registers, columns in shared memory.
 #pragma once
 
 #include "core/cuda/hopper/async_copy.cuh"
@@ -13,12 +13,12 @@ constexpr int kPassRows = 128;
 constexpr int kPasses = 4;
 constexpr int kPassColumns = kPasses * kStagedColumns;
 constexpr int kPassThreads = 384;
-constexpr int kPassChunkWords = 32;  // of a plane of a row, 128 bytes: four products
+constexpr int kPassChunkWords = 32;  // per plane of a row, 128 bytes: four products
 constexpr int kMostPassWords = 2 * kPassChunkWords;
 constexpr int kPassRowBytes = kPassRows * kPassChunkWords * 4;
 constexpr int kPassColumnBytes = kStagedColumns * kPassChunkWords * 4;
 
-// kProducts of 256 bits: 2 boolean, 4 ternary.
+// kProducts: products per 256 bits, 2 for boolean columns, 4 for ternary.
 template <class T_, int kProducts_, int kChunks_>
 struct PassForm {
   using T = T_;
@@ -60,13 +60,13 @@ __device__ __forceinline__ void copy_pass_operands(PassShared<Form>& shared,
     }
 }
 
-// A warpgroup's operands in registers and its products.
+// A warpgroup's register operands and its products.
 template <class Form>
 struct PassProducts {
   PassShared<Form>& shared;
-  uint32_t rows[Form::kSteps][2][4];  // p and ~n, or p and n
+  uint32_t rows[Form::kSteps][2][4];  // p and ~n (boolean), or p and n (ternary)
 
-  // Fragments of 16 rows of a chunk, out of the swizzled rows.
+  // Loads the fragments of 16 rows of a chunk out of the swizzled rows.
   __device__ __forceinline__ void take(int chunk, int local_row, int lane) {
     const int row = local_row + lane % 16;
 #pragma unroll

@@ -1,4 +1,4 @@
-// Stores the results of Hopper's products of ternary rows, as they are or transposed.
+// Stores the results of the Hopper products of ternary rows, directly or transposed.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -6,8 +6,8 @@
 
 namespace bitgnn::cuda::ternary {
 
-// One product as the kernel sees it: `rows` of the ternary operand in registers, `columns` of the
-// other one.
+// A product from the kernel's view: `rows` of the ternary operand, which is held in registers, and
+// `columns` of the other operand.
 struct PlanesPlan {
   int64_t rows;
   int64_t columns;
@@ -21,13 +21,13 @@ struct PlanesPlan {
   const float* scale;
   const float* y_scale;
   void* out;    // [batches, rows, columns], transposed with boolean columns
-  bool vector;  // results can be stored 8 bytes at once
+  bool vector;  // results can be stored 8 bytes at a time
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Lanes of a pair trade words, so that each has two that lie next to each other: the even one of
-// `first`, the odd one of `second`.
+// Exchanges words within a pair of lanes, so that each has two adjacent words: the even lane those
+// of `first`, the odd lane those of `second`.
 __device__ __forceinline__ uint2 trade_words(uint32_t first, uint32_t second, bool odd) {
   const uint32_t other = __shfl_xor_sync(kFullWarp, odd ? first : second, 1);
   return odd ? make_uint2(other, second) : make_uint2(first, other);
@@ -39,14 +39,14 @@ __device__ __forceinline__ uint32_t transpose_matrix(uint32_t x) {
   return y;
 }
 
-// Values of 16-bit types, two in a word.
+// Stores values of 16-bit types, two per word.
 template <class T, bool kBoolean>
 __device__ __forceinline__ void store_short(const PlanesPlan& plan, T* out,
                                             const int32_t (&sum)[128], const int32_t* counts,
                                             float scale, int64_t row, int64_t column, int lane) {
   const int group = fragment_group(lane), quad = fragment_quad(lane);
   const bool odd = quad % 2 != 0;
-  const int shift = (odd ? 8 : 0) + quad / 2 * 4;  // of the lane's four values among sixteen
+  const int shift = (odd ? 8 : 0) + quad / 2 * 4;  // offset of the lane's four values in sixteen
   const auto word = [&](int i, int r) {
     const int2 count = *reinterpret_cast<const int2*>(counts + 8 * i + 2 * quad);
     return two_values<T>(scale, sum[4 * i + 2 * r] - count.x, sum[4 * i + 2 * r + 1] - count.y);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_short(const PlanesPlan& plan, T* out,
   }
 }
 
-// Values one by one: 32-bit types, and rows whose length is no multiple of four.
+// Stores values singly or in pairs: 32-bit types, and rows whose length is not a multiple of four.
 template <class T, bool kBoolean>
 __device__ __forceinline__ void store_single(const PlanesPlan& plan, T* out,
                                              const int32_t (&sum)[128], const int32_t* counts,

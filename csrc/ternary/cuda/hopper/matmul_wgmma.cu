@@ -1,4 +1,4 @@
-// Launches Hopper's warpgroup products of packed ternary and boolean rows.
+// Launches the wgmma products of packed ternary and boolean rows on Hopper.
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 #include "ternary/cuda/hopper/matmul_resident.cuh"
@@ -12,14 +12,15 @@ static_assert(kPassRows == kPlaneRows && kPassColumns == kPlaneColumns, "the sam
 
 #ifdef BITGNN_HOPPER
 
-// Whether rows are what bulk copies can read: no dimension is repeated in place.
+// True if TMA can read the operand: it is aligned and no dimension is broadcast with stride 0.
 bool copyable(const TernaryOperand& x, const int64_t (&batches)[2], int64_t rows) {
   return begins_at(x, 4) && (rows == 1 || x.row_stride != 0) &&
          (batches[0] == 1 || x.batch_strides[0] != 0) &&
          (batches[1] == 1 || x.batch_strides[1] != 0);
 }
 
-// A product as the kernels see it: ternary rows in registers, the others are columns.
+// A product from the kernels' view: `rows` is the ternary operand, in registers; `columns` the
+// other operand.
 struct Roles {
   const TernaryOperand& rows;
   const TernaryOperand& columns;
@@ -54,10 +55,10 @@ PlanesMap planes_of(const TernaryMatmulArgs& a, const TernaryOperand& x, int64_t
           {x.batch_strides[0], x.batch_strides[1]}};
 }
 
-// The same coordinates with boxes of 128 bytes.
+// Tensor map with the coordinates of encode_planes() and 128-byte boxes.
 cudaError_t encode_wide_planes(CUtensorMap& map, const PlanesMap& planes, int64_t box_rows) {
   constexpr int64_t kWordBytes = sizeof(int32_t), kLeast = 16;
-  // A dimension of one takes any stride that is allowed.
+  // A dimension of size one takes any legal stride.
   const auto stride = [&](int64_t words, int64_t size) {
     return size > 1 ? words * kWordBytes : kLeast;
   };
@@ -88,7 +89,7 @@ cudaError_t multiply_ring(const TernaryMatmulArgs& a, const Context& context) {
   status = encode_planes(column_map, column_planes, kPlaneColumns);
   if (status != cudaSuccess) return status;
   const auto kernel = ternary_matmul_wgmma_kernel<T, kBoolean>;
-  constexpr size_t kBytes = sizeof(PlanesShared<kBoolean>) + 1024;  // and its alignment
+  constexpr size_t kBytes = sizeof(PlanesShared<kBoolean>) + 1024;  // plus slack for alignment
   status = grant_shared_memory(kernel, kBytes);
   if (status != cudaSuccess) return status;
   return launch_dependent(kernel, dim3(blocks_of(a, roles.plan)), kPlaneThreads, kBytes, context,
@@ -115,14 +116,14 @@ cudaError_t multiply_passes(const TernaryMatmulArgs& a, const Context& context) 
                                   true});
   if (status != cudaSuccess) return status;
   const auto kernel = ternary_passes_kernel<Form>;
-  constexpr size_t kBytes = sizeof(PassShared<Form>) + 1024;  // and its alignment
+  constexpr size_t kBytes = sizeof(PassShared<Form>) + 1024;  // plus slack for alignment
   status = grant_shared_memory(kernel, kBytes);
   if (status != cudaSuccess) return status;
   return launch_dependent(kernel, dim3(blocks_of(a, roles.plan)), kPassThreads, kBytes, context,
                           roles.plan, row_map, column_map, out_map);
 }
 
-// Products a step of ternary rows with ternary columns.
+// Products per step of ternary rows with ternary columns.
 constexpr int kTernaryProducts = 4;
 
 template <class T, int kProducts>

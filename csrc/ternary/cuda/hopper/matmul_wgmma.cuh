@@ -1,10 +1,11 @@
-// Hopper's products of packed ternary rows with ternary or boolean rows: a producer thread streams
-// planes with bulk copies, two warpgroups hold 64 ternary rows each as fragments in registers,
-// where complements cost nothing, and multiply them with 256 columns as they lie in shared memory.
-//   ternary columns (p2, n2): p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2 count dot + set bits of the
-//   column; boolean columns a:        p1 & a, ~n1 & a count the same.
-// Boolean rows are therefore the columns, and their result is stored transposed.
-// Bound: tensor cores, 15 000 TOPS (2048^3: 4.6 us ternary, 2.3 us boolean).
+// Hopper products of packed ternary rows with ternary or boolean rows: a producer thread streams
+// planes with TMA; two warpgroups each hold 64 ternary rows as register fragments, where
+// complements are free, and multiply them with 256 columns in shared memory. Each set of products
+// counts dot + set bits of the column:
+//   ternary columns (p2, n2): p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2;
+//   boolean columns a:        p1 & a, ~n1 & a.
+// A boolean operand therefore takes the columns, and its result is stored transposed.
+// Bound by the tensor cores, 15 000 TOPS (2048^3: 4.6 us ternary, 2.3 us boolean).
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -19,7 +20,7 @@ constexpr int kPlaneConsumers = 2;
 constexpr int kPlaneRows = kPlaneConsumers * 64;
 constexpr int kPlaneColumns = 256;
 constexpr int kPlaneThreads = (kPlaneConsumers + 1) * 128;
-constexpr int kChunkBytes = 64;  // of a plane of a row: 512 bits, two products
+constexpr int kChunkBytes = 64;  // per plane of a row: 512 bits, two products
 constexpr int kChunkWords = kChunkBytes / 4;
 constexpr int kChunkSteps = 2;
 constexpr int kRowPlaneBytes = kPlaneRows * kChunkBytes;
@@ -30,7 +31,7 @@ struct PlanesShared {
   static constexpr int kPlanes = kBoolean ? 1 : 2;  // of columns
   static constexpr int kStages = kBoolean ? 6 : 4;
   static constexpr int kBytes = 2 * kRowPlaneBytes + kPlanes * kColumnPlaneBytes;
-  alignas(1024) unsigned char stages[kStages][kBytes];  // rows' p, n; columns' planes
+  alignas(1024) unsigned char stages[kStages][kBytes];  // p and n of rows; planes of columns
   alignas(16) int32_t counts[kPlaneColumns];
   uint64_t full[kStages][kPlanes];
   uint64_t empty[kStages];
@@ -65,7 +66,7 @@ __device__ __forceinline__ void produce_planes(PlanesShared<kBoolean>& shared,
   }
 }
 
-// Fragment of 16 rows, bits 256 * step and on of the chunk, out of the swizzled rows.
+// Loads the fragment of 16 swizzled rows and 256 bits, starting at bit 256 * step of the chunk.
 __device__ __forceinline__ void load_swizzled_fragment(uint32_t (&a)[4], uint32_t rows, int step,
                                                        int lane) {
   const int row = lane & 15;

@@ -1,4 +1,4 @@
-// Bulk copies of planes of packed rows; see encode_planes().
+// TMA copies of planes of packed rows; see encode_planes().
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +9,7 @@ namespace bitgnn::cuda::ternary {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Copies a box of a map of planes.
+// Copies a box of a tensor map of planes into shared memory.
 __device__ __forceinline__ void copy_planes(uint32_t to, const CUtensorMap& map, int word,
                                             int plane, int row, int batch1, int batch0,
                                             uint32_t barrier) {

@@ -1,4 +1,4 @@
-// Results of warpgroup products in 16-bit types, as tensor copies store them out of shared memory.
+// Stages 16-bit results of wgmma products in shared memory, in the layout that TMA stores expect.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -6,9 +6,9 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kStagedColumns = 64;  // of sums; 64 rows of them are a warpgroup's
+constexpr int kStagedColumns = 64;  // of sums; a warpgroup has 64 rows of them
 constexpr int kStagedBytes = 64 * kStagedColumns * 2;
-constexpr int kStagedSums = kStagedColumns / 2;  // of a lane
+constexpr int kStagedSums = kStagedColumns / 2;  // per lane
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -25,8 +25,8 @@ __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&fou
                  : "memory");
 }
 
-// The values of a warpgroup's sums, with their columns' terms kCountedFrom - count added, to 64
-// rows of 128 bytes with the 128-byte swizzle: as they are, or transposed.
+// Adds the columns' terms, kCountedFrom - count, to a warpgroup's sums and writes the values to 64
+// rows of 128 bytes with the 128-byte swizzle, optionally transposed.
 template <class T, bool kTransposed>
 __device__ __forceinline__ void stage_sums(uint32_t to, const int32_t (&sum)[kStagedSums],
                                            const int32_t* terms, float scale, int warp, int lane) {

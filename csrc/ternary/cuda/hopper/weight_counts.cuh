@@ -1,4 +1,4 @@
-// Set bits of weights, counted by blocks beside those that make rows ready.
+// Counts the set bits of weight rows, in extra blocks of the kernels that prepare rows.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Set bits of one row of weights, by a warp.
+// Counts the set bits of one weight row with one warp.
 __device__ __forceinline__ void count_weights(const int32_t* w, int64_t output, int words,
                                               int32_t* weight_counts) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -21,7 +21,7 @@ __device__ __forceinline__ void count_weights(const int32_t* w, int64_t output, 
   if (lane == 0) weight_counts[output] = count;
 }
 
-// Weights whose bits are counted behind the blocks that make the rows ready.
+// Weights whose bits are counted by the blocks after the row_blocks that prepare rows.
 struct CountedWeights {
   const int32_t* w;
   int64_t outputs;

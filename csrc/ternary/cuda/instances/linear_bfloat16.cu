@@ -1,4 +1,4 @@
-// Packing and product of few rows of bfloat16 in one launch.
+// Instantiates the one-launch packing and product of few rows for bfloat16.
 #include "ternary/cuda/linear/one_launch_tiles.cuh"
 
 namespace bitgnn::cuda::ternary {

@@ -1,4 +1,4 @@
-// Packing and product of few rows of float16 in one launch.
+// Instantiates the one-launch packing and product of few rows for float16.
 #include "ternary/cuda/linear/one_launch_tiles.cuh"
 
 namespace bitgnn::cuda::ternary {

@@ -1,4 +1,4 @@
-// Launches products of packed ternary rows: tiles on tensor cores, plain instructions elsewhere.
+// Launches products of packed ternary rows: tensor-core tiles where possible, else the SIMT kernel.
 #include "ternary/cuda/linear/simt.cuh"
 #include "ternary/cuda/linear/tile_launch.cuh"
 #include "ternary/cuda/routes.h"

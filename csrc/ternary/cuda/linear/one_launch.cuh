@@ -1,8 +1,8 @@
 // Packing and product of few float rows in one launch: a block packs eight rows into shared memory
-// while its weights come straight into registers. Bound by latency. What loads and stores need is
-// made ready ahead of the wait for the kernel before, so that few instructions stand behind it, and
-// the next kernel is let start behind the wait too: earlier, blocks of several launches fill the
-// multiprocessors up and those of later ones are spread unevenly.
+// while its weights go straight into registers. Bound by latency. Addresses for loads and stores
+// are computed before the wait for the previous kernel, so that few instructions follow it. The
+// next kernel is allowed to start only after the wait: any earlier, blocks of several launches fill
+// the SMs and those of later launches are distributed unevenly.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -12,13 +12,13 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kFewRows = 8;  // of a block
+constexpr int kFewRows = 8;  // per block
 
-// A warp multiplies the rows with kOutputTiles of 16 outputs; a block has kOutputWarps such warps,
-// times kPartWarps that share out a row's chunks of kSteps * 256 features. A warp loads kStages
-// chunks of weights and a lane kBatch pieces of rows at a time. With kExactRows the loads of a
-// batch are all there are: rows have that many chunks, and a block that many rows; if there are
-// fewer, the last one stands for those missing.
+// A warp multiplies the rows with kOutputTiles tiles of 16 outputs. A block has kOutputWarps such
+// warps, times kPartWarps that split a row's chunks of kSteps * 256 features. A warp loads kStages
+// chunks of weights at a time, a lane kBatch pieces of rows. With kExactRows, one batch of loads
+// covers everything: rows have exactly that many chunks and a block that many rows; missing rows
+// repeat the last one.
 template <int kOutputTiles_, int kOutputWarps_, int kPartWarps_, int kStages_, int kSteps_,
           int kBatch_, int kExactRows_ = 0>
 struct TernaryFew {
@@ -35,11 +35,11 @@ struct TernaryFew {
   static constexpr int kWords = kStages * kPartWarps * kChunkWords;  // of an exact row
   static constexpr int kPieces = kPackedRows * 2 * kWords;
   static constexpr int kBatch = kExact ? (kPieces + kThreads - 1) / kThreads : kBatch_;
-  static constexpr int kRowTiles = 1;  // for exchange_sums()
+  static constexpr int kRowTiles = 1;  // required by exchange_sums()
   static constexpr int kTiles = kOutputTiles;
 };
 
-// Rows of floats, whole pieces of eight at 16-byte aligned addresses.
+// Rows of floats, made of whole pieces of eight at 16-byte aligned addresses.
 template <class T>
 struct FewRows {
   const T* x;
@@ -50,26 +50,26 @@ struct FewRows {
 };
 
 struct TernaryFewPlan {
-  int words;               // of a row
-  int chunks;              // of a row
+  int words;               // per row
+  int chunks;              // per row
   int pitch;               // of a row's words of pos and neg in shared memory
-  FastDivisor row_pieces;  // of 16 floats
+  FastDivisor row_pieces;  // pieces of 16 floats per row
   bool fours;              // four 16-bit values are stored at a time
 };
 
-// Words from one row to the next: lanes of a fragment read without bank conflicts.
+// Row pitch in words, chosen so that the lanes of a fragment read without bank conflicts.
 template <class Few>
 __host__ __device__ constexpr int few_pitch(int chunks) {
   constexpr int kBanks = 32, kShift = Few::kSteps == 1 ? 16 : 4;
   return (chunks * 2 * Few::kChunkWords - kShift + kBanks - 1) / kBanks * kBanks + kShift;
 }
 
-// A batch of a thread's pieces: where they come from and go to.
+// A batch of a thread's pieces, with their sources and destinations.
 template <class T, class Few>
 struct FewPieces {
   const T* from[Few::kBatch];
   uint32_t* to[Few::kBatch];
-  int left[Few::kBatch];  // floats of the row from there on; none past the last piece
+  int left[Few::kBatch];  // floats left in the row from there on; <= 0 past the last piece
   LanePiece<T> piece[Few::kBatch];
 
   __device__ __forceinline__ void locate(const FewRows<T>& rows, const TernaryFewPlan& plan,
@@ -103,7 +103,7 @@ struct FewPieces {
 #pragma unroll
     for (int i = 0; i < Few::kBatch; ++i) piece[i] = load_lane_piece(from[i], left[i]);
   }
-  // Two words of a group are those of pos and neg of 32 floats.
+  // Stores words of pos and neg alternately, a pair per 32 floats.
   __device__ __forceinline__ void store(const TernaryLimits<T>& limits, uint32_t neg_mask,
                                         int lane) const {
 #pragma unroll
@@ -119,7 +119,7 @@ struct FewPieces {
   }
 };
 
-// Where a lane's weights, scales and biases lie.
+// A lane's weights, and pointers to its weights, scales and biases.
 template <class Few>
 struct FewWeights {
   const int32_t* row[Few::kOutputTiles][2];
@@ -145,9 +145,9 @@ struct FewWeights {
       }
     }
   }
-  // What lies past a row's end meets zeros: any words will do, but they must exist.
+  // Words past a row's end are multiplied by zeros, so they may be any readable words.
   static __device__ __forceinline__ int place(int chunk, int row_words, int quad) {
-    if constexpr (Few::kExact) return chunk * Few::kChunkWords;  // behind the lane's own words
+    if constexpr (Few::kExact) return chunk * Few::kChunkWords;  // relative to the lane's words
     return min(chunk * Few::kChunkWords + quad * 2 * Few::kSteps, row_words - 2 * Few::kSteps);
   }
   __device__ __forceinline__ void fetch(int stage, int word) {
@@ -172,15 +172,15 @@ struct FewWeights {
   }
 };
 
-// Sums of pos and of neg of the same tiles, and the set bits of the rows: apart, they do not wait
-// for each other.
+// Sums of pos and of neg of the same tiles, and the rows' set bits; in separate accumulators, so
+// that they do not depend on each other.
 template <class Few>
 struct FewSums {
   int32_t pos[Few::kOutputTiles][4] = {};
   int32_t neg[Few::kOutputTiles][4] = {};
   int32_t count[4] = {};
 
-  // x holds words 2 k, 2 k + 1 of pos and neg in turns.
+  // x holds words 2 k and 2 k + 1, pos and neg alternating.
   __device__ __forceinline__ void add(
       const uint32_t (&weights)[Few::kOutputTiles][2][2 * Few::kSteps], int step, const uint4& x) {
     const uint32_t x_pos[2] = {x.x, x.z}, x_neg[2] = {x.y, x.w}, x_any[2] = {x.x | x.y, x.z | x.w};
@@ -252,10 +252,10 @@ __global__ void __launch_bounds__(Few::kThreads)
       part * 2 * Few::kChunkWords + quad * 4 * Few::kSteps;
   make_ready(fragment);
   const FourValues values(a, first_row, first_output, lane);
-  if (rows <= 0) return;  // never: a branch that arithmetic is not put off past
+  if (rows <= 0) return;  // never taken; the compiler does not sink arithmetic past this branch
   wait_for_previous();
 
-  // All loads are on their way before the first is used.
+  // All loads are issued before the first is used.
   pieces.load();
   const float scale = load_in_place(x.scale);
 #pragma unroll
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(Few::kThreads)
       if (a.bias != nullptr) term.bias = load_in_place(weights.bias[i][half]);
     }
   }
-  let_next_start();  // the loads are not put off past it
+  let_next_start();  // the compiler does not sink the loads past it
   const TernaryLimits<T> limits(scale);
   while (true) {
     pieces.store(limits, x.neg_mask, lane);

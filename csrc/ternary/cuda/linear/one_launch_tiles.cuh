@@ -1,4 +1,4 @@
-// Packing and product of few float rows in one launch: which tile serves which shape.
+// Packing and product of few float rows in one launch: choice of the tile by shape.
 #pragma once
 
 #include "ternary/cuda/linear/one_launch.cuh"
@@ -31,10 +31,10 @@ cudaError_t launch_few(const TernaryLinearArgs& args, const Context& context) {
                           Few::kThreads, static_cast<size_t>(bytes), context, a, rows, plan);
 }
 
-// Chosen by measurements on an H200.
+// Tiles were chosen by measurements on an H200.
 template <class T>
 cudaError_t linear_ternary_fused(const TernaryLinearArgs& args, const Context& context) {
-  // Output tiles, output warps, part warps, stages, steps, batch, rows of exact forms.
+  // Output tiles, output warps, part warps, stages, steps, batch, rows of exact tiles.
   using OneRow = TernaryFew<2, 4, 5, 1, 2, 1>;
   using OneNarrow = TernaryFew<2, 1, 8, 1, 2, 1>;
   using OneExact = TernaryFew<1, 2, 4, 2, 2, 1, 1>;  // 4096

@@ -1,4 +1,4 @@
-// Chooses among the ways of ternary products by device and shape.
+// Chooses the kernel of a ternary linear product by device and shape.
 #include "core/cuda/with_quantised_type.h"
 #include "ternary/cuda/launch.h"
 #include "ternary/cuda/linear/tile_launch.cuh"
@@ -7,7 +7,7 @@
 namespace bitgnn::cuda::ternary {
 namespace {
 
-// Whether packing in every block that needs the rows beats a kernel of its own.
+// True if packing the rows in every block that needs them beats a separate packing kernel.
 bool suits_fused(const TernaryLinearArgs& args, const Context& context) {
   const TernaryPackArgs& p = args.pack;
   const TernaryBmmArgs& a = args.product;
@@ -37,7 +37,7 @@ cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context)
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
   TernaryBmmArgs a = args;
   if (a.out_bits != nullptr && a.bias == nullptr && a.threshold == nullptr)
-    a.x_scale = a.w_scale = nullptr;  // positive, and compared with zero
+    a.x_scale = a.w_scale = nullptr;  // positive scales do not change a comparison with zero
   return suits_ternary_wgmma(a, context) ? multiply_ternary_wgmma(a, context)
                                          : multiply_ternary_tile(a, context);
 }
@@ -45,14 +45,14 @@ cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context)
 cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context) {
   const TernaryBmmArgs& a = args.product;
   if (a.rows == 0 || a.out_features == 0) return cudaSuccess;
-  constexpr int64_t kLongSize = 3584;  // from here on every block packs for too long
+  constexpr int64_t kLongSize = 3584;  // from here on, packing in every block takes too long
   const bool groups = suits_ternary_groups(args, context);
   if (groups && a.size >= kLongSize) return linear_ternary_groups(args, context);
   if (suits_fused(args, context)) return linear_fused(args, context);
   if (groups) return linear_ternary_groups(args, context);
   if (suits_ternary_resident(args, context)) return linear_ternary_resident(args, context);
   if (suits_ternary_wgmma(a, context)) return linear_ternary_wgmma(args, context);
-  // Ternary planes, of boolean rows too: what the product of packed rows takes.
+  // Pack both planes even for boolean rows: the product of packed rows requires them.
   const int64_t row_words = 2 * words_for(a.size);
   auto* packed = static_cast<int32_t*>(
       context.workspace.take(static_cast<size_t>(a.rows * (row_words + 1)) * sizeof(int32_t)));

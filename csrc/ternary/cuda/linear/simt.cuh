@@ -1,5 +1,5 @@
-// Ternary rows times +-1 weights on plain instructions: a warp makes 32 outputs of a row. For rows
-// of any length, also those that the tile product's shared memory cannot hold. Bound by popcounts.
+// Ternary rows times +-1 weights without tensor cores: a warp computes 32 outputs of a row, of any
+// length, even too long for the tile product's shared memory. Bound by popcounts.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"

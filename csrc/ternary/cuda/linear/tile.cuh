@@ -1,8 +1,7 @@
-// Packed ternary rows times +-1 weights on mma.sync: a block copies its rows' planes into shared
-// memory while its weights come straight from memory into registers, each word once a block.
-// With the weights w as the register operand their complement is one instruction, and one
-// accumulator takes popc(w & pos) + popc(~w & neg). Bound by latency for small shapes, else by the
-// weights.
+// Packed ternary rows times +-1 weights with mma.sync: a block copies its rows' planes into shared
+// memory while its weights go straight from global memory into registers, each word once per block.
+// With the weights w in registers, their complement is one instruction, and one accumulator takes
+// popc(w & pos) + popc(~w & neg). Bound by latency for small shapes, otherwise by reading weights.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -12,8 +11,7 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Four words of a weight row. What lies past its end meets zeros: any words will do, but they must
-// exist.
+// Loads four words of a weight row. Words past its end meet zeros, so any readable words will do.
 template <bool kVector>
 __device__ __forceinline__ uint4 load_weights(const int32_t* row, int word, int words) {
   if constexpr (kVector) {
@@ -27,8 +25,7 @@ __device__ __forceinline__ uint4 load_weights(const int32_t* row, int word, int 
   }
 }
 
-// Starts bringing bytes from memory to the second-level cache, which is safe even while they are
-// still being written.
+// Prefetches bytes from memory into L2, which is safe even while they are still being written.
 __device__ __forceinline__ void prefetch_cache([[maybe_unused]] const void* from,
                                                [[maybe_unused]] int64_t bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -38,7 +35,7 @@ __device__ __forceinline__ void prefetch_cache([[maybe_unused]] const void* from
 #endif
 }
 
-// Weights of the 16 outputs of each tile of a warp, kStages chunks at a time.
+// A lane's weights: those of the 16 outputs of each of the warp's tiles, kStages chunks at a time.
 template <class Tile, bool kVector>
 struct WeightStages {
   const int32_t* row[Tile::kOutputTiles][2];
@@ -66,7 +63,7 @@ struct WeightStages {
   }
 };
 
-// Sums of one chunk: `fragment` is the lane's place in the row's groups.
+// Adds the products of one chunk to `sum`; `fragment` is the lane's position in the rows' groups.
 template <class Tile, bool kVector>
 __device__ __forceinline__ void multiply_chunk(
     int32_t (&sum)[Tile::kOutputTiles][Tile::kRowTiles][4],
@@ -99,8 +96,8 @@ __device__ __forceinline__ void multiply_chunk(
   }
 }
 
-// Warps that share out a row's chunks share out their tiles: tile t is summed up by part t modulo
-// their number. Afterwards the other tiles of `sum` are of no use.
+// Reduces sums across the kPartWarps warps that split a row's chunks: part t % kPartWarps sums up
+// tile t. Afterwards a part's other tiles of `sum` are meaningless.
 template <class Tile>
 __device__ __forceinline__ void exchange_sums(
     int32_t (&sum)[Tile::kOutputTiles][Tile::kRowTiles][4], int4* exchanged, int part, int team,
@@ -131,7 +128,7 @@ __device__ __forceinline__ void exchange_sums(
   }
 }
 
-// a's x and counts are what `source` says.
+// Reads x and counts from `source` instead of `a`.
 template <class Tile, bool kVector, bool kBits, class Source>
 __global__ void __launch_bounds__(Tile::kThreads)
     ternary_tile_kernel(const TernaryBmmArgs a, const Source source, const TernaryTilePlan plan) {
@@ -152,7 +149,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int64_t row_tile = blockIdx.y + int64_t{blockIdx.z} * gridDim.y;
   const int64_t first_row = row_tile * Tile::kRows;
   const int rows = static_cast<int>(min(static_cast<int64_t>(Tile::kRows), a.rows - first_row));
-  if (rows <= 0) return;  // a whole layer of blocks holds more than there are
+  if (rows <= 0) return;  // the last layer of the grid may extend past the rows
 
   let_next_start();
   if (kVector && thread == 0 && block_output < a.out_features)
@@ -163,7 +160,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   WeightStages<Tile, kVector> weights(a, plan.words, first_output, group);
   wait_for_previous();
 
-  // All loads are on their way before the first is used.
+  // All loads are issued before the first is used.
   typename Source::template Fill<Tile> fill;
   fill.start(source, plan, first_row, rows);
 #pragma unroll
@@ -178,7 +175,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   fill.finish(source, plan, first_row, rows, planes, counts);
   __syncthreads();
 
-  // Columns past the last row repeat one that exists.
+  // Fragment columns past the last row repeat it.
   const uint32_t* fragment[kRowTiles];
 #pragma unroll
   for (int j = 0; j < kRowTiles; ++j) {

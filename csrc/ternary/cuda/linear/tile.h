@@ -1,21 +1,21 @@
-// Shapes of the tile product of ternary rows, and the layout of its shared memory.
+// Tile shapes of the ternary tile product and the layout of its shared memory.
 #pragma once
 
 #include <cstdint>
 
 namespace bitgnn::cuda::ternary {
 
-// Chunks of 512 features: a lane loads four successive words of a weight row, two steps of the
-// tensor cores. In shared memory a row has 64 features after each other: two words of pos, two of
-// neg; lane q of a quad reads groups 2 q (first step) and 2 q + 1 (second step) of a chunk.
+// A chunk is 512 features: a lane loads four consecutive words of a weight row, enough for two mma
+// steps. In shared memory a row is a sequence of groups of 64 features: two words of pos, then two
+// of neg; lane q of a quad reads groups 2 q (first step) and 2 q + 1 (second step) of a chunk.
 constexpr int kChunkWords = 16;
 constexpr int kChunkGroups = kChunkWords / 2;
 constexpr int kGroupWords = 4;
 constexpr int kChunkPitch = kChunkGroups * kGroupWords;  // words of both planes
 
-// A warp multiplies kRowTiles of eight rows with kOutputTiles of 16 outputs; a block has kRowWarps
-// by kOutputWarps of them, times kPartWarps that share out the chunks of a row. A warp loads
-// kStages chunks of weights and a thread kBatch pieces of rows at a time.
+// A warp multiplies kRowTiles tiles of eight rows with kOutputTiles tiles of 16 outputs. A block
+// has kRowWarps x kOutputWarps such warps, times kPartWarps that split the chunks of a row. A warp
+// loads kStages chunks of weights at a time, a thread kBatch pieces of rows.
 template <int kRowTiles_, int kRowWarps_, int kOutputTiles_, int kOutputWarps_, int kPartWarps_,
           int kStages_, int kBatch_>
 struct TernaryTile {
@@ -30,10 +30,10 @@ struct TernaryTile {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRows = kRowTiles * kRowWarps * 8;
   static constexpr int kOutputs = kOutputTiles * kOutputWarps * 16;
-  static constexpr int kTiles = kRowTiles * kOutputTiles;  // of a warp
+  static constexpr int kTiles = kRowTiles * kOutputTiles;  // per warp
 };
 
-// floor(n / divisor) for n * divisor < 2^32, by a multiplication.
+// Computes floor(n / divisor) for n * divisor < 2^32 with one multiplication.
 struct FastDivisor {
   uint32_t divisor, reciprocal;
 
@@ -49,12 +49,12 @@ struct FastDivisor {
 };
 
 struct TernaryTilePlan {
-  int words;               // of a row's plane
-  int chunks;              // of a row
+  int words;               // per plane of a row
+  int chunks;              // per row
   int pitch;               // of a row in shared memory, in words
-  FastDivisor row_groups;  // of 64 features in the chunks of a row
+  FastDivisor row_groups;  // groups of 64 features in the chunks of a row
 
-  // Words of shared memory: planes and counts of rows, sums that parts of a row exchange.
+  // Words of shared memory: planes and counts of the rows, and the sums exchanged between parts.
   template <class Tile>
   int64_t shared_words() const {
     return int64_t{Tile::kRows} * (pitch + 1) +

@@ -1,6 +1,6 @@
-// From the sums of a warp's tile of the ternary product to values or bits, without shared memory.
-// Lane 4 g + q holds outputs g and g + 8 of rows 2 q and 2 q + 1: sum[2 * h + r] is (g + 8 h, 2 q +
-// r).
+// Epilogue of a warp's tile of the ternary product: sums to values or bits, without shared memory.
+// Lane 4 g + q holds outputs g and g + 8 of rows 2 q and 2 q + 1: sum[2 * h + r] is output g + 8 h
+// of row 2 q + r.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -9,20 +9,20 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Turns an 8 x 8 matrix of 16-bit values, two of a row a lane, round.
+// Transposes an 8 x 8 matrix of 16-bit values, of which each lane holds two of a row.
 __device__ __forceinline__ uint32_t transpose_halves(uint32_t v) {
   uint32_t turned;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(turned) : "r"(v));
   return turned;
 }
 
-// Where a tile of 16 outputs by eight rows goes.
+// Position of a tile of 16 outputs by eight rows.
 struct TilePlace {
   int64_t row;
   int64_t output;
 };
 
-// 16-bit values: lanes change places so that each holds two outputs of a row.
+// Stores 16-bit values, transposed across lanes so that each holds two outputs of a row.
 template <class T>
 __device__ __forceinline__ void store_halves(const TernaryBmmArgs& a, const TilePlace& at,
                                              const float (&v)[4], int lane) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_halves(const TernaryBmmArgs& a, const Tile
   }
 }
 
-// Two outputs' terms, and what decides about their bits.
+// Terms, threshold and flip of a lane's two outputs.
 struct LaneTerms {
   LoadedTerms value[2];
   float threshold[2] = {0.0f, 0.0f};
@@ -67,12 +67,12 @@ struct LaneTerms {
   }
 };
 
-// 16-bit values where a row has whole groups of four at 8-byte addresses: lane 4 g + q stores four
-// outputs of row g, of the first eight where q is even, else of the others.
+// Stores 16-bit values where rows consist of whole groups of four at 8-byte addresses: lane 4 g + q
+// stores four outputs of row g, from the first eight if q is even, otherwise from the second.
 struct FourValues {
   char* to;
   int64_t row_bytes;
-  int rows, outputs;  // from the lane's own on
+  int rows, outputs;  // left from the lane's own position on
   bool odd;
 
   __device__ __forceinline__ FourValues(const TernaryBmmArgs& a, int64_t row, int output,
@@ -88,7 +88,7 @@ struct FourValues {
     make_ready(rows);
     make_ready(outputs);
   }
-  // Of the tile `row` rows and `output` outputs further on.
+  // Stores the tile that lies `row` rows and `output` outputs further on.
   template <class T>
   __device__ __forceinline__ void store(int row, int output, const LaneTerms& terms,
                                         const int32_t (&dot)[4]) const {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void with_value_type(ValueType type, const F& f) {
   }
 }
 
-// 16 bits of each of eight rows: half a word of the output.
+// Stores 16 bits, half an output word, for each of eight rows.
 __device__ __forceinline__ void store_tile_bits(const TernaryBmmArgs& a, const TilePlace& at,
                                                 const LaneTerms& terms, const int32_t (&dot)[4],
                                                 int lane) {
@@ -165,7 +165,7 @@ __device__ __forceinline__ void store_tile_bits(const TernaryBmmArgs& a, const T
   }
 #pragma unroll
   for (int step = 4; step < kWarp; step *= 2) bits |= __shfl_xor_sync(kFullWarp, bits, step);
-  // Byte k of `bits` is that of sum k: lanes of groups 0 and 1 write one row each.
+  // Byte k of `bits` belongs to sum k; the lanes of groups 0 and 1 write one row each.
   const int64_t row = at.row + quad * 2 + group;
   const int64_t words = ceil_div(a.out_features, kWordBits);
   if (group >= 2 || row >= a.rows || at.output / kWordBits >= words) return;

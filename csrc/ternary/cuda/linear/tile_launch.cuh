@@ -7,12 +7,12 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Weight rows whose pieces of four words lie at 16-byte addresses.
+// True if weight rows consist of whole 16-byte aligned groups of four words.
 inline bool has_vector_weights(const TernaryBmmArgs& a) {
   return words_for(a.size) % 4 == 0 && a.size > 0 && is_aligned(a.w, 16);
 }
 
-// Values of type Half that can be stored four at a time.
+// True if the output type is Half and values can be stored four at a time.
 template <class Half>
 bool stores_fours(const TernaryBmmArgs& a) {
   constexpr ValueType kType =
@@ -43,7 +43,7 @@ cudaError_t launch_ternary_tile(const TernaryBmmArgs& a, const Source& source,
   const auto bytes = static_cast<size_t>(ternary_tile_bytes<Tile>(a));
   const cudaError_t status = grant_shared_memory(kernel, static_cast<int64_t>(bytes));
   if (status != cudaSuccess) return status;
-  constexpr int64_t kMostBlocks = 65535;  // along the second and the third dimension
+  constexpr int64_t kMostBlocks = 65535;  // limit of gridDim.y and gridDim.z
   const int64_t row_tiles = ceil_div(a.rows, Tile::kRows);
   const int64_t column_tiles = ceil_div(a.out_features, Tile::kOutputs);
   const int64_t layers = ceil_div(row_tiles, kMostBlocks);

@@ -1,6 +1,5 @@
-// How a block of the ternary tile product fills shared memory with the planes of its rows, packed
-// before. Loads of the first pieces are issued by start(), ahead of other loads, and used by
-// finish().
+// Fills a block's shared memory in the ternary tile product with the planes of packed rows.
+// start() issues the first loads, ahead of other loads; finish() consumes them.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -9,8 +8,8 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Rows: [rows, 2, words]. A thread copies groups of 64 features. kPairs: two words of
-// a plane lie at an 8-byte aligned address.
+// Packed rows [rows, 2, words]. A thread copies groups of 64 features. kPairs: planes consist of
+// 8-byte aligned pairs of words.
 template <bool kPairs>
 struct PlaneSource {
   const int32_t* x;

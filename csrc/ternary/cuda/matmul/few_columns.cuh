@@ -1,19 +1,20 @@
-// Products of boolean rows with few ternary columns, as the values of a head are: operands go from
-// memory to fragments of mma.sync as they are, kSplit warps share the bits of the same rows,
-// columns are dealt out so that a lane's results lie next to each other.
+// Products of boolean rows with few ternary columns, such as the values of an attention head.
+// Operands go straight from global memory into mma.sync fragments; kSplit warps split the bits of
+// the same rows; columns are dealt to fragments so that a lane's results are contiguous.
 //   p & a and ~n & a count dot + the set bits of a.
-// Bound: one wait for operands, whose columns every block reads again from the second-level cache.
+// Bound by one load latency for the operands; every block rereads the columns from L2.
 #pragma once
 
+#include "ternary/arguments.h"
 #include "ternary/cuda/matmul/short_rows.cuh"
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kNarrowColumns = 64;  // of a block
+constexpr int kNarrowColumns = 64;  // per block
 constexpr int kNarrowTiles = kNarrowColumns / kMmaColumns;
-constexpr int kNarrowPitch = kNarrowColumns + 4;  // of partial sums
+constexpr int kNarrowPitch = kNarrowColumns + 4;  // of a row of partial sums
 
-// kHeights: of 16 rows a group of warps makes; kWords: that a lane reads of a row at once.
+// Tile shape. kHeights: 16-row tiles per kSplit warps; kWords: words of a row per load of a lane.
 template <int kWarps_, int kSplit_, int kHeights_, int kWords_>
 struct NarrowForm {
   static constexpr int kWarps = kWarps_, kSplit = kSplit_, kHeights = kHeights_, kWords = kWords_;
@@ -30,7 +31,7 @@ struct NarrowPlan {
   bool vector_out;  // eight results can be stored at once
 };
 
-// kWords words of a row from `word` on, of `words`; kVector: all or none of them exist.
+// Loads kWords words of a row of `words`, starting at `word`. kVector: all or none of them exist.
 template <class Form, bool kVector>
 __device__ __forceinline__ typename Form::Vector load_words(const int32_t* row, int word,
                                                             int words) {
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(Form::kThreads)
     ternary_narrow_kernel(const __grid_constant__ TernaryMatmulArgs a,
                           const __grid_constant__ NarrowPlan plan) {
   constexpr int kSplit = Form::kSplit, kHeights = Form::kHeights, kWords = Form::kWords;
-  constexpr int kSlice = 4 * kWords;  // words that a warp reads of a row at once
+  constexpr int kSlice = 4 * kWords;  // words of a row that a warp reads at once
   extern __shared__ __align__(16) int32_t parts[];
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(Form::kThreads)
     for (int j = 0; j < kNarrowTiles; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[i][j][e] = 0;
-  // The first of the warps that share rows starts at minus the rows' counts.
+  // The first of the warps that share rows starts from minus the rows' counts.
   const bool first_warp = warp % kSplit == 0;
   int32_t start[kHeights][2];
 #pragma unroll

@@ -1,4 +1,4 @@
-// Chooses and launches the kernel of batched products of ternary and boolean rows.
+// Chooses and launches the kernel for batched products of ternary and boolean rows.
 #include "ternary/cuda/launch.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
@@ -23,7 +23,7 @@ cudaError_t multiply_tiles(const TernaryMatmulArgs& a, const Context& context) {
 cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
   if (a.batches[0] * a.batches[1] * a.rows * a.columns == 0) return cudaSuccess;
   if (suits_ternary_short(a)) return multiply_ternary_short(a, context);
-  // Tiles of warpgroups have 128 ternary rows: few of them would leave most of a tile empty.
+  // Warpgroup tiles have 128 ternary rows; with few columns most of a tile would be empty.
   constexpr int64_t kFewColumns = 64;
   const bool narrow = suits_ternary_narrow(a);
   if (narrow && a.columns <= kFewColumns) return multiply_ternary_narrow(a, context);

@@ -1,5 +1,4 @@
-// The ways of batched products of packed ternary and boolean rows, among which route.cu
-// chooses.
+// Kernels for batched products of packed ternary and boolean rows; route.cu chooses among them.
 #pragma once
 
 #include "core/cuda/launch.h"
@@ -7,31 +6,31 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Ternary rows of few words, straight from memory.
+// Ternary rows of few words, read straight from global memory.
 bool suits_ternary_short(const TernaryMatmulArgs& args);
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& args, const Context& context);
 
-// Boolean rows with few ternary columns, straight from memory.
+// Boolean rows with few ternary columns, read straight from global memory.
 bool suits_ternary_narrow(const TernaryMatmulArgs& args);
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& args, const Context& context);
 
-// Warpgroup products on Hopper, where tiles keep at least half the multiprocessors busy.
+// Warpgroup products on Hopper, for shapes whose tiles keep at least half the SMs busy.
 bool suits_ternary_planes(const TernaryMatmulArgs& args, const Context& context);
 cudaError_t multiply_ternary_planes(const TernaryMatmulArgs& args, const Context& context);
 
-// Whether operands begin at multiples of so many words wherever a row or matrix does.
+// True if every row and matrix of the operand starts at a multiple of `words` words.
 inline bool begins_at(const TernaryOperand& x, int64_t words) {
   return x.batch_strides[0] % words == 0 && x.batch_strides[1] % words == 0 &&
          x.row_stride % words == 0 && is_aligned(x.words, static_cast<size_t>(4 * words));
 }
 
-// Whether offsets of so many rows fit 32 bits.
+// True if offsets across `rows` rows fit in 32 bits.
 inline bool has_near_rows(const TernaryOperand& x, int64_t rows) {
   constexpr int64_t kMost = int64_t{1} << 31;
   return (x.row_stride + 1) * rows < kMost && (x.counts_row_stride + 1) * rows < kMost;
 }
 
-// Whether results can be stored 16 bytes at once, eight next to each other.
+// True if eight adjacent results can be stored with 16-byte vector stores.
 inline bool stores_eights(const TernaryMatmulArgs& a) {
   return a.columns % 8 == 0 && is_aligned(a.out);
 }

@@ -1,34 +1,35 @@
-// Products of ternary rows of few words, as heads of attention have them: operands go from memory
-// to fragments of mma.sync as they are, one product of 256 bits serves the four products of a pair
-// of words, columns are dealt out so that a lane's results lie next to each other in memory. Bound:
-// the stores of the results (2048 x 2048 in 16 bits: 8 MB).
+// Products of ternary rows of few words, such as those of attention heads. Operands go straight
+// from global memory into mma.sync fragments; one 256-bit mma covers the four products of a pair of
+// words; columns are dealt to fragments so that a lane's results are contiguous in memory.
+// Bound by storing the results (2048 x 2048 in 16 bits: 8 MB).
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
+#include "ternary/arguments.h"
 #include "ternary/cuda/outputs.cuh"
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kShortColumns = 64;  // of a warp
+constexpr int kShortColumns = 64;  // per warp
 constexpr int kShortTiles = kShortColumns / kMmaColumns;
 constexpr int kShortWarps = 4;  // side by side
 
 struct ShortPlan {
   int row_blocks;
   int column_blocks;
-  int steps;           // of 16 rows a warp makes
+  int steps;           // of 16 rows per warp
   bool vector_counts;  // four counts can be read at once
   bool vector_out;     // eight results can be stored at once
 };
 
-// Column of the warp that a fragment's tile holds as its `column`: those of four tiles that a lane
-// has results of are eight neighbours.
+// Column of the warp that fragment tile `tile` holds as its column `column`. A lane's results in
+// four tiles are then eight adjacent columns.
 __device__ __forceinline__ int dealt_column(int tile, int column) {
   return 32 * (tile / 4) + 8 * (column / 2) + 2 * (tile % 4) + column % 2;
 }
 
-// Words `word` and `word` + 1 of a plane, as far as they exist; kVector: both do, at 8 bytes.
+// Words `word` and `word` + 1 of a plane, or 0 past its end. kVector: both exist, 8-byte aligned.
 template <bool kVector>
 __device__ __forceinline__ uint2 load_pair(const int32_t* plane, int word, int words) {
   if constexpr (kVector) return load_in_place(reinterpret_cast<const uint2*>(plane + word));
@@ -38,9 +39,10 @@ __device__ __forceinline__ uint2 load_pair(const int32_t* plane, int word, int w
   return make_uint2(at(word), at(word + 1));
 }
 
-// kPairs: of words in a plane of a row, whole ones with kVector. Lane q of a quad holds of a pair
-// 0: p1, 1: n1, 2: ~n1, 3: ~p1 and, of columns, 0: p2, 1: n2, 2: p2, 3: n2; sums start at minus the
-// columns' counts. Rows and columns that do not exist repeat the last ones.
+// kPairs: pairs of words in a plane of a row; whole pairs with kVector. For each pair, lane q of a
+// quad holds 0: p1, 1: n1, 2: ~n1, 3: ~p1 of its rows and 0: p2, 1: n2, 2: p2, 3: n2 of its
+// columns. Sums start from minus the columns' counts. Rows and columns past the end repeat the
+// last one.
 template <class T, int kPairs, bool kVector>
 __global__ void __launch_bounds__(kShortWarps* kWarp)
     ternary_short_kernel(const __grid_constant__ TernaryMatmulArgs a,

@@ -1,4 +1,4 @@
-// Launches products of packed ternary and boolean rows that read operands straight from memory.
+// Launches the products of packed ternary and boolean rows that load operands straight from memory.
 #include <algorithm>
 
 #include "core/cuda/shared_memory.h"
@@ -9,11 +9,11 @@
 namespace bitgnn::cuda::ternary {
 namespace {
 
-constexpr int64_t kMostPairs = 2;  // of words in a row of the short product
+constexpr int64_t kMostPairs = 2;  // pairs of words in a row of the short product
 
 template <class T, int kPairs>
 cudaError_t multiply_short(const TernaryMatmulArgs& a, const Context& context) {
-  // Longer walks down the rows where blocks would wait for room.
+  // More row steps per block once the grid exceeds what can be resident at a time.
   constexpr int64_t kMostSteps = 8, kResident = 4;
   const int64_t heights = ceil_div(a.rows, kMmaRows);
   const int64_t widths = ceil_div(a.columns, kShortWarps * kShortColumns);
@@ -58,7 +58,7 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
   const auto begin_at = [&](int64_t count) {
     return words % count == 0 && begins_at(a.x, count) && begins_at(a.y, count);
   };
-  // Warps, of them sharing rows, heights of 16 rows, words a lane.
+  // Warps, warps sharing rows, 16-row tiles, words per lane.
   using Few = NarrowForm<4, 4, 1, 2>;
   using Long = NarrowForm<8, 8, 1, 4>;
   using LongSome = NarrowForm<4, 4, 1, 4>;
@@ -74,7 +74,7 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
                                            : launch_narrow<T, Long, true>(a, context);
 }
 
-// Calls with a zero of the result's type.
+// Calls `call` with a zero of the result type.
 template <class Call>
 cudaError_t with_value_type(ValueType type, const Call& call) {
   switch (type) {

@@ -1,7 +1,7 @@
 // Batched products of packed ternary and boolean rows for any shape, alignment and strides:
-// fragments of mma.sync out of two buffers of shared memory, 64 by 64 results a block.
-// Ternary rows of x: p1 & p2, ~n1 & p2, n1 & n2, ~p1 & n2 count dot + counts_y; boolean ones:
-// a & p2 and a & ~n2 count dot + counts_x.
+// mma.sync with double-buffered shared memory, 64 x 64 results per block.
+// For ternary rows of x, p1 & p2, ~n1 & p2, n1 & n2 and ~p1 & n2 count dot + counts_y; for boolean
+// rows, a & p2 and a & ~n2 count dot + counts_x.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -12,7 +12,7 @@ namespace bitgnn::cuda::ternary {
 
 constexpr int kTernaryTile = 64;
 constexpr int kTernaryThreads = 128;
-constexpr int kTernaryWords = 16;  // of a plane in a buffer
+constexpr int kTernaryWords = 16;  // per row and plane in a buffer
 constexpr int kTernaryPitch = tile_pitch(kTernaryWords);
 
 struct TernaryTiles {
@@ -20,8 +20,8 @@ struct TernaryTiles {
   alignas(16) uint32_t y[2][2][kTernaryTile * kTernaryPitch];
 };
 
-// Copies kTernaryWords words from `word` on of each plane of 64 rows; what does not exist is zero.
-// `vector`: rows and planes begin at multiples of 16 bytes.
+// Copies kTernaryWords words of each plane of 64 rows, starting at `word`; out of range is zero.
+// `vector`: rows and planes are 16-byte aligned.
 template <int kPlanes>
 __device__ __forceinline__ void copy_ternary_rows(uint32_t (&to)[2][kTernaryTile * kTernaryPitch],
                                                   const int32_t* from, int64_t row_stride,

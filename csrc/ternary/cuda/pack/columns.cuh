@@ -1,6 +1,6 @@
-// Packs matrices of floats into ternary bits along their rows: planes and counts of every feature.
-// A thread turns eight features of 32 rows into words, a block 64 features of the whole length.
-// Bound by reading the floats.
+// Packs matrices of floats into ternary bits along their rows: bit planes and counts per feature.
+// A thread makes the words of eight features of 32 rows, a block those of 64 features over the
+// whole length. Bound by reading the floats.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -9,13 +9,13 @@
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kColumnFeatures = 64;  // of a block
+constexpr int kColumnFeatures = 64;  // per block
 constexpr int kColumnLanes = kColumnFeatures / kPieceFloats;
-constexpr int kColumnWords = kWarp / kColumnLanes;  // of a feature that a warp makes at a time
-constexpr int kColumnLeastWarps = kColumnFeatures / kWarp;  // each counts a feature's bits
+constexpr int kColumnWords = kWarp / kColumnLanes;          // per feature, made by a warp at a time
+constexpr int kColumnLeastWarps = kColumnFeatures / kWarp;  // a thread counts one feature's bits
 constexpr int kColumnMostWarps = 16;
 
-// Words of eight features from 32 rows, fed one row after another.
+// Builds the words of eight features from 32 rows, added one row at a time.
 template <class T>
 struct ColumnWords {
   uint32_t pos[kPieceFloats] = {}, neg[kPieceFloats] = {};
@@ -35,7 +35,7 @@ struct ColumnWords {
   }
 };
 
-// Of 16-bit floats, masks of two features share a word: one instruction takes a row's bit of both.
+// For 16-bit floats, masks of two features share a word: one instruction takes a row's bit of both.
 template <class T>
 struct HalfColumnWords {
   uint32_t pos[2][kPieceFloats / 2] = {}, neg[2][kPieceFloats / 2] = {};  // rows 0-15, rows 16-31
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kColumnMostWarps* kWarp)
   const int64_t column = first_feature + lane % kColumnLanes * kPieceFloats;
   const int block_words = warps * kColumnWords;
   const auto own_feature = static_cast<int>(threadIdx.x);
-  int count = 0;  // of that feature
+  int count = 0;  // set bits of own_feature
 #pragma unroll 1
   for (int64_t first_word = 0; first_word < words; first_word += block_words) {
     const int own_word = warp * kColumnWords + lane / kColumnLanes;

@@ -1,5 +1,5 @@
-// Packs rows of at most 256 floats into ternary or boolean bits and counts them: a warp takes
-// several rows at a time, four lanes a word of each. Bound by reading the floats.
+// Packs rows of at most 256 floats into ternary or boolean bits and counts them: a warp handles
+// several rows at a time, with four lanes per word. Bound by reading the floats.
 #pragma once
 
 #include "ternary/cuda/pack/rows.cuh"
@@ -7,9 +7,9 @@
 namespace bitgnn::cuda::ternary {
 
 constexpr int64_t kMostNarrowFloats = kWarp * kPieceFloats;
-constexpr int kNarrowBatch = 4;  // rows of a lane, in flight
+constexpr int kNarrowBatch = 4;  // rows in flight per lane
 
-// What packed_row() finds, by quotients of 32 bits.
+// packed_row() with 32-bit divisions.
 template <class T>
 __device__ __forceinline__ const T* narrow_row(const TernaryPackArgs& a, uint32_t row) {
   const T* x = static_cast<const T*>(a.x);
@@ -20,8 +20,8 @@ __device__ __forceinline__ const T* narrow_row(const TernaryPackArgs& a, uint32_
          outer * a.strides[0];
 }
 
-// The bytes of two planes that four neighbours hold become words: that of `pos` in lanes 0 and 1 of
-// four, that of `neg` in lanes 2 and 3.
+// Combines the bytes of both planes held by four adjacent lanes into words: that of `pos` in lanes
+// 0 and 1 of the four, that of `neg` in lanes 2 and 3.
 __device__ __forceinline__ uint32_t gather_words(uint32_t pos, uint32_t neg, int lane) {
   const uint32_t bytes = pos | neg << 16;
   const uint32_t beside = __shfl_xor_sync(kFullWarp, bytes, 1);
@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t gather_words(uint32_t pos, uint32_t neg, int
                       : __byte_perm(opposite, halves, 0x7632);
 }
 
-// row_lanes: 4, 8, 16 or 32, four for each word of a row or more.
+// row_lanes: lanes per row, 4, 8, 16 or 32; at least four for each word of a row.
 template <class T, PackedPlanes kPlanes, bool kAligned>
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
     ternary_pack_narrow_kernel(const TernaryPackArgs a, int row_lanes) {
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
   const auto words = static_cast<int>(words_for(a.size));
   const int word = part / 4;
   const bool negative = lane % 4 == 2;
-  // Where a lane has a word to store and to count.
+  // True if the lane has a word to store and count.
   const bool stores =
       word < words && (lane % 4 == 0 || (negative && kPlanes != PackedPlanes::kBoolean));
   const int row_words = kPlanes == PackedPlanes::kBoolean ? words : 2 * words;

@@ -1,4 +1,4 @@
-// Launches the packing of floats into ternary and boolean bits, along rows and along columns.
+// Chooses and launches the kernel that packs floats into ternary or boolean bits, by row or column.
 #include <algorithm>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// Packs float rows into ternary or boolean bits and counts them: one warp a row of many rows, a
-// block a row of few. Bound by reading the floats.
+// Packs float rows into ternary or boolean bits and counts them: one warp per row for many rows,
+// one block per row for few. Bound by reading the floats.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -10,8 +10,8 @@ namespace bitgnn::cuda::ternary {
 
 constexpr int kTernaryPackWarps = 8;
 
-// Which bits a packed row holds: planes pos and neg (none of boolean rows), pos alone, or pos and
-// the complement of neg (both with w AND form an accumulator: popc(w & pos) + popc(w & ~neg)).
+// Planes of a packed row: pos and neg (empty for boolean rows), pos alone, or pos and the
+// complement of neg (in AND with w both add into one accumulator: popc(w & pos) + popc(w & ~neg)).
 enum class PackedPlanes : int { kTernary, kBoolean, kComplement };
 
 template <class T>
@@ -24,13 +24,14 @@ __device__ __forceinline__ const T* packed_row(const TernaryPackArgs& a, int64_t
          others / a.sizes[1] * a.strides[0];
 }
 
-// Few rows are packed by a block each, so that more loads are on their way.
+// True if each row is packed by its own block, which keeps more loads in flight when rows are few.
 inline bool has_few_rows(int64_t rows, const Context& context) {
-  constexpr int kFullRows = 8;  // a multiprocessor
+  constexpr int kFullRows = 8;  // per SM
   return rows <= kFullRows * context.device.sm_count;
 }
 
-// kRowWarps warps (1 or kTernaryPackWarps) a row; `counts` of kComplement is popc(pos) - popc(neg).
+// Packs one row with kRowWarps (1 or kTernaryPackWarps) warps. With kComplement, `counts` takes
+// popc(pos) - popc(neg).
 template <class T, PackedPlanes kPlanes, int kRowWarps, bool kAligned>
 __device__ __forceinline__ void pack_ternary_row(const TernaryPackArgs& a, int block) {
   constexpr int kUnitFloats = kWarp * kPieceFloats;

@@ -1,17 +1,16 @@
-// Packs many float rows into ternary planes, pos and the complement of neg: a warp a row, with the
-// next pieces always on their way and whole words to store. Bound by reading the floats.
+// Packs many float rows into ternary planes, pos and the complement of neg: one warp per row, with
+// the next loads always in flight and whole-word stores. Bound by reading the floats.
 #pragma once
 
 #include "ternary/cuda/hopper/weight_counts.cuh"
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kStreamBlocks = 4;  // a multiprocessor: all that find room
-constexpr int kStreamPieces =
-    8;  // of a lane of 16-bit floats on their way, half as many of 32 bits
+constexpr int kStreamBlocks = 4;  // per SM: as many as fit
+constexpr int kStreamPieces = 8;  // in flight per lane with 16-bit floats, half as many with 32-bit
 
-// Bytes of four lanes next to each other, of four pieces each, change places: lane 4 m + i comes to
-// hold those of piece i.
+// Transposes bytes among four adjacent lanes that hold four pieces each: lane 4 m + i ends up with
+// the bytes of piece i.
 __device__ __forceinline__ uint32_t exchange_bytes(uint32_t x, int lane) {
   uint32_t y = __shfl_xor_sync(kFullWarp, x, 2);
   x = __byte_perm(x, y, (lane & 2) == 0 ? 0x5410 : 0x3276);
@@ -19,7 +18,7 @@ __device__ __forceinline__ uint32_t exchange_bytes(uint32_t x, int lane) {
   return __byte_perm(x, y, (lane & 1) == 0 ? 0x6240 : 0x3715);
 }
 
-// Rows behind each other, of whole pieces at 16-byte aligned addresses.
+// Takes rows at one stride, made of whole pieces at 16-byte aligned addresses.
 template <class T>
 __global__ void __launch_bounds__(kTernaryPackWarps* kWarp, kStreamBlocks)
     ternary_stream_kernel(const TernaryPackArgs a, const CountedWeights weights) {
@@ -31,7 +30,7 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp, kStreamBlocks)
   constexpr int kStep = 4 * kWarp * kPieceFloats;  // floats that become 32 words of a plane
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int stride = weights.row_blocks * kTernaryPackWarps;
-  // In this order: the next kernel may read weights as soon as it starts.
+  // In this order, because the next kernel may read weights as soon as it starts.
   wait_for_previous();
   let_next_start();
   const TernaryLimits<T> limits(load_in_place(a.scale));
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp, kStreamBlocks)
   const auto words = static_cast<int>(words_for(a.size));
   int row =
       static_cast<int>(blockIdx.x) * kTernaryPackWarps + static_cast<int>(threadIdx.x) / kWarp;
-  // What is loaded next: a row and the lane's column.
+  // Row and lane's column of the next load.
   int ahead_row = row, ahead = lane * kPieceFloats;
   const T* from = static_cast<const T*>(a.x) + ahead_row * a.strides[2];
   typename TernaryLimits<T>::Piece piece[kHeld];

@@ -1,4 +1,4 @@
-// Launches the packing of many rows.
+// Launches the streaming packing of many rows.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 
 namespace bitgnn::cuda::ternary {
 
-// Rows of whole pieces, behind each other.
+// True for rows at one stride, made of whole, aligned pieces.
 inline bool suits_ternary_stream(const TernaryPackArgs& a) {
   return a.sizes[2] == a.rows() && a.size % kPieceFloats == 0 && a.rows() < (1 << 30) &&
          a.size < (1 << 30) && has_aligned_rows(a.x, a.type, a.strides);
 }
 
-// `weights` are counted by blocks beside, none where they are empty.
+// Additional blocks count the bits of `weights`; there are none if `weights` is empty.
 inline cudaError_t stream_ternary(const TernaryPackArgs& args, CountedWeights weights,
                                   const Context& context) {
   weights.row_blocks =

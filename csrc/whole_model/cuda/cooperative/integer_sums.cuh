@@ -1,18 +1,18 @@
-// Sums over neighbours in a cooperative kernel, of products that were gathered in shared memory.
+// Sums over neighbours in the cooperative kernel, of products gathered in shared memory.
 #pragma once
 
 #include "whole_model/cuda/cooperative/sums.cuh"
 
 namespace bitgnn::cuda::whole_model {
 
-constexpr int kMostGroupEdges = 64;  // of a row whose products eight lanes sum
+constexpr int kMostGroupEdges = 64;  // eight lanes sum rows of at most this many edges
 
-// Eight features of the halves of products, as a row of the stage before holds them in bytes or in
-// 16 bits, and the row's factor.
+// Eight features of a row of halved products, stored as bytes or 16-bit integers and followed by
+// the row's factor.
 constexpr int kHalves = kSumSlots;
 
-// Half `number` of a word that holds several, by a sum in place of a conversion, which takes
-// longer: 2^23 plus an offset that makes it positive has the half's bits at its end.
+// Converts half `number` of a word to float with a subtraction, which is faster than a conversion:
+// the low bits of 2^23 plus an offset that makes the half positive are the half itself.
 template <bool kBytes>
 __device__ __forceinline__ float half_of(uint32_t word, int number) {
   constexpr uint32_t kOne = 0x4b000000;  // 2^23
@@ -36,8 +36,8 @@ __device__ __forceinline__ float halves_of(const uint32_t* row, int base, float 
   return __uint_as_float(row[factor_place]);
 }
 
-// Folds the slots of bspmm/narrow_sums.h, one a lane of eight: s[i] += s[i + 4], and so on. Each
-// lane is left with the sum of the feature of its own number.
+// Folds the slots of bspmm/narrow_sums.h, one per lane of eight: s[i] += s[i + 4], and so on. Each
+// lane ends up with the sum of the feature of its own number.
 __device__ __forceinline__ float fold_sum_slots(float (&sum)[kHalves], int slot) {
 #pragma unroll
   for (int distance = kSumSlots / 2; distance > 0; distance /= 2) {
@@ -52,13 +52,13 @@ __device__ __forceinline__ float fold_sum_slots(float (&sum)[kHalves], int slot)
   return sum[0];
 }
 
-// What turns sums of halves into values: (row * scale) * sum + bias.
+// Terms that turn sums of halves into values: (row * scale) * sum + bias.
 struct SumTerms {
   const float* scale;  // [features] or null
   const float* bias;
 };
 
-// kOdd: the halves are of an odd number of signs.
+// kOdd: the products are sums of an odd number of signs.
 template <bool kOdd>
 __device__ __forceinline__ float slots_sum(float halves, float factors) {
   const float sum = __fmul_rn(2.0f, halves);
@@ -73,8 +73,7 @@ __device__ __forceinline__ float sum_value(const SumTerms& terms, float row_fact
   return terms.bias != nullptr ? __fadd_rn(value, terms.bias[feature]) : value;
 }
 
-// Values of sums over the products of a row of many edges by a warp: every eight lanes take two
-// features.
+// Sums the products of a row of many edges with one warp; every eight lanes take two features.
 template <bool kBytes, bool kOdd>
 __device__ __forceinline__ void sum_row_integers(const StagePlan& plan, const Block& block,
                                                  const GatheredRows& rows, const SumTerms& terms,
@@ -125,8 +124,8 @@ __device__ __forceinline__ void sum_row_integers(const StagePlan& plan, const Bl
   }
 }
 
-// Values of sums over products, [row, feature] at `out`, `pitch` apart; the order of
-// bspmm/narrow_sums.h. Eight lanes share a row, a slot each, and take eight features at a time.
+// Sums over products to values [row, feature] at `out` with row pitch `pitch`, in the order of
+// bspmm/narrow_sums.h. Eight lanes share a row, one slot each, and take eight features at a time.
 template <bool kBytes, bool kOdd>
 __device__ __forceinline__ void sum_integers(const StagePlan& plan, const Block& block,
                                              const GatheredRows& rows, const SumTerms& terms,
@@ -136,7 +135,7 @@ __device__ __forceinline__ void sum_integers(const StagePlan& plan, const Block&
   const int features = plan.stage.size, piece_words = plan.gathered_pieces * 4;
   const int factor_place = word_place(plan.gathered_words - 1);
   const int slot = lane % kSumSlots;
-  // First and by other warps than short rows.
+  // Long rows come first, and start on other warps than the short ones.
   if (most_degree > kMostGroupEdges)
     for_long_rows(block, rows.first, rows.last, kMostGroupEdges, 1, stage_warps() - 1 - warp, lane,
                   [&](int row, int) {

@@ -1,9 +1,8 @@
-// A whole model in one kernel that stays on the device (BitGNN, section 3.4; BSTC, section 5):
-// every block keeps a range of nodes and takes it through all stages; what a stage needs of other
-// nodes it reads as soon as their blocks have written it. In place of a barrier of the whole grid
-// each piece of 16 bytes carries the number of the call, which saves the round trips of a counter.
-// All blocks must be on the device at once. Bound by the read of the features, and by the latency
-// of an exchange for each sum over neighbours.
+// A whole model in one persistent kernel (BitGNN, section 3.4; BSTC, section 5): each block owns a
+// range of nodes and takes it through all stages, reading the rows of other nodes as soon as their
+// blocks have written them. Instead of a grid-wide barrier, each 16-byte piece carries the number
+// of the call, which saves the round trips to a counter. All blocks must be resident at once. Bound
+// by reading the features, and by the latency of one exchange per sum over neighbours.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +13,7 @@
 
 namespace bitgnn::cuda::whole_model {
 
-// The factors of the block's rows in the sums of the next stage.
+// Writes the factors of the block's rows in the sums of the next stage.
 __device__ __forceinline__ void set_factors(const StagePlan& plan, const Block& block,
                                             const float* scales, uint32_t* rows) {
   for (int row = threadIdx.x; row < block.rows; row += stage_threads()) {
@@ -24,10 +23,10 @@ __device__ __forceinline__ void set_factors(const StagePlan& plan, const Block& 
   }
 }
 
-// The block's rows of packed features, and their scales: on their way to a thread's registers, then
-// in shared memory.
+// The block's rows of packed features and their scales, loaded to registers first and then stored
+// to shared memory.
 struct PackedRows {
-  static constexpr int kEarly = 4;  // words of a thread that are
+  static constexpr int kEarly = 4;  // words per thread that are loaded early
   const uint32_t* x;
   const float* x_scale;
   int count, rows;
@@ -73,15 +72,15 @@ struct NoPackedRows {
   __device__ NoPackedRows(const CooperativePlan&, const Block&) {}
 };
 
-// A block's copies of words, a multiple of four.
+// Copies words with the whole block; their number must be a multiple of four.
 __device__ __forceinline__ void copy_words(uint32_t* to, const int32_t* from, int words) {
   for (int i = threadIdx.x; i < words / 4; i += stage_threads())
     copy_async_16(to + i * 4, from + i * 4, 16);
 }
 
-// Asks for the stages' constants and the block's share of the graph: in front of float features by
-// bulk copies, since copies by threads make features that come in turns 1.5 us later on an H200;
-// else by all threads, which have no barrier to set up and to wait for.
+// Requests the stages' constants and the block's slice of the graph. Before float features it uses
+// bulk copies, because copies by threads delay features that arrive in several turns by 1.5 us on
+// an H200; otherwise all threads copy, which needs no barrier to set up and wait for.
 template <bool kFloats>
 __device__ __forceinline__ void request_constants(const CooperativePlan& plan,
                                                   const int32_t* own_slice, uint32_t* shared) {
@@ -106,7 +105,7 @@ __device__ __forceinline__ void request_constants(const CooperativePlan& plan,
   }
 }
 
-// Waits for them, and for the block's other threads.
+// Waits for the constants and for the block's other threads.
 template <bool kFloats>
 __device__ __forceinline__ void wait_for_constants(const CooperativePlan& plan,
                                                    const uint32_t* shared) {
@@ -183,13 +182,13 @@ __device__ __forceinline__ void add_neighbours(const CooperativePlan& plan, cons
   }
 }
 
-// T is the features' type, void for packed ones; kScale: their scale is measured.
+// T is the type of the features, void if they are packed; kScale: their scale is measured.
 template <class T, bool kScale>
 __global__ void __launch_bounds__(std::is_void_v<T> ? kFewStageThreads : kMostStageThreads, 1)
     cooperative_kernel(const __grid_constant__ CooperativePlan plan) {
   extern __shared__ __align__(128) uint32_t shared[];
   __shared__ unsigned shared_tag;
-  // Parameters of a stage come from a cache that every launch finds empty: all at once, early.
+  // Every launch starts with a cold constant cache, so copy all stage parameters at once, early.
   __shared__ StagePlan stages[kMaxStages];
   const CooperativeArgs& a = plan.args;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -208,7 +207,7 @@ __global__ void __launch_bounds__(std::is_void_v<T> ? kFewStageThreads : kMostSt
   if constexpr (kFloats) request_features<kScale>(plan, block, shared, warp, lane);
 #endif
   copy_stages(plan, stages);
-  // Most first stages need no constant before they multiply.
+  // Most first stages need no constants before their product.
   const Stage& entry = plan.stages[0].stage;
   if (entry.threshold != kNoOffset || entry.gain != kNoOffset)
     wait_for_constants<kFloats>(plan, shared);
@@ -249,7 +248,7 @@ __global__ void __launch_bounds__(std::is_void_v<T> ? kFewStageThreads : kMostSt
     __syncthreads();
     publish_rows(stage.table, rows, stage.pieces, block);
   }
-  // The last block that is done ends the call; until then all of them find its number.
+  // The last block to finish ends the call; until then all blocks read the same call number.
   if (threadIdx.x == 0) {
     auto* done = reinterpret_cast<unsigned*>(a.state) + 1;
     if (atomicAdd(done, 1u) == static_cast<unsigned>(a.blocks) - 1) {

@@ -1,4 +1,4 @@
-// Launch of a whole model as one cooperative kernel.
+// Plans and launches a whole model as one cooperative kernel.
 #include "whole_model/cuda/cooperative/kernel.cuh"
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 namespace bitgnn::cuda::whole_model {
 namespace {
 
-constexpr int kMostSlots = 8;  // parts of features that a warp has on their way
-constexpr int kTurnWords = 8;  // words that take as long as the other work for a part
+constexpr int kMostSlots = 8;  // parts of features in flight per warp
+constexpr int kTurnWords = 8;  // fixed cost of a part, in words
 constexpr int kSlotUnit = 128;
-constexpr int kLongRowWords = 64;                                   // from here on rows are long
-constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 512;  // and some room
-constexpr int kFewColumns = 16, kFewWords = 4;  // of a product that takes no tensor cores
+constexpr int kLongRowWords = 64;                                   // rows of more words are long
+constexpr int kStaticBytes = sizeof(StagePlan) * kMaxStages + 512;  // with some slack
+constexpr int kFewColumns = 16, kFewWords = 4;  // of a product without tensor cores
 static_assert(kFewWords * 32 <= kMostByteFeatures, "its halves fit bytes");
-constexpr int kSlackWords = 8;  // that are read behind the last gathered row
+constexpr int kSlackWords = 8;  // read past the last gathered row
 
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
@@ -50,7 +50,8 @@ void plan_stages(CooperativePlan* plan) {
   }
 }
 
-// Parts of rows so that the warps have equal shares. Scales are measured by one warp for a row.
+// Splits rows into parts so that the warps have equal shares. If scales are measured, one warp
+// takes a whole row.
 void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePlan* plan) {
   const int rows = plan->share + (plan->more > 0 ? 1 : 0), warps = plan->threads / kWarp;
   const int words = round_up(plan->stages[0].words, kPackedWords);
@@ -65,7 +66,7 @@ void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePl
     if (slots == 0) continue;
     const int64_t turns = a.stages[0].scaled ? int64_t{(rows + warps - 1) / warps} * parts
                                              : (int64_t{rows} * parts + warps - 1) / warps;
-    // One slot has nothing on its way while it is packed.
+    // With a single slot nothing is in flight while it is packed.
     const int64_t stalls = slots == 1 && turns > 1 ? turns * part_words : 0;
     const int64_t cost = turns * (part_words + kTurnWords) + stalls;
     if (cost >= least) continue;
@@ -82,7 +83,7 @@ void divide_features(const CooperativeArgs& a, int64_t most_bytes, CooperativePl
   plan->copied_end = end - reinterpret_cast<uintptr_t>(end) % kPieceBytes;
 }
 
-// Plans a launch; false if a block's share does not fit its shared memory.
+// Plans a launch; returns false if a block's share does not fit in its shared memory.
 bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan) {
   plan->args = a;
   const bool few =
@@ -103,7 +104,7 @@ bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan
     if (p.stage.source == StageSource::kIntegers) floats = std::max(floats, p.stage.size);
     handed = std::max(handed, int64_t{a.row_capacity} * p.pieces * kPieceWords);
     pieces = std::max(pieces, p.pieces);
-    // What a Divider takes.
+    // Limit of Divider.
     if (int64_t{a.row_capacity} * p.stage.out * p.stage.out > UINT32_MAX) return false;
   }
   int64_t at = 0;
@@ -129,7 +130,7 @@ bool make_plan(const CooperativeArgs& a, int shared_bytes, CooperativePlan* plan
     plan->stages[i].gathered_at_once =
         static_cast<int>(used / (plan->stages[i].gathered_pieces * kPieceBytes));
   if (a.stages[0].source == StageSource::kFloats) {
-    // Offsets inside a block's features have 32 bits.
+    // Offsets within a block's features are 32 bits.
     if (int64_t{a.row_capacity} * a.row_stride * element_bytes(a.type) > UINT32_MAX) return false;
     divide_features(a, left, plan);
     if (plan->slots == 0) return false;

@@ -6,11 +6,10 @@
 
 namespace bitgnn::cuda::whole_model {
 
-// Whether a block's share of the model fits its shared memory.
+// Whether a block's share of the model fits in its shared memory.
 bool cooperative_fits(const CooperativeArgs& args, const Context& context);
 
-// Runs all stages, as many blocks as `args` says, of which a multiprocessor holds one; see
-// CooperativeArgs.
+// Runs all stages with args.blocks blocks, one per SM; see CooperativeArgs.
 cudaError_t run_stages(const CooperativeArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::whole_model

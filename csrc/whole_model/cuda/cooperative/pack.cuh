@@ -1,4 +1,4 @@
-// Binarising rows in a cooperative kernel: features as they arrive, or floats that a stage left.
+// Binarises rows in the cooperative kernel: features as they arrive, or floats left by a stage.
 #pragma once
 
 #include "core/cuda/hopper/async_copy.cuh"
@@ -8,10 +8,9 @@
 
 namespace bitgnn::cuda::whole_model {
 
-constexpr int kPackedWords = 4;  // that a warp packs at once: parts of rows are multiples of them
+constexpr int kPackedWords = 4;  // packed by a warp at once; row parts are multiples of this
 
-// What binarising needs beside the row: null where there is none. A measured scale has either both
-// or none of them.
+// Parameters of binarisation; null if absent. A measured scale has either both or neither.
 struct PackTerms {
   const float* threshold;
   const float* gain;
@@ -21,7 +20,7 @@ struct PackTerms {
   }
 };
 
-// A lane's features of a row: its own of word `k` from where it stands.
+// A lane's features of a row: at(k) is its feature of word `k` from the current position.
 template <class T>
 struct LaneFeatures {
   const T* x;
@@ -29,7 +28,7 @@ struct LaneFeatures {
   __device__ __forceinline__ void advance(int words) { x += words * kWarp; }
 };
 
-// The same in global memory, where what lies behind the last feature is not read.
+// The same in global memory, without reading past the last feature.
 template <class T>
 struct BoundedFeatures {
   const T* x;
@@ -40,8 +39,7 @@ struct BoundedFeatures {
   __device__ __forceinline__ void advance(int words) { x += words * kWarp, left -= words * kWarp; }
 };
 
-// What a lane's features of kPackedWords words become: bits, and their share of the scale. kWhole:
-// all of them exist.
+// Packs kPackedWords words and adds the lane's share of the scale. kWhole: all features exist.
 template <bool kScale, bool kShift, bool kWhole>
 __device__ __forceinline__ void pack_group(const float (&x)[kPackedWords], const PackTerms& terms,
                                            int column, int left, uint32_t* to, float& sum,
@@ -68,9 +66,9 @@ __device__ __forceinline__ void pack_group(const float (&x)[kPackedWords], const
   if (lane == 0) *reinterpret_cast<uint4*>(to) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
 }
 
-// Packs `words` words of a row by one warp; `left` features of it exist. Up to the next multiple of
-// kPackedWords words are written; bits past the features are arbitrary, since the products mask
-// them. Adds the lane's |(x - threshold) * gain|, in the canonical order. kShift: there are a
+// Packs `words` words of a row with one warp; `left` of its features exist. Writes up to the next
+// multiple of kPackedWords words; bits past the features are arbitrary, because the products mask
+// them. Adds the lane's |(x - threshold) * gain| in the canonical order. kShift: there is a
 // threshold and, if the scale is measured, a gain.
 template <bool kScale, bool kShift, class Features>
 __device__ __forceinline__ void pack_shifted(Features features, int words, int left,
@@ -123,8 +121,8 @@ struct FeatureRows {
         parts(block.rows * plan.parts) {}
 };
 
-// A part of a row, which a warp takes in one turn. Where scales are measured, it takes all parts of
-// its rows in their order.
+// A part of a row, which a warp processes in one turn. If scales are measured, the warp takes all
+// parts of its rows in order.
 struct FeaturePart {
   int row, word;
   uint32_t offset;
@@ -150,7 +148,7 @@ struct FeaturePart {
   __device__ __forceinline__ bool ends_row(const CooperativePlan& plan) const {
     return word + plan.part_words >= plan.feature_words;
   }
-  // Behind its last feature.
+  // Offset past its last feature.
   __device__ __forceinline__ uint32_t end(const CooperativePlan& plan) const {
     const int features = min(plan.part_words * kWarp, plan.features - word * kWarp);
     return offset + features * plan.element_bytes;
@@ -159,12 +157,12 @@ struct FeaturePart {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// How far a part starts behind a multiple of kCopyUnit.
+// Distance of a part's start from the preceding multiple of kCopyUnit.
 __device__ __forceinline__ uint32_t unit_offset(const FeatureRows& rows, const FeaturePart& part) {
   return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(rows.x)) + part.offset) % kCopyUnit;
 }
 
-// Copies the units that hold a part, but for what lies behind the features: complete_part().
+// Copies the units that hold a part, except past the end of the features: see complete_part().
 __device__ __forceinline__ void request_part(const CooperativePlan& plan, const FeatureRows& rows,
                                              const FeaturePart& part, uint32_t slot,
                                              uint32_t barrier) {
@@ -195,7 +193,7 @@ __device__ __forceinline__ uint32_t slot_barrier(const CooperativePlan& plan,
   return shared_address(shared + plan.barriers) + (1 + slot) * 8;
 }
 
-// The warp's first parts are on their way before anything else happens; a lane asks for each.
+// Requests the warp's first parts before anything else happens, one per lane.
 template <bool kScale>
 __device__ __forceinline__ void request_features(const CooperativePlan& plan, const Block& block,
                                                  uint32_t* shared, int warp, int lane) {

@@ -1,4 +1,4 @@
-// Products of packed rows in a cooperative kernel: 1-bit tensor cores, operands in shared memory.
+// Products of packed rows in the cooperative kernel: 1-bit tensor cores, operands in shared memory.
 #pragma once
 
 #include "core/cuda/mma_b1.cuh"
@@ -6,10 +6,10 @@
 
 namespace bitgnn::cuda::whole_model {
 
-constexpr int kGroupFragments = 2;  // of eight columns that a warp multiplies at a time
+constexpr int kGroupFragments = 2;  // of eight columns, per warp at a time
 constexpr int kGroupColumns = kGroupFragments * kMmaColumns;
 
-// The sign of a product whose row and column have scales, rounded as everywhere.
+// The sign of a product with row and column scales, rounded as everywhere else.
 __device__ __forceinline__ bool scaled_sign(const StagePlan& plan, const uint32_t* image,
                                             int column, float row_scale, int product) {
   if (column >= plan.stage.out) return false;
@@ -22,9 +22,9 @@ __device__ __forceinline__ bool scaled_sign(const StagePlan& plan, const uint32_
   return __fmul_rn(scale, __int2float_rn(product)) >= constant(plan.stage.product_threshold);
 }
 
-// Multiplies the packed rows `bits` by the stage's weights; results go to `rows`, as the stage
-// hands them on: signs, or halves of the products as the narrowest integers. A warp takes 16 rows
-// by 16 columns at a time. The row of valid bits, as an operand, counts the rows' bits.
+// Multiplies the packed rows `bits` by the stage's weights and writes `rows` in the format passed
+// to the next stage: signs, or halved products as the narrowest integers. A warp takes 16 rows by
+// 16 columns at a time. The row of valid bits serves as an operand that counts the rows' set bits.
 template <bool kSigns>
 __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint32_t* image,
                                               const uint32_t* bits, const float* scales,
@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint3
             if (value[1] >= term.y) signs |= 2u << at;
           }
         } else {
-          // Columns come in pairs: the second one of the last pair is padding of the same word.
+          // Columns are written in pairs; the second of the last pair may be padding.
           const int column = first + j * kMmaColumns + quad * 2;
           const int low = (term.x - 2 * count[half * 2] + 4 * both[j][half * 2]) >> 1;
           const int high = (term.y - 2 * count[half * 2] + 4 * both[j][half * 2 + 1]) >> 1;
@@ -110,8 +110,8 @@ __device__ __forceinline__ void multiply_rows(const StagePlan& plan, const uint3
   }
 }
 
-// Halves of the products of few words and few columns, a byte each, by a thread each: tensor cores
-// would be idle but for a corner of their tiles.
+// Halved products of few words and few columns, one byte and one thread each: tensor cores would
+// use only a corner of their tiles.
 __device__ __forceinline__ void multiply_few_columns(const StagePlan& plan, const uint32_t* image,
                                                      const uint32_t* bits, uint32_t* rows,
                                                      int num_rows) {

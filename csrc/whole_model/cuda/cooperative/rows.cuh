@@ -1,4 +1,4 @@
-// Rows that travel from block to block of a cooperative kernel, in pieces that carry their own tag.
+// Exchange of rows between blocks of the cooperative kernel, in pieces that carry their own tag.
 #pragma once
 
 #include "core/cuda/common.cuh"
@@ -9,9 +9,9 @@ namespace bitgnn::cuda::whole_model {
 __device__ __forceinline__ int stage_threads() { return static_cast<int>(blockDim.x); }
 __device__ __forceinline__ int stage_warps() { return stage_threads() / kWarp; }
 
-constexpr int kInFlight = 2;  // gathered pieces that a thread waits for at a time, if it has more
+constexpr int kInFlight = 2;  // gathered pieces that a thread has in flight, if it has several
 
-// What a block works on.
+// A block's share of the graph.
 struct Block {
   int first, rows, edges;
   const int32_t* rowptr;  // starts at 0
@@ -21,7 +21,7 @@ struct Block {
   unsigned tag;
 };
 
-// A piece is written and read at once.
+// Pieces are written and read by single 128-bit accesses.
 __device__ __forceinline__ uint4 load_piece(const int4* from) {
   unsigned long long low, high;
   asm volatile(
@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_piece(int4* to, const uint4& piece) {
       : "memory");
 }
 
-// Hands the block's rows on: `pieces` pieces each, in shared memory without their tags.
+// Publishes the block's rows: `pieces` pieces each, stored in shared memory without their tags.
 __device__ __forceinline__ void publish_rows(int4* table, const uint32_t* rows, int pieces,
                                              const Block& block) {
   int4* own = table + static_cast<int64_t>(block.first) * pieces;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void publish_rows(int4* table, const uint32_t* rows, 
   }
 }
 
-// Waits for `count` pieces that lie at place(i), kPieces of a thread at a time.
+// Waits for the `count` pieces at place(i), kPieces per thread at a time.
 template <int kPieces, class Place>
 __device__ __forceinline__ void gather_pieces(int count, const Place& place, unsigned tag,
                                               uint4* staged) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void gather_pieces(int count, const Place& place, uns
   }
 }
 
-// Waits for the rows that edges [first, last) of the block name, and brings them together.
+// Waits for the rows that edges [first, last) of the block refer to, and stages them contiguously.
 __device__ __forceinline__ void gather_rows(const int4* table, const StagePlan& plan,
                                             const Block& block, int first, int last,
                                             uint4* staged) {
@@ -93,11 +93,11 @@ __device__ __forceinline__ void gather_rows(const int4* table, const StagePlan& 
     gather_pieces<kInFlight>(count, place, block.tag, staged);
 }
 
-// Word `word` of a gathered row, counted from its first piece.
+// Offset of word `word` of a gathered row from its first piece.
 __device__ __forceinline__ int word_place(int word) { return word + word / kPieceWords; }
 
-// Calls visit(row, part) for all `parts` of those of rows [first, last) that have more than `few`
-// edges, each by one of the warps.
+// Calls visit(row, part) for all `parts` parts of every row in [first, last) with more than `few`
+// edges, each on one of the warps.
 template <class Visit>
 __device__ __forceinline__ void for_long_rows(const Block& block, int first, int last, int few,
                                               int parts, int warp, int lane, const Visit& visit) {
@@ -116,11 +116,11 @@ __device__ __forceinline__ void for_long_rows(const Block& block, int first, int
   }
 }
 
-// The rows behind `first` whose edges fit together, one at least.
+// End of the rows from `first` on whose edges fit together; at least one row.
 __device__ __forceinline__ int rows_together(const Block& block, int first, int most_edges) {
   const int begin = block.rowptr[first];
   if (block.edges - begin <= most_edges) return block.rows;
-  int low = first + 1, high = block.rows;  // low fits or is alone, high does not
+  int low = first + 1, high = block.rows;  // low fits or is a single row, high does not fit
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     if (block.rowptr[middle] - begin <= most_edges)

@@ -1,4 +1,4 @@
-// Sums over neighbours in a cooperative kernel, of packed rows that were gathered in shared memory.
+// Sums over neighbours in the cooperative kernel, of packed rows gathered in shared memory.
 #pragma once
 
 #include "bspmm/cuda/count_planes.cuh"
@@ -6,34 +6,33 @@
 
 namespace bitgnn::cuda::whole_model {
 
-constexpr int kRowLanes = 8;    // that count a word of a row together
-constexpr int kBatchEdges = 4;  // that a lane adds at once
-constexpr int kFewPlanes = 3;   // that hold one batch,
-constexpr int kManyPlanes = 5;  // or several
+constexpr int kRowLanes = 8;    // lanes that count a word of a row together
+constexpr int kBatchEdges = 4;  // edges that a lane adds at once
+constexpr int kFewPlanes = 3;   // planes that hold one batch
+constexpr int kManyPlanes = 5;  // planes that hold several
 constexpr int kFewEdges = kBatchEdges * kRowLanes;
 constexpr int kManyEdges = ((1 << kManyPlanes) / kBatchEdges - 1) * kFewEdges;
-constexpr int kLanePlanes = 4;  // of a lane that counts a part of a longer row,
-constexpr int kLaneEdges = 8;   // of as many edges at once
+constexpr int kLanePlanes = 4;  // planes of a lane that counts a part of a longer row
+constexpr int kLaneEdges = 8;   // edges that such a lane adds at once
 
 // The bit of a sum of +-1: `count` of `degree` neighbours have it set.
 __device__ __forceinline__ bool sum_bit(int count, int degree, float factor, float threshold) {
   return __fmul_rn(factor, __int2float_rn(2 * count - degree)) >= threshold;
 }
 
-// What sums are made of: rows [first, last) of the block, whose edges from `begin` on were gathered
-// in `staged`.
+// Rows [first, last) of the block, whose edges from `begin` on were gathered in `staged`.
 struct GatheredRows {
   int first, last, begin;
   const uint32_t* staged;
 
-  // The row's first edge in `staged`, and how many it has.
+  // The row's first edge in `staged`, and its number of edges.
   __device__ int2 edges(const Block& block, int row) const {
     const int from = block.rowptr[row];
     return make_int2(from - begin, block.rowptr[row + 1] - from);
   }
 };
 
-// A word of a row of many edges by a warp, a part of them a lane.
+// Sums a word of a row of many edges with one warp; the lanes split the edges.
 __device__ __forceinline__ void sum_long_row(const StagePlan& plan, const GatheredRows& rows,
                                              const int2& edges, int word, float factor,
                                              const float* threshold, uint32_t* bits, int lane) {
@@ -62,7 +61,7 @@ __device__ __forceinline__ void sum_long_row(const StagePlan& plan, const Gather
   if (lane == 0) bits[word] = result;
 }
 
-// The signs of a word of a row from its counts, which all of its lanes have; `least` [32] or null.
+// The signs of a word of a row from its counts, which all of its lanes hold; `least` [32] or null.
 template <int kPlanes>
 __device__ __forceinline__ uint32_t word_signs(const bspmm::CountPlanes<1, kPlanes>& planes,
                                                int degree, float factor, const float* least,
@@ -92,7 +91,7 @@ __device__ __forceinline__ uint32_t word_signs(const bspmm::CountPlanes<1, kPlan
   return result;
 }
 
-// Counts of a word by the lanes of its row, `longest` edges in the warp at most.
+// Counts of a word, computed by the lanes of its row; `longest` is the most edges in the warp.
 template <int kPlanes>
 __device__ __forceinline__ auto count_word(const uint32_t* neighbour, int piece_words, int degree,
                                            int longest, int slot) {
@@ -110,7 +109,7 @@ __device__ __forceinline__ auto count_word(const uint32_t* neighbour, int piece_
   return bspmm::fold_lanes<kRowLanes>(planes, 1, slot);
 }
 
-// Signs of sums of bits; `threshold` [size] or null for 0. Eight lanes share a word of a row.
+// Signs of sums of bits; `threshold` [size], or null for 0. Eight lanes share a word of a row.
 __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& block,
                                          const GatheredRows& rows, const float* threshold,
                                          int most_degree, uint32_t* bits, int warp, int lane) {
@@ -145,7 +144,7 @@ __device__ __forceinline__ void sum_bits(const StagePlan& plan, const Block& blo
                           degree, factor, least, features, slot);
     if (slot == 0 && fits) bits[row * plan.pitch + word] = result;
   }
-  // Longer rows by whole warps.
+  // Longer rows take whole warps.
   if (most_degree <= kManyEdges) return;
   for_long_rows(block, rows.first, rows.last, kManyEdges, words, warp, lane,
                 [&](int row, int word) {

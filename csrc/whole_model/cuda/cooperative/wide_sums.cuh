@@ -1,16 +1,16 @@
-// Sums over neighbours in a cooperative kernel, of wide rows of products.
+// Sums over neighbours in the cooperative kernel, for wide rows of products.
 #pragma once
 
 #include "whole_model/cuda/cooperative/integer_sums.cuh"
 
 namespace bitgnn::cuda::whole_model {
 
-// Sums of two features over a piece of edges, and that of the factors where products are odd.
+// Sums of two features over a piece of edges, and of the factors if the products are odd.
 template <bool kBytes, bool kOdd>
 struct WideSums {
   float sum[2] = {}, ones = 0.0f;
 
-  // Where a row has the features, and its factor.
+  // Offsets of the features and of the factor in a row.
   struct Place {
     int word, shift, factor;
     __device__ Place(const StagePlan& plan, int feature)
@@ -40,8 +40,8 @@ struct WideSums {
   }
 };
 
-// A part of a row of many edges by a warp: four lanes a piece, two features each. A piece's lanes
-// are an edge behind those of the one before, or all of them would read the same banks.
+// Splits a part of a row of many edges over a warp: four lanes per piece, two features each. Each
+// piece's lanes run one edge behind those of the previous piece, or all would read the same banks.
 constexpr int kPartLanes = 4, kPartPieces = kWarp / kPartLanes, kPartFeatures = 2 * kPartLanes;
 
 template <bool kBytes, bool kOdd>
@@ -71,11 +71,11 @@ __device__ __forceinline__ WideSums<kBytes, kOdd> sum_wide_part(const StagePlan&
   return total;
 }
 
-// Edges up to which a warp takes a row alone.
+// Rows of at most this many edges are summed by one warp.
 constexpr int kAloneEdges = 2 * kWidePiece;
 
-// Values of sums over wide rows of products, in the order of bspmm/narrow_sums.h for these: a warp
-// a row, a lane two features; longer rows by parts.
+// Sums over wide rows of products to values, in the order of bspmm/narrow_sums.h for wide rows: a
+// warp per row, two features per lane; longer rows are split into parts.
 template <bool kBytes, bool kOdd>
 __device__ __forceinline__ void sum_wide_integers(const StagePlan& plan, const Block& block,
                                                   const GatheredRows& rows, const SumTerms& terms,

@@ -1,5 +1,5 @@
-// Launches chains of fully connected layers, a cluster of blocks for every 16 rows, or for 48 where
-// there are many.
+// Plans and launches chains of fully connected layers: one cluster of blocks for every 16 rows, or
+// 48 if there are many.
 #include "whole_model/cuda/hopper/linear_chain_rows.cuh"
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 namespace bitgnn::cuda::whole_model {
 namespace {
 
-constexpr int64_t kChainBlocks = 16;           // of a cluster: as many as Hopper allows
-constexpr int kSomeRows = 16, kManyRows = 48;  // of a cluster of kManyBlocks
-constexpr int64_t kMostSomeRows = 256;         // in all: more take kManyRows a cluster
+constexpr int64_t kChainBlocks = 16;           // per cluster, the most that Hopper allows
+constexpr int kSomeRows = 16, kManyRows = 48;  // per cluster of kManyBlocks
+constexpr int64_t kMostSomeRows = 256;         // in total; with more, kManyRows per cluster
 
 int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
-// Bytes of shared memory a block needs, and the plan behind them.
+// Fills in the plan and returns the bytes of shared memory per block.
 size_t plan_chain(ChainPlan& plan, const LinearChainArgs& args) {
   int64_t widest = 0, staged = 0;
   for (int l = 0; l < args.count; ++l) {
@@ -39,7 +39,7 @@ size_t plan_chain(ChainPlan& plan, const LinearChainArgs& args) {
   return static_cast<size_t>(at) * sizeof(int32_t);
 }
 
-// The same for the kernel of many rows, `rows` of them a cluster.
+// The same for the kernel for many rows, with `rows` of them per cluster.
 size_t plan_many_rows(ManyRowsPlan& plan, const LinearChainArgs& args, int rows) {
   int64_t widest = 0, at = 0;
   const auto take = [&](int64_t words) {
@@ -64,7 +64,7 @@ size_t plan_many_rows(ManyRowsPlan& plan, const LinearChainArgs& args, int rows)
   return static_cast<size_t>(at) * sizeof(int32_t);
 }
 
-// A cluster for every `rows` rows.
+// Launches one cluster for every `rows` rows.
 template <class Plan>
 cudaError_t launch(void (*kernel)(LinearChainArgs, Plan), const LinearChainArgs& args,
                    const Plan& plan, size_t bytes, int rows, int blocks, int threads,
@@ -89,7 +89,7 @@ cudaError_t launch(void (*kernel)(LinearChainArgs, Plan), const LinearChainArgs&
   return cudaLaunchKernelEx(&config, kernel, args, plan);
 }
 
-// False where blocks cannot hold the weights and the bits of kRows rows.
+// Returns false if blocks cannot hold the weights and the bits of kRows rows.
 template <int kRows>
 bool launch_many_rows(cudaError_t& status, const LinearChainArgs& args, const Context& context) {
   ManyRowsPlan plan{};

@@ -1,7 +1,8 @@
-// Fully connected layers on bits, one launch for all: a cluster of blocks takes 16 rows through the
-// layers, each block with a slice of every layer's outputs, whose weights it fetches before the
-// kernel in front has finished. The bits of a layer go straight into the shared memory of all
-// blocks. Bound by latency: launch, fetch of the rows, and a barrier of the cluster a layer.
+// Fully connected layers on bits in one launch: a cluster of blocks takes 16 rows through all
+// layers. Each block owns a slice of every layer's outputs, whose weights it fetches before the
+// previous kernel has finished. The bits of a layer are written directly into the shared memory of
+// all blocks. Bound by latency: the launch, the fetch of the rows, and one cluster barrier per
+// layer.
 #pragma once
 
 #include "core/cuda/dependent_launch.cuh"
@@ -14,24 +15,23 @@ namespace bitgnn::cuda::whole_model {
 constexpr int kChainThreads = 256;
 constexpr int kChainWarps = kChainThreads / kWarp;
 constexpr int kChainRows = kMmaRows;
-constexpr int kChainColumns = 2 * kMmaColumns;  // of a warp at a time
+constexpr int kChainColumns = 2 * kMmaColumns;  // per warp at a time
 
-// How the launcher divided the layers among the blocks of a cluster; offsets in words of shared
-// memory.
+// How the layers are divided among the blocks of a cluster; offsets in words of shared memory.
 struct ChainPlan {
-  int slice[kMostChainLayers];  // outputs of a block, whole words of bits but in the last layer
+  int slice[kMostChainLayers];  // outputs per block, whole words of bits except in the last layer
   int weights[kMostChainLayers];
   int table[kMostChainLayers];
-  int rows_pitch;  // of a row of bits
-  int staged;      // where a block's own bits are put together
+  int rows_pitch;  // per row of bits
+  int staged;      // staging for a block's own bits
 };
 
 __device__ __forceinline__ int chain_pitch(const ChainLayer& layer) {
   return tile_pitch(static_cast<int>(chain_words(layer.size)));
 }
 
-// The block's slice of a layer's weights, and its table: least counts that no output reaches where
-// there is none.
+// Fetches the block's slice of a layer's weights and its table; outputs that do not exist get
+// limits that no product reaches.
 __device__ __forceinline__ void fetch_chain_layer(uint32_t* shared, const LinearChainArgs& a,
                                                   const ChainPlan& plan, int l, int rank) {
   const ChainLayer& layer = a.layers[l];
@@ -54,8 +54,8 @@ __device__ __forceinline__ void fetch_chain_layer(uint32_t* shared, const Linear
     to[at] = at < left * entry ? __ldg(table + at) : !last && at % entry == 0 ? INT32_MAX : 0;
 }
 
-// Twice the products less the set bits of the row, for rows g and g + 8 and columns 2 q, 2 q + 1 of
-// two fragments.
+// 2 p - |x|, twice the products minus the row's popcount, for rows g and g + 8 and columns 2 q and
+// 2 q + 1 of two fragments.
 __device__ __forceinline__ void multiply_chain(int32_t (&value)[2][4], const uint32_t* rows,
                                                int rows_pitch, const uint32_t* weights, int pitch,
                                                int steps, int lane) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply_chain(int32_t (&value)[2][4], const uin
     for (int i = 0; i < 4; ++i) value[j][i] = 2 * sum[j][i] - count[i];
 }
 
-// The block's bits of a hidden layer into the rows `to` of every block.
+// Computes the block's bits of a hidden layer and stores them in the rows `to` of every block.
 __device__ __forceinline__ void chain_bits(uint32_t* shared, const LinearChainArgs& a,
                                            const ChainPlan& plan, int l, const uint32_t* from,
                                            uint32_t* to, int rank, int blocks) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void chain_bits(uint32_t* shared, const LinearChainAr
   const int steps = static_cast<int>(chain_words(layer.size) / kMmaWords);
   const auto* const table = reinterpret_cast<const int2*>(shared + plan.table[l]);
   auto* const staged = reinterpret_cast<uint16_t*>(shared + plan.staged);
-  const int halves = slice / kChainColumns;  // of a row
+  const int halves = slice / kChainColumns;  // per row
   for (int pair = warp; pair < halves; pair += kChainWarps) {
     int32_t value[2][4];
     multiply_chain(value, from, plan.rows_pitch,
@@ -112,7 +112,7 @@ __device__ __forceinline__ void chain_bits(uint32_t* shared, const LinearChainAr
     }
   }
   const int words = static_cast<int>(words_for(layer.outputs));
-  // Words behind the outputs were another layer's: they take part in the counts of set bits.
+  // Words past the outputs still hold another layer's bits, which would be counted: clear them.
   const int padding = static_cast<int>(chain_words(layer.outputs)) - words;
   for (int at = static_cast<int>(threadIdx.x); at < kChainRows * padding; at += kChainThreads)
     to[at / padding * plan.rows_pitch + words + at % padding] = 0;
@@ -129,13 +129,13 @@ __device__ __forceinline__ void chain_bits(uint32_t* shared, const LinearChainAr
   }
 }
 
-// The value of the last layer of twice the products less the set bits.
+// The last layer's value from 2 p - |x|.
 __device__ __forceinline__ float chain_value(const int4& entry, int32_t value) {
   const auto dot = static_cast<float>(entry.x + 2 * value);
   return __fadd_rn(__fmul_rn(__int_as_float(entry.y), dot), __int_as_float(entry.z));
 }
 
-// The block's values of the last layer.
+// Computes and stores the block's values of the last layer.
 __device__ __forceinline__ void chain_values(const uint32_t* shared, const LinearChainArgs& a,
                                              const ChainPlan& plan, int l, const uint32_t* from,
                                              int64_t first_row, int rank) {
@@ -172,7 +172,7 @@ static __global__ void __launch_bounds__(kChainThreads, 1)
   const int64_t first_row = static_cast<int64_t>(blockIdx.x / blocks) * kChainRows;
   uint32_t* const rows[2] = {shared, shared + kChainRows * plan.rows_pitch};
   let_next_start();
-  arrive_at_cluster();  // all blocks have begun before one stores into another
+  arrive_at_cluster();  // all blocks must have started before one stores into another
   for (int l = 0; l < a.count; ++l) fetch_chain_layer(shared, a, plan, l, rank);
   wait_for_previous();
   const int words = static_cast<int>(words_for(a.layers[0].size));

@@ -1,4 +1,4 @@
-// What the chain of fully connected layers offers to the operators.
+// Interface of the chain of fully connected layers to the operators.
 #pragma once
 
 #include "core/cuda/launch.h"
@@ -6,7 +6,7 @@
 
 namespace bitgnn::cuda::whole_model {
 
-// Whether a cluster of blocks can hold the weights of all layers; never before Hopper.
+// Whether a cluster of blocks can hold the weights of all layers; requires Hopper.
 bool linear_chain_fits(const LinearChainArgs& args, const Context& context);
 
 cudaError_t linear_chain(const LinearChainArgs& args, const Context& context);

@@ -1,7 +1,8 @@
-// The chain of fully connected layers for many rows: a cluster of blocks takes 16 or 48 of
-// them, whose bits lie in shared memory word by word. What a warp makes of a layer goes straight
-// into the memory of all blocks and counts at their barriers: nobody waits for a whole block. Bound
-// by latency: launch, fetch of the rows, a layer's products and exchange.
+// The chain of fully connected layers for many rows: a cluster of blocks takes 16 or 48 of them,
+// whose bits lie in shared memory word by word. Each warp sends its results of a layer directly
+// into the shared memory of all blocks, where they count at an mbarrier, so no warp waits for a
+// whole block. Bound by latency: the launch, the fetch of the rows, and each layer's products and
+// exchange.
 #pragma once
 
 #include "core/cuda/hopper/async_copy.cuh"
@@ -9,10 +10,11 @@
 
 namespace bitgnn::cuda::whole_model {
 
-constexpr int kManyBlocks = 8;  // of a cluster: more clusters run at once than of 16
-constexpr int kManyShares = 4;  // warps that share a tile of 16 rows, each with other outputs
+constexpr int kManyBlocks = 8;  // per cluster: more clusters are resident than with 16
+constexpr int kManyShares = 4;  // warps that share a tile of 16 rows and split its outputs
 
-// Words in front of the next word of the same row: fragments are read without bank conflicts.
+// Words from one word to the next of the same row, chosen so that fragment loads have no bank
+// conflicts.
 __host__ __device__ constexpr int many_rows_pitch(int rows) { return (rows + 23) / 32 * 32 + 8; }
 constexpr int many_rows_threads(int rows) { return rows / kMmaRows * kManyShares * kWarp; }
 
@@ -20,15 +22,15 @@ constexpr int many_rows_threads(int rows) { return rows / kMmaRows * kManyShares
 struct ManyRowsPlan {
   int slice[kMostChainLayers];
   int weights[kMostChainLayers];
-  int table[kMostChainLayers];  // of a hidden layer least counts, then words of what is not turned
-  uint32_t reciprocal[kMostChainLayers];  // of the 16-byte pieces of a row of weights, times 2^32
-  int rows[2];                            // bits of the rows, for layers in turn
+  int table[kMostChainLayers];  // hidden layers: limits, then masks of bits that are not inverted
+  uint32_t reciprocal[kMostChainLayers];  // of the 16-byte pieces per row of weights, times 2^32
+  int rows[2];                            // bits of the rows, alternating between layers
   int barriers;
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// A word into the shared memory of block `rank`, where it counts at the barrier.
+// Sends a word to the shared memory of block `rank`, where it counts at the mbarrier.
 __device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t barrier,
                                           uint32_t rank) {
   asm volatile(
@@ -41,7 +43,7 @@ __device__ __forceinline__ void send_word(uint32_t to, uint32_t value, uint32_t 
       : "memory");
 }
 
-// As barrier_wait(), for what other blocks of the cluster wrote.
+// Like barrier_wait(), but for data written by other blocks of the cluster.
 __device__ __forceinline__ void wait_for_words(uint32_t barrier, int phase) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -54,11 +56,11 @@ __device__ __forceinline__ void wait_for_words(uint32_t barrier, int phase) {
       : "memory");
 }
 
-// The block's slice of a layer. Outputs that do not exist have any weights and are never short of
-// their least count.
+// Fetches the block's slice of a layer. Outputs that do not exist have arbitrary weights and never
+// fall short of their limit.
 __device__ __forceinline__ void fetch_many_layer(uint32_t* shared, const LinearChainArgs& a,
                                                  const ManyRowsPlan& plan, int l, int rank) {
-  constexpr int kFar = 1 << 24;  // beyond any count
+  constexpr int kFar = 1 << 24;  // larger than any count
   const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const ChainLayer& layer = a.layers[l];
   const int slice = plan.slice[l], first = rank * slice;
@@ -84,7 +86,7 @@ __device__ __forceinline__ void fetch_many_layer(uint32_t* shared, const LinearC
   }
 }
 
-// Bits of the rows of a cluster, word by word.
+// Fetches the bits of a cluster's rows, word by word.
 template <int kRows>
 __device__ __forceinline__ void fetch_rows(uint32_t* to, const LinearChainArgs& a,
                                            int64_t first_row) {
@@ -115,7 +117,7 @@ __device__ __forceinline__ void fetch_rows(uint32_t* to, const LinearChainArgs& 
 }
 
 // Products of rows g and g + 8 of a tile of 16 with the columns of kFragments fragments, and the
-// set bits of the rows.
+// popcounts of the rows.
 template <int kFragments, int kPitch>
 __device__ __forceinline__ void multiply_rows(int32_t (&sum)[kFragments][4], int32_t (&count)[4],
                                               const uint32_t* rows, const uint32_t* weights,
@@ -140,7 +142,7 @@ __device__ __forceinline__ void multiply_rows(int32_t (&sum)[kFragments][4], int
   }
 }
 
-// The block's words of a hidden layer, to every block.
+// Computes the block's words of a hidden layer and sends them to every block.
 template <int kRows>
 __device__ __forceinline__ void send_layer(uint32_t* shared, const LinearChainArgs& a,
                                            const ManyRowsPlan& plan, int l, int rank) {
@@ -158,7 +160,7 @@ __device__ __forceinline__ void send_layer(uint32_t* shared, const LinearChainAr
   const int own = plan.slice[l] / 32, first = rank * own, sent = max(0, min(own, words - first));
   const uint32_t barrier = shared_address(shared + plan.barriers) + l % 2 * 8;
   if (thread == 0) barrier_expect(barrier, words * kRows * 4);
-  // Words behind the outputs were another layer's: they take part in the counts of set bits.
+  // Words past the outputs still hold another layer's bits, which would be counted: clear them.
   const int padding = static_cast<int>(chain_words(layer.outputs)) - words;
   for (int at = thread; at < kPitch * padding; at += many_rows_threads(kRows))
     to[words * kPitch + at] = 0;
@@ -166,7 +168,7 @@ __device__ __forceinline__ void send_layer(uint32_t* shared, const LinearChainAr
     int32_t sum[4][4] = {}, count[4] = {};
     multiply_rows<4, kPitch>(sum, count, from, shared + plan.weights[l] + word * 32 * pitch, pitch,
                              steps, lane);
-    uint32_t short_of[2] = {};  // its least count, of rows g, g + 8
+    uint32_t short_of[2] = {};  // bits of sums below their limit, rows g and g + 8
 #pragma unroll
     for (int j = 3; j >= 0; --j) {
       const int2 both =
@@ -180,7 +182,7 @@ __device__ __forceinline__ void send_layer(uint32_t* shared, const LinearChainAr
         short_of[i] = __funnelshift_l(static_cast<uint32_t>(first_one), short_of[i], 1);
       }
     }
-    // Each lane of four puts together the word of row g or of row g + 8.
+    // Each lane of a quad assembles the word of row g or of row g + 8.
     const uint32_t kept = (quad % 2 != 0 ? short_of[1] : short_of[0]) << (2 * quad);
     const uint32_t given = (quad % 2 != 0 ? short_of[0] : short_of[1]) << (2 * quad);
     uint32_t bits = kept | __shfl_xor_sync(kFullWarp, given, 1);
@@ -192,12 +194,13 @@ __device__ __forceinline__ void send_layer(uint32_t* shared, const LinearChainAr
       send_word(place, bits, barrier,
                 static_cast<uint32_t>((rank + block * 2 + quad / 2) % kManyBlocks));
   }
-  // Nobody sends a layer before all words of the one in front are there, and so have been read.
+  // No block sends a layer before it has all words of the previous one, so their source has been
+  // read.
   wait_for_words(barrier, l / 2 % 2);
   if (padding != 0) __syncthreads();
 }
 
-// The block's values of the last layer.
+// Computes and stores the block's values of the last layer.
 template <int kRows>
 __device__ __forceinline__ void store_last_layer(const uint32_t* shared, const LinearChainArgs& a,
                                                  const ManyRowsPlan& plan, int64_t first_row,
@@ -249,7 +252,7 @@ __global__ void __launch_bounds__(many_rows_threads(kRows), 1)
     barrier_init_fence();
   }
   __syncthreads();
-  arrive_at_cluster();  // all blocks have begun before one writes into another
+  arrive_at_cluster();  // all blocks must have started before one writes into another
   for (int l = 0; l < a.count; ++l) fetch_many_layer(shared, a, plan, l, rank);
   commit_copies();
   wait_for_previous();
