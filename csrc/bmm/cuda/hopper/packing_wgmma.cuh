@@ -43,7 +43,7 @@ __device__ __forceinline__ void multiply_ring(RingShared& shared, const uint32_t
   const int group_row = thread / 128 * kWgmmaRows;
   const bool leads = thread % 128 == 0;
   staged += warp * kStagedWords;
-  RingTurn rows_turn, table_turn, turn;
+  RingCursor rows_turn, table_turn, turn;
   for (int64_t tile = blockIdx.x; tile < plan.tiles; tile += gridDim.x) {
     const int64_t row = tile * kRingRows + warp * kMmaRows;
     const int32_t* counts = shared.counts[rows_turn.at] + warp * kMmaRows;

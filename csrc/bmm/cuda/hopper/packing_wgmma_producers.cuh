@@ -7,6 +7,7 @@
 #include "bmm/cuda/floats/tile.cuh"
 #include "bmm/cuda/output.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
 namespace bitgnn::cuda::bmm {
@@ -59,23 +60,11 @@ struct RingShared {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Position in a ring of `size` entries, and its mbarrier phase.
-struct RingTurn {
-  int at = 0;
-  int phase = 0;
-  __device__ __forceinline__ void advance(int size) {
-    if (++at == size) {
-      at = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 // Iterates over all stages of the block: 1024 bits at a time, pass by pass, tile by tile.
 struct RingWalk {
   int pass;
   int block = 0;
-  RingTurn turn;
+  RingCursor turn;
   __device__ __forceinline__ void advance(const RingPlan& plan) {
     turn.advance(kRingStages);
     if (++block < plan.blocks) return;
@@ -140,7 +129,7 @@ __device__ __forceinline__ void copy_weights(RingShared& shared, const BmmArgs& 
   constexpr int kLag = kRingStages - 2;
   const int lane = thread % kWarp;
   RingWalk copied{static_cast<int>(blockIdx.y)}, counted = copied;
-  RingTurn table_turn;
+  RingCursor table_turn;
   ColumnEntry entry{};
   int count = 0;
   for (int64_t i = 0; i < stages + kLag; ++i) {
@@ -191,7 +180,7 @@ __device__ __forceinline__ void pack_ring_rows(RingShared& shared, uint32_t* wor
   constexpr int kWarps = kRingPackers / kWarp;
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
-  RingTurn turn;
+  RingCursor turn;
   for (int64_t tile = blockIdx.x; tile < plan.tiles; tile += gridDim.x) {
     const int64_t first_row = tile * kRingRows;
     const RingRows rows{words + turn.at * plan.blocks * kRingBlockWords};

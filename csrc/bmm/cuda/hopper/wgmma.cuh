@@ -7,6 +7,7 @@
 #include "bmm/cuda/output.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
 namespace bitgnn::cuda::bmm {
@@ -36,45 +37,22 @@ struct WgmmaPlan {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Orders tiles in groups of eight tile rows, so that blocks that run together share operands in L2.
-__device__ __forceinline__ void locate_tile(int tile, int row_tiles, int column_tiles,
-                                            int& row_tile, int& column_tile) {
-  constexpr int kGroup = 8;
-  const int first = tile / (kGroup * column_tiles) * kGroup;
-  const int height = min(kGroup, row_tiles - first);
-  const int inside = tile - first * column_tiles;
-  column_tile = inside / height;
-  row_tile = first + inside - column_tile * height;
-}
-
-// Position in the ring of stages.
-struct RingPosition {
-  int stage = 0;
-  int phase = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == kWgmmaStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 __device__ __forceinline__ void produce(WgmmaShared& shared, const CUtensorMap& x_map,
                                         const CUtensorMap& w_map, const WgmmaPlan& plan) {
-  RingPosition at;
+  RingCursor ring;
   const int tiles = plan.row_tiles * plan.column_tiles;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     int row_tile, column_tile;
     locate_tile(tile, plan.row_tiles, plan.column_tiles, row_tile, column_tile);
     for (int block = 0; block < plan.blocks; ++block) {
-      barrier_wait(shared_address(&shared.empty[at.stage]), at.phase ^ 1);
-      const uint32_t full = shared_address(&shared.full[at.stage]);
-      const uint32_t stage = shared_address(shared.stages[at.stage]);
+      barrier_wait(shared_address(&shared.empty[ring.at]), ring.phase ^ 1);
+      const uint32_t full = shared_address(&shared.full[ring.at]);
+      const uint32_t stage = shared_address(shared.stages[ring.at]);
       barrier_expect(full, kWgmmaStageBytes);
       copy_tile(stage, x_map, block * kSwizzleWords, row_tile * kWgmmaTileRows, full);
       copy_tile(stage + kWgmmaRowBytes, w_map, block * kSwizzleWords, column_tile * kWgmmaColumns,
                 full);
-      at.advance();
+      ring.advance(kWgmmaStages);
     }
   }
 }
@@ -112,7 +90,7 @@ __device__ __forceinline__ void consume(WgmmaShared& shared, const BmmArgs& a,
   const int group_barrier = 1 + consumer;
   ColumnTable<kWgmmaColumns>& table = shared.columns[consumer];
 
-  RingPosition at;
+  RingCursor ring;
   const int tiles = plan.row_tiles * plan.column_tiles;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     int row_tile, column_tile;
@@ -126,8 +104,8 @@ __device__ __forceinline__ void consume(WgmmaShared& shared, const BmmArgs& a,
     SlabRows rows;
     int before = 0;
     for (int block = 0; block < plan.blocks; ++block) {
-      barrier_wait(shared_address(&shared.full[at.stage]), at.phase);
-      const uint32_t stage = shared_address(shared.stages[at.stage]);
+      barrier_wait(shared_address(&shared.full[ring.at]), ring.phase);
+      const uint32_t stage = shared_address(shared.stages[ring.at]);
       const uint64_t x = wgmma_descriptor(stage + consumer * kWgmmaRows * kSwizzleBytes);
       const uint64_t w = wgmma_descriptor(stage + kWgmmaRowBytes);
       wgmma_fence();
@@ -142,8 +120,8 @@ __device__ __forceinline__ void consume(WgmmaShared& shared, const BmmArgs& a,
         wgmma_wait<1>();
         if (thread == 0) barrier_arrive(shared_address(&shared.empty[before]));
       }
-      before = at.stage;
-      at.advance();
+      before = ring.at;
+      ring.advance(kWgmmaStages);
     }
 
     group_sync(group_barrier, 128);  // the previous tile is stored

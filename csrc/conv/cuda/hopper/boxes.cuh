@@ -13,16 +13,12 @@
 #include "conv/cuda/hopper/boxes_finish.cuh"
 #include "conv/cuda/hopper/boxes_ring.cuh"
 #include "core/cuda/dependent_launch.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
 namespace bitgnn::cuda::conv {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-__device__ __forceinline__ uint64_t box_descriptor(uint32_t low) {
-  constexpr uint64_t kEightRows = 128 >> 4;
-  return (kEightRows << 32) | low;
-}
 
 template <ConvOutput kOutput>
 __device__ __forceinline__ void start_weights(BoxShared& shared, unsigned char* raw,
@@ -60,7 +56,7 @@ __device__ __forceinline__ void multiply_steps(BoxSums& sum, const ConvBoxPlan& 
 #pragma unroll
   for (int i = 0; i < kSteps; ++i)
     wgmma_and_popc(
-        sum, box_descriptor(plan.step[first + i] + from),
+        sum, plain_descriptor(plan.step[first + i] + from),
         weights + i / kWgmmaSteps * (kBoxStageBytes >> 4) + i % kWgmmaSteps * kWgmmaAdvance,
         first != 0 || i != 0);
 }
@@ -96,7 +92,7 @@ __device__ __forceinline__ void multiply_boxes(BoxShared& shared, unsigned char*
     if (thread == 0) ring.start();
     __syncwarp();
   }
-  BoxTurn slot, refill;
+  RingCursor slot, refill;
   int unit = group, done = 0;
   barrier_wait(shared_address(&shared.weights), 0);
   for (; walk.tile < walk.last; walk.advance(plan)) {

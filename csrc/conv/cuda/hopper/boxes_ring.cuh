@@ -6,6 +6,7 @@
 #include "core/cuda/common.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/box_copy.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/mma_b1.cuh"
 
 namespace bitgnn::cuda::conv {
@@ -16,18 +17,6 @@ struct BoxMaps {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// A position in the ring of boxes and the parity of its round.
-struct BoxTurn {
-  int at = 0;
-  int phase = 0;
-  __device__ __forceinline__ void advance(int size) {
-    if (++at == size) {
-      at = 0;
-      phase ^= 1;
-    }
-  }
-};
 
 // A block's range of tiles, and the first image and row of the current one.
 struct BoxWalk {
@@ -122,7 +111,7 @@ class BoxSumsRing {
   unsigned char* buffers_;
   BoxWalk ahead_;
   int unit_, group_, parts_;
-  BoxTurn turn_;
+  RingCursor turn_;
 };
 
 #endif

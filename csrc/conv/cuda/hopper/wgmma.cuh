@@ -12,6 +12,7 @@
 #include "conv/cuda/hopper/wgmma_helpers.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
 namespace bitgnn::cuda::conv {
@@ -20,12 +21,6 @@ constexpr int kConvFirstConsumer = kWarp + kConvHelpers;
 constexpr int kConvThreads = kConvFirstConsumer + 256;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// Descriptor of unswizzled 16-byte rows; eight of them are 128 bytes.
-__device__ __forceinline__ uint64_t conv_descriptor(uint32_t low) {
-  constexpr uint64_t kEightRows = 128 >> 4;
-  return (kEightRows << 32) | low;
-}
 
 template <int kColumns, int kChunk>
 __device__ __forceinline__ void copy_conv_weights(ConvShared& shared, unsigned char* stages,
@@ -43,7 +38,7 @@ __device__ __forceinline__ void copy_conv_weights(ConvShared& shared, unsigned c
       for (int block = 0; block < plan.blocks; ++block) copy(block, block, walk.column_tile);
     return;
   }
-  ConvTurn turn;
+  RingCursor turn;
   for (; walk.left > 0; walk.advance(plan)) {
     for (int block = 0; block < plan.blocks; ++block) {
       barrier_wait(shared_address(&shared.empty[turn.at]), turn.phase ^ 1);
@@ -64,8 +59,8 @@ __device__ __forceinline__ void multiply_conv_stage(int32_t (&sum)[2][kColumns /
   for (int i = 0; i < kSteps; ++i) {
     const uint32_t low = plan.step[step + i] + from;
     const uint64_t w = weights + i * kWgmmaAdvance;
-    wgmma_and_popc(sum[0], conv_descriptor(low), w, i != 0 || step != 0);
-    wgmma_and_popc(sum[1], conv_descriptor(low + kWgmmaRows), w, i != 0 || step != 0);
+    wgmma_and_popc(sum[0], plain_descriptor(low), w, i != 0 || step != 0);
+    wgmma_and_popc(sum[1], plain_descriptor(low + kWgmmaRows), w, i != 0 || step != 0);
   }
   wgmma_commit();
 }
@@ -81,7 +76,7 @@ __device__ __forceinline__ void multiply_conv_tiles(ConvShared& shared, unsigned
   const uint32_t stages = shared_address(raw);
   const int whole = plan.steps / kWgmmaSteps;
   const int rest = plan.steps % kWgmmaSteps;
-  ConvTurn stage, slot, info, rows;
+  RingCursor stage, slot, info, rows;
   bool new_tile = true;
   for (ConvWalk walk(plan); walk.left > 0;) {
     if (new_tile) {

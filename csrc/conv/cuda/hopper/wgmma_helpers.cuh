@@ -4,21 +4,10 @@
 
 #include "conv/cuda/hopper/wgmma_terms.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 
 namespace bitgnn::cuda::conv {
-
-// A position in a ring and the parity of its round.
-struct ConvTurn {
-  int at = 0;
-  int phase = 0;
-  __device__ __forceinline__ void advance(int size) {
-    if (++at == size) {
-      at = 0;
-      phase ^= 1;
-    }
-  }
-};
 
 // A block's tiles: a contiguous range of all tiles, outputs fastest; or, if the block keeps its
 // weights, of the pixel tiles for one column tile.
@@ -80,7 +69,7 @@ __device__ __forceinline__ void help_conv(ConvShared& shared, unsigned char* raw
   const int ahead = max(plan.slots - 2, 0);
   const uint32_t slots = shared_address(raw + plan.slots_at);
   int next_load = walk.tile;
-  ConvTurn loading, slot, info;
+  RingCursor loading, slot, info;
   int parity = 0;
   bool new_tile = true, first = true;
   while (walk.left > 0) {

@@ -27,6 +27,13 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t shared_address) {
          ((shared_address & 0x3ffff) >> 4);
 }
 
+// The same without swizzling: rows of 16 bytes, eight of which are 128 bytes. `low` is the lower
+// half of the descriptor.
+__device__ __forceinline__ uint64_t plain_descriptor(uint32_t low) {
+  constexpr uint64_t kEightRows = 128 >> 4;
+  return (kEightRows << 32) | low;
+}
+
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
 }

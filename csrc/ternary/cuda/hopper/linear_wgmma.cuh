@@ -7,6 +7,7 @@
 
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
+#include "core/cuda/hopper/ring.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
 #include "core/cuda/mma_b1.cuh"
 #include "ternary/cuda/hopper/weight_counts.cuh"
@@ -90,49 +91,26 @@ __global__ void __launch_bounds__(kTernaryPackWarps* kWarp)
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Orders tiles in groups of eight tile rows, so that concurrent blocks share operands in L2.
-__device__ __forceinline__ void locate_ternary_tile(int tile, int row_tiles, int column_tiles,
-                                                    int& row_tile, int& column_tile) {
-  constexpr int kGroup = 8;
-  const int first = tile / (kGroup * column_tiles) * kGroup;
-  const int height = min(kGroup, row_tiles - first);
-  const int inside = tile - first * column_tiles;
-  column_tile = inside / height;
-  row_tile = first + inside - column_tile * height;
-}
-
-template <int kStages>
-struct TernaryRing {
-  int stage = 0;
-  int phase = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 template <int kColumns>
 __device__ __forceinline__ void produce_ternary(typename TernaryWgmma<kColumns>::Shared& shared,
                                                 const CUtensorMap& x_map, const CUtensorMap& w_map,
                                                 const TernaryWgmmaPlan& plan) {
   using Kernel = TernaryWgmma<kColumns>;
-  TernaryRing<Kernel::kStages> at;
+  RingCursor ring;
   const int tiles = plan.row_tiles * plan.column_tiles;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     int row_tile, column_tile;
-    locate_ternary_tile(tile, plan.row_tiles, plan.column_tiles, row_tile, column_tile);
+    locate_tile(tile, plan.row_tiles, plan.column_tiles, row_tile, column_tile);
     for (int block = 0; block < plan.blocks; ++block) {
-      barrier_wait(shared_address(&shared.empty[at.stage]), at.phase ^ 1);
-      const uint32_t full = shared_address(&shared.full[at.stage]);
-      const uint32_t stage = shared_address(shared.stages[at.stage]);
+      barrier_wait(shared_address(&shared.empty[ring.at]), ring.phase ^ 1);
+      const uint32_t full = shared_address(&shared.full[ring.at]);
+      const uint32_t stage = shared_address(shared.stages[ring.at]);
       const int word = block * kSwizzleWords, row = row_tile * kTernaryTileRows;
       barrier_expect(full, Kernel::kStageBytes);
       copy_tile(stage, x_map, word, row, full);
       copy_tile(stage + kTernaryPlaneBytes, x_map, plan.words + word, row, full);
       copy_tile(stage + 2 * kTernaryPlaneBytes, w_map, word, column_tile * kColumns, full);
-      at.advance();
+      ring.advance(Kernel::kStages);
     }
   }
 }
@@ -251,11 +229,11 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
   const int thread = static_cast<int>(threadIdx.x) % 128;
   const int warp = thread / kWarp, lane = thread % kWarp;
   const int group_barrier = 1 + consumer;
-  TernaryRing<Kernel::kStages> at;
+  RingCursor ring;
   const int tiles = plan.row_tiles * plan.column_tiles;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     int row_tile, column_tile;
-    locate_ternary_tile(tile, plan.row_tiles, plan.column_tiles, row_tile, column_tile);
+    locate_tile(tile, plan.row_tiles, plan.column_tiles, row_tile, column_tile);
     const int64_t row =
         static_cast<int64_t>(row_tile) * kTernaryTileRows + consumer * kWgmmaRows + warp * kMmaRows;
     const int64_t column = static_cast<int64_t>(column_tile) * kColumns;
@@ -264,8 +242,8 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
     int32_t weight_count[kOwn], difference[2];
     int before = 0;
     for (int block = 0; block < plan.blocks; ++block) {
-      barrier_wait(shared_address(&shared.full[at.stage]), at.phase);
-      const uint32_t stage = shared_address(shared.stages[at.stage]);
+      barrier_wait(shared_address(&shared.full[ring.at]), ring.phase);
+      const uint32_t stage = shared_address(shared.stages[ring.at]);
       const uint64_t pos = wgmma_descriptor(stage + consumer * kWgmmaRows * kSwizzleBytes);
       const uint64_t neg =
           wgmma_descriptor(stage + kTernaryPlaneBytes + consumer * kWgmmaRows * kSwizzleBytes);
@@ -292,8 +270,8 @@ __device__ __forceinline__ void consume_ternary(typename TernaryWgmma<kColumns>:
         wgmma_wait<1>();
         if (thread == 0) barrier_arrive(shared_address(&shared.empty[before]));
       }
-      before = at.stage;
-      at.advance();
+      before = ring.at;
+      ring.advance(Kernel::kStages);
     }
     group_sync(group_barrier, 128);  // the previous tile has been stored
 #pragma unroll
