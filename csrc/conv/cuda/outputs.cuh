@@ -92,4 +92,16 @@ __device__ __forceinline__ int32_t load_addend(const ConvAddArgs& a, int64_t off
                        : static_cast<const int16_t*>(a.addend)[offset + channel];
 }
 
+// Shifts in the sign bit of n from the right.
+__device__ __forceinline__ uint32_t push_sign(uint32_t bits, int32_t n) {
+  return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
+}
+
+// Packs two integers, clamped to 16 bits.
+__device__ __forceinline__ int32_t clamp_halves(int32_t low, int32_t high) {
+  int32_t both;
+  asm("cvt.pack.sat.s16.s32 %0, %1, %2;\n" : "=r"(both) : "r"(high), "r"(low));
+  return both;
+}
+
 }  // namespace bitgnn::cuda::conv

@@ -58,12 +58,6 @@ __device__ __forceinline__ void store_box_bits(const ConvArgs& a, const uint32_t
   }
 }
 
-__device__ __forceinline__ int saturate_pair(int low, int high) {
-  int pair;
-  asm("cvt.pack.sat.s16.s32 %0, %1, %2;\n" : "=r"(pair) : "r"(high), "r"(low));
-  return pair;
-}
-
 // Shifts in the bits of four totals, set where a total exceeds its limit; the last one first.
 __device__ __forceinline__ uint32_t push_above(uint32_t bits, int4 limit, int4 total) {
   bits = push_sign(bits, limit.w - total.w);
@@ -104,8 +98,8 @@ __device__ __forceinline__ void add_box_sums(const ConvArgs& a, const uint32_t* 
       const int4 high =
           add_pairs(conv_dots(make_int4(s[8], s[9], s[12], s[13]), term + 4, count), v.z, v.w);
       if (exists)
-        *at = make_int4(saturate_pair(low.x, low.y), saturate_pair(low.z, low.w),
-                        saturate_pair(high.x, high.y), saturate_pair(high.z, high.w));
+        *at = make_int4(clamp_halves(low.x, low.y), clamp_halves(low.z, low.w),
+                        clamp_halves(high.x, high.y), clamp_halves(high.z, high.w));
       bits[half] = push_above(bits[half], high_limit, high);
       bits[half] = push_above(bits[half], low_limit, low);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "conv/cuda/hopper/wgmma_terms.cuh"
+#include "conv/cuda/outputs.cuh"
 
 namespace bitgnn::cuda::conv {
 
@@ -13,11 +14,6 @@ template <int kColumns>
 __device__ __forceinline__ int4 four_sums(const int32_t (&sum)[kColumns / 2], int part, int half) {
   const int32_t* from = sum + part * 8 + half * 2;
   return make_int4(from[0], from[1], from[4], from[5]);
-}
-
-// Shifts in the sign bit of n from the right.
-__device__ __forceinline__ uint32_t push_sign(uint32_t bits, int32_t n) {
-  return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
 }
 
 // Bits of a lane's outputs of one row, the first in the lowest bit.

@@ -2,6 +2,7 @@
 // stores, and its walk over the images.
 #pragma once
 
+#include "conv/cuda/outputs.cuh"
 #include "conv/cuda/strips/launch.h"
 #include "conv/cuda/strips/terms.cuh"
 #include "core/cuda/dependent_launch.cuh"
@@ -103,22 +104,10 @@ __device__ __forceinline__ void load_eight(int32_t (&v)[8], const int32_t* from)
   v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
 }
 
-// Shifts in the sign bit of n from the right.
-__device__ __forceinline__ uint32_t push_strip_sign(uint32_t bits, int32_t n) {
-  return __funnelshift_l(static_cast<uint32_t>(n), bits, 1);
-}
-
 // Transposes the bytes of a quad: byte i of lane k's result is byte k of lane i's input.
 __device__ __forceinline__ uint32_t transpose_bytes(uint32_t v, int quad) {
   v = __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 2), (quad & 2) != 0 ? 0x3276 : 0x5410);
   return __byte_perm(v, __shfl_xor_sync(kFullWarp, v, 1), (quad & 1) != 0 ? 0x3715 : 0x6240);
-}
-
-// Packs two integers, clamped to 16 bits.
-__device__ __forceinline__ int32_t clamp_halves(int32_t low, int32_t high) {
-  int32_t both;
-  asm("cvt.pack.sat.s16.s32 %0, %1, %2;\n" : "=r"(both) : "r"(high), "r"(low));
-  return both;
 }
 
 // Loads four or eight consecutive 16-bit numbers.

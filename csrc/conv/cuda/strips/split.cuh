@@ -172,11 +172,11 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         if (c.out_bits != nullptr) {
 #pragma unroll
           for (int k = kLane - 1; k >= 0; --k)
-            bits = push_strip_sign(bits, limits[channel - first + k] - v[k]);
+            bits = push_sign(bits, limits[channel - first + k] - v[k]);
         }
       } else {
 #pragma unroll
-        for (int k = kLane - 1; k >= 0; --k) bits = push_strip_sign(bits, of[k] - v[k]);
+        for (int k = kLane - 1; k >= 0; --k) bits = push_sign(bits, of[k] - v[k]);
       }
       words[h] = bits << quad * kLane;
     }

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kStripWarps* kWarp, kBlocks)
         if (a.sums != nullptr && exists && walk.row * kStripHeight + h < p.out_height)
           store_halves<8>(sums_to + h * sums_line + t * 32, total);
 #pragma unroll
-        for (int k = 7; k >= 0; --k) bits[h] = push_strip_sign(bits[h], limit[k] - total[k]);
+        for (int k = 7; k >= 0; --k) bits[h] = push_sign(bits[h], limit[k] - total[k]);
       }
     }
     if (c.out_bits != nullptr) {
