@@ -7,9 +7,8 @@
 //   empty_of(sizes, dtype)            the same for a vector of sizes
 //   check_row_pointer(...)            checks of a row pointer that need no wait
 //   on_host(t, op)                    t readable by the host, for checks of values
-//   pack, unpack, transpose_bits, multiply, aggregate_bits, aggregate_dense, aggregate_frdc,
-//   aggregate_blocked, add, concat                       the kernels, on the arguments of
-//   arguments.h
+//   multiply, aggregate_bits, ...     a method for each kernel, on the arguments of the rooms
+// core/cpu/backend.h and core/cuda/backend.h are the two backends.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
