@@ -125,10 +125,13 @@ def extensions(mode: str) -> list[Any]:
     return built
 
 
-def errors_cross(library: str) -> bool:
-    """Whether an error of the CPU library reaches Python whole; asked in a process apart."""
+def error_problem(library: str) -> str:
+    """What is wrong with an error of the CPU library, tried in a process apart; or nothing."""
     command = [sys.executable, "-W", "ignore", "-c", PROBE, library]
-    return subprocess.run(command, capture_output=True, cwd=ROOT, check=False).returncode == 0
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if run.returncode < 0:
+        return f"the process died of signal {-run.returncode}"
+    return run.stderr.strip()[-200:] or "no output" if run.returncode else ""
 
 
 def checked_build() -> type:
@@ -142,16 +145,17 @@ def checked_build() -> type:
             ext.extra_link_args = [*ext.extra_link_args, *self.added]
             super().build_extension(ext)
             library = self.get_ext_fullpath(ext.name)
-            if sanitize() or not ext.name.endswith("_cpu") or errors_cross(library):
+            if sanitize() or not ext.name.endswith("_cpu") or not error_problem(library):
                 return
             CheckedBuild.added = SHARED_CXX
             ext.extra_link_args = [*ext.extra_link_args, *self.added]
             self.force = True
             super().build_extension(ext)
-            if not errors_cross(library):
+            problem = error_problem(library)
+            if problem:
                 sys.exit(
-                    "bitgnn: errors in the compiled operators end the process. Set CXX to a "
-                    "compiler that links libstdc++ shared, or BITGNN_BUILD=none for no operators"
+                    f"bitgnn: an error of the compiled operators does not reach Python: {problem}. "
+                    "Set CXX to a compiler that links libstdc++ shared, or BITGNN_BUILD=none"
                 )
 
     return CheckedBuild

@@ -6,13 +6,13 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-output=${1:?usage: build_cuda.sh OUTPUT_DIR [ARCHITECTURE...]}
+output=${1:?usage: build_cuda.sh OUTPUT_DIR [TARGET...]}
 shift
-targets=("${@:-8.0+PTX}")
-[ "$#" -gt 0 ] || targets=(8.0+PTX 9.0)
 mkdir -p "$output/objects"
 torch=$(python -c 'import torch; print(torch.__path__[0])')
-mapfile -t flags < <(python "$root/csrc/flags.py" "${targets[@]}")
+# Not in one step: a wrong target must end this script.
+listing=$(python "$root/csrc/flags.py" "$@")
+mapfile -t flags <<<"$listing"
 flags+=(-cudart shared -isystem "$torch/include")
 
 # Whether an object is missing, of another copy of the sources, or older than one of the files it was made of.
@@ -34,7 +34,8 @@ compile() {
 
 objects=()
 jobs=0
-for source in $(python "$root/csrc/flags.py" --sources); do
+sources=$(python "$root/csrc/flags.py" --sources)
+for source in $sources; do
   source=$root/$source
   object=${source#"$root/csrc/"}
   object=$output/objects/${object//\//-}.o

@@ -2,8 +2,8 @@
 
 ``SHAPES`` maps an operator to its operands, each a word of sizes behind a colon: a capital letter
 is a size that the first operand with it sets, ``W(k)`` the words that hold ``k`` features, a small
-letter an integer argument, ``P-1`` one less, ``_`` any size. Operands that are not named may have
-any shape.
+letter an integer argument, ``P-1`` one less, ``_`` any size. Operands and operators that are not
+named may have any shapes: batches of ternary matrices, attention, and rounding in training.
 """
 
 import re
@@ -91,6 +91,7 @@ SHAPES: dict[str, str] = {
     "pack_patches": "x:_,C,_,_ threshold:C",
     "bmm_tbf": f"{_TERNARY_X} w:M,W(size) bias:M",
     "bmm_tbb": f"{_TERNARY_X} w:M,W(size) bias:M threshold:M flip:M",
+    "linear_ternary": "w:M,W(size) bias:M",
     "linear_chain": "x:_,_ image:_",
 }
 """Shapes of the operands of each operator that has rules here."""

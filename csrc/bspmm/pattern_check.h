@@ -50,12 +50,14 @@ inline void check_indices(const int32_t* indices, int64_t count, int64_t bound, 
   fail(op, ": ", name, " must lie in [0, ", bound, "), got ", indices[wrong], " at ", wrong);
 }
 
-// The same for 16-bit indices; `absent` marks a missing one.
-inline void check_local_indices(const uint16_t* indices, int64_t count, int64_t bound,
+// The same for the 16-bit indices [begin, end) of one block of columns; `absent` marks a missing
+// one.
+inline void check_local_indices(const uint16_t* indices, int64_t begin, int64_t end, int64_t bound,
                                 int64_t absent, const char* op) {
-  for (int64_t i = 0; i < count; ++i)
+  for (int64_t i = begin; i < end; ++i)
     if (indices[i] >= bound && indices[i] != absent)
-      fail(op, ": local_indices must lie in [0, ", bound, ") there, got ", indices[i], " at ", i);
+      fail(op, ": local_indices must be less than the ", bound, " columns of their block, got ",
+           indices[i], " at ", i);
 }
 
 // Checks column blocks of `rows` rows: entry b * rows + i of the pointers starts row i of block b.
@@ -65,7 +67,7 @@ inline void check_blocked(const RowPointers& p, const uint16_t* indices, int64_t
   check_row_pointers(p, blocks * rows + 1, count, op, "block_rowptr");
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t begin = p[b * rows], end = p[(b + 1) * rows];
-    check_local_indices(indices + begin, end - begin, std::min(block_size, cols - b * block_size),
+    check_local_indices(indices, begin, end, std::min(block_size, cols - b * block_size),
                         std::numeric_limits<int64_t>::max(), op);
   }
 }
@@ -135,7 +137,7 @@ inline void check_slices(const SlicedTables& t, const char* op) {
   for (int64_t s = 0; s < t.slices; ++s) {
     const int64_t begin = t.group_steps[t.slice_groups[s]] * kStep;
     const int64_t end = t.group_steps[t.slice_groups[s + 1]] * kStep;
-    check_local_indices(t.local_indices + begin, end - begin,
+    check_local_indices(t.local_indices, begin, end,
                         std::min(t.slice_size, t.cols - s * t.slice_size), t.slice_size, op);
   }
 }

@@ -8,117 +8,42 @@ import pytest
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
-# Module and name in Python; file below csrc and name in C++.
-SAME = [
-    ("bitgnn.bits.tensor", "WORD_BITS", "core/common.h", "kWordBits"),
-    ("bitgnn.bits.layouts", "TILE", "core/common.h", "kTileDim"),
-    ("bitgnn.bits.sliced", "LANES", "core/common.h", "kSliceLanes"),
-    ("bitgnn.bits.sliced", "STEP", "core/common.h", "kSliceStepEdges"),
-    ("bitgnn.bits.row_order", "ORDER_STEP", "pairs/arguments.h", "kOrderStep"),
-    ("bitgnn.bits.layouts", "MAX_BLOCK_SIZE", "pairs/narrow_operators.h", "kMostBlockColumns"),
-    ("bitgnn.ops.linear", "MOST_FEATURES", "bmm/arguments.h", "kMostLinearFeatures"),
-    ("bitgnn.ops._fixed_conv", "MOST_WEIGHTS", "first_layers/operators.h", "kMostFixedWeights"),
-    ("bitgnn.ops.reference.narrow", "MAX_NARROW_SIZE", "bspmm/narrow_sums.h", "kMostShortFeatures"),
-    ("bitgnn.ops.linear_chain", "MOST_LAYERS", "whole_model/linear_chain.h", "kMostChainLayers"),
-    (
-        "bitgnn.ops.linear_chain",
-        "MOST_FEATURES",
-        "whole_model/linear_chain.h",
-        "kMostChainFeatures",
-    ),
-    (
-        "bitgnn.ops.reference.linear_chain",
-        "LAYER_NUMBERS",
-        "whole_model/linear_chain.h",
-        "kChainLayerNumbers",
-    ),
-    (
-        "bitgnn.ops.reference.linear_chain",
-        "STEP_WORDS",
-        "whole_model/linear_chain.h",
-        "kChainStepWords",
-    ),
-    (
-        "bitgnn.ops.reference.linear_chain",
-        "HIDDEN_TABLE",
-        "whole_model/linear_chain.h",
-        "kHiddenTable",
-    ),
-    ("bitgnn.ops.reference.linear_chain", "LAST_TABLE", "whole_model/linear_chain.h", "kLastTable"),
-    ("bitgnn.inference.cooperative_tables", "NOTHING", "whole_model/cooperative.h", "kNoOffset"),
-    (
-        "bitgnn.inference.cooperative_tables",
-        "PIECE_WORDS",
-        "whole_model/cooperative.h",
-        "kPieceWords",
-    ),
-    (
-        "bitgnn.inference.cooperative_tables",
-        "STATE_HEAD",
-        "whole_model/cooperative.h",
-        "kStateHead",
-    ),
-    (
-        "bitgnn.inference.cooperative_tables",
-        "MAX_BYTE_FEATURES",
-        "bspmm/narrow_sums.h",
-        "kMostByteFeatures",
-    ),
-    (
-        "bitgnn.inference.cooperative_tables",
-        "MOST_NARROW_COLUMNS",
-        "pairs/cuda/narrow/route.cu",
-        "kMostColumns",
-    ),
-    ("bitgnn.inference.cooperative_tables", "OFTEN", "pairs/cuda/narrow/route.cu", "kWideUses"),
-    (
-        "bitgnn.inference.narrow_workspace",
-        "MOST_BYTE_FEATURES",
-        "bspmm/narrow_sums.h",
-        "kMostByteFeatures",
-    ),
-    (
-        "bitgnn.inference.narrow_workspace",
-        "MOST_SHORT_FEATURES",
-        "bspmm/narrow_sums.h",
-        "kMostShortFeatures",
-    ),
-    (
-        "bitgnn.inference.narrow_workspace",
-        "MOST_NARROW_COLUMNS",
-        "pairs/cuda/narrow/route.cu",
-        "kMostColumns",
-    ),
-    ("bitgnn.inference.narrow_workspace", "WIDE_USES", "pairs/cuda/narrow/route.cu", "kWideUses"),
-    (
-        "bitgnn.inference.narrow_workspace",
-        "MOST_DIRECT_BYTES",
-        "pairs/cuda/narrow/product.cu",
-        "kMostWeightBytes",
-    ),
-    (
-        "bitgnn.inference.narrow_workspace",
-        "MOST_WIDE_WEIGHT_BYTES",
-        "pairs/cuda/wide/sums.cu",
-        "kMostWeightBytes",
-    ),
-    ("bitgnn.inference.workspace", "PAD_USES", "bspmm/cuda/bits.cuh", "kPadUses"),
-    ("bitgnn.inference.workspace", "PAD_READS", "bspmm/cuda/bits.cuh", "kPadReads"),
-    (
-        "bitgnn.inference.workspace",
-        "FRAGMENT_BYTES",
-        "bspmm/cuda/floats/table.cuh",
-        "kFragmentBytes",
-    ),
-    ("bitgnn.inference.workspace", "COPY_USES", "bspmm/cuda/floats/dense.cu", "kCopyUses"),
-    ("bitgnn.inference.workspace", "REUSED_USES", "bspmm/cuda/floats/dense.cu", "kReusedUses"),
-    (
-        "bitgnn.inference.joint_workspace",
-        "FEW_NEIGHBOURS",
-        "pairs/cuda/joint/route.cu",
-        "kFewNeighbours",
-    ),
-]
+# Name in Python, below bitgnn; file below csrc; name in C++.
+SAME = """
+bits.tensor.WORD_BITS core/common.h kWordBits
+bits.layouts.TILE core/common.h kTileDim
+bits.sliced.LANES core/common.h kSliceLanes
+bits.sliced.STEP core/common.h kSliceStepEdges
+bits.row_order.ORDER_STEP pairs/arguments.h kOrderStep
+bits.layouts.MAX_BLOCK_SIZE pairs/narrow_operators.h kMostBlockColumns
+ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
+ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
+ops.reference.narrow.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
+ops.linear_chain.MOST_LAYERS whole_model/linear_chain.h kMostChainLayers
+ops.linear_chain.MOST_FEATURES whole_model/linear_chain.h kMostChainFeatures
+ops.reference.linear_chain.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerNumbers
+ops.reference.linear_chain.STEP_WORDS whole_model/linear_chain.h kChainStepWords
+ops.reference.linear_chain.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
+ops.reference.linear_chain.LAST_TABLE whole_model/linear_chain.h kLastTable
+inference.cooperative_tables.NOTHING whole_model/cooperative.h kNoOffset
+inference.cooperative_tables.PIECE_WORDS whole_model/cooperative.h kPieceWords
+inference.cooperative_tables.STATE_HEAD whole_model/cooperative.h kStateHead
+inference.cooperative_tables.MAX_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
+inference.cooperative_tables.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
+inference.cooperative_tables.OFTEN pairs/cuda/narrow/route.cu kWideUses
+inference.narrow_workspace.MOST_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
+inference.narrow_workspace.MOST_SHORT_FEATURES bspmm/narrow_sums.h kMostShortFeatures
+inference.narrow_workspace.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
+inference.narrow_workspace.WIDE_USES pairs/cuda/narrow/route.cu kWideUses
+inference.narrow_workspace.MOST_DIRECT_BYTES pairs/cuda/narrow/product.cu kMostWeightBytes
+inference.narrow_workspace.MOST_WIDE_WEIGHT_BYTES pairs/cuda/wide/sums.cu kMostWeightBytes
+inference.workspace.PAD_USES bspmm/cuda/bits.cuh kPadUses
+inference.workspace.PAD_READS bspmm/cuda/bits.cuh kPadReads
+inference.workspace.FRAGMENT_BYTES bspmm/cuda/floats/table.cuh kFragmentBytes
+inference.workspace.COPY_USES bspmm/cuda/floats/dense.cu kCopyUses
+inference.workspace.REUSED_USES bspmm/cuda/floats/dense.cu kReusedUses
+inference.joint_workspace.FEW_NEIGHBOURS pairs/cuda/joint/route.cu kFewNeighbours
+"""
 
 
 def number(path, name):
@@ -129,8 +54,9 @@ def number(path, name):
     return int(value) << int(shift or 0)
 
 
-@pytest.mark.parametrize(
-    ("module", "mine", "file", "theirs"), SAME, ids=[f"{s[0]}.{s[1]}" for s in SAME]
-)
-def test_numbers_are_the_same(module, mine, file, theirs):
-    assert getattr(importlib.import_module(module), mine) == number(CSRC / file, theirs)
+@pytest.mark.parametrize("line", SAME.split("\n")[1:-1])
+def test_numbers_are_the_same(line):
+    mine, file, theirs = line.split()
+    module, _, name = mine.rpartition(".")
+    found = getattr(importlib.import_module(f"bitgnn.{module}"), name)
+    assert found == number(CSRC / file, theirs)
