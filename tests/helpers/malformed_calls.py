@@ -1,6 +1,8 @@
 """Calls every operator with arguments of which one is wrong: errors or results, never a crash.
 
-Run as: python malformed_calls.py SEED LOG      LOG ends with the call under way, should it crash.
+Run as: python malformed_calls.py SEED LOG [DEVICE]
+
+LOG ends with the call under way, should it crash.
 """
 
 import faulthandler
@@ -41,6 +43,8 @@ def tensors_like(t: Tensor) -> Iterator[tuple[str, Tensor]]:
             yield f"as {dtype}", t.to(dtype)
     yield "complex", t.to(torch.complex64)
     yield "on meta", t.to("meta")
+    if t.is_cuda:
+        yield "on the CPU", t.cpu()
     yield "with an axis more", t.unsqueeze(0)
     if t.dim():
         yield "with an axis less", t.flatten() if t.dim() > 1 else t.sum().to(t.dtype)
@@ -85,12 +89,18 @@ def others(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{number} at {place}", [*value[:place], number, *value[place + 1 :]]
 
 
-def calls(name: str, seed: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def moved(value: Any, device: str) -> Any:
+    """A tensor on a device; anything else as it is."""
+    return value.to(device) if isinstance(value, Tensor) and not value.is_meta else value
+
+
+def calls(name: str, seed: int, device: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Malformed calls of an operator: the parameter, what is wrong with it, all arguments."""
     for n, k, m in ((6, 70, 9), (3, 33, 1)):
         arguments = Sampler(seed).arguments(name, n, k, m, optional=True)
         # A caller who vouches for a pattern answers for it.
         arguments.pop("trusted", None)
+        arguments = {key: moved(value, device) for key, value in arguments.items()}
         for parameter, value in arguments.items():
             for what, other in others(value):
                 yield parameter, what, {**arguments, parameter: other}
@@ -100,6 +110,8 @@ def outcome(function: Any, arguments: dict[str, Any]) -> tuple[Tensor, ...] | Ex
     """Results, or the error."""
     try:
         result = function(**arguments)
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
     except ERRORS as error:
         return error
     return result if isinstance(result, tuple) else (result,)
@@ -127,13 +139,13 @@ def breaks_padding(parameter: str, what: str, value: Any) -> bool:
     return parameter in ("a_size", "b_size", "channels", "layers", "root_size", "size")
 
 
-def main(seed: int, log: Path) -> int:
+def main(seed: int, log: Path, device: str = "cpu") -> int:
     """Make all calls; gives how many went wrong."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     count = wrong = 0
     for name in OPERATORS:
         operator = getattr(torch.ops.bitgnn, name)
-        for parameter, what, arguments in calls(name, seed):
+        for parameter, what, arguments in calls(name, seed, device):
             call = f"{name}: {parameter} {what}"
             log.write_text(call)
             by_shape = breaks_padding(parameter, what, arguments[parameter])
@@ -144,11 +156,16 @@ def main(seed: int, log: Path) -> int:
                 if "csrc/" in str(result) or ".h:" in str(result):
                     problem = f"names C++: {result}"
             elif not any(t.is_meta for t in result):
-                expected = outcome(OPERATORS[name], arguments)
+                on_host = {key: moved(value, "cpu") for key, value in arguments.items()}
+                expected = outcome(OPERATORS[name], on_host)
+                result = tuple(t.cpu() for t in result)
                 if isinstance(expected, tuple) and not same(result, expected, by_shape):
                     problem = "differs from the reference"
                 if any(isinstance(v, Tensor) and v.is_meta for v in arguments.values()):
                     problem = "results although an operand has no memory"
+                on_device = {v.device for v in arguments.values() if isinstance(v, Tensor)}
+                if len(on_device) > 1:
+                    problem = f"results of operands on {on_device}"
             if problem:
                 wrong += 1
                 print(f"{call}: {problem}"[:300])
@@ -158,4 +175,4 @@ def main(seed: int, log: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(min(1, main(int(sys.argv[1]), Path(sys.argv[2]))))
+    sys.exit(min(1, main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])))

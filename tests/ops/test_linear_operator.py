@@ -42,6 +42,21 @@ def test_equals_the_float_product(n, k, m, scale, device):
     assert torch.equal(bits_linear(x.to(device), digits, step, **given), found)
 
 
+def shifted(t, places):
+    """An equal tensor that begins so many elements behind a boundary of memory."""
+    memory = torch.cat([t.new_zeros(places), t.flatten()])
+    return memory[places:].view(t.shape)
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_operands_that_begin_anywhere(places, device):
+    x = BitTensor.from_float(drawn(70, 256)).to(device)
+    digits, step = (t.to(device) for t in weight_digits(drawn(9, 256, seed=1)))
+    moved = BitTensor(shifted(x.words, places), x.size)
+    expected = bits_linear(x, digits, step)
+    assert torch.equal(bits_linear(moved, shifted(digits, places), shifted(step, places)), expected)
+
+
 X = BitTensor.from_float(torch.ones(6, 40))
 DIGITS, STEP = weight_digits(torch.ones(5, 40))
 WRONG = {

@@ -18,11 +18,13 @@ OPS = torch.ops.bitgnn
 WORDS = torch.zeros((4, 2), dtype=torch.int32)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_wrong_argument_is_an_error_or_has_a_result(seed, tmp_path):
+@pytest.mark.parametrize(
+    ("seed", "device"), [(0, "cpu"), (1, "cpu"), pytest.param(2, "cuda", marks=pytest.mark.cuda)]
+)
+def test_a_wrong_argument_is_an_error_or_has_a_result(seed, device, tmp_path):
     # In a process of its own: a crash would end this one.
     log = tmp_path / "call"
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(seed), str(log)]
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(seed), str(log), device]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{log.read_text()}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"
 
@@ -131,3 +133,18 @@ def test_a_chain_without_layers_has_no_fake():
     words = torch.empty(3, 2, dtype=torch.int32, device="meta")
     with pytest.raises(RuntimeError, match="linear_chain: layers must hold 4 numbers"):
         OPS.linear_chain(words, words[0], [])
+
+
+@pytest.mark.cuda
+def test_patterns_of_raw_calls_are_checked_on_a_gpu():
+    words = WORDS.cuda()
+    good = [t.cuda() for t in pattern([0, 1, 2, 3, 4], [0, 1, 2, 3])]
+    bad = [t.cuda() for t in pattern([0, 1, 2, 3, 4], [0, 1, 2, 4])]
+    with pytest.raises(RuntimeError, match=r"^bspmm_bbf: indices must lie in \[0, 4\), got 4 at 3"):
+        OPS.bspmm_bbf(words, 40, *bad)
+    expected = OPS.bspmm_bbf(words, 40, *good)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = OPS.bspmm_bbf(words, 40, *good, trusted=True)
+    graph.replay()
+    assert torch.equal(captured, expected)
