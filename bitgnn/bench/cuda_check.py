@@ -50,6 +50,8 @@ REDUCED = {
 # never written for initcheck, ten megabytes of them in reports of 32 bytes each.
 NOT_SEEN = {("initcheck", "convolutions by warpgroups"): "sums and shape16"}
 FAILURES_KEPT = 50
+HANGING = ["-o", "faulthandler_timeout=300", "-o", "faulthandler_exit_on_timeout=true"]
+"""Options of pytest that end a test which hangs, and name it."""
 STOPPED = 124
 """Exit status of coreutils' ``timeout`` where the time was over."""
 
@@ -63,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=TOOLS)
     parser.add_argument("--skip-tests", action="store_true", help="sanitizer runs only")
     parser.add_argument(
-        "--limit", type=int, default=600, metavar="SECONDS", help="for each sanitizer run"
+        "--limit",
+        type=int,
+        default=600,
+        metavar="SECONDS",
+        help="for the tests and for each sanitizer run",
     )
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
@@ -74,7 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers = (
             ["-n", str(arguments.workers), "--dist", "worksteal"] if arguments.workers > 1 else []
         )
-        found["tests"] = run_tests([*arguments.tests, "-m", "cuda", *workers])
+        # Threads of one worker would spin in the way of the others.
+        found["tests"] = run_tests(
+            [*arguments.tests, "-m", "cuda", *workers, *HANGING], limited(arguments.limit),
+            OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // arguments.workers)),
+        )  # fmt: skip
         write_json(arguments.output, found)
     # They do not compete for much: most of the time is Python's.
     jobs = [(tool, part) for tool in arguments.tools for part in REDUCED]
@@ -118,7 +128,7 @@ def run_tests(
         seconds = time.monotonic() - begin
         summary = read_report(report) if report.exists() else {}
     print("\n".join(done.stdout.splitlines()[-12:]), flush=True)
-    if done.returncode != 0 and prefix:
+    if done.returncode != 0 and "--tool" in prefix:
         summary["reports"] = kernels_reported(done.stdout)
     if done.returncode == STOPPED:
         summary["problem"] = f"stopped after {seconds:.0f} s"
