@@ -15,7 +15,6 @@ from bitgnn.nn.thermometer import (
     TINY,
     dropped_share,
     near_probability,
-    pack_levels,
     thresholds_of,
 )
 from bitgnn.quantize.dropout import all_words, keep_words
@@ -264,10 +263,10 @@ class InputBits(nn.Module):
             kept = 1.0 - near_probability(gone[:, self.rare].float().mean())
             kept = kept.clamp(min=1 / MOST_GAIN)
             x, gain = torch.where(gone, self.median, x * kept), 1.0 / kept
-        words = pack_levels(x, self.columns, self.thresholds)
+        words = self._levels(x)
         if gone is None and dropout == 0.0:
             return InputWords(words, size, False, None, self.offset, self.columns)
-        middle = pack_levels(self.median.unsqueeze(0), self.columns, self.thresholds)
+        middle = self._levels(self.median.unsqueeze(0))
         if dropout > 0.0:
             keep, probability = keep_words(words.size(0), size, dropout, words.device)
             words = (words & keep) | (middle & ~keep)
@@ -275,6 +274,10 @@ class InputBits(nn.Module):
         middle = torch.ops.bitgnn.unpack(middle, size)[0]
         offset = self.offset + (1.0 - gain) * middle
         return InputWords(words, size, False, gain, offset, self.columns)
+
+    def _levels(self, x: Tensor) -> Tensor:
+        words: Tensor = torch.ops.bitgnn.pack_levels(x, self.columns, self.thresholds, trusted=True)
+        return words
 
     def _gone(self, x: Tensor) -> Tensor | None:
         """Zeros of features that hardly have any, which a dropout in front has made."""
@@ -309,6 +312,10 @@ class InputBits(nn.Module):
         for name in ("columns", "thresholds", "offset", "median", "rare"):
             loaded = state_dict.get(prefix + name)
             if isinstance(loaded, Tensor):
+                if name == "columns" and loaded.numel():
+                    features = state_dict[prefix + "median"].numel()
+                    if not bool(((loaded >= 0) & (loaded < features)).all()):
+                        raise ValueError(f"{prefix}columns must lie in [0, {features})")
                 held = getattr(self, name)
                 setattr(self, name, held.new_empty(loaded.shape))
         super()._load_from_state_dict(state_dict, prefix, *rest)

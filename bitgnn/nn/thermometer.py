@@ -1,13 +1,11 @@
-"""Thermometers of dense features: thresholds, packed bits, and which zeros dropout has made."""
+"""Thermometers of dense features: thresholds, and which zeros dropout has made."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-
-__all__ = ["LEVELS", "TINY", "dropped_share", "near_probability", "pack_levels", "thresholds_of"]
+__all__ = ["LEVELS", "TINY", "dropped_share", "near_probability", "thresholds_of"]
 
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
@@ -20,28 +18,6 @@ MOST_VARY = 0.5
 STEPS = 20
 CLOSE = 0.01
 """How far the share of zeros may be from the probability, a multiple of 1 / 20."""
-CHUNK_WORDS = 32
-"""Words of a row that are packed at a time."""
-
-
-def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
-    """Words ``[N, ceil(B / 32)]`` of the bits ``x[:, columns] >= thresholds``.
-
-    A CPU has an operator for it; elsewhere whole words at a time, so that only a part of
-    ``[N, B]`` floats exists at once.
-    """
-    if x.device.type == "cpu":
-        return torch.ops.bitgnn.pack_levels(x, columns, thresholds)
-    step = 32 * CHUNK_WORDS
-    pieces = [
-        torch.ops.bitgnn.pack(
-            x.index_select(1, columns[first : first + step]), thresholds[first : first + step]
-        )
-        for first in range(0, columns.numel(), step)
-    ]
-    if not pieces:
-        return torch.empty(x.size(0), 0, dtype=torch.int32, device=x.device)
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
 
 def dropped_share(rows: Tensor, zeros: Tensor) -> float:

@@ -103,11 +103,11 @@ struct BspmmLayoutOperators {
                    Problems::value_output(integer, row, bias, op), row, bias, {}, trusted);
   }
 
-  // An int32 vector of the layout with at least `least` entries, kept alive by the problem.
-  static const int32_t* layout_vector(Problem& p, const Tensor& t, int64_t least,
-                                      const char* name) {
+  // An int32 vector of the layout, kept alive by the problem, whose size is given if known.
+  static const int32_t* layout_vector(Problem& p, const Tensor& t, const char* name,
+                                      int64_t size = -1) {
     p.held.push_back(Problems::index_vector(p, t, ScalarType::Int, name));
-    BITGNN_CHECK(t.size(0) >= least, p.op, ": ", name, " must have at least ", least,
+    BITGNN_CHECK(size < 0 || t.size(0) == size, p.op, ": ", name, " must have ", size,
                  " entries, got ", t.size(0));
     return p.held.back().template const_data_ptr<int32_t>();
   }
@@ -130,16 +130,16 @@ struct BspmmLayoutOperators {
     check_size(p.indices.size(0) % (kSliceLanes * kSliceStepEdges), 0, op,
                "the remainder of local_indices' size by a step's entries");
     SlicedArgs args{};
-    args.group_places = layout_vector(p, group_places, 0, "group_places");
+    args.group_places = layout_vector(p, group_places, "group_places");
     args.groups = group_places.size(0);
     // An item takes at most three units.
     BITGNN_CHECK(places <= 3 * kSliceLanes * args.groups, op, ": places must be at most ",
                  3 * kSliceLanes * args.groups, " for ", args.groups, " groups, got ", places);
-    args.group_steps = layout_vector(p, group_steps, args.groups + 1, "group_steps");
+    args.group_steps = layout_vector(p, group_steps, "group_steps", args.groups + 1);
     args.num_slices = std::max<int64_t>(1, (p.csr.cols + slice_size - 1) / slice_size);
-    args.slice_groups = layout_vector(p, slice_groups, args.num_slices + 1, "slice_groups");
-    args.row_slots = layout_vector(p, row_slots, p.csr.rows + 1, "row_slots");
-    args.row_items = layout_vector(p, row_items, 0, "row_items");
+    args.slice_groups = layout_vector(p, slice_groups, "slice_groups", args.num_slices + 1);
+    args.row_slots = layout_vector(p, row_slots, "row_slots", p.csr.rows + 1);
+    args.row_items = layout_vector(p, row_items, "row_items");
     args.slice_size = slice_size;
     args.places = places;
     args.local_indices =

@@ -1,5 +1,7 @@
-// Thermometer bits, for backends whose memory the host can read.
+// Operator of thermometer bits.
 #pragma once
+
+#include <limits>
 
 #include "core/operands.h"
 #include "pack/arguments.h"
@@ -9,10 +11,12 @@ namespace bitgnn::ops {
 template <class Backend>
 struct LevelOperators {
   static Tensor pack_levels(const Tensor& x_in, const Tensor& columns_in,
-                            const Tensor& thresholds_in) {
+                            const Tensor& thresholds_in, bool trusted) {
     const char* op = "pack_levels";
     const Backend backend(x_in, op, "x");
     const Tensor x = packable_rows(backend, x_in, op, "x");
+    BITGNN_CHECK(x.size(1) <= std::numeric_limits<int32_t>::max(), op,
+                 ": x must have fewer than 2**31 features, got ", x.size(1));
     backend.check(columns_in, op, "columns");
     check_dtype(columns_in, ScalarType::Long, op, "columns");
     check_dim(columns_in, 1, op, "columns");
@@ -29,11 +33,17 @@ struct LevelOperators {
     args.thresholds = thresholds.get();
     args.size = size;
     args.words = words.template mutable_data_ptr<int32_t>();
-    for (int64_t i = 0; i < size; ++i)
-      BITGNN_CHECK(args.columns[i] >= 0 && args.columns[i] < x.size(1), op,
-                   ": columns must lie in [0, ", x.size(1), "), got ", args.columns[i]);
+    if (!trusted) check_columns(backend.on_host(columns, op), args.features, op);
     if (words.numel() > 0) backend.pack_levels(args, x.size(0));
     return words;
+  }
+
+ private:
+  static void check_columns(const Tensor& columns, int64_t features, const char* op) {
+    const int64_t* values = columns.template const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < columns.size(0); ++i)
+      BITGNN_CHECK(values[i] >= 0 && values[i] < features, op, ": columns must lie in [0, ",
+                   features, "), got ", values[i]);
   }
 };
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from bitgnn.nn import InputBits
 from bitgnn.nn.roles import KeptEntries
-from bitgnn.nn.thermometer import LEVELS, pack_levels
+from bitgnn.nn.thermometer import LEVELS
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 
@@ -213,13 +213,9 @@ def test_fewer_features_than_looked_at_are_refused():
         bits(x[:, 1:])
 
 
-@pytest.mark.parametrize("rows", [0, 1, 512, 513, 1100])
-@pytest.mark.parametrize("size", [0, 1, 33, 1500])
-def test_levels_of_any_number_of_rows_and_bits(rows, size):
-    x = torch.randn(rows, 9)
-    columns, thresholds = torch.randint(9, (size,)), torch.randn(size)
-    words = pack_levels(x, columns, thresholds)
-    assert words.shape == (rows, -(-size // 32))
-    if size:
-        bits = torch.ops.bitgnn.unpack(words, size) > 0
-        assert torch.equal(bits, x[:, columns] >= thresholds)
+def test_columns_that_are_loaded_are_checked():
+    bits = looked(torch.randn(N, K), "GCNConv")
+    state = bits.state_dict()
+    state["columns"] = state["columns"] + K
+    with pytest.raises(ValueError, match=rf"columns must lie in \[0, {K}\)"):
+        InputBits("GCNConv").load_state_dict(state)

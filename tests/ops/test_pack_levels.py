@@ -34,9 +34,10 @@ def test_equals_reference(rows, counts, dtype, device, assert_kernel_equals_refe
     assert_kernel_equals_reference("pack_levels", case(rows, counts, dtype), device)
 
 
-def test_many_features_of_many_rows(device, assert_kernel_equals_reference):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_many_features_of_many_rows(dtype, device, assert_kernel_equals_reference):
     counts = torch.randint(0, 20, (300,), generator=torch.Generator().manual_seed(1)).tolist()
-    assert_kernel_equals_reference("pack_levels", case(3000, counts), device)
+    assert_kernel_equals_reference("pack_levels", case(3003, counts, dtype), device)
 
 
 def test_columns_in_any_order(device, assert_kernel_equals_reference):

@@ -12,13 +12,13 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.nn.thermometer import pack_levels
 
 __all__ = ["KINDS", "bind_flip"]
 
 _pack = torch.ops.bitgnn.pack.default
 _pack_scaled = torch.ops.bitgnn.pack_scaled.default
 _pack_standardized = torch.ops.bitgnn.pack_standardized.default
+_pack_levels = torch.ops.bitgnn.pack_levels.default
 _unpack = torch.ops.bitgnn.unpack.default
 _concat_bbb = torch.ops.bitgnn.concat_bbb.default
 _add_bbb = torch.ops.bitgnn.add_bbb.default
@@ -118,7 +118,7 @@ def _bind_pack_levels(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     columns, thresholds = tensors["columns"], tensors["thresholds"]
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        v[out] = pack_levels(v[x], columns, thresholds)
+        v[out] = _pack_levels(v[x], columns, thresholds, True)
 
     return run
 

@@ -108,14 +108,17 @@ def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     return to_words(binarise(x, threshold))
 
 
-def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor) -> Tensor:
+def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor, trusted: bool = False) -> Tensor:
     """Words ``[N, ceil(B / 32)]`` of ``x[:, columns] >= thresholds``, the bits of thermometers.
 
     Args:
         x: ``[N, K]``, any floating-point dtype or uint8; float64 is compared in float64.
         columns: the feature of each bit, int64 ``[B]``; those of one feature side by side are fast.
         thresholds: float32 ``[B]``.
+        trusted: the caller vouches for the columns, which are not looked at.
     """
+    if not trusted and not bool(((columns >= 0) & (columns < x.size(1))).all()):
+        raise RuntimeError(f"pack_levels: columns must lie in [0, {x.size(1)}), got {columns}")
     return pack(x.index_select(1, columns), thresholds)
 
 

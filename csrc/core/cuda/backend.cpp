@@ -88,6 +88,10 @@ void Backend::pack_standardized(const StandardizedPackArgs& a, int64_t rows) con
   run([&](const Context& c) { return pack::pack_standardized(a, rows, c); });
 }
 
+void Backend::pack_levels(const LevelPackArgs& a, int64_t rows) const {
+  run([&](const Context& c) { return pack::pack_levels(a, rows, c); });
+}
+
 void Backend::unpack(const int32_t* words, int64_t rows, int64_t size, const float* scale,
                      float* out) const {
   run([&](const Context& c) { return pack::unpack(words, rows, size, scale, out, c); });

@@ -12,6 +12,7 @@
 #include "core/cuda/backend.h"
 #include "first_layers/operators.h"
 #include "pack/join_operators.h"
+#include "pack/level_operators.h"
 #include "pack/operators.h"
 #include "pack/patch_operators.h"
 #include "pairs/fused_operators.h"
@@ -24,6 +25,7 @@
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
   bitgnn::ops::register_pack<bitgnn::cuda::Backend>(m);
+  bitgnn::ops::register_levels<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_conv<bitgnn::cuda::Backend>(m);
   bitgnn::ops::register_conv_add<bitgnn::cuda::Backend>(m);
