@@ -27,6 +27,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck")
 # Everything small and ragged, and of kernels that want big operands the smallest that reach them.
 REDUCED = {
     "every operator, ragged": (["ops/test_kernels.py"], "test_sizes and cuda-33"),
+    "thermometers": (["ops/test_pack_levels.py"], "many_features or strides or any_order"),
     "convolutions by warpgroups": (
         ["ops/test_conv_cuda_wgmma.py"],
         "shape8 or shape11 or shape16 or shape18",
@@ -63,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tests", nargs="+", default=["tests"], help="what pytest runs")
     parser.add_argument("--workers", type=int, default=1, help="test processes, with pytest-xdist")
     parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=TOOLS)
+    parser.add_argument(
+        "--parts", nargs="*", default=list(REDUCED), choices=REDUCED, help="what sanitizers run"
+    )
     parser.add_argument("--skip-tests", action="store_true", help="sanitizer runs only")
     parser.add_argument(
         "--limit",
@@ -87,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )  # fmt: skip
         write_json(arguments.output, found)
     # They do not compete for much: most of the time is Python's.
-    jobs = [(tool, part) for tool in arguments.tools for part in REDUCED]
+    jobs = [(tool, part) for tool in arguments.tools for part in arguments.parts]
     with ThreadPoolExecutor(max(1, len(jobs))) as pool:
         futures = [pool.submit(run_sanitizer, *job, arguments.limit) for job in jobs]
         for (tool, part), future in zip(jobs, futures, strict=True):
