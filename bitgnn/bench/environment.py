@@ -16,7 +16,7 @@ from bitgnn import _library
 
 PACKAGES = ("bitgnn", "torch", "torch-geometric", "torch-sparse", "numpy", "scipy")
 # Results and the tables made from them do not make a measured tree "dirty".
-GENERATED = (":!scripts/results", ":!README.md")
+GENERATED = (":!scripts/results", ":!README.md", ":!docs")
 
 
 def cpu_model() -> str:

@@ -1,4 +1,4 @@
-"""Turns benchmark records into the marked sections of README.md, so no number is typed by hand."""
+"""Turns benchmark records into the marked sections of documents: no number is typed by hand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from bitgnn.bench.accuracies import accuracies_table, training_cost_table
 from bitgnn.bench.bnn_tables import bnn_table, parts_table
+from bitgnn.bench.headline import headline_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.plain_loop_tables import depth_table, plain_loop_table
@@ -210,7 +211,11 @@ def _skipped(record: Record) -> str:
     return "\n" + "".join(lines) if lines else ""
 
 
+HEADLINE = "models_cpu.json models_cuda.json plain_loop.json"
+
+# Patterns of file names, and what makes a table of the records.
 TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
+    "headline": (HEADLINE, headline_table),
     "ops": ("ops.json", lambda records: operators_table(records[0])),
     "ops_cuda": ("ops_cuda.json", lambda records: cuda_operators_table(records[0])),
     "profile_cuda": ("profile_cuda.json", lambda records: cuda_profile_table(records[0])),
@@ -247,9 +252,16 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
 
 def section(name: str, results: Path) -> str:
     """The text between the markers of table ``name``, from the records in folder ``results``."""
-    pattern, render = TABLES[name]
-    records = [json.loads(path.read_text("utf-8")) for path in sorted(results.glob(pattern))]
+    patterns, render = TABLES[name]
+    paths = [path for pattern in patterns.split() for path in sorted(results.glob(pattern))]
+    records = [json.loads(path.read_text("utf-8")) for path in paths]
     return render(records) if records else NOT_MEASURED
+
+
+def documents(root: Path) -> list[Path]:
+    """Documents of a checkout that have tables."""
+    found = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [path for path in found if "<!-- table:" in path.read_text("utf-8")]
 
 
 def fill(text: str, results: Path) -> str:

@@ -1,4 +1,4 @@
-"""README tables: made from the records, complete, and equal to what README.md shows."""
+"""Tables of documents: made from the records, complete, and equal to what documents show."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from bitgnn.bench.tables import (
     NOT_MEASURED,
     TABLES,
     cases_table,
+    documents,
     fill,
     operators_table,
 )
@@ -128,9 +129,13 @@ def test_tables_without_markers_are_left_out(tmp_path):
     assert "table:models" not in text
 
 
-def test_readme_shows_the_recorded_results():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert fill(text, ROOT / "scripts" / "results") == text
+def test_documents_show_the_recorded_results():
+    shown = []
+    for path in documents(ROOT):
+        text = path.read_text(encoding="utf-8")
+        assert fill(text, ROOT / "scripts" / "results") == text, path
+        shown += [name for name in TABLES if f"<!-- table:{name} -->" in text]
+    assert sorted(shown) == sorted(TABLES)
 
 
 def test_accuracies_name_every_machine():
