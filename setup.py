@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def missing_for_cuda() -> str:
     return ""
 
 
-def extension(factory: Any, name: str, files: list[str], arguments: Any) -> Any:
+def extension(
+    factory: Any, name: str, files: list[str], arguments: Any, link: Sequence[str] = ()
+) -> Any:
     """One library of operators, loaded with torch.ops.load_library rather than imported."""
     if not files:
         sys.exit(f"bitgnn: no sources for {name} below {CSRC.name}/")
@@ -87,7 +90,7 @@ def extension(factory: Any, name: str, files: list[str], arguments: Any) -> Any:
         define_macros=flags.MACROS,
         depends=flags.sources("**/*.h", "**/*.cuh"),
         extra_compile_args=arguments,
-        extra_link_args=SANITIZE_FLAGS[:1] if sanitize() else ["-Wl,-s"],
+        extra_link_args=[*link, *(SANITIZE_FLAGS[:1] if sanitize() else ["-Wl,-s"])],
         py_limited_api=True,
     )
 
@@ -121,7 +124,8 @@ def extensions(mode: str) -> list[Any]:
         macros = ["-DUSE_CUDA", *(flag for flag in targets if flag.startswith("-D"))]
         nvcc = [*flags.NVCC_FLAGS, *targets, "-DUSE_CUDA"]
         arguments = {"cxx": [*cxx, *macros], "nvcc": nvcc}
-        built.append(extension(CUDAExtension, "bitgnn._C_cuda", flags.cuda_sources(), arguments))
+        cuda = "bitgnn._C_cuda", flags.cuda_sources(), arguments, flags.CUDA_LINK_FLAGS
+        built.append(extension(CUDAExtension, *cuda))
     return built
 
 

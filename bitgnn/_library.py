@@ -1,5 +1,6 @@
 """Finds and loads the compiled operators; says exactly what is missing and how to get it."""
 
+import ctypes
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +10,8 @@ import torch
 
 DISABLE_VARIABLE = "BITGNN_DISABLE_BINARY"
 """Environment variable; "1" leaves the compiled operators out and uses the reference."""
+CUDA_VARIABLE = "BITGNN_CUDA_LIBRARY"
+"""Environment variable: the folder of a CUDA library for dry runs."""
 
 _CURE = (
     "Reinstall with {compiler} at hand (`BITGNN_BUILD={build} pip install --force-reinstall "
@@ -75,6 +78,38 @@ def _load(folder: Path, name: str) -> tuple[Path | None, str]:
         reason = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
         return None, f"The compiled library {path} does not load: {reason}. {_CURES[name]}"
     return path, ""
+
+
+@cache
+def load_for_dry_runs() -> str:
+    """Load the CUDA library where torch may have no CUDA; what is wrong, empty when nothing is.
+
+    Kernels cannot run then, but launchers can say what they would launch. The runtime library of
+    CUDA must be there: torch's wheels with CUDA and the CUDA toolkit bring it.
+    """
+    if load_libraries()[1] is not None:
+        return ""
+    folder = Path(os.environ.get(CUDA_VARIABLE) or Path(__file__).parent)
+    found = sorted(folder.glob("_C_cuda*.so"))
+    if not found:
+        return f"no compiled library _C_cuda* lies in {folder} (set {CUDA_VARIABLE})"
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    runtimes = ["libcudart.so.13", *(f"{h}/lib64/libcudart.so.13" for h in homes if h)]
+    problem = ""
+    for name in runtimes:
+        try:
+            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+            break
+        except OSError as error:
+            problem = f"{error}"
+    else:
+        return f"CUDA's runtime does not load: {problem}"
+    try:
+        # What is missing of torch's CUDA is never called.
+        ctypes.CDLL(str(found[0]), mode=os.RTLD_LAZY)
+    except OSError as error:
+        return f"{found[0]} does not load: {error}"
+    return ""
 
 
 def library_info() -> LibraryInfo:

@@ -1,7 +1,7 @@
 """Sources and compiler flags of the compiled operators, for setup.py and scripts/build_cuda.sh.
 
 Run as: python csrc/flags.py TARGET...      prints flags of nvcc, one a line, for targets such as
-"8.0+PTX"; with --sources instead, the sources of the CUDA library.
+"8.0+PTX"; with --sources instead, the sources of the CUDA library, with --link flags of its linker.
 """
 
 from __future__ import annotations
@@ -40,6 +40,23 @@ NVCC_FLAGS = [
     "--fmad=false",
     "--expt-relaxed-constexpr",  # helpers such as words_for serve host and device
 ]
+# Functions of the runtime that core/cuda/dry_run.cpp stands in front of.
+WRAPPED = [
+    "__cudaRegisterFunction",
+    "__cudaPushCallConfiguration",
+    "__cudaPopCallConfiguration",
+    "__cudaGetKernel",
+    "__cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaFuncGetAttributes",
+    "cudaFuncSetAttribute",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+    "cudaMemsetAsync",
+    "cudaGetLastError",
+    "cudaPeekAtLastError",
+    "cudaGetDriverEntryPointByVersion",
+]
+CUDA_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in WRAPPED]
 # Ampere and, as PTX, whatever comes later; Hopper.
 CUDA_TARGETS = "8.0+PTX;9.0"
 HOPPER = "90"
@@ -103,5 +120,7 @@ def nvcc_command(wanted: str) -> list[str]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--sources"]:
         print(*cuda_sources(), sep="\n")
+    elif sys.argv[1:2] == ["--link"]:
+        print(*CUDA_LINK_FLAGS, sep="\n")
     else:
         print(*nvcc_command(" ".join(sys.argv[1:]) or CUDA_TARGETS), sep="\n")

@@ -52,6 +52,7 @@ while [ "$jobs" -gt 0 ]; do
   jobs=$((jobs - 1))
 done
 # libtorch is named although nothing of a torch without CUDA is needed from it: where torch has CUDA, it brings that.
-nvcc -shared -cudart shared -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" \
+mapfile -t wraps < <(python "$root/csrc/flags.py" --link)
+nvcc -shared -cudart shared "${wraps[@]/#-Wl,/-Xlinker=}" -o "$output/_C_cuda.abi3.so" "${objects[@]}" -L"$torch/lib" \
   -Xlinker --no-as-needed -ltorch -ltorch_cpu -Xlinker -s
 ls -l "$output/_C_cuda.abi3.so"

@@ -15,6 +15,7 @@ constexpr int64_t kMostRows = 1 << 28;   // slab passes are counted in 32 bits
 constexpr int64_t kMostColumns = 256;
 constexpr int kLeastShortWords = 4;  // shorter rows are bound by reading alone
 constexpr int64_t kMostFeatures = 1 << 13;
+constexpr int kLeastWarps = 4;  // fewer leave schedulers of a multiprocessor idle
 
 // True if rows and results fit in half of L2. Beyond that, weights in shared memory and larger
 // tiles wait less for rows.
@@ -37,7 +38,8 @@ bool suits_compared(const BmmArgs& args, const Context& context) {
   return args.rows >= kLeastRows && args.rows < kMostRows && args.out_bits != nullptr &&
          args.addend == nullptr && args.row_scale == nullptr && args.size > 0 &&
          args.size <= kMostFeatures && args.out_features <= kMostColumns && is_aligned(args.x) &&
-         is_aligned(args.out_bits) && compared_plan(args).bytes(1) <= context.device.shared_bytes;
+         is_aligned(args.out_bits) &&
+         compared_plan(args).bytes(kLeastWarps) <= context.device.shared_bytes;
 }
 
 cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
@@ -54,7 +56,7 @@ cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
                 : launch_compared_short<false, kShortMostSteps>(args, context);
   const auto kernel = same ? bmm_compared_kernel<true> : bmm_compared_kernel<false>;
   int warps = kComparedMostWarps;
-  while (warps > 1 && plan.bytes(warps) > context.device.shared_bytes) --warps;
+  while (warps > kLeastWarps && plan.bytes(warps) > context.device.shared_bytes) --warps;
   const auto bytes = static_cast<size_t>(plan.bytes(warps));
   cudaError_t status = grant_shared_memory(kernel, static_cast<int64_t>(bytes));
   if (status != cudaSuccess) return status;

@@ -62,9 +62,12 @@ void* TensorWorkspace::take(size_t bytes) {
 }
 
 Backend::Backend(const Tensor& first, const char* op, const char* name)
-    : index_(cuda_index(first, op, name)), guard_(index_), stream_(current_stream(index_)) {}
+    : index_(cuda_index(first, op, name)),
+      guard_(std::in_place, index_),
+      stream_(current_stream(index_)) {}
 
 Tensor Backend::on_host(const Tensor& t, const char* op) const {
+  BITGNN_CHECK(!is_dry_, op, ": trusted must be True in a dry run, got False");
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check_status(cudaStreamIsCapturing(stream_, &status), "asking whether a stream is captured");
   BITGNN_CHECK(status == cudaStreamCaptureStatusNone, op,
@@ -75,6 +78,11 @@ Tensor Backend::on_host(const Tensor& t, const char* op) const {
 
 template <class Launch>
 void Backend::run(const Launch& launch) const {
+  if (is_dry_) {
+    CountingWorkspace workspace;
+    const DryRun dry;
+    return check_status(launch(Context{dry_device(), nullptr, workspace}), "a dry run");
+  }
   TensorWorkspace workspace(index_);
   const Context context{device_properties(index_), stream_, workspace};
   check_status(launch(context), "launching a CUDA kernel");
@@ -144,7 +152,7 @@ void Backend::aggregate_blocked(const BlockedArgs& a) const {
 
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
   // Holds a slice of 16-byte pieces, followed by a row of zeros.
-  const int64_t largest = device_properties(index_).shared_bytes / 16 - 1;
+  const int64_t largest = device().shared_bytes / 16 - 1;
   BITGNN_CHECK(a.slice_size <= largest, op, ": slice_size must be at most ", largest,
                " on this device, got ", a.slice_size);
 }
@@ -258,14 +266,14 @@ void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
 }
 
 void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
-  const int64_t largest = attention::largest_attention_head(device_properties(index_));
+  const int64_t largest = attention::largest_attention_head(device());
   BITGNN_CHECK(a.size <= largest, "attention_ternary: heads must have at most ", largest,
                " features on this device, got ", a.size);
   run([&](const Context& c) { return attention::attention_ternary(a, c); });
 }
 
 bool Backend::attends_to_floats(const TernaryFloatAttentionArgs& a) const {
-  return attention::attends_to_floats(a, device_properties(index_));
+  return attention::attends_to_floats(a, device());
 }
 
 void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {

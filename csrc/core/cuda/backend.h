@@ -4,12 +4,14 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 
+#include <optional>
 #include <vector>
 
 #include "attention/cuda/launch.h"
 #include "bmm/cuda/launch.h"
 #include "bspmm/cuda/launch.h"
 #include "conv/cuda/launch.h"
+#include "core/cuda/dry_run.h"
 #include "core/operands.h"
 #include "first_layers/cuda/launch.h"
 #include "pack/cuda/launch.h"
@@ -50,6 +52,7 @@ class Backend {
   Backend(const Tensor& first, const char* op, const char* name);
 
   void check(const Tensor& t, const char* op, const char* name) const {
+    if (is_dry_) return;
     BITGNN_CHECK(t.is_cuda(), op, ": ", name,
                  " must be on a CUDA device like the other arguments, got the CPU");
     BITGNN_CHECK(t.get_device_index() == index_, op, ": ", name, " must be on cuda:", index_,
@@ -126,7 +129,7 @@ class Backend {
     AtenTensorHandle handle = nullptr;
     const AOTITorchError status = aoti_torch_empty_strided(
         static_cast<int64_t>(count), sizes, strides, ops::dtype_code(dtype),
-        aoti_torch_device_type_cuda(), index_, &handle);
+        is_dry_ ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(), index_, &handle);
     check_memory(status, bytes, index_);
     return Tensor(handle);
   }
@@ -137,9 +140,21 @@ class Backend {
   template <class Launch>
   void run(const Launch& launch) const;
 
-  int32_t index_;
-  torch::stable::accelerator::DeviceGuard guard_;
-  cudaStream_t stream_;
+  const Device& device() const { return is_dry_ ? dry_device() : device_properties(index_); }
+
+  bool is_dry_ = false;
+  int32_t index_ = 0;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;
+  cudaStream_t stream_ = nullptr;
+
+ protected:
+  Backend() : is_dry_(true) {}
+};
+
+// Runs launchers without a device, see DryRun. Operands lie anywhere; nothing reads them.
+class DryBackend : public Backend {
+ public:
+  DryBackend(const Tensor&, const char*, const char*) {}
 };
 
 }  // namespace bitgnn::cuda

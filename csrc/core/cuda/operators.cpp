@@ -10,6 +10,7 @@
 #include "conv/operators.h"
 #include "conv/pool_operators.h"
 #include "core/cuda/backend.h"
+#include "core/schema.h"
 #include "first_layers/operators.h"
 #include "pack/join_operators.h"
 #include "pack/level_operators.h"
@@ -23,27 +24,72 @@
 #include "whole_model/cooperative_operators.h"
 #include "whole_model/linear_chain_operators.h"
 
-STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) {
-  bitgnn::ops::register_pack<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_levels<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_bmm<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_conv<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_conv_add<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_fixed_conv<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_bit_pool<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_patches<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_bspmm<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_bspmm_layouts<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_bspmm_ternary<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_joins<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_fused<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_narrow<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_cooperative<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_joint<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_bits_linear<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_slots<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_linear_chain<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_quantise<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_ternary<bitgnn::cuda::Backend>(m);
-  bitgnn::ops::register_ternary_attention<bitgnn::cuda::Backend>(m);
+#include <sstream>
+
+namespace {
+
+using bitgnn::ops::Tensor;
+
+template <class Backend, class Library>
+void register_all(Library& m) {
+  using namespace bitgnn::ops;
+  register_pack<Backend>(m);
+  register_levels<Backend>(m);
+  register_bmm<Backend>(m);
+  register_conv<Backend>(m);
+  register_conv_add<Backend>(m);
+  register_fixed_conv<Backend>(m);
+  register_bit_pool<Backend>(m);
+  register_patches<Backend>(m);
+  register_bspmm<Backend>(m);
+  register_bspmm_layouts<Backend>(m);
+  register_bspmm_ternary<Backend>(m);
+  register_joins<Backend>(m);
+  register_fused<Backend>(m);
+  register_narrow<Backend>(m);
+  register_cooperative<Backend>(m);
+  register_joint<Backend>(m);
+  register_bits_linear<Backend>(m);
+  register_slots<Backend>(m);
+  register_linear_chain<Backend>(m);
+  register_quantise<Backend>(m);
+  register_ternary<Backend>(m);
+  register_ternary_attention<Backend>(m);
+}
+
+void set_dry_device(int64_t capability, int64_t sm_count, int64_t shared_bytes,
+                    int64_t cache_bytes) {
+  bitgnn::cuda::set_dry_device({static_cast<int>(capability), static_cast<int>(sm_count),
+                                static_cast<int>(shared_bytes), cache_bytes});
+}
+
+// A line for each launch (blocks, threads, bytes of shared memory, kernel) behind one with the
+// bytes of scratch memory, since the last call.
+std::string take_dry_notes() {
+  const bitgnn::cuda::DryNotes notes = bitgnn::cuda::take_dry_notes();
+  std::ostringstream text;
+  text << notes.scratch_bytes;
+  for (const bitgnn::cuda::DryLaunch& l : notes.launches)
+    text << '\n'
+         << l.blocks.x << ' ' << l.blocks.y << ' ' << l.blocks.z << ' ' << l.threads.x << ' '
+         << l.shared_bytes << ' ' << l.kernel;
+  return text.str();
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn, CUDA, m) { register_all<bitgnn::cuda::Backend>(m); }
+
+// The same operators without a device, for bitgnn.ops.route.
+STABLE_TORCH_LIBRARY(bitgnn_dry, m) {
+  bitgnn::ops::define_operators(m);
+  m.def("set_device(int capability, int sm_count, int shared_bytes, int cache_bytes) -> ()");
+  m.def("take_notes() -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CPU, m) { register_all<bitgnn::cuda::DryBackend>(m); }
+
+STABLE_TORCH_LIBRARY_IMPL(bitgnn_dry, CompositeExplicitAutograd, m) {
+  m.impl("set_device", TORCH_BOX(&set_dry_device));
+  m.impl("take_notes", TORCH_BOX(&take_dry_notes));
 }

@@ -1,0 +1,44 @@
+// Dry runs: launchers run as they are, and what they would launch and allocate is noted instead.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/cuda/launch.h"
+
+namespace bitgnn::cuda {
+
+struct DryLaunch {
+  std::string kernel;  // with its template arguments
+  dim3 blocks;
+  dim3 threads;
+  size_t shared_bytes;
+};
+
+struct DryNotes {
+  std::vector<DryLaunch> launches;
+  size_t scratch_bytes = 0;
+};
+
+// While it lives, launches of this thread go to the notes of all dry runs since the last
+// take_dry_notes(), on the device that set_dry_device() described.
+class DryRun {
+ public:
+  DryRun();
+  ~DryRun();
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+};
+
+// Counts what is taken, and hands out an address that nobody may read.
+class CountingWorkspace final : public Workspace {
+ public:
+  void* take(size_t bytes) override;
+};
+
+void set_dry_device(const Device& device);
+const Device& dry_device();
+DryNotes take_dry_notes();
+
+}  // namespace bitgnn::cuda
