@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ DEVICES: Mapping[str, DeviceDescription] = {
     "A100": DeviceDescription(80, 108, 166_912, 40 << 20),
     "H100": DeviceDescription(90, 132, 232_448, 50 << 20),
     "H200": DeviceDescription(90, 132, 232_448, 60 << 20),
+    "RTX 4090": DeviceDescription(89, 128, 101_376, 72 << 20),
     "RTX 5090": DeviceDescription(120, 170, 101_376, 96 << 20),
 }
 
@@ -104,7 +106,7 @@ def route(
     problem = load_for_dry_runs()
     if problem:
         raise RuntimeError(f"route: {problem}")
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn_dry::{operator}", "CPU"):
+    if not hasattr(torch.ops.bitgnn_dry, operator) or not _has_kernels(operator):
         raise ValueError(f"route: operator must be one with CUDA kernels, got {operator!r}")
     function = getattr(torch.ops.bitgnn_dry, operator).default
     if any(argument.name == "trusted" for argument in function._schema.arguments):
@@ -120,6 +122,10 @@ def route(
     )
     scratch, *lines = torch.ops.bitgnn_dry.take_notes().splitlines()
     return Route(tuple(_launch(line) for line in lines), int(scratch))
+
+
+def _has_kernels(operator: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"bitgnn_dry::{operator}", "CPU")
 
 
 def _launch(line: str) -> KernelLaunch:
@@ -164,10 +170,15 @@ def _unbacked(value: Any) -> Any:
     """A tensor with addresses but without memory, as nothing of it is read."""
     if not isinstance(value, Tensor):
         return value
+    if value.numel() == 1:  # operators read scales on the host
+        return torch.ones_like(value, device="cpu") if value.is_meta else value.cpu()
     reach = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True))
     if value.numel() == 0:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    pages = mmap.mmap(-1, reach * value.element_size(), flags=flags)
-    held = torch.frombuffer(pages, dtype=value.dtype, count=reach)
+    # Pages that nobody may write to take no memory, whatever their number.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    pages = mmap.mmap(-1, reach * value.element_size(), flags=flags, prot=mmap.PROT_READ)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that they are not writable
+        held = torch.frombuffer(pages, dtype=value.dtype, count=reach)
     return held.as_strided(value.shape, value.stride())

@@ -18,6 +18,16 @@ bool aligned(const TernaryOperand& x, int64_t words) {
 }
 
 template <int kDim>
+constexpr size_t kRingBytes = sizeof(AttentionShared<kDim>) + 128;  // plus slack for alignment
+
+// Heads of that many values; blocks of some devices have too little shared memory.
+template <int kDim>
+bool suits_ring(const TernaryAttentionArgs& a, const Context& context) {
+  return a.size > kDim - 32 && a.size <= kDim &&
+         kRingBytes<kDim> <= static_cast<size_t>(context.device.shared_bytes);
+}
+
+template <int kDim>
 cudaError_t launch(const TernaryAttentionArgs& a, const Context& context) {
   using S = AttentionShape<kDim>;
   const bool shifted = needs_shifted_powers<kDim>(a);
@@ -42,7 +52,7 @@ cudaError_t launch(const TernaryAttentionArgs& a, const Context& context) {
   if (status != cudaSuccess) return status;
   const auto kernel =
       shifted ? ternary_attention_kernel<kDim, true> : ternary_attention_kernel<kDim, false>;
-  constexpr size_t kBytes = sizeof(AttentionShared<kDim>) + 128;  // plus slack for alignment
+  constexpr size_t kBytes = kRingBytes<kDim>;
   status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(kBytes));
   if (status != cudaSuccess) return status;
@@ -80,10 +90,10 @@ TernaryAttentionArgs sequences(const TernaryAttentionArgs& a, int64_t first, int
 
 cudaError_t attend(const TernaryAttentionArgs& a, const Context& context) {
   if (suits_resident_attention(a, context.device)) return attention_resident(a, context);
-  if (a.size <= 32) return launch<32>(a, context);
-  if (a.size <= 64) return launch<64>(a, context);
-  if (a.size <= 96) return launch<96>(a, context);
-  if (a.size <= 128) return launch<128>(a, context);
+  if (suits_ring<32>(a, context)) return launch<32>(a, context);
+  if (suits_ring<64>(a, context)) return launch<64>(a, context);
+  if (suits_ring<96>(a, context)) return launch<96>(a, context);
+  if (suits_ring<128>(a, context)) return launch<128>(a, context);
   if (a.type == ValueType::kFloat32) return launch_plain<float>(a, context);
   if (a.type == ValueType::kFloat16) return launch_plain<__half>(a, context);
   return launch_plain<__nv_bfloat16>(a, context);

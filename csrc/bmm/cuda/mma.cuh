@@ -132,21 +132,25 @@ template <class Tile, BmmUnit kUnit, BmmOutput kOutput, int kVector>
 cudaError_t launch_bmm_mma(const BmmArgs& args, const Context& context) {
   MmaPlan plan{};
   plan.words = static_cast<int>(words_for(args.size));
+  // Blocks of 8.6 and 8.9 hold less than half of what those of 9.0 do.
+  constexpr int kRowBytes = Tile::kDepth * (Tile::kRows + Tile::kColumns) * 4;
+  const auto stage_bytes = [](int words) { return kRowBytes * (words + 4); };
+  const int most_bytes =
+      std::min(stage_bytes(kMaxStageWords),
+               context.device.shared_bytes - static_cast<int>(sizeof(MmaTables<Tile>)));
   int width = kMmaWords;
-  while (width < kMaxStageWords && width < plan.words) width *= 2;
+  while (width < kMaxStageWords && width < plan.words && stage_bytes(2 * width) <= most_bytes)
+    width *= 2;
   while (kVector << plan.chunk_shift < width) ++plan.chunk_shift;
 
   const int64_t blocks = ceil_div(plan.words, width);
   const int64_t stages = std::min<int64_t>(Tile::kDepth, blocks);
-  constexpr int kRowWords = kMaxStageWords + 4;
-  constexpr int kMostBytes = Tile::kDepth * (Tile::kRows + Tile::kColumns) * kRowWords *
-                             static_cast<int>(sizeof(uint32_t));
   const int64_t stage_words = stages * (Tile::kRows + Tile::kColumns) * (width + 4);
   const int64_t staged_words = writes_bits(kOutput) ? 0 : Tile::kThreads / kWarp * kStagedWords;
   const size_t bytes = static_cast<size_t>(std::max(stage_words, staged_words)) * sizeof(uint32_t);
   const auto kernel = bmm_mma_kernel<Tile, kUnit, kOutput, kVector>;
   const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_bytes);
   if (status != cudaSuccess) return status;
   constexpr int64_t kMostInY = 65535;
   const int64_t column_tiles = ceil_div(args.out_features, Tile::kColumns);

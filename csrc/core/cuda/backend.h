@@ -126,10 +126,14 @@ class Backend {
   // Allocates a contiguous tensor and fills the strides.
   Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) const {
     const int64_t bytes = ops::contiguous_strides(sizes, count, dtype, strides);
+    const auto dims = static_cast<int64_t>(count);
+    const int32_t code = ops::dtype_code(dtype);
     AtenTensorHandle handle = nullptr;
-    const AOTITorchError status = aoti_torch_empty_strided(
-        static_cast<int64_t>(count), sizes, strides, ops::dtype_code(dtype),
-        is_dry_ ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(), index_, &handle);
+    const AOTITorchError status =
+        is_dry_ ? aoti_torch_create_tensor_from_blob(imagined_memory(), dims, sizes, strides, 0,
+                                                     code, aoti_torch_device_type_cpu(), 0, &handle)
+                : aoti_torch_empty_strided(dims, sizes, strides, code,
+                                           aoti_torch_device_type_cuda(), index_, &handle);
     check_memory(status, bytes, index_);
     return Tensor(handle);
   }

@@ -4,12 +4,15 @@
 
 #include <cuda.h>
 #include <cxxabi.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
+
+#include "core/check.h"
 
 namespace bitgnn::cuda {
 namespace {
@@ -76,10 +79,17 @@ void note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
 DryRun::DryRun() { state.runs = true; }
 DryRun::~DryRun() { state.runs = false; }
 
+void* imagined_memory() {
+  constexpr size_t kReserved = size_t{1} << 42;
+  static void* const memory = mmap(nullptr, kReserved, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  BITGNN_CHECK(memory != MAP_FAILED, "bitgnn: no address space for a dry run");
+  return memory;
+}
+
 void* CountingWorkspace::take(size_t bytes) {
-  constexpr uintptr_t kAligned = 4096;
   state.notes.scratch_bytes += bytes;
-  return reinterpret_cast<void*>(kAligned);
+  return imagined_memory();
 }
 
 void set_dry_device(const Device& device) { state.device = device; }
@@ -177,7 +187,10 @@ cudaError_t __wrap_cudaFuncGetAttributes(cudaFuncAttributes* found, const void* 
 }
 
 cudaError_t __wrap_cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
-  return state.runs ? cudaSuccess : __real_cudaFuncSetAttribute(kernel, which, value);
+  if (!state.runs) return __real_cudaFuncSetAttribute(kernel, which, value);
+  const bool fits =
+      which != cudaFuncAttributeMaxDynamicSharedMemorySize || value <= state.device.shared_bytes;
+  return fits ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 // Knows nothing of registers; grids of a dry run may be larger than those of a real one.

@@ -31,7 +31,11 @@ class DryRun {
   DryRun& operator=(const DryRun&) = delete;
 };
 
-// Counts what is taken, and hands out an address that nobody may read.
+// Where results and scratch memory of dry runs lie, all of them in one place: addresses of which
+// the system has promised none to anybody else, and no memory as long as nobody writes.
+void* imagined_memory();
+
+// Counts what is taken, and hands out imagined memory.
 class CountingWorkspace final : public Workspace {
  public:
   void* take(size_t bytes) override;

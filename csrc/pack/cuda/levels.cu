@@ -1,18 +1,23 @@
 // Packs thermometer bits on CUDA.
+#include <algorithm>
+
 #include "pack/cuda/launch.h"
 #include "pack/cuda/levels.cuh"
 
 namespace bitgnn::cuda::pack {
 namespace {
 
-// From here on every multiprocessor has several blocks of eight rows a warp.
-constexpr int64_t kManyWords = int64_t{1} << 18;
+constexpr int kManyRows = 8, kFewRows = 2;  // of a warp at a time
+constexpr int64_t kMostPasses = 4;          // over rows with the columns of one block
 
 template <class T>
 cudaError_t pack_typed(const LevelPackArgs& args, int64_t rows, const Context& context) {
-  if (rows * word_count(args.size) >= kManyWords)
-    return launch_pack_levels<8, T>(args, rows, 4, context);
-  return launch_pack_levels<2, T>(args, rows, 1, context);
+  // Blocks of many rows, and again of several passes, where every multiprocessor has some.
+  const int64_t some = 4 * int64_t{context.device.sm_count};
+  const int64_t blocks = level_blocks(args, rows, kManyRows);
+  if (blocks < some) return launch_pack_levels<kFewRows, T>(args, rows, 1, context);
+  const int64_t passes = std::min(blocks / some, kMostPasses);
+  return launch_pack_levels<kManyRows, T>(args, rows, passes, context);
 }
 
 }  // namespace

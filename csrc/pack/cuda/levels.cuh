@@ -73,8 +73,13 @@ __global__ void __launch_bounds__(kLevelThreads)
   }
 }
 
+// Blocks whose warps take `rows_of_warp` rows.
+inline int64_t level_blocks(const LevelPackArgs& a, int64_t rows, int64_t rows_of_warp) {
+  return ceil_div(word_count(a.size), kWarp) * ceil_div(rows, kLevelWarps * rows_of_warp);
+}
+
 template <int kRows, class T>
-cudaError_t launch_pack_levels(const LevelPackArgs& a, int64_t rows, int passes,
+cudaError_t launch_pack_levels(const LevelPackArgs& a, int64_t rows, int64_t passes,
                                const Context& context) {
   const int64_t ranges = ceil_div(word_count(a.size), kWarp);
   const int64_t blocks = ceil_div(rows, kLevelWarps * kRows * passes);

@@ -158,6 +158,7 @@ inline StreamingPlan streaming_plan(const BmmArgs& args, const Context& context)
   if (streaming_bytes(plan) <= shared_bytes) return plan;
   plan.chunk_words = kChunkWords;
   plan.pitch = streaming_pitch(kChunkWords);
+  if (streaming_bytes(plan) > shared_bytes) plan.fragments = kFewRows;
   return plan;
 }
 

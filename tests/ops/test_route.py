@@ -1,0 +1,170 @@
+"""Dry runs: every operator has a route for every shape, inside the device's limits, without a GPU.
+
+Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from build_cuda.sh.
+"""
+
+import math
+import random
+
+import pytest
+import torch
+from sampler import Sampler
+
+from bitgnn._library import load_for_dry_runs
+from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.route import DEVICES, route
+
+PROBLEM = load_for_dry_runs()
+needs_library = pytest.mark.skipif(bool(PROBLEM), reason=f"no dry runs: {PROBLEM}")
+MOST_IN_X, MOST_IN_Y = 2**31 - 1, 65535
+META = torch.device("meta")
+
+
+def words(*shape):
+    return torch.empty(*shape[:-1], -(-shape[-1] // 32), dtype=torch.int32, device=META)
+
+
+def floats(*shape):
+    return torch.empty(*shape, device=META)
+
+
+def check(name, device, found, works=True):
+    limits = DEVICES[device]
+    assert found.launches or not works, f"{name} on {device}: nothing is launched"
+    for launch in found.launches:
+        assert 1 <= launch.threads <= 1024, f"{name} on {device}: {launch}"
+        assert 0 <= launch.shared_bytes <= limits.shared_bytes, f"{name} on {device}: {launch}"
+        x, y, z = launch.blocks
+        inside = 1 <= x <= MOST_IN_X and 1 <= y <= MOST_IN_Y and 1 <= z <= MOST_IN_Y
+        assert inside, f"{name} on {device}: {launch}"
+    assert 0 <= found.scratch_bytes < 2**40
+
+
+@needs_library
+def test_small_and_ragged_shapes():
+    count = 0
+    names = [n for n in OPERATORS if torch._C._dispatch_has_kernel(f"bitgnn_dry::{n}")]
+    assert len(names) >= 60
+    for seed, (n, k, m) in enumerate([(1, 1, 1), (7, 33, 5), (40, 64, 32), (130, 257, 70)]):
+        for name in names:
+            if name == "run_stages":
+                continue  # its image holds what the launcher reads
+            for optional in (False, True):
+                arguments = Sampler(seed).arguments(name, n, k, m, optional=optional)
+                for device in DEVICES:
+                    try:
+                        found = route(name, **arguments, device=device)
+                    except RuntimeError as error:  # what a device cannot hold is refused by name
+                        problem = str(error)
+                    else:
+                        problem = ""
+                    if problem:
+                        assert problem.startswith(f"{name}: "), (device, problem)
+                        continue
+                    check(name, device, found, works=n >= 40)  # some windows are too large
+                    count += 1
+    assert count > 1500
+
+
+def shapes(number):
+    """Rows, outputs and features: small, large, long, ragged and whole."""
+    draw = random.Random(0)
+    for _ in range(number):
+        rows = int(2 ** draw.uniform(0, 22))
+        outputs = int(2 ** draw.uniform(0, 13))
+        size = int(2 ** draw.uniform(0, 15))
+        if draw.random() < 0.5:
+            size = -(-size // 128) * 128
+        if draw.random() < 0.3:
+            outputs = -(-outputs // 64) * 64
+        yield rows, outputs, size
+
+
+def calls(rows, outputs, size):
+    """A call of each operator that takes operands of any size."""
+    x, w, vector = words(rows, size), words(outputs, size), floats(outputs)
+    yield "bmm_bbb", (x, w, size)
+    yield "bmm_bbb", (x, w, size, None, vector, vector, vector)
+    yield "bmm_bbf", (x, w, size, None, vector)
+    yield "bmm_fbb", (floats(rows, size), w)
+    yield "bmm_add", (x, w, floats(rows, outputs), size)
+    planes = torch.empty(rows, 2, x.size(1), dtype=torch.int32, device=META)
+    yield "bmm_tbf", (planes, torch.empty(rows, dtype=torch.int32, device=META), w, size)
+    yield "pack", (floats(rows, size),)
+    yield "pack_scaled", (floats(rows, size),)
+    yield "pack_standardized", (floats(rows, size), True, True)
+    yield "unpack", (x, size)
+    yield "transpose_bits", (x, size)
+    levels = torch.empty(size, dtype=torch.int64, device=META)
+    yield "pack_levels", (floats(rows, 9), levels, floats(size))
+    yield "linear_ternary", (floats(rows, size), w, size, torch.ones(()))
+    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
+    indices = torch.empty(rows * min(outputs, 100), dtype=torch.int32, device=META)
+    yield "bspmm_bbb", (x, size, rowptr, indices)
+    yield "bspmm_bbf", (x, size, rowptr, indices)
+    yield "bspmm_fbf", (floats(rows, size), rowptr, indices)
+    yield "bspmm_fbb", (floats(rows, size), rowptr, indices)
+    yield "bmm_bspmm", (x, w, size, rowptr, indices)
+    yield "bmm_bspmm_narrow", (x, w, size, rowptr, indices)
+
+
+@needs_library
+def test_every_size_has_a_route_inside_the_limits():
+    count = 0
+    for rows, outputs, size in shapes(250):
+        for name, arguments in calls(rows, outputs, size):
+            for device in DEVICES:
+                found = route(name, *arguments, device=device)
+                check(name, device, found)
+                count += 1
+                # Work for milliseconds keeps the schedulers of every multiprocessor busy.
+                work = rows * outputs * size if name.startswith("bmm_") else 0
+                busiest = max(
+                    math.prod(launch.blocks) * launch.threads for launch in found.launches
+                )
+                is_busy = busiest >= 128 * DEVICES[device].sm_count
+                assert work < 2**36 or is_busy, (name, device, rows, outputs, size, found)
+    assert count > 20_000
+
+
+PINNED = {
+    (2048, 2048, 2048): "bmm_wgmma_kernel",
+    (2708, 64, 1433): "bmm_mma_kernel",
+    (10, 5, 33): "bmm_few_kernel",
+    (89250, 64, 500): "bmm_compared_direct_kernel",
+    (232965, 64, 602): "bmm_compared_kernel",
+    (89250, 64, 7000): "bmm_mma_kernel",
+}
+
+
+@needs_library
+@pytest.mark.parametrize("shape", PINNED, ids=str)
+def test_benchmarked_products_stay_where_they_were_measured(shape):
+    rows, outputs, size = shape
+    found = route("bmm_bbb", words(rows, size), words(outputs, size), size, device="H200")
+    assert PINNED[shape] in found.launches[-1].kernel, found
+    logic = route("bmm_bbb", words(rows, size), words(outputs, size), size, device="RTX 5090")
+    assert "(bitgnn::cuda::bmm::BmmUnit)1" in logic.launches[-1].kernel, logic
+
+
+@needs_library
+def test_a_route_says_what_is_wrong():
+    with pytest.raises(ValueError, match="operator must be one with CUDA kernels, got 'bmm_xyz'"):
+        route("bmm_xyz")
+    with pytest.raises(ValueError, match="device must be one of A100, H100"):
+        route("bmm_bbb", words(3, 40), words(2, 40), 40, device="abacus")
+    with pytest.raises(RuntimeError, match=r"^bmm_bbb: "):
+        route("bmm_bbb", words(3, 40), words(2, 70), 40, device="H200")
+    found = route("bmm_bbb", words(3, 40), words(2, 40), 40, device="H200")
+    assert len(found.launches) == 1  # nothing of the calls that failed
+    assert str(found).endswith("scratch memory: 0 bytes")
+
+
+@pytest.mark.cuda
+def test_calls_run_as_before_behind_a_dry_run():
+    x, w = (torch.ops.bitgnn.pack(torch.randn(n, 500, device="cuda")) for n in (3000, 700))
+    before = torch.ops.bitgnn.bmm_bbf(x, w, 500)
+    found = route("bmm_bbf", x, w, 500)
+    assert len(found.launches) >= 1
+    assert "unknown" not in str(found)
+    assert torch.equal(torch.ops.bitgnn.bmm_bbf(x, w, 500), before)
