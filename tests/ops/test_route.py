@@ -51,6 +51,8 @@ def test_small_and_ragged_shapes():
                 continue  # its image holds what the launcher reads
             for optional in (False, True):
                 arguments = Sampler(seed).arguments(name, n, k, m, optional=optional)
+                tensors = [t for t in arguments.values() if isinstance(t, torch.Tensor)]
+                works = all(t.numel() for t in tensors)  # without images there is nothing to do
                 for device in DEVICES:
                     try:
                         found = route(name, **arguments, device=device)
@@ -61,7 +63,7 @@ def test_small_and_ragged_shapes():
                     if problem:
                         assert problem.startswith(f"{name}: "), (device, problem)
                         continue
-                    check(name, device, found, works=n >= 40)  # some windows are too large
+                    check(name, device, found, works)
                     count += 1
     assert count > 1500
 
