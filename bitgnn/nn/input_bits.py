@@ -313,7 +313,7 @@ class InputBits(nn.Module):
             loaded = state_dict.get(prefix + name)
             if isinstance(loaded, Tensor):
                 if name == "columns" and loaded.numel():
-                    features = state_dict[prefix + "median"].numel()
+                    features = state_dict.get(prefix + "median", self.median).numel()
                     if not bool(((loaded >= 0) & (loaded < features)).all()):
                         raise ValueError(f"{prefix}columns must lie in [0, {features})")
                 held = getattr(self, name)

@@ -31,6 +31,13 @@ cudaStream_t current_stream(int32_t index) {
 
 }  // namespace
 
+Device as_compiled(Device device) {
+#if !defined(BITGNN_HOPPER)
+  if (device.is_hopper()) device.capability = kHopper - 1;
+#endif
+  return device;
+}
+
 const Device& device_properties(int32_t index) {
   static std::mutex mutex;
   static std::map<int32_t, Device> known;  // map nodes never move
@@ -40,14 +47,10 @@ const Device& device_properties(int32_t index) {
   Device d{};
   d.capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
                  attribute(cudaDevAttrComputeCapabilityMinor, index);
-#if !defined(BITGNN_HOPPER)
-  // If built without Hopper's own instructions, the library treats it like its predecessor.
-  if (d.is_hopper()) d.capability = kHopper - 1;
-#endif
   d.sm_count = attribute(cudaDevAttrMultiProcessorCount, index);
   d.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   d.cache_bytes = attribute(cudaDevAttrL2CacheSize, index);
-  return known.emplace(index, d).first->second;
+  return known.emplace(index, as_compiled(d)).first->second;
 }
 
 void* TensorWorkspace::take(size_t bytes) {

@@ -26,6 +26,10 @@ namespace bitgnn::cuda {
 using ops::ScalarType;
 using ops::Tensor;
 
+// The device as this library sees it: if it is built without Hopper's own instructions, it treats
+// Hopper like its predecessor.
+Device as_compiled(Device device);
+
 // Properties of a device, read once.
 const Device& device_properties(int32_t index);
 

@@ -59,8 +59,9 @@ void register_all(Library& m) {
 
 void set_dry_device(int64_t capability, int64_t sm_count, int64_t shared_bytes,
                     int64_t cache_bytes) {
-  bitgnn::cuda::set_dry_device({static_cast<int>(capability), static_cast<int>(sm_count),
-                                static_cast<int>(shared_bytes), cache_bytes});
+  const bitgnn::cuda::Device device{static_cast<int>(capability), static_cast<int>(sm_count),
+                                    static_cast<int>(shared_bytes), cache_bytes};
+  bitgnn::cuda::set_dry_device(bitgnn::cuda::as_compiled(device));
 }
 
 // A line for each launch (blocks, threads, bytes of shared memory, kernel) behind one with the
