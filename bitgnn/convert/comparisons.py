@@ -11,10 +11,13 @@ from bitgnn.convert.values import Value
 from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.steps.floats import FUNCTIONS
 
-__all__ = ["Comparison", "folded", "function_of", "mask_of"]
+__all__ = ["EXACT", "Comparison", "folded", "folded_scale", "function_of", "mask_of"]
 
 Comparison = tuple[Tensor | None, Tensor | None]
 """Threshold and flipped channels of a sign; None where they are 0 and none."""
+
+EXACT = 2**24
+"""Integers up to which float32 is exact."""
 
 _pack = torch.ops.bitgnn.pack.default
 
@@ -48,6 +51,39 @@ def folded(
     if not has_flips and bool((threshold == 0).all()):
         return None, None
     return threshold, flipped if has_flips else None
+
+
+def folded_scale(
+    size: int, scale: Tensor, threshold: Tensor | None, flipped: Tensor | None
+) -> Comparison:
+    """The comparison ``(scale * dot >= threshold) ^ flipped`` as one of dot products themselves.
+
+    Args:
+        size: dot products lie in ``[-size, size]``, below :data:`EXACT`.
+        scale: float32 of each channel, of any sign.
+        threshold: None is 0.
+        flipped: None is no channel.
+    """
+    limit = torch.zeros_like(scale) if threshold is None else threshold
+
+    def bit(dot: Tensor) -> Tensor:
+        return scale * dot.float() >= limit
+
+    # Monotone in the dot product: the first one with another bit than the lowest one has.
+    below = torch.full_like(scale, -size, dtype=torch.int64)
+    least, turned = torch.full_like(below, size + 1), bit(below)
+    for _ in range((2 * size + 1).bit_length()):
+        middle = torch.div(below + least, 2, rounding_mode="floor")
+        changed = bit(middle) != turned
+        least, below = torch.where(changed, middle, least), torch.where(changed, below, middle)
+    always = turned & (least > size)
+    least, turned = torch.where(always, -size, least), turned & ~always
+    if flipped is not None:
+        turned = turned ^ flipped
+    has_flips = bool(turned.any())
+    if not has_flips and bool((least == 0).all()):
+        return None, None
+    return least.float(), turned if has_flips else None
 
 
 def mask_of(flipped: Tensor) -> Tensor:

@@ -90,10 +90,7 @@ def _product(
     scale, shift = output_affine(
         weight, bits.unit, bits.kind != "thermometer", bits.bit_offset, gain, norm
     )
-    # Bits of an activation and the -1/2 beside them cancel out. Without a bias in front of a sum
-    # over neighbours the product may stay integers, as kernels of both or of all layers need.
-    bias = shift if bool(shift.any()) else None
-    tensors = _copies(weight=weight, weight_scale=scale, bias=bias)
+    tensors = _copies(weight=weight, weight_scale=scale, bias=shift)
     inputs = (source,) if addend is None else (source, addend)
     return Value("product", name, inputs, weight.size(0), tensors=tensors)
 

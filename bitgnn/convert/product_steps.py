@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bitgnn.convert.comparisons import mask_of
+from bitgnn.convert.comparisons import EXACT, folded_scale, mask_of
 from bitgnn.convert.fold_linear import binarised
 from bitgnn.convert.lower import Network
 from bitgnn.convert.registers import BY_LETTERS, Registers
@@ -58,10 +58,13 @@ class Products(Registers):
                 scale = []
             else:
                 threshold, flip = self._comparison(value, target)
-                tensors["weight_scale"] = w_scale
-                # Scales may be 0, where the sign of the product is +1 whatever the dot product.
-                tensors["threshold"] = torch.zeros_like(w_scale) if threshold is None else threshold
-                tensors["flip"] = flip
+                if not scale and not addend and bits.size < EXACT:
+                    threshold, flip = folded_scale(bits.size, w_scale, threshold, flip)
+                else:
+                    tensors["weight_scale"] = w_scale
+                    # Scales may be 0, where the product's sign is +1 whatever the dot product.
+                    threshold = torch.zeros_like(w_scale) if threshold is None else threshold
+                tensors["threshold"], tensors["flip"] = threshold, flip
                 if value.tensors.get("bias") is not None and addend:
                     tensors["bias"] = value.tensors["bias"]
         kind = "bmm_add" if addend else "bmm_bbf"
