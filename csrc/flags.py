@@ -1,7 +1,8 @@
 """Sources and compiler flags of the compiled operators, for setup.py and scripts/build_cuda.sh.
 
 Run as: python csrc/flags.py TARGET...      prints flags of nvcc, one a line, for targets such as
-"8.0+PTX"; with --sources instead, the sources of the CUDA library, with --link flags of its linker.
+"8.0+PTX". With --sources instead, it prints the sources of the CUDA library; with --link, the flags
+of its linker.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from torch import Tensor
 from bitgnn.convert.values import Value
 from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.steps.floats import FUNCTIONS
+from bitgnn.ops.limits import integer_limits
 
 __all__ = ["EXACT", "Comparison", "folded", "folded_scale", "function_of", "mask_of"]
 
@@ -64,20 +65,8 @@ def folded_scale(
         threshold: None is 0.
         flipped: None is no channel.
     """
-    limit = torch.zeros_like(scale) if threshold is None else threshold
-
-    def bit(dot: Tensor) -> Tensor:
-        return scale * dot.float() >= limit
-
-    # Monotone in the dot product: the first one with another bit than the lowest one has.
-    below = torch.full_like(scale, -size, dtype=torch.int64)
-    least, turned = torch.full_like(below, size + 1), bit(below)
-    for _ in range((2 * size + 1).bit_length()):
-        middle = torch.div(below + least, 2, rounding_mode="floor")
-        changed = bit(middle) != turned
-        least, below = torch.where(changed, middle, least), torch.where(changed, below, middle)
-    always = turned & (least > size)
-    least, turned = torch.where(always, -size, least), turned & ~always
+    least_value = torch.zeros_like(scale) if threshold is None else threshold
+    least, turned = integer_limits(lambda dot: scale * dot.float() >= least_value, size, scale)
     if flipped is not None:
         turned = turned ^ flipped
     has_flips = bool(turned.any())

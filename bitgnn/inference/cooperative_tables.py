@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.cooperative_stages import OUTPUTS, SOURCES, Stage
+from bitgnn.ops.limits import integer_limits
 from bitgnn.ops.reference.pack import words_for
 
 __all__ = ["GraphShares", "StageTables", "read_often", "share_graph", "state_words", "tables_of"]
@@ -147,18 +148,9 @@ def _limits(stage: Stage, counts: Tensor) -> tuple[Tensor, Tensor]:
     least = torch.zeros_like(counts)
     if threshold is not None:
         scale = own.get("product_scale", torch.ones_like(threshold))
-
-        def bit(dot: Tensor) -> Tensor:
-            return scale * dot.float() >= threshold
-
-        # Monotonous in the product: the first one with another bit than the lowest product's.
-        below, least = torch.full_like(counts, -size), torch.full_like(counts, size + 1)
-        inverted = bit(below)
-        for _ in range((2 * size + 1).bit_length()):
-            middle = torch.div(below + least, 2, rounding_mode="floor")
-            changed = bit(middle) != inverted
-            least = torch.where(changed, middle, least)
-            below = torch.where(changed, below, middle)
+        least, inverted = integer_limits(
+            lambda dot: scale * dot.float() >= threshold, size, threshold
+        )
     return torch.div(least - size + 1, 2, rounding_mode="floor") + counts, inverted
 
 

@@ -8,6 +8,7 @@ from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._conv_checks import check_images
 from bitgnn.ops._fixed_conv import MOST_WEIGHTS, check_step
+from bitgnn.ops.limits import integer_limits
 from bitgnn.ops.reference.conv import scaled_dots
 from bitgnn.ops.reference.pack import from_words
 
@@ -88,24 +89,10 @@ def _limits(
     threshold: Tensor | None,
     step: float,
 ) -> tuple[Tensor, Tensor]:
-    """Limits, and where a negative scale turns the comparison, by bisection: int64 and bool [O]."""
-    outputs, device = w.words.size(0), w.device
+    """Limits, and where a negative scale turns the comparison: int64 and bool [O]."""
 
     def holds(total: Tensor) -> Tensor:
         value = scaled_dots(total, w_scale, bias, step)
         return value >= (0 if threshold is None else threshold)
 
-    below = torch.full((outputs,), -bound - 1, dtype=torch.int64, device=device)
-    above = torch.full_like(below, bound + 1)
-    falls = torch.zeros(outputs, dtype=torch.bool, device=device)
-    if w_scale is not None:
-        # What holds for no total, or for the least one alone to begin with, is told apart below.
-        falls = (w_scale < 0) & holds(below + 1)
-    # Behind `above` the comparison, turned where it falls, holds; at `below` it does not.
-    for _ in range((2 * bound + 2).bit_length()):
-        middle = (below + above).div(2, rounding_mode="floor")
-        found = holds(middle) ^ falls
-        inside = above - below > 1
-        above = torch.where(inside & found, middle, above)
-        below = torch.where(inside & ~found, middle, below)
-    return above, falls
+    return integer_limits(holds, bound, w.words.new_empty(len(w.words)))
