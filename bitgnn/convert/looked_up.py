@@ -90,7 +90,9 @@ def _product(
     scale, shift = output_affine(
         weight, bits.unit, bits.kind != "thermometer", bits.bit_offset, gain, norm
     )
-    tensors = _copies(weight=weight, weight_scale=scale, bias=shift)
+    # An activation's bits stand for -1/2 and +1/2: without a norm nothing is added.
+    bias = None if bits.kind == "activation" and norm is None else shift
+    tensors = _copies(weight=weight, weight_scale=scale, bias=bias)
     inputs = (source,) if addend is None else (source, addend)
     return Value("product", name, inputs, weight.size(0), tensors=tensors)
 

@@ -14,6 +14,7 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import Reduction
 from bitgnn.nn.aggregate import aggregate
 from bitgnn.nn.binary_product import BinaryProduct, on_rows
+from bitgnn.nn.integer_sums import IntegerProduct, with_value
 from bitgnn.nn.scripting import as_pyg_layer
 from bitgnn.quantize import binary_sign
 
@@ -159,10 +160,17 @@ class BinaryLayer(BinaryProduct):
         """Whether the column factor acts: on bits it cannot."""
         return self.letters.bspmm[0] == "F" and self.letters.order == "transform_first"
 
-    def _aggregate_pattern(self, z: Tensor, adjacency: BitAdjacency, bias: Tensor | None) -> Tensor:
+    def _aggregate_pattern(
+        self,
+        z: Tensor,
+        adjacency: BitAdjacency,
+        bias: Tensor | None,
+        integers: IntegerProduct | None,
+    ) -> Tensor:
         """``row * (pattern (col * z)) + bias`` along the dimension of nodes.
 
-        Of ternary values the sums are integers: ``(row * scale) * sum + bias``.
+        Of ternary values the sums are integers: ``(row * scale) * sum + bias``. Where ``z`` is a
+        multiple of ``integers``, these are summed.
         """
         if self.letters.bspmm[0] == "B":
             self._note_signs("hidden", z)
@@ -170,7 +178,10 @@ class BinaryLayer(BinaryProduct):
         if self.hidden_quantizer is not None:
             q, scale = self.hidden_quantizer(z)
         if q.dim() == 2 and self.node_dim in (0, -2):
-            return self._sum_rows(q, scale, adjacency, bias).to(z.dtype)
+            out = self._sum_rows(q, scale, adjacency, bias).to(z.dtype)
+            if integers is None or scale is not None:
+                return out
+            return with_value(out, integers.sums(adjacency, bias, self._use_col))
         by_node = q.movedim(self.node_dim, 0)
         out = self._sum_rows(by_node.flatten(1), scale, adjacency, None).to(z.dtype)
         out = out.view(-1, *by_node.shape[1:]).movedim(0, self.node_dim)

@@ -129,7 +129,8 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             adjacency = self._bit_adjacency(z.size(self.node_dim), edge_index, edge_weight)
             self._warn_of_factors(adjacency, edge_weight)
             if not self._shows_messages:
-                out = self._aggregate_pattern(z, adjacency, self.bias)
+                integers = self._integers(u, self.lin)
+                out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
             graph = edge_index
             if self.add_self_loops:

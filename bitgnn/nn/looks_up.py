@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
 from bitgnn.nn.input_bits import InputBits
+from bitgnn.nn.integer_sums import IntegerProduct
 from bitgnn.nn.precision import LayerPrecision
 from bitgnn.nn.roles import (
     KeptEntries,
@@ -24,7 +25,7 @@ from bitgnn.nn.roles import (
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
 from bitgnn.quantize import binary_sign
-from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear
+from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear, output_affine
 
 __all__ = ["GAINS", "LooksUp"]
 
@@ -230,6 +231,18 @@ class LooksUp(NotesBits):
         broken = ~torch.isfinite(rows.detach().sum(1, keepdim=True))
         out = out.masked_fill(broken, torch.nan)
         return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
+
+    def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
+        """What a last layer sums in evaluation; None where its sums are of floats or of signs."""
+        bits, letters = self.input_bits, self.letters
+        if self.training or bits is None or bits.kind != "activation" or x.dim() != MATRIX:
+            return None
+        if letters.hidden_norm is not None or letters.bmm[2] == "B":
+            return None
+        weight = self._ready(linear, x).detach().contiguous()
+        words: InputWords = bits(x, 0.0, None)
+        scale, _ = output_affine(weight, bits.unit, words.zero_one, words.offset, self.output_gain)
+        return IntegerProduct(words.words, torch.ops.bitgnn.pack(weight), words.size, scale)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""

@@ -13,6 +13,7 @@ from torch_geometric.utils import is_sparse
 from bitgnn.bits import BitAdjacency
 from bitgnn.nn.adjacency import neighbour_adjacency
 from bitgnn.nn.binary_layer import BinaryLayer
+from bitgnn.nn.integer_sums import IntegerProduct
 from bitgnn.quantize import fast_dropout
 
 __all__ = ["NeighbourLayer", "dropped"]
@@ -89,7 +90,8 @@ class NeighbourLayer(BinaryLayer):
             )
         else:
             z, root_term = self._products_of(source, node, linear, root)
-            s = self._aggregate_hidden(z, graph, edge_weight, sizes, linear.bias)
+            integers = self._integers(self._prepare(source), linear)
+            s = self._aggregate_hidden(z, graph, edge_weight, sizes, linear.bias, integers)
         return self._output(s if root_term is None else s + root_term)
 
     def _products_of(
@@ -174,6 +176,7 @@ class NeighbourLayer(BinaryLayer):
         edge_weight: Tensor | None,
         sizes: Sizes,
         bias: Tensor | None,
+        integers: IntegerProduct | None,
     ) -> Tensor:
         """Sum or mean of the neighbours' products, plus the bias."""
         ready = isinstance(graph, BitAdjacency)
@@ -187,7 +190,7 @@ class NeighbourLayer(BinaryLayer):
             )
         self._warn_of_factors(adjacency, edge_weight)
         if not self._shows_messages:
-            return self._aggregate_pattern(z, adjacency, bias)
+            return self._aggregate_pattern(z, adjacency, bias, integers)
         factors = None if edge_weight is None else self._edge_factors(graph, adjacency).to(z.dtype)
         return self._pass_messages(z, graph, factors, sizes, bias)
 

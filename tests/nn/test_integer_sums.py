@@ -1,0 +1,77 @@
+"""Last layers in evaluation sum integers, as frozen ones do: equal scores, NaN still seen."""
+
+import pytest
+import torch
+from torch_geometric.nn import GCN, GraphConv, GraphSAGE
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+import bitgnn
+
+N, K = 150, 50
+HIDDEN, CLASSES = (33, 600), (1, 7, 70)
+
+
+class GraphConvs(BasicGNN):
+    supports_edge_weight, supports_edge_attr = True, False
+
+    def init_conv(self, in_channels, out_channels, **options):
+        return GraphConv(in_channels, out_channels, **options)
+
+
+def graph(device):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(N, K, generator=generator) * (torch.rand(N, K, generator=generator) > 0.8)
+    # The last five nodes are isolated; some edges are there twice.
+    edges = torch.randint(N - 5, (2, 900), generator=generator)
+    return x.to(device), edges.to(device)
+
+
+def trained(kind, hidden, classes, form, x, edges):
+    torch.manual_seed(0)
+    model = bitgnn.binarize(kind(K, hidden, 2, classes), form).to(x.device)
+    model(x, edges).square().sum().backward()
+    return model.eval()
+
+
+@pytest.mark.parametrize("form", ["bin", "full"])
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
+def test_equal_frozen_scores(kind, form, device):
+    x, edges = graph(device)
+    for hidden in HIDDEN:
+        for classes in CLASSES:
+            model = trained(kind, hidden, classes, form, x, edges)
+            with torch.no_grad():
+                scores = model(x, edges)
+            frozen = bitgnn.freeze(model, check=False)
+            assert torch.equal(frozen(x, edges), scores)
+            assert torch.equal(model(x, edges).detach(), scores)
+            products = [step for step in frozen.program.steps if step.kind == "bmm_bbf"]
+            assert "bias" not in products[-1].tensors
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
+def test_gradient_is_that_of_the_floats(kind):
+    x, edges = graph("cpu")
+    model = trained(kind, 33, 7, "bin", x, edges)
+    last = model.convs[-1]
+    hidden = torch.randn(N, 33, requires_grad=True)
+    last(hidden, edges)[:, 0].sum().backward()
+    found, hidden.grad = hidden.grad, None
+    last._integers = lambda *_: None
+    last(hidden, edges)[:, 0].sum().backward()
+    assert found.abs().sum() > 0
+    assert torch.equal(found, hidden.grad)
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
+def test_nan_is_seen(kind):
+    x, edges = graph("cpu")
+    last = trained(kind, 33, 7, "bin", x, edges).convs[-1]
+    hidden = torch.randn(N, 33)
+    hidden[3, 5], hidden[4, 0] = torch.nan, torch.inf
+    seen = last(hidden, edges).isnan().any(1)
+    reached = torch.zeros(N, dtype=torch.bool)
+    reached[[3, 4]] = True
+    for source in (3, 4):
+        reached[edges[1, edges[0] == source]] = True
+    assert torch.equal(seen, reached)
