@@ -1,30 +1,24 @@
 // Packs thermometer bits on CUDA.
-#include <algorithm>
-
 #include "pack/cuda/launch.h"
 #include "pack/cuda/levels.cuh"
 
 namespace bitgnn::cuda::pack {
 namespace {
 
-constexpr int kManyRows = 8, kFewRows = 2;  // of a warp at a time
-constexpr int64_t kMostPasses = 4;          // over rows with the columns of one block
-
-template <class T>
-cudaError_t pack_typed(const LevelPackArgs& args, int64_t rows, const Context& context) {
-  // Blocks of many rows, and again of several passes, where every multiprocessor has some.
+// As many steps of words a block as leave every multiprocessor some blocks.
+int steps_of(const LevelPackArgs& args, int64_t rows, const Context& context) {
+  const int64_t steps = ceil_div(word_count(args.size), int64_t{kLevelWarps});
+  const int64_t blocks = steps * ceil_div(rows, int64_t{kLevelRows});
   const int64_t some = 4 * int64_t{context.device.sm_count};
-  const int64_t blocks = level_blocks(args, rows, kManyRows);
-  if (blocks < some) return launch_pack_levels<kFewRows, T>(args, rows, 1, context);
-  const int64_t passes = std::min(blocks / some, kMostPasses);
-  return launch_pack_levels<kManyRows, T>(args, rows, passes, context);
+  return blocks < 2 * some ? 1 : blocks < kLevelSteps * some ? 2 : kLevelSteps;
 }
 
 }  // namespace
 
 cudaError_t pack_levels(const LevelPackArgs& args, int64_t rows, const Context& context) {
-  return with_float_type(
-      args.type, [&](auto zero) { return pack_typed<decltype(zero)>(args, rows, context); });
+  return with_float_type(args.type, [&](auto zero) {
+    return launch_pack_levels<decltype(zero)>(args, rows, steps_of(args, rows, context), context);
+  });
 }
 
 }  // namespace bitgnn::cuda::pack

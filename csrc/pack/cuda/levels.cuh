@@ -1,6 +1,9 @@
-// Thermometer bits: a lane makes one word of several rows, of columns and thresholds in shared
-// memory. Adjacent bits of one feature read it once, and the lanes of a warp read adjacent
-// features.
+// Thermometer bits: a lane makes a word of each of its rows, so that all lanes of a warp compare
+// with one threshold of one column. What a block reads and writes passes through shared memory,
+// since its rows lie far apart.
+//
+// Binds: instructions, two and a half a bit and what surrounds them. Counting by bisection how many
+// of a column's thresholds a value reaches took as long: its bits must be put together into words.
 #pragma once
 
 #include <limits>
@@ -11,82 +14,152 @@
 namespace bitgnn::cuda::pack {
 
 constexpr int kLevelThreads = 256;
-constexpr int kLevelWarps = kLevelThreads / kWarp;
+constexpr int kLevelWarps = kLevelThreads / kWarp;  // words of a step: one of each warp
+constexpr int kLevelLaneRows = 4;
+constexpr int kLevelRows = kLevelLaneRows * kWarp;  // of a block
+constexpr int kLevelSteps = 4;                      // of a block at most
+constexpr int kMostWindows = 8;
 
-// One bit of each of a warp's words a row; the odd width keeps both uses free of bank conflicts.
-struct LevelTable {
-  float thresholds[kWordBits][kWarp + 1];
-  int32_t columns[kWordBits][kWarp + 1];
+template <class Value>
+struct LevelTile {
+  // Odd strides: lanes read one column, or one word, of 32 rows without bank conflicts.
+  static constexpr int kWindow = sizeof(Value) == 4 ? 56 : 28;  // columns of x at a time
 
-  // Of words first_word to first_word + 31; what lies past the end is reached by no value.
-  __device__ __forceinline__ void load(const LevelPackArgs& a, int64_t first_word) {
-    for (int i = threadIdx.x; i < kWordBits * kWarp; i += kLevelThreads) {
-      const int64_t bit = first_word * kWordBits + i;
-      const bool exists = bit < a.size;
-      thresholds[i % kWordBits][i / kWordBits] = exists ? __ldg(a.thresholds + bit) : nanf("");
-      columns[i % kWordBits][i / kWordBits] = exists ? static_cast<int32_t>(a.columns[bit]) : 0;
+  Value x[kLevelRows][kWindow + 1];
+  int32_t words[kLevelRows][kLevelSteps * kLevelWarps + 1];
+  float thresholds[kLevelThreads];
+  int32_t columns[kLevelThreads];
+  int32_t lowest[kLevelWarps], highest[kLevelWarps];
+
+  // `width` columns of `count` rows.
+  template <class T>
+  __device__ __forceinline__ void load_x(const T* from, int width, int count, int64_t stride) {
+    constexpr int kTogether = 8;  // rows in flight
+    const int warp = threadIdx.x / kWarp;
+    for (int c = threadIdx.x % kWarp; c < width; c += kWarp) {
+      const T* at = from + warp * stride + c;
+#pragma unroll
+      for (int first = 0; first < kLevelRows; first += kTogether * kLevelWarps) {
+        T value[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (first + i * kLevelWarps + warp < count) value[i] = __ldg(at);
+          at += kLevelWarps * stride;
+        }
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i)
+          x[first + i * kLevelWarps + warp][c] = to_value(value[i]);
+      }
     }
-    __syncthreads();
   }
 };
 
-// Blocks of one range of 32 words stand side by side and share out the rows.
-template <int kRows, class T>
-__global__ void __launch_bounds__(kLevelThreads)
-    pack_levels_kernel(const LevelPackArgs a, int64_t rows, unsigned blocks_per_range) {
-  using Value = typename DenseRows<T>::Value;
-  __shared__ LevelTable table;
-  const int lane = threadIdx.x % kWarp;
-  const int64_t first_word = static_cast<int64_t>(blockIdx.x / blocks_per_range) * kWarp;
-  table.load(a, first_word);
-  const int64_t words = word_count(a.size);
-  const int64_t word = first_word + lane;
-  if (word >= words) return;
-  const int64_t warp = static_cast<int64_t>(blockIdx.x % blocks_per_range) * kLevelWarps +
-                       static_cast<int>(threadIdx.x) / kWarp;
-  const int64_t step = static_cast<int64_t>(blocks_per_range) * kLevelWarps * kRows;
-  for (int64_t first_row = warp * kRows; first_row < rows; first_row += step) {
-    const T* row[kRows];
+// Adds a warp's bits from the columns for which `inside` holds; `load(r, column)` is the value of
+// the lane's row r. Bit b of `change` says that the column is not that of bit b - 1.
+template <class Value, class Inside, class Load>
+__device__ __forceinline__ void add_level_bits(uint32_t (&bits)[kLevelLaneRows], uint32_t change,
+                                               const float* thresholds, const int32_t* columns,
+                                               const Inside& inside, const Load& load) {
+  while (change != 0) {
+    const int first = __ffs(change) - 1;
+    change &= change - 1;
+    const int column = columns[first];
+    if (!inside(column)) continue;
+    const int end = change != 0 ? __ffs(change) - 1 : kWordBits;
+    Value value[kLevelLaneRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r)
-      row[r] = static_cast<const T*>(a.x) + min(first_row + r, rows - 1) * a.row_stride;
-    Value value[kRows];
-    uint32_t bits[kRows] = {};
-    int held = -1;  // column of the values
+    for (int r = 0; r < kLevelLaneRows; ++r) value[r] = load(r, column);
+    uint32_t mask = 1u << first;
+#pragma unroll 4
+    for (int b = first; b < end; ++b) {
+      const Value threshold = static_cast<Value>(thresholds[b]);
 #pragma unroll
-    for (int bit = 0; bit < kWordBits; ++bit) {
-      const int column = table.columns[bit][lane];
-      if (column != held) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) value[r] = to_value(__ldg(row[r] + column));
-        held = column;
-      }
-      const Value threshold = static_cast<Value>(table.thresholds[bit][lane]);
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-        if (value[r] >= threshold) bits[r] |= 1u << bit;
+      for (int r = 0; r < kLevelLaneRows; ++r)
+        if (value[r] >= threshold) bits[r] |= mask;
+      mask <<= 1;
     }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-      if (first_row + r < rows)
-        a.words[(first_row + r) * words + word] = static_cast<int32_t>(bits[r]);
   }
 }
 
-// Blocks whose warps take `rows_of_warp` rows.
-inline int64_t level_blocks(const LevelPackArgs& a, int64_t rows, int64_t rows_of_warp) {
-  return ceil_div(word_count(a.size), kWarp) * ceil_div(rows, kLevelWarps * rows_of_warp);
+// A block takes `steps` steps of words of its rows; blocks of the same rows stand side by side.
+template <class T>
+__global__ void __launch_bounds__(kLevelThreads, sizeof(T) == 8 ? 2 : 4)
+    pack_levels_kernel(const LevelPackArgs a, int64_t rows, int steps, unsigned ranges) {
+  using Value = typename DenseRows<T>::Value;
+  using Tile = LevelTile<Value>;
+  __shared__ Tile tile;
+  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const int64_t words = word_count(a.size);
+  const int64_t first_word = static_cast<int64_t>(blockIdx.x % ranges) * steps * kLevelWarps;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x / ranges) * kLevelRows;
+  const int count = static_cast<int>(min(rows - first_row, int64_t{kLevelRows}));
+  const T* x = static_cast<const T*>(a.x) + first_row * a.row_stride;
+
+  for (int step = 0; step < steps; ++step) {
+    const int64_t first_bit = (first_word + step * kLevelWarps) * kWordBits;
+    if (first_bit >= a.size) break;
+    // A thread's bit; what lies past the end is reached by no value.
+    const int64_t bit = first_bit + threadIdx.x;
+    const int column = static_cast<int>(__ldg(a.columns + min(bit, a.size - 1)));
+    const int before = __shfl_up_sync(kFullWarp, column, 1);
+    const uint32_t change = __ballot_sync(kFullWarp, lane == 0 || column != before);
+    tile.columns[threadIdx.x] = column;
+    tile.thresholds[threadIdx.x] = bit < a.size ? __ldg(a.thresholds + bit) : nanf("");
+    const int low = __reduce_min_sync(kFullWarp, column);
+    const int high = __reduce_max_sync(kFullWarp, column);
+    if (lane == 0) tile.lowest[warp] = low, tile.highest[warp] = high;
+    __syncthreads();
+    int lowest = tile.lowest[0], highest = tile.highest[0];
+#pragma unroll
+    for (int i = 1; i < kLevelWarps; ++i) {
+      lowest = min(lowest, tile.lowest[i]);
+      highest = max(highest, tile.highest[i]);
+    }
+
+    const float* thresholds = tile.thresholds + warp * kWordBits;
+    const int32_t* columns = tile.columns + warp * kWordBits;
+    uint32_t bits[kLevelLaneRows] = {};
+    if (highest - lowest < kMostWindows * Tile::kWindow) {
+      for (int first = lowest; first <= highest; first += Tile::kWindow) {
+        const int width = min(highest - first + 1, Tile::kWindow);
+        tile.load_x(x + first, width, count, a.row_stride);
+        __syncthreads();
+        add_level_bits<Value>(
+            bits, change, thresholds, columns,
+            [&](int column) { return column >= first && column < first + width; },
+            [&](int r, int column) { return tile.x[r * kWarp + lane][column - first]; });
+        __syncthreads();
+      }
+    } else {  // columns in no order are read where they lie
+      add_level_bits<Value>(
+          bits, change, thresholds, columns, [](int) { return true; },
+          [&](int r, int column) {
+            return to_value(__ldg(x + min(r * kWarp + lane, count - 1) * a.row_stride + column));
+          });
+      __syncthreads();
+    }
+#pragma unroll
+    for (int r = 0; r < kLevelLaneRows; ++r)
+      tile.words[r * kWarp + lane][step * kLevelWarps + warp] = static_cast<int32_t>(bits[r]);
+  }
+  __syncthreads();
+  // A warp writes whole rows of the block's words, several of them where they are few.
+  const int width = static_cast<int>(min(words - first_word, int64_t{steps} * kLevelWarps));
+  int32_t* out = a.words + first_row * words + first_word;
+  const int across = steps * kLevelWarps, w = lane % across;
+  for (int r = static_cast<int>(threadIdx.x) / across; r < count; r += kLevelThreads / across)
+    if (w < width) out[r * words + w] = tile.words[r][w];
 }
 
-template <int kRows, class T>
-cudaError_t launch_pack_levels(const LevelPackArgs& a, int64_t rows, int64_t passes,
+template <class T>
+cudaError_t launch_pack_levels(const LevelPackArgs& a, int64_t rows, int steps,
                                const Context& context) {
-  const int64_t ranges = ceil_div(word_count(a.size), kWarp);
-  const int64_t blocks = ceil_div(rows, kLevelWarps * kRows * passes);
-  const int64_t grid = ranges * blocks;
+  const int64_t ranges = ceil_div(word_count(a.size), int64_t{steps} * kLevelWarps);
+  const int64_t grid = ranges * ceil_div(rows, int64_t{kLevelRows});
   if (grid > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
-  pack_levels_kernel<kRows, T><<<static_cast<unsigned>(grid), kLevelThreads, 0, context.stream>>>(
-      a, rows, static_cast<unsigned>(blocks));
+  pack_levels_kernel<T><<<static_cast<unsigned>(grid), kLevelThreads, 0, context.stream>>>(
+      a, rows, steps, static_cast<unsigned>(ranges));
   return cudaGetLastError();
 }
 
