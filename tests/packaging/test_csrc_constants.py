@@ -29,8 +29,9 @@ inference.cooperative_tables.NOTHING whole_model/cooperative.h kNoOffset
 inference.cooperative_tables.PIECE_WORDS whole_model/cooperative.h kPieceWords
 inference.cooperative_tables.STATE_HEAD whole_model/cooperative.h kStateHead
 inference.cooperative_tables.MAX_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
-inference.cooperative_tables.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
-inference.cooperative_tables.OFTEN pairs/cuda/narrow/route.cu kWideUses
+inference.wide_rows.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
+inference.wide_rows.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
+inference.wide_rows.OFTEN pairs/cuda/narrow/route.cu kWideUses
 inference.narrow_workspace.MOST_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
 inference.narrow_workspace.MOST_SHORT_FEATURES bspmm/narrow_sums.h kMostShortFeatures
 inference.narrow_workspace.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
