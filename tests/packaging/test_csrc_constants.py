@@ -1,4 +1,4 @@
-"""Numbers that stand in Python and in C++ are the same: layouts, limits and rules of launches."""
+"""Numbers that Python and C++ both need are the same: layouts, limits and orders of sums."""
 
 import importlib
 import re
@@ -32,18 +32,6 @@ inference.cooperative_tables.MAX_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeat
 inference.wide_rows.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
 inference.wide_rows.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
 inference.wide_rows.OFTEN pairs/cuda/narrow/route.cu kWideUses
-inference.narrow_workspace.MOST_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
-inference.narrow_workspace.MOST_SHORT_FEATURES bspmm/narrow_sums.h kMostShortFeatures
-inference.narrow_workspace.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
-inference.narrow_workspace.WIDE_USES pairs/cuda/narrow/route.cu kWideUses
-inference.narrow_workspace.MOST_DIRECT_BYTES pairs/cuda/narrow/product.cu kMostWeightBytes
-inference.narrow_workspace.MOST_WIDE_WEIGHT_BYTES pairs/cuda/wide/sums.cu kMostWeightBytes
-inference.workspace.PAD_USES bspmm/cuda/bits.cuh kPadUses
-inference.workspace.PAD_READS bspmm/cuda/bits.cuh kPadReads
-inference.workspace.FRAGMENT_BYTES bspmm/cuda/floats/table.cuh kFragmentBytes
-inference.workspace.COPY_USES bspmm/cuda/floats/dense.cu kCopyUses
-inference.workspace.REUSED_USES bspmm/cuda/floats/dense.cu kReusedUses
-inference.joint_workspace.FEW_NEIGHBOURS pairs/cuda/joint/route.cu kFewNeighbours
 """
 
 
