@@ -64,7 +64,7 @@ def frozen_memory(
     A GPU's is counted from shapes, by a dry run of each call's launchers
     (:func:`bitgnn.ops.route.route`). CPU kernels have no dry run, nor has a GPU that runs the
     reference operators: there the forward runs twice, and the allocator tells the second time what
-    it was asked for.
+    it was asked for. On a CPU torch's profiler listens to it, so not within a profile of one's own.
 
     Args:
         model: the frozen model.
