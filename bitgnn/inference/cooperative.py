@@ -16,13 +16,13 @@ from bitgnn.inference.cooperative_stages import StagedProgram, find_stages
 from bitgnn.inference.cooperative_tables import (
     GraphShares,
     StageTables,
-    read_often,
     share_graph,
     state_words,
     tables_of,
 )
 from bitgnn.inference.frozen_model import Features, FrozenModel
 from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.wide_rows import read_often
 
 __all__ = ["CooperativeExecutor"]
 

@@ -14,10 +14,11 @@ from torch.nn import functional
 
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.inference.cooperative_stages import OUTPUTS, SOURCES, Stage
+from bitgnn.inference.wide_rows import is_wide
 from bitgnn.ops.limits import integer_limits
 from bitgnn.ops.reference.pack import words_for
 
-__all__ = ["GraphShares", "StageTables", "read_often", "share_graph", "state_words", "tables_of"]
+__all__ = ["GraphShares", "StageTables", "share_graph", "state_words", "tables_of"]
 
 NOTHING = -1
 UNIT = 4
@@ -31,8 +32,6 @@ STATE_HEAD = 4
 MAX_BYTE_FEATURES = 255
 """Features up to which the half of a product fits a byte."""
 NEVER = 2**31 - 1
-# As in csrc/pairs/cuda/narrow/route.cu.
-MOST_NARROW_COLUMNS, MOST_OFTEN_FEATURES, OFTEN = 48, 1023, 16
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ def tables_of(stages: Sequence[Stage], device: torch.device, often: bool = False
     Args:
         stages: as :func:`~bitgnn.inference.cooperative_stages.find_stages` gives them.
         device: where the constants go.
-        often: whether the graph's rows are read often, see :func:`is_wide`.
+        often: whether the graph's rows are read often, see
+            :func:`~bitgnn.inference.wide_rows.is_wide`.
 
     Returns:
         The tables.
@@ -100,7 +100,7 @@ def tables_of(stages: Sequence[Stage], device: torch.device, often: bool = False
         numbers += [place(own.get(name)) for name in ("scale", "bias")]
         compared = ("product_scale", "product_threshold") if stage.scaled else ()
         numbers += [place(own.get(name)) for name in compared] or [NOTHING, NOTHING]
-        numbers.append(int(is_wide(stage, often)))
+        numbers.append(int(stage.output == "integers" and is_wide(stage.out, stage.size, often)))
     return StageTables(torch.cat(parts), numbers)
 
 
@@ -158,22 +158,6 @@ def _inversions(inverted: Tensor) -> Tensor:
     """Bits of the columns in words, 16 a half word."""
     padded = functional.pad(inverted.float() * 2 - 1, (0, -len(inverted) % 32), value=-1.0)
     return BitTensor.from_float(padded.unsqueeze(0)).words.flatten()
-
-
-def is_wide(stage: Stage, often: bool) -> bool:
-    """Whether a product's rows are summed in the order of wide ones.
-
-    csrc/pairs/cuda/narrow/route.cu does so where they have many columns, unless they are read often
-    and made of few features.
-    """
-    if stage.output != "integers" or stage.out <= MOST_NARROW_COLUMNS:
-        return False
-    return not often or stage.size > MOST_OFTEN_FEATURES
-
-
-def read_often(adjacency: BitAdjacency) -> bool:
-    """Whether rows are read often on the average, by the measure of that file."""
-    return adjacency.nnz >= OFTEN * adjacency.num_cols
 
 
 def state_words(stages: Sequence[Stage], rows: int) -> int:

@@ -49,7 +49,6 @@ class Executable:
         inputs: slot of each register that must be filled before, in the order given.
         output: slot of the result.
         groups: the steps that each call does.
-        alive: registers that hold values during each call, without the input registers.
         layouts: layouts of each graph, by its number, that every call with it reads.
         sources: buffers that calls derived others from: after a write to them they are stale.
     """
@@ -60,7 +59,6 @@ class Executable:
     inputs: Mapping[int, int]
     output: int
     groups: tuple[tuple[Step, ...], ...]
-    alive: tuple[frozenset[int], ...]
     layouts: Mapping[int, frozenset[str]]
     sources: tuple[Tensor, ...]
 
@@ -73,7 +71,6 @@ class _Unit:
         group: the steps it does.
         inputs: registers read.
         outputs: registers written.
-        inner: registers whose values exist during the call only.
         graph: number of the graph in use, or None.
         bind: takes slots by register; returns the call.
     """
@@ -81,7 +78,6 @@ class _Unit:
     group: tuple[Step, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    inner: frozenset[int]
     graph: int | None
     bind: Callable[[Mapping[int, int]], Runner]
 
@@ -116,8 +112,6 @@ def compile_steps(
     num_slots = len(slots)
     runners: list[Runner] = []
     calls: list[Runner] = []
-    held: set[int] = set()
-    alive: list[frozenset[int]] = []
     layouts: dict[int, frozenset[str]] = {}
     for place, unit in enumerate(units):
         ending = [slots[r] for r in dict.fromkeys(unit.inputs) if last_use[r] == place]
@@ -133,9 +127,6 @@ def compile_steps(
         if unit.graph is not None:
             read = layouts.get(unit.graph, frozenset(LAYOUTS))
             layouts[unit.graph] = read & layouts_of(calls[-1])
-        held.update(unit.outputs)
-        alive.append(frozenset(held) | unit.inner)
-        held -= {register for register in held if last_use.get(register, place) <= place}
         unused = [slots[r] for r in unit.outputs if r not in last_use]
         stale = [slot for slot in ending if slot in available] + unused
         if stale:
@@ -148,7 +139,6 @@ def compile_steps(
         given,
         slots[output],
         tuple(unit.group for unit in units),
-        tuple(alive),
         layouts,
         tuple(source for run in runners for source in sources_of(run)),
     )
@@ -283,8 +273,6 @@ def _unit(
         tuple(group),
         inputs,
         group[-1].outputs,
-        # The operators pack row by row; what products hand to aggregations they hold whole.
-        frozenset(r for step in group[:-1] if step.kind not in PACKING for r in step.outputs),
         next((step.graph for step in group if step.graph is not None), None),
         lambda slots: bind([_placed(step, slots) for step in group], own),
     )

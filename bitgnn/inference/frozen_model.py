@@ -138,17 +138,13 @@ class FrozenModel(CalledProgram):
 
         return make_executor(self, self.defaults.executor if name is None else name, **options)
 
-    def groups(self, x: Features) -> tuple[tuple[tuple[Step, ...], frozenset[int]], ...]:
-        """What a forward on features in this form does, call by call.
-
-        Returns:
-            For each call: the steps it does, and the registers that hold values during it.
+    def groups(self, x: Features) -> tuple[tuple[Step, ...], ...]:
+        """The steps that each call of a forward on features in this form does.
 
         Raises:
             ValueError: the model does not take ``x`` in this form.
         """
-        executable = self._start(x)[0]
-        return tuple(zip(executable.groups, executable.alive, strict=True))
+        return self._start(x)[0].groups
 
     @torch.inference_mode()
     def repeatable_calls(

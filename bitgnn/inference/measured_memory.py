@@ -9,12 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bitgnn.bench.memory import peak_allocation, stored_bytes
+from bitgnn.bench.memory import stored_bytes
 from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.inference.forward_peak import forward_peak
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.layout import GraphLayout
 from bitgnn.inference.memory import MemoryUse, frozen_memory
-from bitgnn.ops.buffers import no_buffer_cache
 
 __all__ = ["MeasuredMemory", "MemoryReport", "memory_report"]
 
@@ -55,8 +55,8 @@ class MemoryReport:
         device: where it ran.
         features: form of the features: ``"floats"``, ``"packed"`` or ``"pattern"``.
         num_nodes: nodes of the graph.
-        predicted: counted from shapes; None for models that are not frozen, and for frozen ones
-            that call code of the user's own.
+        predicted: as :func:`~bitgnn.inference.frozen_memory` counts; None for models that are not
+            frozen, and for frozen ones that call code of the user's own.
         measured: by tensors and allocator.
     """
 
@@ -119,9 +119,10 @@ def memory_report(
 ) -> MemoryReport:
     """Bytes that a forward needs: weights, features, adjacency, activations and workspace.
 
-    A frozen model's are counted from shapes as well, which tells what another graph would need.
-    The forward runs twice: once so that caches and layouts are there, once measured. On a GPU
-    its kernels' own code and the allocator's spare blocks are not counted.
+    A frozen model's are counted as well, see :func:`~bitgnn.inference.frozen_memory`: on a GPU from
+    shapes alone, which tells what another graph or GPU would need. The forward runs twice: once so
+    that caches and layouts are there, once measured. On a GPU its kernels' own code and the
+    allocator's spare blocks are not counted.
 
     Args:
         model: a frozen model; or any other, such as the trained one or PyG's, for comparison.
@@ -212,33 +213,11 @@ def _measured(
 ) -> MeasuredMemory:
     """Storages of what is kept, and the allocator's peak on top."""
     forward()
-    rounding = 0
-    if device.type == "cuda":
-        peak, rounding = _cuda_peak(forward, device)
-    else:
-        # Results that the library keeps for reuse would not be seen.
-        with no_buffer_cache():
-            peak = peak_allocation(forward)
+    peak, rounding = forward_peak(forward, device)
     weights = stored_bytes(list(model.parameters()), list(model.buffers()))
     everything = stored_bytes(model, x, graph)
     stored = stored_bytes(x)
     return MeasuredMemory(weights, stored, everything - weights - stored, peak, rounding)
-
-
-def _cuda_peak(forward: Callable[[], Any], device: torch.device) -> tuple[int, int]:
-    """Most bytes asked for at once, and what the blocks handed out for them had more."""
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_stats(device)
-    result = forward()
-    torch.cuda.synchronize(device)
-    after = torch.cuda.memory_stats(device)
-    del result
-    asked, handed_out = (
-        after[f"{name}.all.peak"] - before[f"{name}.all.current"]
-        for name in ("requested_bytes", "allocated_bytes")
-    )
-    return asked, handed_out - asked
 
 
 def _line(name: str, predicted: int | None, measured: int | None) -> str:

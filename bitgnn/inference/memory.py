@@ -1,23 +1,26 @@
-"""Bytes a whole forward pass needs, counted from shapes: frozen models beside PyG's."""
+"""Bytes a whole forward pass needs, counted by purpose: frozen models beside PyG's."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn._library import library_info, load_for_dry_runs
+from bitgnn.bits import BitAdjacency
+from bitgnn.inference.bound_program import Inputs
+from bitgnn.inference.forward_peak import forward_peak
 from bitgnn.inference.frozen_model import FrozenModel, Graph
 from bitgnn.inference.graph import PreparedGraph
-from bitgnn.inference.workspace import unheld_registers, workspace_bytes
+from bitgnn.inference.rehearsal import CallMemory, rehearse
+from bitgnn.ops.route import DeviceDescription
 
 __all__ = ["MemoryUse", "frozen_memory", "pyg_memory"]
 
 FLOAT_BYTES = 4
-"""Bytes of a float32, and of a word of 32 bits."""
 INDEX_BYTES = 8
-WORD_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,10 @@ class MemoryUse:
         weights: parameters and folded statistics.
         features: node features as stored.
         adjacency: the graph as stored, with its normalisation and the layouts beside it.
-        activations: intermediate results alive at once, at most; a layer's input lives until its
-            output is there. The features are not counted again.
-        workspace: scratch memory of kernels while most is in use.
+        activations: intermediate results that calls hand to each other; a layer's input lives
+            until its output is there. The features are not counted again.
+        workspace: what calls take beside those while most is in use: scratch memory of kernels,
+            and results that never leave a call.
     """
 
     weights: int
@@ -50,28 +54,50 @@ class MemoryUse:
 
 
 def frozen_memory(
-    model: FrozenModel, x: Tensor | BitTensor | BitAdjacency, adjacency: Graph | None
+    model: FrozenModel,
+    x: Inputs,
+    adjacency: Graph | None,
+    device: str | DeviceDescription | None = None,
 ) -> MemoryUse:
     """Memory of ``model(x, adjacency)``.
 
+    A GPU's is counted from shapes, by a dry run of each call's launchers
+    (:func:`bitgnn.ops.route.route`). CPU kernels have no dry run, nor has a GPU that runs the
+    reference operators: there the forward runs twice, and the allocator tells the second time what
+    it was asked for. On a CPU torch's profiler listens to it, so not within a profile of one's own.
+
     Args:
         model: the frozen model.
-        x: features in the form they are given to the model.
-        adjacency: prepared graph, or None for a model without one.
+        x: features or images in the form they are given to the model.
+        adjacency: prepared graph, or None for a model without one. What a forward finds out about
+            its rows and keeps with it is found and counted here, too.
+        device: a GPU to count for, whatever is there: a name of :data:`bitgnn.ops.route.DEVICES`
+            or a description. Calls and layouts stay those of the model and graph as they lie. None
+            for where ``x`` lies.
 
     Raises:
+        RuntimeError: ``device`` is given, and there is no library of CUDA kernels to ask.
         ValueError: the model calls code of the user's own, whose memory is not known, or does not
-            take ``x`` in this form.
+            take ``x`` in this form, or there is no such device.
     """
-    num_nodes = x.shape[0]
-    graphs = adjacency.adjacencies if isinstance(adjacency, PreparedGraph) else (adjacency,)
-    activations = workspace = 0
-    for group, alive in model.groups(x):
-        registers = alive - unheld_registers(group, graphs, x.device)
-        held = num_nodes * sum(_row_bytes(*model.registers[r]) for r in registers)
-        scratch = workspace_bytes(group, model.registers, graphs, num_nodes, x.device)
-        if held + scratch > activations + workspace:
-            activations, workspace = held, scratch
+    if any(step.kind == "call" for step in model.program.steps):
+        raise ValueError("frozen_memory: the memory of a call of the user's own is not known")
+    kernels: str | torch.device | DeviceDescription | None = device
+    if device is not None:
+        problem = load_for_dry_runs()
+        if problem:
+            raise RuntimeError(f"frozen_memory: the memory of a GPU cannot be counted: {problem}")
+    elif x.device.type == "cuda" and library_info().cuda_library is not None:
+        kernels = x.device
+    rehearse(model, x, adjacency, None)  # finds what a first forward finds
+    calls = rehearse(model, x, adjacency, kernels)
+    largest = max(calls, key=lambda call: call.total, default=CallMemory(0, 0))
+    activations, workspace = largest.activations, largest.workspace
+    if kernels is None:
+        model(x, adjacency)
+        peak, _ = forward_peak(lambda: model(x, adjacency), x.device)
+        activations = max((call.activations for call in calls), default=0)
+        workspace = max(0, peak - activations)
     weights = sum(buffer.nbytes for buffer in model.buffers())
     return MemoryUse(weights, x.nbytes, _graph_bytes(adjacency), activations, workspace)
 
@@ -84,17 +110,6 @@ def _graph_bytes(adjacency: Graph | None) -> int:
     held = {id(tensor): tensor.nbytes for tensor in adjacency.tensors if tensor is not None}
     derived = [part.derived_nbytes for part in parts if isinstance(part, BitAdjacency)]
     return sum(held.values()) + sum(derived)
-
-
-def _row_bytes(form: str, size: int | None) -> int:
-    """Bytes of one node's share of a register."""
-    if form == "scale":
-        return FLOAT_BYTES
-    if form == "classes":
-        return INDEX_BYTES
-    if size is None:
-        raise ValueError("frozen_memory: the memory of a call of the user's own is not known")
-    return FLOAT_BYTES * (-(-size // WORD_BITS) if form == "bits" else size)
 
 
 def pyg_memory(model: nn.Module, x: Tensor, num_edges: int, form: str) -> MemoryUse:

@@ -66,7 +66,7 @@ class Route:
     Attributes:
         launches: in order. Grids of kernels that fill the device may be larger than real ones:
             how many blocks a multiprocessor holds depends on their registers, too.
-        scratch_bytes: memory taken from the allocator beside the result.
+        scratch_bytes: most memory taken from the allocator at once, less the result's.
     """
 
     launches: tuple[KernelLaunch, ...]
@@ -109,18 +109,21 @@ def route(
     if not hasattr(torch.ops.bitgnn_dry, operator) or not _has_kernels(operator):
         raise ValueError(f"route: operator must be one with CUDA kernels, got {operator!r}")
     function = getattr(torch.ops.bitgnn_dry, operator).default
-    if any(argument.name == "trusted" for argument in function._schema.arguments):
+    names = [argument.name for argument in function._schema.arguments]
+    if "trusted" in names:
+        arguments = arguments[: names.index("trusted")]  # the last one
         keywords["trusted"] = True
     described = _description(device)
     torch.ops.bitgnn_dry.set_device(
         described.capability, described.sm_count, described.shared_bytes, described.cache_bytes
     )
     torch.ops.bitgnn_dry.take_notes()  # of a call that failed
-    function(
+    result = function(
         *(_unbacked(argument) for argument in arguments),
         **{name: _unbacked(argument) for name, argument in keywords.items()},
     )
     scratch, *lines = torch.ops.bitgnn_dry.take_notes().splitlines()
+    del result  # what is there when the notes are taken is no scratch memory
     return Route(tuple(_launch(line) for line in lines), int(scratch))
 
 

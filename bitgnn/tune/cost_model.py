@@ -124,7 +124,7 @@ class CostModel:
     def estimate(self, candidate: Candidate) -> Estimate:
         """Expected latency of a candidate; calls that are not known yet are timed first."""
         times = self._known(candidate)
-        names = [_name(group) for group, _ in candidate.frozen.groups(candidate.x)]
+        names = [_name(group) for group in candidate.frozen.groups(candidate.x)]
         parts = tuple(Part(n, t.seconds) for n, t in zip(names, times, strict=True))
         own = self._own_costs[candidate.executor] or [0.0]
         base = self._base(candidate.executor, times)
@@ -167,7 +167,7 @@ class CostModel:
         neighbours = self._most_neighbours(graph)
         return [
             call_signature(frozen, group, x, graph, candidate.plan.method, neighbours)
-            for group, _ in frozen.groups(x)
+            for group in frozen.groups(x)
         ]
 
     def _most_neighbours(self, graph: Any) -> int:

@@ -24,8 +24,10 @@ Tensor call_torch(const char* name, std::array<StableIValue, N> stack) {
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-// Applies the head with torch's own kernel, if the operator's kernel has none.
-inline Tensor torch_head(const Tensor& scores, Head head) {
+// Applies the head with torch's own kernel, if the operator's kernel has none. Dry runs of the CUDA
+// backend have an overload.
+template <class Backend>
+Tensor torch_head(const Backend&, const Tensor& scores, Head head) {
   using torch::stable::detail::from;
   constexpr int64_t kLast = -1;
   switch (head) {

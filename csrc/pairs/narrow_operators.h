@@ -141,7 +141,7 @@ struct NarrowOperators {
     }
     Tensor out = new_output(p.backend, args.sums, p.csr.rows, p.csr.features, Output::kFloat);
     if (out.numel() > 0) p.backend.aggregate_narrow(args);
-    return args.head == head ? out : torch_head(out, head);
+    return args.head == head ? out : torch_head(p.backend, out, head);
   }
 
   // Adds the root term, if there is one, to existing sums.
@@ -184,7 +184,7 @@ struct NarrowOperators {
       const Tensor sums =
           Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
                            q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false, true);
-      return torch_head(with_root(q, sums), head);
+      return torch_head(p.backend, with_root(q, sums), head);
     }
     Call call(p, q);
     call.args.order = order.has_value() ? order->template const_data_ptr<int64_t>() : nullptr;

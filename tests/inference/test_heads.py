@@ -145,7 +145,7 @@ def test_the_last_aggregation_hands_out_the_head(wide, layout, output, x, edges,
     x, edges = x.to(device), edges.to(device)
     graph = frozen.prepare_graph(edges, N, layout=layout)
     for given in (x, frozen.pack_features(x, layout="dense")):
-        kinds = [[step.kind for step in group] for group, _ in frozen.groups(given)]
+        kinds = [[step.kind for step in group] for group in frozen.groups(given)]
         assert kinds[-1][-3:] == ["bmm_bbf", "bspmm_fbf", output]
         found, expected = frozen(given, graph), scores(given, graph)
         if output == "classes":

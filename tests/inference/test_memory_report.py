@@ -1,4 +1,4 @@
-"""Memory of forwards: what is counted from shapes agrees with what the allocator hands out."""
+"""Memory of forwards: what is counted agrees with what the allocator hands out."""
 
 import json
 

@@ -29,7 +29,7 @@ def _features(pool):
 
 
 def _calls(frozen, x):
-    return [[step.kind for step in group] for group, _ in frozen.groups(x)]
+    return [[step.kind for step in group] for group in frozen.groups(x)]
 
 
 @pytest.mark.parametrize("behind", [False, True])

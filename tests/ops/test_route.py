@@ -12,6 +12,7 @@ from sampler import Sampler
 
 from bitgnn._library import load_for_dry_runs
 from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.heads import HEADS
 from bitgnn.ops.route import DEVICES, route
 
 PROBLEM = load_for_dry_runs()
@@ -170,3 +171,22 @@ def test_calls_run_as_before_behind_a_dry_run():
     assert len(found.launches) >= 1
     assert "unknown" not in str(found)
     assert torch.equal(torch.ops.bitgnn.bmm_bbf(x, w, 500), before)
+
+
+@needs_library
+def test_scratch_memory_is_the_most_at_once_beside_the_result():
+    rows, size, outputs = 5000, 256, 200
+    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
+    indices = torch.empty(rows * 4, dtype=torch.int32, device=META)
+    x, w = words(rows, size), words(outputs, size)
+    # What a call makes for itself alone counts, in operators and in torch's part of them.
+    hidden = route("bmm_bspmm", x, w, size, rowptr, indices, hidden_bits=False, device="H200")
+    sums = route("bspmm_fbf", floats(rows, outputs), rowptr, indices, device="H200")
+    assert hidden.scratch_bytes == 4 * rows * outputs + sums.scratch_bytes
+    pair = ("bmm_bspmm_narrow", x, w, size, rowptr, indices)
+    scores = route(*pair, device="H200").scratch_bytes
+    softmax = route(*pair, head=HEADS["softmax"], device="H200").scratch_bytes
+    assert softmax == max(scores, 4 * rows * outputs)  # one after the other
+    # Results of calls before are none of this one's, whether they are still there or not.
+    assert route(*pair, device="H200").scratch_bytes == scores
+    assert route("unpack", x, size, device="H200").scratch_bytes == 0

@@ -1,4 +1,4 @@
-"""Numbers that stand in Python and in C++ are the same: layouts, limits and rules of launches."""
+"""Numbers that Python and C++ both need are the same: layouts, limits and orders of sums."""
 
 import importlib
 import re
@@ -29,20 +29,9 @@ inference.cooperative_tables.NOTHING whole_model/cooperative.h kNoOffset
 inference.cooperative_tables.PIECE_WORDS whole_model/cooperative.h kPieceWords
 inference.cooperative_tables.STATE_HEAD whole_model/cooperative.h kStateHead
 inference.cooperative_tables.MAX_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
-inference.cooperative_tables.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
-inference.cooperative_tables.OFTEN pairs/cuda/narrow/route.cu kWideUses
-inference.narrow_workspace.MOST_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
-inference.narrow_workspace.MOST_SHORT_FEATURES bspmm/narrow_sums.h kMostShortFeatures
-inference.narrow_workspace.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
-inference.narrow_workspace.WIDE_USES pairs/cuda/narrow/route.cu kWideUses
-inference.narrow_workspace.MOST_DIRECT_BYTES pairs/cuda/narrow/product.cu kMostWeightBytes
-inference.narrow_workspace.MOST_WIDE_WEIGHT_BYTES pairs/cuda/wide/sums.cu kMostWeightBytes
-inference.workspace.PAD_USES bspmm/cuda/bits.cuh kPadUses
-inference.workspace.PAD_READS bspmm/cuda/bits.cuh kPadReads
-inference.workspace.FRAGMENT_BYTES bspmm/cuda/floats/table.cuh kFragmentBytes
-inference.workspace.COPY_USES bspmm/cuda/floats/dense.cu kCopyUses
-inference.workspace.REUSED_USES bspmm/cuda/floats/dense.cu kReusedUses
-inference.joint_workspace.FEW_NEIGHBOURS pairs/cuda/joint/route.cu kFewNeighbours
+inference.wide_rows.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
+inference.wide_rows.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
+inference.wide_rows.OFTEN pairs/cuda/narrow/route.cu kWideUses
 """
 
 

@@ -71,7 +71,7 @@ class TestSignatures:
         made = candidates.make(plan)
         return [
             calls.call_signature(made.frozen, group, made.x, made.graph, plan.method, 5)
-            for group, _ in made.frozen.groups(made.x)
+            for group in made.frozen.groups(made.x)
         ]
 
     def test_equal_calls_of_different_plans_are_one(self, candidates):

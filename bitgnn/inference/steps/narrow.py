@@ -10,20 +10,18 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BlockedAdjacency
-from bitgnn.inference.narrow_workspace import is_wide
 from bitgnn.inference.program import Runner, Step
 from bitgnn.inference.row_order import row_order_of
 from bitgnn.inference.steps.layouts import reads
 from bitgnn.inference.steps.pairs import FloatPair
+from bitgnn.inference.wide_rows import MOST_NARROW_COLUMNS, is_wide, read_often
 from bitgnn.ops.reference.heads import HEADS
+from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 
 __all__ = ["bind_narrow_product", "bind_rooted_product"]
 
 _bmm_bspmm_narrow = torch.ops.bitgnn.bmm_bspmm_narrow.default
 _bmm_bspmm_narrow_blocked = torch.ops.bitgnn.bmm_bspmm_narrow_blocked.default
-
-MOST_ROOTED_COLUMNS, MOST_ROOTED_FEATURES = 48, 65535
-"""Up to which the product is narrow integers on every device, whatever the graph."""
 
 
 def bind_narrow_product(
@@ -83,7 +81,8 @@ def bind_rooted_product(
     if root.inputs[-1] != aggregation.outputs[0]:
         return None
     size, columns = step.attributes["size"], root.attributes["out"]
-    if columns > MOST_ROOTED_COLUMNS or size > MOST_ROOTED_FEATURES:
+    # Up to these sizes the product is narrow integers on every device, whatever the graph.
+    if columns > MOST_NARROW_COLUMNS or size > MAX_NARROW_SIZE:
         return None
     return _bind(
         step, aggregation, tensors, last_tensors, packing, pack_tensors, None, root, root_tensors
@@ -124,7 +123,8 @@ def _bind(
             rest = (v[x], weight, size, a.rowptr, a.indices, *rest)
             # Compiled programs must not depend on the size of the graph that they are made with.
             can_order = is_cuda and not torch.compiler.is_compiling()
-            order = row_order_of(a) if can_order and not is_wide(columns, size, a) else None
+            is_ordered = can_order and not is_wide(columns, size, read_often(a))
+            order = row_order_of(a) if is_ordered else None
             v[out] = _bmm_bspmm_narrow(*rest, order=order, trusted=True)
 
     return run

@@ -130,16 +130,25 @@ class Backend {
   // Allocates a contiguous tensor and fills the strides.
   Tensor new_tensor(const int64_t* sizes, int64_t* strides, size_t count, ScalarType dtype) const {
     const int64_t bytes = ops::contiguous_strides(sizes, count, dtype, strides);
+    if (is_dry_) return imagined_tensor(sizes, strides, count, dtype, static_cast<size_t>(bytes));
     const auto dims = static_cast<int64_t>(count);
     const int32_t code = ops::dtype_code(dtype);
     AtenTensorHandle handle = nullptr;
-    const AOTITorchError status =
-        is_dry_ ? aoti_torch_create_tensor_from_blob(imagined_memory(), dims, sizes, strides, 0,
-                                                     code, aoti_torch_device_type_cpu(), 0, &handle)
-                : aoti_torch_empty_strided(dims, sizes, strides, code,
-                                           aoti_torch_device_type_cuda(), index_, &handle);
+    const AOTITorchError status = aoti_torch_empty_strided(
+        dims, sizes, strides, code, aoti_torch_device_type_cuda(), index_, &handle);
     check_memory(status, bytes, index_);
     return Tensor(handle);
+  }
+
+  // Counted from here until its last reference goes.
+  static Tensor imagined_tensor(const int64_t* sizes, const int64_t* strides, size_t count,
+                                ScalarType dtype, size_t bytes) {
+    const auto let_go = [bytes](void*) { count_returned(bytes); };
+    Tensor made = torch::stable::from_blob(
+        imagined_memory(), {sizes, count}, {strides, count},
+        torch::stable::Device(torch::headeronly::DeviceType::CPU), dtype, let_go);
+    count_taken(bytes);
+    return made;
   }
 
   void check_slice_size(const SlicedArgs& a, const char* op) const;
@@ -164,5 +173,12 @@ class DryBackend : public Backend {
  public:
   DryBackend(const Tensor&, const char*, const char*) {}
 };
+
+// What torch would make of scores that are not there.
+inline Tensor torch_head(const DryBackend& backend, const Tensor& scores, Head head) {
+  if (head == Head::kNone) return scores;
+  if (head == Head::kClasses) return backend.empty({scores.size(0)}, ScalarType::Long);
+  return backend.empty({scores.size(0), scores.size(1)}, ScalarType::Float);
+}
 
 }  // namespace bitgnn::cuda

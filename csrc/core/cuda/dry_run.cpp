@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -30,6 +31,7 @@ struct CallConfiguration {
 struct DryState {
   bool runs = false;
   DryNotes notes;
+  int64_t used = 0, most_used = 0;  // bytes; another thread may let go of a result
   Device device{};
   CallConfiguration call{};
 };
@@ -87,8 +89,16 @@ void* imagined_memory() {
   return memory;
 }
 
+void count_taken(size_t bytes) {
+  state.used += static_cast<int64_t>(bytes);
+  state.most_used = std::max(state.most_used, state.used);
+}
+
+void count_returned(size_t bytes) { state.used -= static_cast<int64_t>(bytes); }
+
 void* CountingWorkspace::take(size_t bytes) {
-  state.notes.scratch_bytes += bytes;
+  taken_ += bytes;
+  count_taken(bytes);
   return imagined_memory();
 }
 
@@ -98,6 +108,8 @@ const Device& dry_device() { return state.device; }
 DryNotes take_dry_notes() {
   DryNotes taken;
   std::swap(taken, state.notes);
+  taken.scratch_bytes = static_cast<size_t>(state.most_used - state.used);
+  state.most_used = state.used;
   return taken;
 }
 

@@ -16,6 +16,8 @@ struct DryLaunch {
   size_t shared_bytes;
 };
 
+// The scratch memory is the most that was in use at once, less what is still in use when the notes
+// are taken: the results.
 struct DryNotes {
   std::vector<DryLaunch> launches;
   size_t scratch_bytes = 0;
@@ -35,10 +37,21 @@ class DryRun {
 // the system has promised none to anybody else, and no memory as long as nobody writes.
 void* imagined_memory();
 
-// Counts what is taken, and hands out imagined memory.
+// Counts bytes of tensors and scratch memory that this thread's dry runs come to use.
+void count_taken(size_t bytes);
+void count_returned(size_t bytes);
+
+// Counts what is taken until its own end, and hands out imagined memory.
 class CountingWorkspace final : public Workspace {
  public:
+  CountingWorkspace() = default;
+  ~CountingWorkspace() { count_returned(taken_); }
+  CountingWorkspace(const CountingWorkspace&) = delete;
+  CountingWorkspace& operator=(const CountingWorkspace&) = delete;
   void* take(size_t bytes) override;
+
+ private:
+  size_t taken_ = 0;
 };
 
 void set_dry_device(const Device& device);

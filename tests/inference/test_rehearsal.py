@@ -1,0 +1,203 @@
+"""Memory of a GPU's forward without a GPU: each call takes what dry runs of its operators say.
+
+Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from build_cuda.sh.
+"""
+
+import pytest
+import torch
+from image_networks import trained
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bitgnn import models
+from bitgnn._library import load_for_dry_runs
+from bitgnn.convert import freeze
+from bitgnn.inference import frozen_memory, memory
+from bitgnn.inference.rehearsal import rehearse
+from bitgnn.models import IMAGE_NETWORKS
+from bitgnn.nn import GCNConv
+from bitgnn.ops.route import DEVICES, DeviceDescription, route
+
+PROBLEM = load_for_dry_runs()
+needs_library = pytest.mark.skipif(bool(PROBLEM), reason=f"no dry runs: {PROBLEM}")
+N, FEATURES, CLASSES = 6000, 300, 7
+
+
+@pytest.fixture(scope="module")
+def edges():
+    return torch.randint(N, (2, 100_000), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def x():
+    return torch.randn(N, FEATURES, generator=torch.Generator().manual_seed(1))
+
+
+def frozen_model(kind, precision, x, edges, hidden=160, classes=CLASSES, **options):
+    torch.manual_seed(0)
+    model = getattr(models, kind)(FEATURES, hidden, classes, precision=precision)
+    with torch.no_grad():
+        model(x, edges)  # starts the scales of ternary values
+    return freeze(model.eval(), **options)
+
+
+class Recording(TorchDispatchMode):
+    """Notes what operators on packed bits are called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "bitgnn":
+            self.calls.append((func._schema.name.removeprefix("bitgnn::"), args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def recorded(frozen, x, graph):
+    """The operators of each call of a real forward."""
+    found = []
+    for _, call in frozen.repeatable_calls(x, graph):
+        with torch.no_grad(), Recording() as recording:
+            call()
+        found.append(recording.calls)
+    return found
+
+
+# Pairs, products, wide and dense sums, sums joined with products, ternary planes.
+MODELS = [
+    ("GCN", "bin", 160, CLASSES),
+    ("GCN", "bin", 1100, 200),
+    ("GCN", "full", 160, CLASSES),
+    ("GCN", "full", 256, CLASSES),
+    ("GraphSAGE", "bin", 128, CLASSES),
+    ("GraphSAINT", "full", 96, CLASSES),
+    ("GCN", "TBF+TBB, BBF+TBF", 96, CLASSES),
+]
+
+
+@needs_library
+@pytest.mark.parametrize("device", ["H200", "A100", "RTX 5090"])
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
+@pytest.mark.parametrize(("kind", "precision", "hidden", "classes"), MODELS)
+def test_calls_take_what_dry_runs_of_their_operators_say(
+    kind, precision, hidden, classes, layout, device, x, edges
+):
+    frozen = frozen_model(kind, precision, x, edges, hidden, classes)
+    graph = frozen.prepare_graph(edges, N, layout=layout)
+    rehearsed = rehearse(frozen, x, graph, device)
+    without_kernels = rehearse(frozen, x, graph, None)
+    operators = recorded(frozen, x, graph)
+    assert len(rehearsed) == len(operators) == len(frozen.groups(x))
+    scratch = 0
+    for found, plain, calls in zip(rehearsed, without_kernels, operators, strict=True):
+        taken = [route(n, *args, device=device, **named).scratch_bytes for n, args, named in calls]
+        most = max(taken, default=0)
+        scratch = max(scratch, most)
+        assert found.activations == plain.activations
+        assert most <= found.workspace <= plain.workspace + most
+        if len(calls) == 1 and plain.workspace == 0:  # nothing beside one operator
+            assert found.workspace == most
+    assert scratch > 0
+    use = frozen_memory(frozen, x, graph, device)
+    assert use.activations + use.workspace == max(call.total for call in rehearsed)
+
+
+@needs_library
+def test_products_of_the_warpgroup_kernel_and_heads(x, edges):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GCNConv(FEATURES, 2048, precision="bin")
+            self.second = GCNConv(2048, 1024, precision="bin")
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index), edge_index)
+
+    torch.manual_seed(0)
+    frozen = freeze(Two().eval(), check=False)
+    graph = frozen.prepare_graph(edges, N, layout="csr")
+    hopper, ampere = (rehearse(frozen, x, graph, name) for name in ("H200", "A100"))
+    product = [[step.kind for step in group] for group in frozen.groups(x)].index(["bmm_bbf"], 2)
+    assert hopper[product].activations == ampere[product].activations
+    assert hopper[product].workspace > ampere[product].workspace == 0  # counts of operands' bits
+    scores, classes = (
+        frozen_memory(frozen_model("GCN", "bin", x, edges, 32, 200, output=head), x, graph, "H200")
+        for head in ("softmax", "classes")
+    )
+    assert classes.activations < scores.activations
+
+
+@needs_library
+def test_any_device_can_be_described(x, edges):
+    frozen = frozen_model("GCN", "bin", x, edges)
+    graph = frozen.prepare_graph(edges, N)
+    described = DeviceDescription(80, 108, 166_912, 40 << 20)
+    assert described == DEVICES["A100"]
+    use = frozen_memory(frozen, x, graph, described)
+    assert use == frozen_memory(frozen, x, graph, "A100")
+    with pytest.raises(ValueError, match="device must be one of A100, H100"):
+        frozen_memory(frozen, x, graph, "abacus")
+
+
+@needs_library
+def test_column_blocks_of_a_gpu(x, edges):
+    for precision in ("bin", "full"):
+        frozen = frozen_model("GCN", precision, x, edges, 160, 64)
+        blocks = frozen.prepare_graph(edges[:, : 5 * N], N, layout="blocked")
+        csr = frozen.prepare_graph(edges[:, : 5 * N], N, layout="csr")
+        of_blocks, of_csr = (frozen_memory(frozen, x, graph, "H200") for graph in (blocks, csr))
+        assert of_blocks.adjacency < of_csr.adjacency
+        # Few edges read each row: floats are gathered over CSR, which a call makes of blocks.
+        assert of_blocks.workspace >= of_csr.workspace
+
+
+@needs_library
+@pytest.mark.parametrize("name", ["mlp", "vgg"])
+def test_networks_of_images(name):
+    torch.manual_seed(0)
+    model = trained(IMAGE_NETWORKS[name](width=0.25), ties=True)
+    frozen, images = freeze(model), torch.randn(8, *model.image)
+    found = rehearse(frozen, images, None, "H200")
+    for call, operators in zip(found, recorded(frozen, images, None), strict=True):
+        taken = [route(n, *args, device="H200", **named) for n, args, named in operators]
+        if len(taken) == 1:
+            assert call.workspace == taken[0].scratch_bytes
+    assert frozen_memory(frozen, images, None, "H200").activations > 0
+    assert frozen_memory(frozen, images, None).activations > 0
+
+
+def test_nothing_runs(x, edges):
+    frozen = frozen_model("GCN", "bin", x, edges)
+    graph = frozen.prepare_graph(edges, N)
+    calls = rehearse(frozen, x, graph, None)
+    # Hidden words, then those and the scores.
+    assert [call.activations for call in calls] == [4 * N * 5, 4 * N * (5 + CLASSES)]
+    assert [call.workspace for call in calls] == [0, 0]
+    # A row of features for each node takes no memory itself.
+    one = x[:1].expand(N, FEATURES)
+    assert rehearse(frozen, one, graph, None) == calls
+
+
+def test_without_a_library_there_is_one_clear_error(x, edges, monkeypatch):
+    frozen = frozen_model("GCN", "bin", x, edges)
+    graph = frozen.prepare_graph(edges, N)
+    monkeypatch.setattr(memory, "load_for_dry_runs", lambda: "no compiled library _C_cuda*")
+    with pytest.raises(RuntimeError, match=r"memory of a GPU cannot be counted: no compiled libr"):
+        frozen_memory(frozen, x, graph, "H200")
+    assert frozen_memory(frozen, x, graph).workspace > 0  # where the model lies needs none
+
+
+def test_code_of_the_users_own_is_refused(x, edges):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
+
+        def forward(self, x, edge_index):
+            return torch.special.erf(self.conv(x, edge_index))
+
+    with pytest.warns(UserWarning, match="full precision"):
+        frozen = freeze(Odd().eval(), check=False)
+    with pytest.raises(ValueError, match="a call of the user's own is not known"):
+        frozen_memory(frozen, x, frozen.prepare_graph(edges, N))
