@@ -12,10 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.nn.constant_columns import MANY, warn_of_constant_columns
 from bitgnn.nn.roles import KeptEntries
 from bitgnn.nn.thermometer import (
-    FEW_LEVELS,
-    LEVELS,
     TINY,
-    WIDE,
     dropped_share,
     near_probability,
     thresholds_of,
@@ -52,9 +49,8 @@ class InputBits(nn.Module):
     * ``"activation"``: one bit a feature, :math:`x \ge 2^{-126}`, standing for -1/2 or +1/2. A ReLU
       in front changes no bit; what dropout zeroes counts as 0, which is half the noise that a
       dropped 0 or 1 would be.
-    * ``"thermometer"``: up to 15 bits a feature, 7 from 256 features on, :math:`x \ge t_{kl}`,
-      standing for -1 or +1, with thresholds at quantiles of the feature's values. A feature with
-      few values gets fewer bits.
+    * ``"thermometer"``: up to 15 bits a feature, :math:`x \ge t_{kl}`, standing for -1 or +1, with
+      thresholds at quantiles of the feature's values. A feature with few values gets fewer bits.
       Each bit has its own weights: the layer's weight matrix widens from ``[M, K]`` to ``[M, B]``.
 
     Activations are whatever needs a gradient; features are looked at in the first
@@ -185,13 +181,12 @@ class InputBits(nn.Module):
         thresholds: list[Tensor] = []
         means: list[Tensor] = []
         medians: list[Tensor] = []
-        levels = LEVELS if rows.size(1) < WIDE else FEW_LEVELS
         for number, column in enumerate(rows.t()):
             is_dropped = dropped is not None and bool(dropped[number])
             values = column[column != 0] if is_dropped else column
             values = values if values.numel() else column
             values = values.sort().values
-            at = thresholds_of(values, levels)
+            at = thresholds_of(values)
             columns.append(torch.full((at.numel(),), number))
             thresholds.append(at)
             below = torch.searchsorted(values, at) / values.numel()

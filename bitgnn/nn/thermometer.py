@@ -5,23 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = [
-    "FEW_LEVELS",
-    "LEVELS",
-    "TINY",
-    "WIDE",
-    "dropped_share",
-    "near_probability",
-    "thresholds_of",
-]
+__all__ = ["LEVELS", "TINY", "dropped_share", "near_probability", "thresholds_of"]
 
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
 LEVELS = 15
-"""Bits of a dense feature at most: 16 levels. 7 lose up to 7 points on dense graphs, 31 win 0.2."""
-WIDE = 256
-"""From how many features on each says little, and gets :data:`FEW_LEVELS` bits."""
-FEW_LEVELS = 7
+"""Bits of a dense feature at most: 16 levels. 7 lose up to 3 points on dense graphs, 31 win 0.2."""
 UNIFORM = 0.1
 """How much columns' shares of zeros may differ where all of the zeros come from dropout."""
 MOST_VARY = 0.5
@@ -56,17 +45,17 @@ def near_probability(share: Tensor) -> Tensor:
     return torch.where(((share - near).abs() <= CLOSE) | (near == 0), near, share)
 
 
-def thresholds_of(values: Tensor, levels: int = LEVELS) -> Tensor:
-    """Thresholds for sorted values, ``levels`` at most: quantiles of those not 0, and 0 itself."""
+def thresholds_of(values: Tensor) -> Tensor:
+    """Thresholds for sorted values: quantiles of those that are not 0, and 0 itself."""
     different = torch.unique(values)
-    if different.numel() <= levels + 1:
+    if different.numel() <= LEVELS + 1:
         # A constant feature says nothing, but has its weight.
         return (different[1:] + different[:-1]) / 2 if different.numel() > 1 else different
     mass = values[values != 0]
     edges = [edge for edge in (0.0, TINY) if values[0] < edge <= values[-1]]
     edges = edges if mass.numel() < values.numel() else []
     # One bit less than there may be, as long as 0 takes no second one.
-    number = levels - 1 - max(len(edges) - 1, 0)
+    number = LEVELS - 1 - max(len(edges) - 1, 0)
     cuts = torch.arange(1, number + 1, device=values.device) / (number + 1)
     at = mass[(cuts * mass.numel()).long()]
     extra = at.new_tensor(edges)

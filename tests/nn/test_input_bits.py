@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from bitgnn.nn import InputBits
 from bitgnn.nn.roles import KeptEntries
-from bitgnn.nn.thermometer import FEW_LEVELS, LEVELS, WIDE
+from bitgnn.nn.thermometer import LEVELS
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 
@@ -150,12 +150,6 @@ def test_levels_of_a_gaussian_hold_equal_shares():
     assert torch.bincount(bits.columns).tolist() == [LEVELS - 1] * 3
     means = (1 - torch.arange(1, LEVELS) * 2 / LEVELS).repeat(3)
     assert torch.allclose(-bits.offset, means, atol=0.002)
-
-
-def test_wide_inputs_have_fewer_levels():
-    for features, levels in ((WIDE - 1, LEVELS), (WIDE, FEW_LEVELS)):
-        numbers = torch.bincount(looked(torch.randn(200, features)).columns)
-        assert numbers.tolist() == [levels - 1] * features
 
 
 def test_zero_has_a_level_of_its_own_where_it_is_frequent():
