@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from bitgnn.bench.report import environment_line, format_ratio, format_seconds, markdown_table
+from bitgnn.bench.report import environment_line, markdown_table
+from bitgnn.measure.report import format_ratio, format_seconds
 
 __all__ = ["accuracies_table", "training_cost_table"]
 

@@ -14,9 +14,10 @@ import torch
 from bitgnn.bench.bnn_profile import profile_call
 from bitgnn.bench.cuda_cases import Goal
 from bitgnn.bench.models_contenders import WRONG, reason_of
-from bitgnn.bench.models_timing import Call, CaptureError, Clock, Ready, prepare, rounds
-from bitgnn.bench.report import format_ratio, format_reached, format_seconds
-from bitgnn.bench.timing import Timing
+from bitgnn.bench.report import format_reached
+from bitgnn.measure.report import format_ratio, format_seconds
+from bitgnn.measure.timing import Timing
+from bitgnn.tune.clock import Call, CaptureError, Clock, Ready, prepare, rounds
 
 __all__ = ["BnnCase", "Entry", "GraphClock", "WrongResultError", "best", "describe", "run_case"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitgnn.bench.report import format_ratio
+from bitgnn.measure.report import format_ratio
 
 __all__ = ["bnn_chart"]
 

@@ -9,13 +9,8 @@ from typing import Any
 
 from bitgnn.bench.bnn_cases import best
 from bitgnn.bench.bnn_profile import PARTS, parts_of
-from bitgnn.bench.report import (
-    environment_line,
-    format_ratio,
-    format_reached,
-    format_seconds,
-    markdown_table,
-)
+from bitgnn.bench.report import environment_line, format_reached, markdown_table
+from bitgnn.measure.report import format_ratio, format_seconds
 
 __all__ = ["bnn_csv", "bnn_table", "format_rate", "parts_table"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bitgnn.bench.command import parse, record
-from bitgnn.bench.report import write_json
+from bitgnn.measure.report import write_json
 
 __all__ = ["ResumeError", "begin", "finish", "finished_cases", "parse_cases", "run_into"]
 

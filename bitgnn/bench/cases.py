@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitgnn.bench.timing import Timing, compare
+from bitgnn.measure.timing import Timing, compare
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run_case(case: Case, **timing: Any) -> dict[str, Any]:
 
     Args:
         case: What to compare.
-        **timing: Arguments of :func:`bitgnn.bench.timing.compare`.
+        **timing: Arguments of :func:`bitgnn.measure.timing.compare`.
 
     Returns:
         A JSON-ready record with all repeats of all contenders.

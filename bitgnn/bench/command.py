@@ -15,13 +15,14 @@ from bitgnn.bench import cuda_cases, cuda_graphs, cuda_operators, operators, pro
 from bitgnn.bench.cases import run_cases
 from bitgnn.bench.ceilings import Ceilings, CeilingsError
 from bitgnn.bench.cuda_ceilings import measure_ceilings
-from bitgnn.bench.environment import environment
 from bitgnn.bench.graphs import Graph, load_flickr, power_law_graph
 from bitgnn.bench.models_tasks import QUICK_GRAPH, NodeTask, load_task
-from bitgnn.bench.report import bar_chart, fraction_chart, write_json
+from bitgnn.bench.report import bar_chart, fraction_chart
 from bitgnn.bench.tables import cuda_operators_table, operators_table, profile_table
-from bitgnn.bench.timing import MIN_REPEATS
 from bitgnn.data import DataError
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
+from bitgnn.measure.timing import MIN_REPEATS
 
 RESULTS = Path("scripts") / "results"
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from bitgnn.bench.command import parse, record
 from bitgnn.bench.graphs import power_law_graph
-from bitgnn.bench.report import write_json
 from bitgnn.bench.tables import conversion_table
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import binarize, freeze
+from bitgnn.measure.report import write_json
 
 __all__ = ["conversion_main", "conversion_table", "distinct_edges", "measure"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from bitgnn.bench.cases import ratio
 from bitgnn.bench.cuda_timing import compare_on_cuda
 from bitgnn.bench.report import format_reached
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.timing import Timing
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from bitgnn.bench.cuda_graphs import REDDIT, SEED
-from bitgnn.bench.environment import environment
 from bitgnn.bench.graphs import heavy_tailed_graph, load_flickr
 from bitgnn.bench.models_ours import freeze_network, make_executor
 from bitgnn.bench.models_tasks import load_task
-from bitgnn.bench.report import write_json
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import load_planetoid
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
 from bitgnn.ops import bmm, bspmm
 
 SECTIONS = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench.timing import MIN_REPEATS, Timing
+from bitgnn.measure.timing import MIN_REPEATS, Timing
 
 # A repeat lasts at least this long, or the launch of the graph would be part of it.
 MIN_REPEAT_SECONDS = 1e-3
@@ -44,7 +44,7 @@ def compare_on_cuda(
         repeats: Rounds, at least 7.
 
     Returns:
-        Name to :class:`~bitgnn.bench.timing.Timing`, and name to whether a graph was replayed.
+        Name to :class:`~bitgnn.measure.timing.Timing`, and name to whether a graph was replayed.
 
     Raises:
         ValueError: ``warmup`` or ``repeats`` is too small, or there is nothing to time.

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bench.decoder_speed import decoder_speeds
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import write_json
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
 from bitgnn.models.decoder import Decoder
 from bitgnn.quantize.multistage import initialize_scales, set_level
 from bitgnn.train.config import ConfigError

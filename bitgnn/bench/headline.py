@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bitgnn.bench.models_tables import best_of, peer_seconds
-from bitgnn.bench.report import environment_line, format_ratio, format_seconds, markdown_table
+from bitgnn.bench.report import environment_line, markdown_table
+from bitgnn.measure.report import format_ratio, format_seconds
 
 __all__ = ["headline_table"]
 

@@ -16,10 +16,10 @@ import bitgnn.nn
 from bitgnn.bench.cases import Case, Skipped, run_cases
 from bitgnn.bench.command import parse, record
 from bitgnn.bench.models_tasks import HIDDEN, SEED, NodeTask, planetoid_tasks, synthetic_task
-from bitgnn.bench.pyg import graph_forms
-from bitgnn.bench.report import write_json
 from bitgnn.bench.tables import operators_table
 from bitgnn.bits import BitAdjacency
+from bitgnn.measure.pyg import graph_forms
+from bitgnn.measure.report import write_json
 from bitgnn.quantize import sgn
 
 __all__ = ["cases", "layers_main"]

@@ -33,8 +33,8 @@ from bitgnn.bench.models_ours import (
 )
 from bitgnn.bench.models_peers import PYG, peers
 from bitgnn.bench.models_tasks import NodeTask
-from bitgnn.bench.models_timing import LONG_SECONDS, Clock, rounds
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.timing import Timing
+from bitgnn.tune.clock import LONG_SECONDS, Clock, rounds
 
 __all__ = ["Settings", "run_case"]
 

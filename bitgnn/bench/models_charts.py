@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bitgnn.bench.models_tables import best_of, peer_memory, peer_seconds
-from bitgnn.bench.report import format_bytes, format_ratio, format_seconds
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 __all__ = ["models_chart"]
 

@@ -19,8 +19,8 @@ from bitgnn.bench.models_floor import CpuRates, CudaRates, Rates
 from bitgnn.bench.models_ours import EXECUTORS
 from bitgnn.bench.models_tables import models_csv, models_table
 from bitgnn.bench.models_tasks import GRAPHS, MODELS, QUICK_GRAPH, load_task
-from bitgnn.bench.report import format_ratio, format_seconds
 from bitgnn.data import DataError
+from bitgnn.measure.report import format_ratio, format_seconds
 
 __all__ = ["models_main"]
 

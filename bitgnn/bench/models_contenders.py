@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bench.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.bench.models_ours import Frozen, make_executor
 from bitgnn.bench.models_peers import Peer
 from bitgnn.bench.models_tasks import NodeTask
-from bitgnn.bench.models_timing import LONG_SECONDS, Call, CaptureError, Clock, Ready, prepare
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
+from bitgnn.measure.timing import Timing
 from bitgnn.ops.buffers import no_buffer_cache
+from bitgnn.tune.clock import LONG_SECONDS, Call, CaptureError, Clock, Ready, prepare
 
 __all__ = [
     "OURS",

@@ -10,8 +10,8 @@ import torch
 
 from bitgnn.bench import ceilings as cpu_ceilings
 from bitgnn.bench.cuda_ceilings import Ceilings as CudaCeilings
-from bitgnn.bench.models_timing import Clock
 from bitgnn.inference import FrozenModel, PreparedGraph
+from bitgnn.tune.clock import Clock
 
 __all__ = ["Aggregation", "CpuRates", "CudaRates", "Floor", "Rates", "aggregations", "floor"]
 

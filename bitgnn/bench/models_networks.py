@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.bench.models_tasks import SEED, NodeTask
-from bitgnn.bench.pyg import PyGGCN
+from bitgnn.measure.pyg import PyGGCN
 from bitgnn.quantize import sgn
 
 __all__ = ["PyGGraphSAINT", "published_bi_gcn", "pyg_model"]

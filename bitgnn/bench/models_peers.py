@@ -17,7 +17,7 @@ from torch_geometric.typing import WITH_TORCH_SPARSE
 
 from bitgnn.bench.models_networks import published_bi_gcn, pyg_model
 from bitgnn.bench.models_tasks import NodeTask
-from bitgnn.bench.pyg import graph_forms
+from bitgnn.measure.pyg import graph_forms
 
 __all__ = [
     "EMULATED",

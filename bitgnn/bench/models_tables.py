@@ -7,14 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bitgnn.bench.report import (
-    environment_line,
-    format_bytes,
-    format_ratio,
-    format_reached,
-    format_seconds,
-    markdown_table,
-)
+from bitgnn.bench.report import environment_line, format_reached, markdown_table
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
 __all__ = ["best_of", "memory_table", "models_csv", "models_table", "peer_memory", "peer_seconds"]
 

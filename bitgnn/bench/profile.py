@@ -13,7 +13,7 @@ import torch
 from bitgnn.bench.ceilings import OPERATIONS, Ceilings, Repeated
 from bitgnn.bench.graphs import Graph
 from bitgnn.bench.operators import edge_values, signs, symmetric_adjacency, torch_csr
-from bitgnn.bench.timing import Timing, compare
+from bitgnn.measure.timing import Timing, compare
 from bitgnn.ops import bmm, bspmm
 
 Functions = Mapping[str, Callable[[], Any]]
@@ -78,7 +78,7 @@ def bmm_profile(
         ceilings: The machine's functions.
         shape: ``(n, m, k)``.
         threads: Threads in use.
-        **options: Arguments of :func:`bitgnn.bench.timing.compare`.
+        **options: Arguments of :func:`bitgnn.measure.timing.compare`.
 
     Returns:
         ``times``, and in seconds ``floor``: the product at the machine's peak rate (``product``)

@@ -17,8 +17,8 @@ from bitgnn.bench.models_ours import Frozen, freeze_network
 from bitgnn.bench.models_peers import PYG, peers
 from bitgnn.bench.models_tasks import NodeTask
 from bitgnn.bench.profile import Functions, Record, timings
-from bitgnn.bench.timing import MIN_REPEATS, Timing, measure
 from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.measure.timing import MIN_REPEATS, Timing, measure
 
 __all__ = ["GRAPHS", "model_profiles"]
 
@@ -57,7 +57,7 @@ def model_profiles(
         key: of the graph, among :data:`bitgnn.bench.models_tasks.GRAPHS`.
         task: graph and features.
         threads: threads in use.
-        **options: arguments of :func:`bitgnn.bench.timing.compare`.
+        **options: arguments of :func:`bitgnn.measure.timing.compare`.
 
     Returns:
         A figure for each form of the features: ``stages`` (the calls of a forward, each repeated

@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import write_json
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
 
 __all__ = ["EXCEPTIONS", "LAYERS", "Run", "main", "run_tests"]
 

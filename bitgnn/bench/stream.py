@@ -17,14 +17,14 @@ from torch_geometric.loader import PrefetchLoader
 from bitgnn import models
 from bitgnn.bench.command import parse, record
 from bitgnn.bench.models_tasks import GRAPHS, QUICK_GRAPH, SEED, NodeTask, load_task
-from bitgnn.bench.report import write_json
 from bitgnn.bench.sampling import neighbour_batches
-from bitgnn.bench.timing import Timing, compare
 from bitgnn.bits import BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, stream
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.stream import gathered
+from bitgnn.measure.report import write_json
+from bitgnn.measure.timing import Timing, compare
 
 __all__ = ["KINDS", "run_case", "stream_main"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bitgnn.bench.report import format_ratio, format_seconds, markdown_table
+from bitgnn.bench.report import markdown_table
+from bitgnn.measure.report import format_ratio, format_seconds
 
 __all__ = ["stream_table"]
 

@@ -15,16 +15,11 @@ from bitgnn.bench.headline import headline_table
 from bitgnn.bench.images_tables import images_table
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.plain_loop_tables import depth_table, plain_loop_table
-from bitgnn.bench.report import (
-    environment_line,
-    format_ratio,
-    format_reached,
-    format_seconds,
-    markdown_table,
-)
+from bitgnn.bench.report import environment_line, format_reached, markdown_table
 from bitgnn.bench.stream_tables import stream_table
 from bitgnn.bench.text_tables import decoder_speed_table, decoder_table, text_table
 from bitgnn.bench.tune_tables import runs_table, tuner_table
+from bitgnn.measure.report import format_ratio, format_seconds
 
 Record = dict[str, Any]
 NOT_MEASURED = "Not measured yet.\n"

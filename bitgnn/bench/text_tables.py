@@ -6,13 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from bitgnn.bench.report import (
-    environment_line,
-    format_bytes,
-    format_seconds,
-    markdown_table,
-    trained_on,
-)
+from bitgnn.bench.report import environment_line, markdown_table, trained_on
+from bitgnn.measure.report import format_bytes, format_seconds
 
 __all__ = ["decoder_speed_table", "decoder_table", "text_table"]
 

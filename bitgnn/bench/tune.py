@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from bitgnn.bench.command import RESULTS, parse, record
-from bitgnn.bench.report import write_json
-from bitgnn.bench.timing import Timing
 from bitgnn.bench.tune_chart import estimates_chart
 from bitgnn.bench.tune_tables import tuner_table
 from bitgnn.convert import Plan
+from bitgnn.measure.report import write_json
+from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.recording import Recording, graph_of
 from bitgnn.tune.search import FINAL_ROUNDS, Search

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from bitgnn.bench.command import parse, record
-from bitgnn.bench.report import write_json
 from bitgnn.bench.tune_tables import runs_table
 from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data import load
 from bitgnn.data.files import data_root
+from bitgnn.measure.report import write_json
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore

@@ -146,8 +146,8 @@ def _train(model: nn.Module, data: Any, epochs: int, learning_rate: float) -> No
 
 @torch.inference_mode()
 def _time_frozen(model: nn.Module, data: Any, arguments: argparse.Namespace) -> None:
-    from bitgnn.bench.timing import compare
     from bitgnn.convert import freeze
+    from bitgnn.measure.timing import compare
 
     frozen = freeze(model, check=arguments.epochs > 0)
     graph = frozen.prepare_graph(data.edge_index, data.x.size(0))

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import write_json
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task
 from bitgnn.train.config import ExperimentConfig, load_config

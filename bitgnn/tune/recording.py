@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from bitgnn._files import write_atomically
-from bitgnn.bench.environment import environment
-from bitgnn.bench.timing import Timing
 from bitgnn.convert.plan import ModelShape, Plan
 from bitgnn.inference.predictor import describe_forward, graphs_of
+from bitgnn.measure.environment import environment
+from bitgnn.measure.timing import Timing
 from bitgnn.tune.candidate import Candidate, Candidates
 from bitgnn.tune.cost_model import CostModel
 from bitgnn.tune.measure import measure_in_turns, noise

@@ -18,9 +18,9 @@ from torch.nn import functional
 import bitgnn
 from bitgnn import models
 from bitgnn.bench.cuda_timing import compare_on_cuda
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import write_json
-from bitgnn.bench.timing import compare
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
+from bitgnn.measure.timing import compare
 
 FORMS = {"default": "bin", "papers": "bin", "default, full": "full", "papers, full": "full"}
 PAPERS = {"GCNConv": models.GCN, "SAGEConv": models.GraphSAGE}

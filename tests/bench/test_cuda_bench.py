@@ -12,7 +12,7 @@ from bitgnn.bench.cuda_check import kernels_reported, read_report
 from bitgnn.bench.cuda_profile import read_kernels, split_cases
 from bitgnn.bench.report import fraction_chart
 from bitgnn.bench.tables import cuda_operators_table, cuda_profile_table
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.timing import Timing
 
 ENTRIES = [
     {"name": "read", "rate": 4e12},

@@ -15,8 +15,8 @@ from bitgnn.bench.models_contenders import Contender, best
 from bitgnn.bench.models_peers import Peer, peers
 from bitgnn.bench.models_tables import memory_table, models_table
 from bitgnn.bench.models_tasks import synthetic_task
-from bitgnn.bench.models_timing import Clock, Ready, rounds
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.timing import Timing
+from bitgnn.tune.clock import Clock, Ready, rounds
 
 BROKEN = Peer("PyG", "broken", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel\nmore")))
 

@@ -4,15 +4,8 @@ import json
 
 import pytest
 
-from bitgnn.bench.report import (
-    bar_chart,
-    format_bytes,
-    format_ratio,
-    format_reached,
-    format_seconds,
-    markdown_table,
-    write_json,
-)
+from bitgnn.bench.report import bar_chart, format_reached, markdown_table
+from bitgnn.measure.report import format_bytes, format_ratio, format_seconds, write_json
 
 
 def test_json_round_trip_makes_folders(tmp_path):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bitgnn.bench.timing import Timing
 from bitgnn.convert.plan import Plan
+from bitgnn.measure.timing import Timing
 from bitgnn.tune import recording
 from bitgnn.tune.recording import Recording, Size, graph_of, key_of, record, space_sample
 from bitgnn.tune.space import Space

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bitgnn.bench.timing import Timing, compare, last_level_cache_bytes, measure
+from bitgnn.measure.timing import Timing, compare, last_level_cache_bytes, measure
 
 
 def test_statistics_follow_from_the_repeats():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bitgnn.bench.memory import peak_allocation, stored_bytes
+from bitgnn.measure.memory import peak_allocation, stored_bytes
 
 MEGABYTE = 1_000_000
 
@@ -33,7 +33,7 @@ def test_what_existed_before_is_not_counted():
 
 def test_says_nothing_and_leaves_the_environment_as_it_was():
     code = (
-        "import os, torch; from bitgnn.bench.memory import peak_allocation\n"
+        "import os, torch; from bitgnn.measure.memory import peak_allocation\n"
         "before = dict(os.environ)\n"
         "assert peak_allocation(lambda: torch.ones(1000)) >= 4000\n"
         "assert dict(os.environ) == before"

@@ -5,7 +5,7 @@ import os
 
 import torch
 
-from bitgnn.bench.environment import environment, usable_cores
+from bitgnn.measure.environment import environment, usable_cores
 
 
 def test_record_is_json_and_names_versions(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench.timing import MIN_REPEAT_SECONDS as CPU_REPEAT_SECONDS
-from bitgnn.bench.timing import Timing, cache_evictor
 from bitgnn.inference.cuda_graph import collector_paused
+from bitgnn.measure.timing import MIN_REPEAT_SECONDS as CPU_REPEAT_SECONDS
+from bitgnn.measure.timing import Timing, cache_evictor
 
 __all__ = ["Call", "CaptureError", "Clock", "Ready", "prepare", "rounds"]
 

@@ -132,11 +132,11 @@ def compare(
         ValueError: ``warmup`` or ``repeats`` is too small, or there is nothing to time.
     """
     if repeats < MIN_REPEATS:
-        raise ValueError(f"bench.compare: repeats must be at least {MIN_REPEATS}, got {repeats}")
+        raise ValueError(f"compare: repeats must be at least {MIN_REPEATS}, got {repeats}")
     if warmup < 1:
-        raise ValueError(f"bench.compare: warmup must be at least 1, got {warmup}")
+        raise ValueError(f"compare: warmup must be at least 1, got {warmup}")
     if not functions:
-        raise ValueError("bench.compare: functions is empty")
+        raise ValueError("compare: functions is empty")
     enough = {name: _warm_up(fn, warmup) for name, fn in functions.items()}
     calls = {name: 1 if cold else enough[name] for name in functions}
     settle = cache_evictor() if cold else None
