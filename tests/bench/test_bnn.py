@@ -7,17 +7,19 @@ import time
 import pytest
 import torch
 
-from bitgnn.bench import bnn_command, bnn_ours, bnn_peers
-from bitgnn.bench.bnn_cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
-from bitgnn.bench.bnn_charts import bnn_chart
-from bitgnn.bench.bnn_command import bnn_main
-from bitgnn.bench.bnn_goals import NETWORK_GOALS
-from bitgnn.bench.bnn_layers import ConvShape, conv_cases, linear_cases
-from bitgnn.bench.bnn_networks import network_cases
-from bitgnn.bench.bnn_profile import Kernel, kernels_of_calls, parts_of
-from bitgnn.bench.bnn_structures import STRUCTURES
-from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate, parts_table
-from bitgnn.bench.cuda_cases import Goal
+import bench_bnn as bnn_command
+from bench.cuda_cases import Goal
+from bench.networks import ours as bnn_ours
+from bench.networks import peers as bnn_peers
+from bench.networks.cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
+from bench.networks.charts import bnn_chart
+from bench.networks.goals import NETWORK_GOALS
+from bench.networks.kernels import Kernel, kernels_of_calls, parts_of
+from bench.networks.layers import ConvShape, conv_cases, linear_cases
+from bench.networks.networks import network_cases
+from bench.networks.structures import STRUCTURES
+from bench.tables.networks import bnn_csv, bnn_table, format_rate, parts_table
+from bench_bnn import bnn_main
 
 CPU = GraphClock("cpu")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from bitgnn.bench.conversion import (
+from bench_conversion import (
     MODELS,
     QUICK_EDGES,
     STAGES,

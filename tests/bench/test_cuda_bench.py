@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bitgnn.bench import cuda_cases
-from bitgnn.bench.cases import Skipped, run_cases
-from bitgnn.bench.cuda_cases import CudaCase, Goal
-from bitgnn.bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
-from bitgnn.bench.cuda_check import kernels_reported, read_report
-from bitgnn.bench.cuda_profile import read_kernels, split_cases
-from bitgnn.bench.report import fraction_chart
-from bitgnn.bench.tables import cuda_operators_table, cuda_profile_table
+from bench import cuda_cases
+from bench.cases import Skipped, run_cases
+from bench.cuda_cases import CudaCase, Goal
+from bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
+from bench.report import fraction_chart
+from bench.tables.documents import cuda_operators_table, cuda_profile_table
 from bitgnn.measure.timing import Timing
+from check_cuda import kernels_reported, read_report
+from profile_cuda import read_kernels, split_cases
 
 ENTRIES = [
     {"name": "read", "rate": 4e12},
@@ -65,7 +65,7 @@ def test_ceiling_of_an_aggregation(ceilings):
 
 
 def test_missing_program_names_what_is_needed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="--ceilings"):
         measure_ceilings()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitgnn.bench import cuda_check
+import check_cuda as cuda_check
 
 TESTS = """
 import time

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bitgnn.bench import layers
-from bitgnn.bench.models_tasks import synthetic_task
+import bench_layers as layers
+from bench.tasks import synthetic_task
 
 
 def test_cases_cover_every_layer_and_are_right():

@@ -7,14 +7,15 @@ import pytest
 import torch
 from rates import FixedRates
 
-from bitgnn.bench import models as cases
-from bitgnn.bench import models_command, models_contenders
-from bitgnn.bench.models import Settings, run_case
-from bitgnn.bench.models_command import models_main
-from bitgnn.bench.models_contenders import Contender, best
-from bitgnn.bench.models_peers import Peer, peers
-from bitgnn.bench.models_tables import memory_table, models_table
-from bitgnn.bench.models_tasks import synthetic_task
+import bench_models as models_command
+from bench.models import case as cases
+from bench.models import contenders as models_contenders
+from bench.models.case import Settings, run_case
+from bench.models.contenders import Contender, best
+from bench.models.peers import Peer, peers
+from bench.tables.models import memory_table, models_table
+from bench.tasks import synthetic_task
+from bench_models import models_main
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.clock import Clock, Ready, rounds
 

@@ -8,14 +8,16 @@ import torch
 from rates import FixedRates
 from torch import nn
 
-from bitgnn.bench import models as cases
-from bitgnn.bench import models_command, models_ours, models_peers
-from bitgnn.bench.models_floor import Aggregation, aggregations, floor
-from bitgnn.bench.models_goals import ModelGoal, goals, reached
-from bitgnn.bench.models_networks import published_bi_gcn
-from bitgnn.bench.models_ours import freeze_network
-from bitgnn.bench.models_peers import fp32_forwards, peers, time_limit
-from bitgnn.bench.models_tasks import MODELS, synthetic_task
+import bench_models as models_command
+from bench.models import case as cases
+from bench.models import ours as models_ours
+from bench.models import peers as models_peers
+from bench.models.floor import Aggregation, aggregations, floor
+from bench.models.goals import ModelGoal, goals, reached
+from bench.models.networks import published_bi_gcn
+from bench.models.ours import freeze_network
+from bench.models.peers import fp32_forwards, peers, time_limit
+from bench.tasks import MODELS, synthetic_task
 from bitgnn.models import GCN
 
 

@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 
-from bitgnn.bench import ceilings as ceilings_module
-from bitgnn.bench.ceilings import GATHERED_WORDS, OPERATIONS, Ceilings, CeilingsError, compiler
-from bitgnn.bench.command import profile_main
-from bitgnn.bench.profile import faults_per_call, timings
-from bitgnn.bench.tables import profile_table
+from bench import ceilings as ceilings_module
+from bench.ceilings import GATHERED_WORDS, OPERATIONS, Ceilings, CeilingsError, compiler
+from bench.operators.profile import faults_per_call, timings
+from bench.tables.documents import profile_table
+from profile_cpu import profile_main
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 

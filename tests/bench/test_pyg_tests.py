@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bitgnn.bench import pyg_tests
+import run_pyg_tests as pyg_tests
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "run_pyg_tests.py"
 

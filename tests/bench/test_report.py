@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bitgnn.bench.report import bar_chart, format_reached, markdown_table
+from bench.report import bar_chart, format_reached, markdown_table
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds, write_json
 
 

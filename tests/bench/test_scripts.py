@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from bitgnn.bench import models_tasks
-from bitgnn.bench.models_tasks import planetoid_tasks, synthetic_task
+from bench import tasks as models_tasks
+from bench.tasks import planetoid_tasks, synthetic_task
 from bitgnn.data import DataError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"

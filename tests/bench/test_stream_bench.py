@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from bitgnn.bench.sampling import neighbour_batches
-from bitgnn.bench.stream import _pyg_stream, stream_main
-from bitgnn.bench.stream_tables import stream_table
+from bench.sampling import neighbour_batches
+from bench.tables.stream import stream_table
+from bench_stream import _pyg_stream, stream_main
 
 
 def _graph(num_nodes=50, num_edges=400):

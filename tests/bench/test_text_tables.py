@@ -2,7 +2,7 @@
 
 import pytest
 
-from bitgnn.bench.text_tables import decoder_speed_table, decoder_table, text_table
+from bench.tables.text import decoder_speed_table, decoder_table, text_table
 
 
 def run(score, layers=(), seed=0):

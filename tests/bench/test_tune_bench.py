@@ -5,12 +5,12 @@ import statistics
 
 import pytest
 
-from bitgnn.bench.models_tasks import synthetic_task
-from bitgnn.bench.tune import Repeats, judge, replay, tune_bench_main
-from bitgnn.bench.tune_tables import tuner_table
+from bench.tables.tuner import tuner_table
+from bench.tasks import synthetic_task
+from bench.tuner.graphs import untrained_workload
+from bench.tuner.recording import Recording, Size, record
+from bench_tune import Repeats, judge, replay, tune_bench_main
 from bitgnn.convert import Plan
-from bitgnn.tune.benchmark_graphs import untrained_workload
-from bitgnn.tune.recording import Recording, Size, record
 
 LETTERS = [
     {"convs.0": f"FB{h}+{h}{a}B", "convs.1": f"BBF+F{b}F"} for h in "FB" for a in "FB" for b in "FB"

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bitgnn.bench import tune_runs
-from bitgnn.bench.tune_runs import Run, tune_runs_main
-from bitgnn.bench.tune_tables import runs_table
+import bench_tune_runs as tune_runs
+from bench.tables.tuner import runs_table
+from bench_tune_runs import Run, tune_runs_main
 
 SMALL = (
     "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",

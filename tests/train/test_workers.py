@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from bitgnn.bench.accuracies import accuracies_table
+from bench.tables.accuracies import accuracies_table
 from bitgnn.data import DataError
 from bitgnn.measure.report import write_json
 from bitgnn.train import GraphSource, Job, RunOptions, RunStore, load_config, reproduce, train_all

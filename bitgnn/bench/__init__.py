@@ -1,1 +1,0 @@
-"""Benchmarks: cases, contenders and tables used by the files in scripts/."""
