@@ -22,13 +22,6 @@ ON_GPU = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def same_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
 def main(folder, *arguments):
     output = folder / "bwta.json"
     options = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]

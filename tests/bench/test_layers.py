@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 import bench_layers as layers
 from bench.tasks import synthetic_task
 
@@ -29,7 +27,6 @@ def test_a_wrong_layer_is_noticed():
     assert not found["full, edge_index"].check()
 
 
-@pytest.mark.slow
 def test_quick_run_writes_a_record(tmp_path, capsys):
     output = tmp_path / "out" / "layers.json"
     arguments = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]

@@ -16,7 +16,7 @@ FLOATS = {"convs.0": "FBF+FBB", "convs.1": "BFF+FFF"}
 SIZE = Size(seconds=0.0, rounds=2)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workload():
     return small_workload(small_data())
 

@@ -56,11 +56,6 @@ def test_scores_and_the_order_of_the_paper():
     )
 
 
-def test_an_order_that_does_not_hold_is_said():
-    text = text_table([encoder_record(level=79.0)])
-    assert "- Task: bwta_level above bwta_bit does NOT hold: -2.0 points; for" in text
-
-
 def test_methods_compared_by_perplexity_stand_below_and_lower_is_better():
     record = encoder_record()
     forms = {
