@@ -21,8 +21,6 @@ from bench.networks.peers import compile_ahead
 from bench.networks.structures import STRUCTURES
 from bench.tables.networks import bnn_csv, bnn_table
 
-__all__ = ["bnn_main", "case_name", "measure_cases"]
-
 PARTS = ("convolutions", "linear", "networks")
 
 
@@ -100,13 +98,7 @@ def case_name(result: dict[str, Any]) -> str:
 def measure_cases(
     cases: Sequence[BnnCase], arguments: argparse.Namespace, found: dict[str, Any]
 ) -> None:
-    """Runs the cases, adding each to the record and to the file as soon as it is done.
-
-    Args:
-        cases: what to run.
-        arguments: device, repeats and output.
-        found: the record; its lists "results" and "failed" grow.
-    """
+    """Runs the cases, adding each to the record and to the file as soon as it is done."""
     clock = GraphClock(arguments.device)
     with tqdm(total=len(cases), unit="case", disable=None) as progress:
         for case in cases:

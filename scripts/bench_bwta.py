@@ -13,8 +13,6 @@ from bench.networks.charts import bnn_chart
 from bench.tables.networks import bnn_csv, bnn_table
 from bench_bnn import case_name, measure_cases
 
-__all__ = ["bwta_main"]
-
 PARTS = ("linear", "gemv", "products", "attention")
 
 

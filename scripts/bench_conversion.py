@@ -19,8 +19,6 @@ from bitgnn.bits import BitAdjacency
 from bitgnn.convert import binarize, freeze
 from bitgnn.measure.report import write_json
 
-__all__ = ["conversion_main", "conversion_table", "distinct_edges", "measure"]
-
 SEED = 0
 NUM_NODES, NUM_EDGES = 100_000, 1_000_000
 FEATURES, HIDDEN, CLASSES, LAYERS = 128, 256, 40, 3
@@ -61,12 +59,6 @@ def _stages(model: nn.Module, edge_index: Tensor, num_nodes: int) -> Iterator[No
 
 def measure(name: str, edge_index: Tensor, num_nodes: int, repeats: int) -> dict[str, Any]:
     """Times every stage of a conversion.
-
-    Args:
-        name: class in ``torch_geometric.nn.models``.
-        edge_index: int64 ``[2, E]`` without duplicates.
-        num_nodes: nodes of the graph.
-        repeats: conversions, each from the start.
 
     Returns:
         Seconds of each stage and repeat, of the whole, and its median.

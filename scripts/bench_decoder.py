@@ -32,9 +32,6 @@ REPEATS = 15
 def main(arguments: Sequence[str] | None = None) -> int:
     """Time decoders with random weights and write the record.
 
-    Args:
-        arguments: of the command line; None takes those of the process.
-
     Returns:
         Exit status: 0, or 1 where something is wrong.
     """
@@ -79,11 +76,6 @@ def share_decoders(
     config: DecoderConfig, network: DecoderNetwork, device: torch.device
 ) -> tuple[dict[str, Decoder], dict[str, int]]:
     """Decoders with random weights, a share of each one's linear layers packed.
-
-    Args:
-        config: gives the shares by form.
-        network: sizes.
-        device: where.
 
     Returns:
         The decoders by form, and how many layers are packed in each.
@@ -136,16 +128,7 @@ class DecoderSpeed:
 def decoder_speeds(
     models: Mapping[str, Decoder], batch: int = 1, prompt: int | None = None
 ) -> dict[str, DecoderSpeed]:
-    """Time prompts and single tokens of several decoders in turns, caches warm.
-
-    Args:
-        models: by name, in evaluation mode on the current CUDA device, of one length.
-        batch: contexts side by side.
-        prompt: tokens of a prompt; None for all but one of a context.
-
-    Raises:
-        ValueError: there are no models, or the prompt leaves no room for a token.
-    """
+    """Time prompts and single tokens of several decoders in turns, caches warm."""
     if not models:
         raise ValueError("decoder_speeds: models must hold at least one")
     functions = {}

@@ -22,8 +22,6 @@ from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.report import write_json
 from bitgnn.quantize import sgn
 
-__all__ = ["cases", "layers_main"]
-
 GOAL_GRAPH = "Cora"
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
 PRECISIONS = ("full", "bin", "FBF+FBF", "FBB+BBF")

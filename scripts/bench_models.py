@@ -22,8 +22,6 @@ from bench.tasks import GRAPHS, MODELS, QUICK_GRAPH, load_task
 from bitgnn.data import DataError
 from bitgnn.measure.report import format_ratio, format_seconds
 
-__all__ = ["models_main"]
-
 GRAPHS_BY_DEVICE = {
     "cpu": ("cora", "citeseer", "pubmed", "flickr", "reddit_eighth"),
     "cuda": ("cora", "citeseer", "pubmed", "flickr", "reddit"),

@@ -65,14 +65,7 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
 
 
 def _save(found: dict[str, Any], table: str, output: Path, title: str) -> None:
-    """Writes the record, its table and its chart side by side and prints the table.
-
-    Args:
-        found: From :func:`record`.
-        table: Its Markdown.
-        output: The JSON file; the others differ in the suffix, ``.md`` and ``.png``.
-        title: Heading of the chart.
-    """
+    """Writes the record, its table and its chart side by side and prints the table."""
     write_json(output, found)
     output.with_suffix(".md").write_text(table, encoding="utf-8")
     results = found["results"]

@@ -16,8 +16,7 @@ from torch_geometric.loader import PrefetchLoader
 
 from bench.command import parse, record
 from bench.sampling import neighbour_batches
-from bench.tasks import GRAPHS, QUICK_GRAPH, SEED, NodeTask, load_task
-from bitgnn import models
+from bench.tasks import GRAPHS, QUICK_GRAPH, SEED, NodeTask, load_task, untrained_model
 from bitgnn.bits import BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, stream
@@ -25,8 +24,6 @@ from bitgnn.inference.bound_program import Features
 from bitgnn.inference.stream import gathered
 from bitgnn.measure.report import write_json
 from bitgnn.measure.timing import Timing, compare
-
-__all__ = ["KINDS", "run_case", "stream_main"]
 
 KINDS = {"GCN": torch_geometric.nn.GCN, "GraphSAGE": torch_geometric.nn.GraphSAGE}
 """PyG's models of two layers; the frozen ones have the same names and widths."""
@@ -90,18 +87,12 @@ def run_case(
 ) -> dict[str, Any]:
     """Times one model over the same batches in every form.
 
-    Args:
-        kind: one of :data:`KINDS`.
-        task: graph and features, on the CPU.
-        batches: subgraphs as a loader gives them.
-        device: where the models are.
-        repeats: timed passes over all batches.
-
     Returns:
         A JSON-ready record: seconds of every pass, batches a second, the part of conversion, and
         whether every result equals that of the frozen model on the batch's own subgraph.
     """
-    frozen = _frozen(kind, task, device)
+    untrained = untrained_model(task, kind, "bin").to(device)
+    frozen = freeze(untrained, check=False)  # random weights
     packed = frozen.pack_features(task.x.to(device), layout="dense")
     assert isinstance(packed, BitTensor)
     stores: dict[str, Features] = {"packed rows": packed, "float rows": task.x}
@@ -150,19 +141,6 @@ def run_case(
 
 def _rate(timing: Timing, batches: Sequence[Data]) -> float:
     return len(batches) / timing.median
-
-
-def _frozen(kind: str, task: NodeTask, device: str) -> FrozenModel:
-    """A binary model with random weights and the features' own statistics."""
-    torch.manual_seed(SEED)
-    width = task.hidden_channels(kind)
-    model = getattr(models, kind)(task.x.size(1), width, task.num_classes, precision="bin")
-    norm = getattr(model, "norm", None)
-    if norm is not None:
-        norm.momentum = None  # one pass makes the running statistics those of the data
-        with torch.no_grad():
-            norm(task.x)
-    return freeze(model.to(device).eval(), check=False)
 
 
 def _pyg(kind: str, task: NodeTask, device: str) -> nn.Module:

@@ -26,8 +26,6 @@ from bitgnn.tune.accuracy import Score
 from bitgnn.tune.search import FINAL_ROUNDS, Search
 from bitgnn.tune.study import Trial, letters_key
 
-__all__ = ["Repeats", "judge", "replay", "tune_bench_main"]
-
 NAME = "tuner"
 
 
@@ -51,9 +49,6 @@ class Repeats:
 
         Where the fastest plans were measured once more, every other repeat of that is the truth;
         else every other repeat of all. A single one is seen and the truth.
-
-        Args:
-            entries: recorded plans.
         """
         first = [tuple(entry["timing"]["seconds"]) for entry in entries]
         again = [tuple((entry.get("again") or {"seconds": ()})["seconds"]) for entry in entries]
@@ -69,10 +64,6 @@ class _Replay(Search):
     It sees a part of the repeats alone, see :class:`Repeats`, so that what it chooses is judged by
     repeats that it has not seen: a plan that was lucky in those that it sees is not the best by
     definition.
-
-    Args:
-        entries: recorded plans.
-        device: kind of the device.
     """
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], device: str) -> None:
@@ -109,10 +100,6 @@ class _Replay(Search):
 def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int]:
     """What a search for the least latency chooses, measuring a fifth of the plans at most.
 
-    Args:
-        entries: recorded plans.
-        device: kind of the device.
-
     Returns:
         The plan, and how many were measured.
     """
@@ -126,11 +113,6 @@ def replay(entries: Sequence[Mapping[str, Any]], device: str) -> tuple[Plan, int
 
 def judge(key: str, recorded: Mapping[str, Mapping[str, Any]], device: str) -> dict[str, Any]:
     """Figures of one recorded graph.
-
-    Args:
-        key: of the graph and the model.
-        recorded: all graphs and models; the predictor is trained on those of other graphs.
-        device: kind of the device.
 
     Returns:
         Latency of the best plan and of the one chosen in repeats that the search has not seen

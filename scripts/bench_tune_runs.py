@@ -31,8 +31,6 @@ from bitgnn.tune.objective import Measures, read_limits
 from bitgnn.tune.training import TUNED, form_model
 from bitgnn.tune.workload import Workload
 
-__all__ = ["RUNS", "Run", "measure_run", "tune_runs_main"]
-
 NAME = "tuner_runs"
 PROGRAM = "from bitgnn.cli import main; main()"
 GOAL_SECONDS = 45.0
@@ -81,19 +79,10 @@ RUNS = {
 def measure_run(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
     """Run the command in a new folder and look at what it wrote.
 
-    Args:
-        run: the call.
-        threads: of the process.
-        root: data folder, see :func:`bitgnn.data.load`.
-
     Returns:
         Seconds of the whole process, its goal, the machine, and of the result: the recommended
         plan, its figures and the baselines', plans measured; and how far the plan is from the best
         one of all that keep the limits, where that is asked for.
-
-    Raises:
-        RuntimeError: the command failed; the message is its own.
-        DataError: the graph cannot be had.
     """
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "out"

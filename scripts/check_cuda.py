@@ -111,11 +111,6 @@ def run_tests(
 ) -> dict[str, Any]:
     """Runs pytest in a process of its own and counts what it reports.
 
-    Args:
-        selection: Arguments of pytest that choose the tests.
-        prefix: A command to run Python under.
-        **variables: Additions to the environment.
-
     Returns:
         Exit status, seconds, counts by outcome, reasons of skips, and the first failures.
     """

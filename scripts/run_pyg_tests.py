@@ -24,8 +24,6 @@ from typing import Any
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
 
-__all__ = ["EXCEPTIONS", "LAYERS", "Run", "main", "run_tests"]
-
 LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
 FILES = ("test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py")
 FOLDERS = ("test/nn/conv", "tests/nn/conv")
@@ -94,11 +92,7 @@ def pytest_configure(config: Any) -> None:
 
 
 def source_files(source: Path) -> list[Path]:
-    """The test files of the three layers in a PyG source tree.
-
-    Raises:
-        FileNotFoundError: ``source`` holds none of the folders, or a file is missing.
-    """
+    """The test files of the three layers in a PyG source tree."""
     folders = [source / folder for folder in FOLDERS if (source / folder).is_dir()]
     if not folders:
         raise FileNotFoundError(f"{source} holds neither of {list(FOLDERS)}: no PyG source tree")
@@ -110,17 +104,7 @@ def source_files(source: Path) -> list[Path]:
 
 
 def run_tests(source: Path, precision: str, full: bool = False) -> Run:
-    """Runs the tests in a process of their own.
-
-    Args:
-        source: PyG source tree.
-        precision: Default precision of the layers during the run.
-        full: Also PyG's assertions that its variable ``FULL_TEST`` guards.
-
-    Raises:
-        FileNotFoundError: The tests are not there.
-        RuntimeError: pytest did not get as far as a report.
-    """
+    """Runs the tests in a process of their own."""
     files = source_files(source.resolve())
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"

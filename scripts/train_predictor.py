@@ -15,8 +15,6 @@ from bench.tuner.structures import write_structures
 from bitgnn.data import DataError
 from bitgnn.inference.predictor import FILE
 
-__all__ = ["train_predictor_main"]
-
 RESULTS = Path("scripts") / "results"
 DEVICES = ("cpu", "cuda")
 SECONDS = 60.0
@@ -24,11 +22,7 @@ LEAST_GRAPHS = 2
 
 
 def train_predictor_main(argv: Sequence[str] | None = None) -> int:
-    """Record, merge, write structures, or train; the exit status is 1 where that is not possible.
-
-    Args:
-        argv: arguments; None for those of the process.
-    """
+    """Record, merge, write structures, or train; the exit status is 1 where that fails."""
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:

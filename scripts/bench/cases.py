@@ -49,15 +49,8 @@ def ratio(ours: Timing, baseline: Timing) -> float:
 def run_case(case: Case, **timing: Any) -> dict[str, Any]:
     """Checks and times one case.
 
-    Args:
-        case: What to compare.
-        **timing: Arguments of :func:`bitgnn.measure.timing.compare`.
-
     Returns:
         A JSON-ready record with all repeats of all contenders.
-
-    Raises:
-        RuntimeError: The case's own check failed; numbers of a wrong result mean nothing.
     """
     if case.check is not None and not case.check():
         raise RuntimeError(f"bench: {case.name} gives a wrong result")
@@ -86,13 +79,6 @@ def run_cases(
     **timing: Any,
 ) -> dict[str, list[dict[str, Any]]]:
     """Runs cases one after the other, dropping each case's data before the next is made.
-
-    Args:
-        cases: Cases that ``run`` takes, and :class:`Skipped` ones.
-        progress: Gets a line for each case.
-        run: Makes the record of a case.
-        describe: Makes a record's line; None takes that of :func:`run_case`'s records.
-        **timing: Arguments of ``run``.
 
     Returns:
         ``{"results": [...], "skipped": [...]}``.

@@ -37,11 +37,7 @@ class CeilingsError(RuntimeError):
 
 
 def compiler() -> list[str]:
-    """The C++ compiler's command: ``CXX``, Python's own, or ``c++``.
-
-    Raises:
-        CeilingsError: There is none.
-    """
+    """The C++ compiler's command: ``CXX``, Python's own, or ``c++``."""
     for command in (os.environ.get("CXX"), sysconfig.get_config_var("CXX"), "c++"):
         words = shlex.split(command or "")
         if words and shutil.which(words[0]):
@@ -67,11 +63,7 @@ class Repeated:
 
 
 class Ceilings:
-    """The compiled functions of ceilings.cpp as calls without arguments, ready to be timed.
-
-    Raises:
-        CeilingsError: There is no compiler, or it fails.
-    """
+    """The compiled functions of ceilings.cpp as calls without arguments, ready to be timed."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -101,11 +93,7 @@ class Ceilings:
         return max(1, round(operations / OPERATIONS[name]))
 
     def write(self, threads: int, out: Tensor, *, stream: bool) -> Repeated:
-        """Fill float32 ``out``, whole cache lines, through the caches or past them.
-
-        Raises:
-            ValueError: ``out`` is not contiguous or does not begin with a cache line.
-        """
+        """Fill float32 ``out``, whole cache lines, through the caches or past them."""
         if out.data_ptr() % 64 or not out.is_contiguous():
             raise ValueError("bench.ceilings: out must be contiguous and aligned to 64 bytes")
         name = "stream_floats" if stream else "write_floats"

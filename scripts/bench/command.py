@@ -30,16 +30,7 @@ def parse(
     cpu_suffix: str = "",
     extend: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> argparse.Namespace:
-    """The arguments that all benchmarks share, and those of ones that also run on CUDA.
-
-    Args:
-        description: of the command.
-        name: of the output file.
-        argv: arguments; None for those of the process.
-        devices: the benchmark also runs on CUDA.
-        cpu_suffix: ends the name of the output file on the CPU, as ``_cuda`` does on CUDA.
-        extend: adds the benchmark's own arguments.
-    """
+    """The arguments that all benchmarks share, and those of ones that also run on CUDA."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
     parser.add_argument("--repeats", type=int, default=15, help="rounds (default 15, at least 7)")
@@ -104,14 +95,7 @@ def parse_cases(
     argv: Sequence[str] | None,
     extend: Callable[[argparse.ArgumentParser], None],
 ) -> argparse.Namespace:
-    """Arguments of a benchmark on the CPU or CUDA that can go on where it was stopped.
-
-    Args:
-        description: of the command.
-        name: of the output file.
-        argv: arguments; None for those of the process.
-        extend: adds the benchmark's own arguments.
-    """
+    """Arguments of a benchmark on the CPU or CUDA that can go on where it was stopped."""
 
     def options(parser: argparse.ArgumentParser) -> None:
         extend(parser)
@@ -124,10 +108,6 @@ def parse_cases(
 
 def begin(name: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
     """The record to fill, with the finished cases that ``--resume`` keeps.
-
-    Args:
-        name: of the benchmark, without the device.
-        arguments: of :func:`parse_cases`.
 
     Returns:
         The record; None where the cases on disk belong to another run, which is said on stderr.
@@ -144,15 +124,7 @@ def begin(name: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def finished_cases(path: Path, now: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Cases in an output file, which must have been measured as the new ones will be.
-
-    Args:
-        path: the file.
-        now: environment and settings of this run.
-
-    Raises:
-        ResumeError: they were measured elsewhere, with other versions or settings.
-    """
+    """Cases in an output file, which must have been measured as the new ones will be."""
     before = json.loads(path.read_text(encoding="utf-8"))
     differences = [
         f"{name} was {before['environment'].get(name)}, is {now['environment'].get(name)}"
@@ -179,18 +151,8 @@ def run_into(
 ) -> dict[str, Any] | None:
     """Runs a case and writes the record with its result, or with the reason why there is none.
 
-    Args:
-        found: the record; its list "results" or "failed" grows.
-        output: the JSON file.
-        group: of the case, for the reason.
-        name: of the case, for the reason.
-        run: the case.
-
     Returns:
         The result; None where the case failed.
-
-    Raises:
-        torch.AcceleratorError: the device is of no use to this process any more.
     """
     result = None
     try:
@@ -215,14 +177,6 @@ def finish(
     case_name: Callable[[dict[str, Any]], str],
 ) -> int:
     """Writes record, CSV and chart side by side and prints the table and what went wrong.
-
-    Args:
-        found: the record.
-        output: the JSON file; the others differ in the suffix.
-        csv: makes the CSV of the record.
-        chart: draws the chart of a record with results.
-        table: makes the Markdown of the record.
-        case_name: names a result.
 
     Returns:
         Exit status: 1 where a result is wrong or a case failed.

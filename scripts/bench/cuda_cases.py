@@ -27,6 +27,18 @@ class Goal:
     value: float
     baseline: str | None = None
 
+    def reached(
+        self, seconds: float | None, peer_seconds: float | None, rate: float | None
+    ) -> float | None:
+        """The part that was reached, 1 or more where all of it was; None where not measured."""
+        if self.kind == "seconds":
+            return None if seconds is None else self.value / seconds
+        if self.kind == "rate":
+            return None if rate is None else rate / self.value
+        if seconds is None or peer_seconds is None:
+            return None
+        return peer_seconds / seconds / self.value
+
 
 @dataclass(frozen=True)
 class CudaCase:
@@ -67,15 +79,8 @@ def compare_on_cuda(
     Each function's calls are captured in one CUDA graph where it allows that, so that Python and
     launch overhead are no part of the time.
 
-    Args:
-        functions: Name to function; each queues its work on the current stream.
-        repeats: Rounds.
-
     Returns:
         Name to timing, and name to whether a graph was replayed.
-
-    Raises:
-        Exception: Whatever a function raises.
     """
     clock = Clock("cuda")
     ready: dict[str, Ready] = {}
@@ -97,9 +102,6 @@ def run_case(case: CudaCase, **timing: Any) -> dict[str, Any]:
     Returns:
         A JSON-ready record with all repeats of all contenders; ``reached`` is the part of the goal
         that was reached, 1 or more where all of it was.
-
-    Raises:
-        RuntimeError: The case's own check failed; numbers of a wrong result mean nothing.
     """
     if case.check is not None and not case.check():
         raise RuntimeError(f"bench: {case.name} gives a wrong result")
@@ -107,11 +109,16 @@ def run_case(case: CudaCase, **timing: Any) -> dict[str, Any]:
     ours = times.pop("ours")
     best = min(times, key=lambda name: times[name].median) if times else None
     rate = None if case.work is None else case.work / ours.median
+    reached = None
+    if case.goal is not None:
+        peer = case.goal.baseline or best
+        peer_seconds = None if peer is None else times[peer].median
+        reached = case.goal.reached(ours.median, peer_seconds, rate)
     return {
         "group": case.group,
         "name": case.name,
         "goal": None if case.goal is None else vars(case.goal),
-        "reached": None if case.goal is None else _reached(case, ours, times, rate),
+        "reached": reached,
         "checked": case.check is not None,
         "ratio": None if best is None else ratio(ours, times[best]),
         "best_baseline": best,
@@ -127,20 +134,6 @@ def run_case(case: CudaCase, **timing: Any) -> dict[str, Any]:
         "baselines": {name: timing.to_dict() for name, timing in times.items()},
         **case.details,
     }
-
-
-def _reached(
-    case: CudaCase, ours: Timing, baselines: Mapping[str, Timing], rate: float | None
-) -> float:
-    goal = case.goal
-    assert goal is not None
-    if goal.kind == "seconds":
-        return goal.value / ours.median
-    if goal.kind == "rate":
-        assert rate is not None
-        return rate / goal.value
-    best = min(baselines, key=lambda name: baselines[name].median)
-    return ratio(ours, baselines[goal.baseline or best]) / goal.value
 
 
 def describe(record: Mapping[str, Any]) -> str:

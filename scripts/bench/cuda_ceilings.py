@@ -18,11 +18,7 @@ DENSE_DEGREE = 100
 
 
 class Ceilings:
-    """Rates of the device by name, in units a second.
-
-    Args:
-        entries: As the program prints them: ``name``, ``unit``, ``rate`` and all ``seconds``.
-    """
+    """Rates of the device by name, in units a second."""
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self.entries = entries
@@ -73,12 +69,7 @@ class Ceilings:
 
 
 def measure_ceilings(program: Path | None = None) -> Ceilings:
-    """Runs the program, compiling it with nvcc unless a compiled one is given.
-
-    Raises:
-        FileNotFoundError: neither ``program`` nor nvcc is there.
-        RuntimeError: it failed; the message holds its output.
-    """
+    """Runs the program, compiling it with nvcc unless a compiled one is given."""
     with tempfile.TemporaryDirectory() as folder:
         if program is None:
             program = Path(folder) / "ceilings"

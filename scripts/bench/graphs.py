@@ -44,11 +44,7 @@ class Graph:
 
 
 def load_flickr(root: str | Path) -> Graph:
-    """Flickr's adjacency (89 250 nodes, 899 756 edges) from ``root/flickr/raw/adj_full.npz``.
-
-    Raises:
-        FileNotFoundError: The file is not there.
-    """
+    """Flickr's adjacency (89 250 nodes, 899 756 edges) from ``root/flickr/raw/adj_full.npz``."""
     import scipy.sparse as sp
 
     matrix = sp.load_npz(Path(root) / FLICKR_FILE).tocsr()
@@ -69,13 +65,6 @@ def heavy_tailed_graph(
 
     Made on ``device``, where the largest ones take seconds instead of minutes; the generator
     differs between devices, so graphs are the same only on the same kind of device.
-
-    Args:
-        num_nodes: Nodes, at least 1.
-        num_edges: Edges; the graph has as many, up to rounding of degrees.
-        max_degree: In-degrees are clipped here.
-        seed: Of the generator.
-        device: Where the graph is made and stays.
     """
     generator = torch.Generator(device).manual_seed(seed)
     uniform = torch.rand(num_nodes, generator=generator, device=device, dtype=torch.float64)
@@ -101,12 +90,6 @@ def power_law_graph(num_nodes: int, num_edges: int, *, exponent: float, seed: in
 
     Destinations are drawn with probabilities proportional to Pareto weights of tail index
     ``exponent - 1``; duplicates may occur and are kept, as in the formats under test.
-
-    Args:
-        num_nodes: Nodes, at least 1.
-        num_edges: Edges.
-        exponent: Exponent of the degree distribution, above 1; 2 to 3 in real networks.
-        seed: Of the generator; the same arguments give the same graph everywhere.
     """
     generator = np.random.default_rng(seed)
     weights = generator.pareto(exponent - 1.0, num_nodes) + 1.0

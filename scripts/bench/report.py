@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
 from bitgnn.measure.report import format_ratio
+
+COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2")
 
 
 def format_reached(part: float) -> str:
@@ -17,11 +23,7 @@ def format_reached(part: float) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first column is aligned left, the others right.
-
-    Raises:
-        ValueError: A row is longer or shorter than the header.
-    """
+    """A Markdown table; the first column is aligned left, the others right."""
     for row in rows:
         if len(row) != len(header):
             raise ValueError(f"bench.markdown_table: row {row!r} must have {len(header)} cells")
@@ -65,92 +67,56 @@ def bar_chart(
     targets: Sequence[float | None],
     title: str,
 ) -> None:
-    """Saves a horizontal bar chart of speed ratios on a logarithmic axis, targets as ticks.
-
-    Args:
-        path: Image file; the suffix chooses the format.
-        labels: One label a bar, the first on top.
-        ratios: How many times faster than the baseline, positive.
-        targets: The ratio aimed at, None where there is none.
-        title: Heading.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 1.2 + 0.32 * len(labels)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    positions = range(len(labels))
-    widths = [ratio - 1.0 for ratio in ratios]
-    axes.barh(positions, widths, left=1.0, color="#4c78a8", height=0.7)
-    for position, ratio, target in zip(positions, ratios, targets, strict=True):
-        axes.annotate(
-            format_ratio(ratio),
-            (max(ratio, 1.0), position),
-            (3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
+    """Horizontal bars of speed ratios on a logarithmic axis, targets as ticks."""
+    figure, axes = _bars([format_ratio(r) for r in ratios], [max(r, 1.0) for r in ratios])
+    axes.barh(range(len(ratios)), [r - 1.0 for r in ratios], left=1.0, color=COLOURS[0], height=0.7)
+    for position, target in enumerate(targets):
         if target is not None:
             axes.vlines(target, position - 0.45, position + 0.45, color="#e45756", label="goal")
-    axes.axvline(1.0, color="grey", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_yticks(positions, labels, fontsize=8)
-    axes.invert_yaxis()
     axes.margins(x=0.12, y=0.02)
     axes.set_xlabel("times faster than the best baseline")
-    axes.set_title(title, fontsize=10)
     goals = [line for line in axes.collections if line.get_label() == "goal"]
     if goals:
         axes.legend(handles=goals[:1], loc="lower right", fontsize=8)
-    figure.savefig(path, dpi=120)
+    _finish(figure, axes, labels, title, path)
 
 
 def fraction_chart(path: str | Path, entries: Sequence[tuple[str, float, str]], title: str) -> None:
-    """Draws how much of its ceiling each case reaches, coloured by what binds it.
+    """Bars of how much of its ceiling each case reaches, coloured by what binds it.
 
-    Args:
-        path: PNG file.
-        entries: Label, fraction of the ceiling and name of the ceiling of each case.
-        title: Heading.
-
-    Raises:
-        OSError: The file cannot be written.
+    Entries are label, fraction of the ceiling and name of the ceiling.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    colours = dict(
-        zip(
-            sorted({binds for _, _, binds in entries}),
-            ("#4c78a8", "#f58518", "#54a24b", "#b279a2"),
-            strict=False,
-        )
+    figure, axes = _bars(
+        [f"{part:.0%}" for _, part, _ in entries], [part for _, part, _ in entries]
     )
-    figure = Figure(figsize=(9, 1.4 + 0.3 * len(entries)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    names = sorted({binds for _, _, binds in entries})
+    colours = dict(zip(names, COLOURS, strict=False))
     for position, (_, fraction, binds) in enumerate(entries):
-        axes.barh(position, fraction, color=colours[binds], height=0.7, label=binds)
-        axes.annotate(
-            f"{fraction:.0%}",
-            (fraction, position),
-            (3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
-    axes.axvline(1.0, color="grey", linewidth=0.8)
-    axes.set_yticks(range(len(entries)), [label for label, _, _ in entries], fontsize=8)
-    axes.invert_yaxis()
+        axes.barh(position, fraction, color=colours[binds], height=0.7)
     axes.margins(x=0.08, y=0.02)
     axes.set_xlabel("part of the ceiling reached")
+    handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    axes.legend(handles=handles, title="bound by", fontsize=8)
+    _finish(figure, axes, [label for label, _, _ in entries], title, path)
+
+
+def _bars(texts: Sequence[str], ends: Sequence[float]) -> tuple[Figure, Axes]:
+    """A figure with room for a bar a line, and what is written at the end of each."""
+    figure = Figure(figsize=(9, 1.4 + 0.32 * len(texts)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.axvline(1.0, color="grey", linewidth=0.8)
+    for position, (text, end) in enumerate(zip(texts, ends, strict=True)):
+        axes.annotate(
+            text, (end, position), (3, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    return figure, axes
+
+
+def _finish(
+    figure: Figure, axes: Axes, labels: Sequence[str], title: str, path: str | Path
+) -> None:
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.invert_yaxis()
     figure.suptitle(title, fontsize=10)  # centred on the figure: the labels take half of it
-    handles, labels = axes.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    axes.legend(unique.values(), unique.keys(), title="bound by", fontsize=8)
     figure.savefig(path, dpi=120)

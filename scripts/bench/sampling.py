@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-__all__ = ["neighbour_batches"]
-
 
 def neighbour_batches(
     edge_index: Tensor,
@@ -24,14 +22,6 @@ def neighbour_batches(
 
     A node's neighbours are drawn with replacement and each edge is kept once, so a node gets at
     most ``fanout`` of them, fewer where a draw repeats.
-
-    Args:
-        edge_index: int64 ``[2, E]``, sources above destinations, on the CPU.
-        num_nodes: nodes of the graph.
-        fanouts: neighbours a node at most, for each hop.
-        batch_size: seed nodes a batch.
-        seeds: int64, the nodes to predict in their order; None for all.
-        random_seed: the same one gives the same batches.
 
     Yields:
         ``Data`` with ``edge_index`` (numbers inside the batch), ``n_id`` (its nodes in the whole

@@ -7,23 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.cases import Skipped
 from bench.graphs import heavy_tailed_graph, load_flickr
 from bench.operators.cuda_graphs import REDDIT
+from bitgnn import models
 from bitgnn.data import DataError, load_planetoid
-
-__all__ = [
-    "GRAPHS",
-    "MODELS",
-    "PLANETOID",
-    "QUICK_GRAPH",
-    "NodeTask",
-    "load_task",
-    "planetoid_tasks",
-    "synthetic_task",
-]
 
 SEED = 0
 HIDDEN = 64
@@ -79,6 +69,22 @@ def synthetic_task(nodes: int = 300, edges: int = 1500, features: int = 100) -> 
     source, destination = torch.randint(nodes, (2, edges), generator=generator).unique(dim=1)
     edge_index = torch.stack([source, destination])[:, source != destination]
     return NodeTask(f"synthetic ({nodes} nodes)", x, edge_index, 7)
+
+
+def untrained_model(task: NodeTask, kind: str, precision: str) -> nn.Module:
+    """A binary model with random weights and the features' statistics, fast as a trained one."""
+    torch.manual_seed(SEED)
+    hidden = task.hidden_channels(kind)
+    model = getattr(models, kind)(task.x.size(1), hidden, task.num_classes, precision=precision)
+    model = model.to(task.x.device)
+    norm = getattr(model, "norm", None)
+    if norm is not None:
+        # One pass with a cumulative average makes the running statistics those of the data.
+        norm.momentum = None
+        with torch.no_grad():
+            norm(task.x)
+    made: nn.Module = model.eval()
+    return made
 
 
 def planetoid_tasks(
@@ -153,16 +159,5 @@ GRAPHS: Mapping[str, Loader] = {
 
 
 def load_task(key: str, device: str, data_root: Path | None) -> NodeTask:
-    """The graph of this key on ``device``.
-
-    Args:
-        key: one of :data:`GRAPHS`.
-        device: ``"cpu"`` or ``"cuda"``; the synthetic graphs differ between the two.
-        data_root: folder with the real graphs; None for the default one.
-
-    Raises:
-        DataError: a citation graph cannot be read.
-        FileNotFoundError: Flickr's structure is not there.
-        KeyError: unknown key.
-    """
+    """The graph of this key on ``device``."""
     return GRAPHS[key](device, data_root)

@@ -21,8 +21,6 @@ from bench.networks.cases import BnnCase, Entry, WrongResultError
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, ternary
 
-__all__ = ["attention_cases", "gemv_cases", "linear_cases", "product_cases"]
-
 SEED = 0
 SCALE = 0.9
 """Of values with standard deviation 1: about two thirds become -1 or +1."""
@@ -99,12 +97,7 @@ def _operations(rows: int, inputs: int, outputs: int) -> dict[str, Any]:
 
 
 def linear_cases(device: str, quick: bool = False) -> Iterator[BnnCase]:
-    """Linear layers: floats in and out, weights packed before.
-
-    Args:
-        device: "cuda" (fp16) or "cpu" (fp32).
-        quick: one tiny layer.
-    """
+    """Linear layers: floats in and out, weights packed before."""
     on_cuda = device == "cuda"
     shapes = LINEARS if on_cuda else CPU_LINEARS
     for (rows, inputs, outputs), goal in ({(9, 64, 32): None} if quick else shapes).items():
@@ -152,11 +145,7 @@ def _emulated(x: Tensor, weight: BitTensor) -> Tensor:
 
 
 def gemv_cases(quick: bool = False) -> Iterator[BnnCase]:
-    """One row times weights that no cache holds: as many matrices in turn as exceed it.
-
-    Args:
-        quick: one tiny layer.
-    """
+    """One row times weights that no cache holds: as many matrices in turn as exceed it."""
     for (inputs, outputs), goal in ({(64, 64): None} if quick else GEMVS).items():
         count = 2 if quick else max(4, -(-CACHE_BYTES * 8 // (inputs * outputs)))
         yield BnnCase(
@@ -205,11 +194,7 @@ def _gemv_entries(inputs: int, outputs: int, count: int) -> Iterator[Entry]:
 
 
 def product_cases(quick: bool = False) -> Iterator[BnnCase]:
-    """Products of attention from packed operands: one head, many heads, and square matrices.
-
-    Args:
-        quick: one tiny product of each kind.
-    """
+    """Products of attention from packed operands: one head, many heads, and square matrices."""
     for batch, rows, columns, size in ((1, 32, 32, 64),) if quick else SCORES:
         yield _product_case("queries and keys", _scores, batch, rows, columns, size)
     for batch, rows, columns, size in ((1, 32, 64, 32),) if quick else MIXTURES:
@@ -263,11 +248,7 @@ def _checked_product(x: TernaryTensor | BooleanTensor, y: TernaryTensor) -> Call
 
 
 def attention_cases(quick: bool = False) -> Iterator[BnnCase]:
-    """Attention of all heads without a matrix of scores, from packed operands and from floats.
-
-    Args:
-        quick: one tiny length.
-    """
+    """Attention of all heads without a matrix of scores, from packed operands and from floats."""
     for length in (32,) if quick else LENGTHS:
         goal = ATTENTION_GOALS.get(length)
         operations = 4.0 * BATCH * HEADS * length * length * HEAD_SIZE

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from bench.networks.cases import Entry
 
-__all__ = ["int8_linear_entries", "linear_peers", "product_peers", "same_call"]
-
 LEAST_INT8_ROWS = 17
 """That ``torch._int_mm`` takes."""
 
@@ -26,12 +24,7 @@ def same_call(call: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
 
 
 def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
-    """A linear layer in the type of its operands, in int8 and by bitsandbytes.
-
-    Args:
-        x: rows ``[N, K]``.
-        w: weights ``[M, K]``.
-    """
+    """A linear layer in the type of its operands, in int8 and by bitsandbytes."""
     name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
     yield Entry(f"torch {name}", False, same_call(partial(functional.linear, x, w)))
     if not x.is_cuda:
@@ -50,12 +43,7 @@ def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
 
 
 def product_peers(x: Tensor, y: Tensor) -> Iterator[Entry]:
-    """A product of matrices in the type of its operands, and of one pair in int8.
-
-    Args:
-        x: ``[..., N, K]``.
-        y: ``[..., K, M]``.
-    """
+    """A product of matrices in the type of its operands, and of one pair in int8."""
     name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
     yield Entry(f"torch {name}", False, same_call(partial(torch.matmul, x, y)))
     if x.dim() == 2 and x.size(0) >= LEAST_INT8_ROWS:
@@ -70,11 +58,6 @@ def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Ite
     """``Linear8bitLt`` of bitsandbytes, where that is installed; nothing where it is not.
 
     Weights are int8 before the call, activations become int8 in it, by rows.
-
-    Args:
-        x: rows ``[N, K]`` in fp16.
-        weights: matrices ``[M, K]``, taken in turn.
-        count: calls.
     """
     library = _bitsandbytes()
     if library is None:

@@ -36,8 +36,6 @@ from bench.tasks import NodeTask
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.clock import LONG_SECONDS, Clock, rounds
 
-__all__ = ["Settings", "run_case"]
-
 SCREENED_RATIO = 2.0
 """A peer this much slower than the fastest one is called once instead of in every round."""
 SMALL_BYTES = 2**26
@@ -72,13 +70,6 @@ def run_case(
 
     What cannot be built, captured or run is recorded with its reason; a frozen network that
     differs from the network it was frozen from gets no times.
-
-    Args:
-        kind: one of :data:`bench.tasks.MODELS`.
-        graph: key of the graph.
-        task: graph and features on the device.
-        settings: device, rounds and rates.
-        progress: gets the name of each contender as it is built.
 
     Returns:
         A JSON-ready record: the graph, every contender with all repeats, and for each form of ours

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter
+
 from bench.tables.models import best_of, peer_memory, peer_seconds
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
-
-__all__ = ["models_chart"]
 
 Record = dict[str, Any]
 BAR_INCHES = 0.15
@@ -58,25 +60,11 @@ def _speed_ups(result: Record) -> dict[str, float | None]:
 
 
 def models_chart(path: str | Path, record: Record) -> None:
-    """Draws latency, memory and speed-up over PyG's best of every case, logarithmic axes.
-
-    Args:
-        path: image file; the suffix chooses the format.
-        record: of the benchmark, with at least one case.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-    from matplotlib.ticker import NullFormatter
-
+    """Draws latency, memory and speed-up over PyG's best of every case, logarithmic axes."""
     results = record["results"]
     labels = [f"{result['model']}\n{result['graph_name']}" for result in results]
     height = 1.6 + len(results) * (len(COLOURS) + 1.5) * BAR_INCHES
     figure = Figure(figsize=(15, height), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, 3, sharey=True)
     drawn: tuple[tuple[str, Callable[[Record], dict[str, float | None]], Any, int], ...] = (
         ("latency (one forward)", _seconds, format_seconds, 10),

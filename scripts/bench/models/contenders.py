@@ -18,18 +18,6 @@ from bitgnn.measure.timing import Timing
 from bitgnn.ops.buffers import no_buffer_cache
 from bitgnn.tune.clock import LONG_SECONDS, Call, CaptureError, Clock, Ready, prepare
 
-__all__ = [
-    "OURS",
-    "WRONG",
-    "Contender",
-    "best",
-    "emulation_contenders",
-    "median",
-    "our_contenders",
-    "peer_contenders",
-    "reason_of",
-]
-
 OURS, UNFROZEN = "bitgnn", "bitgnn unfrozen"
 WRONG = "gives a wrong result"
 REASON_LENGTH = 240
@@ -152,17 +140,7 @@ def our_contenders(
     executors: Sequence[str],
     right: bool,
 ) -> list[Contender]:
-    """A frozen network with each executor; all must give the same bits.
-
-    Args:
-        form: ``"bin"`` or ``"full"``.
-        features: name of the inputs.
-        network: the network.
-        task: graph and features.
-        clock: of the device.
-        executors: names of the executors.
-        right: whether the network's results are right; the times of a wrong one mean nothing.
-    """
+    """A frozen network with each executor; all must give the same bits."""
     x, graph = network.inputs[features]
     eager = partial(network.model, x, graph)
     expected = eager()

@@ -13,8 +13,6 @@ from bench.cuda_ceilings import Ceilings as CudaCeilings
 from bitgnn.inference import FrozenModel, PreparedGraph
 from bitgnn.tune.clock import Clock
 
-__all__ = ["Aggregation", "CpuRates", "CudaRates", "Floor", "Rates", "aggregations", "floor"]
-
 WORD_BYTES = 4
 WORD_BITS = 32
 INT8_FEATURES = 127
@@ -37,11 +35,7 @@ class Rates(Protocol):
 
 
 class CudaRates:
-    """Measured rates of a CUDA device.
-
-    Args:
-        ceilings: measured in the same run.
-    """
+    """Measured rates of a CUDA device."""
 
     def __init__(self, ceilings: CudaCeilings) -> None:
         self.launch_seconds = ceilings.launch_seconds
@@ -50,12 +44,7 @@ class CudaRates:
 
 
 class CpuRates:
-    """Rates of the CPU, measured for tables of the sizes asked for.
-
-    Args:
-        ceilings: the compiled functions.
-        threads: threads in use.
-    """
+    """Rates of the CPU, measured for tables of the sizes asked for."""
 
     launch_seconds = 0.0
 
@@ -142,12 +131,6 @@ def aggregations(
 
     A layer on bits gathers packed rows; one on floats gathers sums of products of signs, which are
     integers, and the scale of each row where there is one.
-
-    Args:
-        model: frozen network.
-        widths: width of the features and of the output of every layer.
-        num_nodes: nodes of the graph.
-        graph: prepared graph.
     """
     graphs = graph.adjacencies if isinstance(graph, PreparedGraph) else (graph,)
     found = []
@@ -174,13 +157,6 @@ def floor(
 
     Every table between layers is written once and read once; an aggregation takes as long as its
     bytes or its gathers, whichever is longer.
-
-    Args:
-        features_bytes: of the features in the form they are given.
-        weights_bytes: of everything the network keeps.
-        output_bytes: of the scores.
-        found: the aggregations.
-        rates: of the machine.
     """
     first = rates.memory_seconds(features_bytes + weights_bytes, output_bytes)
     seconds, moved, gather_seconds, gathered = rates.launch_seconds + first, first, 0.0, 0.0

@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.tasks import QUICK_GRAPH
 
-__all__ = ["ModelGoal", "goals", "reached"]
-
 
 @dataclass(frozen=True)
 class ModelGoal:
@@ -64,15 +62,7 @@ _GOALS: Mapping[tuple[str, str, str], tuple[ModelGoal, ...]] = {
 
 
 def goals(device: str, kind: str, graph: str, form: str, features: str) -> list[ModelGoal]:
-    """The figures asked of one form of a model.
-
-    Args:
-        device: ``"cpu"`` or ``"cuda"``.
-        kind: the model.
-        graph: key of the graph.
-        form: ``"bin"`` or ``"full"``.
-        features: name of their form.
-    """
+    """The figures asked of one form of a model."""
     wanted = list(_GOALS.get((device, kind, graph), ()))
     if device == "cuda" and graph != QUICK_GRAPH:
         wanted.append(TWICE)
@@ -82,14 +72,7 @@ def goals(device: str, kind: str, graph: str, form: str, features: str) -> list[
 def reached(
     goal: ModelGoal, seconds: float | None, peer_seconds: float | None, peak_bytes: float | None
 ) -> float | None:
-    """Part of the goal that was reached, 1 or more where all of it; None where not measured.
-
-    Args:
-        goal: the figure.
-        seconds: ours with the best executor.
-        peer_seconds: PyG's best.
-        peak_bytes: ours, measured.
-    """
+    """Part of the goal that was reached, 1 or more where all of it; None where not measured."""
     if goal.kind == "bytes":
         return None if peak_bytes is None else goal.value / peak_bytes
     if seconds is None:

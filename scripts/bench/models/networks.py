@@ -13,18 +13,9 @@ from bench.tasks import SEED, NodeTask
 from bitgnn.measure.pyg import PyGGCN
 from bitgnn.quantize import sgn
 
-__all__ = ["PyGGraphSAINT", "published_bi_gcn", "pyg_model"]
-
 
 class PyGGraphSAINT(nn.Module):
-    """PyG's ``GraphConv`` twice and a linear map of both outputs, as ``bitgnn.models.GraphSAINT``.
-
-    Args:
-        in_channels: features of a node.
-        hidden_channels: width of both layers.
-        out_channels: classes.
-        relu: whether there are ReLUs.
-    """
+    """PyG's ``GraphConv`` twice and a linear map of both, as ``bitgnn.models.GraphSAINT``."""
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, relu: bool = True
@@ -46,13 +37,7 @@ class PyGGraphSAINT(nn.Module):
 
 
 def pyg_model(kind: str, task: NodeTask, relu: bool = True) -> nn.Module:
-    """PyG's float model of a kind for a task, in evaluation mode on the task's device.
-
-    Args:
-        kind: one of :data:`bench.tasks.MODELS`.
-        task: graph and features.
-        relu: whether ReLUs stand behind hidden layers.
-    """
+    """PyG's float model of a kind for a task, in evaluation mode on the task's device."""
     torch.manual_seed(SEED)
     sizes = (task.x.size(1), task.hidden_channels(kind), task.num_classes)
     if kind == "GCN":
@@ -81,12 +66,7 @@ class _SignLinear(nn.Module):
 
 
 class _Standardized(nn.Module):
-    """Each feature standardised over the nodes in front of a model, as Bi-GCN does by batch norm.
-
-    Args:
-        model: what follows.
-        x: features whose statistics are used.
-    """
+    """Each feature standardised over the nodes in front of a model, as by the norm of Bi-GCN."""
 
     def __init__(self, model: nn.Module, x: Tensor) -> None:
         super().__init__()
@@ -105,10 +85,6 @@ def published_bi_gcn(kind: str, task: NodeTask) -> nn.Module:
     """PyG's model with the linear maps of its layers as Bi-GCN computes them, in floats.
 
     No ReLU stands between the layers: every sign behind one would be +1.
-
-    Args:
-        kind: one of :data:`bench.tasks.MODELS`.
-        task: graph and features.
     """
     model = pyg_model(kind, task, relu=False)
     for layer in model.modules():

@@ -11,21 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.tasks import SEED, NodeTask
-from bitgnn import models
+from bench.tasks import NodeTask, untrained_model
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, frozen_memory
-
-__all__ = [
-    "EXECUTORS",
-    "FORMS",
-    "Frozen",
-    "check",
-    "freeze_network",
-    "make_executor",
-    "predicted_memory",
-]
 
 FORMS = ("bin", "full")
 EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph", "cooperative")}
@@ -62,24 +51,8 @@ class Frozen:
 
 
 def freeze_network(kind: str, form: str, task: NodeTask) -> Frozen:
-    """A binary network with random weights and the task's own input statistics, frozen.
-
-    Args:
-        kind: one of :data:`bench.tasks.MODELS`.
-        form: ``"bin"`` or ``"full"``.
-        task: graph and features.
-    """
-    torch.manual_seed(SEED)
-    width = task.hidden_channels(kind)
-    model = getattr(models, kind)(task.x.size(1), width, task.num_classes, precision=form)
-    model.to(task.x.device)
-    norm = getattr(model, "norm", None)
-    if norm is not None:
-        # One pass with a cumulative average makes the running statistics those of the data.
-        norm.momentum = None
-        with torch.no_grad():
-            norm(task.x)
-    model.eval()
+    """A binary network with random weights and the task's own input statistics, frozen."""
+    model = untrained_model(task, kind, form)
     packed = freeze(model, check=False)  # random weights
     graph = packed.prepare_graph(task.edge_index, task.num_nodes)
     bits = packed.pack_features(task.x)
@@ -94,11 +67,7 @@ def freeze_network(kind: str, form: str, task: NodeTask) -> Frozen:
 
 
 def make_executor(model: FrozenModel, name: str) -> Callable[[Any, Any], Tensor]:
-    """A model's executor by name; one of CUDA graphs hands out its own output uncopied.
-
-    Raises:
-        ValueError: the model or the device has no such executor.
-    """
+    """A model's executor by name; one of CUDA graphs hands out its own output uncopied."""
     options = {"reuse_output": True} if name == "cuda_graph" else {}
     return model.executor(name, **options)
 
@@ -110,11 +79,6 @@ def check(network: Frozen, features: str, task: NodeTask) -> dict[str, Any]:
     Signs of sums that stand next to their threshold are as good as either: where such sums are
     floats in another order of operations (behind a standardisation of rows, or in a layer that
     takes signs of floats), one hidden bit in a million may differ, and as many nodes' classes.
-
-    Args:
-        network: the frozen network.
-        features: name of its inputs.
-        task: graph and features.
 
     Returns:
         ``exact`` (scores within 1e-4, absolute and relative, no bit different), ``passed`` (exact,

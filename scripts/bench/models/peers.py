@@ -19,15 +19,6 @@ from bench.models.networks import published_bi_gcn, pyg_model
 from bench.tasks import NodeTask
 from bitgnn.measure.pyg import graph_forms
 
-__all__ = [
-    "EMULATED",
-    "PYG",
-    "Peer",
-    "fp32_forwards",
-    "peers",
-    "time_limit",
-]
-
 PYG, EMULATED = "PyG", "Bi-GCN emulated"
 FREE_MEMORY_SHARE = 0.5
 """Part of the free memory that messages of edges may take."""
@@ -36,11 +27,7 @@ COMPILE_SECONDS = 60.0
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Ends what runs inside after some seconds; only in the main thread.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
+    """Ends what runs inside after some seconds; only in the main thread."""
 
     def stop(number: int, frame: Any) -> None:
         raise TimeoutError(f"took longer than {seconds:g} s")
@@ -92,12 +79,7 @@ class Peer:
 
 
 def peers(kind: str, task: NodeTask) -> Iterator[Peer]:
-    """Every form of PyG's model and of Bi-GCN emulated in PyG, built one at a time when asked.
-
-    Args:
-        kind: one of :data:`bench.tasks.MODELS`.
-        task: graph and features.
-    """
+    """Every form of PyG's model and of Bi-GCN emulated in PyG, built one at a time when asked."""
     on_cuda = task.x.is_cuda
     plain = (FP32, TF32) if on_cuda else (FP32,)
     forms: dict[str, Any] = dict(graph_forms(task.edge_index, task.num_nodes))
@@ -114,16 +96,6 @@ def peers(kind: str, task: NodeTask) -> Iterator[Peer]:
     for name, graph in forms.items():
         for arithmetic in plain:
             yield _peer(kind, task, name, graph, arithmetic, missing, published=True)
-
-
-def fp32_forwards(kind: str, task: NodeTask) -> dict[str, Callable[[], Tensor]]:
-    """PyG's forward for every form of the graph that is installed, caches already filled."""
-    found = {}
-    for name, graph in graph_forms(task.edge_index, task.num_nodes).items():
-        forward = _make(kind, task, name, graph, FP32, published=False)[0]
-        forward()
-        found[f"PyG {name}"] = forward
-    return found
 
 
 def _peer(

@@ -20,8 +20,6 @@ from bench.tasks import NodeTask
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.measure.timing import MIN_REPEATS, Timing, measure
 
-__all__ = ["GRAPHS", "model_profiles"]
-
 GRAPHS = ("cora", "citeseer", "pubmed", "flickr", "reddit_eighth")
 FEATURES = ("floats", "packed")
 BASELINES = ("SparseTensor bf16", "torch CSR fp32")
@@ -51,13 +49,6 @@ def model_profiles(
     ceilings: Ceilings, key: str, task: NodeTask, threads: int, **options: Any
 ) -> list[Record]:
     """The "bin" GCN on one graph, from floats and from packed features.
-
-    Args:
-        ceilings: the machine's functions.
-        key: of the graph, among :data:`bench.tasks.GRAPHS`.
-        task: graph and features.
-        threads: threads in use.
-        **options: arguments of :func:`bitgnn.measure.timing.compare`.
 
     Returns:
         A figure for each form of the features: ``stages`` (the calls of a forward, each repeated

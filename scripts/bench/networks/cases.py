@@ -19,8 +19,6 @@ from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.clock import Call, CaptureError, Clock, Ready, prepare, rounds
 
-__all__ = ["BnnCase", "Entry", "GraphClock", "WrongResultError", "best", "describe", "run_case"]
-
 
 class WrongResultError(RuntimeError):
     """An entry gives a wrong result: it gets no times."""
@@ -121,18 +119,9 @@ def run_case(
 
     On CUDA each repeat is the replay of one graph of many calls where they can be captured.
 
-    Args:
-        case: what to compare.
-        clock: of its device.
-        repeats: rounds.
-        progress: gets the name of each entry as it is built.
-
     Returns:
         A JSON-ready record with all repeats of all entries, the fastest of ours, of the peers, and
         for each goal the part that was reached, 1 or more where all of it was.
-
-    Raises:
-        torch.AcceleratorError: the device is of no use to this process any more.
     """
     start = time.perf_counter()
     found: list[_Found] = []
@@ -216,6 +205,7 @@ def summary(case: BnnCase, contenders: list[dict[str, Any]]) -> dict[str, Any]:
     seconds = None if ours is None else ours["timing"]["median"]
     peer_seconds = None if peer is None else peer["timing"]["median"]
     ratio = peer_seconds / seconds if seconds and peer_seconds else None
+    rate = case.work / seconds if seconds and case.work is not None else None
     return {
         "group": case.group,
         "name": case.name,
@@ -231,7 +221,7 @@ def summary(case: BnnCase, contenders: list[dict[str, Any]]) -> dict[str, Any]:
                 "kind": goal.kind,
                 "value": goal.value,
                 "baseline": goal.baseline,
-                "reached": _reached(goal, seconds, _seconds_of(goal, contenders, peer), case.work),
+                "reached": goal.reached(seconds, _seconds_of(goal, contenders, peer), rate),
             }
             for goal in case.goals
         ],
@@ -250,18 +240,6 @@ def _seconds_of(
         return None
     seconds: float = chosen["timing"]["median"]
     return seconds
-
-
-def _reached(
-    goal: Goal, seconds: float | None, peer_seconds: float | None, work: float | None
-) -> float | None:
-    if seconds is None:
-        return None
-    if goal.kind == "seconds":
-        return goal.value / seconds
-    if goal.kind == "rate":
-        return None if work is None else work / seconds / goal.value
-    return None if peer_seconds is None else peer_seconds / seconds / goal.value
 
 
 def describe(result: Mapping[str, Any]) -> str:

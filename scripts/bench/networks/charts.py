@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bitgnn.measure.report import format_ratio
+from matplotlib.figure import Figure
 
-__all__ = ["bnn_chart"]
+from bitgnn.measure.report import format_ratio
 
 Record = Mapping[str, Any]
 OURS, PEERS, GOAL = "#f58518", ("#4c78a8", "#9ecae9", "#79706e"), "#e45756"
@@ -17,19 +17,7 @@ OURS, PEERS, GOAL = "#f58518", ("#4c78a8", "#9ecae9", "#79706e"), "#e45756"
 def bnn_chart(
     path: str | Path, record: Record, title: str = "Binary convolutions and networks"
 ) -> None:
-    """Draws ratios of all cases that are no sweep, and times of each sweep over the channels.
-
-    Args:
-        path: image file; the suffix chooses the format.
-        record: of ``scripts/bench_bnn.py``, with at least one case.
-        title: what the cases are.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draws ratios of all cases that are no sweep, and times of each sweep over the channels."""
     groups: dict[str, list[Record]] = {}
     for result in record["results"]:
         groups.setdefault(result["group"], []).append(result)
@@ -41,7 +29,6 @@ def bnn_chart(
     rows = -(-panels // columns)
     height = max(4.2, 1.0 + 0.24 * len(bars) / rows) * rows
     figure = Figure(figsize=(5.6 * columns, height), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     if bars:
         _ratios(axes[0], bars)

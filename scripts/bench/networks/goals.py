@@ -6,16 +6,6 @@ from collections.abc import Mapping
 
 from bench.cuda_cases import Goal
 
-__all__ = [
-    "CONV_GOALS",
-    "CPU_LAYER_GOALS",
-    "CPU_NETWORK_GOALS",
-    "FLOAT16",
-    "LATENCY_IMAGES",
-    "NETWORK_GOALS",
-    "TIMES_FASTER",
-]
-
 LATENCY_IMAGES = 8
 
 FLOAT16 = "cuDNN fp16"

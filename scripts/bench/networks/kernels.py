@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Kernel", "kernels_of_calls", "parts_of", "profile_call"]
-
 CALLS = 10
 NAME_LENGTH = 90
 
@@ -32,10 +30,6 @@ class Kernel:
 
 def profile_call(call: Callable[[], Any], calls: int = CALLS) -> list[dict[str, Any]]:
     """Runs a call several times under torch's profiler.
-
-    Args:
-        call: queues the same kernels each time, best by replaying a CUDA graph.
-        calls: how often.
 
     Returns:
         As :func:`kernels_of_calls`.
@@ -59,16 +53,9 @@ def profile_call(call: Callable[[], Any], calls: int = CALLS) -> list[dict[str, 
 def kernels_of_calls(kernels: Sequence[Kernel], calls: int) -> list[dict[str, Any]]:
     """Medians over calls of the same kernels.
 
-    Args:
-        kernels: of all calls.
-        calls: how many; they must have run as many kernels each.
-
     Returns:
         For each kernel of a call its ``name``, ``seconds``, and ``step``: seconds from the end of
         the one in front to its own, which is what it adds to the call where they overlap.
-
-    Raises:
-        ValueError: the kernels are not a multiple of the calls.
     """
     if calls < 1 or len(kernels) % calls:
         raise ValueError(f"bench: {len(kernels)} kernels are not those of {calls} like calls")
@@ -102,11 +89,7 @@ PARTS = {
 
 
 def parts_of(kernels: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds that each part of a network takes, other kernels as ``"other"``.
-
-    Args:
-        kernels: of one call, from :func:`kernels_of_calls`.
-    """
+    """Seconds that each part of a network takes, other kernels as ``"other"``."""
     found = dict.fromkeys([*PARTS, "other"], 0.0)
     for kernel in kernels:
         name = kernel["name"].partition("<")[0].rpartition("::")[2]

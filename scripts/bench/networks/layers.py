@@ -16,8 +16,6 @@ from bench.networks.goals import CONV_GOALS, CPU_LAYER_GOALS, FLOAT16
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.ops import bmm, conv
 
-__all__ = ["ConvShape", "conv_cases", "cpu_conv_cases", "linear_cases"]
-
 SEED = 0
 BITS, INTEGERS = "bits in and out", "bits in, int32 out"
 # One product of int8 is as large as this at most: its im2col matrix is made beforehand.
@@ -74,12 +72,7 @@ def _sweep(quick: bool, chosen: Collection[int] | None = None) -> Iterator[tuple
 
 
 def conv_cases(quick: bool = False, channels: Collection[int] | None = None) -> Iterator[BnnCase]:
-    """Both sweeps on a GPU: bits to bits, and for that of TCBNN to integers too.
-
-    Args:
-        quick: one tiny convolution.
-        channels: of TCBNN's sweep, which is then measured alone; None for all of both.
-    """
+    """Both sweeps on a GPU: bits to bits, and for that of TCBNN to integers too."""
     for group, shape in _sweep(quick, channels):
         large = shape.images > 1
         for form in (BITS, INTEGERS) if large else (BITS,):
@@ -130,11 +123,7 @@ def _normal(like: Tensor) -> Tensor:
 
 
 def _int8_call(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
-    """Convolution of torch's quantized tensors, int8 in and out.
-
-    Raises:
-        WrongResultError: it differs from the integers, cut off to 8 bits.
-    """
+    """Convolution of torch's quantized tensors, int8 in and out."""
     images, kernels = (torch.quantize_per_tensor(t, 1.0, 0, torch.qint8) for t in (x, w))
     step, edge = [shape.stride] * 2, [shape.padding] * 2
     packed = torch.ops.quantized.conv2d_prepack(kernels, None, step, edge, [1, 1], 1)
@@ -146,11 +135,7 @@ def _int8_call(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
 
 
 def _columns(shape: ConvShape, x: Tensor, w: Tensor) -> Callable[[], Tensor]:
-    """The product alone of a matrix of patches that is not counted.
-
-    Raises:
-        RuntimeError: that matrix would be too large.
-    """
+    """The product alone of a matrix of patches that is not counted."""
     patch = shape.kernel**2 * shape.channels
     if shape.images * shape.out_size**2 * patch > MAX_COLUMN_BYTES:
         raise RuntimeError(f"the im2col matrix is larger than {MAX_COLUMN_BYTES >> 30} GiB")
@@ -174,11 +159,7 @@ def _exact(shape: ConvShape, x: Tensor, w: Tensor, image: int) -> Tensor:
 
 
 def _our_call(shape: ConvShape, x: Tensor, w: Tensor, form: str) -> Callable[[], Any]:
-    """Ours, equal to the integers or their signs in the first and the last image.
-
-    Raises:
-        WrongResultError: it is not.
-    """
+    """Ours, equal to the integers or their signs in the first and the last image."""
     images, kernels = BitImages.from_float(x), BitImages.from_float(w)
     numbers = {**_numbers(shape), "prepared": conv.prepare(kernels)}
     if form == BITS:

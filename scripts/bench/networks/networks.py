@@ -19,8 +19,6 @@ from bench.networks.ours import frozen_network, our_call
 from bench.networks.peers import TUNED, compiled_call, eager_call, images_of, plain_network
 from bench.networks.structures import STRUCTURES, Structure
 
-__all__ = ["LATENCY", "MODES", "THROUGHPUT", "cpu_network_cases", "network_cases"]
-
 LATENCY, THROUGHPUT = "network, latency", "network, throughput"
 MODES = ("default", TUNED)
 """Of ``torch.compile``."""
@@ -34,13 +32,7 @@ _frozen = lru_cache(maxsize=1)(frozen_network)
 def network_cases(
     keys: Sequence[str], modes: Sequence[str], quick: bool = False
 ) -> Iterator[BnnCase]:
-    """Every network on a GPU with 8 images, then with as many as fill it.
-
-    Args:
-        keys: of the networks.
-        modes: of ``torch.compile`` for the plain networks.
-        quick: only with 8 images, and without goals.
-    """
+    """Every network on a GPU with 8 images, then with as many as fill it."""
     for key in keys:
         structure = STRUCTURES[key]
         few, many = (LATENCY, LATENCY_IMAGES), (THROUGHPUT, structure.many)
@@ -85,12 +77,7 @@ def _cuda_entries(structure: Structure, images: int, modes: Iterable[str]) -> It
 
 
 def cpu_network_cases(keys: Sequence[str], quick: bool = False) -> Iterator[BnnCase]:
-    """Networks on the CPU beside torch in fp32, one image and eight.
-
-    Args:
-        keys: of the networks; those meant for the CPU are measured.
-        quick: the smallest network with one image, and without goals.
-    """
+    """Networks on the CPU beside torch in fp32, one image and eight."""
     for key in ("mlp",) if quick else [key for key in CPU_NETWORKS if key in keys]:
         structure = STRUCTURES[key]
         for images in (1,) if quick else CPU_IMAGES:

@@ -16,8 +16,6 @@ from bitgnn import models
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel
 
-__all__ = ["binary_network", "frozen_network", "our_call", "weights_of"]
-
 CALIBRATION_IMAGES = 16
 TOLERANCE = 1e-3
 SAME_IMAGES = 0.75
@@ -26,11 +24,7 @@ float sum next to its threshold may turn one hidden bit, which reaches the score
 
 
 def binary_network(structure: Structure) -> nn.Module:
-    """The network of ``bitgnn.models`` with this structure, on the CPU, for training.
-
-    Args:
-        structure: names it.
-    """
+    """The network of ``bitgnn.models`` with this structure, on the CPU, for training."""
     torch.manual_seed(SEED)
     network: nn.Module = getattr(models, structure.key)(classes=structure.classes)
     return network
@@ -44,12 +38,7 @@ def weights_of(network: nn.Module) -> list[tuple[int, ...]]:
 
 @torch.no_grad()
 def frozen_network(structure: Structure, device: str) -> tuple[nn.Module, FrozenModel]:
-    """The network with the statistics of its inputs in its batch norms, and frozen.
-
-    Args:
-        structure: names it.
-        device: of both.
-    """
+    """The network with the statistics of its inputs in its batch norms, and frozen."""
     network = binary_network(structure).to(device)
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
@@ -63,17 +52,7 @@ def frozen_network(structure: Structure, device: str) -> tuple[nn.Module, Frozen
 def our_call(
     structure: Structure, network: nn.Module, frozen: Callable[[Tensor], Tensor], x: Tensor
 ) -> Callable[[], Any]:
-    """The frozen network on these images.
-
-    Args:
-        structure: its classes.
-        network: what it was frozen from.
-        frozen: the network.
-        x: images.
-
-    Raises:
-        WrongResultError: scores of the first images differ from those of the trained network.
-    """
+    """The frozen network on these images."""
     scores = frozen(x)
     if list(scores.shape) != [x.size(0), structure.classes]:
         raise WrongResultError

@@ -13,16 +13,6 @@ from torch import Tensor, nn
 
 from bench.networks.structures import STRUCTURES, Structure
 
-__all__ = [
-    "SEED",
-    "TUNED",
-    "compile_ahead",
-    "compiled_call",
-    "eager_call",
-    "images_of",
-    "plain_network",
-]
-
 SEED = 0
 TUNED = "max-autotune-no-cudagraphs"
 WORKERS = 12
@@ -35,12 +25,6 @@ def images_of(
     """Images of few fractional bits, channels_last where they are images.
 
     Values are multiples of 1/64 in [-2, 2), which every float type and fixed point hold exactly.
-
-    Args:
-        structure: gives their shape.
-        count: how many.
-        device: of the result.
-        dtype: of the result.
     """
     generator = torch.Generator(device).manual_seed(SEED)
     shape = (count, *structure.image)
@@ -69,29 +53,14 @@ def plain_network(
 
 
 def eager_call(structure: Structure, network: nn.Module, x: Tensor) -> Callable[[], Tensor]:
-    """The network called as it is.
-
-    Raises:
-        RuntimeError: its scores have the wrong shape or are not finite.
-    """
+    """The network called as it is."""
     return _checked(structure, lambda: network(x), x)
 
 
 def compiled_call(
     structure: Structure, network: nn.Module, x: Tensor, mode: str | None = None
 ) -> Callable[[], Tensor]:
-    """The network compiled for these very images.
-
-    Args:
-        structure: its classes.
-        network: the network.
-        x: images.
-        mode: of ``torch.compile``; :data:`TUNED` measures ways to multiply matrices, and leaves
-            convolutions to cuDNN, which measures its own.
-
-    Raises:
-        RuntimeError: its scores have the wrong shape, are not finite or far from eager ones.
-    """
+    """The network compiled for these very images."""
     torch._dynamo.reset()
     how: dict[str, Any] = {"mode": mode}
     if mode == TUNED:
@@ -120,11 +89,6 @@ def compile_ahead(
     """Compiles networks in processes beside each other, so that torch's cache on disk holds them.
 
     What fails here fails again, and is recorded, where it is measured.
-
-    Args:
-        wanted: key of a network, images, and mode of ``torch.compile``.
-        progress: gets a line for each.
-        workers: processes.
     """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn) as pool:

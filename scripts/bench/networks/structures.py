@@ -10,8 +10,6 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["STRUCTURES", "Structure"]
-
 CIFAR, IMAGENET = (3, 32, 32), (3, 224, 224)
 CIFAR_CLASSES, IMAGENET_CLASSES = 10, 1000
 EXPANSION = 4
@@ -40,14 +38,7 @@ class Structure:
 
 
 class Block(nn.Module):
-    """Convolutions and a shortcut of type A: every other pixel, zeros for new channels.
-
-    Args:
-        channels: of the input.
-        inner: channels of the first convolution.
-        stride: of the first one of 3x3, and of the shortcut.
-        bottleneck: 1x1, 3x3 and 1x1 with four times the inner channels, in place of two of 3x3.
-    """
+    """Convolutions and a shortcut of type A: every other pixel, zeros for new channels."""
 
     def __init__(self, channels: int, inner: int, stride: int, bottleneck: bool) -> None:
         super().__init__()

@@ -43,12 +43,7 @@ QUICK = Sizes(1_000_000, 128, 256, 64, 32, (200, 50, 16), 1000, 20_000, (64, 128
 
 
 def cases(sizes: Sizes, data_root: str | Path | None) -> Iterator[Case | Skipped]:
-    """Every comparison of the operator benchmark, made one at a time to bound memory.
-
-    Args:
-        sizes: Operand sizes.
-        data_root: Folder with ``flickr/raw/adj_full.npz``; None or absent skips those cases.
-    """
+    """Every comparison of the operator benchmark, made one at a time to bound memory."""
     torch.manual_seed(SEED)
     yield from _pack_cases(sizes)
     yield from _bmm_cases(sizes)

@@ -15,23 +15,13 @@ from bench.graphs import Graph
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import bspmm
 
-__all__ = ["ternary_cases"]
-
 SCALE = 0.9
 
 
 def ternary_cases(
     graph: Graph, adjacency: BitAdjacency, matrix: Tensor, x: Tensor, ceilings: Ceilings
 ) -> Iterator[CudaCase]:
-    """Sums of ternary rows, beside cuSPARSE and in every layout.
-
-    Args:
-        graph: named in the cases.
-        adjacency: its pattern, with factors of rows.
-        matrix: the same in floats.
-        x: what is made ternary.
-        ceilings: of the device.
-    """
+    """Sums of ternary rows, beside cuSPARSE and in every layout."""
     n, width = x.shape
     rows = TernaryTensor.from_float(x, SCALE)
     floats = rows.to_float()

@@ -74,12 +74,6 @@ def bmm_profile(
 ) -> Record:
     """BMM.BBF of ``[n, k] × [m, k]ᵀ`` beside its parts and torch's product of the same signs.
 
-    Args:
-        ceilings: The machine's functions.
-        shape: ``(n, m, k)``.
-        threads: Threads in use.
-        **options: Arguments of :func:`bitgnn.measure.timing.compare`.
-
     Returns:
         ``times``, and in seconds ``floor``: the product at the machine's peak rate (``product``)
         and the write of the result (``write``); ``highest_ratio`` is torch's time over the larger

@@ -8,8 +8,6 @@ from typing import Any
 from bench.report import environment_line, markdown_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
-__all__ = ["accuracies_table", "training_cost_table"]
-
 Record = dict[str, Any]
 
 

@@ -31,12 +31,7 @@ def operators_table(record: Record) -> str:
 
 
 def cases_table(record: Record, subject: str) -> str:
-    """Markdown of a record of benchmark cases: one row a case, skipped ones named.
-
-    Args:
-        record: What ``bench.cases.run_cases`` found, and on which machine.
-        subject: Heading of the first column.
-    """
+    """Markdown of a record of benchmark cases: one row a case, skipped ones named."""
     rows = []
     for result in record["results"]:
         best = result["best_baseline"]
@@ -260,15 +255,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def fill(text: str, results: Path) -> str:
-    """``text`` with every section ``<!-- table:NAME --> … <!-- /table:NAME -->`` made anew.
-
-    Args:
-        text: A Markdown document; tables without markers are not shown.
-        results: Folder of the JSON records.
-
-    Raises:
-        ValueError: A marker stands alone, is doubled or names an unknown table, or there is none.
-    """
+    """``text`` with every section ``<!-- table:NAME --> … <!-- /table:NAME -->`` made anew."""
     unknown = set(re.findall(r"<!-- /?table:(\w+) -->", text)) - set(TABLES)
     if unknown:
         raise ValueError(f"bench.fill: unknown tables {sorted(unknown)}, known: {sorted(TABLES)}")

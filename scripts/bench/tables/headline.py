@@ -10,8 +10,6 @@ from bench.report import environment_line, markdown_table
 from bench.tables.models import best_of, peer_seconds
 from bitgnn.measure.report import format_ratio, format_seconds
 
-__all__ = ["headline_table"]
-
 Record = dict[str, Any]
 LAYERS = {"GCN": "GCNConv", "GraphSAGE": "SAGEConv"}
 """Models that the table shows, and their layer in the record of plain loops."""
@@ -19,11 +17,7 @@ LEAST_SEEDS = 3
 
 
 def headline_table(records: Sequence[Record]) -> str:
-    """A row for each model and graph.
-
-    Args:
-        records: of whole models on a CPU, of the same on a GPU, and of plain loops.
-    """
+    """A row for each model and graph."""
     *speed, loops = records
     by_name: dict[tuple[str, str], list[Record | None]] = {}
     for place, record in enumerate(speed):

@@ -8,17 +8,11 @@ from typing import Any
 from bench.report import markdown_table, trained_on
 from bitgnn.measure.report import format_seconds
 
-__all__ = ["images_table"]
-
 Record = dict[str, Any]
 
 
 def images_table(records: Sequence[Record]) -> str:
-    """One row a network, goals below.
-
-    Args:
-        records: of ``scripts/train_images.py``, at least one.
-    """
+    """One row a network, goals below."""
     rows = [_row(record) for record in reversed(records)]
     header = [
         "network", "seeds", "fp32, %", "binary, %", "papers, %", "epochs: fp32, binary",

@@ -10,8 +10,6 @@ from typing import Any
 from bench.report import environment_line, format_reached, markdown_table
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
-__all__ = ["best_of", "memory_table", "models_csv", "models_table", "peer_memory", "peer_seconds"]
-
 Record = dict[str, Any]
 MEMORY_MODEL = "GCN"
 """The README shows memory of this model; the CSV has all."""

@@ -12,8 +12,6 @@ from bench.networks.kernels import PARTS, parts_of
 from bench.report import environment_line, format_reached, markdown_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
-__all__ = ["bnn_csv", "bnn_table", "format_rate", "parts_table"]
-
 Record = Mapping[str, Any]
 STATISTICS = ("median", "p10", "p90")
 TIMES = ("timing", "cold", "launched")
@@ -34,11 +32,7 @@ def format_rate(per_second: float) -> str:
 
 
 def bnn_table(record: Record) -> str:
-    """Markdown of one record: a table for most groups of cases, what was not measured below.
-
-    Args:
-        record: of ``scripts/bench_bnn.py``.
-    """
+    """Markdown of one record: a table for most groups of cases, what was not measured below."""
     parts = [environment_line(dict(record))]
     for group in dict.fromkeys(result["group"] for result in record["results"]):
         if group.startswith(CHARTED):
@@ -119,11 +113,7 @@ def _goal(goal: Record) -> str:
 
 
 def parts_table(record: Record) -> str:
-    """Markdown of where the time of our frozen networks goes on a GPU.
-
-    Args:
-        record: of ``scripts/bench_bnn.py`` on CUDA.
-    """
+    """Markdown of where the time of our frozen networks goes on a GPU."""
     rows = []
     for result in record["results"]:
         ours = best(result["contenders"], ours=True)
@@ -138,11 +128,7 @@ def parts_table(record: Record) -> str:
 
 
 def bnn_csv(record: Record) -> str:
-    """Every contender of every case, one a line; times in seconds of a call.
-
-    Args:
-        record: of ``scripts/bench_bnn.py``.
-    """
+    """Every contender of every case, one a line; times in seconds of a call."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(

@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.report import markdown_table, trained_on
 
-__all__ = ["depth_table", "plain_loop_table"]
-
 Record = dict[str, Any]
 Model = tuple[str, int, float]
 """Layer, number of layers, weight decay."""
@@ -22,9 +20,6 @@ def plain_loop_table(record: Record) -> str:
 
     Models other than the tutorial's, or than the first where that is not among them, follow in
     columns of their own.
-
-    Args:
-        record: of ``scripts/experiments/plain_loop.py``.
     """
     runs = [run for run in record["runs"] if "failed" not in run]
     models = [_model(run) for run in runs]
@@ -53,11 +48,7 @@ def plain_loop_table(record: Record) -> str:
 
 
 def depth_table(record: Record) -> str:
-    """Accuracy of every variant on each graph, and how far its mean is behind floats.
-
-    Args:
-        record: of ``scripts/experiments/depth.py``.
-    """
+    """Accuracy of every variant on each graph, and how far its mean is behind floats."""
     graphs = list(dict.fromkeys(run["graph"] for run in record["runs"]))
     rows = [
         [

@@ -8,17 +8,11 @@ from typing import Any
 from bench.report import markdown_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
-__all__ = ["stream_table"]
-
 PEER = "PyG"
 
 
 def stream_table(records: Sequence[dict[str, Any]]) -> str:
-    """Markdown of records of ``scripts/bench_stream.py``: a row for each model and contender.
-
-    Args:
-        records: as read from JSON, one for each device.
-    """
+    """Markdown of records of ``scripts/bench_stream.py``: a row for each model and contender."""
     rows = []
     for record in records:
         machine = record["environment"]

@@ -9,20 +9,13 @@ from typing import Any
 from bench.report import environment_line, markdown_table, trained_on
 from bitgnn.measure.report import format_bytes, format_seconds
 
-__all__ = ["decoder_speed_table", "decoder_table", "text_table"]
-
 Record = dict[str, Any]
 ORDER = ("binary", "bwta_bit", "bwta_level")
 """BWTA's paper has them in this order, the last one best."""
 
 
 def text_table(records: Sequence[Record]) -> str:
-    """One row a form of an experiment, and whether the paper's order of methods holds.
-
-    Args:
-        records: of ``scripts/train_text.py``, at least one; decoders without these methods are
-            left out.
-    """
+    """One row a form of an experiment, and whether the paper's order of methods holds."""
     compared = [r for r in reversed(records) if not _is_perplexity(r) or ORDER[0] in r["forms"]]
     if not compared:
         return "Not measured yet.\n"
@@ -50,11 +43,7 @@ def text_table(records: Sequence[Record]) -> str:
 
 
 def decoder_table(records: Sequence[Record]) -> str:
-    """One row a form of the decoder: perplexities, layers, and whether frozen ones answer alike.
-
-    Args:
-        records: of ``scripts/train_text.py``; the first one of a decoder is shown.
-    """
+    """One row a form of the decoder: perplexities, layers, and whether frozen ones answer alike."""
     found = [r for r in records if _is_perplexity(r) and ORDER[0] not in r["forms"]]
     if not found:
         return "Not measured yet.\n"
@@ -80,11 +69,7 @@ def decoder_table(records: Sequence[Record]) -> str:
 
 
 def decoder_speed_table(record: Record) -> str:
-    """One table a size of decoders, a row a share and batch.
-
-    Args:
-        record: of ``scripts/bench_decoder.py``.
-    """
+    """One table a size of decoders, a row a share and batch."""
     text = environment_line(record) + "\n"
     sizes: list[Record] = []
     for result in record["results"]:

@@ -8,8 +8,6 @@ from typing import Any
 from bench.report import markdown_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
-__all__ = ["GOALS", "runs_table", "tuner_table"]
-
 GOALS = {"ratio": 1.05, "share": 0.2, "error": 0.15, "order": 0.9, "mean": 1.10, "worst": 1.3}
 """Latency of the choice beside the best plan's, share of plans measured, median error of estimates,
 pairs of plans in the right order, and latency of the predictor's choices, on average and at

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.tables.tuner import GOALS
 from bitgnn.convert import Plan
-
-__all__ = ["estimates_chart"]
 
 COLUMNS = 4
 PLAN, BEST = "#3d7ea6", "#d1603d"
@@ -23,19 +20,9 @@ PLAN, BEST = "#3d7ea6", "#d1603d"
 def estimates_chart(
     path: Path, recorded: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Save one panel a graph as a PNG; the tuner's choice is marked, and the error aimed at.
-
-    Args:
-        path: the image.
-        recorded: graphs of a recording.
-        results: their figures, of :func:`bench_tune.judge`.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Save one panel a graph as a PNG; the tuner's choice is marked, and the error aimed at."""
     rows = -(-len(results) // COLUMNS)
     figure = Figure(figsize=(12.5, 0.6 + 2.9 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(rows, COLUMNS, squeeze=False).flatten()
     for axes, content, result in zip(panels, recorded, results, strict=False):
         _panel(axes, content["plans"], result)

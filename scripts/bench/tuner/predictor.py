@@ -23,16 +23,6 @@ from bench.tuner.recording import graph_of
 from bitgnn._files import write_atomically
 from bitgnn.inference.predictor import OWN, SHARED, Predictor, Way
 
-__all__ = [
-    "Forward",
-    "Regret",
-    "choices",
-    "forwards_of",
-    "held_out",
-    "train",
-    "write_predictor",
-]
-
 
 @dataclass(frozen=True)
 class Forward:
@@ -75,11 +65,7 @@ class Regret:
 
 
 def forwards_of(recorded: Mapping[str, Mapping[str, Any]]) -> list[Forward]:
-    """The forwards of recorded graphs: plans that differ in how they are run alone are one.
-
-    Args:
-        recorded: graphs of a :class:`~bench.tuner.recording.Recording`.
-    """
+    """The forwards of recorded graphs: plans that differ in how they are run alone are one."""
     found = []
     for key, content in recorded.items():
         groups: dict[str, list[Any]] = defaultdict(list)
@@ -99,14 +85,7 @@ def forwards_of(recorded: Mapping[str, Mapping[str, Any]]) -> list[Forward]:
 
 
 def train(forwards: Sequence[Forward]) -> Predictor:
-    """Fit every way that was recorded.
-
-    Args:
-        forwards: what to learn from.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Fit every way that was recorded."""
     if not forwards:
         raise ValueError("train_predictor: no forwards to learn from")
     ways = list(dict.fromkeys(way for forward in forwards for way in forward.seconds))
@@ -139,11 +118,7 @@ def choices(predictor: Predictor, forwards: Iterable[Forward]) -> list[tuple[str
 
 
 def held_out(forwards: Sequence[Forward]) -> Regret:
-    """How the predictor does on graphs it has not seen: each is left out of training in turn.
-
-    Raises:
-        ValueError: there are fewer than two graphs.
-    """
+    """How the predictor does on graphs it has not seen: each is left out of training in turn."""
     graphs = sorted({forward.graph for forward in forwards})
     if len(graphs) < 2:
         raise ValueError(f"train_predictor: needs two graphs at least, got {graphs}")
@@ -160,15 +135,8 @@ def write_predictor(
 ) -> dict[str, Regret]:
     """Train on recordings of several kinds of devices and write the predictor's file.
 
-    Args:
-        path: of the JSON file.
-        recordings: recorded graphs by kind of device; what the file says of others stays.
-
     Returns:
         How each does on graphs left out of its training.
-
-    Raises:
-        ValueError: a recording holds fewer than two graphs.
     """
     devices = json.loads(path.read_text())["devices"] if path.exists() else {}
     regrets = {}

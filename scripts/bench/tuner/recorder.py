@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 
-from bench.tasks import MODELS
-from bench.tuner.graphs import GRAPHS, load_graph, untrained_model, untrained_workload
+from bench.tasks import MODELS, untrained_model
+from bench.tuner.graphs import GRAPHS, load_graph, untrained_workload
 from bench.tuner.recording import Recording, Size, key_of, record, space_sample
 from bitgnn.convert.in_letters import own_letters
 from bitgnn.data import DataError
 from bitgnn.tune.space import Space
-
-__all__ = ["PLANS", "TOO_LARGE", "Recorder"]
 
 TOO_LARGE: Mapping[str, tuple[str, ...]] = {"cpu": ("reddit",), "cuda": ()}
 """Graphs that are not recorded on a kind of device unless they are named."""
@@ -57,17 +55,7 @@ class Recorder:
     progress: Callable[[str], Any] = print
 
     def run(self, graphs: Sequence[str] | None = None, models: Iterable[str] = MODELS) -> None:
-        """Record what is missing, graph by graph; graphs that cannot be read are named.
-
-        Args:
-            graphs: keys of :data:`~bench.tuner.graphs.GRAPHS`; None for all that are not
-                :data:`TOO_LARGE`.
-            models: names of models of :mod:`bitgnn.models`.
-
-        Raises:
-            ValueError: the recording, or the file of structures, is something else.
-            OSError: the recording cannot be written.
-        """
+        """Record what is missing, graph by graph; graphs that cannot be read are named."""
         recording = Recording(self.path)
         chosen = [key for key in GRAPHS if key not in TOO_LARGE[self.device]]
         for graph in chosen if graphs is None else graphs:

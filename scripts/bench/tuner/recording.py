@@ -31,8 +31,6 @@ from bitgnn.tune.space import Space
 from bitgnn.tune.timings import TimingCache
 from bitgnn.tune.workload import Workload
 
-__all__ = ["Recording", "Size", "graph_of", "key_of", "record", "space_sample"]
-
 BENCHMARK = "bitgnn tune"
 FORMAT = 1
 ROUNDS = 10
@@ -57,17 +55,7 @@ def graph_of(key: str) -> str:
 def space_sample(
     space: Space, most: int, seed: int = 0, first: Iterable[Mapping[str, str]] = ()
 ) -> list[Plan]:
-    """Plans of some letter chains, each with every way to run it.
-
-    Args:
-        space: what to choose from; nothing but the chains taken is frozen.
-        most: plans to take, the last chain's perhaps beyond; all where there are fewer.
-        seed: of the order in which chains are drawn.
-        first: letters to begin with, in front of those that are drawn.
-
-    Raises:
-        ValueError: the space lacks one of ``first``.
-    """
+    """Plans of some letter chains, each with every way to run it."""
     begin = [dict(letters) for letters in first]
     chains = [letters for letters in space.chains if letters not in begin]
     random.Random(seed).shuffle(chains)
@@ -81,14 +69,7 @@ def space_sample(
 
 
 class Recording:
-    """A file of recordings, by :func:`key_of` a graph and a model.
-
-    Args:
-        path: the JSON file; begun anew where there is none.
-
-    Raises:
-        ValueError: the file is something else, or of another format.
-    """
+    """A file of recordings, by :func:`key_of` a graph and a model."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -121,12 +102,6 @@ class Recording:
 
         Recordings of several processes of one machine become one; those of different machines
         must not, as nothing tells their latencies apart.
-
-        Args:
-            others: such as were made on other cores at the same time.
-
-        Raises:
-            ValueError: they are of another machine, or of another number of threads.
         """
         found = {key: content for other in others for key, content in other.graphs.items()}
         together = {**self.graphs, **found}
@@ -172,16 +147,6 @@ def record(
     progress: Callable[[str], Any] = lambda text: None,
 ) -> dict[str, Any]:
     """Measure plans on one workload and add the result to a recording, unless it is there.
-
-    Args:
-        recording: where it goes.
-        key: of the graph and the model in the recording, see :func:`key_of`.
-        name: what the graph is called; says so where it is made up.
-        workload: model and data.
-        plans: what to measure; those that cannot run are recorded with the reason.
-        size: how much.
-        space: what ``plans`` are a sample of; None where they are all there are.
-        progress: gets a line now and then.
 
     Returns:
         What the recording holds: the machine, the graph, and for each plan every repeat, its

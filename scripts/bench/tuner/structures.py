@@ -18,22 +18,12 @@ from torch import Tensor
 from bench.tasks import NodeTask
 from bitgnn._files import write_atomically
 
-__all__ = ["read_structure", "write_structures"]
-
 SEED = 0
 MADE_UP = " (made-up features)"
 
 
 def write_structures(path: Path, tasks: Mapping[str, NodeTask]) -> None:
-    """Write edges and sizes of some graphs.
-
-    Args:
-        path: the ``.npz`` file.
-        tasks: graphs by key.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write edges and sizes of some graphs."""
     arrays: dict[str, np.ndarray] = {}
     for key, task in tasks.items():
         source, destination = task.edge_index.cpu()
@@ -59,17 +49,8 @@ def _small(values: Tensor) -> np.ndarray:
 def read_structure(path: Path, key: str, device: str) -> NodeTask | None:
     """A graph with features that are 1 as often as its own are not 0, and 0 else.
 
-    Args:
-        path: of :func:`write_structures`.
-        key: of the graph.
-        device: where it goes.
-
     Returns:
         None where the file lacks this graph.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is something else.
     """
     try:
         with np.load(path) as file:
