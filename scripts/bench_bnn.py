@@ -39,7 +39,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def bnn_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 where a result is wrong or a case fails."""
     arguments = parse_cases(
         "Times binary convolutions and networks against torch's.", "bnn", argv, _options
@@ -116,4 +116,4 @@ def _show(progress: Any, case: str, entry: str) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(bnn_main())
+    raise SystemExit(main())

@@ -26,7 +26,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def bwta_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 where a result is wrong or a case fails."""
     arguments = parse_cases(
         "Times linear layers and attention of binary weights and ternary activations.",
@@ -59,4 +59,4 @@ def _cases(arguments: argparse.Namespace) -> Iterable[BnnCase]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(bwta_main())
+    raise SystemExit(main())

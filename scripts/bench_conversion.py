@@ -87,7 +87,7 @@ def measure(name: str, edge_index: Tensor, num_nodes: int, repeats: int) -> dict
     }
 
 
-def conversion_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the conversion benchmark; the exit status."""
     arguments = parse("Times the conversion of a float model.", "conversion", argv)
     nodes, edges = (QUICK_NODES, QUICK_EDGES) if arguments.quick else (NUM_NODES, NUM_EDGES)
@@ -105,4 +105,4 @@ def conversion_main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(conversion_main())
+    raise SystemExit(main())

@@ -145,7 +145,7 @@ def cases(tasks: Sequence[NodeTask]) -> Iterator[Case]:
                         )
 
 
-def layers_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the layer benchmark; the exit status."""
     arguments = parse("Times training steps of binary layers against PyG's.", "layers", argv)
     tasks: list[NodeTask] = [synthetic_task()]
@@ -160,4 +160,4 @@ def layers_main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(layers_main())
+    raise SystemExit(main())

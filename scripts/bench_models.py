@@ -38,7 +38,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def models_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the whole-model benchmark; the exit status is 1 where a model is wrong or fails."""
     arguments = parse_cases("Times whole frozen models against PyG's.", "models", argv, _options)
     graphs = arguments.graphs or (
@@ -132,4 +132,4 @@ def _line(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(models_main())
+    raise SystemExit(main())

@@ -17,7 +17,7 @@ from bench.tables.documents import cuda_operators_table, operators_table
 from bitgnn.measure.report import write_json
 
 
-def operators_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the operator benchmark; the exit status."""
     arguments = parse("Times bitgnn's operators against torch.", "ops", argv, devices=True)
     if arguments.device == "cuda":
@@ -80,4 +80,4 @@ def _save(found: dict[str, Any], table: str, output: Path, title: str) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(operators_main())
+    raise SystemExit(main())

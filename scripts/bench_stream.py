@@ -35,7 +35,7 @@ WARM_UPS = 1
 PARTS = ("conversion", "forward")
 
 
-def stream_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the mini-batch benchmark; the exit status is 1 where a result is wrong."""
     arguments = parse(
         "Times mini-batches through frozen models against PyG's.",
@@ -220,4 +220,4 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(stream_main())
+    raise SystemExit(main())

@@ -173,7 +173,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recordings", type=Path, default=RESULTS, help="folder of tune_*.json")
 
 
-def tune_bench_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Judges the tuner on recordings; the exit status is 1 where there are none."""
     arguments = parse(
         "Holds the tuner's choices against recordings of every plan.",
@@ -199,4 +199,4 @@ def tune_bench_main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(tune_bench_main())
+    raise SystemExit(main())

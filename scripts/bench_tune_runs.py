@@ -182,7 +182,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS), help="which calls")
 
 
-def tune_runs_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Make the calls one after the other; those of an earlier record stay where not made anew."""
     arguments = parse("Times `bitgnn tune` as a whole.", NAME, argv, extend=_options)
     root = data_root(arguments.data_root)
@@ -199,4 +199,4 @@ def tune_runs_main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(tune_runs_main())
+    raise SystemExit(main())

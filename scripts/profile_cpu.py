@@ -20,7 +20,7 @@ from bitgnn.data import DataError
 from bitgnn.measure.report import write_json
 
 
-def profile_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Sets CPU figures against the machine's own rates; the exit status."""
     arguments = parse("Profiles the CPU operators against the machine.", "profile_cpu", argv)
     threads, options = arguments.threads, {"repeats": arguments.repeats}
@@ -82,4 +82,4 @@ def _profile_tasks(
 
 
 if __name__ == "__main__":
-    raise SystemExit(profile_main())
+    raise SystemExit(main())

@@ -21,7 +21,7 @@ SECONDS = 60.0
 LEAST_GRAPHS = 2
 
 
-def train_predictor_main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Record, merge, write structures, or train; the exit status is 1 where that fails."""
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
@@ -122,4 +122,4 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(train_predictor_main())
+    raise SystemExit(main())

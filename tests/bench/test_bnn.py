@@ -17,7 +17,7 @@ from bench.networks.layers import ConvShape, conv_cases, linear_cases
 from bench.networks.networks import network_cases
 from bench.networks.structures import STRUCTURES
 from bench.tables.networks import bnn_csv, bnn_table, format_rate, parts_table
-from bench_bnn import bnn_main
+from bench_bnn import main as bnn_main
 
 CPU = GraphClock("cpu")
 

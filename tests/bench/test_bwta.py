@@ -13,7 +13,7 @@ from bench.bwta import peers as bwta_peers
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
 from bench.bwta.peers import int8_linear_entries
 from bench.networks.cases import GraphClock, WrongResultError, run_case
-from bench_bwta import bwta_main
+from bench_bwta import main as bwta_main
 from bitgnn.bits import BitTensor
 
 ON_GPU = [

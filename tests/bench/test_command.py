@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from bench import tasks
 from bench.command import begin, run_into
 from bench.tasks import planetoid_tasks, synthetic_task
-from bench_ops import operators_main
+from bench_ops import main as operators_main
 from bitgnn.data import DataError
 
 

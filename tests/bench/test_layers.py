@@ -30,7 +30,7 @@ def test_a_wrong_layer_is_noticed():
 def test_quick_run_writes_a_record(tmp_path, capsys):
     output = tmp_path / "out" / "layers.json"
     arguments = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
-    assert layers.layers_main(arguments) == 0
+    assert layers.main(arguments) == 0
     record = json.loads(output.read_text())
     assert record["benchmark"] == "layers"
     assert record["settings"] == {"threads": 1, "repeats": 7, "quick": True}

@@ -14,7 +14,7 @@ from bench.models.contenders import Contender, best
 from bench.models.peers import Peer, peers
 from bench.tables.models import memory_table, models_table
 from bench.tasks import synthetic_task
-from bench_models import models_main
+from bench_models import main as models_main
 from bitgnn.measure.timing import Timing
 
 BROKEN = Peer("PyG", "broken", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel\nmore")))

@@ -15,7 +15,7 @@ from bench.tuner.predictor import (
 )
 from bench.tuner.recording import BENCHMARK, FORMAT
 from bitgnn.inference.predictor import OWN, SHARED, Predictor, Way
-from train_predictor import train_predictor_main
+from train_predictor import main as train_predictor_main
 
 CSR, TILES = Way("csr", None, "eager"), Way("frdc", "if_else", "eager")
 

@@ -9,7 +9,7 @@ from bench.tasks import synthetic_task
 from bench.tuner import recorder
 from bench.tuner.recording import Recording
 from bitgnn.data import DataError
-from train_predictor import train_predictor_main
+from train_predictor import main as train_predictor_main
 
 
 def load(key, device="cpu", root=None, structures=None):

@@ -10,7 +10,7 @@ from bench import ceilings as ceilings_module
 from bench.ceilings import GATHERED_WORDS, OPERATIONS, Ceilings, CeilingsError, compiler
 from bench.operators.profile import timings
 from bench.tables.documents import profile_table
-from profile_cpu import profile_main
+from profile_cpu import main as profile_main
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 

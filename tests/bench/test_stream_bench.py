@@ -9,7 +9,8 @@ from torch_geometric.data import Data
 
 from bench.sampling import neighbour_batches
 from bench.tables.stream import stream_table
-from bench_stream import _pyg_stream, stream_main
+from bench_stream import _pyg_stream
+from bench_stream import main as stream_main
 
 
 def _graph(num_nodes=50, num_edges=400):

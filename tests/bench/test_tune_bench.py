@@ -9,7 +9,8 @@ from bench.tables.tuner import tuner_table
 from bench.tasks import synthetic_task
 from bench.tuner.graphs import untrained_workload
 from bench.tuner.recording import Recording, Size, record
-from bench_tune import Repeats, judge, replay, tune_bench_main
+from bench_tune import Repeats, judge, replay
+from bench_tune import main as tune_bench_main
 from bitgnn.convert import Plan
 
 LETTERS = [

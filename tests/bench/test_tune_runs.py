@@ -6,7 +6,8 @@ import pytest
 
 import bench_tune_runs as tune_runs
 from bench.tables.tuner import runs_table
-from bench_tune_runs import Run, tune_runs_main
+from bench_tune_runs import Run
+from bench_tune_runs import main as tune_runs_main
 
 SMALL = (
     "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",
