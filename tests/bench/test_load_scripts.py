@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bitgnn.data import show
+from bench import show
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

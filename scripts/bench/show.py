@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.data.errors import DataError
+from bitgnn.convert import freeze
+from bitgnn.data import DataError, load, synthetic
 from bitgnn.data.statistics import graph_statistics
-
-__all__ = ["cora_main", "reddit_main"]
+from bitgnn.measure.timing import compare
+from bitgnn.models import GCN, GraphSAGE
 
 CORA_HIDDEN, CORA_LEARNING_RATE, CORA_EPOCHS = 64, 5e-3, 200
 REDDIT_HIDDEN, REDDIT_LEARNING_RATE = 128, 1e-2
@@ -27,9 +28,6 @@ MILLISECONDS = 1e3
 
 def cora_main(argv: Sequence[str] | None = None) -> int:
     """Cora and a binary GCN; the exit status."""
-    from bitgnn.data import load
-    from bitgnn.models import GCN
-
     parser = _parser("Statistics of Cora, and the time of a frozen binary GCN on it.", CORA_EPOCHS)
     arguments = _parse(parser, argv)
     return _show(
@@ -50,9 +48,6 @@ def cora_main(argv: Sequence[str] | None = None) -> int:
 
 def reddit_main(argv: Sequence[str] | None = None) -> int:
     """Reddit, or a synthetic graph of its size, and a binary GraphSAGE; the exit status."""
-    from bitgnn.data import load, synthetic
-    from bitgnn.models import GraphSAGE
-
     parser = _parser("Statistics of Reddit, and the time of a frozen binary GraphSAGE on it.", 0)
     parser.add_argument(
         "--synthetic",
@@ -146,8 +141,6 @@ def _train(model: nn.Module, data: Any, epochs: int, learning_rate: float) -> No
 
 @torch.inference_mode()
 def _time_frozen(model: nn.Module, data: Any, arguments: argparse.Namespace) -> None:
-    from bitgnn.convert import freeze
-    from bitgnn.measure.timing import compare
 
     frozen = freeze(model, check=arguments.epochs > 0)
     graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
