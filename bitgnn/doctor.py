@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from bitgnn import _library
-from bitgnn.bench.environment import cpu_model, package_version, usable_cores
+from bitgnn.measure.environment import cpu_model, package_version, usable_cores
 
 PACKAGE = Path(__file__).resolve().parent
 REQUIRED = (

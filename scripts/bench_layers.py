@@ -1,6 +1,163 @@
 """Times a training step of binary layers against PyG's on Cora: JSON in scripts/results."""
 
-from bitgnn.bench.layers import layers_main
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+import torch_geometric.nn
+from torch import Tensor, nn
+from torch.nn import functional
+
+import bitgnn.nn
+from bench.cases import Case, Skipped, run_cases
+from bench.command import parse, record
+from bench.tables.documents import operators_table
+from bench.tasks import HIDDEN, SEED, NodeTask, planetoid_tasks, synthetic_task
+from bitgnn.bits import BitAdjacency
+from bitgnn.measure.pyg import graph_forms
+from bitgnn.measure.report import write_json
+from bitgnn.quantize import sgn
+
+GOAL_GRAPH = "Cora"
+LAYERS = ("GCNConv", "SAGEConv", "GraphConv")
+PRECISIONS = ("full", "bin", "FBF+FBF", "FBB+BBF")
+# The dropout of Bi-GCN's recipe, and none.
+DROPOUTS = (0.0, 0.4)
+# A binary layer may take at most 1.5 times as long as the float one.
+GOAL = 1 / 1.5
+
+Step = Callable[[], None]
+
+
+def _options(name: str) -> dict[str, Any]:
+    """GCNConv keeps its normalised graph, which is what makes its plain edge index fast."""
+    return {"cached": True} if name == "GCNConv" else {}
+
+
+def _step(layer: nn.Module, x: Tensor, graph: Any, grad: Tensor, dropout: float = 0.0) -> None:
+    """One forward and backward pass; the features need no gradient, as in a first layer."""
+    layer.zero_grad(set_to_none=True)
+    if dropout > 0.0:
+        x = functional.dropout(x, dropout)
+    layer(x, graph).backward(grad)
+
+
+def _adjacency(name: str, task: NodeTask) -> BitAdjacency:
+    """The graph as each of the layers prepares it."""
+    normalize = {"GCNConv": "sym", "SAGEConv": "mean"}.get(name)
+    return BitAdjacency.from_edge_index(
+        task.edge_index, task.x.size(0), normalize=normalize, add_self_loops=name == "GCNConv"
+    )
+
+
+def _baselines(name: str, task: NodeTask, grad: Tensor, dropout: float) -> dict[str, Step]:
+    """PyG's layer over every form of the graph that is installed."""
+    found: dict[str, Step] = {}
+    for form, graph in graph_forms(task.edge_index, task.x.size(0)).items():
+        torch.manual_seed(SEED)
+        layer = getattr(torch_geometric.nn, name)(task.x.size(1), HIDDEN, **_options(name))
+        found[f"PyG {form}"] = partial(_step, layer, task.x, graph, grad, dropout)
+    return found
+
+
+@torch.no_grad()
+def _products(layer: Any, linears: Sequence[Any], x: Tensor) -> list[Tensor]:
+    """The dense products of a layer by themselves, in plain torch."""
+    signs = [sgn(linear.weight).t() for linear in linears]
+    bits = layer.input_bits
+    if bits is not None:
+        seen = (x > 0).float()
+        if bits.kind == "thermometer":
+            seen = sgn(x[:, bits.columns] - bits.thresholds)
+        seen = seen if bits.bit_offset is None else seen + bits.bit_offset
+        gains = (layer.output_gain, layer.root_gain)[: len(signs)]
+        return [
+            bits.unit * gain * (seen @ weight) for gain, weight in zip(gains, signs, strict=True)
+        ]
+    alpha = x.abs().mean(1, keepdim=True)
+    products = [
+        (alpha * linear.weight.abs().mean(1)) * (sgn(x) @ weight)
+        for linear, weight in zip(linears, signs, strict=True)
+    ]
+    if layer.letters.bmm[2] == "B":
+        products[0] = sgn(sgn(x) @ signs[0])
+    return products
+
+
+def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
+    """Whether the layer is its formula in plain torch, and its gradients are finite."""
+    layer(task.x, graph)  # Layers of named precision look at their input in it.
+    linears = [m for m in layer.children() if isinstance(m, torch_geometric.nn.Linear)]
+    products = _products(layer, linears, task.x)
+    pattern, letters = _adjacency(name, task), layer.letters
+    is_summed = letters.bmm[2] == "B" or letters.order == "aggregate_first"
+    col = None if is_summed else pattern.col
+    matrix = BitAdjacency(pattern.rowptr, pattern.indices, pattern.num_cols, pattern.row, col)
+    expected = matrix.to_torch_csr() @ products[0]
+    bias = layer.bias if name == "GCNConv" else linears[0].bias
+    expected = expected + bias + sum(products[1:])
+    layer.eval()
+    with torch.no_grad():
+        found = layer(task.x, graph)
+    layer.train()
+    layer(task.x, graph).sum().backward()
+    gradients = [p.grad for p in layer.parameters() if p.grad is not None]
+    finite = all(bool(torch.isfinite(grad).all()) for grad in gradients)
+    finite = finite and all(m.weight.grad is not None for m in linears)
+    layer.zero_grad(set_to_none=True)
+    return finite and torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def cases(tasks: Sequence[NodeTask]) -> Iterator[Case]:
+    """Every layer, precision and dropout, over the forms in which a graph is held in training."""
+    for task in tasks:
+        size = f"{task.x.size(1)} → {HIDDEN}"
+        for name in LAYERS:
+            grad = torch.randn(
+                task.x.size(0), HIDDEN, generator=torch.Generator().manual_seed(SEED)
+            )
+            graphs = {"edge_index": task.edge_index, "BitAdjacency": _adjacency(name, task)}
+            for dropout in DROPOUTS:
+                baselines = _baselines(name, task, grad, dropout)
+                for precision in PRECISIONS:
+                    for form, graph in graphs.items():
+                        torch.manual_seed(SEED)
+                        layer = getattr(bitgnn.nn, name)(
+                            task.x.size(1),
+                            HIDDEN,
+                            precision=precision,
+                            dropout=dropout,
+                            **_options(name),
+                        )
+                        kind = f", dropout {dropout}" if dropout else ""
+                        yield Case(
+                            f"{name}, {task.name}, {size}",
+                            f"{precision}, {form}{kind}",
+                            partial(_step, layer, task.x, graph, grad),
+                            baselines,
+                            target=GOAL if task.name == GOAL_GRAPH else None,
+                            check=partial(_is_right, layer, name, task, graph),
+                            details={"nodes": task.x.size(0), "edges": task.edge_index.size(1)},
+                        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the layer benchmark; the exit status."""
+    arguments = parse("Times training steps of binary layers against PyG's.", "layers", argv)
+    tasks: list[NodeTask] = [synthetic_task()]
+    skipped: list[Skipped] = []
+    if not arguments.quick:
+        tasks, skipped = planetoid_tasks(arguments.data_root, (GOAL_GRAPH,))
+    todo = chain[Case | Skipped](skipped, cases(tasks))
+    found = record("layers", arguments, **run_cases(todo, repeats=arguments.repeats))
+    write_json(arguments.output, found)
+    print(f"\n{operators_table(found)}\nwritten: {arguments.output}")
+    return 0
+
 
 if __name__ == "__main__":
-    raise SystemExit(layers_main())
+    raise SystemExit(main())

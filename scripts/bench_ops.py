@@ -1,6 +1,83 @@
 """Times pack, BMM and BSpMM against torch: JSON, table and chart in scripts/results."""
 
-from bitgnn.bench.command import operators_main
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import cuda_cases
+from bench.cases import run_cases
+from bench.command import parse, record
+from bench.cuda_ceilings import measure_ceilings
+from bench.operators import cpu, cuda, cuda_graphs
+from bench.report import bar_chart, fraction_chart
+from bench.tables.documents import cuda_operators_table, operators_table
+from bitgnn.measure.report import write_json
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the operator benchmark; the exit status."""
+    arguments = parse("Times bitgnn's operators against torch.", "ops", argv, devices=True)
+    if arguments.device == "cuda":
+        return _cuda_operators(arguments)
+    sizes = cpu.QUICK if arguments.quick else cpu.Sizes()
+    body = run_cases(cpu.cases(sizes, arguments.data_root), repeats=arguments.repeats)
+    found = record("ops", arguments, **body)
+    title = f"Operators, {arguments.threads} threads"
+    _save(found, operators_table(found), arguments.output, title)
+    return 0
+
+
+def _cuda_operators(arguments: argparse.Namespace) -> int:
+    """Ceilings, then every case against them; what was done is on disk after each group."""
+    ceilings = measure_ceilings(arguments.ceilings)
+    sizes = cuda.QUICK if arguments.quick else cuda.Sizes()
+    body: dict[str, list[Any]] = {"results": [], "skipped": []}
+    for cases in (
+        cuda.dense_cases(sizes, ceilings),
+        cuda_graphs.graph_cases(ceilings, arguments.data_root, arguments.quick),
+    ):
+        done = run_cases(
+            cases,
+            run=cuda_cases.run_case,
+            describe=cuda_cases.describe,
+            repeats=arguments.repeats,
+        )
+        for key, entries in done.items():
+            body[key] += entries
+        found = record("ops_cuda", arguments, **body, ceilings=ceilings.entries)
+        write_json(arguments.output, found)
+    table = cuda_operators_table(found)
+    arguments.output.with_suffix(".md").write_text(table, encoding="utf-8")
+    fraction_chart(
+        arguments.output.with_suffix(".png"),
+        [
+            (f"{r['group']}: {r['name']}", r["ceiling_fraction"], r["binds"])
+            for r in found["results"]
+            if r["ceiling_fraction"] is not None
+        ],
+        f"Measured rate over ceiling measured in the same run, {found['environment']['gpu']}",
+    )
+    print(f"\n{table}\nwritten: {arguments.output} and its .md and .png")
+    return 0
+
+
+def _save(found: dict[str, Any], table: str, output: Path, title: str) -> None:
+    """Writes the record, its table and its chart side by side and prints the table."""
+    write_json(output, found)
+    output.with_suffix(".md").write_text(table, encoding="utf-8")
+    results = found["results"]
+    bar_chart(
+        output.with_suffix(".png"),
+        [f"{result['group']}: {result['name']}" for result in results],
+        [result["ratio"] for result in results],
+        [result["target"] for result in results],
+        title,
+    )
+    print(f"\n{table}\nwritten: {output} and its .md and .png")
+
 
 if __name__ == "__main__":
-    raise SystemExit(operators_main())
+    raise SystemExit(main())

@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 output=${1:-scripts/results}
 status=0
-python3 -m bitgnn.bench.cuda_check --output "$output/cuda_tests.json" || status=1
+python3 scripts/check_cuda.py --output "$output/cuda_tests.json" || status=1
 python3 scripts/bench_ops.py --device cuda --output "$output/ops_cuda.json" || status=1
-python3 -m bitgnn.bench.cuda_profile --output "$output/profile_cuda.json" || status=1
+python3 scripts/profile_cuda.py --output "$output/profile_cuda.json" || status=1
 exit "$status"

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bitgnn.bench.tables import documents, fill
+from bench.tables.documents import documents, fill
 
 ROOT = Path(__file__).resolve().parent.parent
 

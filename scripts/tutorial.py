@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import bitgnn
-from bitgnn.bench.report import format_bytes
 from bitgnn.data import load_digits_graph
+from bitgnn.measure.report import format_bytes
 
 EPOCHS, MOST_POINTS = 200, 10.0
 

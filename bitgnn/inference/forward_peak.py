@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench.memory import peak_allocation
+from bitgnn.measure.memory import peak_allocation
 from bitgnn.ops.buffers import no_buffer_cache
 
 __all__ = ["forward_peak"]

@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bitgnn.bench.environment import environment
+from bitgnn.measure.environment import environment
 from bitgnn.train.chart import form_color
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.workers import Finished

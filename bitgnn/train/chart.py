@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from bitgnn.bench.report import format_bytes, format_seconds
+from bitgnn.measure.report import format_bytes, format_seconds
 from bitgnn.train.deploy import FormResult
 
 __all__ = ["draw_chart", "form_color"]

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from bitgnn.bench.pyg import PyGGCN, graph_forms
-from bitgnn.bench.timing import Timing, compare
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory
+from bitgnn.measure.pyg import PyGGCN, graph_forms
+from bitgnn.measure.timing import Timing, compare
 from bitgnn.train.build import restore_model
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.features import model_input

@@ -14,9 +14,9 @@ from rich.table import Table
 from torch_geometric.data import Data
 
 from bitgnn._files import write_atomically
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import format_bytes, format_seconds, write_json
 from bitgnn.inference import save
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import format_bytes, format_seconds, write_json
 from bitgnn.train.chart import draw_chart
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import FormResult

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from bitgnn._files import write_atomically
-from bitgnn.bench.report import write_json
+from bitgnn.measure.report import write_json
 from bitgnn.train.accuracy import Table, accuracy_chart, accuracy_csv, accuracy_record
 from bitgnn.train.build import GraphSource
 from bitgnn.train.commands import status_of

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric import seed_everything
 from torch_geometric.data import Data
 
-from bitgnn.bench.environment import cpu_model
+from bitgnn.measure.environment import cpu_model
 from bitgnn.train.build import build_model, make_task, restore_model
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ExperimentConfig

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitgnn.bench.models_timing import Call, CaptureError, Clock, prepare, rounds
-from bitgnn.bench.timing import Timing
 from bitgnn.bits import BitAdjacency, BitTensor, BlockedAdjacency
 from bitgnn.inference import FrozenModel
 from bitgnn.inference.frozen_model import Features
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.program import Step
 from bitgnn.inference.steps.layouts import words_of
+from bitgnn.measure.timing import Timing
+from bitgnn.tune.clock import Call, CaptureError, Clock, prepare, rounds
 from bitgnn.tune.timings import CallTime
 
 __all__ = ["call_signature", "most_neighbours", "time_calls"]

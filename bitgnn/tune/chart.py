@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bitgnn.bench.report import format_bytes, format_seconds
+from bitgnn.measure.report import format_bytes, format_seconds
 from bitgnn.tune.baselines import PYG
 from bitgnn.tune.objective import Measures, pareto_front
 from bitgnn.tune.result import Point, TuneResult

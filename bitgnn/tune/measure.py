@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from bitgnn.bench.models_timing import Call, CaptureError, Clock, prepare
-from bitgnn.bench.models_timing import rounds as in_rounds
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.timing import Timing
+from bitgnn.tune.clock import Call, CaptureError, Clock, prepare
+from bitgnn.tune.clock import rounds as in_rounds
 
 __all__ = ["gpu_seconds", "latency", "measure_in_turns", "noise"]
 

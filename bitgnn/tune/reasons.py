@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitgnn.bench.report import format_bytes, format_seconds
+from bitgnn.measure.report import format_bytes, format_seconds
 from bitgnn.tune.objective import Measures
 from bitgnn.tune.reference import AS_GIVEN
 from bitgnn.tune.result import Point, TuneResult

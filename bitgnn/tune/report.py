@@ -13,8 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bitgnn._files import write_atomically
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import format_bytes, format_seconds, write_json
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import format_bytes, format_seconds, write_json
 from bitgnn.tune.chart import draw_points
 from bitgnn.tune.result import Point, TuneResult, letters_of, ways_of
 

@@ -11,9 +11,9 @@ from typing import Any
 from rich.table import Table
 from torch import nn
 
-from bitgnn.bench.timing import Timing
 from bitgnn.convert import Plan, freeze
 from bitgnn.inference import FrozenModel
+from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.objective import (
     Constraint,

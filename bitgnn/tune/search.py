@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bitgnn.bench.timing import Timing
 from bitgnn.convert import Plan
+from bitgnn.measure.timing import Timing
 from bitgnn.tune.explore import Explorer, first_line
 from bitgnn.tune.measure import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns, noise
 from bitgnn.tune.objective import Measures, Objective, pareto_front, preference

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from bitgnn.bench.timing import Timing
 from bitgnn.convert import ModelShape, Plan
+from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.objective import Measures
 from bitgnn.tune.timings import canonical, environment_of

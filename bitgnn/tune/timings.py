@@ -15,7 +15,7 @@ import torch
 import bitgnn
 from bitgnn import _library
 from bitgnn._files import write_atomically
-from bitgnn.bench.environment import cpu_model
+from bitgnn.measure.environment import cpu_model
 
 __all__ = ["CallTime", "TimingCache", "environment_of"]
 

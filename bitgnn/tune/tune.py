@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bitgnn.bench.environment import cpu_model
+from bitgnn.measure.environment import cpu_model
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.bars import stage_bars
 from bitgnn.tune.baselines import PYG, baselines

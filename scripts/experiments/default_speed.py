@@ -17,10 +17,10 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn import models
-from bitgnn.bench.cuda_timing import compare_on_cuda
-from bitgnn.bench.environment import environment
-from bitgnn.bench.report import write_json
-from bitgnn.bench.timing import compare
+from bitgnn.measure.environment import environment
+from bitgnn.measure.report import write_json
+from bitgnn.measure.timing import compare
+from bitgnn.tune.clock import Call, Clock, prepare, rounds
 
 FORMS = {"default": "bin", "papers": "bin", "default, full": "full", "papers, full": "full"}
 PAPERS = {"GCNConv": models.GCN, "SAGEConv": models.GraphSAGE}
@@ -69,7 +69,9 @@ def main() -> int:
             }
             with torch.no_grad():
                 if device.type == "cuda":
-                    times, _ = compare_on_cuda(calls, repeats=arguments.repeats)
+                    clock = Clock("cuda")
+                    ready = {f: prepare(Call(c, captured=True), clock) for f, c in calls.items()}
+                    times, _ = rounds(ready, clock, arguments.repeats)
                 else:
                     times = compare(calls, repeats=arguments.repeats)
             case = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bitgnn.bench.environment import environment
+from bitgnn.measure.environment import environment
 
 __all__ = ["run_and_keep"]
 

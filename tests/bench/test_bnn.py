@@ -7,26 +7,19 @@ import time
 import pytest
 import torch
 
-from bitgnn.bench import bnn_command, bnn_ours, bnn_peers
-from bitgnn.bench.bnn_cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
-from bitgnn.bench.bnn_charts import bnn_chart
-from bitgnn.bench.bnn_command import bnn_main
-from bitgnn.bench.bnn_goals import NETWORK_GOALS
-from bitgnn.bench.bnn_layers import ConvShape, conv_cases, linear_cases
-from bitgnn.bench.bnn_networks import network_cases
-from bitgnn.bench.bnn_profile import Kernel, kernels_of_calls, parts_of
-from bitgnn.bench.bnn_structures import STRUCTURES
-from bitgnn.bench.bnn_tables import bnn_csv, bnn_table, format_rate, parts_table
-from bitgnn.bench.cuda_cases import Goal
+from bench.cuda_cases import Goal
+from bench.networks import ours as bnn_ours
+from bench.networks import peers as bnn_peers
+from bench.networks.cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
+from bench.networks.goals import NETWORK_GOALS
+from bench.networks.kernels import Kernel, kernels_of_calls, parts_of
+from bench.networks.layers import ConvShape, conv_cases, linear_cases
+from bench.networks.networks import network_cases
+from bench.networks.structures import STRUCTURES
+from bench.tables.networks import bnn_csv, bnn_table, format_rate, parts_table
+from bench_bnn import main as bnn_main
 
 CPU = GraphClock("cpu")
-
-
-@pytest.fixture(autouse=True)
-def same_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def main(folder, *arguments):
@@ -73,31 +66,6 @@ def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
     assert (tmp_path / "bnn.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_resume_keeps_finished_cases(tmp_path):
-    _, first = main(tmp_path)
-    _, again = main(tmp_path, "--resume")
-    assert again["results"] == first["results"]
-
-
-def test_resume_refuses_cases_of_another_run(tmp_path, capsys):
-    _, record = main(tmp_path)
-    record["settings"]["repeats"] = 99
-    (tmp_path / "bnn.json").write_text(json.dumps(record))
-    assert main(tmp_path, "--resume")[0] == 2
-    assert "do not belong to this run" in capsys.readouterr().err
-
-
-def test_a_case_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
-    def failing(case, *rest):
-        raise ValueError("no room")
-
-    monkeypatch.setattr(bnn_command, "run_case", failing)
-    status, record = main(tmp_path)
-    assert status == 1
-    assert [entry["reason"] for entry in record["failed"]] == ["ValueError: no room"]
-    assert "- not measured: BinaryConv2d, 1 image: 32 to 32" in capsys.readouterr().out
-
-
 def test_entries_that_fail_or_are_wrong_get_no_times():
     result = run_case(
         case(
@@ -140,14 +108,6 @@ def test_a_goal_may_name_its_baseline():
     seconds = {c["name"]: c["timing"]["median"] for c in result["contenders"]}
     reached = [goal["reached"] for goal in result["goals"]]
     assert reached == [pytest.approx(seconds["slow"] / seconds["ours"] / 2.0), None]
-
-
-def test_nothing_of_ours_leaves_ratio_and_goals_open():
-    goals = (Goal("seconds", 1.0), Goal("rate", 1.0))
-    result = run_case(case(entry("peer", False), goals=goals, work=8), CPU, 7)
-    assert result["seconds"] is None
-    assert result["ratio"] is None
-    assert [goal["reached"] for goal in result["goals"]] == [None, None]
 
 
 def test_parts_of_goals_come_from_the_times_of_the_run():
@@ -265,24 +225,11 @@ def test_csv_has_a_line_for_each_contender(record):
     assert rows[0]["cold_median"] == ""
 
 
-def test_chart_is_an_image(tmp_path, record):
-    bnn_chart(tmp_path / "chart.png", record)
-    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("rate", "text"), [(12.0, "12 /s"), (341_234.0, "341 k/s"), (1.6e6, "1.60 M/s")]
 )
 def test_rates(rate, text):
     assert format_rate(rate) == text
-
-
-@pytest.mark.parametrize("key", list(STRUCTURES))
-def test_plain_networks_give_a_score_for_each_class(key):
-    structure = STRUCTURES[key]
-    with torch.device("meta"):
-        scores = structure.build()(torch.empty(2, *structure.image))
-    assert scores.shape == (2, structure.classes)
 
 
 def test_sizes_inside_the_plain_networks():
@@ -316,13 +263,6 @@ def test_a_wrong_frozen_network_is_refused():
             bnn_ours.our_call(structure, network, lambda x: -frozen(x), x)
         with pytest.raises(WrongResultError):
             bnn_ours.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
-
-
-def test_a_quick_run_measures_a_frozen_network(tmp_path):
-    _, record = main(tmp_path, "--parts", "networks")
-    (result,) = record["results"]
-    assert (result["name"], result["form"]) == ("MLP, 1 image", "frozen, float32 contiguous")
-    assert [c["failure"] for c in result["contenders"]] == [None] * 3
 
 
 def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):

@@ -8,24 +8,18 @@ import types
 import pytest
 import torch
 
-from bitgnn.bench import bwta_cases, bwta_peers
-from bitgnn.bench.bnn_cases import GraphClock, WrongResultError, run_case
-from bitgnn.bench.bwta_cases import attention_cases, gemv_cases, linear_cases, product_cases
-from bitgnn.bench.bwta_command import bwta_main
-from bitgnn.bench.bwta_peers import int8_linear_entries
+from bench.bwta import cases as bwta_cases
+from bench.bwta import peers as bwta_peers
+from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
+from bench.bwta.peers import int8_linear_entries
+from bench.networks.cases import GraphClock, WrongResultError, run_case
+from bench_bwta import main as bwta_main
 from bitgnn.bits import BitTensor
 
 ON_GPU = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def same_threads():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def main(folder, *arguments):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bitgnn.bench.cases import Case, Skipped, run_case, run_cases
+from bench.cases import Case, Skipped, run_case, run_cases
 
 
 def sleeper(seconds):

@@ -1,18 +1,15 @@
 """Parts of the CUDA benchmark that need no GPU: ceilings, goals, records, tables and charts."""
 
-from pathlib import Path
-
 import pytest
 
-from bitgnn.bench import cuda_cases
-from bitgnn.bench.cases import Skipped, run_cases
-from bitgnn.bench.cuda_cases import CudaCase, Goal
-from bitgnn.bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
-from bitgnn.bench.cuda_check import kernels_reported, read_report
-from bitgnn.bench.cuda_profile import read_kernels, split_cases
-from bitgnn.bench.report import fraction_chart
-from bitgnn.bench.tables import cuda_operators_table, cuda_profile_table
-from bitgnn.bench.timing import Timing
+from bench import cuda_cases
+from bench.cases import Skipped, run_cases
+from bench.cuda_cases import CudaCase, Goal
+from bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
+from bench.report import fraction_chart
+from bench.tables.documents import cuda_operators_table, cuda_profile_table
+from bitgnn.measure.timing import Timing
+from profile_cuda import read_kernels, split_cases
 
 ENTRIES = [
     {"name": "read", "rate": 4e12},
@@ -65,7 +62,7 @@ def test_ceiling_of_an_aggregation(ceilings):
 
 
 def test_missing_program_names_what_is_needed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="--ceilings"):
         measure_ceilings()
 
@@ -153,22 +150,6 @@ def test_table_and_chart(monkeypatch, tmp_path):
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
-def test_report_of_a_test_run(tmp_path: Path):
-    report = tmp_path / "report.xml"
-    report.write_text(
-        "<testsuites><testsuite>"
-        "<testcase classname='t' name='good'/>"
-        "<testcase classname='t' name='bad'><failure message='x'/></testcase>"
-        "<testcase classname='t' name='left'><skipped message='no second device'/></testcase>"
-        "</testsuite></testsuites>"
-    )
-    assert read_report(report) == {
-        "outcomes": {"passed": 1, "failed": 1, "skipped": 1},
-        "skipped_because": {"no second device": 1},
-        "failures": ["t::bad"],
-    }
-
-
 def test_profiles_are_split_by_case():
     header = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
     rows = [
@@ -213,18 +194,3 @@ def test_profile_table_has_a_row_for_each_kernel():
     assert "A GPU, commit unknown, 2026-01-01" in text
     assert "| BMM | counts |" in text
     assert "| BMM | wgmma | 6,688 |  |  | 12.62 |  |  |" in text
-
-
-def test_reports_of_a_sanitizer_are_counted_by_kernel():
-    output = """
-.....========= Error: Race reported between Write access at void a::sums<(int)8>(A, int)+0x10
-=========     and Read access at void a::sums<(int)8>(A, int)+0xc [8 hazards]
-=========
-========= Error: Race reported between Read access at void a::sums<(int)8>(A, int)+0x30
-========= Uninitialized __global__ memory read of size 4 bytes
-=========     at b::pack(const float *, a::Plan<int>)+0x330 in pack.cu:7
-=========     by thread (0,0,0) in block (1,0,0)
-=========         Host Frame: cudaLaunchKernel at libcudart.so+0x1
-3 passed in 1.0s
-"""
-    assert kernels_reported(output) == {"a::sums": 2, "b::pack": 1}

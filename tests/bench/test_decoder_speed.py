@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bitgnn.bench.decoder_command import main, share_decoders
-from bitgnn.bench.decoder_speed import decoder_speeds
+from bench_decoder import decoder_speeds, main, share_decoders
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.models import Decoder
 from bitgnn.train.text import DecoderConfig
@@ -46,7 +45,7 @@ def test_shares_of_layers_are_packed():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="without a CUDA device")
 def test_times_need_a_gpu(capsys):
-    assert main([], root=ROOT) == 1
+    assert main([]) == 1
     assert "bench_decoder: error: torch finds no CUDA device" in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from bitgnn.bench.graphs import load_flickr, power_law_graph
+from bench.graphs import load_flickr, power_law_graph
 
 
 def test_power_law_graph_is_a_valid_heavy_tailed_csr():

@@ -2,10 +2,8 @@
 
 import json
 
-import pytest
-
-from bitgnn.bench import layers
-from bitgnn.bench.models_tasks import synthetic_task
+import bench_layers as layers
+from bench.tasks import synthetic_task
 
 
 def test_cases_cover_every_layer_and_are_right():
@@ -29,11 +27,10 @@ def test_a_wrong_layer_is_noticed():
     assert not found["full, edge_index"].check()
 
 
-@pytest.mark.slow
 def test_quick_run_writes_a_record(tmp_path, capsys):
     output = tmp_path / "out" / "layers.json"
     arguments = ["--quick", "--repeats", "7", "--threads", "1", "--output", str(output)]
-    assert layers.layers_main(arguments) == 0
+    assert layers.main(arguments) == 0
     record = json.loads(output.read_text())
     assert record["benchmark"] == "layers"
     assert record["settings"] == {"threads": 1, "repeats": 7, "quick": True}

@@ -1,13 +1,11 @@
 """The loading scripts: statistics, a timed frozen forward, and one clear line without data."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bitgnn.data import show
+from bench import show
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -51,21 +49,16 @@ def test_reddit_without_files_is_one_line(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("script", "arguments", "message"),
+    ("main", "arguments", "message"),
     [
-        ("load_cora.py", ["--epochs", "-1"], "--epochs must be at least 0, got -1"),
-        ("load_reddit.py", ["--synthetic", "0"], "--synthetic must be above 0, got 0"),
-        ("load_reddit.py", ["--threads", "0"], "--threads must be at least 1, got 0"),
-        ("load_reddit.py", ["--synthetic", "big"], "invalid float value: 'big'"),
+        (show.cora_main, ["--epochs", "-1"], "--epochs must be at least 0, got -1"),
+        (show.reddit_main, ["--synthetic", "0"], "--synthetic must be above 0, got 0"),
+        (show.reddit_main, ["--threads", "0"], "--threads must be at least 1, got 0"),
+        (show.reddit_main, ["--synthetic", "big"], "invalid float value: 'big'"),
     ],
 )
-def test_bad_arguments(tmp_path, script, arguments, message):
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / script), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_bad_arguments(capsys, main, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err

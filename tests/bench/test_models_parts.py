@@ -1,6 +1,5 @@
 """What the whole-model benchmark compares with: the check of results, peers, floors and goals."""
 
-import argparse
 import time
 
 import pytest
@@ -8,14 +7,15 @@ import torch
 from rates import FixedRates
 from torch import nn
 
-from bitgnn.bench import models as cases
-from bitgnn.bench import models_command, models_ours, models_peers
-from bitgnn.bench.models_floor import Aggregation, aggregations, floor
-from bitgnn.bench.models_goals import ModelGoal, goals, reached
-from bitgnn.bench.models_networks import published_bi_gcn
-from bitgnn.bench.models_ours import freeze_network
-from bitgnn.bench.models_peers import fp32_forwards, peers, time_limit
-from bitgnn.bench.models_tasks import MODELS, synthetic_task
+from bench.models import case as cases
+from bench.models import ours as models_ours
+from bench.models import peers as models_peers
+from bench.models.floor import Aggregation, aggregations, floor
+from bench.models.goals import goals
+from bench.models.networks import published_bi_gcn
+from bench.models.ours import freeze_network
+from bench.models.peers import peers, time_limit
+from bench.tasks import MODELS, synthetic_task
 from bitgnn.models import GCN
 
 
@@ -53,7 +53,9 @@ def test_check_allows_few_signs_of_float_sums_to_differ(monkeypatch, share, pass
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_forms_of_the_baseline_agree(kind):
-    scores = [forward() for forward in fp32_forwards(kind, synthetic_task()).values()]
+    names = ("edge_index fp32", "torch CSR fp32", "SparseTensor fp32")
+    found = [peer for peer in peers(kind, synthetic_task()) if peer.name in names]
+    scores = [peer.make()[0]() for peer in found if peer.family == "PyG"]
     assert len(scores) >= 2
     for other in scores[1:]:
         torch.testing.assert_close(other, scores[0], rtol=1e-5, atol=1e-5)
@@ -112,18 +114,6 @@ def test_floor_adds_the_longer_of_bytes_and_gathers():
     assert found.gathered_bytes == 4020
 
 
-def test_rates_of_the_cpu_are_measured():
-    entries, rates, problem = models_command._rates(argparse.Namespace(device="cpu", threads=1))
-    if rates is None:
-        pytest.skip(problem)
-    assert rates.memory_seconds(2e9, 1e9) == pytest.approx(3e9 / entries[0]["rate"])
-    rows = rates.gather_seconds(1000, 100, 16.0)
-    assert rows > 0
-    # A row of two cache lines takes twice as long, one of a part of a line as long as a line.
-    assert rates.gather_seconds(1000, 100, 128.0) == pytest.approx(2 * rows)
-    assert rates.gather_seconds(0, 0, 16.0) == 0
-
-
 @pytest.mark.parametrize(("form", "row_bytes"), [("bin", [8.0, 7.0]), ("full", [132.0, 11.0])])
 def test_aggregations_follow_the_letters(form, row_bytes):
     # 1433 features leave 64 bits or 16-bit sums; 64 leave 7 sums of 8 bits; "full" has scales.
@@ -140,11 +130,3 @@ def test_goals_of_a_device():
     assert goals("cuda", "GCN", "tiny", "full", "floats") == []
     assert [g.value for g in goals("cuda", "GraphSAINT", "flickr", "bin", "floats")] == [10.0]
     assert [g.value for g in goals("cuda", "GCN", "citeseer", "full", "packed")] == [2.0]
-
-
-def test_parts_of_goals():
-    assert reached(ModelGoal("seconds", 2.0, "bin"), 4.0, None, None) == 0.5
-    assert reached(ModelGoal("ratio", 2.0, "bin"), 1.0, 8.0, None) == 4.0
-    assert reached(ModelGoal("ratio", 2.0, "bin"), 1.0, None, None) is None
-    assert reached(ModelGoal("bytes", 10.0, "bin"), None, None, 5.0) == 2.0
-    assert reached(ModelGoal("seconds", 2.0, "bin"), None, 1.0, 1.0) is None

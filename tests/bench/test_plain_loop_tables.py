@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bitgnn.bench.plain_loop_tables import depth_table, plain_loop_table
+from bench.tables.plain_loop import depth_table, plain_loop_table
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "experiments" / "plain_loop.py"
 MACHINE = {

@@ -1,15 +1,10 @@
 """The runner of PyG's tests: what it reports, what it leaves alone, what it refuses."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from bitgnn.bench import pyg_tests
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "run_pyg_tests.py"
+import run_pyg_tests as pyg_tests
 
 # A stand-in for PyG's tests: passing, failing, skipped and excepted ones.
 GCN = """
@@ -59,50 +54,27 @@ def _listing(folder):
     return sorted(str(path) for path in folder.rglob("*"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "FBB+BBF"])
-def test_outcomes_are_sorted_and_the_source_is_left_alone(tmp_path, precision):
-    source = _source(tmp_path, precision)
-    before = _listing(source)
-    run = pyg_tests.run_tests(source, precision)
-    assert _listing(source) == before
-    excepted = "test_gcn_conv_with_decomposed_layers"
-    assert sorted(run.failed) == ["test_wrong"]
-    assert run.skipped == {"test_skipped": "not today"}
-    if precision == "fp32":
-        assert sorted(run.passed) == [excepted, "test_in_place", "test_in_place", "test_repr"]
-        assert run.excepted == {}
-    else:
-        assert sorted(run.passed) == ["test_in_place", "test_in_place", "test_repr"]
-        assert run.excepted == {excepted: pyg_tests.EXCEPTIONS[excepted]}
-    assert str(run).startswith(f"{precision}: {len(run.passed)} passed, 1 failed")
-
-
-@pytest.mark.slow
-def test_the_script_writes_a_summary_and_keeps_runs_with_other_packages(tmp_path):
+def test_outcomes_are_sorted_the_source_left_alone_and_other_runs_kept(tmp_path, capsys):
     source = _source(tmp_path, "FBF+FBF")
+    before = _listing(source)
     output = tmp_path / "out" / "pyg_tests.json"
     output.parent.mkdir()
     foreign = {"precision": "fp32", "torch_sparse": not pyg_tests.Run("full", False).torch_sparse}
     output.write_text(json.dumps({"runs": [foreign]}))
-    done = subprocess.run(
-        [
-            *(sys.executable, str(SCRIPT), "--pyg-source", str(source)),
-            *("--precision", "FBF+FBF", "--output", str(output)),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 1, done.stderr  # test_wrong fails
-    assert "FBF+FBF: 3 passed, 1 failed, 1 excepted, 1 skipped" in done.stdout
+    arguments = ["--pyg-source", str(source), "--precision", "FBF+FBF", "--output", str(output)]
+    assert pyg_tests.main(arguments) == 1  # test_wrong fails
+    assert _listing(source) == before
+    assert "FBF+FBF: 3 passed, 1 failed, 1 excepted, 1 skipped" in capsys.readouterr().out
     record = json.loads(output.read_text())
     assert record["pyg_source"] == "9.8"
     assert record["exceptions"] == pyg_tests.EXCEPTIONS
     assert foreign in record["runs"]
     (ours,) = (run for run in record["runs"] if run != foreign)
     assert ours["precision"] == "FBF+FBF"
+    assert sorted(ours["passed"]) == ["test_in_place", "test_in_place", "test_repr"]
     assert list(ours["failed"]) == ["test_wrong"]
+    assert ours["excepted"] == pyg_tests.EXCEPTIONS
+    assert ours["skipped"] == {"test_skipped": "not today"}
 
 
 def test_a_folder_that_is_no_source_tree_is_refused(tmp_path, capsys):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bitgnn.bench.accuracies import accuracies_table, training_cost_table
-from bitgnn.bench.cases import Case, run_cases
-from bitgnn.bench.tables import (
+from bench.cases import Case, run_cases
+from bench.tables.accuracies import accuracies_table, training_cost_table
+from bench.tables.documents import (
     NOT_MEASURED,
     TABLES,
     cases_table,

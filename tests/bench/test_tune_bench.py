@@ -5,12 +5,13 @@ import statistics
 
 import pytest
 
-from bitgnn.bench.models_tasks import synthetic_task
-from bitgnn.bench.tune import Repeats, judge, replay, tune_bench_main
-from bitgnn.bench.tune_tables import tuner_table
+from bench.tables.tuner import tuner_table
+from bench.tasks import synthetic_task
+from bench.tuner.graphs import untrained_workload
+from bench.tuner.recording import Recording, Size, record
+from bench_tune import Repeats, judge, replay
+from bench_tune import main as tune_bench_main
 from bitgnn.convert import Plan
-from bitgnn.tune.benchmark_graphs import untrained_workload
-from bitgnn.tune.recording import Recording, Size, record
 
 LETTERS = [
     {"convs.0": f"FB{h}+{h}{a}B", "convs.1": f"BBF+F{b}F"} for h in "FB" for a in "FB" for b in "FB"
@@ -93,14 +94,10 @@ def test_a_choice_that_was_not_measured_once_more_is_judged_by_what_was_seen():
     assert result["ratio"] > 1
 
 
-@pytest.fixture
-def workload():
-    return untrained_workload(synthetic_task(60, 150, 40), "GCN")
-
-
-@pytest.fixture
-def recording(tmp_path, workload):
-    path = tmp_path / "tune_cpu.json"
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    workload = untrained_workload(synthetic_task(60, 150, 40), "GCN")
+    path = tmp_path_factory.mktemp("recordings") / "tune_cpu.json"
     plans = [
         Plan(letters, layout="csr", executor="eager", features=features)
         for letters in LETTERS
@@ -132,16 +129,6 @@ def test_the_predictor_is_judged_without_any_model_of_the_graph(recording):
     alone = judge("one/GCN", {"one/GCN": one, "one/GraphSAGE": two}, "cpu")
     assert alone["predictor"] is None
     assert judge("one/GCN", {"one/GCN": one, "two/GraphSAGE": two}, "cpu")["predictor"] is not None
-
-
-def test_order_and_error_of_estimates():
-    exact = {"name": "made up", "plans_in_space": 24, "noise": None, "environment": {}}
-    right = _entries(lambda n: 1e-3 * (1 + n), lambda n: 1.1e-3 * (1 + n))
-    result = judge("a", {"a": {**exact, "plans": right}}, "cpu")
-    assert result["order"] == 1.0
-    assert result["error"] == pytest.approx(0.1)
-    wrong = _entries(lambda n: 1e-3 * (1 + n), lambda n: 1e-3 * (30 - n))
-    assert judge("a", {"a": {**exact, "plans": wrong}}, "cpu")["order"] == 0.0
 
 
 def test_command_writes_record_chart_and_table(recording, tmp_path, capsys):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from bitgnn.bench.memory import peak_allocation
-from bitgnn.bench.pyg import PyGGCN
 from bitgnn.convert import freeze
 from bitgnn.inference import frozen_memory, pyg_memory
+from bitgnn.measure.memory import peak_allocation
+from bitgnn.measure.pyg import PyGGCN
 from bitgnn.nn import GraphConv, SAGEConv
 
 N, E = 120, 302

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import PrefetchLoader
 from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 
-from bitgnn.bench.sampling import neighbour_batches
+from bench.sampling import neighbour_batches
 from bitgnn.bits import BitTensor, select_rows, set_bits
 from bitgnn.convert import freeze
 from bitgnn.inference import predict, stream

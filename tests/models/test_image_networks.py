@@ -5,7 +5,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from bitgnn.bench.bnn_structures import STRUCTURES
+from bench.networks.structures import STRUCTURES
 from bitgnn.models import IMAGE_NETWORKS, MLP, VGG, ResNet
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bitgnn.train.cost import cost_main, training_cost
+from bench_training import main, training_cost
 
 CONFIG = """
 name: tiny
@@ -31,10 +31,11 @@ def test_cost_counts_what_is_needed(config, data):
 
 
 def test_record_is_written(tmp_path):
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "tiny.yaml").write_text(CONFIG)
-    assert cost_main(["--only", "tiny", "--epochs", "3"], tmp_path) == 0
-    record = json.loads((tmp_path / "scripts" / "results" / "training_cost.json").read_text())
+    (tmp_path / "tiny.yaml").write_text(CONFIG)
+    output = tmp_path / "training_cost.json"
+    options = ["--configs", str(tmp_path), "--output", str(output)]
+    assert main([*options, "--only", "tiny", "--epochs", "3"]) == 0
+    record = json.loads(output.read_text())
     graph = record["graphs"]["digits"]
     assert graph["forms"]["bin"]["needs"] == ["full", "fp32"]
     (goal,) = graph["goals"]

@@ -189,7 +189,7 @@ def test_records_of_a_single_seed_have_no_spread():
 
 
 def test_the_table_names_accuracies_goals_and_frozen_networks(project):
-    from bitgnn.bench.images_tables import images_table
+    from bench.tables.images import images_table
 
     assert run(project, "--frozen") == 0
     record = json.loads((project / "scripts/results/images_tiny.json").read_text())

@@ -8,9 +8,9 @@ import json
 import pytest
 from rich.console import Console
 
-from bitgnn.bench.accuracies import accuracies_table
-from bitgnn.bench.report import write_json
+from bench.tables.accuracies import accuracies_table
 from bitgnn.data import DataError
+from bitgnn.measure.report import write_json
 from bitgnn.train import GraphSource, Job, RunOptions, RunStore, load_config, reproduce, train_all
 from bitgnn.train.accuracy import PAPER, Table, accuracy_chart, accuracy_csv, accuracy_record
 from bitgnn.train.store import Run

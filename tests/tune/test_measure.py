@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitgnn.bench.timing import Timing
+from bitgnn.measure.timing import Timing
 from bitgnn.tune import measure
 from bitgnn.tune.measure import gpu_seconds, latency, measure_in_turns, noise
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from bitgnn.bench.timing import Timing
 from bitgnn.convert import Plan
+from bitgnn.measure.timing import Timing
 from bitgnn.tune import measure
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.search import CHALLENGES, FINAL_ROUNDS, FINALISTS, ROUNDS, Search

@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bitgnn.bench.environment import environment
 from bitgnn.data import ImageData
+from bitgnn.measure.environment import environment
 from bitgnn.train.images.proof import FrozenCheck
 from bitgnn.train.images.recipe import ImageConfig
 from bitgnn.train.images.unit import ImageRun

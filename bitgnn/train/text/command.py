@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 
 from bitgnn._files import write_atomically
-from bitgnn.bench.report import write_json
 from bitgnn.data import character_data, load_text, pretraining_text, tokenize
+from bitgnn.measure.report import write_json
 from bitgnn.train.commands import experiment_parser, overridden, records_at, status_of
 from bitgnn.train.experiment import make_progress
 from bitgnn.train.text.frozen_decoders import compare_decoders

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bitgnn.bench.environment import environment
 from bitgnn.data import CharacterData, TokenData
+from bitgnn.measure.environment import environment
 from bitgnn.train.text.recipe import PRETRAINING, DecoderConfig, TextConfig
 from bitgnn.train.text.unit import TextRun
 

@@ -1,0 +1,1 @@
+"""Layers of binary weights and ternary activations beside torch."""

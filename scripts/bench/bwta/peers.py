@@ -1,0 +1,92 @@
+"""What torch and, where it is installed, bitsandbytes make of the layers of the BWTA benchmark."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bench.networks.cases import Entry
+
+LEAST_INT8_ROWS = 17
+"""That ``torch._int_mm`` takes."""
+
+
+def same_call(call: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
+    """How an :class:`Entry` makes a call that needs no making."""
+    return lambda: call
+
+
+def linear_peers(x: Tensor, w: Tensor) -> Iterator[Entry]:
+    """A linear layer in the type of its operands, in int8 and by bitsandbytes."""
+    name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
+    yield Entry(f"torch {name}", False, same_call(partial(functional.linear, x, w)))
+    if not x.is_cuda:
+        return
+    yield from int8_linear_entries(x, [w], 1)
+    if x.size(0) >= LEAST_INT8_ROWS:
+        narrow, weight = (t.clamp(-8, 8).mul(8).to(torch.int8) for t in (x, w))
+        product = partial(torch._int_mm, narrow, weight.t())
+        yield Entry("torch._int_mm, quantised before", False, same_call(product), ranked=False)
+
+        def whole() -> Tensor:
+            quantised = torch.round(x * 8).clamp(-127, 127).to(torch.int8)
+            return torch._int_mm(quantised, weight.t()).to(torch.float16) * 0.015625
+
+        yield Entry("torch._int_mm, quantising included", False, same_call(whole))
+
+
+def product_peers(x: Tensor, y: Tensor) -> Iterator[Entry]:
+    """A product of matrices in the type of its operands, and of one pair in int8."""
+    name = str(x.dtype).removeprefix("torch.").replace("float", "fp")
+    yield Entry(f"torch {name}", False, same_call(partial(torch.matmul, x, y)))
+    if x.dim() == 2 and x.size(0) >= LEAST_INT8_ROWS:
+        # cuBLAS takes columns of int8 that lie behind each other.
+        narrow = x.clamp(-1, 1).round().to(torch.int8)
+        columns = y.clamp(-1, 1).round().to(torch.int8).t().contiguous().t()
+        product = partial(torch._int_mm, narrow, columns)
+        yield Entry("torch._int_mm, quantised before, int32 out", False, same_call(product))
+
+
+def int8_linear_entries(x: Tensor, weights: Sequence[Tensor], count: int) -> Iterator[Entry]:
+    """``Linear8bitLt`` of bitsandbytes, where that is installed; nothing where it is not.
+
+    Weights are int8 before the call, activations become int8 in it, by rows.
+    """
+    library = _bitsandbytes()
+    if library is None:
+        return
+
+    def make() -> Callable[[], Any]:
+        layers = []
+        for w in weights:
+            layer = library.Linear8bitLt(w.size(1), w.size(0), bias=False, has_fp16_weights=False)
+            # Moving it from the CPU is what makes it int8.
+            layer.weight = library.Int8Params(w.cpu(), requires_grad=False, has_fp16_weights=False)
+            layers.append(layer.to(x.device).eval())
+
+        def call() -> Any:
+            result = None
+            for i in range(count):
+                result = layers[i % len(layers)](x)
+            return result
+
+        return call
+
+    yield Entry("bitsandbytes Linear8bitLt", False, make)
+
+
+def _bitsandbytes() -> Any:
+    """Its layers; None where it is not installed or does not load."""
+    try:
+        return importlib.import_module("bitsandbytes.nn")
+    except (ImportError, OSError, RuntimeError) as error:
+        if not isinstance(error, ModuleNotFoundError):
+            warnings.warn(f"bitsandbytes does not load: {error}", RuntimeWarning, stacklevel=2)
+        return None

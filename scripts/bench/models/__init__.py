@@ -1,0 +1,1 @@
+"""Whole graph networks beside every form of PyG's."""

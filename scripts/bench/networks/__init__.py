@@ -1,0 +1,1 @@
+"""Binary convolutional networks and their layers beside torch."""

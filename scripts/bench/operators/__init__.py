@@ -1,0 +1,1 @@
+"""Operators beside torch and beside what the machine can do."""

@@ -1,0 +1,258 @@
+"""BSpMM on a CUDA device against cuSPARSE, on real graphs and one of Reddit's size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.cases import Skipped
+from bench.cuda_cases import CudaCase, Goal
+from bench.cuda_ceilings import Ceilings, bit_ceiling
+from bench.graphs import Graph, heavy_tailed_graph, load_flickr
+from bench.operators.cuda_ternary import ternary_cases
+from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.data import DataError, load_planetoid
+from bitgnn.ops import bspmm
+from bitgnn.ops._adjacency import METHODS
+
+DEVICE = "cuda"
+SEED = 0
+# Nodes, edges and largest in-degree of Reddit.
+REDDIT = (232_965, 114_500_000, 21_657)
+QUICK_SIZE = (2_000, 40_000, 500)
+INTEGER_COLUMNS = 41
+WIDTHS = (128, 256)
+
+
+@dataclass(frozen=True)
+class GraphGoals:
+    """Figures for one graph by letters and width."""
+
+    figures: dict[tuple[str, int], Goal]
+
+
+GOALS = {
+    "reddit": GraphGoals(
+        {
+            ("BBB", 128): Goal("seconds", 0.40e-3),
+            ("BBB", 256): Goal("seconds", 0.55e-3),
+            ("BBF", 128): Goal("seconds", 0.50e-3),
+            ("FBF float32", 128): Goal("ratio", 1.3),
+            ("FBF float16", 128): Goal("ratio", 2.0),
+            ("FBF int8", INTEGER_COLUMNS): Goal("ratio", 6.0),
+        }
+    ),
+    "flickr": GraphGoals(
+        {("BBB", 128): Goal("seconds", 14e-6), ("BBB", 256): Goal("seconds", 20e-6)}
+    ),
+    "pubmed": GraphGoals({("BBB", 128): Goal("seconds", 4e-6)}),
+    "cora": GraphGoals({}),
+}
+
+
+def graph_cases(
+    ceilings: Ceilings, data_root: str | Path | None, quick: bool
+) -> Iterator[CudaCase | Skipped]:
+    """Every aggregation, one graph after the other."""
+    torch.manual_seed(SEED)
+    size = QUICK_SIZE if quick else REDDIT
+    loaders: dict[str, Callable[[], Graph]] = {
+        "cora": partial(_citation_graph, "Cora", data_root),
+        "pubmed": partial(_citation_graph, "PubMed", data_root),
+        "flickr": partial(_flickr, data_root),
+        "reddit": lambda: heavy_tailed_graph(
+            size[0], size[1], max_degree=size[2], seed=SEED, device=DEVICE
+        ),
+    }
+    for key, load in loaders.items():
+        try:
+            graph = load()
+        except (DataError, FileNotFoundError) as error:
+            yield Skipped("BSpMM", key, str(error))
+            continue
+        yield from _cases(graph, GOALS[key].figures, ceilings)
+        torch.cuda.empty_cache()
+
+
+def _citation_graph(name: str, data_root: str | Path | None) -> Graph:
+    if data_root is None:
+        raise FileNotFoundError("no data folder given")
+    data = load_planetoid(name, data_root)
+    adjacency = BitAdjacency.from_edge_index(data.edge_index, data.num_nodes, add_self_loops=True)
+    return Graph(name, adjacency.rowptr.long(), adjacency.indices.long())
+
+
+def _flickr(data_root: str | Path | None) -> Graph:
+    if data_root is None:
+        raise FileNotFoundError("no data folder given")
+    return load_flickr(data_root)
+
+
+def _cases(
+    graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings
+) -> Iterator[CudaCase]:
+    n = graph.num_nodes
+    rowptr = graph.rowptr.to(DEVICE, torch.int32)
+    indices = graph.indices.to(DEVICE, torch.int32)
+    factor = rowptr.diff().clamp(min=1).float().rsqrt()
+    adjacency = BitAdjacency(rowptr, indices, n, factor, factor)
+    matrix = adjacency.to_torch_csr()
+    for width in WIDTHS:
+        x = torch.randn(n, width, device=DEVICE)
+        bits = BitTensor.from_float(x)
+        signs = bits.to_float()
+        half = _half(matrix)
+        baselines = {
+            "cuSPARSE fp32": partial(torch.matmul, matrix, signs),
+            "cuSPARSE fp16": partial(torch.matmul, half, signs.half()),
+        }
+        right = partial(_bits_right, adjacency, bits)
+        for letters, ours, out_bytes in (
+            ("BBB", partial(bspmm.bbb, bits, adjacency), width / 8),
+            ("BBF", partial(bspmm.bbf, bits, adjacency), width * 4.0),
+        ):
+            seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, width, out_bytes)
+            yield CudaCase(
+                "BSpMM",
+                f"{letters}, H = {width}, {graph.name}",
+                ours,
+                baselines,
+                goal=goals.get((letters, width)),
+                work=graph.num_edges,
+                unit="edge",
+                ceiling_seconds=seconds,
+                binds=binds,
+                check=right,
+                details={"nodes": n, "edges": graph.num_edges},
+            )
+        yield from _layout_cases(graph, adjacency, bits)
+        yield from ternary_cases(graph, adjacency, matrix, x, ceilings)
+        if width == WIDTHS[0]:
+            yield from _dense_cases(graph, adjacency, matrix, x, goals, ceilings)
+    yield from _integer_cases(graph, adjacency, matrix, goals, ceilings)
+
+
+def _half(matrix: Tensor) -> Tensor:
+    return torch.sparse_csr_tensor(
+        matrix.crow_indices(),
+        matrix.col_indices(),
+        matrix.values().half(),
+        matrix.shape,
+        check_invariants=False,
+    )
+
+
+def _bits_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
+    """Against sums of the signs in blocks of features, exact in float32."""
+    ones = torch.sparse_csr_tensor(
+        adjacency.rowptr,
+        adjacency.indices,
+        torch.ones(adjacency.nnz, device=DEVICE),
+        adjacency.shape,
+        check_invariants=False,
+    )
+    sums = ones @ bits.to_float()
+    assert adjacency.row is not None
+    return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums >= 0) and torch.equal(
+        bspmm.bbf(bits, adjacency), adjacency.row[:, None] * sums
+    )
+
+
+def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[CudaCase]:
+    """Every layout and method of BBB beside the default choice."""
+    methods: dict[str, Callable[[], Any]] = {
+        f"{layout} {method}": partial(bspmm.bbb, bits, adjacency, layout=layout, method=method)
+        for layout, names in METHODS.items()
+        for method in names
+    }
+    if adjacency.frdc() is None:
+        methods = {name: fn for name, fn in methods.items() if not name.startswith("frdc")}
+    yield CudaCase(
+        "BSpMM layouts",
+        f"BBB default, H = {bits.size}, {graph.name}",
+        partial(bspmm.bbb, bits, adjacency),
+        methods,
+        # The default is at most 1.15 times slower than the best.
+        goal=Goal("ratio", 1 / 1.15),
+        work=graph.num_edges,
+        unit="edge",
+    )
+
+
+def _dense_cases(
+    graph: Graph,
+    adjacency: BitAdjacency,
+    matrix: Tensor,
+    x: Tensor,
+    goals: dict[tuple[str, int], Goal],
+    ceilings: Ceilings,
+) -> Iterator[CudaCase]:
+    n, width = x.shape
+    for dtype, values in ((torch.float32, matrix), (torch.float16, _half(matrix))):
+        kind = str(dtype).removeprefix("torch.")
+        rows = x.to(dtype)
+        # Pieces of 128 bytes are the widest that come at the full rate of the cache.
+        pieces = width * rows.element_size() / 128
+        table = n * 128.0
+        gather = graph.num_edges * pieces / ceilings.gather_rate(128, table)
+        memory = ceilings.memory_seconds(4.0 * graph.num_edges + rows.nbytes, 4.0 * n * width)
+        yield CudaCase(
+            "BSpMM",
+            f"FBF {kind}, H = {width}, {graph.name}",
+            partial(bspmm.fbf, rows, adjacency),
+            {f"cuSPARSE {kind}": partial(torch.matmul, values, rows)},
+            goal=goals.get((f"FBF {kind}", width)),
+            work=graph.num_edges,
+            unit="edge",
+            ceiling_seconds=max(gather, memory) + ceilings.launch_seconds,
+            binds="gathers" if gather > memory else "memory",
+            check=partial(_close, adjacency, matrix, rows),
+        )
+
+
+def _close(adjacency: BitAdjacency, matrix: Tensor, x: Tensor) -> bool:
+    return torch.allclose(bspmm.fbf(x, adjacency), matrix @ x.float(), rtol=1e-3, atol=1e-3)
+
+
+def _integer_cases(
+    graph: Graph,
+    adjacency: BitAdjacency,
+    matrix: Tensor,
+    goals: dict[tuple[str, int], Goal],
+    ceilings: Ceilings,
+) -> Iterator[CudaCase]:
+    x = torch.randint(
+        -128, 128, (graph.num_nodes, INTEGER_COLUMNS), device=DEVICE, dtype=torch.int8
+    )
+    floats = x.float()
+    # Rows padded to 48 bytes.
+    gather = graph.num_edges / ceilings.gather_rate(48, graph.num_nodes * 48.0)
+    yield CudaCase(
+        "BSpMM",
+        f"FBF int8 to int32, H = {INTEGER_COLUMNS}, {graph.name}",
+        partial(bspmm.fbf, x, adjacency, integer=True),
+        {"cuSPARSE fp32": partial(torch.matmul, matrix, floats)},
+        goal=goals.get(("FBF int8", INTEGER_COLUMNS)),
+        work=graph.num_edges,
+        unit="edge",
+        ceiling_seconds=gather + ceilings.launch_seconds,
+        binds="gathers",
+        check=partial(_integers_right, adjacency, x),
+    )
+
+
+def _integers_right(adjacency: BitAdjacency, x: Tensor) -> bool:
+    ones = torch.sparse_csr_tensor(
+        adjacency.rowptr,
+        adjacency.indices,
+        torch.ones(adjacency.nnz, device=DEVICE, dtype=torch.float64),
+        adjacency.shape,
+        check_invariants=False,
+    )
+    return torch.equal(bspmm.fbf(x, adjacency, integer=True).double(), ones @ x.double())

@@ -1,0 +1,178 @@
+"""Command lines of the loading scripts: statistics of a graph, then a frozen forward on it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.convert import freeze
+from bitgnn.data import DataError, load, synthetic
+from bitgnn.data.statistics import graph_statistics
+from bitgnn.measure.timing import compare
+from bitgnn.models import GCN, GraphSAGE
+
+CORA_HIDDEN, CORA_LEARNING_RATE, CORA_EPOCHS = 64, 5e-3, 200
+REDDIT_HIDDEN, REDDIT_LEARNING_RATE = 128, 1e-2
+REPEATS = 15
+MILLISECONDS = 1e3
+
+
+def cora_main(argv: Sequence[str] | None = None) -> int:
+    """Cora and a binary GCN; the exit status."""
+    parser = _parser("Statistics of Cora, and the time of a frozen binary GCN on it.", CORA_EPOCHS)
+    arguments = _parse(parser, argv)
+    return _show(
+        partial(load, "Cora", arguments.data_root),
+        lambda inputs, classes: GCN(
+            inputs,
+            CORA_HIDDEN,
+            classes,
+            precision="bin",
+            dropout=0.4,
+            hidden_norm="batch",
+            output_norm="batch",
+        ),
+        CORA_LEARNING_RATE,
+        arguments,
+    )
+
+
+def reddit_main(argv: Sequence[str] | None = None) -> int:
+    """Reddit, or a synthetic graph of its size, and a binary GraphSAGE; the exit status."""
+    parser = _parser("Statistics of Reddit, and the time of a frozen binary GraphSAGE on it.", 0)
+    parser.add_argument(
+        "--synthetic",
+        nargs="?",
+        type=float,
+        const=1.0,
+        metavar="SCALE",
+        help="a synthetic graph of SCALE (default 1) times Reddit's size instead",
+    )
+    arguments = _parse(parser, argv)
+    scale = arguments.synthetic
+    if scale is not None and not scale > 0:
+        parser.error(f"--synthetic must be above 0, got {scale:g}")
+    return _show(
+        partial(load, "Reddit", arguments.data_root)
+        if scale is None
+        else partial(synthetic, "reddit", scale=scale),
+        lambda inputs, classes: GraphSAGE(inputs, REDDIT_HIDDEN, classes, precision="bin"),
+        REDDIT_LEARNING_RATE,
+        arguments,
+        advice="" if scale is not None else "; or run with --synthetic for a made-up graph",
+    )
+
+
+def _parser(description: str, epochs: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=os.environ.get("BITGNN_DATA"),
+        help="folder with the data sets (default: environment variable BITGNN_DATA, else ./data)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=epochs,
+        help=f"full-graph epochs of training first; 0 for random weights (default {epochs})",
+    )
+    parser.add_argument("--threads", type=int, default=2, help="torch threads (default 2)")
+    return parser
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    arguments = parser.parse_args(argv)
+    if arguments.epochs < 0:
+        parser.error(f"--epochs must be at least 0, got {arguments.epochs}")
+    if arguments.threads < 1:
+        parser.error(f"--threads must be at least 1, got {arguments.threads}")
+    torch.set_num_threads(arguments.threads)
+    return arguments
+
+
+def _show(
+    load_graph: Callable[[], Any],
+    build: Callable[[int, int], nn.Module],
+    learning_rate: float,
+    arguments: argparse.Namespace,
+    advice: str = "",
+) -> int:
+    try:
+        data = load_graph()
+    except DataError as error:
+        print(f"error: {error}{advice}", file=sys.stderr)
+        return 1
+    statistics = graph_statistics(data)
+    print(statistics, flush=True)
+    torch.manual_seed(0)
+    model = build(statistics.num_features, statistics.num_classes)
+    _train(model, data, arguments.epochs, learning_rate)
+    _time_frozen(model, data, arguments)
+    return 0
+
+
+def _train(model: nn.Module, data: Any, epochs: int, learning_rate: float) -> None:
+    """A short training, or one pass that gives norms the statistics of the data."""
+    if epochs == 0:
+        with torch.no_grad():
+            model.train()(data.x, data.edge_index)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    # Signs of small sums settle, and norms catch up with them, only as the rate falls.
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
+    mask = data.train_mask
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        scores = model(data.x, data.edge_index)
+        functional.cross_entropy(scores[mask], data.y[mask]).backward()
+        optimizer.step()
+        schedule.step()
+    model.eval()
+
+
+@torch.inference_mode()
+def _time_frozen(model: nn.Module, data: Any, arguments: argparse.Namespace) -> None:
+
+    frozen = freeze(model, check=arguments.epochs > 0)
+    graph = frozen.prepare_graph(data.edge_index, data.x.size(0))
+    packed = frozen.pack_features(data.x)
+    emulated = model(data.x, data.edge_index)
+    scores = frozen(packed, graph)
+    weights = f"{arguments.epochs} epochs of training" if arguments.epochs else "random weights"
+    print(f"\nmodel: {model}, {weights}")
+    print(f"test accuracy: {_accuracy(scores, data)}")
+    same = (scores.argmax(-1) == emulated.argmax(-1)).float().mean().item()
+    print(f"frozen and trainable form choose the same class on {same:.2%} of the nodes")
+    times = compare(
+        {
+            "frozen, packed features": partial(frozen, packed, graph),
+            "frozen, float features": partial(frozen, data.x, graph),
+            "trainable form": partial(model, data.x, data.edge_index),
+        },
+        warmup=1,
+        repeats=REPEATS,
+    )
+    print(f"one forward over the whole graph, median of {REPEATS}, {arguments.threads} threads:")
+    for name, timing in times.items():
+        spread = f"{_ms(timing.quantile(0.1))} to {_ms(timing.quantile(0.9))}"
+        print(f"  {name:<24} {_ms(timing.median):>10} ms  ({spread})")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * MILLISECONDS:.3f}"
+
+
+def _accuracy(scores: Tensor, data: Any) -> str:
+    chosen = scores[data.test_mask].argmax(-1)
+    if chosen.numel() == 0:
+        return "no test nodes"
+    return f"{(chosen == data.y[data.test_mask]).float().mean().item():.1%}"

@@ -1,0 +1,1 @@
+"""Markdown of the records in scripts/results."""

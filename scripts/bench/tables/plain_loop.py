@@ -1,0 +1,126 @@
+"""Markdown of what ``scripts/experiments/plain_loop.py`` records."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from bench.report import markdown_table, trained_on
+
+Record = dict[str, Any]
+Model = tuple[str, int, float]
+"""Layer, number of layers, weight decay."""
+
+TUTORIAL: Model = ("GCNConv", 2, 5e-4)
+
+
+def plain_loop_table(record: Record) -> str:
+    """One row a graph: fp32's accuracy and how far each form is behind it, and a row of means.
+
+    Models other than the tutorial's, or than the first where that is not among them, follow in
+    columns of their own.
+    """
+    runs = [run for run in record["runs"] if "failed" not in run]
+    models = [_model(run) for run in runs]
+    first = TUTORIAL if TUTORIAL in models else next(iter(models), TUTORIAL)
+    floats: dict[str, list[float]] = {}
+    for run in runs:
+        if _model(run) == first and run["form"] == "fp32":
+            floats.setdefault(run["graph"], []).append(run["test"])
+    accuracies = {graph: statistics.mean(values) for graph, values in floats.items()}
+    # Stable: forms of a model stay in the order of the record.
+    columns = sorted(record["summary"], key=lambda row: _model(row) != first)
+    graphs = dict.fromkeys([*accuracies, *(graph for row in columns for graph in row["gaps"])])
+    rows = [
+        [
+            graph,
+            _points(accuracies.get(graph)),
+            *(_points(row["gaps"].get(graph)) for row in columns),
+        ]
+        for graph in graphs
+    ]
+    mean = statistics.mean(accuracies.values()) if accuracies else None
+    rows.append(["mean", _points(mean), *(_points(row["mean_gap"]) for row in columns)])
+    header = ["graph", "fp32, %", *(_heading(row, first) for row in columns)]
+    table = markdown_table(header, rows)
+    return f"{_trained_line(record, runs)}\n\n{table}{_failures(record['runs'])}"
+
+
+def depth_table(record: Record) -> str:
+    """Accuracy of every variant on each graph, and how far its mean is behind floats."""
+    graphs = list(dict.fromkeys(run["graph"] for run in record["runs"]))
+    rows = [
+        [
+            str(row["layers"]),
+            row["variant"],
+            *(_points(row["test"].get(graph)) for graph in graphs),
+            _points(row["mean_gap"]),
+        ]
+        for row in record["summary"]
+    ]
+    header = ["layers", "variant", *graphs, "points behind"]
+    seeds = len({run["seed"] for run in record["runs"]})
+    return f"{trained_on(record, pyg=True)}; seeds: {seeds}.\n\n{markdown_table(header, rows)}"
+
+
+def _model(row: Record) -> Model:
+    return row["layer"], row["layers"], row["weight_decay"]
+
+
+def _label(model: Model) -> str:
+    """A model in words, as far as it differs from the tutorial's."""
+    layer, layers, decay = model
+    parts = [layer]
+    if layers != TUTORIAL[1]:
+        parts.append(f"{layers} layers")
+    if decay != TUTORIAL[2]:
+        parts.append(f"decay {decay:g}" if decay else "no decay")
+    return ", ".join(parts)
+
+
+def _heading(row: Record, first: Model) -> str:
+    model, form = _model(row), row["form"]
+    return f"{form}: points behind" if model == first else f"{_label(model)}: {form}"
+
+
+def _points(value: float | None) -> str:
+    if value is None:
+        return ""
+    text = f"{value:.1f}"
+    return "0.0" if text == "-0.0" else text
+
+
+def _trained_line(record: Record, runs: list[Record]) -> str:
+    """On what machine, from how many seeds, and in how many runs freezing changed nothing."""
+    line = f"{trained_on(record, pyg=True)}; seeds: {_seeds(runs)}."
+    checked = [run["differing_nodes"] == 0 for run in runs if "differing_nodes" in run]
+    if not checked:
+        return line
+    return f"{line} Frozen equals trained on every node in {sum(checked)} of {len(checked)} runs."
+
+
+def _seeds(runs: Iterable[Record]) -> str:
+    """How many seeds each model has on a graph, one number where it is the same for all."""
+    cells: dict[Model, dict[tuple[str, str], int]] = {}
+    for run in runs:
+        counts = cells.setdefault(_model(run), {})
+        key = run["graph"], run["form"]
+        counts[key] = counts.get(key, 0) + 1
+    found = {
+        model: "-".join(str(n) for n in sorted({min(counts.values()), max(counts.values())}))
+        for model, counts in cells.items()
+    }
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return ", ".join(f"{seeds} ({_label(model)})" for model, seeds in found.items())
+
+
+def _failures(runs: Iterable[Record]) -> str:
+    """One line for each graph, model and form that has no result."""
+    lines = dict.fromkeys(
+        f"- not measured: {run['graph']}, {_label(_model(run))}, {run['form']}: {run['failed']}\n"
+        for run in runs
+        if "failed" in run
+    )
+    return "\n" + "".join(lines) if lines else ""

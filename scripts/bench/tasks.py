@@ -1,0 +1,163 @@
+"""The graphs of the whole-model benchmark: real ones where present, and named synthetic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bench.cases import Skipped
+from bench.graphs import heavy_tailed_graph, load_flickr
+from bench.operators.cuda_graphs import REDDIT
+from bitgnn import models
+from bitgnn.data import DataError, load_planetoid
+
+SEED = 0
+HIDDEN = 64
+PLANETOID = ("Cora", "CiteSeer", "PubMed")
+QUICK_GRAPH = "tiny"
+MODELS = ("GCN", "GraphSAGE", "GraphSAINT")
+FLICKR_FEATURES, FLICKR_CLASSES, FLICKR_HIDDEN = 500, 7, 256
+REDDIT_FEATURES, REDDIT_CLASSES, REDDIT_HIDDEN, REDDIT_SAGE_HIDDEN = 602, 41, 128, 256
+EIGHTH = (29_120, 14_300_000, 2_707)
+"""Nodes, edges and largest in-degree of Reddit, divided by 8."""
+
+
+@dataclass(frozen=True)
+class NodeTask:
+    """A graph with node features, as the benchmark needs it.
+
+    Attributes:
+        name: shown in tables; says what is made up.
+        x: float32 ``[N, K]``.
+        edge_index: int64 ``[2, E]``.
+        num_classes: width of the output.
+        hidden: hidden width.
+        hidden_by_model: hidden widths of models that have another one here.
+    """
+
+    name: str
+    x: Tensor
+    edge_index: Tensor
+    num_classes: int
+    hidden: int = HIDDEN
+    hidden_by_model: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph."""
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the graph as it is given."""
+        return self.edge_index.size(1)
+
+    def hidden_channels(self, kind: str) -> int:
+        """Hidden width of a model of this kind."""
+        return self.hidden_by_model.get(kind, self.hidden)
+
+
+def synthetic_task(nodes: int = 300, edges: int = 1500, features: int = 100) -> NodeTask:
+    """A small random task, only to see that the benchmark runs."""
+    generator = torch.Generator().manual_seed(SEED)
+    x = torch.randn(nodes, features, generator=generator)
+    # Distinct edges without loops: PyG's CSR form treats duplicates and loops differently.
+    source, destination = torch.randint(nodes, (2, edges), generator=generator).unique(dim=1)
+    edge_index = torch.stack([source, destination])[:, source != destination]
+    return NodeTask(f"synthetic ({nodes} nodes)", x, edge_index, 7)
+
+
+def untrained_model(task: NodeTask, kind: str, precision: str) -> nn.Module:
+    """A binary model with random weights and the features' statistics, fast as a trained one."""
+    torch.manual_seed(SEED)
+    hidden = task.hidden_channels(kind)
+    model = getattr(models, kind)(task.x.size(1), hidden, task.num_classes, precision=precision)
+    model = model.to(task.x.device)
+    norm = getattr(model, "norm", None)
+    if norm is not None:
+        # One pass with a cumulative average makes the running statistics those of the data.
+        norm.momentum = None
+        with torch.no_grad():
+            norm(task.x)
+    made: nn.Module = model.eval()
+    return made
+
+
+def planetoid_tasks(
+    data_root: Path | None, names: Iterable[str] = PLANETOID
+) -> tuple[list[NodeTask], list[Skipped]]:
+    """Cora, CiteSeer and PubMed or some of them, see :func:`bitgnn.data.load_planetoid`.
+
+    Returns:
+        The graphs that could be read, and for each other one the reason.
+    """
+    tasks: list[NodeTask] = []
+    skipped: list[Skipped] = []
+    for name in names:
+        try:
+            tasks.append(_planetoid(name, "cpu", data_root))
+        except DataError as error:
+            skipped.append(Skipped("GCN", name, str(error)))
+    return tasks, skipped
+
+
+def _planetoid(name: str, device: str, data_root: Path | None) -> NodeTask:
+    data = load_planetoid(name, data_root)
+    classes = int(data.y.max()) + 1
+    return NodeTask(name, data.x.to(device), data.edge_index.to(device), classes)
+
+
+def _flickr(device: str, data_root: Path | None) -> NodeTask:
+    if data_root is None:
+        raise FileNotFoundError("no data folder given")
+    graph = load_flickr(data_root)
+    generator = torch.Generator(device).manual_seed(SEED)
+    x = torch.randn(graph.num_nodes, FLICKR_FEATURES, generator=generator, device=device)
+    name = "Flickr (made-up features)"
+    return NodeTask(name, x, graph.edge_index().to(device), FLICKR_CLASSES, FLICKR_HIDDEN)
+
+
+def _reddit_like(size: tuple[int, int, int], name: str, device: str) -> NodeTask:
+    nodes, edges, degree = size
+    graph = heavy_tailed_graph(nodes, edges, max_degree=degree, seed=SEED, device=device)
+    rows = torch.repeat_interleave(torch.arange(nodes, device=device), graph.rowptr.diff())
+    # Ordered by row and column, so equal neighbours are duplicates: every form of the graph then
+    # holds the same edges.
+    distinct = graph.indices != rows
+    distinct[1:] &= (graph.indices[1:] != graph.indices[:-1]) | (rows[1:] != rows[:-1])
+    edge_index = torch.stack([graph.indices[distinct], rows[distinct]])
+    generator = torch.Generator(device).manual_seed(SEED)
+    x = torch.randn(nodes, REDDIT_FEATURES, generator=generator, device=device)
+    wide = {"GraphSAGE": REDDIT_SAGE_HIDDEN}
+    return NodeTask(name, x, edge_index, REDDIT_CLASSES, REDDIT_HIDDEN, wide)
+
+
+def _tiny(device: str, data_root: Path | None) -> NodeTask:
+    task = synthetic_task()
+    x, edge_index = task.x.to(device), task.edge_index.to(device)
+    return NodeTask(task.name, x, edge_index, task.num_classes)
+
+
+Loader = Callable[[str, Path | None], NodeTask]
+
+GRAPHS: Mapping[str, Loader] = {
+    QUICK_GRAPH: _tiny,
+    "cora": lambda device, root: _planetoid("Cora", device, root),
+    "citeseer": lambda device, root: _planetoid("CiteSeer", device, root),
+    "pubmed": lambda device, root: _planetoid("PubMed", device, root),
+    "flickr": _flickr,
+    "reddit_eighth": lambda device, root: _reddit_like(
+        EIGHTH, "synthetic, an eighth of Reddit", device
+    ),
+    "reddit": lambda device, root: _reddit_like(REDDIT, "synthetic, Reddit's size", device),
+}
+"""Loaders by key: take the device and the data folder."""
+
+
+def load_task(key: str, device: str, data_root: Path | None) -> NodeTask:
+    """The graph of this key on ``device``."""
+    return GRAPHS[key](device, data_root)

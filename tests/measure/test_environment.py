@@ -1,0 +1,28 @@
+"""The machine record: JSON-ready, free of paths, with what a reader needs to judge numbers."""
+
+import json
+import os
+
+import torch
+
+from bitgnn.measure.environment import environment, usable_cores
+
+
+def test_record_is_json_and_names_versions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = environment()
+    text = json.dumps(record)
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["threads"] == torch.get_num_threads()
+    assert 1 <= record["cores"] == usable_cores() <= os.cpu_count()
+    assert record["cpu"]
+    assert str(tmp_path) not in text
+    assert os.path.expanduser("~") not in text
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    record = environment()
+    assert record["commit"] is None
+    assert record["dirty"] is None

@@ -1,0 +1,66 @@
+"""Memory: peaks follow allocations and frees; stored tensors are counted once each."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from bitgnn.measure.memory import peak_allocation, stored_bytes
+
+MEGABYTE = 1_000_000
+
+
+def megabytes(count):
+    return torch.ones(count * MEGABYTE, dtype=torch.uint8)
+
+
+def test_peak_is_what_lived_at_once():
+    def run():
+        first = megabytes(3)
+        del first
+        second, third = megabytes(2), megabytes(4)
+        return second, third
+
+    assert 6 * MEGABYTE <= peak_allocation(run) < 6.1 * MEGABYTE
+
+
+def test_what_existed_before_is_not_counted():
+    existing = megabytes(50)
+    assert MEGABYTE <= peak_allocation(lambda: existing[:MEGABYTE] + 1) < 2 * MEGABYTE
+
+
+def test_says_nothing_and_leaves_the_environment_as_it_was():
+    code = (
+        "import os, torch; from bitgnn.measure.memory import peak_allocation\n"
+        "before = dict(os.environ)\n"
+        "assert peak_allocation(lambda: torch.ones(1000)) >= 4000\n"
+        "assert dict(os.environ) == before"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("KINETO")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@dataclass
+class Holder:
+    tensor: torch.Tensor
+    other: object
+
+
+def test_stored_bytes_looks_into_objects_and_counts_storages_once():
+    tensor = megabytes(2)
+    holder = Holder(tensor, {"view": tensor[:5], "more": [megabytes(1)]})
+    assert stored_bytes(holder, tensor) == 3 * MEGABYTE
+
+
+def test_stored_bytes_of_modules_and_sparse_tensors():
+    layer = torch.nn.Linear(10, 5)
+    assert stored_bytes(layer) == 4 * (50 + 5)
+    csr = torch.sparse_csr_tensor(torch.arange(7), torch.arange(6), torch.ones(6), (6, 6))
+    assert stored_bytes(csr) == 8 * (7 + 6) + 4 * 6
+    assert stored_bytes(torch.eye(6).to_sparse_coo()) == 8 * 2 * 6 + 4 * 6
