@@ -1,4 +1,4 @@
-// Products that pack their activations on the fly, in one launch and without scratch memory.
+// Products that pack their activations, on the fly or into scratch memory first.
 #pragma once
 
 #include "bmm/arguments.h"
@@ -9,15 +9,11 @@ namespace bitgnn::cuda::bmm {
 // Like bmm(), with args.pack set and args.x null; called by bmm() when `pack` is set.
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
 
-// The same for any shape and device: each warp reads the weights it needs.
+// The same for any shape, on devices with 1-bit products: each warp reads the weights it needs.
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context);
 
 // The same for bit outputs of contiguous float32 rows on Hopper, where suits_bulk() holds.
 bool suits_bulk(const BmmArgs& args, const Context& context);
 cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
-
-// The same for many rows on Hopper, where suits_ring() holds.
-bool suits_ring(const BmmArgs& args, const Context& context);
-cudaError_t bmm_packing_ring(const BmmArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::bmm

@@ -1,4 +1,4 @@
-// Selects the kernel for float activations times packed weights, and launches the product whose
+// Selects the kernels for float activations times packed weights, and launches the product whose
 // weights stay in shared memory.
 #include "bmm/arguments.h"
 #include "bmm/cuda/floats/launch.h"
@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
+#include "bmm/cuda/launch.h"
+#include "pack/cuda/launch.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {
@@ -14,7 +17,7 @@ namespace {
 constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
 constexpr int64_t kMaxColumns = 1 << 14;     // likewise
 constexpr int64_t kSharedBytes = 88 * 1024;  // per block; beyond, too few blocks are resident
-constexpr int64_t kMostResident = 256;       // columns up to which the Hopper kernel is not faster
+constexpr int64_t kMostResident = 256;       // columns on Hopper, with many rows
 constexpr int64_t kTurnsForLargeTiles = 6;   // per multiprocessor
 constexpr int64_t kFewColumns = 96;
 
@@ -70,14 +73,40 @@ cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
   }
 }
 
+// True if rows may be packed into scratch memory first, for a product of packed rows: without 1-bit
+// products, which the other kernels need, and on Hopper if half of the multiprocessors get a tile
+// of its warpgroup product.
+bool packs_apart(const BmmArgs& args, const Context& context) {
+  if (!context.device.has_bit_products()) return true;
+  return context.device.is_hopper() && args.size > 0 && args.rows >= 64 * context.device.sm_count;
+}
+
+cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
+  BmmArgs args = given;
+  PackArgs pack = *given.pack;
+  pack.scale = nullptr;
+  const auto rows = static_cast<size_t>(args.rows);
+  const auto words = static_cast<size_t>(words_for(args.size));
+  pack.words = static_cast<int32_t*>(context.workspace.take(rows * words * sizeof(int32_t)));
+  if (args.packed_scale && needs_scales(bmm_output(args)))
+    pack.scale = static_cast<float*>(context.workspace.take(rows * sizeof(float)));
+  const cudaError_t status = pack::pack(pack, args.rows, context);
+  if (status != cudaSuccess) return status;
+  args.pack = nullptr;
+  args.x = pack.words;
+  if (args.packed_scale) args.row_scale = pack.scale;
+  args.packed_scale = false;
+  return bmm(args, context);
+}
+
 }  // namespace
 
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
   if (suits_bulk(args, context)) return bmm_packing_bulk(args, context);
   const bool resident = fits(args, context);
-  if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
-    return bmm_packing_ring(args, context);
+  if ((!resident || args.out_features > kMostResident) && packs_apart(args, context))
+    return bmm_apart(args, context);
   if (!resident) return bmm_streaming(args, context);
   return pack::with_float_type(
       args.pack->type, [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
