@@ -40,13 +40,18 @@ cudaError_t with_float_type(FloatType type, const F& f) {
   return cudaErrorInvalidValue;
 }
 
+// Element types that are rare enough for fewer forms of a kernel.
+template <class T>
+constexpr bool kIsRare = std::is_same_v<T, double> || std::is_same_v<T, uint8_t>;
+
 // A source of rows. A Row stands at one column of one row; load(c, back) is the element c words
 // ahead, minus `back` columns; next(row) stands in the row below. kScales: rows may be asked for
-// their scale. Doubles stay doubles, since rounding could move a value across its threshold; all
-// other types compare in float32.
+// their scale; kFewForms: few forms of the packing kernel are compiled. Doubles stay doubles, since
+// rounding could move a value across its threshold; all other types compare in float32.
 template <class T>
 struct DenseRows {
   static constexpr bool kScales = true;
+  static constexpr bool kFewForms = kIsRare<T>;
   using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T* x;
   int64_t stride;

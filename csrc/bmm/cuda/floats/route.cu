@@ -4,7 +4,6 @@
 #include "bmm/cuda/floats/launch.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
@@ -20,10 +19,6 @@ constexpr int64_t kSharedBytes = 88 * 1024;  // per block; beyond, too few block
 constexpr int64_t kMostResident = 256;       // columns on Hopper, with many rows
 constexpr int64_t kTurnsForLargeTiles = 6;   // per multiprocessor
 constexpr int64_t kFewColumns = 96;
-
-// True for common element types of activations; rare ones share one tile shape.
-template <class T>
-constexpr bool kCommon = !std::is_same_v<T, double> && !std::is_same_v<T, uint8_t>;
 
 // Rows per iteration, by the words per row and the number of rows.
 int tile_rows(const BmmArgs& args, const Context& context) {
@@ -52,7 +47,7 @@ cudaError_t launch_tile(const BmmArgs& args, const Context& context) {
 
 template <PackingMode kMode, class T>
 cudaError_t launch(const BmmArgs& args, const Context& context) {
-  if constexpr (kCommon<T>) {
+  if constexpr (!pack::kIsRare<T>) {
     const int64_t words = words_for(args.size);
     if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
     if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
