@@ -31,10 +31,8 @@ int tile_rows(const BmmArgs& args, const Context& context) {
 }
 
 bool fits(const BmmArgs& args, const Context& context) {
-  if (!context.device.has_bit_products()) return false;
-  const bool rare = args.pack->type == FloatType::kFloat64 || args.pack->type == FloatType::kUInt8;
   const int64_t words = words_for(args.size);
-  if (words < (rare ? 4 : 1) || words > kMaxWords || args.out_features > kMaxColumns) return false;
+  if (words < 1 || words > kMaxWords || args.out_features > kMaxColumns) return false;
   return packing_layout(args, tile_rows(args, context)).bytes() <=
          std::min<int64_t>(kSharedBytes, context.device.shared_bytes);
 }
@@ -47,12 +45,10 @@ cudaError_t launch_tile(const BmmArgs& args, const Context& context) {
 
 template <PackingMode kMode, class T>
 cudaError_t launch(const BmmArgs& args, const Context& context) {
-  if constexpr (!pack::kIsRare<T>) {
-    const int64_t words = words_for(args.size);
-    if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
-    if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
-    if (tile_rows(args, context) == 16) return launch_tile<2, 8, kMode, T>(args, context);
-  }
+  const int64_t words = words_for(args.size);
+  if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
+  if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
+  if (tile_rows(args, context) == 16) return launch_tile<2, 8, kMode, T>(args, context);
   return launch_tile<4, 4, kMode, T>(args, context);
 }
 
@@ -68,12 +64,15 @@ cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
   }
 }
 
-// True if rows may be packed into scratch memory first, for a product of packed rows: without 1-bit
-// products, which the other kernels need, and on Hopper if half of the multiprocessors get a tile
-// of its warpgroup product.
-bool packs_apart(const BmmArgs& args, const Context& context) {
-  if (!context.device.has_bit_products()) return true;
+// True if rows may be packed into scratch memory first, for a product of packed rows: on Hopper if
+// half of the multiprocessors get a tile of its warpgroup product.
+bool packs_many(const BmmArgs& args, const Context& context) {
   return context.device.is_hopper() && args.size > 0 && args.rows >= 64 * context.device.sm_count;
+}
+
+// True if rows must be: the other kernels need 1-bit products and common types of elements.
+bool must_pack(const BmmArgs& args, const Context& context) {
+  return !context.device.has_bit_products() || pack::is_rare(args.pack->type);
 }
 
 cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
@@ -98,12 +97,13 @@ cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
 
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
+  if (must_pack(args, context)) return bmm_apart(args, context);
   if (suits_bulk(args, context)) return bmm_packing_bulk(args, context);
   const bool resident = fits(args, context);
-  if ((!resident || args.out_features > kMostResident) && packs_apart(args, context))
+  if ((!resident || args.out_features > kMostResident) && packs_many(args, context))
     return bmm_apart(args, context);
   if (!resident) return bmm_streaming(args, context);
-  return pack::with_float_type(
+  return with_quantised_type(
       args.pack->type, [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
 }
 

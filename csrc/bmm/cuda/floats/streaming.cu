@@ -19,8 +19,8 @@ cudaError_t launch(const BmmArgs& args, const Context& context) {
 }  // namespace
 
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context) {
-  return pack::with_float_type(args.pack->type,
-                               [&](auto zero) { return launch<decltype(zero)>(args, context); });
+  return with_quantised_type(args.pack->type,
+                             [&](auto zero) { return launch<decltype(zero)>(args, context); });
 }
 
 }  // namespace bitgnn::cuda::bmm
