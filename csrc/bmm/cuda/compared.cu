@@ -2,8 +2,8 @@
 #include "bmm/arguments.h"
 #include "bmm/cuda/compared_slab.cuh"
 
-#include "bmm/cuda/compared.h"
 #include "bmm/cuda/compared_registers.cuh"
+#include "bmm/cuda/routes.h"
 #include "core/cuda/shared_memory.h"
 
 namespace bitgnn::cuda::bmm {

@@ -1,7 +1,7 @@
 // Selects the kernels for float activations times packed weights, and launches the product whose
 // weights stay in shared memory.
 #include "bmm/arguments.h"
-#include "bmm/cuda/floats/launch.h"
+#include "bmm/cuda/routes.h"
 
 #include <algorithm>
 

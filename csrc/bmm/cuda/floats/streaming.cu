@@ -2,7 +2,7 @@
 #include "bmm/arguments.h"
 #include "bmm/cuda/floats/streaming.cuh"
 
-#include "bmm/cuda/floats/launch.h"
+#include "bmm/cuda/routes.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {

@@ -1,6 +1,6 @@
 // Launches products whose results become narrow rows.
 #include "bmm/cuda/launch.h"
-#include "pairs/cuda/narrow/product.h"
+#include "pairs/cuda/routes.h"
 
 #include "pairs/cuda/narrow/forms.cuh"
 #include "pairs/cuda/narrow/product.cuh"
