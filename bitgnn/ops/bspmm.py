@@ -20,11 +20,11 @@ values (``TernaryTensor``).
 
 Bits, and ternary values, over a pattern may choose ``layout`` "csr", "blocked" or "sliced" (method
 "carry_save") or "frdc" (methods "if_else", "and_andnot", "and_degree", the three ways to reconcile
-0/1 with +-1); results are the same. None takes CSR, on a GPU "sliced" where a graph is dense enough
-to gain from gathers out of shared memory. FRDC cannot hold duplicate edges: CSR then serves, with a
-warning. A layout other than CSR is built on its first use, which CUDA graph capture and
-``torch.compile`` do not allow: call ``adjacency.sliced()``, ``frdc()`` or ``blocked()`` before; the
-default takes CSR there.
+0/1 with +-1, which a GPU does not tell apart); results are the same. None takes CSR, on a GPU
+"sliced" where a graph is dense enough to gain from gathers out of shared memory. FRDC cannot hold
+duplicate edges: CSR then serves, with a warning. A layout other than CSR is built on its first use,
+which CUDA graph capture and ``torch.compile`` do not allow: call ``adjacency.sliced()``, ``frdc()``
+or ``blocked()`` before; the default takes CSR there.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results

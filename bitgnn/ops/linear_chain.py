@@ -26,11 +26,9 @@ MOST_LAYERS = 8
 MOST_FEATURES = 1 << 14
 FEW_ROWS = 128
 """Rows up to which the launch is worth while whose clusters take 16 of them."""
-_BLOCKS = 16
+_BLOCKS = 8
 _BLOCK_BYTES = 227 * 1024
-_ROWS = 16
-_STAGED = _ROWS * MOST_FEATURES // _BLOCKS // 32
-_MANY_BLOCKS = 8
+_FEW_PITCH = 40
 _MANY_PITCH = 72
 
 
@@ -54,22 +52,21 @@ class LinearChain:
     def fits(self, rows: int = 1) -> bool:
         """Whether the launch on a GPU of compute capability 9.0 is for so many rows.
 
-        Clusters of eight blocks take 16 rows each, or 48; where those cannot hold the weights,
-        clusters of 16 blocks may, which take 16 rows, but only a few of them run at once.
+        Clusters of eight blocks take 16 rows each, or 48 of many; they must hold the weights of all
+        layers and the bits of their rows.
         """
-        many = self._words(_MANY_BLOCKS) + 2 * _MANY_PITCH * self._widest
-        few = self._words(_BLOCKS) + 2 * _ROWS * _pitch(self._widest) + _STAGED
-        return 4 * (many if rows > FEW_ROWS else min(many, few)) <= _BLOCK_BYTES
+        pitch = _MANY_PITCH if rows > FEW_ROWS else _FEW_PITCH
+        return 4 * (self._words() + 2 * pitch * self._widest) <= _BLOCK_BYTES
 
     @property
     def _widest(self) -> int:
         return max(map(chain_words, self.layers[0::4]))
 
-    def _words(self, blocks: int) -> int:
+    def _words(self) -> int:
         """At most so many words of weights and tables of all layers has each of the blocks."""
         words = 4
         for size, outputs in zip(self.layers[0::4], self.layers[1::4], strict=True):
-            own = _round_up(-(-outputs // blocks), 32)
+            own = _round_up(-(-outputs // _BLOCKS), 32)
             words += own * (_pitch(chain_words(size)) + LAST_TABLE) + 4
         return words
 

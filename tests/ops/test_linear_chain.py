@@ -70,8 +70,8 @@ def test_equals_layers_one_by_one(sizes, count, device):
 
 
 def test_layers_too_wide_for_the_bits_of_many_rows(device):
-    network = Network((16384, 40, 20), device)
-    chain, x = network.chain(), rows_of(140, 16384, device)
+    network = Network((12800, 40, 20), device)
+    chain, x = network.chain(), rows_of(140, 12800, device)
     assert [chain.fits(rows) for rows in (1, 128, 129)] == [True, True, False]
     assert torch.equal(linear_chain(x, chain), network.layer_by_layer(x))
 

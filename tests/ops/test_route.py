@@ -151,6 +151,61 @@ def test_benchmarked_products_stay_where_they_were_measured(shape):
 
 
 @needs_library
+def test_floats_are_packed_first_where_no_kernel_does_both():
+    def kernels(x, outputs, device):
+        w = words(outputs, x.size(1))
+        found = route("bmm_fbf", x, w, None, torch.empty(outputs, device=META), device=device)
+        return [launch.kernel for launch in found.launches], found.scratch_bytes
+
+    many, bytes_of_many = kernels(floats(100_000, 1024), 512, "H200")
+    assert "pack_kernel" in many[0]
+    assert "bmm_wgmma_kernel" in many[-1]
+    assert bytes_of_many >= 100_000 * 1024 // 8
+    assert len(kernels(floats(100_000, 1024), 512, "A100")[0]) == 1
+    assert len(kernels(floats(100_000, 1024), 64, "H200")[0]) == 1
+    for x in (floats(100, 40), floats(100, 40).double(), floats(100, 40).byte()):
+        first, *_, last = kernels(x, 9, "RTX 5090")[0]
+        assert "pack_kernel" in first
+        assert "(bitgnn::cuda::bmm::BmmUnit)1" in last
+    assert "pack_kernel" in kernels(floats(100, 40).double(), 9, "H200")[0][0]
+
+
+@needs_library
+def test_rows_of_tiles_and_ragged_ternary_planes_share_kernels():
+    rowptr = torch.empty(1001, dtype=torch.int64, device=META)
+    indices = torch.empty(9000, dtype=torch.int32, device=META)
+    tile_rowptr, tile_cols = rowptr[:251], indices[:4000]
+    tiles = torch.empty(4000, dtype=torch.int16, device=META)
+    for method in range(3):
+        found = route(
+            "bspmm_bbb_frdc", words(1000, 128), 128, tile_rowptr, tile_cols, tiles, 1000, method,
+            device="H200",
+        )  # fmt: skip
+        first, second = found.launches
+        assert "count_tile_edges" in first.kernel
+        assert "TileRows" in second.kernel
+        assert found.scratch_bytes == 4000
+    for size, copied in ((33, False), (20, True), (64, False), (65, True), (128, False)):
+        planes = words(1000, 2, size)
+        found = route("bspmm_tbf", planes, size, rowptr, indices, device="H200")
+        assert (found.scratch_bytes > 0) is copied, (size, found)
+
+
+@needs_library
+@pytest.mark.parametrize(("degree", "size"), [(10, 128), (10, 96), (10, 640), (50, 128)])
+def test_sums_beside_a_product_are_counts_of_a_byte_where_rows_are_short(degree, size):
+    rows = 40_000
+    rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
+    indices = torch.empty(degree * rows, dtype=torch.int32, device=META)
+    found = route(
+        "bspmm_bmm", words(rows, 128), rowptr, indices, words(rows, size), words(128, size), size,
+        device="H200",
+    )  # fmt: skip
+    staged = ["staged" in launch.kernel for launch in found.launches]
+    assert staged == [(degree, size) == (10, 128)] * 2, found
+
+
+@needs_library
 def test_a_route_says_what_is_wrong():
     with pytest.raises(ValueError, match="operator must be one with CUDA kernels, got 'bmm_xyz'"):
         route("bmm_xyz")

@@ -65,25 +65,20 @@ __device__ __forceinline__ void set_agreements(const AgreementTable& table, cons
     set_agreement(table, a, c, column_terms(a, c, 0), flips_column(a, c), width, lane);
 }
 
-// Agreements of 16 kTiles rows with the columns of a pass.
-template <int kTiles>
-using AgreementSums = int32_t[kTiles][kAgreementFragments][4];
+// Agreements of 16 rows with the columns of a pass.
+using AgreementSums = int32_t[kAgreementFragments][4];
 
 // Adds the agreements of one 256-bit step. `w` is the lane's load_matrices() address of the
 // weights, `pair_bytes` the distance between groups of 16 columns. The first step starts from
 // `start` for all columns or, unless kSame, from `starts`.
-template <bool kSame, bool kFirst, int kTiles>
-__device__ __forceinline__ void add_agreements(AgreementSums<kTiles>& sum,
-                                               const uint32_t (&x)[kTiles][4], uint32_t w,
-                                               uint32_t pair_bytes, int32_t start,
+template <bool kSame, bool kFirst>
+__device__ __forceinline__ void add_agreements(AgreementSums& sum, const uint32_t (&x)[4],
+                                               uint32_t w, uint32_t pair_bytes, int32_t start,
                                                const int4* starts, int quad) {
   constexpr int kTogether = 4;  // column fragments, to space out products into the same sums
-  uint32_t inverse[kTiles][4];
+  uint32_t inverse[4];
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) inverse[i][k] = ~x[i][k];
-  }
+  for (int k = 0; k < 4; ++k) inverse[k] = ~x[k];
 #pragma unroll
   for (int j = 0; j < kAgreementFragments; j += kTogether) {
     uint32_t b[kTogether][2];
@@ -94,20 +89,16 @@ __device__ __forceinline__ void add_agreements(AgreementSums<kTiles>& sum,
     for (int e = 0; e < kTogether; ++e) {
       int4 first = make_int4(start, start, start, start);
       if constexpr (kFirst && !kSame) first = starts[(j + e) * 4 + quad];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        if constexpr (kFirst)
-          mma_and_popc(sum[i][j + e], x[i], b[e], first);
-        else
-          mma_and_popc(sum[i][j + e], x[i], b[e]);
-      }
+      if constexpr (kFirst)
+        mma_and_popc(sum[j + e], x, b[e], first);
+      else
+        mma_and_popc(sum[j + e], x, b[e]);
     }
 #pragma unroll
     for (int e = 0; e < kTogether; ++e) {
       b[e][0] = ~b[e][0];
       b[e][1] = ~b[e][1];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) mma_and_popc(sum[i][j + e], inverse[i], b[e]);
+      mma_and_popc(sum[j + e], inverse, b[e]);
     }
   }
 }

@@ -2,9 +2,8 @@
 #include "bmm/arguments.h"
 #include "bmm/cuda/compared_slab.cuh"
 
-#include "bmm/cuda/compared.h"
 #include "bmm/cuda/compared_registers.cuh"
-#include "bmm/cuda/compared_shared.cuh"
+#include "bmm/cuda/routes.h"
 #include "core/cuda/shared_memory.h"
 
 namespace bitgnn::cuda::bmm {
@@ -13,12 +12,12 @@ namespace {
 constexpr int64_t kLeastRows = 1 << 15;  // fewer do not amortise both copies of the weights
 constexpr int64_t kMostRows = 1 << 28;   // slab passes are counted in 32 bits
 constexpr int64_t kMostColumns = 256;
-constexpr int kLeastShortWords = 4;  // shorter rows are bound by reading alone
+constexpr int kLeastDirectWords = 4;  // shorter rows are bound by reading alone
 constexpr int64_t kMostFeatures = 1 << 13;
 constexpr int kLeastWarps = 4;  // fewer leave schedulers of a multiprocessor idle
 
-// True if rows and results fit in half of L2. Beyond that, weights in shared memory and larger
-// tiles wait less for rows.
+// True if rows and results fit in half of L2. Beyond that, slabs that are copied ahead wait less
+// for rows.
 bool stays_cached(const BmmArgs& args, const Context& context) {
   const int64_t words = words_for(args.size) + words_for(args.out_features);
   return 2 * args.rows * words * static_cast<int64_t>(sizeof(int32_t)) <=
@@ -44,16 +43,10 @@ bool suits_compared(const BmmArgs& args, const Context& context) {
 
 cudaError_t bmm_compared(const BmmArgs& args, const Context& context) {
   const ComparedPlan plan = compared_plan(args);
-  if (plan.words >= kLeastShortWords && plan.steps <= kStationaryMostSteps &&
+  if (plan.words >= kLeastDirectWords && plan.steps <= kStationaryMostSteps &&
       stays_cached(args, context))
     return plan.steps == 1 ? launch_direct<1>(args, context) : launch_direct<2>(args, context);
   const bool same = args.bias == nullptr && args.threshold == nullptr;
-  if (plan.words >= kLeastShortWords && plan.steps == 1)
-    return same ? launch_compared_short<true, 1>(args, context)
-                : launch_compared_short<false, 1>(args, context);
-  if (plan.steps == kShortMostSteps)
-    return same ? launch_compared_short<true, kShortMostSteps>(args, context)
-                : launch_compared_short<false, kShortMostSteps>(args, context);
   const auto kernel = same ? bmm_compared_kernel<true> : bmm_compared_kernel<false>;
   int warps = kComparedMostWarps;
   while (warps > kLeastWarps && plan.bytes(warps) > context.device.shared_bytes) --warps;

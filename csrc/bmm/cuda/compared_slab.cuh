@@ -1,6 +1,6 @@
-// Bit outputs of long packed rows as signs of agreement counts: the weights and their complements
-// stay in shared memory, and each warp streams slabs of 32 rows. Bound by reading the rows or by
-// the tensor cores.
+// Bit outputs of packed rows as signs of agreement counts, for rows that are long or more than L2
+// holds: the weights and their complements stay in shared memory, and each warp streams slabs of 32
+// rows. Bound by reading the rows or by the tensor cores.
 #pragma once
 
 #include <algorithm>

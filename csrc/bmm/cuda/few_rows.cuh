@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "bmm/cuda/epilogue_terms.cuh"
-#include "bmm/cuda/few_rows.h"
 #include "bmm/cuda/output.cuh"
+#include "bmm/cuda/routes.h"
 #include "core/cuda/dependent_launch.cuh"
 
 namespace bitgnn::cuda::bmm {

@@ -2,14 +2,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "bmm/cuda/compared.h"
-#include "bmm/cuda/few_rows.h"
-#include "bmm/cuda/floats/launch.h"
 #include "bmm/cuda/hopper/wgmma_launch.cuh"
 #include "bmm/cuda/launch.h"
 #include "bmm/cuda/many_rows.cuh"
 #include "bmm/cuda/mma.cuh"
 #include "bmm/cuda/output.cuh"
+#include "bmm/cuda/routes.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {

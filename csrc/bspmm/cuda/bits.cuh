@@ -112,9 +112,9 @@ inline bool padding_pays(const AggregateArgs& a) {
   return words > 2 && a.edges >= kPadUses * a.cols && a.edges * words >= kPadReads;
 }
 
-// Replaces the rows by a copy whose pitch is a multiple of the widest access.
-inline cudaError_t pad_table(AggregateArgs& a, const Context& context) {
-  const int64_t pitch = ceil_div(words_for(a.features), kAccessWords) * kAccessWords;
+// Replaces the rows by a copy whose pitch is a multiple of `access` words.
+inline cudaError_t pad_table(AggregateArgs& a, const Context& context, int access = kAccessWords) {
+  const int64_t pitch = ceil_div(words_for(a.features), access) * access;
   auto* table = static_cast<uint32_t*>(context.workspace.take(a.cols * pitch * sizeof(uint32_t)));
   const int64_t blocks = ceil_div(a.cols * pitch, kPadThreads);
   pad_rows<<<static_cast<unsigned>(blocks), kPadThreads, 0, context.stream>>>(a, pitch, table);

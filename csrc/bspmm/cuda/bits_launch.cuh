@@ -78,20 +78,4 @@ cudaError_t launch_vectors(const AggregateArgs& args, const Context& context) {
   return launch<Source, 4, 4>(args, context);
 }
 
-template <class Source>
-cudaError_t launch_neighbours(const AggregateArgs& args, const Context& context) {
-  const int64_t words = words_for(args.features);
-  if (reads_in(args, kAccessWords)) return launch_vectors<Source>(args, context);
-  if (padding_pays(args)) {
-    AggregateArgs padded = args;
-    const cudaError_t status = pad_table(padded, context);
-    return status == cudaSuccess ? launch_vectors<Source>(padded, context) : status;
-  }
-  if (reads_in(args, 2))
-    return words <= 2 ? launch<Source, 2, 1>(args, context) : launch<Source, 2, 4>(args, context);
-  if (words <= 1) return launch<Source, 1, 1>(args, context);
-  if (words <= 8) return launch<Source, 1, 4>(args, context);
-  return launch<Source, 1, 16>(args, context);
-}
-
 }  // namespace bitgnn::cuda::bspmm

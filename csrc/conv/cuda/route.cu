@@ -1,11 +1,9 @@
 // Chooses the kernel of a binary convolution by device and shape, and launches it.
-#include "conv/cuda/hopper/boxes.h"
-#include "conv/cuda/hopper/wgmma.h"
 #include "conv/cuda/launch.h"
 #include "conv/cuda/mma_tiles.h"
 #include "conv/cuda/prepare.cuh"
+#include "conv/cuda/routes.h"
 #include "conv/cuda/simt.cuh"
-#include "conv/cuda/strips/launch.h"
 
 namespace bitgnn::cuda::conv {
 namespace {

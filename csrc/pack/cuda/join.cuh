@@ -16,6 +16,7 @@ __device__ __forceinline__ uint32_t load_word(const int32_t* p) {
 // Float rows of a + b.
 struct AddedRows {
   static constexpr bool kScales = false;
+  static constexpr bool kFewForms = true;
   using Value = float;
   const float *a, *b;
   int64_t size;
@@ -40,6 +41,7 @@ struct AddedRows {
 // Float rows of a followed by b.
 struct JoinedRows {
   static constexpr bool kScales = false;
+  static constexpr bool kFewForms = true;
   using Value = float;
   const float *a, *b;
   int64_t a_size, b_size;

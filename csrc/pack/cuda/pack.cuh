@@ -74,15 +74,19 @@ cudaError_t launch_pack(const Source& source, const PackArgs& args, int64_t rows
                                  context.stream)
                : cudaSuccess;
   if (words == 1) return launch_pack_tile<16, 1>(source, args, rows, context);
-  if (words == 2) return launch_pack_tile<8, 2>(source, args, rows, context);
-  if (words >= 16 && rows < int64_t{context.device.sm_count} * 64)
-    return launch_pack_tile<1, 16>(source, args, rows, context);
-  if (words == 3) return launch_pack_tile<8, 3>(source, args, rows, context);
-  if (words == 4) return launch_pack_tile<8, 4>(source, args, rows, context);
-  // Rows packed together share the loads of thresholds and the folding of sums.
-  const bool shifted = args.threshold != nullptr || args.gain != nullptr;
-  if (words < 8) return launch_pack_tile<4, 5>(source, args, rows, context);
-  if (shifted && args.scale != nullptr) return launch_pack_tile<4, 8>(source, args, rows, context);
+  if (words == 2 || (Source::kFewForms && words < 8))
+    return launch_pack_tile<8, 2>(source, args, rows, context);
+  if constexpr (!Source::kFewForms) {
+    if (words >= 16 && rows < int64_t{context.device.sm_count} * 64)
+      return launch_pack_tile<1, 16>(source, args, rows, context);
+    if (words == 3) return launch_pack_tile<8, 3>(source, args, rows, context);
+    if (words == 4) return launch_pack_tile<8, 4>(source, args, rows, context);
+    // Rows packed together share the loads of thresholds and the folding of sums.
+    const bool shifted = args.threshold != nullptr || args.gain != nullptr;
+    if (words < 8) return launch_pack_tile<4, 5>(source, args, rows, context);
+    if (shifted && args.scale != nullptr)
+      return launch_pack_tile<4, 8>(source, args, rows, context);
+  }
   return launch_pack_tile<2, 8>(source, args, rows, context);
 }
 

@@ -1,12 +1,10 @@
 // Packs a few rows with one warp: coalesced loads, one vote per word, the canonical row scale.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <type_traits>
 
 #include "core/cuda/common.cuh"
+#include "core/cuda/with_quantised_type.h"
 #include "pack/arguments.h"
 
 namespace bitgnn::cuda::pack {
@@ -22,31 +20,29 @@ __device__ __forceinline__ float to_value(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_value(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float to_value(uint8_t x) { return static_cast<float>(x); }
 
+// Element types that are rare enough for fewer forms of a kernel.
+template <class T>
+constexpr bool kIsRare = std::is_same_v<T, double> || std::is_same_v<T, uint8_t>;
+inline bool is_rare(FloatType type) {
+  return type == FloatType::kFloat64 || type == FloatType::kUInt8;
+}
+
 // Calls f with a zero of the element type.
 template <class F>
 cudaError_t with_float_type(FloatType type, const F& f) {
-  switch (type) {
-    case FloatType::kFloat32:
-      return f(float{});
-    case FloatType::kFloat64:
-      return f(double{});
-    case FloatType::kFloat16:
-      return f(__half{});
-    case FloatType::kBFloat16:
-      return f(__nv_bfloat16{});
-    case FloatType::kUInt8:
-      return f(uint8_t{});
-  }
-  return cudaErrorInvalidValue;
+  if (type == FloatType::kFloat64) return f(double{});
+  if (type == FloatType::kUInt8) return f(uint8_t{});
+  return with_quantised_type(type, f);
 }
 
 // A source of rows. A Row stands at one column of one row; load(c, back) is the element c words
 // ahead, minus `back` columns; next(row) stands in the row below. kScales: rows may be asked for
-// their scale. Doubles stay doubles, since rounding could move a value across its threshold; all
-// other types compare in float32.
+// their scale; kFewForms: few forms of the packing kernel are compiled. Doubles stay doubles, since
+// rounding could move a value across its threshold; all other types compare in float32.
 template <class T>
 struct DenseRows {
   static constexpr bool kScales = true;
+  static constexpr bool kFewForms = kIsRare<T>;
   using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T* x;
   int64_t stride;

@@ -1,12 +1,14 @@
-// Selects the kernel for float activations times packed weights, and launches the product whose
+// Selects the kernels for float activations times packed weights, and launches the product whose
 // weights stay in shared memory.
 #include "bmm/arguments.h"
-#include "bmm/cuda/floats/launch.h"
+#include "bmm/cuda/routes.h"
 
 #include <algorithm>
-#include <type_traits>
 
+#include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
+#include "bmm/cuda/launch.h"
+#include "pack/cuda/launch.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {
@@ -14,13 +16,9 @@ namespace {
 constexpr int64_t kMaxWords = 1 << 14;       // keeps sizes in 32 bits
 constexpr int64_t kMaxColumns = 1 << 14;     // likewise
 constexpr int64_t kSharedBytes = 88 * 1024;  // per block; beyond, too few blocks are resident
-constexpr int64_t kMostResident = 256;       // columns up to which the Hopper kernel is not faster
+constexpr int64_t kMostResident = 256;       // columns on Hopper, with many rows
 constexpr int64_t kTurnsForLargeTiles = 6;   // per multiprocessor
 constexpr int64_t kFewColumns = 96;
-
-// True for common element types of activations; rare ones share one tile shape.
-template <class T>
-constexpr bool kCommon = !std::is_same_v<T, double> && !std::is_same_v<T, uint8_t>;
 
 // Rows per iteration, by the words per row and the number of rows.
 int tile_rows(const BmmArgs& args, const Context& context) {
@@ -33,10 +31,8 @@ int tile_rows(const BmmArgs& args, const Context& context) {
 }
 
 bool fits(const BmmArgs& args, const Context& context) {
-  if (!context.device.has_bit_products()) return false;
-  const bool rare = args.pack->type == FloatType::kFloat64 || args.pack->type == FloatType::kUInt8;
   const int64_t words = words_for(args.size);
-  if (words < (rare ? 4 : 1) || words > kMaxWords || args.out_features > kMaxColumns) return false;
+  if (words < 1 || words > kMaxWords || args.out_features > kMaxColumns) return false;
   return packing_layout(args, tile_rows(args, context)).bytes() <=
          std::min<int64_t>(kSharedBytes, context.device.shared_bytes);
 }
@@ -49,12 +45,10 @@ cudaError_t launch_tile(const BmmArgs& args, const Context& context) {
 
 template <PackingMode kMode, class T>
 cudaError_t launch(const BmmArgs& args, const Context& context) {
-  if constexpr (kCommon<T>) {
-    const int64_t words = words_for(args.size);
-    if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
-    if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
-    if (tile_rows(args, context) == 16) return launch_tile<2, 8, kMode, T>(args, context);
-  }
+  const int64_t words = words_for(args.size);
+  if (words == 1) return launch_tile<16, 1, kMode, T>(args, context);
+  if (words < 4) return launch_tile<8, 2, kMode, T>(args, context);
+  if (tile_rows(args, context) == 16) return launch_tile<2, 8, kMode, T>(args, context);
   return launch_tile<4, 4, kMode, T>(args, context);
 }
 
@@ -70,16 +64,46 @@ cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
   }
 }
 
+// True if rows may be packed into scratch memory first, for a product of packed rows: on Hopper if
+// half of the multiprocessors get a tile of its warpgroup product.
+bool packs_many(const BmmArgs& args, const Context& context) {
+  return context.device.is_hopper() && args.size > 0 && args.rows >= 64 * context.device.sm_count;
+}
+
+// True if rows must be: the other kernels need 1-bit products and common types of elements.
+bool must_pack(const BmmArgs& args, const Context& context) {
+  return !context.device.has_bit_products() || pack::is_rare(args.pack->type);
+}
+
+cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
+  BmmArgs args = given;
+  PackArgs pack = *given.pack;
+  pack.scale = nullptr;
+  const auto rows = static_cast<size_t>(args.rows);
+  const auto words = static_cast<size_t>(words_for(args.size));
+  pack.words = static_cast<int32_t*>(context.workspace.take(rows * words * sizeof(int32_t)));
+  if (args.packed_scale && needs_scales(bmm_output(args)))
+    pack.scale = static_cast<float*>(context.workspace.take(rows * sizeof(float)));
+  const cudaError_t status = pack::pack(pack, args.rows, context);
+  if (status != cudaSuccess) return status;
+  args.pack = nullptr;
+  args.x = pack.words;
+  if (args.packed_scale) args.row_scale = pack.scale;
+  args.packed_scale = false;
+  return bmm(args, context);
+}
+
 }  // namespace
 
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
+  if (must_pack(args, context)) return bmm_apart(args, context);
   if (suits_bulk(args, context)) return bmm_packing_bulk(args, context);
   const bool resident = fits(args, context);
-  if ((!resident || args.out_features > kMostResident) && suits_ring(args, context))
-    return bmm_packing_ring(args, context);
+  if ((!resident || args.out_features > kMostResident) && packs_many(args, context))
+    return bmm_apart(args, context);
   if (!resident) return bmm_streaming(args, context);
-  return pack::with_float_type(
+  return with_quantised_type(
       args.pack->type, [&](auto zero) { return launch_typed<decltype(zero)>(args, context); });
 }
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void pack_streaming(const Source& source, const PackA
                             warp, plan.warps(), lane);
 }
 
-template <BmmUnit kUnit, bool kScale, class Source>
+template <bool kScale, class Source>
 __global__ void __launch_bounds__(kStreamMostWarps* kWarp, 1)
     bmm_streaming_kernel(Source source, PackArgs pack, BmmArgs a, StreamingPlan plan,
                          BmmOutput output) {
@@ -111,10 +111,7 @@ __global__ void __launch_bounds__(kStreamMostWarps* kWarp, 1)
       if (last < 0) continue;
       const uint32_t* rows = words + row * plan.pitch;
       const int32_t* weights = a.w + column * plan.words;
-      if constexpr (kUnit == BmmUnit::kTensor)
-        multiply_streaming(sum, count, rows, weights, last, plan, word, end, lane);
-      else
-        multiply_streaming_logic(sum, count, rows, weights, last, plan, word, end, lane);
+      multiply_streaming(sum, count, rows, weights, last, plan, word, end, lane);
     }
     if (last < 0) continue;
     with_slab_output<kScale>(output, [&](auto kind) {
@@ -162,10 +159,10 @@ inline StreamingPlan streaming_plan(const BmmArgs& args, const Context& context)
   return plan;
 }
 
-template <BmmUnit kUnit, bool kScale, class Source>
+template <bool kScale, class Source>
 cudaError_t launch_bmm_streaming(const Source& source, const BmmArgs& args,
                                  const StreamingPlan& plan, const Context& context) {
-  const auto kernel = bmm_streaming_kernel<kUnit, kScale, Source>;
+  const auto kernel = bmm_streaming_kernel<kScale, Source>;
   const int64_t bytes = streaming_bytes(plan);
   const cudaError_t error = grant_shared_memory(kernel, bytes);
   if (error != cudaSuccess) return error;

@@ -113,39 +113,4 @@ __device__ __forceinline__ void multiply_streaming(StreamingSums& sum,
   }
 }
 
-// The same with plain instructions; a lane computes the elements that it would hold in fragments.
-__device__ __forceinline__ void multiply_streaming_logic(StreamingSums& sum,
-                                                         int (&count)[kStreamColumnFragments],
-                                                         const uint32_t* packed,
-                                                         const int32_t* weights, int last,
-                                                         const StreamingPlan& plan, int first_word,
-                                                         int last_word, int lane) {
-  const int quad = fragment_quad(lane);
-  const uint32_t* rows = packed + fragment_group(lane) * plan.pitch;
-#pragma unroll 1
-  for (int word = first_word; word < last_word; word += 4, rows += 4) {
-#pragma unroll
-    for (int j = 0; j < kStreamColumnFragments; ++j) {
-      if (word / 4 % 4 == quad) {
-        const int column = min(j * kMmaColumns + fragment_group(lane), last);
-        count[j] += count_bits(load_four_words(weights + static_cast<int64_t>(column) * plan.words,
-                                               word, plan.words, plan.vectors));
-      }
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int column = min(j * kMmaColumns + quad * 2 + e, last);
-        const uint4 b = load_four_words(weights + static_cast<int64_t>(column) * plan.words, word,
-                                        plan.words, plan.vectors);
-#pragma unroll
-        for (int i = 0; i < kStreamRowFragments * 2; ++i) {
-          if (i >= plan.fragments * 2) break;
-          const uint4 a = *reinterpret_cast<const uint4*>(rows + i * (kMmaRows / 2) * plan.pitch);
-          sum[i / 2][j * 4 + i % 2 * 2 + e] +=
-              __popc(a.x & b.x) + __popc(a.y & b.y) + __popc(a.z & b.z) + __popc(a.w & b.w);
-        }
-      }
-    }
-  }
-}
-
 }  // namespace bitgnn::cuda::bmm

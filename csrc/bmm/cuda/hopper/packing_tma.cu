@@ -2,8 +2,8 @@
 #include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_tma_warps.cuh"
 
-#include "bmm/cuda/floats/launch.h"
 #include "bmm/cuda/hopper/packing_tma_teams.cuh"
+#include "bmm/cuda/routes.h"
 
 namespace bitgnn::cuda::bmm {
 namespace {

@@ -228,17 +228,17 @@ __device__ __forceinline__ void multiply_bulk(const BmmArgs& a, const BulkShape&
       product.weights + pass * (kAgreementColumns / (2 * kMmaColumns)) * product.pair_bytes;
   const auto* starts =
       reinterpret_cast<const int4*>(product.table.starts + pass * kAgreementColumns);
-  AgreementSums<1> sum;
-  uint32_t x[1][4];
-  load_matrices(fragment, x[0][0], x[0][1], x[0][2], x[0][3]);
-  add_agreements<kSame, true, 1>(sum, x, columns_at, product.pair_bytes, product.same_start, starts,
-                                 quad);
+  AgreementSums sum;
+  uint32_t x[4];
+  load_matrices(fragment, x[0], x[1], x[2], x[3]);
+  add_agreements<kSame, true>(sum, x, columns_at, product.pair_bytes, product.same_start, starts,
+                              quad);
   for (int step = 1; step < shape.steps; ++step) {
     const uint32_t at = step * kMmaWords * 4;
-    load_matrices(fragment + at, x[0][0], x[0][1], x[0][2], x[0][3]);
-    add_agreements<kSame, false, 1>(sum, x, columns_at + at, product.pair_bytes, 0, starts, quad);
+    load_matrices(fragment + at, x[0], x[1], x[2], x[3]);
+    add_agreements<kSame, false>(sum, x, columns_at + at, product.pair_bytes, 0, starts, quad);
   }
-  const uint2 words = gather_words(collect_signs(sum[0]), 0, quad);
+  const uint2 words = gather_words(collect_signs(sum), 0, quad);
   const int64_t row = first_row + fragment_group(lane) + quad * (kMmaRows / 2);
   if (quad < 2 && row < a.rows) store_agreements(a, product.table, words, row, pass);
 }

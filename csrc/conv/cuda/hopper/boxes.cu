@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "conv/cuda/hopper/boxes.h"
+#include "conv/cuda/routes.h"
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "conv/cuda/hopper/wgmma.cuh"
-#include "conv/cuda/hopper/wgmma.h"
+#include "conv/cuda/routes.h"
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 

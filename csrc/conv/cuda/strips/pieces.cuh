@@ -3,7 +3,7 @@
 #pragma once
 
 #include "conv/cuda/outputs.cuh"
-#include "conv/cuda/strips/launch.h"
+#include "conv/cuda/routes.h"
 #include "conv/cuda/strips/terms.cuh"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"

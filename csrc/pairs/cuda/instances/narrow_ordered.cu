@@ -6,12 +6,11 @@ namespace bitgnn::cuda::pairs {
 
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context) {
-  // For rows of several lanes, the kernel with heads is the faster one.
+  // One kernel for all: the one with heads, which is the faster one for rows of several lanes.
   return with_form(size, d.a.features, has_factors, [&](auto form) {
     using Row = typename decltype(form)::Row;
-    if constexpr (Row::kLanes == 1)
-      if (d.head.head == Head::kNone) return launch_sums<OrderedPattern, false, Row>(d, context);
-    return launch_sums<OrderedPattern, true, Row>(d, context);
+    constexpr int kLoads = Row::kLanes == 1 ? kSingleLoads : kSharedLoads;
+    return launch_share<OrderedPattern, true, NarrowShare<Row, kLoads>>(d, context);
   });
 }
 

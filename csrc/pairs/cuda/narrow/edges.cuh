@@ -42,14 +42,12 @@ struct GroupLane {
 };
 
 // A pattern yields rows of some degree, and their edges step by step. kSharedBlocks: blocks that a
-// multiprocessor should hold if rows have several lanes; kSingleBlocks: the same for single lanes
-// with few loads in flight, 0 for no minimum. kRooted: the sums end with a root term, for single
-// lanes only.
+// multiprocessor should hold if rows have several lanes. kRooted: the sums end with a root term,
+// for single lanes only.
 struct CsrPattern {
   static constexpr bool kOrdered = false;
   static constexpr bool kRooted = false;
   static constexpr int kSharedBlocks = 8;
-  static constexpr int kSingleBlocks = 0;
 
   struct Row {
     int64_t row;  // -1 for none
@@ -107,7 +105,6 @@ struct RootedPattern : CsrPattern {
 struct OrderedPattern : CsrPattern {
   static constexpr bool kOrdered = true;
   static constexpr int kSharedBlocks = 9;
-  static constexpr int kSingleBlocks = 8;
 
   __device__ static Row of(const bspmm::RowSpan& span) {
     return {span.row, span.begin, span.degree};
@@ -154,7 +151,6 @@ struct BlockedPattern {
   static constexpr bool kOrdered = false;
   static constexpr bool kRooted = false;
   static constexpr int kSharedBlocks = 8;
-  static constexpr int kSingleBlocks = 0;
 
   struct Row {
     int64_t row;

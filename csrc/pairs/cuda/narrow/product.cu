@@ -1,6 +1,6 @@
 // Launches products whose results become narrow rows.
 #include "bmm/cuda/launch.h"
-#include "pairs/cuda/narrow/product.h"
+#include "pairs/cuda/routes.h"
 
 #include "pairs/cuda/narrow/forms.cuh"
 #include "pairs/cuda/narrow/product.cuh"
@@ -39,6 +39,34 @@ cudaError_t launch_direct(const BmmArgs& product, const NarrowTarget& target, un
       context, product, static_cast<int>(words_for(product.size)), target);
 }
 
+// Least features of the products that take a form: smaller elements hold the others, all of them
+// but for wide rows of bytes without factors, which have no form.
+template <class Row>
+constexpr int64_t least_features() {
+  using Elements = typename Row::Elements;
+  if (std::is_same_v<Elements, ShortElements>) return TenBitElements::kMostFeatures + 1;
+  const bool behind_bytes =
+      std::is_same_v<Elements, TenBitElements> && Row::kFactor != FactorPlace::kNone;
+  return behind_bytes ? ByteElements::kMostFeatures + 1 : 0;
+}
+
+// True if products of a form may have rows of kWords words, but more than half as many.
+template <class Row, int kWords>
+constexpr bool kCounts = words_for(least_features<Row>()) <= kWords &&
+                         2 * words_for(Row::Elements::kMostFeatures) > kWords;
+
+// Counts directly, in the least number of words that hold a row.
+template <class Row, int kWords = 2>
+cudaError_t launch_counts(const BmmArgs& product, const NarrowTarget& target, unsigned chunks,
+                          const Context& context) {
+  if constexpr (kWords < kMostWords)
+    if (words_for(product.size) > kWords)
+      return launch_counts<Row, 2 * kWords>(product, target, chunks, context);
+  if constexpr (kCounts<Row, kWords>)
+    return launch_direct<Row, kWords>(product, target, chunks, context);
+  return cudaErrorInvalidValue;
+}
+
 template <class Row>
 cudaError_t launch_form(const BmmArgs& product, const NarrowTarget& target,
                         const Context& context) {
@@ -46,11 +74,8 @@ cudaError_t launch_form(const BmmArgs& product, const NarrowTarget& target,
   const auto chunks = static_cast<unsigned>(ceil_div(product.out_features, Row::kFeatures));
   const bool direct = words <= kMostWords && product.out_features * words * 4 <= kMostWeightBytes &&
                       product.rows * product.out_features * words <= kMostCounts;
-  if (!direct) return launch_copy<Row>(product, target, chunks, context);
-  if (words <= 2) return launch_direct<Row, 2>(product, target, chunks, context);
-  if (words <= 4) return launch_direct<Row, 4>(product, target, chunks, context);
-  if (words <= 8) return launch_direct<Row, 8>(product, target, chunks, context);
-  return launch_direct<Row, 16>(product, target, chunks, context);
+  return direct ? launch_counts<Row>(product, target, chunks, context)
+                : launch_copy<Row>(product, target, chunks, context);
 }
 
 }  // namespace

@@ -3,9 +3,8 @@
 #include "bspmm/cuda/launch.h"
 #include "pack/cuda/launch.h"
 #include "pairs/cuda/launch.h"
-#include "pairs/cuda/narrow/product.h"
 #include "pairs/cuda/narrow/sums_launch.cuh"
-#include "pairs/cuda/wide/sums.h"
+#include "pairs/cuda/routes.h"
 
 namespace bitgnn::cuda::pairs {
 namespace {

@@ -236,8 +236,7 @@ constexpr int kFewLoads = 4;
 // registers leave room for fewer blocks.
 template <class Pattern, class Share>
 constexpr int least_blocks() {
-  if (Share::Row::kLanes > 1) return Pattern::kSharedBlocks;
-  return Share::kLoads <= kFewLoads ? Pattern::kSingleBlocks : 0;
+  return Share::Row::kLanes > 1 ? Pattern::kSharedBlocks : 0;
 }
 
 // blockIdx.y is the chunk of features. Without kHead there is no head.

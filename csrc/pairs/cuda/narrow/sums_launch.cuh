@@ -64,9 +64,9 @@ template <class Pattern, bool kHead, class Row>
 cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
   if constexpr (Row::kLanes > 1) {
     return launch_share<Pattern, kHead, NarrowShare<Row, kSharedLoads>>(d, context);
+  } else if constexpr (Pattern::kRooted) {
+    return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
   } else {
-    if constexpr (Pattern::kRooted)
-      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
     // Compiled for CSR only.
     if constexpr (!std::is_same_v<Pattern, BlockedPattern>)
       if (spreads<Pattern, Row>(d.a))

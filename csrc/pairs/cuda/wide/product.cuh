@@ -5,7 +5,7 @@
 #include "bmm/arguments.h"
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/mma_b1.cuh"
-#include "pairs/cuda/narrow/product.h"
+#include "pairs/cuda/routes.h"
 #include "pairs/cuda/wide/rows.cuh"
 
 namespace bitgnn::cuda::pairs {

@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include "core/cuda/shared_memory.h"
+#include "pairs/cuda/routes.h"
 #include "pairs/cuda/wide/product.cuh"
 #include "pairs/cuda/wide/split_product.cuh"
-#include "pairs/cuda/wide/sums.h"
 
 namespace bitgnn::cuda::pairs {
 namespace {

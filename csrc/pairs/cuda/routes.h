@@ -1,8 +1,9 @@
-// Products that become narrow rows, and their aggregation: launches by row form.
+// Products that become narrow rows, and sums of rows that are too wide for that.
 #pragma once
 
 #include "bmm/arguments.h"
 #include "core/cuda/launch.h"
+#include "pairs/arguments.h"
 
 namespace bitgnn::cuda::pairs {
 
@@ -17,6 +18,11 @@ struct NarrowFactors {
 // Writes the halves of an unscaled product of packed rows in the row form that with_factored_form()
 // or with_plain_form() chooses; `table` has room for all chunks.
 cudaError_t narrow_product(const BmmArgs& product, const NarrowFactors& factors, char* table,
+                           const Context& context);
+
+// BMM + BSpMM for rows that are too wide for the narrow form and have scales or factors.
+// args.product multiplies packed rows; its only scale is out_scale, which multiplies sums.
+cudaError_t aggregate_wide(const NarrowArgs& args, const NarrowFactors& factors,
                            const Context& context);
 
 }  // namespace bitgnn::cuda::pairs

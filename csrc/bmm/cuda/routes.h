@@ -1,0 +1,30 @@
+// Kernels for products of packed and of float rows; route.cu and floats/route.cu choose among them.
+#pragma once
+
+#include "bmm/arguments.h"
+#include "core/cuda/launch.h"
+
+namespace bitgnn::cuda::bmm {
+
+// Products of few packed rows with many weights.
+bool suits_few(const BmmArgs& args, const Context& context);
+cudaError_t bmm_few(const BmmArgs& args, const Context& context);
+
+// Bit outputs of packed rows, with the weights kept on chip: like bmm(), for arguments that
+// suits_compared() accepts, none of which have a row scale.
+bool suits_compared(const BmmArgs& args, const Context& context);
+cudaError_t bmm_compared(const BmmArgs& args, const Context& context);
+
+// Float rows, packed on the fly or into scratch memory first: like bmm(), with args.pack set and
+// args.x null; called by bmm() when `pack` is set.
+cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
+
+// The same for any shape, on devices with 1-bit products and for types that are not rare: each warp
+// reads the weights it needs.
+cudaError_t bmm_streaming(const BmmArgs& args, const Context& context);
+
+// The same for bit outputs of contiguous float32 rows on Hopper, where suits_bulk() holds.
+bool suits_bulk(const BmmArgs& args, const Context& context);
+cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
+
+}  // namespace bitgnn::cuda::bmm
