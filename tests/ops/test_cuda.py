@@ -141,13 +141,17 @@ def test_many_float_rows_with_special_values(n, k, m, shifted):
 
 @pytest.mark.parametrize("dtype", FLOAT_TYPES)
 @pytest.mark.parametrize(("n", "k", "m"), [*FLOAT_PRODUCTS, (4096, 4096, 4096), (20000, 602, 128)])
-def test_float_products_allocate_nothing_but_the_result(n, k, m, dtype):
+def test_float_products_allocate_packed_rows_at_most(n, k, m, dtype):
     x = torch.randn(n, k, device=CUDA).to(dtype)
     w = torch.ops.bitgnn.pack(torch.randn(m, k, device=CUDA))
+    packed = torch.ops.bitgnn.pack(x)
     for operator in (torch.ops.bitgnn.bmm_fbb, torch.ops.bitgnn.bmm_fbf):
-        before = torch.cuda.memory_stats()["allocation.all.allocated"]
-        operator(x, w)
-        assert torch.cuda.memory_stats()["allocation.all.allocated"] - before == 1
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        result = operator(x, w)
+        peak = torch.cuda.max_memory_allocated() - before
+        # The allocator rounds each of both up to 512 bytes.
+        assert peak <= sum(4 * tensor.numel() + 511 for tensor in (result, packed))
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 40, 64, 96, 128, 160, 256, 500, 512, 1000])
