@@ -193,7 +193,7 @@ def test_rows_of_tiles_and_ragged_ternary_planes_share_kernels():
 
 @needs_library
 @pytest.mark.parametrize(("degree", "size"), [(10, 128), (10, 96), (10, 640), (50, 128)])
-def test_sums_beside_a_product_are_counts_of_a_byte_where_rows_are_short(degree, size):
+def test_sums_beside_a_product_take_two_kernels_at_most(degree, size):
     rows = 40_000
     rowptr = torch.empty(rows + 1, dtype=torch.int64, device=META)
     indices = torch.empty(degree * rows, dtype=torch.int32, device=META)
@@ -202,7 +202,7 @@ def test_sums_beside_a_product_are_counts_of_a_byte_where_rows_are_short(degree,
         device="H200",
     )  # fmt: skip
     staged = ["staged" in launch.kernel for launch in found.launches]
-    assert staged == [(degree, size) == (10, 128)] * 2, found
+    assert staged == ([True, True] if (degree, size) == (10, 128) else [False]), found
 
 
 @needs_library
