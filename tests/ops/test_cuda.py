@@ -150,8 +150,8 @@ def test_float_products_allocate_packed_rows_at_most(n, k, m, dtype):
         before = torch.cuda.memory_allocated()
         result = operator(x, w)
         peak = torch.cuda.max_memory_allocated() - before
-        # The allocator rounds each of both up to 512 bytes.
-        assert peak <= sum(4 * tensor.numel() + 511 for tensor in (result, packed))
+        # Beside them a number or two of each row and output, each tensor in whole 512 bytes.
+        assert peak <= 4 * (result.numel() + packed.numel()) + 8 * (n + m) + 2048
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 40, 64, 96, 128, 160, 256, 500, 512, 1000])
