@@ -147,11 +147,12 @@ def test_float_products_allocate_packed_rows_at_most(n, k, m, dtype):
     packed = torch.ops.bitgnn.pack(x)
     for operator in (torch.ops.bitgnn.bmm_fbb, torch.ops.bitgnn.bmm_fbf):
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        # What is asked for: cached blocks may be larger.
+        before = torch.cuda.memory_stats()["requested_bytes.all.current"]
         result = operator(x, w)
-        peak = torch.cuda.max_memory_allocated() - before
-        # Beside them a number or two of each row and output, each tensor in whole 512 bytes.
-        assert peak <= 4 * (result.numel() + packed.numel()) + 8 * (n + m) + 2048
+        peak = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
+        # Beside the result and the packed rows a number or two of each row and output.
+        assert peak <= 4 * (result.numel() + packed.numel()) + 8 * (n + m)
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 40, 64, 96, 128, 160, 256, 500, 512, 1000])
