@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +32,8 @@ class _WholeFiles:
     def processed_dir(self) -> str:
         """Where PyG keeps what it made of the raw files, or is making it."""
         folder: str = super().processed_dir  # type: ignore[misc]
-        return folder + INCOMPLETE * (self._working_on == "processed")
+        # Processes that make the same files at a time keep out of each other's way.
+        return folder + f"{INCOMPLETE}.{os.getpid()}" * (self._working_on == "processed")
 
     def download(self) -> None:
         """As in PyG, with progress, resumption and verified lengths."""
@@ -46,10 +49,14 @@ class _WholeFiles:
     def _gather(self, kind: str) -> Iterator[None]:
         final = Path(getattr(self, f"{kind}_dir"))
         self._working_on = kind
+        staging = Path(getattr(self, f"{kind}_dir"))
         try:
-            staging = Path(getattr(self, f"{kind}_dir"))
             staging.mkdir(parents=True, exist_ok=True)
             yield
+        except BaseException:
+            if kind == "processed":  # a download goes on later, this begins anew
+                shutil.rmtree(staging, ignore_errors=True)
+            raise
         finally:
             self._working_on = ""
         final.mkdir(parents=True, exist_ok=True)
@@ -61,8 +68,9 @@ class _WholeFiles:
 def whole(dataset_class: type) -> type:
     """A subclass of a PyG data set class whose files appear whole or not at all.
 
-    What is downloaded or made lies in ``raw.incomplete`` or ``processed.incomplete`` until it is
-    complete, so that an interruption leaves nothing that looks finished, and a later call goes on.
+    What is downloaded lies in ``raw.incomplete`` until it is complete, so that an interruption
+    leaves nothing that looks finished and a later call goes on; what is made of it lies in
+    ``processed.incomplete.PID``.
 
     Args:
         dataset_class: subclass of ``torch_geometric.data.Dataset`` with a ``download`` method.

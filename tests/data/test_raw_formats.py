@@ -256,6 +256,26 @@ def test_offline_with_a_read_only_folder_names_the_cache(tmp_path, monkeypatch, 
     check(load("Reddit", root))
 
 
+def test_two_processes_make_the_same_files_at_a_time(tmp_path, monkeypatch, check, raw):
+    raw.save_npz_graph(tmp_path / "amazon/Photo/raw/amazon_electronics_photo.npz")
+    make, others = torch_geometric.datasets.Amazon.process, []
+
+    def make_while_another_does(self):
+        if not others:
+            others.append(None)
+            with monkeypatch.context() as patch:
+                patch.setattr("bitgnn.data.whole.os.getpid", lambda: 1)
+                check(load("Photo", tmp_path, **SMALL))
+        make(self)
+
+    monkeypatch.setattr(torch_geometric.datasets.Amazon, "process", make_while_another_does)
+    check(load("Photo", tmp_path, **SMALL))
+    assert sorted(path.name for path in (tmp_path / "amazon/Photo").iterdir()) == [
+        "processed",
+        "raw",
+    ]
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not an archive"])
 def test_unreadable_files(tmp_path, content):
     folder = tmp_path / "Photo" / "raw"
