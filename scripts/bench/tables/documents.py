@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.report import environment_line, format_reached, markdown_table
 from bench.tables.accuracies import accuracies_table, training_cost_table
+from bench.tables.default_speed import default_speed_table
 from bench.tables.headline import headline_table
 from bench.tables.images import images_table
 from bench.tables.models import memory_table, models_table
@@ -228,6 +229,14 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "plain_loop_depth": (
         "plain_loop_depth.json",
         lambda records: plain_loop_table(records[0]),
+    ),
+    "default_speed_cpu": (
+        "default_speed_cpu.json",
+        lambda records: default_speed_table(records[0]),
+    ),
+    "default_speed_cuda": (
+        "default_speed_cuda.json",
+        lambda records: default_speed_table(records[0]),
     ),
     "depth": ("depth.json", lambda records: depth_table(records[0])),
     "images": ("images_*.json", images_table),
