@@ -40,6 +40,7 @@ NVCC_FLAGS = [
     "-O3",
     "--fmad=false",
     "--expt-relaxed-constexpr",  # helpers such as words_for serve host and device
+    "--compress-mode=size",  # device code unpacks where a file's kernels are first used
 ]
 # Functions of the runtime that core/cuda/dry_run.cpp stands in front of.
 WRAPPED = [
