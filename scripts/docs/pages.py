@@ -11,7 +11,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 HOME, CONTENTS, OUTSIDE = "index.md", "contents.md", "files"
-LINK = re.compile(r"(\]\()(?!\w+:)([^)#\s]+)((?:#[^)]*)?\))")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?!\w+:)(?P<target>[^)#\s]+)(?P<anchor>(?:#[^)]*)?)\)")
 
 
 def source_of(page: str) -> Path:
@@ -40,8 +40,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, abs_src_path=str(source_of(page))))
     for file in list(files.documentation_pages()):
         source = source_of(file.src_uri)
-        for _, target, _ in LINK.findall(source.read_text(encoding="utf-8")):
-            linked = (source.parent / target).resolve()
+        for link in LINK.finditer(source.read_text(encoding="utf-8")):
+            linked = (source.parent / link["target"]).resolve()
             place = place_of(linked)
             if place is not None and files.get_file_from_path(place) is None:
                 files.append(File.generated(config, place, abs_src_path=str(linked)))
@@ -49,11 +49,14 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point relative links to where their files lie in the site."""
+    """Point relative links to where their files lie in the site; folders keep their names alone."""
     source, folder = source_of(page.file.src_uri), PurePosixPath(page.file.src_uri).parent
 
     def moved(link: re.Match[str]) -> str:
-        place = place_of((source.parent / link[2]).resolve())
-        return link[0] if place is None else link[1] + os.path.relpath(place, folder) + link[3]
+        linked = (source.parent / link["target"]).resolve()
+        place = place_of(linked)
+        if place is not None:
+            return f"[{link['text']}]({os.path.relpath(place, folder)}{link['anchor']})"
+        return link["text"] if linked.is_dir() and ROOT in linked.parents else link[0]
 
     return LINK.sub(moved, markdown)
