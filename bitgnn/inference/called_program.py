@@ -66,10 +66,10 @@ class CalledProgram(GraphProgram):
 
         Args:
             x: ``[N, in_channels]`` floats as the trained model takes them, or the result of
-                :meth:`pack_features`; only the latter for a model frozen with
-                ``features="packed"``. Integers, bools, numpy arrays and sparse tensors become
-                floats first, ``[*, N, in_channels]`` runs matrix by matrix. Models that look nodes
-                up in an embedding take what it takes.
+                :meth:`~bitgnn.inference.FrozenModel.pack_features`; only the latter for a model
+                frozen with ``features="packed"``. Integers, bools, numpy arrays and sparse tensors
+                become floats first, ``[*, N, in_channels]`` runs matrix by matrix. Models that look
+                nodes up in an embedding take what it takes.
             adjacency: the graph from :meth:`prepare_graph`; an edge index or sparse tensor is
                 converted, which is remembered for as long as a dense tensor is the same one and
                 not written to. None for a network without a graph.

@@ -42,7 +42,9 @@ def attention_numbers(
 
 
 def pack_mask(mask: Tensor) -> BitTensor:
-    """Bits of a bool mask ``[B, L]``, for masks that serve several calls of :func:`attention`.
+    """Bits of a bool mask ``[B, L]``, for masks that serve several calls.
+
+    :func:`bitgnn.ops.ternary.attention` takes them.
 
     Raises:
         TypeError: ``mask`` is no bool tensor.

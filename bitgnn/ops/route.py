@@ -40,6 +40,7 @@ DEVICES: Mapping[str, DeviceDescription] = {
     "RTX 4090": DeviceDescription(89, 128, 101_376, 72 << 20),
     "RTX 5090": DeviceDescription(120, 170, 101_376, 96 << 20),
 }
+"""Devices that :func:`route` knows by name."""
 
 
 @dataclass(frozen=True)

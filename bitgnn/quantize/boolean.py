@@ -13,7 +13,7 @@ def boolean(x: Tensor, scale: Tensor | float) -> Tensor:
     r"""``s`` where :math:`x \ge 0.5 s`, else 0 (also for NaN).
 
     For attention probabilities and the values behind a ReLU: the bits of
-    :func:`bitgnn.ops.pack_bool` times the scale, with the gradients of :func:`levels`.
+    :func:`bitgnn.ops.ternary.pack_bool` times the scale, with the gradients of :func:`levels`.
 
     Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
     Co-design".

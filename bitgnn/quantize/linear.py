@@ -14,6 +14,7 @@ from bitgnn.quantize.sign import Surrogate, sgn, surrogate_slope
 __all__ = ["WeightGradient", "binary_linear"]
 
 WeightGradient = Literal["bigcn", "ste"]
+"""Gradient rules for binary weights, see :func:`binary_linear`."""
 
 
 class _BinaryLinear(torch.autograd.Function):

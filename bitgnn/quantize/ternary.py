@@ -12,7 +12,7 @@ __all__ = ["ternary"]
 def ternary(x: Tensor, scale: Tensor | float) -> Tensor:
     r"""``s`` where :math:`x \ge 0.5 s`, ``-s`` where :math:`x < -0.5 s`, else 0 (also for NaN).
 
-    The bits of :func:`bitgnn.ops.pack_ternary` times the scale, with the gradients of
+    The bits of :func:`bitgnn.ops.ternary.pack_ternary` times the scale, with the gradients of
     :func:`levels`.
 
     Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware

@@ -39,7 +39,7 @@ class Baseline:
     """A model that is not frozen, in the form of the graph that is fastest for it.
 
     Attributes:
-        family: :data:`PYG` or :data:`BI_GCN`.
+        family: ``PYG`` or ``BI_GCN``.
         form: of the graph.
         run: one forward.
         score: of its logits.

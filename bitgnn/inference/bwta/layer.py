@@ -25,7 +25,7 @@ class FrozenLayer(nn.Module):
     kind: str
 
     def description(self) -> dict[str, Any]:
-        """Arguments of :meth:`from_tensors` beside the tensors, as plain values."""
+        """Arguments of ``from_tensors`` beside the tensors, as plain values."""
         raise NotImplementedError
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenLayer:
