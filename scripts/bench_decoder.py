@@ -18,9 +18,9 @@ from bitgnn.measure.report import write_json
 from bitgnn.models.decoder import Decoder
 from bitgnn.quantize.multistage import initialize_scales, set_level
 from bitgnn.train.config import ConfigError
-from bitgnn.train.text.frozen_decoders import frozen_decoder
-from bitgnn.train.text.recipe import DecoderConfig, DecoderNetwork, load_text_config
-from bitgnn.train.text.unit import least_sensitive
+from experiments.text.frozen_decoders import frozen_decoder
+from experiments.text.recipe import DecoderConfig, DecoderNetwork, load_text_config
+from experiments.text.unit import least_sensitive
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 100

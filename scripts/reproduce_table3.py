@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bitgnn.train.reproduce import main
+from experiments.accuracy.command import main
 
 if __name__ == "__main__":
     raise SystemExit(main(root=Path(__file__).resolve().parent.parent))

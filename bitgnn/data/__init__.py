@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
     from bitgnn.data.tokens import CharacterData, TokenData, TokenSet, character_data, tokenize
-    from bitgnn.data.unlabelled import pretraining_text, whole_sentences
 
 # Imported on first use: PyTorch Geometric and scikit-learn take seconds each.
 _LAZY = {
@@ -42,11 +41,9 @@ _LAZY = {
     "load_pyg": "loading",
     "load_text": "glue",
     "per_class_split": "splits",
-    "pretraining_text": "unlabelled",
     "synthetic": "synthetic_graphs",
     "text_set_names": "glue",
     "tokenize": "tokens",
-    "whole_sentences": "unlabelled",
 }
 
 __all__ = [
@@ -69,11 +66,9 @@ __all__ = [
     "load_pyg",
     "load_text",
     "per_class_split",
-    "pretraining_text",
     "synthetic",
     "text_set_names",
     "tokenize",
-    "whole_sentences",
 ]
 
 

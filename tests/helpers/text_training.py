@@ -4,9 +4,9 @@ import torch
 
 from bitgnn.data.tokens import CharacterData, TokenData, TokenSet
 from bitgnn.models import BertClassifier, Decoder
-from bitgnn.train.text import DecoderRecipe, Distillation, TextRecipe
-from bitgnn.train.text.characters import CharacterTask
-from bitgnn.train.text.sentences import SentenceTask
+from experiments.text import DecoderRecipe, Distillation, TextRecipe
+from experiments.text.characters import CharacterTask
+from experiments.text.sentences import SentenceTask
 
 VOCABULARY = 30
 SIZES = {"layers": 2, "width": 32, "heads": 2, "inner": 32, "length": 40}

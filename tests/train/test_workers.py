@@ -1,46 +1,29 @@
-"""Runs side by side, and the accuracy tables made of them."""
+"""Runs side by side in processes: as one after the other, and nothing begun in vain."""
 
-import csv
 import dataclasses
 import io
-import json
 
 import pytest
 from rich.console import Console
+from tiny_experiment import TINY
 
-from bench.tables.accuracies import accuracies_table
 from bitgnn.data import DataError
-from bitgnn.measure.report import write_json
-from bitgnn.train import GraphSource, Job, RunOptions, RunStore, load_config, reproduce, train_all
-from bitgnn.train.accuracy import PAPER, Table, accuracy_chart, accuracy_csv, accuracy_record
-from bitgnn.train.store import Run
-from bitgnn.train.workers import Finished, train_side_by_side
+from bitgnn.train import GraphSource, Job, RunOptions, RunStore, load_config, train_all
+from bitgnn.train.workers import train_side_by_side
 
 QUIET = Console(file=io.StringIO())
-TINY = """
-name: tiny
-dataset: {name: digits}
-hidden_channels: 8
-seeds: 2
-forms:
-  fp32: {epochs: 3, learning_rate: 0.01}
-  full: {epochs: 3, learning_rate: 0.01}
-  bin: {epochs: 3, learning_rate: 0.01, distill: 1, teachers: [fp32, full], hidden_norm: batch}
-"""
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "tiny.yaml").write_text(TINY)
-    return tmp_path
+def config(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return load_config(tmp_path / "tiny.yaml")
 
 
-def test_side_by_side_equals_one_after_the_other(folder):
-    config = load_config(folder / "configs" / "tiny.yaml")
-    jobs = [Job(config, folder / "side")]
+def test_side_by_side_equals_one_after_the_other(config, tmp_path):
+    jobs = [Job(config, tmp_path / "side")]
     (found,) = train_side_by_side(jobs, None, RunOptions(), 2, QUIET, check_frozen=True)
-    store = RunStore(folder / "alone", config)
+    store = RunStore(tmp_path / "alone", config)
     alone = train_all(config, GraphSource(config), store, QUIET)
     assert [dataclasses.replace(one.run, seconds=0) for one in found] == [
         dataclasses.replace(run, seconds=0) for run in alone
@@ -49,139 +32,10 @@ def test_side_by_side_equals_one_after_the_other(folder):
     assert all(one.mismatch is None for one in found)
 
 
-def test_missing_data_is_noticed_before_any_worker_starts(folder):
-    config = load_config(folder / "configs" / "tiny.yaml")
+def test_missing_data_is_noticed_before_any_worker_starts(config, tmp_path):
     config = config.model_copy(
         update={"dataset": config.dataset.model_copy(update={"name": "Kora"})}
     )
     with pytest.raises(DataError, match=r"dataset: .*name must be one of .*got 'Kora'"):
-        train_side_by_side([Job(config, folder / "out")], None, RunOptions(), 2, QUIET)
-    assert not (folder / "out").exists()
-
-
-def finished(form, seed, score, difference=None, mismatch=None):
-    run = Run(form, seed, score, score, 1.0, 5, 10, 2.0 if form == "fp32" else 1.0, "machine")
-    return Finished(run, difference, mismatch)
-
-
-@pytest.fixture
-def record(folder):
-    config = load_config(folder / "configs" / "tiny.yaml")
-    config = config.model_copy(
-        update={"dataset": config.dataset.model_copy(update={"name": "Cora"})}
-    )
-    runs = [
-        finished("fp32", 0, 0.80), finished("fp32", 1, 0.82),
-        finished("full", 0, 0.81, 1e-6), finished("full", 1, 0.81, 2e-6),
-        finished("bin", 0, 0.80, 0.0), finished("bin", 1, 0.81, mismatch="seed 1 differs"),
-    ]  # fmt: skip
-    table = Table("test", ("tiny",), 2, mean_gap=0.4, close_gap=0.5)
-    return accuracy_record(table, [(config, {"nodes": 5}, runs)])
-
-
-def test_record_has_means_spread_cost_and_proof(record, tmp_path):
-    forms = record["graphs"]["Cora"]["forms"]
-    assert forms["fp32"]["score_mean_percent"] == pytest.approx(81.0)
-    assert forms["fp32"]["score_std_points"] == pytest.approx(2**0.5)
-    assert forms["bin"]["needs"] == ["fp32", "full"]
-    assert forms["bin"]["seconds_with_needs"] == pytest.approx(4.0)
-    assert forms["bin"]["seconds_ratio"] == pytest.approx(2.0)
-    assert forms["bin"]["epochs_ratio"] == pytest.approx(3.0)
-    assert forms["fp32"]["frozen"] is None
-    assert forms["full"]["frozen"]["equal_on_every_node"] == 2
-    assert forms["full"]["frozen"]["largest_logit_difference"] == 2e-6
-    assert forms["bin"]["frozen"]["mismatches"] == ["seed 1 differs"]
-    write_json(tmp_path / "a.json", record)
-    assert json.loads((tmp_path / "a.json").read_text()) == record
-
-
-def test_goals_are_judged(record):
-    goals = {goal["goal"]: goal["met"] for goal in record["graphs"]["Cora"]["goals"]}
-    assert PAPER["Cora"].bin == 81.2
-    assert goals == {
-        "full: the paper's mean less 0.3": True,
-        "full: at most 0.2 behind fp32": True,
-        "bin: the paper's mean less 0.3": False,
-        "bin: at most 0.2 behind fp32": False,
-        "bin (best form on bits): at most 0.5 behind fp32": True,
-    }
-    assert [goal["met"] for goal in record["goals"]] == [False]
-
-
-def test_tables_without_every_form_of_the_paper(folder):
-    text = TINY.replace("tiny", "few").replace("digits", "CiteSeer").replace("full", "other_one")
-    text = text.replace("other_one: {", "other_one: {precision: TBF+TBF, ")
-    (folder / "configs" / "few.yaml").write_text(text)
-    config = load_config(folder / "configs" / "few.yaml")
-    forms = ("fp32", "other_one", "bin")
-    runs = [finished(form, 0, 0.7, None if form == "fp32" else 0.0) for form in forms]
-    record = accuracy_record(Table("few", ("few",), 1), [(config, {"nodes": 5}, runs)])
-    goals = [goal["goal"] for goal in record["graphs"]["CiteSeer"]["goals"]]
-    assert goals == ["bin: the paper's mean less 0.3", "bin: at most 2.0 behind fp32"]
-    assert accuracy_chart(record).startswith(b"\x89PNG")
-
-
-def test_csv_and_chart(record):
-    rows = list(csv.DictReader(io.StringIO(accuracy_csv(record))))
-    assert [row["form"] for row in rows] == ["fp32", "full", "bin"]
-    assert rows[2]["frozen_equal"] == "1/2"
-    assert rows[1]["paper_percent"] == "81.2"
-    assert accuracy_chart(record).startswith(b"\x89PNG")
-
-
-def test_reproduce_writes_the_record(folder, monkeypatch, capsys):
-    monkeypatch.setitem(reproduce.TABLES, "3", Table("table3", ("tiny",), 2))
-    runs = [[finished("fp32", 0, 0.8), finished("full", 0, 0.8, 0.0), finished("bin", 0, 0.7, 0.0)]]
-    monkeypatch.setattr(reproduce, "train_side_by_side", lambda *_, **__: runs)
-    arguments = ["--output", str(folder / "runs"), "--workers", "2", "--device", "cpu"]
-    assert reproduce.main(arguments, folder) == 0
-    results = folder / "scripts" / "results"
-    record = json.loads((results / "accuracy_table3.json").read_text())
-    assert record["graphs"]["digits"]["graph"]["nodes"] == 1797
-    assert record["environment"]["python"]
-    assert (results / "accuracy_table3.csv").is_file()
-    assert (results / "accuracy_table3.png").is_file()
-    runs[0][2] = finished("bin", 0, 0.7, mismatch="bin differs")
-    assert reproduce.main(arguments, folder) == 1
-    assert "reproduce: bin differs" in capsys.readouterr().err
-
-
-def test_reproduce_keeps_the_graphs_it_is_not_asked_for(folder, monkeypatch, capsys):
-    other = TINY.replace("name: tiny", "name: other").replace("digits", "Cora")
-    (folder / "configs" / "other.yaml").write_text(other)
-    monkeypatch.setitem(reproduce.TABLES, "3", Table("table3", ("other", "tiny"), 2))
-    runs = [finished("fp32", 0, 0.8), finished("full", 0, 0.8, 0.0), finished("bin", 0, 0.7, 0.0)]
-    monkeypatch.setattr(reproduce, "train_side_by_side", lambda *_, **__: [runs])
-    file = folder / "scripts" / "results" / "accuracy_table3.json"
-    arguments = ["--output", str(folder / "runs"), "--device", "cpu", "--only", "tiny"]
-    assert reproduce.main(arguments, folder) == 0
-    record = json.loads(file.read_text())
-    assert "environment" not in record["graphs"]["digits"]
-    entry = record["graphs"].pop("digits")
-    kept = {"Cora": {**entry, "experiment": "other"}, "older": {**entry, "experiment": "gone"}}
-    record |= {"graphs": kept, "environment": {**record["environment"], "commit": "0123456789ab"}}
-    file.write_text(json.dumps(record))
-    assert reproduce.main(arguments, folder) == 0
-    record = json.loads(file.read_text())
-    assert list(record["graphs"]) == ["digits", "Cora"]
-    assert record["graphs"]["Cora"]["environment"]["commit"] == "0123456789ab"
-    assert "; Cora of commit 0123456789." in accuracies_table(record)
-    file.write_text("{")
-    assert reproduce.main(arguments, folder) == 1
-    assert "reproduce: error:" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--only", "gcn_none"], "--only must name some of"),
-        (["--workers", "0"], "must be at least 1"),
-        (["--configs", "nowhere"], "cannot be read"),
-    ],
-)
-def test_reproduce_names_what_is_wrong(folder, capsys, arguments, message):
-    assert reproduce.main([*arguments, "--output", str(folder / "runs")], folder) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("reproduce: error: ")
-    assert message in error
-    assert not (folder / "runs").exists()
+        train_side_by_side([Job(config, tmp_path / "out")], None, RunOptions(), 2, QUIET)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,1 @@
+"""Experiments that the results rest on: what their commands are made of."""

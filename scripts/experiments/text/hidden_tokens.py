@@ -1,0 +1,207 @@
+"""The task of telling hidden tokens from their neighbours: pretraining without labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bitgnn.data import TokenData, TokenSet
+from bitgnn.data.tokens import FIRST_ID, MASK_ID
+from bitgnn.models.bert import BertClassifier
+from bitgnn.nn.seeded_dropout import SeededDropout
+from experiments.text.batches import Batches, EpochPlan, gather
+from experiments.text.recipe import Pretraining
+
+__all__ = ["HiddenTokenTask", "TokenTeller", "encoder_state", "hidden_places"]
+
+MASKED, REPLACED = 0.8, 0.1
+"""Shares of the tokens to tell that are hidden, and that are another token; the rest stays."""
+ENCODER = "encoder."
+TEST_BATCH = 512
+TEST_SEED = 0
+
+
+class TokenTeller(nn.Module):
+    """An encoder with BERT's head: a linear layer, ReLU, a norm, and the embeddings once more.
+
+    Args:
+        encoder: in full precision.
+
+    Source: Devlin et al., BERT, 2019.
+    """
+
+    def __init__(self, encoder: BertClassifier) -> None:
+        super().__init__()
+        width = encoder.tokens.embedding_dim
+        self.encoder = encoder
+        self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(encoder.tokens.num_embeddings))
+        self.hiding = Hiding()
+
+    def forward(self, ids: Tensor, mask: Tensor, places: Tensor) -> Tensor:
+        """Scores ``[B, P, vocabulary]`` of the tokens at some places.
+
+        Args:
+            ids: ``[B, T]`` token numbers.
+            mask: bool ``[B, T]``, true for tokens of the sentence.
+            places: int64 ``[B, P]``.
+        """
+        states = self.encoder.with_states(ids, mask)[1].hidden[-1]
+        index = places[:, :, None].expand(-1, -1, states.size(2))
+        x = self.norm(functional.relu(self.dense(states.gather(1, index))))
+        return functional.linear(x, self.encoder.tokens.weight, self.bias)
+
+
+class Hiding(SeededDropout):
+    """Drops tokens as dropout drops values, with random numbers from the same generator."""
+
+    def draws(self, shape: torch.Size, device: torch.device) -> Tensor:
+        """Uniform numbers in [0, 1)."""
+        return torch.rand(shape, device=device, generator=self.generator)
+
+
+def encoder_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a trained :class:`TokenTeller` leaves to the encoder of a form."""
+    return {
+        name.removeprefix(ENCODER): tensor
+        for name, tensor in state.items()
+        if name.startswith(ENCODER)
+    }
+
+
+def hidden_places(draws: Tensor, lengths: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Which tokens of sentences are to be told: those with the highest draws, never the ends.
+
+    Args:
+        draws: ``[B, T]`` in [0, 1).
+        lengths: int64 ``[B]`` tokens, ends included.
+        share: of the tokens between the ends, rounded up.
+
+    Returns:
+        int64 ``[B, P]`` places, and bool ``[B, P]`` which of them count: a short sentence has
+        fewer than there is room for.
+    """
+    length = draws.size(1)
+    place = torch.arange(length, device=draws.device)
+    inside = (place > 0) & (place < lengths[:, None] - 1)
+    room = max(1, math.ceil(share * (length - 2)))
+    places = draws.masked_fill(~inside, -1.0).topk(room, dim=1).indices
+    wanted = (share * (lengths - 2).clamp(min=0)).ceil()
+    return places, torch.arange(room, device=draws.device) < wanted[:, None]
+
+
+class HiddenTokenTask:
+    """A :class:`TokenTeller` with its text; see :class:`~experiments.text.task.Task`.
+
+    Args:
+        model: on its device.
+        data: the sentences on the same device; labels are not looked at.
+        recipe: share of the tokens, batch size.
+    """
+
+    only: Sequence[str] | None = None
+
+    def __init__(self, model: TokenTeller, data: TokenData, recipe: Pretraining) -> None:
+        self.model = model
+        self.device = data.train.labels.device
+        self._data, self._recipe = data, recipe
+        self._batches = Batches(data.train, min(recipe.batch_size, len(data.train)))
+        self._told = [_Told(model, part, recipe.share) for part in (data.validation, data.test)]
+
+    def plan(self, seed: int) -> EpochPlan:
+        """The batches of an epoch."""
+        return self._batches.epoch(seed)
+
+    def calibrate(self, model: nn.Module | None = None) -> None:
+        """Nothing is quantised."""
+
+    def loss(self, length: int, index: Tensor, weight: Tensor) -> Tensor:
+        """Mean cross entropy of the tokens to tell.
+
+        Of these 80 % are hidden, 10 % are another token and 10 % stay, as in BERT.
+
+        Args:
+            length: tokens of the longest sentence at most.
+            index: int64 ``[B]`` numbers of the sentences.
+            weight: ``[B]``, 0 for sentences that do not count.
+        """
+        train, draws = self._data.train, self.model.hiding.draws
+        ids, mask, _ = gather(train, length, index)
+        places, counts = hidden_places(
+            draws(ids.shape, ids.device), train.lengths[index], self._recipe.share
+        )
+        wanted = ids.gather(1, places)
+        fate = draws(places.shape, ids.device)
+        known = self._data.vocabulary - FIRST_ID
+        other = FIRST_ID + (draws(places.shape, ids.device) * known).to(ids.dtype)
+        shown = torch.where(fate < MASKED, MASK_ID, wanted)
+        shown = torch.where(fate >= 1 - REPLACED, other, shown)
+        shown = torch.where(counts, shown, wanted)
+        scores = self.model(ids.scatter(1, places, shown.to(ids.dtype)), mask, places)
+        return _mean_loss(scores, wanted, counts * weight[:, None])
+
+    def evaluations(self) -> Sequence[_Told]:
+        """Validation and test sentences."""
+        return self._told
+
+    def results(self) -> tuple[float, float, float]:
+        """Mean cross entropy of validation tokens, and shares told of validation and test."""
+        validation, test = self._told
+        return validation.loss(), validation.share(), test.share()
+
+
+class _Told:
+    """Tokens told and their cross entropies; always the same ones are hidden."""
+
+    def __init__(self, model: TokenTeller, part: TokenSet, share: float) -> None:
+        self._model, self._part = model, part
+        generator = torch.Generator().manual_seed(TEST_SEED)
+        draws = torch.rand(part.ids.shape, generator=generator)
+        self._draws, self._share = draws.to(part.ids.device), share
+        self.plan = Batches(part, min(TEST_BATCH, len(part))).epoch(None)
+        self._sums = torch.zeros(3, device=part.ids.device, dtype=torch.float64)
+
+    def start(self) -> None:
+        self._sums.zero_()
+
+    @torch.no_grad()
+    def add(self, length: int, index: Tensor, weight: Tensor) -> None:
+        ids, mask, _ = gather(self._part, length, index)
+        lengths = self._part.lengths[index]
+        places, counts = hidden_places(self._draws[:, :length][index], lengths, self._share)
+        wanted = ids.gather(1, places)
+        shown = torch.where(counts, MASK_ID, wanted).to(ids.dtype)
+        scores = self._model(ids.scatter(1, places, shown), mask, places)
+        each = counts * weight[:, None]
+        losses = functional.cross_entropy(
+            scores.flatten(0, 1), wanted.flatten().long(), reduction="none"
+        )
+        right = scores.argmax(-1) == wanted
+        self._sums += torch.stack(
+            [(losses * each.flatten()).sum(), (right * each).sum(), each.sum()]
+        ).double()
+
+    def loss(self) -> float:
+        """Mean cross entropy of a hidden token."""
+        return float(self._sums[0] / self._sums[2].clamp(min=1))
+
+    def share(self) -> float:
+        """Share of the hidden tokens that are told right."""
+        return float(self._sums[1] / self._sums[2].clamp(min=1))
+
+
+def _mean_loss(scores: Tensor, wanted: Tensor, weight: Tensor) -> Tensor:
+    """Mean cross entropy over what counts.
+
+    Args:
+        scores: ``[B, P, vocabulary]``.
+        wanted: integers ``[B, P]``.
+        weight: ``[B, P]``.
+    """
+    rows = functional.cross_entropy(scores.flatten(0, 1), wanted.flatten().long(), reduction="none")
+    return (rows * weight.flatten()).sum() / weight.sum().clamp(min=1)

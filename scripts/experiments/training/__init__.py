@@ -1,0 +1,1 @@
+"""What the trainings of these experiments share: commands, sessions, what is kept of them."""

@@ -1,0 +1,154 @@
+"""Training on images: batches, steps, going on after a stop, teachers, what is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from image_training import make_image_data, recipe, tiny_network
+from torch import nn
+
+from bitgnn.train import CheckpointError, TrainingError
+from bitgnn.train.loop import Keeping
+from experiments.images import train_network
+from experiments.images.pixels import TrainingImages, normalized
+from experiments.images.session import ImageSession
+from experiments.images.step import TrainStep, make_optimizer
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_byte_is_exact(dtype):
+    levels = torch.arange(256, dtype=torch.uint8)
+    assert ((normalized(levels, dtype).double() * 64 + 128) == levels.double()).all()
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("crop", [0, 2])
+def test_batches_are_shifted_and_mirrored_windows(flip, crop, device):
+    images = torch.randint(0, 256, (5, 3, 7, 4), dtype=torch.uint8, device=device)
+    index = torch.tensor([4, 0, 0, 2, 1, 4, 3] * 8, device=device)
+    batch = TrainingImages(images, flip, crop).batch(index)
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    framed = nn.functional.pad(images, (crop,) * 4, value=128)
+    seen = set()
+    for image, number in zip(batch, index.tolist(), strict=True):
+        options = {
+            (top, left, mirrored): normalized(
+                window.flip(-1) if mirrored else window  # mirrored first, then shifted
+            )
+            for top in range(2 * crop + 1)
+            for left in range(2 * crop + 1)
+            for mirrored in ((False, True) if flip else (False,))
+            for window in [
+                framed[number, :, top : top + 7, (2 * crop - left if mirrored else left) :][..., :4]
+            ]
+        }
+        found = [key for key, wanted in options.items() if torch.equal(image, wanted)]
+        assert found
+        seen.update(found)
+    assert len(seen) > 4 * crop
+    assert {mirrored for *_, mirrored in seen} == ({False, True} if flip else {False})
+
+
+def test_it_learns_and_keeps_latent_weights_within_reach(device):
+    torch.manual_seed(0)
+    data, model = make_image_data(device=device), tiny_network().to(device)
+    with torch.no_grad():
+        model[3].weight.mul_(20)
+    trained = train_network(model, data, recipe(epochs=12, activations="float32"))
+    assert trained.history[-1]["test_accuracy"] > 0.9
+    assert trained.history[-1]["train_loss"] < trained.history[0]["train_loss"]
+    assert trained.history[-1]["learning_rate"] < 0.001
+    assert model[3].weight.abs().max() <= 1
+    assert model[1].weight.abs().max() > 0
+    assert not model.training
+    assert all(torch.equal(trained.state[k], v.cpu()) for k, v in model.state_dict().items())
+
+
+def test_clipping_can_be_left_out():
+    model = tiny_network()
+    with torch.no_grad():
+        model[3].weight.mul_(20)
+    train_network(model, make_image_data(), recipe(epochs=1, clip=False))
+    assert model[3].weight.abs().max() > 1
+
+
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_stopped_training_ends_as_if_nothing_had_happened(stop, tmp_path):
+    data, how = make_image_data(), recipe(crop=1, flip=True)
+    torch.manual_seed(1)
+    whole = train_network(tiny_network(), data, how)
+
+    class Stop(Exception):
+        pass
+
+    def stop_there(count):
+        stop_there.done += count
+        if stop_there.done == stop:
+            raise Stop
+
+    stop_there.done = 0
+    keeping = Keeping(tmp_path / "kept", seconds=0)
+    torch.manual_seed(1)
+    with pytest.raises(Stop):
+        train_network(tiny_network(), data, how, keeping=keeping, on_epochs=stop_there)
+    torch.manual_seed(99)
+    done = []
+    resumed = train_network(tiny_network(), data, how, keeping=keeping, on_epochs=done.append)
+    assert done[0] == stop
+    assert all(torch.equal(whole.state[key], resumed.state[key]) for key in whole.state)
+    for one, other in zip(whole.history, resumed.history, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
+    ImageSession(tiny_network(), recipe()).save(tmp_path / "kept")
+    with pytest.raises(CheckpointError, match="checkpoint of another recipe"):
+        ImageSession(tiny_network(), recipe(epochs=7)).resume(tmp_path / "kept")
+    assert not ImageSession(tiny_network(), recipe()).resume(tmp_path / "absent")
+
+
+def test_a_teacher_takes_part():
+    data = make_image_data()
+    results = []
+    for labels in (None, data.train.labels, 2 - data.train.labels):
+        teacher, how = None, recipe(epochs=10)
+        if labels is not None:
+            torch.manual_seed(2)
+            teacher = tiny_network(binary=False)
+            taught = replace(data, train=replace(data.train, labels=labels))
+            train_network(teacher, taught, recipe(epochs=10))
+            how = recipe(epochs=10, teacher="fp32", distill=20.0)
+        torch.manual_seed(3)
+        results.append(train_network(tiny_network(), data, how, teacher=teacher))
+    plain, helped, misled = (result.history[-1]["test_accuracy"] for result in results)
+    assert min(plain, helped) > 0.9
+    assert misled < 0.6  # it learns the teacher's swapped classes
+
+
+def test_what_cannot_be_trained_is_refused():
+    with pytest.raises(TrainingError, match="batch_size must be at most the 48 training images"):
+        train_network(tiny_network(), make_image_data(), recipe(batch_size=49))
+    model = tiny_network()
+    nn.init.constant_(model[4].weight, float("nan"))
+    with pytest.raises(TrainingError, match="the loss of epoch 0 is nan"):
+        train_network(model, make_image_data(), recipe())
+
+
+@pytest.mark.cuda
+def test_recorded_steps_train_like_eager_ones():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    data, how = make_image_data(device="cuda"), recipe(activations="float32")
+    states = []
+    for eager in (0, 100):
+        torch.manual_seed(4)
+        model = tiny_network().cuda().train()
+        images = TrainingImages(data.train.images, flip=False, crop=0)
+        step = TrainStep(model, make_optimizer(model, how), how, images, data.train.labels)
+        step._eager -= eager
+        for number in range(20):
+            step(torch.arange(number, number + 16, device="cuda"))
+        assert (step._graph is None) == bool(eager)
+        states.append(model.state_dict() | {"loss": step.loss, "right": step.right})
+    for key, value in states[0].items():
+        torch.testing.assert_close(value, states[1][key], rtol=1e-3, atol=1e-4)

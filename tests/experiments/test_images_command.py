@@ -1,0 +1,230 @@
+"""The command that trains networks of images: configurations, records, interrupts, checks."""
+
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from image_training import CLASSES, make_image_data, recipe, tiny_network
+from torch import nn
+
+import bitgnn
+from bench.tables.images import images_table
+from bitgnn.data import ImageSet
+from bitgnn.models import IMAGE_NETWORKS
+from bitgnn.train import ConfigError
+from experiments.images import (
+    FrozenCheck,
+    ImageConfig,
+    check_frozen,
+    command,
+    load_image_config,
+    unit,
+)
+from experiments.images.pixels import normalized
+from experiments.images.record import image_chart, image_record
+
+CONFIG = """
+name: tiny
+title: A tiny network
+dataset: mnist
+model: mlp
+seeds: 2
+published: [50, 60.5]
+forms:
+  fp32: {epochs: 3, batch_size: 8, learning_rate: 0.01, weight_decay: 0.1}
+  binary: {epochs: 2, batch_size: 8, learning_rate: 0.01, teacher: fp32, distill: 1.0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs: 3", "epochs: 0", "forms.fp32.epochs.*found 0"),
+        (
+            "epochs: 3",
+            "epochs: 3, rate: 3",
+            "unknown key 'forms.fp32.rate'.*expected one of epochs",
+        ),
+        ("model: mlp", "model: lenet", "key 'model': found 'lenet'"),
+        ("teacher: fp32, ", "", "forms.binary: distill above 0 and teacher need each other"),
+        ("teacher: fp32", "teacher: binary", "teacher must name a form trained before"),
+        ("  fp32:", "  half:", "forms.half: a form must be one of fp32, binary"),
+        ("seeds: 2", "seed: 2", "unknown key 'seed'.*expected one of name, title, dataset"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_named(old, new, message, tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(CONFIG.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=f"tiny.yaml: .*{message}"):
+        load_image_config(path)
+
+
+def test_shipped_configurations_load():
+    folder = Path(__file__).parents[2] / "configs" / "images"
+    names = {load_image_config(path).name for path in folder.glob("*.yaml")}
+    assert names == set(command.EXPERIMENTS) == {path.stem for path in folder.glob("*.yaml")}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A configuration, an MNIST of few images, and tiny networks in the place of the papers'."""
+    monkeypatch.setattr(
+        unit, "build_network", lambda config, form, data: tiny_network(form != "fp32")
+    )
+    monkeypatch.setattr(command, "EXPERIMENTS", ("tiny",))
+    (tmp_path / "configs" / "images").mkdir(parents=True)
+    (tmp_path / "configs" / "images" / "tiny.yaml").write_text(CONFIG)
+    raw = tmp_path / "data" / "mnist" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    data = make_image_data()
+    for name, part in (("train", data.train), ("t10k", data.test)):
+        for kind, array in (("images-idx3", part.images[:, 0]), ("labels-idx1", part.labels)):
+            header = bytes((0, 0, 8, array.dim())) + struct.pack(f">{array.dim()}I", *array.shape)
+            content = header + array.numpy().astype(np.uint8).tobytes()
+            (raw / f"{name}-{kind}-ubyte.gz").write_bytes(gzip.compress(content))
+    return tmp_path
+
+
+def run(project, *arguments):
+    places = ["--data-root", project / "data", "--output", project / "runs", "--device", "cpu"]
+    return command.main([str(a) for a in [*places, "--only", "tiny", *arguments]], project)
+
+
+def test_the_command_trains_records_and_finds_its_runs_again(project, capsys, monkeypatch):
+    assert run(project, "--frozen") == 0
+    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
+    assert (project / "scripts/results/images.png").read_bytes().startswith(b"\x89PNG")
+    assert record["dataset"] == {"name": "mnist", "train": 48, "test": 48, "image": [1, 6, 6]}
+    for form, epochs in (("fp32", 3), ("binary", 2)):
+        runs = record["forms"][form]["runs"]
+        assert [one["seed"] for one in runs] == [0, 1]
+        assert all(len(one["history"]) == epochs for one in runs)
+        last = [100 * one["history"][-1]["test_accuracy"] for one in runs]
+        assert record["forms"][form]["accuracy_mean_percent"] == pytest.approx(sum(last) / 2)
+        assert runs[0]["history"] != runs[1]["history"]
+
+    def nothing(*_, **__):
+        raise AssertionError("trained anew")
+
+    monkeypatch.setattr(unit, "train_network", nothing)
+    assert run(project, "--frozen") == 0
+    again = json.loads((project / "scripts/results/images_tiny.json").read_text())
+    assert again["forms"] == record["forms"]
+
+
+def test_an_interrupt_leaves_what_is_needed_to_go_on(project, capsys, monkeypatch):
+    train = unit.train_network
+    monkeypatch.setattr(unit, "train_network", interrupted_behind(2, train))
+    assert run(project, "--frozen", "--checkpoint-every", "0") == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert (project / "runs/tiny/runs/fp32-0.checkpoint").is_file()
+    monkeypatch.setattr(unit, "train_network", train)
+    assert run(project, "--frozen") == 0
+    stopped = json.loads((project / "runs/tiny/runs/fp32-0.json").read_text())["history"]
+    assert run(project, "--frozen", "--output", project / "other") == 0
+    whole = json.loads((project / "other/tiny/runs/fp32-0.json").read_text())["history"]
+    assert [row["test_accuracy"] for row in stopped] == [row["test_accuracy"] for row in whole]
+    assert [row["train_loss"] for row in stopped] == [row["train_loss"] for row in whole]
+
+
+def interrupted_behind(epochs, train):
+    def interrupted(*arguments, on_epochs, **options):
+        seen = []
+
+        def count_them(count):
+            seen.append(count)
+            if sum(seen) >= epochs:
+                raise KeyboardInterrupt
+
+        return train(*arguments, on_epochs=count_them, **options)
+
+    return interrupted
+
+
+def test_mistakes_on_the_command_line_are_one_line(project, capsys):
+    assert run(project, "--epochs", "0") == 1
+    assert "train_images: error: --epochs must be at least 1, got 0" in capsys.readouterr().err
+    assert run(project, "--only", "absent") == 1
+    assert "absent.yaml: cannot be read" in capsys.readouterr().err
+    assert run(project, "--seeds", "1", "--data-root", str(project)) == 1
+    assert "mnist: raw files not found" in capsys.readouterr().err
+
+
+def test_a_frozen_network_that_differs_fails_the_command(project, capsys, monkeypatch):
+    def differs(model, part, device):
+        return FrozenCheck("cpu", 48, 47, 1.0, 0.5)
+
+    monkeypatch.setattr(command, "check_frozen", differs)
+    assert run(project, "--seeds", "1", "--epochs", "1") == 1
+    assert "frozen on cpu: 1 of 48 differ" in capsys.readouterr().err
+    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
+    frozen = record["forms"]["binary"]["runs"][0]["frozen"]
+    assert frozen == [vars(differs(None, None, None))]
+    assert record["forms"]["fp32"]["runs"][0]["frozen"] == []
+
+
+def test_records_of_a_single_seed_have_no_spread():
+    config = ImageConfig.model_validate(
+        {"name": "a", "title": "A", "dataset": "mnist", "model": "mlp",
+         "forms": {"binary": recipe(epochs=1).model_dump()}}
+    )  # fmt: skip
+    row = {"epoch": 0, "train_loss": 1.0, "train_accuracy": 0.5, "test_accuracy": 0.25,
+           "learning_rate": 0.1, "seconds": 2.0}  # fmt: skip
+    done = unit.ImageRun("binary", 0, 0.25, 2.0, [row], "a machine")
+    record = image_record(config, make_image_data(), [(done, [])])
+    assert record["forms"]["binary"]["accuracy_std_points"] == 0.0
+    assert image_chart([record]).startswith(b"\x89PNG")
+
+
+def test_the_table_names_accuracies_goals_and_frozen_networks(project):
+    assert run(project, "--frozen") == 0
+    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
+    for one in record["forms"]["binary"]["runs"]:
+        one["frozen"] = [{"device": "cuda", "images": 48, "equal": 47 + one["seed"]}]
+    record["forms"]["binary"] |= {"accuracy_mean_percent": 49.96, "accuracy_std_points": 0.26}
+    text = images_table([record])
+    assert "| A tiny network | 2 | " in text
+    assert "| 50.0 ± 0.3 | 50.0 to 60.5 | 3, 2 | " in text
+    assert "| cuda: 95 of 96 |" in text
+    assert "- MISSED: A tiny network: binary: 49.96, the papers' 50.0 or more" in text
+    record["forms"]["binary"]["accuracy_mean_percent"] = 50.04
+    assert "- met: A tiny network: binary: 50.04" in images_table([record])
+
+
+@pytest.mark.parametrize("name", ["mlp", "vgg"])
+def test_frozen_networks_are_compared_on_every_image(name, device):
+    torch.manual_seed(6)
+    model = IMAGE_NETWORKS[name](precision="binary", classes=4, width=1 / 32).to(device).train()
+    images = torch.randint(0, 256, (9, *model.image), dtype=torch.uint8, device=device)
+    part = ImageSet(images, torch.randint(4, (9,), device=device))
+    with torch.no_grad():
+        model(normalized(images))  # statistics for the batch norms
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    found = check_frozen(model, part, device)
+    assert (found.images, found.equal) == (9, 9)
+    assert found.largest_difference < 1e-4
+    assert found.device == device.type
+    assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+
+
+def test_a_differing_frozen_network_is_counted(monkeypatch):
+    data = make_image_data()
+    scores = torch.zeros(48, CLASSES)
+    scores[:, 1] = 1.0
+    scores[:5, 2] = 2.0
+    model = tiny_network().eval()
+    with torch.no_grad():
+        expected = model(normalized(data.test.images)).argmax(1)
+
+    class Frozen(nn.Module):
+        def forward(self, x):
+            return scores
+
+    monkeypatch.setattr(bitgnn, "freeze", lambda model: Frozen())
+    found = check_frozen(model, data.test, "cpu")
+    assert found.equal == int((scores.argmax(1) == expected).sum()) < 48
+    assert found.test_accuracy == int((scores.argmax(1) == data.test.labels).sum()) / 48

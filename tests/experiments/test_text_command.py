@@ -1,0 +1,246 @@
+"""The command that trains on text: its files, going on, records, pictures, configurations."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+import yaml
+from text_training import SIZES
+
+from bitgnn.train import ConfigError
+from bitgnn.train.unit import RunOptions
+from experiments.text import DecoderConfig, TextConfig, TextRuns, TextUnit, load_text_config, unit
+from experiments.text.command import EXPERIMENTS, main
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "text"
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Sentences whose first word tells their class, and tiny configurations."""
+    pytest.importorskip("tokenizers")
+    folder = tmp_path / "data" / "glue" / "SST-2"
+    folder.mkdir(parents=True)
+    for name, count in (("train", 70), ("dev", 20)):
+        lines = [f"{i % 2}\t{('bad', 'good')[i % 2]} film number {i}" for i in range(count)]
+        (folder / f"{name}.tsv").write_text("\n".join(["label\tsentence", *lines]) + "\n")
+    configs = tmp_path / "configs"
+    configs.mkdir()
+    student = {
+        "precision": "bwta", "levels": [2, 1], "epochs": 3, "batch_size": 16,
+        "learning_rate": 0.002, "teacher": "fp32", "distill": {},
+    }  # fmt: skip
+    teacher = {"precision": "fp32", "epochs": 2, "batch_size": 16, "learning_rate": 0.002}
+    sst2 = {
+        "name": "sst2", "title": "made", "dataset": "sst2", "seeds": 2, "vocabulary": 60,
+        "network": {**SIZES, "length": 16}, "forms": {"fp32": teacher, "bwta_level": student},
+    }  # fmt: skip
+    more = {"steps": 4}
+    decoder = {
+        "name": "decoder", "title": "letters", "datasets": ["sst2"],
+        "network": {**SIZES, "length": 16},
+        "forms": {"fp32": {**teacher, **more}, "share_30": {**student, **more, "share": 0.3}},
+    }  # fmt: skip
+    (configs / "sst2.yaml").write_text(yaml.safe_dump(sst2, sort_keys=False))
+    (configs / "decoder.yaml").write_text(yaml.safe_dump(decoder, sort_keys=False))
+    return tmp_path
+
+
+def call(place, *arguments, only=("sst2", "decoder")):
+    return main(
+        [
+            "--only", *only, "--data-root", str(place / "data"), "--output", str(place / "runs"),
+            "--results", str(place / "results"), "--configs", str(place / "configs"),
+            "--device", "cpu", *arguments,
+        ]
+    )  # fmt: skip
+
+
+def test_runs_records_and_pictures(place, capsys):
+    assert call(place) == 0
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert record["metric"] == "accuracy"
+    assert record["dataset"] == {
+        "unit": "sentences", "vocabulary": record["dataset"]["vocabulary"], "train": 67,
+        "validation": 3, "test": 20,
+    }  # fmt: skip
+    entry = record["forms"]["bwta_level"]
+    assert [run["seed"] for run in entry["runs"]] == [0, 1]
+    scores = [100 * run["test_score"] for run in entry["runs"]]
+    assert entry["test_mean"] == pytest.approx(sum(scores) / 2)
+    assert [row["level"] for row in entry["runs"][0]["history"]] == [2, 1, 1]
+    assert list(entry["runs"][0]["factors"]) == ["1"]
+    decoder = json.loads((place / "results" / "text_decoder.json").read_text())
+    # 30 % of 14 linear layers.
+    assert len(decoder["forms"]["share_30"]["runs"][0]["layers"]) == 4
+    assert decoder["metric"] == "perplexity"
+    # Packed layers answer as trained ones do, position by position.
+    frozen = decoder["frozen"]
+    assert list(frozen) == ["share_30"]
+    assert frozen["share_30"]["equal"] == frozen["share_30"]["answers"] > 0
+    assert frozen["share_30"]["frozen_perplexity"] == frozen["share_30"]["trained_perplexity"]
+    assert "speed" not in decoder
+    assert (place / "results" / "text.png").read_bytes().startswith(PNG)
+    runs = place / "runs" / "sst2" / "runs"
+    assert (runs / "bwta_level-1.png").read_bytes().startswith(PNG)
+    assert len((runs / "bwta_level-0-log.csv").read_text().splitlines()) == 4
+    assert not list(runs.glob("*.checkpoint"))
+    assert "made bwta_level, seed 2/2: test" in capsys.readouterr().out
+
+
+def test_forms_start_from_pretraining(place, monkeypatch):
+    assert call(place, "--seeds", "1", "--pretrain", "2", only=("sst2",)) == 0
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert list(record["forms"]) == ["fp32", "bwta_level"]
+    assert record["config"]["pretraining"]["datasets"] == ["sst2"]
+    (run,) = record["pretraining"]["runs"]
+    assert [row["level"] for row in run["history"]] == [0, 0]
+    runs = place / "runs" / "sst2" / "runs"
+    trained = safetensors.torch.load_file(runs / "pretraining-0.safetensors")
+
+    def seen(task, recipe, seed, **options):
+        started.append(task.model.state_dict())
+        raise KeyboardInterrupt
+
+    started = []
+    (runs / "fp32-0.json").unlink()
+    monkeypatch.setattr(unit, "train_text", seen)
+    assert call(place, "--seeds", "1", "--pretrain", "2", only=("sst2",)) == 130
+    (state,) = started
+    for name, tensor in state.items():
+        same = torch.equal(tensor, trained[f"encoder.{name}"]) if "classifier" not in name else None
+        assert same in (True, None) or name.startswith("pooler"), name
+    assert state["classifier.weight"].size(0) == 2
+    content = yaml.safe_load((place / "configs" / "sst2.yaml").read_text())
+    content["forms"]["fresh"] = {**content["forms"]["fp32"], "pretrained": False}
+    content["pretraining"] = {"datasets": ["sst2"], "epochs": 2}
+    config = TextConfig.model_validate({**content, "name": "other"})
+    other = TextRuns(place / "runs" / "other", config)
+    starts = {
+        form: TextUnit(config, form, 0, None, other, RunOptions()).start
+        for form in ("pretraining", *config.forms)
+    }
+    assert starts == {
+        "pretraining": None, "fp32": "pretraining", "bwta_level": "fp32", "fresh": None
+    }  # fmt: skip
+    # Another number of epochs is another experiment.
+    assert call(place, "--pretrain", "0", only=("sst2",)) == 1
+    assert call(place, "--pretrain", "-1", only=("sst2",)) == 1
+
+
+def test_finished_runs_are_not_trained_again(place, monkeypatch):
+    assert call(place, "--seeds", "1") == 0
+    before = json.loads((place / "results" / "text_sst2.json").read_text())["forms"]
+    monkeypatch.setattr(unit, "train_text", None)
+    assert call(place, "--seeds", "1") == 0
+    after = json.loads((place / "results" / "text_sst2.json").read_text())["forms"]
+    assert before == after
+    # A further seed does start.
+    with pytest.raises(TypeError):
+        call(place, "--seeds", "2")
+
+
+def test_what_is_finished_is_recorded_also_on_an_interrupt(place, monkeypatch, capsys):
+    train = unit.train_text
+
+    def interrupted(task, recipe, seed, **options):
+        if recipe.precision == "bwta":
+            raise KeyboardInterrupt
+        return train(task, recipe, seed, **options)
+
+    monkeypatch.setattr(unit, "train_text", interrupted)
+    assert call(place, "--seeds", "1", only=("sst2",)) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert list(record["forms"]) == ["fp32"]
+    monkeypatch.setattr(unit, "train_text", train)
+    assert call(place, "--seeds", "1", only=("sst2",)) == 0
+    record = json.loads((place / "results" / "text_sst2.json").read_text())
+    assert list(record["forms"]) == ["fp32", "bwta_level"]
+
+
+def test_a_request_to_terminate_is_an_interrupt(place, monkeypatch):
+    def terminated(task, recipe, seed, **options):
+        signal.raise_signal(signal.SIGTERM)
+        yield
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(unit, "train_text", terminated)
+    assert call(place, "--seeds", "1", only=("sst2",)) == 130
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_binary_decoders_are_compared(place):
+    file = place / "configs" / "decoder.yaml"
+    content = yaml.safe_load(file.read_text())
+    student = content["forms"].pop("share_30")
+    content["forms"]["binary"] = {**student, "precision": "binary", "share": 1.0}
+    del content["forms"]["binary"]["levels"]
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert call(place, "--seeds", "1", only=("decoder",)) == 0
+    record = json.loads((place / "results" / "text_decoder.json").read_text())
+    (run,) = record["forms"]["binary"]["runs"]
+    assert [row["level"] for row in run["history"]] == [1, 1, 1]
+    # Signs have no packed form to be compared with.
+    assert record["frozen"] == {}
+
+
+def test_what_is_wrong_is_one_line(place, capsys):
+    assert call(place, "--seeds", "0") == 1
+    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+    assert call(place, "--epochs", "-1") == 1
+    assert "--epochs must be at least 1, got -1" in capsys.readouterr().err
+    assert call(place, only=("mnli",)) == 1
+    assert "mnli.yaml" in capsys.readouterr().err
+    (place / "data" / "glue" / "SST-2" / "dev.tsv").unlink()
+    assert call(place) == 1
+    assert "train_text: error: SST-2: raw files not found" in capsys.readouterr().err
+
+
+def test_configurations_of_the_project():
+    configs = {name: load_text_config(CONFIGS / f"{name}.yaml") for name in EXPERIMENTS}
+    for name in ("sst2", "cola"):
+        config = configs[name]
+        assert isinstance(config, TextConfig)
+        assert config.seeds == 3
+        forms = ["fp32", "binary", "bwta_bit", "bwta_level"]
+        assert [form for form in config.forms if form != "fresh"] == forms
+        assert config.forms["bwta_level"].levels == (4, 3, 2, 1)
+        assert config.forms["bwta_bit"].levels == (4, 2, 1)
+        students = [recipe for recipe in config.forms.values() if recipe.teacher]
+        # The comparison is one of schedules: all else is equal.
+        assert len({(r.epochs, r.learning_rate, r.batch_size, r.labels) for r in students}) == 1
+    decoder = configs["decoder"]
+    assert isinstance(decoder, DecoderConfig)
+    shares = [r.share for r in decoder.forms.values() if r.precision == "bwta"]
+    assert shares == [0.1, 0.15, 0.3, 1.0]
+    assert decoder.forms["share_10"].levels == (9, 7, 5, 3, 1)
+    order = configs["decoder_order"]
+    assert list(order.forms) == ["fp32", "binary", "bwta_bit", "bwta_level"]
+    students = [recipe for recipe in order.forms.values() if recipe.teacher]
+    assert len({(r.epochs, r.steps, r.learning_rate, r.share) for r in students}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"levels": [2, 1]}, "levels go with precision bwta only"),
+        ({"teacher": "fp32"}, "teacher and distill need each other"),
+        ({"teacher": "later", "distill": {}}, "teacher must name a form trained before"),
+        ({"labels": 0}, "labels must be above 0"),
+        ({"precision": "int8"}, "precision"),
+        ({"warm": 1}, "warm"),
+        ({"teacher": "fp32", "distill": {"other": 1}}, "other"),
+    ],
+)
+def test_configurations_that_cannot_be(place, change, message):
+    file = place / "configs" / "sst2.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["forms"]["fp32"] |= change
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ConfigError, match=message):
+        load_text_config(file)
