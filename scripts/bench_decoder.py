@@ -16,7 +16,7 @@ from bench.cuda_cases import compare_on_cuda
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
 from bitgnn.models.decoder import Decoder
-from bitgnn.quantize.multistage import initialize_scales, set_level
+from bitgnn.nn.multistage import initialize_scales, set_level
 from bitgnn.train.config import ConfigError
 from experiments.text.frozen_decoders import frozen_decoder
 from experiments.text.recipe import DecoderConfig, DecoderNetwork, load_text_config

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.nn import BWTALinear, BWTASelfAttention
+from bitgnn.nn.multistage import set_level
 from bitgnn.nn.seeded_dropout import SeededDropout
-from bitgnn.quantize.multistage import set_level
 
 __all__ = ["BertClassifier", "BertLayer", "BertStates", "TextPrecision"]
 

@@ -143,7 +143,7 @@ class Decoder(nn.Module):
     """Embeddings, decoder layers, and scores of the next token.
 
     Every linear layer inside is a :class:`bitgnn.nn.BWTALinear` of level None, torch's own product;
-    those that are given a level (:func:`bitgnn.quantize.multistage.set_level`) are binary with
+    those that are given a level (:func:`bitgnn.nn.multistage.set_level`) are binary with
     activations of few values. Embeddings, norms, attention and the head stay in full precision.
 
     Args:

@@ -15,7 +15,7 @@ from text_training import (
     sentence_task,
 )
 
-from bitgnn.quantize.multistage import activation_quantizers
+from bitgnn.nn.multistage import activation_quantizers
 from bitgnn.train import TrainingError
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.loop import Keeping

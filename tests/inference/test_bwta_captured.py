@@ -9,7 +9,7 @@ from torch import nn
 import bitgnn
 from bitgnn.models import BertClassifier, Decoder
 from bitgnn.nn import BWTALinear, BWTASelfAttention
-from bitgnn.quantize.multistage import initialize_scales, set_level
+from bitgnn.nn.multistage import initialize_scales, set_level
 
 pytestmark = [
     pytest.mark.cuda,

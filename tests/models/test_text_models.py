@@ -7,8 +7,8 @@ import torch
 
 from bitgnn.models import BertClassifier, Decoder
 from bitgnn.nn import BWTALinear
+from bitgnn.nn.multistage import initialize_scales, set_level
 from bitgnn.nn.seeded_dropout import SeededDropout
-from bitgnn.quantize.multistage import initialize_scales, set_level
 
 SMALL = {"layers": 2, "width": 32, "heads": 2, "inner": 48}
 

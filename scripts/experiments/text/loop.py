@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bitgnn.quantize.multistage import enter_level, initialize_scales, set_level
+from bitgnn.nn.multistage import enter_level, initialize_scales, set_level
 from bitgnn.train.loop import Keeping, TrainingError
 from experiments.text.batches import EpochTable
 from experiments.text.recipe import TextRecipe

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bitgnn.nn.multistage import EarlyStop, Stage, plan_stages
 from bitgnn.nn.seeded_dropout import SeededDropout
-from bitgnn.quantize.multistage import EarlyStop, Stage, plan_stages
 from experiments.text.recipe import TextRecipe
 from experiments.text.step import make_optimizer
 from experiments.training.epoch_session import EpochSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bitgnn.quantize.multistage import scale_parameters
+from bitgnn.nn.multistage import scale_parameters
 from experiments.text.batches import EpochTable
 from experiments.text.recipe import TextRecipe
 from experiments.text.task import Task

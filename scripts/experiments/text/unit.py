@@ -17,7 +17,7 @@ from bitgnn.data import CharacterData, TokenData
 from bitgnn.models.bert import BertClassifier
 from bitgnn.models.decoder import Decoder
 from bitgnn.nn import BWTALinear
-from bitgnn.quantize.multistage import set_level
+from bitgnn.nn.multistage import set_level
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.store import RunFiles
 from bitgnn.train.unit import (

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTASelfAttention
-from bitgnn.quantize.multistage import (
+from bitgnn.nn.multistage import (
     BERT_LEVELS,
     BIT_LEVELS,
     DECODER_LEVELS,

@@ -6,13 +6,12 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from bitgnn.nn import ActivationQuantizer
+from bitgnn.nn.activation_quantizer import ActivationQuantizer
 
 __all__ = [
     "BERT_LEVELS",
@@ -120,8 +119,6 @@ def activation_quantizers(
         model: with quantisers.
         only: names of the modules in which to look; None for all of the model.
     """
-    from bitgnn.nn import ActivationQuantizer
-
     return {
         name: module
         for name, module in model.named_modules()
