@@ -201,8 +201,8 @@ class FrozenImages(FrozenModel):
         Args:
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
                 launch, captured for each shape, dtype and memory format of images; ``"auto"``,
-                the faster of both, measured on the first call with a shape; None, a CUDA graph on
-                a GPU and eager elsewhere.
+                that on a GPU for the first shapes, and eager elsewhere; None, a CUDA graph on a
+                GPU and eager elsewhere.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:
@@ -214,8 +214,6 @@ class FrozenImages(FrozenModel):
             name = "cuda_graph" if self._device.type == "cuda" else "eager"
         if name not in EXECUTORS:
             raise ValueError(f"executor: name must be one of {list(EXECUTORS)}, got {name!r}")
-        if name == "auto":
-            options.setdefault("candidates", ("cuda_graph",))
         return make_executor(self, name, **options)
 
     def description(self) -> dict[str, Any]:

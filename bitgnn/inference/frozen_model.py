@@ -124,10 +124,9 @@ class FrozenModel(CalledProgram):
 
         Args:
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, the
-                fastest of them for each shape of inputs, measured on the first call with it;
-                ``"predicted"``, the one expected to be; None, as :attr:`defaults` say, which is
-                ``"predicted"`` without a plan.
+                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, a CUDA
+                graph for each shape of inputs on a GPU and eager elsewhere; None, as
+                :attr:`defaults` say, which is ``"auto"`` without a plan.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:

@@ -16,7 +16,6 @@ from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.graph_memory import GraphMemory
 from bitgnn.inference.layout import GraphLayout, laid_out
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.predicted_layout import predicted_layout
 from bitgnn.inference.program import Program
 from bitgnn.inference.run_defaults import RunDefaults, check_layout
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
@@ -95,9 +94,8 @@ class GraphProgram(BoundProgram):
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
                 ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"frdc"``, 4 x 4
                 bit tiles beside the CSR, where no edge occurs twice (else CSR alone, with a
-                warning); ``"auto"``, what is expected to be fastest, CSR unless another
-                one saves a good share (on a GPU slices, for each width by itself); None, as
-                :attr:`defaults` say.
+                warning); ``"auto"``, CSR, and on a GPU slices where the graph is dense enough
+                for the width; None, as :attr:`defaults` say.
             method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
                 ``"and_degree"``; None, as :attr:`defaults` say where they name the same layout,
                 else the last of them. All give the same bits.
@@ -131,8 +129,6 @@ class GraphProgram(BoundProgram):
         # Tensors made in inference mode would not tell when they are written to.
         with torch.inference_mode(False), torch.no_grad():
             built = [spec.build(edge_index, num_nodes, edge_weight) for spec in self.graphs]
-            if is_open:
-                layout, method = predicted_layout(self, built) or (layout, method)
             for number, adjacency in enumerate(built):
                 widths = self._packed_widths(number)
                 made.append(laid_out(adjacency, layout, widths, method, must=not is_open))

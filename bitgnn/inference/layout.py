@@ -15,7 +15,7 @@ from bitgnn.ops._adjacency import default_layout
 __all__ = ["GraphLayout", "laid_out"]
 
 GraphLayout = Literal["auto", "csr", "sliced", "blocked", "frdc"]
-"""What is expected to be fastest on the graph's device; CSR alone; CSR with column slices beside
+"""CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column slices beside
 it; column blocks alone; CSR with 4 x 4 bit tiles beside it."""
 
 

@@ -10,7 +10,7 @@ from bitgnn.inference.layout import GraphLayout
 
 __all__ = ["EXECUTOR_NAMES", "RunDefaults"]
 
-EXECUTOR_NAMES = ("auto", "predicted", "eager", "cuda_graph", "cooperative")
+EXECUTOR_NAMES = ("auto", "eager", "cuda_graph", "cooperative")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunDefaults:
 
     layout: str = "auto"
     method: str | None = None
-    executor: str = "predicted"
+    executor: str = "auto"
 
     def check(self, who: str) -> None:
         """Refuse values that do not exist or do not go together.
