@@ -15,7 +15,6 @@ from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "MemoryUse",
     "Prediction",
     "PreparedGraph",
-    "RunDefaults",
     "frozen_memory",
     "load",
     "memory_report",

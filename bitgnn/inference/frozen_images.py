@@ -14,7 +14,6 @@ from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
@@ -65,7 +64,7 @@ class FrozenImages(FrozenModel):
             raise ValueError(
                 f"FrozenImages: takes must be one of {list(get_args(Takes))}, got {takes!r}"
             )
-        super().__init__(program, tensors, (), report, calls, features, RunDefaults())
+        super().__init__(program, tensors, (), report, calls, features)
         self.takes: Takes = takes
 
     def forward(self, x: Any, adjacency: Any = None) -> Tensor:  # type: ignore[override]
