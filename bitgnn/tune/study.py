@@ -156,7 +156,7 @@ class TrialStore:
     """Trials of one workload, kept in a file where one is named.
 
     Processes that name the same file share its trials. Each letter choice is one trial of the
-    study with its plans and estimates, each measured plan another one.
+    study with its plans and brief timings, each measured plan another one.
 
     Args:
         path: SQLite file; None keeps trials in memory alone.
