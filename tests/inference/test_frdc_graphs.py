@@ -94,7 +94,7 @@ def test_duplicate_edges_take_csr_with_a_warning(graph, features):
     [
         ("frdc", "carry_save", r"method must be None or one of .* got 'carry_save'"),
         ("csr", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'csr'"),
-        (None, "if_else", "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
+        ("auto", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
     ],
 )
 def test_methods_of_another_layout(layout, method, message, edges):
