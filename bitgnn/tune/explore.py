@@ -27,7 +27,7 @@ MOST_CHAINS = 512
 """Up to so many letter chains every one is scored; beyond, a sampler proposes as many."""
 CHAINS_AT_ONCE = 8
 """Chains between looks at what other processes have added to a file."""
-EXPLORED = 0.8
+EXPLORED = 0.75
 """Part of the budget that exploring and what ran before it may use up."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it, modulo 1, lie far apart for any numbers that are near each other."""
