@@ -137,10 +137,6 @@ def tune(
     storage: Annotated[
         Path | None, typer.Option(help="SQLite file of all trials (default: in the output folder).")
     ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="JSON file of operator timings (default: in the output folder)."),
-    ] = None,
     apply: Annotated[
         bool,
         typer.Option("--apply", help="Write the packed model too, if its plan keeps the limits."),
@@ -156,7 +152,7 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Of everything drawn.")] = 0,
     threads: Threads = None,
 ) -> None:
-    """Train a model and find the letters, layout and executor that suit it best.
+    """Train a model and find the precision of each layer that suits it best.
 
     fp32 is trained first: losses of accuracy count from it. Its binary form follows, whose plans
     are searched. The first line printed says what to take; where no plan is known to keep the
@@ -175,7 +171,7 @@ def tune(
         limits = TuneCommand.constraints if constraint is None else constraint
         command = TuneCommand(
             model, dataset, objective, tuple(limits), tuple(pin or ()), budget, finetune, device,
-            folder, storage, cache, apply, data_root, seed, hidden, epochs,
+            folder, storage, apply, data_root, seed, hidden, epochs,
             spent=age_of_process() if context.obj == OWN_PROCESS else 0.0,
         )  # fmt: skip
         try:

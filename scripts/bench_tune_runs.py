@@ -15,8 +15,6 @@ from typing import Any
 
 from bench.command import parse, record
 from bench.tables.tuner import runs_table
-from bench.tuner.recording import Recording, Size
-from bench.tuner.recording import record as record_plans
 from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data import load
@@ -26,7 +24,9 @@ from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore
 from bitgnn.tune.budget import parse_seconds
+from bitgnn.tune.candidate import Candidates
 from bitgnn.tune.command import TuneCommand
+from bitgnn.tune.measure import measure_in_turns, noise
 from bitgnn.tune.objective import Measures, read_limits
 from bitgnn.tune.training import TUNED, form_model
 from bitgnn.tune.workload import Workload
@@ -35,8 +35,8 @@ NAME = "tuner_runs"
 PROGRAM = "from bitgnn.cli import main; main()"
 GOAL_SECONDS = 45.0
 """For Cora on two cores without fine-tuning."""
-EXHAUSTIVE_SECONDS = 25.0
-"""For whole forwards of every plan that keeps the accuracy limit."""
+EXHAUSTIVE_SECONDS, EXHAUSTIVE_ROUNDS = 25.0, 50
+"""For whole forwards of every plan that keeps the accuracy limit, and most repeats of each."""
 
 
 @dataclass(frozen=True)
@@ -158,23 +158,22 @@ def _every_plan(
     # It may keep the limits with weights that were trained behind the search alone.
     if all(replace(plan, model=None) != chosen for plan in plans):
         plans.append(Plan.from_dict(found["recommended"]))
-    recording = Recording(output / "every.json")
-    content = record_plans(recording, "every", data.name, workload, plans, Size(EXHAUSTIVE_SECONDS))
-    latency: dict[Plan, float] = {}
-    for part in ("again", "timing"):  # the fastest were measured once more, perhaps at another pace
-        if chosen not in latency:
-            latency = {
-                Plan.from_dict(entry["plan"]): entry[part]["median"]
-                for entry in content["plans"]
-                if entry[part]
-            }
+    candidates = Candidates(workload)
+    runs = [candidates.make(plan).run for plan in plans]
+    timings = measure_in_turns(
+        runs, workload.device, rounds=EXHAUSTIVE_ROUNDS, seconds=EXHAUSTIVE_SECONDS
+    )
+    latency = {
+        replace(plan, model=None): timing.median
+        for plan, timing in zip(plans, timings, strict=True)
+    }
     best = min(latency.values())
     return {
-        "plans": len(content["plans"]),
+        "plans": len(plans),
         "best": best,
         "chosen": latency[chosen],
         "ratio": latency[chosen] / best,
-        "noise": content["noise"],
+        "noise": noise(timings),
     }
 
 

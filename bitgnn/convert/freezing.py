@@ -175,7 +175,7 @@ def freeze(
     settle_orders(network, {} if document is None else document.order, fold)
     frozen = select_steps(network)
     if document is not None:
-        frozen.defaults, features = document.defaults, features or document.features
+        features = features or document.features
     frozen.set_features(features or "floats")
     _report(model, frozen.report)
     return frozen

@@ -1,4 +1,4 @@
-"""Plan: which letters, order, layout, method and executor a model is frozen with, as a document."""
+"""Plan: which letters, order and form of features a model is frozen with, as a document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 import bitgnn.nn
 from bitgnn._files import write_atomically
 from bitgnn.convert.layers import SUPPORTED
-from bitgnn.inference import FeatureForm, RunDefaults
+from bitgnn.inference import FeatureForm
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["LayerShape", "ModelShape", "Order", "Plan", "is_plan_path", "tunable_layers"]
@@ -108,7 +108,7 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to freeze and run a model, see :func:`bitgnn.freeze`.
+    """How to freeze a model, see :func:`bitgnn.freeze`.
 
     Attributes:
         letters: by layer name: ``"FBB+BBB"`` (BMM+BSpMM) of a graph layer, ``"FBB"`` of a linear
@@ -116,24 +116,17 @@ class Plan:
         order: by name of layers where both orders compute the same up to the rounding of floats;
             without an entry freezing takes the one with less work.
         features: ``"packed"`` for a model that takes packed features alone.
-        layout: of patterns, see :meth:`bitgnn.inference.FrozenModel.prepare_graph`.
-        method: how 0/1 meets +-1 on FRDC tiles, ``"if_else"``, ``"and_andnot"`` or
-            ``"and_degree"``; None for the default.
-        executor: see :meth:`bitgnn.inference.FrozenModel.executor`.
         model: which model the plan is for; None fits every model with layers of these names.
         notes: accuracy, latency, memory, device, reasons and the like; information only.
 
     Raises:
         TypeError: an entry is of the wrong type.
-        ValueError: unknown letters, order, features, layout, method or executor.
+        ValueError: unknown letters, order or features.
     """
 
     letters: Mapping[str, str]
     order: Mapping[str, Order] = field(default_factory=dict)
     features: FeatureForm = "floats"
-    layout: str = RunDefaults.layout
-    method: str | None = None
-    executor: str = RunDefaults.executor
     model: ModelShape | None = None
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -158,16 +151,10 @@ class Plan:
             )
         if self.model is not None and not isinstance(self.model, ModelShape):
             raise TypeError(f"Plan: model must be a ModelShape, got {type(self.model).__name__}")
-        self.defaults.check("Plan")
-
-    @property
-    def defaults(self) -> RunDefaults:
-        """What the frozen model takes where a call leaves layout, method or executor open."""
-        return RunDefaults(self.layout, self.method, self.executor)
 
     def __hash__(self) -> int:
         letters, order = frozenset(self.letters.items()), frozenset(self.order.items())
-        return hash((letters, order, self.features, self.defaults, self.model))
+        return hash((letters, order, self.features, self.model))
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model that this plan is not for.
@@ -199,9 +186,6 @@ class Plan:
             "letters": dict(self.letters),
             "order": dict(self.order),
             "features": self.features,
-            "layout": self.layout,
-            "method": self.method,
-            "executor": self.executor,
         }
         if self.model is not None:
             described = asdict(self.model)
@@ -277,9 +261,7 @@ class Plan:
         """The plan in one line."""
         parts = [f"{name} {letters}" for name, letters in self.letters.items()]
         parts += [f"{name} {order.replace('_', ' ')}" for name, order in self.order.items()]
-        method = "" if self.method is None else f" ({self.method})"
-        parts += [f"{self.features} in", f"layout {self.layout}{method}"]
-        return ", ".join([*parts, f"executor {self.executor}"])
+        return ", ".join([*parts, f"{self.features} in"])
 
 
 def _layer_shape(name: str, layer: Any) -> LayerShape:

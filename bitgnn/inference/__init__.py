@@ -14,9 +14,7 @@ from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.measured_memory import MeasuredMemory, MemoryReport, memory_report
 from bitgnn.inference.memory import MemoryUse, frozen_memory, pyg_memory
-from bitgnn.inference.predicted_executor import PredictedExecutor
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
@@ -35,10 +33,8 @@ __all__ = [
     "MeasuredMemory",
     "MemoryReport",
     "MemoryUse",
-    "PredictedExecutor",
     "Prediction",
     "PreparedGraph",
-    "RunDefaults",
     "frozen_memory",
     "load",
     "memory_report",

@@ -14,7 +14,6 @@ from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
@@ -65,7 +64,7 @@ class FrozenImages(FrozenModel):
             raise ValueError(
                 f"FrozenImages: takes must be one of {list(get_args(Takes))}, got {takes!r}"
             )
-        super().__init__(program, tensors, (), report, calls, features, RunDefaults())
+        super().__init__(program, tensors, (), report, calls, features)
         self.takes: Takes = takes
 
     def forward(self, x: Any, adjacency: Any = None) -> Tensor:  # type: ignore[override]
@@ -201,8 +200,8 @@ class FrozenImages(FrozenModel):
         Args:
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
                 launch, captured for each shape, dtype and memory format of images; ``"auto"``,
-                the faster of both, measured on the first call with a shape; None, a CUDA graph on
-                a GPU and eager elsewhere.
+                that on a GPU for the first shapes, and eager elsewhere; None, a CUDA graph on a
+                GPU and eager elsewhere.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:
@@ -214,8 +213,6 @@ class FrozenImages(FrozenModel):
             name = "cuda_graph" if self._device.type == "cuda" else "eager"
         if name not in EXECUTORS:
             raise ValueError(f"executor: name must be one of {list(EXECUTORS)}, got {name!r}")
-        if name == "auto":
-            options.setdefault("candidates", ("cuda_graph",))
         return make_executor(self, name, **options)
 
     def description(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from bitgnn.inference.graph_program import Graph
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.program import Program, Runner, Step
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.run_defaults import RunDefaults
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
@@ -39,8 +38,6 @@ class FrozenModel(CalledProgram):
         report: what freezing did.
         calls: modules and functions outside of the known steps.
         features: ``"packed"`` for a model that refuses floats.
-        defaults: layout, method and executor where a call leaves them open; None for what is
-            expected or measured to be fastest.
         own_call: how the trained model is called.
 
     Raises:
@@ -58,12 +55,10 @@ class FrozenModel(CalledProgram):
         report: FreezeReport,
         calls: Sequence[FloatCall] = (),
         features: FeatureForm = "floats",
-        defaults: RunDefaults | None = None,
         own_call: OwnCall = PLAIN_CALL,
     ) -> None:
         super().__init__(program, tensors, graphs, calls, features, own_call)
         self.report = report
-        self.defaults = RunDefaults() if defaults is None else defaults
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -111,23 +106,20 @@ class FrozenModel(CalledProgram):
             self._run_alone(step, values, ())
         packed, *scale = (values[register] for register in self._entry_step.outputs)
         bits = BitTensor(packed, self._entry_step.attributes["size"], scale[0] if scale else None)
-        takes_words = layout == "auto" and self.defaults.executor == "cooperative"
-        if layout == "dense" or takes_words or "sparse" not in layouts:
+        if layout == "dense" or "sparse" not in layouts:
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
 
-    def executor(self, name: str | None = None, **options: Any) -> Callable[..., Tensor]:
+    def executor(self, name: str = "auto", **options: Any) -> Callable[..., Tensor]:
         """A way to run this model again and again, called as the model itself: ``(x, adjacency)``.
 
         Results are the same, bit for bit.
 
         Args:
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, the
-                fastest of them for each shape of inputs, measured on the first call with it;
-                ``"predicted"``, the one expected to be; None, as :attr:`defaults` say, which is
-                ``"predicted"`` without a plan.
+                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, a CUDA
+                graph for each shape of inputs on a GPU and eager elsewhere.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:
@@ -136,7 +128,7 @@ class FrozenModel(CalledProgram):
         # Executors build on this file.
         from bitgnn.inference.choice import make_executor
 
-        return make_executor(self, self.defaults.executor if name is None else name, **options)
+        return make_executor(self, name, **options)
 
     def groups(self, x: Features) -> tuple[tuple[Step, ...], ...]:
         """The steps that each call of a forward on features in this form does.
@@ -221,7 +213,6 @@ class FrozenModel(CalledProgram):
             "graphs": [asdict(spec) for spec in self.graphs],
             "report": self.report.description(),
             "features": self.features,
-            "defaults": self.defaults.description(),
             "call": self.own_call.description(),
             "calls": [describe_call(call) for call in self._calls],
         }
@@ -252,9 +243,6 @@ class FrozenModel(CalledProgram):
             FreezeReport.from_description(description["report"]),
             read_calls(calls, tensors),
             features=description.get("features", "floats"),  # older files take any
-            defaults=RunDefaults.from_description(
-                description.get("defaults", RunDefaults().description())  # nor know these
-            ),
             own_call=PLAIN_CALL if arguments is None else OwnCall.from_description(arguments),
         )
 

@@ -14,11 +14,9 @@ from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.graph_memory import GraphMemory
-from bitgnn.inference.layout import GraphLayout, laid_out
+from bitgnn.inference.layout import GraphLayout, check_layout, laid_out
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
-from bitgnn.inference.predicted_layout import predicted_layout
 from bitgnn.inference.program import Program
-from bitgnn.inference.run_defaults import RunDefaults, check_layout
 from bitgnn.inference.steps.calls import EDGE_INDEX, EDGE_WEIGHT, FloatCall
 from bitgnn.inference.steps.layouts import words_of
 
@@ -39,14 +37,9 @@ class GraphProgram(BoundProgram):
         features: what the model takes.
         own_call: how the trained model is called.
 
-    Attributes:
-        defaults: layout, method and executor where a call leaves them open, as a plan says.
-
     Raises:
         ValueError: as :class:`BoundProgram`.
     """
-
-    defaults: RunDefaults = RunDefaults()
 
     def __init__(
         self,
@@ -81,7 +74,7 @@ class GraphProgram(BoundProgram):
         edge_index: Any,
         num_nodes: int,
         edge_weight: Tensor | None = None,
-        layout: GraphLayout | None = None,
+        layout: GraphLayout = "auto",
         method: str | None = None,
         **inputs: Any,
     ) -> Graph:
@@ -95,12 +88,11 @@ class GraphProgram(BoundProgram):
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
                 ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"frdc"``, 4 x 4
                 bit tiles beside the CSR, where no edge occurs twice (else CSR alone, with a
-                warning); ``"auto"``, what is expected to be fastest, CSR unless another
-                one saves a good share (on a GPU slices, for each width by itself); None, as
-                :attr:`defaults` say.
+                warning); ``"auto"``, CSR, and on a GPU slices where the graph is dense enough
+                for the width.
             method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
-                ``"and_degree"``; None, as :attr:`defaults` say where they name the same layout,
-                else the last of them. All give the same bits.
+                ``"and_degree"``; None, the last of them. All
+                give the same bits.
             **inputs: further arguments of the trained forward, such as ``batch``, to be held
                 beside the graph; a call that names them as well replaces them.
 
@@ -125,14 +117,14 @@ class GraphProgram(BoundProgram):
             raise TypeError(
                 f"FrozenModel.prepare_graph: {unknown} must be inputs of the trained forward"
             )
-        layout, method = self._layout(layout, method)
+        check_layout("FrozenModel.prepare_graph", layout, method)
+        if layout == "blocked":
+            self._check_blocked(range(len(self.graphs)), "FrozenModel.prepare_graph: layout")
         is_open = layout == "auto"
         made: list[Any] = []
         # Tensors made in inference mode would not tell when they are written to.
         with torch.inference_mode(False), torch.no_grad():
             built = [spec.build(edge_index, num_nodes, edge_weight) for spec in self.graphs]
-            if is_open:
-                layout, method = predicted_layout(self, built) or (layout, method)
             for number, adjacency in enumerate(built):
                 widths = self._packed_widths(number)
                 made.append(laid_out(adjacency, layout, widths, method, must=not is_open))
@@ -153,31 +145,6 @@ class GraphProgram(BoundProgram):
         return found
 
     _graph_memory: GraphMemory | None = None
-
-    def useful_layouts(self) -> tuple[GraphLayout, ...]:
-        """Layouts that make a difference to this model and that all its layers can read.
-
-        CSR in any case, slices and tiles where packed rows are aggregated over a pattern, column
-        blocks where there is a pattern and every layer reads them.
-        """
-        found: list[GraphLayout] = ["csr"]
-        patterns = [number for number, spec in enumerate(self.graphs) if not spec.exact]
-        if any(self._packed_widths(number) for number in patterns):
-            found += ["sliced", "frdc"]
-        read = self.layouts
-        if patterns and all("blocked" in read.get(number, ("blocked",)) for number in patterns):
-            found.append("blocked")
-        return tuple(found)
-
-    def _layout(self, layout: Any, method: Any) -> tuple[GraphLayout, str | None]:
-        """Layout and method of a call, what it leaves open filled in."""
-        chosen: Any = self.defaults.layout if layout is None else layout
-        if method is None and chosen == self.defaults.layout:
-            method = self.defaults.method
-        check_layout("FrozenModel.prepare_graph", chosen, method)
-        if chosen == "blocked":
-            self._check_blocked(range(len(self.graphs)), "FrozenModel.prepare_graph: layout")
-        return chosen, method
 
     def _check_blocked(self, graphs: Iterable[int], what: str) -> None:
         """Whether every layer can aggregate from column blocks alone."""

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 
 from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.inference.graph import Adjacency
 from bitgnn.ops._adjacency import default_layout
 
-__all__ = ["GraphLayout", "laid_out"]
+__all__ = ["GraphLayout", "check_layout", "laid_out"]
 
 GraphLayout = Literal["auto", "csr", "sliced", "blocked", "frdc"]
-"""What is expected to be fastest on the graph's device; CSR alone; CSR with column slices beside
+"""CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column slices beside
 it; column blocks alone; CSR with 4 x 4 bit tiles beside it."""
+
+
+def check_layout(who: str, layout: Any, method: Any) -> None:
+    """Refuse a layout that does not exist, or a method that is not one of its.
+
+    Raises:
+        ValueError: naming the argument, what it was and what it must be.
+    """
+    layouts = get_args(GraphLayout)
+    if layout not in layouts:
+        raise ValueError(f"{who}: layout must be one of {list(layouts)}, got {layout!r}")
+    if method is None:
+        return
+    if method not in FRDC_METHODS:
+        raise ValueError(
+            f"{who}: method must be None or one of {list(FRDC_METHODS)}, got {method!r}"
+        )
+    if layout != "frdc":
+        raise ValueError(f"{who}: method {method!r} is one of layout 'frdc', got layout {layout!r}")
 
 
 def laid_out(

@@ -1,4 +1,4 @@
-"""The tuner: precision, layout and executor for a model and a graph.
+"""The tuner: precision of each layer for a model and a graph.
 
 The package itself is the function: ``bitgnn.tune(model, data, ...)`` is
 :func:`bitgnn.tune.tune.tune`.
@@ -12,7 +12,6 @@ from typing import Any
 # Imported on first use: a plan is read and frozen without what searching for one needs.
 _HOMES = {
     "Accuracy": "accuracy",
-    "Execution": "space",
     "FineTuned": "finetune",
     "LimitsMissed": "result",
     "Space": "space",
@@ -20,7 +19,7 @@ _HOMES = {
     "fine_tune": "finetune",
 }
 
-__all__ = ["Accuracy", "Execution", "FineTuned", "LimitsMissed", "Space", "Workload", "fine_tune"]
+__all__ = ["Accuracy", "FineTuned", "LimitsMissed", "Space", "Workload", "fine_tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from bitgnn.convert import Plan
 from bitgnn.convert.in_letters import own_letters
-from bitgnn.tune.candidate import Candidates
 from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 
@@ -38,28 +37,16 @@ def score_logits(workload: Workload, logits: Tensor) -> Score:
 class Accuracy:
     """Scores plans with the weights the model has.
 
-    Each plan is frozen and run once in plain CSR: how it is run later changes no bit, so that plans
-    with equal :meth:`Space.values_key` share a score.
+    Plans with equal :meth:`Space.values_key` are frozen and run once, and share a score.
 
     Args:
         space: of the plans.
-        candidates: where frozen models and graphs are kept; None for those of the space.
     """
 
-    def __init__(self, space: Space, candidates: Candidates | None = None) -> None:
+    def __init__(self, space: Space) -> None:
         self.space = space
-        self.candidates = candidates or space.candidates
         self._known: dict[str, Score] = {}
         self._own: Score | None = None
-
-    @property
-    def scores(self) -> dict[str, Score]:
-        """What was measured so far, by values key."""
-        return dict(self._known)
-
-    def is_known(self, plan: Plan) -> bool:
-        """Whether the score of a plan needs no more work."""
-        return self.space.values_key(plan.letters, plan.order) in self._known
 
     def of(self, plan: Plan) -> Score:
         """The score of a plan.
@@ -81,8 +68,7 @@ class Accuracy:
         return self._own
 
     def _measure(self, plan: Plan) -> Score:
-        plain = replace(plan, layout="csr", executor="eager")
-        return score_logits(self.space.workload, self.candidates.make(plain).run())
+        return score_logits(self.space.workload, self.space.candidates.make(plan).kernels())
 
 
 def _has_nodes(mask: Tensor | None) -> bool:

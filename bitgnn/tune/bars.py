@@ -15,7 +15,7 @@ __all__ = ["stage_bars"]
 
 TITLES = {
     "reference": "epochs of fp32 to compare with",
-    "letters": "letters scored, plans estimated",
+    "letters": "letters scored, plans timed briefly",
     "measure": "plans measured",
     "finetune": "epochs of fine-tuning",
 }

@@ -36,7 +36,7 @@ class Candidate:
         plan: the plan.
         frozen: the model frozen with it.
         x: features in the form the plan asks for.
-        graph: the graph in its layout.
+        graph: the prepared graph.
     """
 
     plan: Plan
@@ -44,26 +44,15 @@ class Candidate:
     x: Features
     graph: Graph | None
 
-    @property
-    def executor(self) -> str:
-        """Name of its executor; on a CPU there is one alone."""
-        return self.plan.executor if self.x.device.type == "cuda" else "eager"
-
     @cached_property
     def run(self) -> Callable[[], Tensor]:
-        """One forward with the plan's executor.
-
-        Raises:
-            ValueError: the model or the graph is not for this executor.
-        """
+        """One forward as the model is run without a word on how."""
         # Without the candidate itself in the call, its memory is given back with its last user.
-        return partial(self.frozen.executor(self.executor), self.x, self.graph)
+        return partial(self.frozen.executor(), self.x, self.graph)
 
     @property
     def kernels(self) -> Callable[[], Tensor]:
-        """One forward that a CUDA graph can hold: what runs on the device with its executor."""
-        if self.executor == "cooperative":
-            return self.run
+        """One forward that a CUDA graph can hold."""
         return partial(self.frozen, self.x, self.graph)
 
     @property
@@ -90,14 +79,14 @@ class Candidates:
         """A plan ready to run.
 
         Raises:
-            ValueError: the plan does not fit the model, or the model's layers cannot read the
-                graph in the plan's layout.
+            ValueError: the plan does not fit the model.
         """
-        frozen, x = self._model(plan)
-        return Candidate(plan, frozen, x, self._graph(frozen, plan))
+        frozen = self.frozen(plan)
+        x = self._packed(frozen) if plan.features == "packed" else self.workload.x
+        return Candidate(plan, frozen, x, self._graph(frozen))
 
     def frozen(self, plan: Plan) -> FrozenModel:
-        """The model frozen with a plan; plans that differ in how it is run share one.
+        """The model frozen with a plan; plans that differ in the form of features share one.
 
         Raises:
             ValueError: the plan does not fit the model.
@@ -115,45 +104,31 @@ class Candidates:
         made: FrozenModel = _kept(self._models, key, make, MOST_MODELS)
         return made
 
-    def _model(self, plan: Plan) -> tuple[FrozenModel, Features]:
-        frozen = self.frozen(plan)
-        if plan.features == "floats":
-            return frozen, self.workload.x
-        # The cooperative executor takes features in words, others the smaller form.
-        layout = "dense" if plan.executor == "cooperative" else "auto"
-        return frozen, self._packed(frozen, layout)
-
-    def _packed(self, frozen: FrozenModel, layout: str) -> Features:
+    def _packed(self, frozen: FrozenModel) -> Features:
         """Packed features; models that pack them alike share them."""
         steps = frozen.program.steps[: frozen.program.entry]
         tensors = [frozen.get_buffer(name) for step in steps for name in step.tensors.values()]
         form = [(step.kind, dict(step.attributes), sorted(step.tensors)) for step in steps]
-        key = (layout, frozen._takes_pattern, form)
+        key = (frozen._takes_pattern, form)
         for known, read, packed in self._features:
             if known == key and all(map(torch.equal, read, tensors)):
                 return packed
-        packed = frozen.pack_features(self.workload.x, layout=layout)
+        packed = frozen.pack_features(self.workload.x)
         self._features.append((key, tensors, packed))
         return packed
 
-    def _graph(self, frozen: FrozenModel, plan: Plan) -> Graph | None:
+    def _graph(self, frozen: FrozenModel) -> Graph | None:
         if not frozen.takes_graph:
             return None
         workload = self.workload
-        num_nodes = workload.num_nodes
         weight = workload.edge_weight if frozen.takes_edge_weight else None
         widths = tuple(tuple(frozen._packed_widths(n)) for n in range(len(frozen.graphs)))
         own = None if frozen.calls is None else id(frozen)  # its graph holds the edges themselves
-        key = (frozen.graphs, widths, weight is None, plan.layout, plan.method, own)
+        key = (frozen.graphs, widths, weight is None, own)
 
         def make() -> Graph:
-            layout: Any = plan.layout
-            edges = workload.edge_index
-            return frozen.prepare_graph(edges, num_nodes, weight, layout, plan.method)
+            return frozen.prepare_graph(workload.edge_index, workload.num_nodes, weight)
 
-        # A layout that this model cannot read is refused, although another one's is at hand.
-        if plan.layout == "blocked":
-            frozen._check_blocked(range(len(frozen.graphs)), "Candidates: layout")
         return _kept(self._graphs, key, make, MOST_GRAPHS)
 
 

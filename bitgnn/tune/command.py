@@ -32,7 +32,7 @@ from bitgnn.tune.training import (
     short_experiment,
     train_short,
 )
-from bitgnn.tune.tune import TuneInterrupted, default_cache, default_storage, tune
+from bitgnn.tune.tune import TuneInterrupted, default_storage, tune
 from bitgnn.tune.workload import Workload
 
 __all__ = ["TuneCommand", "run_tune"]
@@ -59,7 +59,6 @@ class TuneCommand:
         device: ``cpu``, ``cuda`` or ``auto``.
         output: folder for all files.
         storage: SQLite file of trials.
-        cache: JSON file of operator timings.
         apply: whether to write the packed model, if its plan keeps the limits.
         data_root: folder of the data sets.
         seed: of everything drawn.
@@ -78,7 +77,6 @@ class TuneCommand:
     device: str = "cpu"
     output: Path = Path("bitgnn-tune")
     storage: Path | None = None
-    cache: Path | None = None
     apply: bool = False
     data_root: str | None = None
     seed: int = 0
@@ -150,7 +148,6 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
             device=device,
             seed=command.seed,
             storage=command.storage or default_storage(command.output),
-            cache=command.cache or default_cache(command.output),
             trained=trained.baselines,
         )
     except LimitsMissed as missed:

@@ -1,10 +1,9 @@
-"""Explorer: goes through letters, scores them, and estimates every way to run them."""
+"""Explorer: goes through letters, scores them, and times each of their plans briefly."""
 
 from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from bitgnn.convert import Plan
 from bitgnn.convert.in_letters import own_letters
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget
-from bitgnn.tune.cost_model import CostModel
+from bitgnn.tune.measure import glance
 from bitgnn.tune.objective import Constraint, Measures
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import Trial, TrialStore, best_of, letters_key, values_of
@@ -22,17 +21,14 @@ if TYPE_CHECKING:
     import optuna
     from optuna.samplers import TPESampler
 
-__all__ = ["EXPLORED_LATER", "MOST_CHAINS", "Explorer"]
+__all__ = ["MOST_CHAINS", "Explorer"]
 
 MOST_CHAINS = 512
 """Up to so many letter chains every one is scored; beyond, a sampler proposes as many."""
 CHAINS_AT_ONCE = 8
-"""Chains whose calls are timed in the same turns."""
-EXPLORED, EXPLORED_LATER = 0.6, (0.75, 0.85)
-"""Part of the budget that exploring and what ran before it may use up, and then where measuring
-left time."""
-BATCH_SHARE = 0.03
-"""Part of a budget that such a batch may take; the first one is a single chain then."""
+"""Chains between looks at what other processes have added to a file."""
+EXPLORED = 0.75
+"""Part of the budget that exploring and what ran before it may use up."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it, modulo 1, lie far apart for any numbers that are near each other."""
 PROPOSALS = 4
@@ -50,16 +46,15 @@ class Explorer:
     Attributes:
         space: of the plans.
         accuracy: scores letters.
-        costs: estimates latencies.
         store: where finished trials go.
         constraints: what it must keep.
         budget: time there is.
         seed: of the sampler.
         progress: called with a stage's name, what is done of it, and all of it.
-        thorough: whether to estimate every way to run letters that miss the accuracy limit too;
-            else their first layout and order stand for them.
+        thorough: whether to look at every order of letters that miss the accuracy limit too;
+            else their first one stands for them.
         chains: trials by letters.
-        sizes: plans by letters, estimated or not.
+        sizes: plans by letters, looked at or not.
         failed: plans that cannot run, with the reason.
         counted_from: validation score that the loss of accuracy is counted from; None for that of
             the model as it was given.
@@ -67,7 +62,6 @@ class Explorer:
 
     space: Space
     accuracy: Accuracy
-    costs: CostModel
     store: TrialStore
     constraints: Sequence[Constraint] = ()
     budget: Budget = field(default_factory=Budget)
@@ -81,7 +75,6 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self.device = self.space.workload.device
-        self._chain_seconds = math.inf
         self._refresh()
 
     @property
@@ -115,26 +108,22 @@ class Explorer:
         """Whether every limit is kept."""
         return all(limit.is_met(measures, self.reference) for limit in self.constraints)
 
-    def explore(self, share: float = EXPLORED) -> bool:
-        """Score letters and estimate their plans, until all are known or the time is up.
-
-        Args:
-            share: of the budget that this and what ran before it may use up.
+    def explore(self) -> bool:
+        """Score letters and time their plans briefly, until all are known or the time is up.
 
         Returns:
             Whether nothing was left out for lack of time.
         """
         wanted = min(self.space.num_chains, MOST_CHAINS)
-        batches = self._all_chains() if self.is_exhaustive else self._proposed(wanted)
-        for batch in batches:
+        for letters, asked in self._all_chains() if self.is_exhaustive else self._proposed(wanted):
             self.progress("letters", min(len(self.chains), wanted), wanted)
-            if self.chains and not self.budget.fits("letters", share):
+            if self.chains and not self.budget.fits("letters", EXPLORED):
+                if asked is not None:
+                    self.store.drop(asked)
                 return False
             before = self.budget.spent
-            if batch:
-                self._explore(batch)
-                self.budget.did("letters", self.budget.spent - before)
-                self._chain_seconds = (self.budget.spent - before) / len(batch)
+            self._explore(letters, asked)
+            self.budget.did("letters", self.budget.spent - before)
         self.progress("letters", wanted, wanted)
         return True
 
@@ -153,7 +142,7 @@ class Explorer:
             if other.plan == trial.plan:
                 plans[place] = replace(other, timing=trial.timing)
 
-    def _all_chains(self) -> Iterator[list[tuple[dict[str, str], Any]]]:
+    def _all_chains(self) -> Iterator[tuple[dict[str, str], Any]]:
         """Every chain that is not known, from another beginning in each process of a file.
 
         The model's own letters come first, which lose least: there may be time for no others.
@@ -166,11 +155,10 @@ class Explorer:
         while waiting:
             self._refresh()
             waiting = [letters for letters in waiting if letters_key(letters) not in self.chains]
-            count = self._at_once()
-            yield [(letters, None) for letters in waiting[:count]]
-            waiting = waiting[count:]
+            yield from ((letters, None) for letters in waiting[:CHAINS_AT_ONCE])
+            waiting = waiting[CHAINS_AT_ONCE:]
 
-    def _proposed(self, wanted: int) -> Iterator[list[tuple[dict[str, str], Any]]]:
+    def _proposed(self, wanted: int) -> Iterator[tuple[dict[str, str], Any]]:
         """The model's own letters, then what a sampler proposes: the same for the same trials."""
         own = own_letters(self.space.workload.model)
         if own in self.space.chains and letters_key(own) not in self.chains:
@@ -180,27 +168,15 @@ class Explorer:
         for _ in range(PROPOSALS * wanted):
             if len(self.chains) >= wanted:
                 return
-            batch: list[tuple[dict[str, str], Any]] = []
-            for _ in range(self._at_once()):
-                trial = self.store.study.ask()
-                self.store.study.sampler = self._sampler(trial.number)
-                letters = self._letters(trial)
-                known = self.chains.get(letters_key(letters))
-                if known is not None:
-                    self._tell(trial, known)
-                elif all(letters != other for other, _ in batch):
-                    batch.append((letters, trial))
-                else:
-                    self.store.drop(trial)
-            yield batch
+            trial = self.store.study.ask()
+            self.store.study.sampler = self._sampler(trial.number)
+            letters = self._letters(trial)
+            known = self.chains.get(letters_key(letters))
+            if known is None:
+                yield letters, trial
+            else:
+                self._tell(trial, known)
             self._refresh()
-
-    def _at_once(self) -> int:
-        """Chains of the next batch: few where the time is limited and they take long."""
-        if math.isinf(self.budget.seconds):
-            return CHAINS_AT_ONCE
-        allowed = BATCH_SHARE * self.budget.seconds / self._chain_seconds
-        return max(1, min(CHAINS_AT_ONCE, int(allowed)))
 
     def _sampler(self, number: int) -> TPESampler:
         """What it draws depends on the seed, the trial's number and the trials before it."""
@@ -231,57 +207,42 @@ class Explorer:
         self.store.study.tell(trial, values_of(best))
 
     def _worthwhile(self, plans: list[Plan]) -> list[Plan]:
-        """Plans of some letters that are estimated."""
+        """Plans of some letters that are looked at."""
         first = plans[0]
         try:
-            score = self.accuracy.of(first).validation
+            accurate = Measures(self.accuracy.of(first).validation, 0.0, 0.0)
         except (RuntimeError, ValueError):
             return plans
-        accurate = Measures(score, 0.0, 0.0)
         limits = [limit for limit in self.constraints if limit.what == "accuracy drop"]
         # Its own letters may have better weights later on.
         is_own = first.letters == own_letters(self.space.workload.model)
         keeps = all(limit.is_met(accurate, self.reference) for limit in limits)
         if self.thorough or is_own or keeps:
             return plans
-        return [
-            plan
-            for plan in plans
-            if (plan.layout, plan.method, plan.order) == (first.layout, first.method, first.order)
-        ]
+        return [plan for plan in plans if plan.order == first.order]
 
-    def _explore(self, batch: Sequence[tuple[dict[str, str], Any]]) -> None:
-        """Score and estimate all plans of some letters, and keep them."""
-        candidates, found = self.space.candidates, []
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="prepare_graph: layout 'frdc'")
-            for letters, asked in batch:
-                ready = []
-                every = self.space.plans(letters)
-                self.sizes[letters_key(letters)] = len(every)
-                for plan in self._worthwhile(every):
-                    try:
-                        score = self.accuracy.of(plan)
-                        candidate = candidates.make(plan)
-                        ready.append((candidate, score, float(candidate.memory.peak)))
-                    except (RuntimeError, ValueError) as error:
-                        self.failed[plan] = first_line(error)
-                found.append((letters, asked, ready))
-            self.costs.prepare([candidate for _, _, ready in found for candidate, _, _ in ready])
-        for letters, asked, ready in found:
-            plans = [
-                Trial(candidate.plan, score, memory, self.costs.estimate(candidate).seconds)
-                for candidate, score, memory in ready
-            ]
-            if not plans:
-                if asked is not None:
-                    self.store.drop(asked)
-                continue
-            self.chains[letters_key(letters)] = plans
-            if asked is None:
-                self.store.add_letters(plans, self.sizes[letters_key(letters)])
-            else:
-                self._tell(asked, plans)
+    def _explore(self, letters: Mapping[str, str], asked: Any) -> None:
+        """Score and time all plans of some letters, and keep them."""
+        plans: list[Trial] = []
+        every = self.space.plans(letters)
+        key = letters_key(letters)
+        self.sizes[key] = len(every)
+        for plan in self._worthwhile(every) if every else []:
+            try:
+                score = self.accuracy.of(plan)
+                candidate = self.space.candidates.make(plan)
+                memory = float(candidate.memory.peak)
+                plans.append(Trial(plan, score, memory, glance(candidate.run, self.device)))
+            except (RuntimeError, ValueError) as error:
+                self.failed[plan] = first_line(error)
+        if plans:
+            self.chains[key] = plans
+        if asked is None and plans:
+            self.store.add_letters(plans, len(every))
+        elif asked is not None and plans:
+            self._tell(asked, plans)
+        elif asked is not None:
+            self.store.drop(asked)
 
 
 def first_line(error: Exception) -> str:

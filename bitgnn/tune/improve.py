@@ -81,8 +81,8 @@ class _Scores:
         self._known: dict[Plan, Score] = {}
 
     def of(self, plan: Plan) -> Score:
-        values = Plan(plan.letters, plan.order, layout="csr", executor="eager")
+        values = Plan(plan.letters, plan.order)
         if values not in self._known:
-            logits = self._candidates.make(values).run()
+            logits = self._candidates.make(values).kernels()
             self._known[values] = score_logits(self._workload, logits)
         return self._known[values]

@@ -14,7 +14,7 @@ from bitgnn.measure.timing import Timing
 from bitgnn.tune.clock import Call, CaptureError, Clock, prepare
 from bitgnn.tune.clock import rounds as in_rounds
 
-__all__ = ["gpu_seconds", "latency", "measure_in_turns", "noise"]
+__all__ = ["glance", "gpu_seconds", "measure_in_turns", "noise"]
 
 WARM_UPS = 3
 ROUNDS = 7
@@ -27,12 +27,17 @@ NOISY_SHARE = 0.25
 """Part of the timings that may be noisy before the machine is."""
 BUSY = 1.5
 """Load a core from which on the machine has other things to do."""
-LATENCY_ROUNDS = 5
+GLANCES = 3
+"""Forwards from which the least is taken: enough to tell which plans to measure."""
 
 
-def latency(run: Callable[[], Any], device: torch.device) -> float:
-    """Median seconds of one forward from its call until its result is there."""
-    return measure_in_turns([run], device, rounds=LATENCY_ROUNDS)[0].median
+def glance(run: Callable[[], Any], device: torch.device) -> float:
+    """Least seconds of a few forwards, each from its call until its result is there."""
+    clock = Clock(device.type)
+    seconds = clock.elapsed(run)
+    if seconds > LONG_SECONDS and device.type == "cpu":
+        return seconds
+    return min(clock.elapsed(run) for _ in range(GLANCES))
 
 
 def gpu_seconds(run: Callable[[], Any], device: torch.device) -> float | None:

@@ -57,8 +57,8 @@ def reasons_for(result: TuneResult) -> tuple[str, ...]:
     lines += result.remarks
     share = result.measured / max(result.space, 1)
     lines.append(
-        f"{result.measured} of {result.space} plans were measured as a whole ({share:.0%}), "
-        f"{len(result.trials)} estimated from their operator calls, in {result.seconds:.0f} s."
+        f"{result.measured} of {result.space} plans were measured in turns ({share:.0%}), "
+        f"{len(result.trials)} timed briefly, in {result.seconds:.0f} s."
     )
     if not result.complete:
         lines.append("The time was up before everything was looked at; more may find better.")

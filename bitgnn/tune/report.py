@@ -24,8 +24,6 @@ COLUMNS = (
     "name",
     "letters",
     "order",
-    "layout",
-    "executor",
     "features",
     "fine_tuned_epochs",
     "validation",
@@ -52,7 +50,7 @@ def result_table(result: TuneResult, most: int) -> Table:
     is_kept = result.missed is None
     title = f"{result.workload['model']}: best {result.objective}"
     table = Table(box=SIMPLE_HEAD, title=title, caption=_legend(result))
-    for name in ("", "letters", "order, layout, executor, features"):
+    for name in ("", "letters", "order, features"):
         table.add_column(name)
     for name in ("validation", "latency", "memory", "limits"):
         table.add_column(name, justify="right")
@@ -151,7 +149,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _csv(result: TuneResult) -> str:
-    """Every point, then every plan that was estimated alone."""
+    """Every point, then every plan that was timed briefly alone."""
     front = {id(point) for point in result.front}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -161,7 +159,7 @@ def _csv(result: TuneResult) -> str:
         writer.writerow(
             [
                 point.name,
-                *(["", "", "", "", ""] if plan is None else [letters_of(plan), *ways_of(plan)]),
+                *(["", "", ""] if plan is None else [letters_of(plan), *ways_of(plan)]),
                 point.epochs,
                 point.score.validation,
                 _finite(point.score.test),
@@ -181,7 +179,7 @@ def _csv(result: TuneResult) -> str:
             cells = [letters_of(trial.plan), *ways_of(trial.plan)]
             scores = [trial.score.validation, _finite(trial.score.test)]
             costs = ["", trial.estimate, int(trial.memory)]
-            writer.writerow(["estimated", *cells, 0, *scores, *costs, *_marks(*[False] * 4)])
+            writer.writerow(["timed briefly", *cells, 0, *scores, *costs, *_marks(*[False] * 4)])
     return text.getvalue()
 
 

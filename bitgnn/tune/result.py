@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Point:
         memory: bytes at the peak of a forward.
         timing: of whole forwards.
         plan: the plan; None for a baseline.
-        estimate: seconds that the cost model expected; None for a baseline.
+        estimate: seconds of the brief timing; None for a baseline.
         epochs: of fine-tuning behind the score; 0 for the weights as they were given.
         gpu_seconds: what a GPU works in a forward, the host's launches and waiting left out; None
             on a CPU, and where it was not measured.
@@ -70,7 +70,7 @@ class TuneResult:
             that comes nearest.
         model: the model that the recommended plan is for: the one given, or a fine-tuned copy.
         points: baselines, then measured plans.
-        trials: every plan that was looked at, most of them estimated alone.
+        trials: every plan that was looked at, most of them timed briefly alone.
         objective: what the recommended plan is best at.
         constraints: what it keeps.
         reference: validation score that the loss of accuracy is counted from.
@@ -129,14 +129,11 @@ class TuneResult:
             "keeps_limits": self.missed is None,
             "reasons": list(self.reasons),
         }
-        return Plan(
-            plan.letters, plan.order, plan.features, plan.layout, plan.method, plan.executor,
-            plan.model, notes,
-        )  # fmt: skip
+        return replace(plan, notes=notes)
 
     @property
     def measured(self) -> int:
-        """Plans whose whole forwards were measured."""
+        """Plans that were measured in turns."""
         return sum(trial.timing is not None for trial in self.trials)
 
     @cached_property
@@ -239,7 +236,6 @@ def letters_of(plan: Plan) -> str:
 
 
 def ways_of(plan: Plan) -> Sequence[str]:
-    """Order, layout with its method, executor and features of a plan, as cells."""
-    layout = plan.layout if plan.method is None else f"{plan.layout} {plan.method}"
+    """Order and form of the features of a plan, as cells."""
     order = " ".join(f"{name} {value}" for name, value in plan.order.items())
-    return order, layout, plan.executor, plan.features
+    return order, plan.features

@@ -1,16 +1,12 @@
-"""Search: measures whole forwards of the plans that could be best, and of few others."""
+"""Search: measures the plans that could be best in turns, and few others."""
 
 from __future__ import annotations
 
 import math
-import statistics
-import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bitgnn.convert import Plan
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.explore import Explorer, first_line
 from bitgnn.tune.measure import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns, noise
@@ -20,11 +16,11 @@ from bitgnn.tune.study import Trial, letters_key, merged
 __all__ = ["MEASURED_SHARE", "Search"]
 
 MEASURED_SHARE = 0.2
-"""Part of the space that may be measured as a whole."""
+"""Part of the space that may be measured in turns."""
 PLANS_AT_ONCE = 12
 """Plans measured in the same turns."""
-UNSEEN, LEAST = 0.35, 0.05
-"""Logarithm by which an estimate may be too high: for ways to run never measured, and at least."""
+OPTIMISM = 0.85
+"""What a plan may take at best, as a multiple of its brief timing."""
 FRONT_PLANS = 16
 """Plans measured for the Pareto front alone."""
 FINALISTS, FINAL_ROUNDS = 4, 15
@@ -53,15 +49,14 @@ class Search(Explorer):
         return noise(self.timings)
 
     def measure(self) -> bool:
-        """Measure whole forwards: best estimated and most uncertain first.
+        """Measure plans in turns: those whose brief timings are best first.
 
-        A plan is measured as long as its estimate, less what estimates of its kind were wrong by,
-        is better than the best plan measured; then the Pareto front of the estimates.
+        A plan is measured as long as it may be better than the best plan measured; then the Pareto
+        front.
 
         Returns:
             Whether nothing was left out for lack of time.
         """
-        self._correct()
         most = max(1, int(MEASURED_SHARE * self.num_plans))
         front = 0
         while len(self.measured) < most:
@@ -75,7 +70,6 @@ class Search(Explorer):
             if not batch:
                 return False
             self._measure(batch, ROUNDS)
-            self._correct()
             self.progress("measure", len(self.measured), most)
         self.progress("measure", most, most)
         return True
@@ -125,24 +119,11 @@ class Search(Explorer):
                 found.setdefault(letters_key(trial.plan.letters), trial)
         return list(found.values())[:FINALISTS]
 
-    def _correct(self) -> None:
-        """How far estimates were off, by way to run: median and spread of logarithms."""
-        ratios = defaultdict(list)
-        for trial in self.measured:
-            ratios[_way(trial.plan)].append(math.log(trial.latency / trial.estimate))
-        everything = [ratio for found in ratios.values() for ratio in found]
-        self._usual = statistics.median(everything) if everything else 0.0
-        self._errors = {
-            way: (statistics.median(found), max(LEAST, statistics.pstdev(found)))
-            for way, found in ratios.items()
-        }
-
     def _optimistic(self, trial: Trial) -> Measures:
         """What a plan may measure at best."""
         if trial.timing is not None:
             return trial.measures
-        shift, spread = self._errors.get(_way(trial.plan), (self._usual, UNSEEN))
-        return replace(trial.measures, latency=trial.estimate * math.exp(shift - spread))
+        return replace(trial.measures, latency=OPTIMISM * trial.estimate)
 
     def _contenders(self) -> list[Trial]:
         """Plans not measured that may be better than the best one measured, best first."""
@@ -187,17 +168,15 @@ class Search(Explorer):
     ) -> list[Timing]:
         """Measure plans, and other forwards in turns with them, whose timings are given back."""
         ready, runs = [], []
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="prepare_graph: layout 'frdc'")
-            for trial in batch:
-                try:
-                    candidate = self.space.candidates.make(trial.plan)
-                    candidate.run()
-                except (RuntimeError, ValueError) as error:
-                    self.failed[trial.plan] = first_line(error)
-                else:
-                    ready.append(trial)
-                    runs.append(candidate.run)
+        for trial in batch:
+            try:
+                run = self.space.candidates.make(trial.plan).run
+                run()
+            except (RuntimeError, ValueError) as error:
+                self.failed[trial.plan] = first_line(error)
+            else:
+                ready.append(trial)
+                runs.append(run)
         if not runs and not others:
             return []
         seconds = max(0.0, self.budget.left) if math.isfinite(self.budget.seconds) else None
@@ -208,7 +187,3 @@ class Search(Explorer):
             self._put(trial)
         self.store.add_measured(done)
         return timings[len(ready) :]
-
-
-def _way(plan: Plan) -> tuple[str, str | None, str]:
-    return plan.layout, plan.method, plan.executor

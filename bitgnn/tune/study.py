@@ -13,21 +13,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 
+import bitgnn
+from bitgnn import _library
 from bitgnn.convert import ModelShape, Plan
+from bitgnn.measure.environment import cpu_model
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.objective import Measures
-from bitgnn.tune.timings import canonical, environment_of
 from bitgnn.tune.workload import Workload
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["StorageError", "Trial", "TrialStore", "check_file", "signature_of"]
+__all__ = ["StorageError", "Trial", "TrialStore", "check_file", "environment_of", "signature_of"]
 
 STUDY = "bitgnn tune"
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
 DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 SQLITE_HEAD = b"SQLite format 3\0"
 WAIT_SECONDS = 60
@@ -48,7 +52,7 @@ class Trial:
         plan: the plan.
         score: of its letters, without training.
         memory: bytes at the peak of a forward.
-        estimate: seconds of a forward as the cost model adds them up.
+        estimate: seconds of a forward, timed briefly.
         timing: of whole forwards; None where none was measured.
     """
 
@@ -99,6 +103,33 @@ class Trial:
         )
 
 
+def environment_of(device: torch.device) -> dict[str, Any]:
+    """What times on a device depend on beside the plan: the machine and the software."""
+    versions = {"bitgnn": bitgnn.__version__, "torch": torch.__version__}
+    if device.type == "cuda":
+        return {
+            "device": torch.cuda.get_device_name(device),
+            "capability": list(torch.cuda.get_device_capability(device)),
+            "cuda": torch.version.cuda,
+            "driver": _driver(),
+            **versions,
+        }
+    return {
+        "device": cpu_model(),
+        "threads": torch.get_num_threads(),
+        "capability": _library.library_info().cpu_capability,
+        **versions,
+    }
+
+
+def _driver() -> str | None:
+    """Version of NVIDIA's kernel module, None where the system does not tell."""
+    try:
+        return DRIVER_FILE.read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return None
+
+
 def signature_of(workload: Workload) -> str:
     """A text that differs for another model, other weights, data, metric, machine or versions."""
     digest = hashlib.sha256(str(ModelShape.of(workload.model)).encode())
@@ -117,7 +148,7 @@ def signature_of(workload: Workload) -> str:
         "metric": workload.metric,
         "environment": environment_of(workload.device),
     }
-    digest.update(canonical(data).encode())
+    digest.update(json.dumps(data, sort_keys=True).encode())
     return digest.hexdigest()
 
 
@@ -125,7 +156,7 @@ class TrialStore:
     """Trials of one workload, kept in a file where one is named.
 
     Processes that name the same file share its trials. Each letter choice is one trial of the
-    study with its plans and estimates, each measured plan another one.
+    study with its plans and brief timings, each measured plan another one.
 
     Args:
         path: SQLite file; None keeps trials in memory alone.
@@ -189,7 +220,7 @@ class TrialStore:
         """Trials finished since the last call.
 
         Returns:
-            By letters, the plans that were estimated and how many there are; and those measured.
+            By letters, the plans that were looked at and how many there are; and those measured.
 
         Raises:
             StorageError: a trial cannot be read.

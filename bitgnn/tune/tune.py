@@ -17,8 +17,6 @@ from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.bars import stage_bars
 from bitgnn.tune.baselines import PYG, baselines
 from bitgnn.tune.budget import Budget, parse_seconds
-from bitgnn.tune.cost_model import CostModel
-from bitgnn.tune.explore import EXPLORED_LATER
 from bitgnn.tune.finetune import SHORT, FineTuned, fine_tune
 from bitgnn.tune.measure import gpu_seconds
 from bitgnn.tune.objective import (
@@ -34,7 +32,6 @@ from bitgnn.tune.result import LimitsMissed, Point, TuneResult, choose, letters_
 from bitgnn.tune.search import Search
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import Trial, TrialStore, signature_of
-from bitgnn.tune.timings import TimingCache
 from bitgnn.tune.workload import MetricName, Workload
 
 __all__ = ["TuneInterrupted", "tune"]
@@ -70,17 +67,15 @@ def tune(
     device: torch.device | str | None = None,
     seed: int = 0,
     storage: str | Path | None = None,
-    cache: str | Path | None = None,
     output: str | Path | None = None,
     trained: Mapping[str, nn.Module] | None = None,
     progress: bool = True,
 ) -> TuneResult:
-    """Find the letters, orders, layout, method and executor that suit a model and its data.
+    """Find the letters, orders and form of features that suit a model and its data.
 
     Every chain of letters (up to :data:`~bitgnn.tune.explore.MOST_CHAINS`; beyond, those that an
-    Optuna sampler proposes) is scored on the validation nodes without training, every way to run
-    it is estimated from the times of its operator calls, and at most a fifth of the space is
-    measured as a whole.
+    Optuna sampler proposes) is scored on the validation nodes without training, its plans are
+    timed briefly, and at most a fifth of the space is measured in turns.
 
     Args:
         model: a trained model, unchanged.
@@ -94,8 +89,7 @@ def tune(
             this on the training nodes within the budget.
         pins: letters that are settled, such as ``{"conv1": "FBB+BBB"}`` or
             ``["first layer stays F"]``.
-        allow: values to choose from, by ``"features"``, ``"layout"``, ``"method"``,
-            ``"executor"`` or ``"order"``.
+        allow: values to choose from, by ``"features"`` or ``"order"``.
         budget: time for all of it, such as ``"60s"``; None for as long as it takes.
         finetune: epochs for each of a few finalists, scored in their letters; 0 for none.
         metric: ``"accuracy"`` or ``"roc_auc"``.
@@ -104,7 +98,6 @@ def tune(
         storage: SQLite file with every trial: a search that was stopped goes on from it, and
             processes that name the same file share the work. None: ``tune.db`` in ``output`` where
             Optuna is installed, else in memory.
-        cache: JSON file of operator timings. None: ``timings.json`` in ``output``, if any.
         output: folder for the result's files, see :meth:`TuneResult.save`.
         trained: models for the baselines ``"PyG fp32"``, which is a ``reference`` too, and
             ``"Bi-GCN emulated"``, which has the weights of ``model`` otherwise.
@@ -137,7 +130,6 @@ def tune(
     folder = None if output is None else Path(output)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        cache = cache or default_cache(folder)
         storage = default_storage(folder) if storage is None else storage
     store = TrialStore(storage, signature_of(workload))
     with stage_bars(progress) as show:
@@ -151,7 +143,6 @@ def tune(
         search = Search(
             space,
             Accuracy(space),
-            CostModel(TimingCache(cache, workload.device), workload.device),
             store,
             limits,
             budget,
@@ -169,11 +160,6 @@ def tune(
     if result.missed is not None:
         raise LimitsMissed(result)
     return result
-
-
-def default_cache(folder: Path) -> Path:
-    """File of operator timings in an output folder."""
-    return folder / "timings.json"
 
 
 def default_storage(folder: Path) -> Path | None:
@@ -200,10 +186,6 @@ class _Tuning:
             search.counted_from = next(b.score.validation for b in others if b.family == PYG)
         complete = search.explore()
         measured = search.measure()
-        for share in EXPLORED_LATER[:1] if self.epochs else EXPLORED_LATER:
-            if not complete:
-                complete = search.explore(share)
-                measured = search.measure() and measured
         timings = search.final([baseline.run for baseline in others])
         tuned = self._fine_tune() if self.epochs else []
         points = [

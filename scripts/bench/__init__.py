@@ -1,7 +1,7 @@
 """What the benchmark commands in scripts/ are made of; each folder serves the commands of its name.
 
 - operators: bench_ops.py, profile_cpu.py; networks: bench_bnn.py; bwta: bench_bwta.py;
-  models: bench_models.py; tuner: bench_tune.py, bench_tune_runs.py, train_predictor.py.
+  models: bench_models.py; tuner: bench_tune_runs.py.
 - tables: make_tables.py.
 - show: load_cora.py, load_reddit.py.
 - Shared by all: command (arguments, records), cases and cuda_cases (what is compared), graphs,

@@ -52,9 +52,9 @@ def test_writes_result_and_packed_model(folder):
     result = _tune(folder, "--apply", "--constraint", "accuracy drop <= 50%")
     assert result.exit_code == 0, result.output
     plan = Plan.load(folder / "plan.yaml")
-    assert read_model(folder / "model").defaults == plan.defaults
+    assert read_model(folder / "model").features == plan.features
     assert plan.letters["convs.0"] == "FBB+BBB"
-    assert {"tune.csv", "tune.json", "tune.png", "tune.db", "timings.json"} <= {
+    assert {"tune.csv", "tune.json", "tune.png", "tune.db"} <= {
         path.name for path in folder.iterdir()
     }
     assert result.stdout.startswith("Take convs.0 FBB+BBB")

@@ -10,10 +10,8 @@ from graphs import odd_graph
 from torch import nn
 
 from bitgnn import BinarizeConfig, Plan, binarize, freeze, load, save
-from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.convert import ModelShape
 from bitgnn.convert.in_letters import in_letters, own_letters
-from bitgnn.inference import RunDefaults
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GCNConv, Linear
 
@@ -190,16 +188,14 @@ def test_orders_without_a_choice(x, graph):
         freeze(model, plan)
 
 
-def test_defaults_stay_with_the_model(x, graph, tmp_path):
+def test_the_form_of_features_stays_with_the_model(x, graph, tmp_path):
     model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    plan = Plan(own_letters(model), {}, "packed", "frdc", FRDC_METHODS[0], "eager")
+    plan = Plan(own_letters(model), features="packed")
     frozen = freeze(model, plan)
-    assert (frozen.features, frozen.defaults) == ("packed", RunDefaults("frdc", "if_else", "eager"))
     expected = freeze(model)(x, graph)
     for one in (frozen, load(save(frozen, tmp_path / "model"))):
-        assert (one.features, one.defaults) == ("packed", frozen.defaults)
+        assert one.features == "packed"
         adjacency = one.prepare_graph(graph, N)
-        assert adjacency.planned_layout(1) == "frdc"
         assert one.executor()(one.pack_features(x), adjacency).equal(expected)
         with pytest.raises(ValueError, match="x must be the result of pack_features"):
             one(x, adjacency)
@@ -211,23 +207,19 @@ def test_older_checkpoints_still_load(x, graph, tmp_path):
     folder = save(freeze(model), tmp_path / "model")
     file = folder / "model.json"
     description = json.loads(file.read_text())
-    del description["defaults"], description["report"]["orders"]
-    file.write_text(json.dumps(description))
-    frozen = load(folder)
-    assert frozen.defaults == RunDefaults()
-    assert frozen(x, graph).equal(freeze(model)(x, graph))
-    for wrong in ({"layout": "csr"}, {"layout": "x", "method": None, "executor": "auto"}):
-        file.write_text(json.dumps({**description, "defaults": wrong}))
-        with pytest.raises(ValueError, match="damaged checkpoint, defaults"):
-            load(folder)
+    del description["report"]["orders"]
+    # What they say of layout, method and executor changed no result, and is passed over.
+    run = {"layout": "frdc", "method": "if_else", "executor": "predicted"}
+    for older in (description, {**description, "defaults": run}):
+        file.write_text(json.dumps(older))
+        assert load(folder)(x, graph).equal(freeze(model)(x, graph))
 
 
 def test_a_plan_in_a_file(x, graph, tmp_path):
     model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
-    plan = Plan({"convs.0": "FBF+FBB"}, layout="blocked")
+    plan = Plan({"convs.0": "FBF+FBB"})
     frozen = freeze(model, plan.save(tmp_path / "plan.yaml"))
     assert frozen.report.letters["convs.0"] == "FBF+FBB"
-    assert frozen.defaults.layout == "blocked"
 
 
 def test_refusals(tmp_path):

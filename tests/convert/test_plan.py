@@ -10,7 +10,6 @@ from torch import nn
 import bitgnn
 from bitgnn import BinarizeConfig, Plan
 from bitgnn.convert import ModelShape
-from bitgnn.inference import RunDefaults
 from bitgnn.models import GCN
 from bitgnn.nn import Linear
 
@@ -27,9 +26,6 @@ def plan(model):
     return Plan(
         LETTERS,
         features="packed",
-        layout="frdc",
-        method="if_else",
-        executor="eager",
         model=ModelShape.of(model),
         notes={"accuracy": 0.8, "reasons": ["fast"]},
     )
@@ -49,7 +45,6 @@ def test_a_short_document_is_enough(tmp_path):
     file.write_text("letters: {conv1: FBB+BBB, lin: FBF}\n")
     plan = Plan.load(file)
     assert plan == Plan({"conv1": "FBB+BBB", "lin": "FBF"})
-    assert plan.defaults == RunDefaults()
     assert plan.model is None
 
 
@@ -60,16 +55,9 @@ def test_equal_plans_share_a_hash(plan, model):
 
 
 def test_in_one_line(plan):
-    ordered = Plan(
-        plan.letters,
-        {"convs.1": "aggregate_first"},
-        layout="frdc",
-        method="if_else",
-        executor="eager",
-    )
+    ordered = Plan(plan.letters, {"convs.1": "aggregate_first"})
     assert ordered.describe() == (
-        "convs.0 FBB+BBB, convs.1 BBF+FBF, convs.1 aggregate first, floats in, "
-        "layout frdc (if_else), executor eager"
+        "convs.0 FBB+BBB, convs.1 BBF+FBF, convs.1 aggregate first, floats in"
     )
 
 
@@ -83,12 +71,10 @@ def test_in_one_line(plan):
         ({"letters": ["FBB"]}, "letters must be a mapping, got list"),
         ({"letters": LETTERS, "order": {"a": "first"}}, r"order of 'a' must be one of"),
         ({"letters": LETTERS, "features": "bits"}, "features must be one of .* got 'bits'"),
-        ({"letters": LETTERS, "layout": "coo"}, "layout must be one of .* got 'coo'"),
-        ({"letters": LETTERS, "layout": "frdc", "method": "x"}, "method must be None or one of"),
-        ({"letters": LETTERS, "method": "if_else"}, "is one of layout 'frdc', got layout 'auto'"),
-        ({"letters": LETTERS, "executor": "fast"}, "executor must be one of .* got 'fast'"),
-        ({"letters": LETTERS, "exec": "eager"}, r"unknown entries \['exec'\]"),
-        ({"layout": "csr"}, r"lacks the entries \['letters'\]"),
+        # Entries that plans had once.
+        ({"letters": LETTERS, "layout": "csr"}, r"unknown entries \['layout'\]"),
+        ({"letters": LETTERS, "executor": "eager"}, r"unknown entries \['executor'\]"),
+        ({"features": "floats"}, r"lacks the entries \['letters'\]"),
         ({"letters": LETTERS, "format": 2}, "format 2 is unknown"),
         ({"letters": LETTERS, "model": {"type": "GCN"}}, r"model lacks the entries \['layers'\]"),
         ({"letters": LETTERS, "model": {"type": "GCN", "layers": {}}}, "a list of layers"),

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bitgnn import load, save
 from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.convert import freeze
-from bitgnn.inference import EagerExecutor, RunDefaults, frozen_memory
+from bitgnn.inference import EagerExecutor, frozen_memory
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 N, FEATURES, CLASSES = 120, 75, 5
@@ -90,27 +89,12 @@ def test_duplicate_edges_take_csr_with_a_warning(graph, features):
     assert called.numbers == []
 
 
-def test_defaults_fill_in_what_a_call_leaves_open(edges, features, tmp_path):
-    frozen = make("bits")
-    frozen.defaults = RunDefaults("frdc", "if_else", "eager")
-    for model in (frozen, load(save(frozen, tmp_path / "model"))):
-        assert model.defaults == frozen.defaults
-        assert type(model.executor()) is EagerExecutor
-        assert type(model.executor("auto")) is not EagerExecutor
-        found = {}
-        for layout, method in ((None, None), (None, "and_degree"), ("csr", None)):
-            with Methods() as called:
-                model(features, model.prepare_graph(edges, N, None, layout, method))
-            found[layout, method] = set(called.numbers)
-        assert found == {(None, None): {0}, (None, "and_degree"): {2}, ("csr", None): set()}
-
-
 @pytest.mark.parametrize(
     ("layout", "method", "message"),
     [
         ("frdc", "carry_save", r"method must be None or one of .* got 'carry_save'"),
         ("csr", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'csr'"),
-        (None, "if_else", "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
+        ("auto", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
     ],
 )
 def test_methods_of_another_layout(layout, method, message, edges):

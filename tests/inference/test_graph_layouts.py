@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bitgnn import load, save
 from bitgnn.bits import BitAdjacency, BlockedAdjacency, compact
 from bitgnn.convert import freeze
-from bitgnn.inference import PreparedGraph, predicted_layout
+from bitgnn.inference import PreparedGraph
 from bitgnn.inference import layout as layout_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -219,7 +219,6 @@ def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):
     def fail(self, words, layout):
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(predicted_layout, "predictor_for", lambda device: None)
     monkeypatch.setattr(layout_module, "default_layout", lambda words, adjacency: "sliced")
     monkeypatch.setattr(BitAdjacency, "plan_layout", fail)
     frozen = make("bin")

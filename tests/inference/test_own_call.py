@@ -139,7 +139,7 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
     agree(frozen(frozen.pack_features(x), graph), expected)
     agree(frozen(x, frozen.prepare_graph(edges, N), batch=batch), expected)
     agree(frozen(x, frozen.prepare_graph(edges, N), batch), expected)
-    for name in ("eager", "auto", None):
+    for name in ("eager", "auto"):
         agree(frozen.executor(name)(x, graph), expected)
         agree(frozen.executor(name)(x, edges, batch=batch), expected)
         agree(frozen.executor(name)(Data(x=x, edge_index=edges, batch=batch)), expected)

@@ -7,9 +7,9 @@ import torch
 from chains import Chain, shake
 from torch import nn
 
-from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.bits import BitTensor
 from bitgnn.convert import freeze
-from bitgnn.inference import RunDefaults, load, save
+from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv
 
 
@@ -71,16 +71,6 @@ def test_models_that_need_floats_refuse(x, edges):
         freeze(model, features="packed")
     with pytest.raises(ValueError, match=r"must be one of \['floats', 'packed'\], got 'bits'"):
         freeze(model, features="bits")
-
-
-def test_a_plan_for_the_cooperative_executor_packs_words(make_model, features):
-    frozen = freeze(make_model("bin"))
-    sparse = torch.zeros_like(features)  # nothing set, so that the pattern is the smaller form
-    sparse -= 1e3
-    assert isinstance(frozen.pack_features(sparse), BitAdjacency)
-    frozen.defaults = RunDefaults(executor="cooperative")
-    assert isinstance(frozen.pack_features(sparse), BitTensor)
-    assert isinstance(frozen.pack_features(sparse, layout="sparse"), BitAdjacency)
 
 
 def test_features_packed_behind_a_float_map(graph, features):

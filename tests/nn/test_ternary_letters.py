@@ -174,7 +174,7 @@ def test_frozen_models_are_equal_bit_for_bit(
     assert same(frozen(x, frozen.prepare_graph(graph, NODES)), expected) in (True, None)
     plain = torch.unique(graph, dim=1)
     first = frozen(x, frozen.prepare_graph(plain, NODES))
-    for layout in frozen.useful_layouts():
+    for layout in ("csr", "sliced", "frdc"):
         assert torch.equal(frozen(x, frozen.prepare_graph(plain, NODES, layout=layout)), first)
     bitgnn.save(frozen, tmp_path)
     assert torch.equal(bitgnn.load(tmp_path)(x, frozen.prepare_graph(plain, NODES)), first)

@@ -40,18 +40,13 @@ def test_equal_results_are_measured_once(space, monkeypatch):
 
     monkeypatch.setattr(space.candidates, "make", counted)
     plans = space.plans(BITS)
-    assert not accuracy.is_known(plans[0])
     scores = {accuracy.of(plan) for plan in plans}
-    assert len(plans) > 5
+    assert len(plans) == 2  # two forms of the features
     assert len(scores) == len(made) == 1
-    assert all(map(accuracy.is_known, plans))
     floats = {"convs.0": "FFF+FFF", "convs.1": "FFF+FFF"}
     for plan in space.plans(floats):
         accuracy.of(plan)
     assert len(made) == 5  # four orders of the maps
-    assert set(accuracy.scores) == {
-        space.values_key(plan.letters, plan.order) for plan in (*plans, *space.plans(floats))
-    }
 
 
 def test_test_nodes_are_reported_beside(data, workload):

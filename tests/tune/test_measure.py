@@ -5,7 +5,7 @@ import torch
 
 from bitgnn.measure.timing import Timing
 from bitgnn.tune import measure
-from bitgnn.tune.measure import gpu_seconds, latency, measure_in_turns, noise
+from bitgnn.tune.measure import glance, gpu_seconds, measure_in_turns, noise
 
 CPU = torch.device("cpu")
 
@@ -49,7 +49,7 @@ def test_errors_of_a_run_are_raised():
 
 
 def test_latency_is_positive():
-    assert latency(lambda: None, CPU) > 0
+    assert glance(lambda: None, CPU) > 0
 
 
 def test_a_cpu_has_no_time_of_a_gpu():

@@ -28,7 +28,7 @@ main()
 PAUSE = """
 import time
 look = explore.Explorer._explore
-explore.Explorer._explore = lambda self, batch: (time.sleep(1), look(self, batch))[1]
+explore.Explorer._explore = lambda self, *chain: (time.sleep(1), look(self, *chain))[1]
 """
 COMMAND = [
     "tune", "--dataset", "digits", "--hidden", "8",
@@ -75,7 +75,7 @@ def _trials(path):
 
 
 def _letters(trials):
-    """Letters of the trials that estimated all their plans, one entry a trial."""
+    """Letters of the trials that looked at all their plans, one entry a trial."""
     return [
         json.dumps(trial["plans"][0]["plan"]["letters"])
         for trial in trials.values()

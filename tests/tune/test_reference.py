@@ -21,7 +21,6 @@ from bitgnn.tune.workload import Workload
 CLASSES = 4
 SMALL = {
     "pins": {"convs.0": "FBB+BBB", "convs.1": "BBF+F*F"},
-    "allow": {"layout": ["csr"]},
     "progress": False,
 }
 

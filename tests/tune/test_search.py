@@ -1,5 +1,6 @@
 """The last measurements of a search: what was measured in better times alone is measured again."""
 
+import itertools
 from types import SimpleNamespace
 
 import torch
@@ -12,11 +13,11 @@ from bitgnn.tune.search import CHALLENGES, FINAL_ROUNDS, FINALISTS, ROUNDS, Sear
 from bitgnn.tune.study import Trial, letters_key, merged
 
 LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+ORDERS = ("transform_first", "aggregate_first")
 WAYS = [
-    (layout, features, executor)
-    for layout in ("csr", "blocked", "sliced")
+    (dict(zip("abc", order, strict=True)), features)
+    for order in itertools.product(ORDERS, repeat=3)
     for features in ("floats", "packed")
-    for executor in ("eager", "cuda_graph")
 ]
 
 
@@ -27,11 +28,11 @@ class Drifting(Search):
         nothing = SimpleNamespace(
             workload=SimpleNamespace(device=torch.device("cpu")), news=lambda: ({}, [])
         )
-        super().__init__(nothing, nothing, nothing, nothing, counted_from=0.5)
+        super().__init__(nothing, nothing, nothing, counted_from=0.5)
         self.now = {}
         self.again = []
-        for (layout, features, executor), took in zip(WAYS, seconds, strict=False):
-            plan = Plan(LETTERS, layout=layout, features=features, executor=executor)
+        for (order, features), took in zip(WAYS, seconds, strict=False):
+            plan = Plan(LETTERS, order, features)
             self.now[plan] = slower * took
             before = Timing((took,) * ROUNDS)
             trial = Trial(plan, Score(0.5), 1.0, took, before)

@@ -1,12 +1,10 @@
 """The space of plans: all of them freeze, run, and give the same bits as long as keys are equal."""
 
 import time
-import warnings
 
 import pytest
 import torch
 import torch_geometric.nn as pyg
-from graphs import odd_graph
 from torch import nn
 
 import bitgnn
@@ -15,7 +13,7 @@ from bitgnn.convert import ModelShape
 from bitgnn.convert.in_letters import in_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 from bitgnn.nn import GraphConv, Linear
-from bitgnn.tune.space import Execution, Space
+from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 
 NODES, FEATURES, CLASSES = 90, 70, 4
@@ -80,7 +78,7 @@ def trained(model, data):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_plan_runs_and_gives_what_the_model_gives(name, data):
-    """Some of the chains of larger models: each with every execution."""
+    """Some of the chains of larger models: each with every plan."""
     make, count, every = MODELS[name]
     torch.manual_seed(0)
     space = Space.from_workload(Workload.of(trained(make(), data), data))
@@ -118,34 +116,22 @@ def test_chains_cost_nothing(workload, monkeypatch):
 
 def test_the_same_plans_in_the_same_order(workload, space):
     plans = list(space)
-    assert len(plans) == len(space) == len(set(plans))
+    assert len(plans) == len(set(plans))
     assert plans == list(Space.from_workload(workload))
     assert all(plan.model == ModelShape.of(workload.model) for plan in plans)
-    assert plans[3] in space
-    assert Plan(plans[3].letters, layout="csr", executor="cooperative") not in space
-    assert "plan" not in space
 
 
-def test_executions_of_letters(space):
+def test_plans_of_letters(space):
     bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
-    runs = [("csr", None), ("frdc", "if_else"), ("frdc", "and_andnot"), ("frdc", "and_degree")]
-    runs.append(("blocked", None))
-    assert space.executions(bits) == [
-        Execution(layout, method, "eager", features)
-        for features in ("floats", "packed")
-        for layout, method in runs
+    assert space.plans(bits) == [
+        Plan(bits, {}, features, space.shape) for features in ("floats", "packed")
     ]
     floats = {"convs.0": "FFF+FBF", "convs.1": "FFF+FFF"}
-    orders = {tuple(found.order.items()) for found in space.executions(floats)}
-    assert len(orders) == 4
-    assert {(found.layout, found.features) for found in space.executions(floats)} == {
-        ("csr", "floats")
-    }
-    assert space.plan(bits, space.executions(bits)[1]) == Plan(
-        bits, {}, "floats", "frdc", "if_else", "eager", space.shape
-    )
+    plans = space.plans(floats)
+    assert len({tuple(plan.order.items()) for plan in plans}) == len(plans) == 4
+    assert {plan.features for plan in plans} == {"floats"}
     with pytest.raises(ValueError, match="are no chain of this space"):
-        space.executions({"convs.0": "FBB+BBB", "convs.1": "FBF+FBF"})
+        space.plans({"convs.0": "FBB+BBB", "convs.1": "FBF+FBF"})
 
 
 def test_orders_of_many_layers(data):
@@ -155,7 +141,7 @@ def test_orders_of_many_layers(data):
     floats = {f"convs.{i}": "FFF+FFF" for i in range(6)}
     space = Space.from_workload(workload)
     native = space.candidates.frozen(Plan(floats)).report.orders
-    orders = [run.order for run in space.executions(floats)]
+    orders = [plan.order for plan in space.plans(floats)]
     assert orders[0] == native
     assert len(native) == 6
     changed = [sum(order[name] != native[name] for name in native) for order in orders]
@@ -163,12 +149,10 @@ def test_orders_of_many_layers(data):
     assert {"transform_first"} in [set(order.values()) for order in orders]
     assert len({tuple(order.items()) for order in orders}) == len(orders) <= 9
     one = Space.from_workload(workload, allow={"order": ["aggregate_first"]})
-    assert [run.order for run in one.executions(floats)] == [
-        dict.fromkeys(floats, "aggregate_first")
-    ]
+    assert [plan.order for plan in one.plans(floats)] == [dict.fromkeys(floats, "aggregate_first")]
     expected = model(data.x, data.edge_index)
-    for run in space.executions(floats):
-        scores = space.candidates.make(space.plan(floats, run)).run()
+    for plan in space.plans(floats):
+        scores = space.candidates.make(plan).run()
         torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -197,28 +181,16 @@ def test_options_layer_by_layer(space):
     assert made == list(space.chains)
 
 
-def test_duplicate_edges_leave_tiles_out(data):
-    data.edge_index = odd_graph(NODES, 200, seed=0)
-    space = Space.from_workload(
-        Workload.of(GCN(FEATURES, 40, CLASSES, precision="bin").eval(), data)
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        layouts = {run.layout for letters in space.chains for run in space.executions(letters)}
-    assert layouts == {"csr", "blocked"}
-
-
 def test_allow_and_pins(workload):
     space = Space.from_workload(
         workload,
         ["first layer stays FBB+BBB"],
-        {"layout": ["csr", "frdc"], "method": ["and_degree"], "features": ["packed"]},
+        {"features": ["packed"]},
     )
     assert space.num_chains == 8
     assert {letters["convs.0"] for letters in space.chains} == {"FBB+BBB"}
     for plan in space:
         assert plan.features == "packed"
-        assert (plan.layout, plan.method) in {("csr", None), ("frdc", "and_degree")}
     ordered = Space.from_workload(workload, {0: "fp32", 1: "fp32"}, {"order": ["transform_first"]})
     assert [plan.order for plan in ordered] == [
         {"convs.0": "transform_first", "convs.1": "transform_first"}
@@ -228,20 +200,9 @@ def test_allow_and_pins(workload):
 def test_wrong_requests(workload):
     with pytest.raises(ValueError, match="no letters that fit together are left by the pins"):
         Space.from_workload(workload, {0: "FBB+BBB", 1: "F**+***"})
-    for allow in ({"layout": ["coo"]}, {"layouts": ["csr"]}, {"executor": []}):
+    for allow in ({"order": ["first"]}, {"layout": ["csr"]}, {"features": []}):
         with pytest.raises(ValueError, match="allow must name some of"):
             Space.from_workload(workload, allow=allow)
-
-
-def test_in_words(workload):
-    text = Space.from_workload(workload, {0: "FBB+BBB"}, {"layout": ["csr"]}).describe()
-    assert text.splitlines() == [
-        "GCN of convs.0 GCNConv(70, 40), convs.1 GCNConv(40, 4) on cpu",
-        "convs.0: letters pinned to FBB+BBB, reads floats",
-        "convs.1: letters free, reads convs.0",
-        "8 letter chains",
-        "layout: only csr",
-    ]
 
 
 @pytest.mark.cuda
@@ -250,16 +211,12 @@ def test_on_a_gpu(data):
         pytest.skip("no CUDA device")
     model = trained(GCN(FEATURES, 40, CLASSES, precision="bin"), data)
     space = Space.from_workload(Workload.of(model, data, device="cuda"))
-    bits = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
-    runs = {(run.layout, run.executor) for run in space.executions(bits)}
-    assert {("csr", "cooperative"), ("sliced", "cuda_graph"), ("frdc", "eager")} <= runs
     for letters in list(space.chains)[::9]:
         found = {}
         for plan in space.plans(letters):
             try:
                 scores = space.candidates.make(plan).run()
             except (RuntimeError, ValueError) as error:
-                what = f"{plan.executor} {plan.layout} {plan.features} {[*plan.letters.values()]}"
-                pytest.fail(f"{what}: {error!r} behind {error.__context__!r}")
+                pytest.fail(f"{plan.describe()}: {error!r} behind {error.__context__!r}")
             key = space.values_key(plan.letters, plan.order)
             assert found.setdefault(key, scores.clone()).equal(scores), plan.describe()

@@ -20,15 +20,12 @@ from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
 from bitgnn.tune.reasons import reasons_for
+from bitgnn.tune.space import Space
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted
 
 FEATURES, CLASSES = 70, 4
-SMALL = {
-    "pins": {"convs.0": "F*B+BBB"},
-    "allow": {"layout": ["csr", "blocked"]},
-    "progress": False,
-}
+SMALL = {"pins": {"convs.0": "F*B+BBB"}, "progress": False}
 
 
 @pytest.fixture
@@ -62,15 +59,17 @@ def test_recommends_the_fastest_measured_plan_that_keeps_the_limit(result):
     assert 1 <= result.measured <= search.MEASURED_SHARE * result.space
 
 
-def test_every_way_to_run_accurate_letters_is_estimated(result):
+def test_every_plan_of_accurate_letters_is_looked_at(result, workload):
     by_letters = {}
     for trial in result.trials:
         by_letters.setdefault(str(trial.plan.letters), []).append(trial)
-    layouts = {}
-    for plans in by_letters.values():
-        keeps = result.reference - plans[0].score.validation <= 0.01
-        layouts.setdefault(keeps, set()).update(trial.plan.layout for trial in plans)
-    assert layouts == {True: {"csr", "blocked"}, False: {"csr"}}
+    space = Space.from_workload(workload, SMALL["pins"])
+    for trials in by_letters.values():
+        plans = {trial.plan for trial in trials}
+        if result.reference - trials[0].score.validation <= 0.01:
+            assert plans == set(space.plans(trials[0].plan.letters))
+        else:
+            assert len({str(plan.order) for plan in plans}) == 1
 
 
 def test_points_hold_both_baselines_and_the_front_is_not_dominated(result):
@@ -85,7 +84,7 @@ def test_writes_a_plan_that_freezes_to_what_was_scored(result, model, data, work
     assert plan == result.recommended.plan
     assert plan.notes["reasons"] == list(result.reasons)
     for path in (folder / "plan.yaml", str(folder / "plan.yaml")):
-        assert freeze(model, path).defaults == plan.defaults
+        assert freeze(model, path).features == plan.features
     with pytest.raises(FileNotFoundError):
         freeze(model, "none.yaml")
     frozen = freeze(model, plan)
@@ -140,9 +139,7 @@ class Own(nn.Module):
 def test_other_models_are_tuned_and_frozen_as_scored(make, pins, data):
     torch.manual_seed(0)
     model = make().eval()
-    result = bitgnn.tune(
-        model, data, "accuracy", [], pins=pins, allow={"layout": ["csr"]}, progress=False
-    )
+    result = bitgnn.tune(model, data, "accuracy", [], pins=pins, progress=False)
     assert len({str(trial.plan.letters) for trial in result.trials}) > 1
     plan, frozen = result.plan, result.freeze()
     logits = frozen(*_inputs(frozen, data, plan.features))
@@ -211,27 +208,26 @@ def test_a_stopped_search_goes_on(model, data, tmp_path, monkeypatch):
     monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 3)
     done, whole = [], explore.Explorer._explore
 
-    def stopping(self, batch):
+    def stopping(self, letters, asked):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append([letters for letters, _ in batch])
-        whole(self, batch)
+        done.append(letters)
+        whole(self, letters, asked)
 
     monkeypatch.setattr(explore.Explorer, "_explore", stopping)
     with pytest.raises(TuneInterrupted, match=r"kept in .*trials.db, the same call goes on") as e:
         bitgnn.tune(model, data, storage=storage, **SMALL)
-    assert {str(t.plan.letters) for t in e.value.trials} == {str(c) for b in done for c in b}
-    before = [letters for batch in done for letters in batch]
+    assert {str(t.plan.letters) for t in e.value.trials} == set(map(str, done))
     again = []
 
-    def counted(self, batch):
-        again.extend(letters for letters, _ in batch)
-        whole(self, batch)
+    def counted(self, letters, asked):
+        again.append(letters)
+        whole(self, letters, asked)
 
     monkeypatch.setattr(explore.Explorer, "_explore", counted)
     result = bitgnn.tune(model, data, storage=storage, **SMALL)
-    assert not any(letters in before for letters in again)
-    assert len(before) + len(again) == len({str(t.plan.letters) for t in result.trials})
+    assert not any(letters in done for letters in again)
+    assert len(done) + len(again) == len({str(t.plan.letters) for t in result.trials})
     again.clear()
     third = bitgnn.tune(model, data, storage=storage, **SMALL)
     assert again == []
@@ -276,19 +272,10 @@ def test_a_file_that_cannot_be_opened_is_one_error(model, data, tmp_path, monkey
         bitgnn.tune(model, data, storage=tmp_path / "missing" / "trials.db", **SMALL)
 
 
-def test_a_foreign_cache_is_left_alone_with_a_warning(model, data, tmp_path):
-    cache = tmp_path / "cache.json"
-    cache.write_text('{"kind": "something else"}')
-    with pytest.warns(UserWarning, match="TimingCache"):
-        result = bitgnn.tune(model, data, cache=cache, **SMALL)
-    assert result.measured
-    assert cache.read_text() == '{"kind": "something else"}'
-
-
 def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
     monkeypatch.setattr(explore, "MOST_CHAINS", 6)
     monkeypatch.setattr(explore, "CHAINS_AT_ONCE", 2)
-    options = {"allow": {"layout": ["csr"]}, "progress": False, "constraints": []}
+    options = {"progress": False, "constraints": []}
     found = [
         {str(t.plan.letters) for t in bitgnn.tune(model, data, **options).trials} for _ in range(2)
     ]

@@ -1,4 +1,4 @@
-"""tune() as a whole on a GPU: every executor is looked at, and what is recommended is as scored."""
+"""tune() as a whole on a GPU: what is recommended runs and is as scored."""
 
 import pytest
 import torch
@@ -17,7 +17,6 @@ pytestmark = [
 ]
 OPTIONS = {
     "pins": {"convs.0": "FBB+BBB", "convs.1": "BBF+F*F"},
-    "allow": {"layout": ["csr", "sliced", "frdc"]},
     "device": "cuda",
     "progress": False,
 }
@@ -32,8 +31,6 @@ def test_recommends_a_plan_that_runs_and_scores_as_said(model, data, tmp_path):
     result = bitgnn.tune(model, data, output=tmp_path, **OPTIONS)
     assert not result.failed
     assert result.workload["kind"] == "cuda"
-    executors = {trial.plan.executor for trial in result.trials}
-    assert executors == {"eager", "cuda_graph", "cooperative"}
     assert 1 <= result.measured <= MEASURED_SHARE * result.space
     assert all(trial.estimate > 0 for trial in result.trials)
     names = [point.name.split(" (")[0] for point in result.points if point.plan is None]
@@ -59,7 +56,7 @@ def test_goes_on_from_its_own_file_and_refuses_that_of_a_cpu(model, data, tmp_pa
     storage = tmp_path / "trials.db"
     first = bitgnn.tune(model, data, storage=storage, **OPTIONS)
 
-    def again(self, batch):
+    def again(self, letters, asked):
         raise AssertionError("letters are looked at again")
 
     monkeypatch.setattr(explore.Explorer, "_explore", again)

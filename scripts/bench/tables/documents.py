@@ -19,7 +19,7 @@ from bench.tables.networks import bnn_table, parts_table
 from bench.tables.plain_loop import depth_table, plain_loop_table
 from bench.tables.stream import stream_table
 from bench.tables.text import decoder_speed_table, decoder_table, text_table
-from bench.tables.tuner import runs_table, tuner_table
+from bench.tables.tuner import runs_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
 Record = dict[str, Any]
@@ -243,7 +243,6 @@ TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),
     "decoder_cuda": ("decoder_cuda.json", lambda records: decoder_speed_table(records[0])),
-    "tuner": ("tuner_c*.json", tuner_table),
     "tuner_runs": ("tuner_runs.json", lambda records: runs_table(records[0])),
     "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),
 }
