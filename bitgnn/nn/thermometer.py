@@ -10,7 +10,8 @@ __all__ = ["LEVELS", "TINY", "dropped_share", "near_probability", "thresholds_of
 TINY = torch.finfo(torch.float32).tiny
 """From which on a value counts as above 0: no device disagrees about normal numbers."""
 LEVELS = 15
-"""Bits of a dense feature at most: 16 levels. 7 lose up to 3 points on dense graphs, 31 win 0.2."""
+"""Bits of a dense feature at most: 16 levels. Half as many cost points of accuracy on block models
+of 64 to 512 features; twice as many hardly win any."""
 UNIFORM = 0.1
 """How much columns' shares of zeros may differ where all of the zeros come from dropout."""
 MOST_VARY = 0.5
