@@ -135,7 +135,8 @@ def test_a_shift_of_the_product_takes_the_sum_of_the_factors(size, device):
             expected = bmm_bspmm_narrow(**on_cpu, **patterns, shift=shift)
             if classes <= 48:
                 assert torch.equal(found, expected), (classes, left_out)
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+            atol = 2e-6 * float(expected.abs().max())  # sums cancel out
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=atol)
             assert not torch.equal(expected, bmm_bspmm_narrow(**on_cpu, **patterns))
 
 
