@@ -37,7 +37,7 @@ struct LevelTile {
   // `width` columns of `count` rows.
   template <class T>
   __device__ __forceinline__ void load_x(const T* from, int width, int count, int64_t stride) {
-    constexpr int kTogether = 8;  // rows in flight
+    constexpr int kTogether = sizeof(Value) == 4 ? 16 : 8;  // rows in flight
     const int warp = threadIdx.x / kWarp;
     for (int c = threadIdx.x % kWarp; c < width; c += kWarp) {
       const T* at = from + warp * stride + c;
@@ -112,16 +112,23 @@ __global__ void __launch_bounds__(kLevelThreads, sizeof(T) == 8 ? 2 : 4)
   const int count = static_cast<int>(min(rows - first_row, int64_t{kLevelRows}));
   const T* x = static_cast<const T*>(a.x) + first_row * a.row_stride;
 
+  // A thread's bit of the next step, asked for early; what lies past the end is reached by no
+  // value.
+  int64_t bit = first_word * kWordBits + threadIdx.x;
+  int next_column = static_cast<int>(__ldg(a.columns + min(bit, a.size - 1)));
+  float next_threshold = __ldg(a.thresholds + min(bit, a.size - 1));
   for (int step = 0; step < steps; ++step) {
-    const int64_t first_bit = (first_word + step * kLevelWarps) * kWordBits;
-    if (first_bit >= a.size) break;
-    // A thread's bit; what lies past the end is reached by no value.
-    const int64_t bit = first_bit + threadIdx.x;
-    const int column = static_cast<int>(__ldg(a.columns + min(bit, a.size - 1)));
+    if (bit - threadIdx.x >= a.size) break;
+    const int column = next_column;
+    const float threshold = bit < a.size ? next_threshold : nanf("");
+    bit += kLevelThreads;
+    if (step + 1 < steps) {
+      next_column = static_cast<int>(__ldg(a.columns + min(bit, a.size - 1)));
+      next_threshold = __ldg(a.thresholds + min(bit, a.size - 1));
+    }
     const int before = __shfl_up_sync(kFullWarp, column, 1);
     const uint32_t change = __ballot_sync(kFullWarp, lane == 0 || column != before);
     tile.columns[threadIdx.x] = column;
-    const float threshold = bit < a.size ? __ldg(a.thresholds + bit) : nanf("");
     tile.thresholds[threadIdx.x] = threshold;
     tile.below[threadIdx.x] = next_below(threshold);
     const int low = __reduce_min_sync(kFullWarp, column);
