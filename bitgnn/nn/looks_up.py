@@ -66,6 +66,7 @@ class LooksUp(NotesBits):
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
+    hidden_quantizer: nn.Module | None
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
 
@@ -240,10 +241,12 @@ class LooksUp(NotesBits):
             return None
         is_normed = letters.hidden_norm is not None
         norm: Any = self.hidden_norm if is_normed else None
-        if letters.bmm[2] == "B" or (norm is not None and norm.training):
+        if letters.bmm[2] == "B" or self.hidden_quantizer is not None:
+            return None
+        if norm is not None and norm.training:
             return None
         weight = self._ready(linear, x).detach().contiguous()
-        words: InputWords = bits(x, 0.0, None)
+        words = self._words(x, bits, 0.0)
         gain = None if is_normed else self.output_gain
         scale, shift = output_affine(weight, bits.unit, words.zero_one, words.offset, gain, norm)
         # Bits of -1/2 and +1/2 cancel out.
@@ -252,6 +255,14 @@ class LooksUp(NotesBits):
             return None
         packed = torch.ops.bitgnn.pack(weight)
         return IntegerProduct(words.words, packed, words.size, scale, shift if has_shift else None)
+
+    def _sums_alone(self, x: Tensor, integers: IntegerProduct | None) -> bool:
+        """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
+        if integers is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False
+        return bool(torch.isfinite(x.float().sum()))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""
