@@ -31,8 +31,8 @@ def _pack(x: Tensor) -> Tensor:
     return _words(x, x.size(0), x.size(1))
 
 
-def _pack_levels(x: Tensor, columns: Tensor) -> Tensor:
-    return _words(x, x.size(0), columns.size(0))
+def _pack_levels(x: Tensor, thresholds: Tensor) -> Tensor:
+    return _words(x, x.size(0), thresholds.size(0))
 
 
 def _pack_scaled(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,18 +10,27 @@ namespace bitgnn::ops {
 
 template <class Backend>
 struct LevelOperators {
-  static Tensor pack_levels(const Tensor& x_in, const Tensor& columns_in,
+  static Tensor pack_levels(const Tensor& x_in, const OptionalTensor& columns_in,
                             const Tensor& thresholds_in, bool trusted) {
     const char* op = "pack_levels";
     const Backend backend(x_in, op, "x");
     const Tensor x = packable_rows(backend, x_in, op, "x");
     BITGNN_CHECK(x.size(1) <= std::numeric_limits<int32_t>::max(), op,
                  ": x must have fewer than 2**31 features, got ", x.size(1));
-    backend.check(columns_in, op, "columns");
-    check_dtype(columns_in, ScalarType::Long, op, "columns");
-    check_dim(columns_in, 1, op, "columns");
-    const Tensor columns = as_contiguous(columns_in);
-    const int64_t size = columns.size(0);
+    check_dim(thresholds_in, 1, op, "thresholds");
+    int64_t size = thresholds_in.size(0);
+    OptionalTensor columns;
+    if (columns_in.has_value()) {
+      backend.check(*columns_in, op, "columns");
+      check_dtype(*columns_in, ScalarType::Long, op, "columns");
+      check_dim(*columns_in, 1, op, "columns");
+      columns = as_contiguous(*columns_in);
+      size = columns->size(0);
+    } else {
+      const int64_t slots = size / kLevelSlot + (size % kLevelSlot != 0 ? 1 : 0);
+      BITGNN_CHECK(slots <= x.size(1), op, ": thresholds must be at most ", kLevelSlot,
+                   " a feature without columns, got ", size, " for ", x.size(1), " features");
+    }
     const FloatVector thresholds(backend, thresholds_in, size, op, "thresholds");
     Tensor words = backend.empty({x.size(0), words_for(size)}, ScalarType::Int);
     LevelPackArgs args{};
@@ -29,11 +38,12 @@ struct LevelOperators {
     args.type = packable_type(x, op, "x");
     args.row_stride = x.stride(0);
     args.features = x.size(1);
-    args.columns = columns.const_data_ptr<int64_t>();
+    args.columns = columns.has_value() ? columns->template const_data_ptr<int64_t>() : nullptr;
     args.thresholds = thresholds.get();
     args.size = size;
     args.words = words.template mutable_data_ptr<int32_t>();
-    if (!trusted) check_columns(backend.on_host(columns, op), args.features, op);
+    if (!trusted && columns.has_value())
+      check_columns(backend.on_host(*columns, op), args.features, op);
     if (words.numel() > 0) backend.pack_levels(args, x.size(0));
     return words;
   }

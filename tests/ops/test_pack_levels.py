@@ -40,6 +40,25 @@ def test_many_features_of_many_rows(dtype, device, assert_kernel_equals_referenc
     assert_kernel_equals_reference("pack_levels", case(3003, counts, dtype), device)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("features", [1, 2, 3, 31, 64, 130])
+def test_sixteen_bits_a_feature(features, dtype, device, assert_kernel_equals_reference):
+    generator = torch.Generator().manual_seed(features)
+    for rows in (0, 1, 9, 300):
+        arguments = case(rows, [15] * features, dtype, rows) | {"columns": None}
+        # Not all of the last feature's bits need be there.
+        size = 16 * features - features % 3
+        thresholds = torch.randn(size, generator=generator)
+        thresholds[torch.rand(size, generator=generator) < 0.2] = torch.nan
+        thresholds[0] = (0.0, torch.inf, -torch.inf)[features % 3]
+        if dtype.is_floating_point and rows:
+            chosen = torch.randint(size, (features,), generator=generator)
+            arguments["x"][-1] = thresholds[chosen].to(dtype)
+            arguments["x"][0, 0] = -torch.inf if rows > 1 else torch.nan
+        arguments["thresholds"] = thresholds
+        assert_kernel_equals_reference("pack_levels", arguments, device)
+
+
 def test_columns_in_any_order(device, assert_kernel_equals_reference):
     arguments = case(50, [5, 9, 1, 30])
     order = torch.randperm(45, generator=torch.Generator().manual_seed(2))
@@ -87,6 +106,10 @@ BAD = {
     "a column too many": ({"columns": torch.tensor([0, 1, 2])}, r"columns must lie in \[0, 2\)"),
     "a negative column": ({"columns": torch.tensor([0, -1, 1])}, r"columns must lie .*got -1"),
     "thresholds of float64": ({"thresholds": torch.ones(3).double()}, "thresholds"),
+    "thresholds of more features than there are": (
+        {"columns": None, "thresholds": torch.ones(33)},
+        "thresholds must be at most 16 a feature without columns, got 33 for 2 features",
+    ),
     "too few thresholds": ({"thresholds": torch.ones(2)}, "thresholds must have 3 entries, got 2"),
 }
 

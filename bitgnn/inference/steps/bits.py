@@ -12,6 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.ops.reference.pack import LEVEL_SLOT
 
 __all__ = ["KINDS", "bind_flip"]
 
@@ -95,15 +96,22 @@ def _bind_pack_standardized(step: Step, tensors: Mapping[str, Tensor]) -> Runner
 def _check_pack_levels(
     step: Step, registers: Sequence[Register], tensors: Mapping[str, Tensor]
 ) -> tuple[Register, ...]:
-    """``columns`` holds the feature and ``thresholds`` the threshold of each bit."""
+    """``columns`` holds the feature and ``thresholds`` the threshold of each bit.
+
+    Without columns every feature has 16 adjacent bits.
+    """
     attributes = expect_attributes(step, size=int, features=int)
     size, features = (positive(name, attributes[name]) for name in ("size", "features"))
     expect(registers, "floats")
     _features(registers, features)
     columns, thresholds = tensors.get("columns"), tensors.get("thresholds")
-    if tensors.keys() != {"columns", "thresholds"} or columns is None or thresholds is None:
+    if tensors.keys() - {"columns"} != {"thresholds"} or thresholds is None:
         raise ValueError(f"tensors must be columns and thresholds, got {sorted(tensors)}")
     expect_tensors({"thresholds": thresholds}, {"thresholds": size})
+    if columns is None:
+        if size > LEVEL_SLOT * features:
+            raise ValueError(f"size must be at most {LEVEL_SLOT} * {features}, got {size}")
+        return (Register("bits", size),)
     if columns.dtype != torch.int64 or list(columns.shape) != [size]:
         raise ValueError(
             f"columns must be int64 [{size}], got {columns.dtype} {list(columns.shape)}"
@@ -115,7 +123,7 @@ def _check_pack_levels(
 
 def _bind_pack_levels(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     (x,), (out,) = step.inputs, step.outputs
-    columns, thresholds = tensors["columns"], tensors["thresholds"]
+    columns, thresholds = tensors.get("columns"), tensors["thresholds"]
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         v[out] = _pack_levels(v[x], columns, thresholds, True)

@@ -108,15 +108,29 @@ def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     return to_words(binarise(x, threshold))
 
 
-def pack_levels(x: Tensor, columns: Tensor, thresholds: Tensor, trusted: bool = False) -> Tensor:
+LEVEL_SLOT = 16
+"""Adjacent bits of each feature's thermometer where no columns are given."""
+
+
+def pack_levels(
+    x: Tensor, columns: Tensor | None, thresholds: Tensor, trusted: bool = False
+) -> Tensor:
     """Words ``[N, ceil(B / 32)]`` of ``x[:, columns] >= thresholds``, the bits of thermometers.
 
     Args:
         x: ``[N, K]``, any floating-point dtype or uint8; float64 is compared in float64.
         columns: the feature of each bit, int64 ``[B]``; those of one feature side by side are fast.
-        thresholds: float32 ``[B]``.
+            None is 16 bits a feature, the fastest: bit b is of feature b / 16.
+        thresholds: float32 ``[B]``; no value reaches NaN.
         trusted: the caller vouches for the columns, which are not looked at.
     """
+    if columns is None:
+        if thresholds.numel() > LEVEL_SLOT * x.size(1):
+            raise RuntimeError(
+                f"pack_levels: thresholds must be at most {LEVEL_SLOT} a feature without columns, "
+                f"got {thresholds.numel()} for {x.size(1)} features"
+            )
+        columns = torch.arange(thresholds.numel(), device=x.device) // LEVEL_SLOT
     if not trusted and not bool(((columns >= 0) & (columns < x.size(1))).all()):
         raise RuntimeError(f"pack_levels: columns must lie in [0, {x.size(1)}), got {columns}")
     return pack(x.index_select(1, columns), thresholds)

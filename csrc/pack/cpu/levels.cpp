@@ -14,9 +14,9 @@ constexpr int64_t kLevelGrain = 1 << 15;  // groups per thread, some 40 us
 std::vector<LevelGroup> groups_of(const LevelPackArgs& a) {
   std::vector<LevelGroup> groups;
   for (int64_t i = 0; i < a.size; ++i) {
-    if (groups.empty() || groups.back().column != a.columns[i] ||
-        groups.back().levels == kGroupLevels) {
-      LevelGroup group{a.columns[i], 0, {}};
+    const int64_t column = a.columns != nullptr ? a.columns[i] : i / kLevelSlot;
+    if (groups.empty() || groups.back().column != column || groups.back().levels == kGroupLevels) {
+      LevelGroup group{column, 0, {}};
       for (float& threshold : group.thresholds) threshold = std::numeric_limits<float>::quiet_NaN();
       groups.push_back(group);
     }

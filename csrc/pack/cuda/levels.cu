@@ -1,5 +1,6 @@
 // Packs thermometer bits on CUDA.
 #include "pack/cuda/launch.h"
+#include "pack/cuda/level_slots.cuh"
 #include "pack/cuda/levels.cuh"
 
 namespace bitgnn::cuda::pack {
@@ -16,6 +17,10 @@ int steps_of(const LevelPackArgs& args, int64_t rows, const Context& context) {
 }  // namespace
 
 cudaError_t pack_levels(const LevelPackArgs& args, int64_t rows, const Context& context) {
+  if (args.columns == nullptr)
+    return with_float_type(args.type, [&](auto zero) {
+      return launch_pack_level_slots<decltype(zero)>(args, rows, context);
+    });
   return with_float_type(args.type, [&](auto zero) {
     return launch_pack_levels<decltype(zero)>(args, rows, steps_of(args, rows, context), context);
   });

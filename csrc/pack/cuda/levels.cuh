@@ -2,16 +2,15 @@
 // with one threshold of one column. What a block reads and writes passes through shared memory,
 // since its rows lie far apart.
 //
-// Binds: instructions, two a bit and what surrounds them. A value reaches a threshold if the next
-// smaller number minus the value is negative: one subtraction, and one shift that takes the sign,
-// where a comparison and an addition to the word take two turns of the slower unit. Counting by
-// bisection how many of a column's thresholds a value reaches took longer: its bits must be put
-// together into words.
+// Binds: instructions, two a bit and what surrounds them, and the latency of a step's first loads.
+// Counting by bisection how many of a column's thresholds a value reaches took longer: its bits
+// must be put together into words.
 #pragma once
 
 #include <limits>
 
 #include "pack/arguments.h"
+#include "pack/cuda/level_signs.cuh"
 #include "pack/cuda/rows.cuh"
 
 namespace bitgnn::cuda::pack {
@@ -57,13 +56,6 @@ struct LevelTile {
   }
 };
 
-// The largest number below a threshold, which is not -infinity.
-__device__ __forceinline__ float next_below(float threshold) {
-  const int32_t bits = __float_as_int(threshold);
-  if (threshold == 0.0f) return __int_as_float(static_cast<int32_t>(0x80000001u));
-  return threshold != threshold ? threshold : __int_as_float(bits + (bits < 0 ? 1 : -1));
-}
-
 // Adds a warp's bits from the columns for which `inside` holds; `load(r, column)` is the value of
 // the lane's row r. Bit b of `change` says that the column is not that of bit b - 1. With kBySign,
 // `thresholds` are the numbers below them.
@@ -85,12 +77,8 @@ __device__ __forceinline__ void add_level_bits(uint32_t (&bits)[kLevelLaneRows],
     for (int b = end - 1; b >= first; --b) {
       const Value threshold = static_cast<Value>(thresholds[b]);
 #pragma unroll
-      for (int r = 0; r < kLevelLaneRows; ++r) {
-        if constexpr (kBySign)  // NaN has no sign
-          run[r] = __funnelshift_l(__float_as_uint(__fsub_rn(threshold, value[r])), run[r], 1);
-        else
-          run[r] = run[r] << 1 | (value[r] >= threshold ? 1u : 0u);
-      }
+      for (int r = 0; r < kLevelLaneRows; ++r)
+        run[r] = with_level<kBySign>(run[r], value[r], threshold);
     }
 #pragma unroll
     for (int r = 0; r < kLevelLaneRows; ++r) bits[r] |= run[r] << first;
