@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import pydantic
-import yaml
 from pydantic import BaseModel, Field
 
+from bitgnn._files import FileError
+from bitgnn._plain import read_yaml
 from bitgnn.data.splits import Split
 from bitgnn.models.precisions import layer_precisions
 from bitgnn.train.recipe import FullGraph, Loader, Neighbors, RandomWalks, Recipe, Strict
@@ -41,7 +42,7 @@ LOADERS: dict[str, type[BaseModel]] = {
 Config = TypeVar("Config", bound=Strict)
 
 
-class ConfigError(ValueError):
+class ConfigError(FileError):
     """A configuration file is wrong; the message names file, key, found and expected."""
 
 
@@ -200,12 +201,11 @@ def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """
     file = Path(path)
     try:
-        content = yaml.safe_load(file.read_text())
+        content = read_yaml(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{file}: is not valid YAML ({reason})") from error
+    except FileError as error:
+        raise ConfigError(str(error)) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected keys and values, found {type(content).__name__}")
     return check_config(content, kind, str(file))
