@@ -24,10 +24,14 @@ __all__ = [
     "ExperimentConfig",
     "Recipe",
     "check_config",
+    "find_config",
     "load_config",
     "read_config",
 ]
 
+PACKAGE = Path(__file__).resolve().parents[1]
+# Beside the package in a source tree, inside of it where it is installed.
+BUILT_IN = (PACKAGE / "configs", PACKAGE.parent / "configs")
 PRESETS = ("fp32", "full", "bin")
 # Keys of several types: pydantic complains once for each.
 UNION_KEYS = {"split", "precision"}
@@ -178,6 +182,28 @@ class ExperimentConfig(Strict):
     def ordered_forms(self) -> list[tuple[str, Recipe]]:
         """Forms in training order."""
         return list(self.forms.items())
+
+
+def find_config(name: str | os.PathLike[str]) -> Path:
+    """The file of a configuration.
+
+    Args:
+        name: path of a YAML file, or name of a built-in configuration, such as ``gcn_cora``; a file
+            goes before a name.
+
+    Raises:
+        ConfigError: there is neither; the message lists the built-in ones.
+    """
+    path = Path(name)
+    if path.exists() or path.suffix:
+        return path
+    folder = next((place for place in BUILT_IN if place.is_dir()), BUILT_IN[0])
+    known = sorted(file.stem for file in folder.glob("*.yaml"))
+    if str(name) not in known:
+        raise ConfigError(
+            f"{name}: neither a file nor a built-in configuration, which are {', '.join(known)}"
+        )
+    return folder / f"{name}.yaml"
 
 
 def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:

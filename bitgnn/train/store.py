@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
-from bitgnn._files import FileError, write_atomically
+from bitgnn._files import FileError, FolderInUseError, locked, write_atomically
 from bitgnn._plain import read_json
 from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import Strict
 
-__all__ = ["OutputError", "Run", "RunFiles", "RunStore"]
+__all__ = ["OutputError", "Run", "RunFiles", "RunStore", "alone_in"]
 
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
@@ -25,6 +27,24 @@ EVENTS_FOLDER = "tensorboard"
 
 class OutputError(RuntimeError):
     """The output folder cannot be used; the message says why."""
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other trainings and tunings out of an output folder, which is made where it is missing.
+
+    Raises:
+        OutputError: another process is at work in the folder, or it cannot be made.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder))
+        except FolderInUseError as error:
+            raise OutputError(str(error)) from None
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be written ({error.strerror})") from error
+        yield
 
 
 @dataclass(frozen=True)
