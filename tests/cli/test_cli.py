@@ -176,9 +176,7 @@ def test_version():
 def test_built_in_configurations_have_names(tmp_path):
     assert train.load_config(train.find_config("gcn_cora")).dataset.name == "Cora"
     message = _one_line(runner.invoke(app, ["train", "-c", "gcn_kora", "-o", str(tmp_path)]))
-    assert (
-        "gcn_kora: neither a file nor a built-in configuration, which are gcn_" in message
-    )
+    assert "gcn_kora: neither a file nor a built-in configuration, which are gcn_" in message
     (tmp_path / "gcn_cora").write_text(TINY)
     assert train.find_config(tmp_path / "gcn_cora") == tmp_path / "gcn_cora"
 
