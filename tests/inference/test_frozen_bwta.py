@@ -188,7 +188,7 @@ def test_checkpoints(tmp_path) -> None:
     frozen = bitgnn.freeze(model)
     bitgnn.save(frozen, tmp_path / "model")
     with pytest.raises(
-        ValueError, match=r"model must be given, one like .*, a Block of the user's"
+        ValueError, match=r"model must be given, one like .*, a Block, which a file cannot make"
     ):
         bitgnn.load(tmp_path / "model")
     fresh = Block()
