@@ -34,7 +34,8 @@ def test_version_is_that_of_the_metadata():
 def test_built_in_configurations_are_installed():
     folder = Path(bitgnn.__file__).parent / "configs"
     beside = ROOT / "configs"
-    names = {file.name for file in (beside if installed_editable() else folder).glob("*.yaml")}
+    in_tree = Path(bitgnn.__file__).resolve().is_relative_to(ROOT)
+    names = {file.name for file in (beside if in_tree else folder).glob("*.yaml")}
     assert names == {file.name for file in beside.glob("*.yaml")}
 
 
