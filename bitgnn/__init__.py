@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bitgnn import ops
+from bitgnn._files import FileError
 from bitgnn.bits import (
     BitAdjacency,
     BitTensor,
@@ -65,6 +66,7 @@ __all__ = [
     "BitTensor",
     "BlockedLayout",
     "BooleanTensor",
+    "FileError",
     "FrdcLayout",
     "Plan",
     "TernaryTensor",

@@ -65,6 +65,29 @@ def load_libraries(folder: Path | None = None) -> tuple[Path | None, Path | None
     return cpu, cuda, problem
 
 
+def _survive_forks() -> None:
+    """Let forked processes compute with one thread where their parent's pools may have started.
+
+    The threads of a pool do not survive a fork, and OpenMP would wait for them for ever.
+    """
+    had_threads = False
+
+    def before() -> None:
+        nonlocal had_threads
+        tasks = Path("/proc/self/task")
+        had_threads = not tasks.is_dir() or len(list(tasks.iterdir())) > 1
+
+    def in_child() -> None:
+        if had_threads:
+            torch.set_num_threads(1)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_child=in_child)
+
+
+_survive_forks()
+
+
 def _load(folder: Path, name: str) -> tuple[Path | None, str]:
     """Load ``folder/name*.so`` (or ``.pyd``, ``.dylib``); path or None, and the problem."""
     found = [p for p in sorted(folder.glob(f"{name}*")) if p.suffix in {".so", ".pyd", ".dylib"}]

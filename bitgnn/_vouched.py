@@ -1,101 +1,283 @@
-"""Tensor files that a JSON beside them vouches for: name, length and SHA-256."""
+"""Tensors under checksums: folders with a manifest, and single files that carry their own.
+
+A folder holds a manifest, one JSON file, and the tensor file that it names. Saving writes a tensor
+file of a new name and then replaces the manifest, so that readers find the old generation or the
+new one; only the tensor file that the old manifest names is removed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from bitgnn._files import write_atomically
+from bitgnn._files import FileError, locked, read_regular, temporaries, write_atomically
+from bitgnn._plain import parse_json
 
-__all__ = ["check_entry", "read_json", "read_tensors", "remove_stale", "write_tensors"]
+__all__ = [
+    "Migrations",
+    "check_seal",
+    "migrated",
+    "read_folder",
+    "read_sealed",
+    "sealed",
+    "sealed_tensors",
+    "write_folder",
+]
+
+Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+"""For each older format the function that turns a description into one of the next format."""
+
+SEAL = "sha256"
+HEADER = "bitgnn"
+DIGITS = 64
+HEADER_BYTES = 1 << 24
+"""Longest header of a tensor file, which describes each of its tensors."""
+FILE_BYTES = 1 << 38
+"""Largest single file of tensors."""
+SAVES = 1000
+"""Generations that may replace one another while a folder is being read."""
 
 
-def write_tensors(folder: Path, prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Write ``prefix-<digest>.safetensors``; the entry of the JSON that vouches for it.
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values with a checksum over all of them, in place of an older one.
 
     Raises:
-        OSError: the folder cannot be written.
+        ValueError: a number is not finite, or a value is none of JSON's.
     """
-    data = safetensors.torch.save({name: t.cpu().contiguous() for name, t in tensors.items()})
-    digest = hashlib.sha256(data).hexdigest()
-    file = f"{prefix}-{digest[:12]}.safetensors"
-    write_atomically(folder / file, data, durable=True)
-    return {"file": file, "bytes": len(data), "sha256": digest}
+    plain = json.loads(_canonical({key: v for key, v in values.items() if key != SEAL}))
+    return {**plain, SEAL: _digest(plain)}
 
 
-def remove_stale(folder: Path, prefix: str, entry: Mapping[str, Any]) -> None:
-    """Remove the tensor files of that prefix that no JSON vouches for any more."""
-    for stale in folder.glob(f"{prefix}-*.safetensors"):
-        if stale.name != entry["file"]:
-            stale.unlink()
+def check_seal(values: Any, source: object) -> dict[str, Any]:
+    """The values that :func:`sealed` was given, without the checksum.
+
+    Raises:
+        FileError: they were altered, or have no checksum.
+    """
+    if not isinstance(values, dict) or SEAL not in values:
+        raise FileError(f"{source}: has no checksum: damaged, or of an older version")
+    plain = {key: value for key, value in values.items() if key != SEAL}
+    if values[SEAL] != _digest(plain):
+        raise FileError(f"{source}: was altered, its checksum does not fit")
+    return plain
 
 
-def read_json(folder: Path, name: str, what: str) -> Any:
-    """What a JSON file of a folder holds.
+def migrated(
+    description: dict[str, Any], key: str, version: int, migrations: Migrations, source: object
+) -> dict[str, Any]:
+    """A description in the present format.
 
     Args:
-        folder: with the file.
-        name: of the file.
-        what: name of what the folder holds, for messages.
+        description: with its format under ``key``.
+        key: of the format's number.
+        version: the present format.
+        migrations: from older formats.
+        source: where the description comes from, for messages.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not whole JSON.
+        FileError: the format is unknown.
     """
-    try:
-        text = (folder / name).read_text()
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{folder}: no {what} here ({name} is missing)") from None
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ValueError(f"{folder}: damaged {what}, {name} is not whole JSON") from None
-
-
-def check_entry(folder: Path, json_file: str, entry: Any, what: str) -> None:
-    """Check the form of an entry that was read.
-
-    Args:
-        folder: for messages, and so are the next and the last.
-        json_file: name of the JSON.
-        entry: what it holds.
-        what: name of what the files hold.
-
-    Raises:
-        ValueError: it names no tensor file, or one outside of the folder.
-    """
-    if not isinstance(entry, dict) or not {"file", "bytes", "sha256"} <= entry.keys():
-        raise ValueError(f"{folder}: damaged {what}, {json_file} names no tensor file")
-    # A plain name only: a file must not reach outside its folder.
-    if not isinstance(entry["file"], str) or Path(entry["file"]).name != entry["file"]:
-        raise ValueError(f"{folder}: damaged {what}, {entry['file']!r} is no file name")
-
-
-def read_tensors(folder: Path, entry: Mapping[str, Any], what: str) -> dict[str, Tensor]:
-    """The tensors of the file that an entry vouches for.
-
-    Raises:
-        ValueError: the file is missing, truncated, altered or no safetensors file.
-    """
-    try:
-        data = (folder / entry["file"]).read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"{folder}: damaged {what}, {entry['file']} is missing") from None
-    if len(data) != entry["bytes"]:
-        raise ValueError(
-            f"{folder}: damaged {what}, {entry['file']} has {len(data)} bytes, "
-            f"{entry['bytes']} were written"
+    found = description.get(key)
+    if (
+        type(found) is not int
+        or found > version
+        or any(old not in migrations for old in range(found, version))
+    ):
+        raise FileError(
+            f"{source}: {key} {found!r} is unknown, this version of bitgnn reads {version}"
         )
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise ValueError(f"{folder}: damaged {what}, {entry['file']} was altered")
+    for old in range(found, version):
+        description = {**migrations[old](description), key: old + 1}
+    return description
+
+
+def write_folder(
+    folder: Path,
+    name: str,
+    prefix: str,
+    description: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Write a new generation: the folder holds the old one or the new one at every moment.
+
+    Processes that write into one folder wait for one another.
+
+    Args:
+        folder: made where it is missing.
+        name: of the manifest.
+        prefix: of the tensor file's name.
+        description: plain values for the manifest.
+        tensors: by name.
+
+    Raises:
+        ValueError: a value is none of JSON's.
+        OSError: the folder cannot be written; the old generation stays.
+    """
+    data = safetensors.torch.save({key: t.cpu().contiguous() for key, t in tensors.items()})
+    file = f"{prefix}-{secrets.token_hex(8)}.safetensors"
+    entry = {"file": file, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    text = json.dumps(sealed({**description, "tensors": entry}), indent=2) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait=True) as is_locked:
+        for leftover in temporaries(folder, f"{prefix}-*.safetensors") if is_locked else ():
+            leftover.unlink(missing_ok=True)
+        for leftover in temporaries(folder, name) if is_locked else ():
+            _remove_named(folder, leftover, prefix)
+            leftover.unlink(missing_ok=True)
+        old = _named(folder / name, prefix)
+        write_atomically(folder / file, data, durable=True)
+        try:
+            write_atomically(folder / name, text.encode(), durable=True)
+        except BaseException:
+            if _named(folder / name, prefix) != file:
+                (folder / file).unlink(missing_ok=True)
+            raise
+        if old is not None:
+            (folder / old).unlink(missing_ok=True)
+
+
+def read_folder(
+    folder: Path,
+    name: str,
+    what: str,
+    upgrade: Callable[[dict[str, Any], Path], dict[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description and tensors of one generation, also while another process writes the next.
+
+    Args:
+        folder: of :func:`write_folder`.
+        name: of the manifest.
+        what: the folder holds, for messages.
+        upgrade: checks a description and brings it into the present format.
+
+    Raises:
+        FileNotFoundError: there is no manifest.
+        FileError: manifest or tensors are damaged, altered, or no regular files of the folder.
+    """
+    manifest, seen = folder / name, b""
+    for _ in range(SAVES):
+        try:
+            text = read_regular(manifest)
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(f"{folder}: no {what} here ({name} is missing)") from None
+        except OSError as error:
+            raise FileError(f"{manifest}: cannot be read ({error.strerror})") from None
+        found = check_seal(parse_json(text, manifest), manifest)
+        entry = _entry(found.get("tensors"), manifest)
+        file = folder / entry["file"]
+        try:
+            data = read_regular(file, size=entry["bytes"])
+        except FileNotFoundError:
+            if text == seen:
+                break
+            seen = text  # a newer generation may have taken its place
+            continue
+        except OSError as error:
+            raise FileError(
+                f"{folder / entry['file']}: cannot be read ({error.strerror})"
+            ) from None
+        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            raise FileError(f"{file}: was altered, its checksum does not fit")
+        return upgrade(found, manifest), _tensors(data, file)
+    raise FileError(f"{manifest}: names {entry['file']}, which is missing")
+
+
+def sealed_tensors(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> bytes:
+    """A safetensors file that holds plain values, and a checksum over itself.
+
+    Raises:
+        ValueError: a value is none of JSON's.
+    """
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {HEADER: _canonical(values), SEAL: "0" * DIGITS}
+    data = bytearray(safetensors.torch.save(flat, metadata=metadata))
+    place = _seal_place(data)
+    data[place : place + DIGITS] = hashlib.sha256(data).hexdigest().encode()
+    return bytes(data)
+
+
+def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and values of a file of :func:`sealed_tensors`.
+
+    Raises:
+        FileError: it is damaged, altered, or another file.
+        OSError: there is no such file, or it cannot be read.
+    """
+    data = bytearray(read_regular(path, limit=FILE_BYTES))
+    place = _seal_place(data)
+    digest = bytes(data[place : place + DIGITS])
+    if place >= 0:
+        data[place : place + DIGITS] = b"0" * DIGITS
+    if place < 0 or hashlib.sha256(data).hexdigest().encode() != digest:
+        raise FileError(f"{path}: is damaged, or of an older version: its checksum does not fit")
+    header = parse_json(bytes(data[8 : 8 + _header_length(data)]), path)
+    values = parse_json(header["__metadata__"][HEADER].encode(), path)
+    return _tensors(bytes(data), path), values
+
+
+def _canonical(values: Mapping[str, Any]) -> str:
+    """The JSON that checksums are of, whatever spaces and order a file has."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(values).encode()).hexdigest()
+
+
+def _header_length(data: bytes | bytearray) -> int:
+    return int.from_bytes(data[:8], "little")
+
+
+def _seal_place(data: bytearray) -> int:
+    """Where the checksum begins in a tensor file; -1 where there is none."""
+    # Quotes inside of names are escaped, so that no name looks like this.
+    key = f'"{SEAL}":"'.encode()
+    found = data.find(key, 8, 8 + min(_header_length(data), HEADER_BYTES))
+    return found if found < 0 else found + len(key)
+
+
+def _entry(entry: Any, manifest: Path) -> dict[str, Any]:
+    """What a manifest says of its tensor file, which is a file of the same folder."""
+    known = {"file": str, "bytes": int, "sha256": str}
+    if not isinstance(entry, dict) or any(
+        not isinstance(entry.get(key), kind) for key, kind in known.items()
+    ):
+        raise FileError(f"{manifest}: names no tensor file")
+    if re.fullmatch(r"[\w-]{1,200}\.safetensors", entry["file"]) is None:
+        raise FileError(f"{manifest}: {entry['file'][:80]!r} is not the name of a tensor file")
+    return entry
+
+
+def _tensors(data: bytes, path: Path) -> dict[str, Tensor]:
+    if _header_length(data) > HEADER_BYTES:
+        raise FileError(f"{path}: its header has {_header_length(data)} bytes")
     try:
         return safetensors.torch.load(data)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{folder}: damaged {what}, {error}") from error
+    except Exception as error:  # safetensors, torch and a table of types take part
+        raise FileError(f"{path}: is not a file of safetensors ({error})") from None
+
+
+def _named(manifest: Path, prefix: str) -> str | None:
+    """The tensor file that a manifest names, if one of ours."""
+    try:
+        file = parse_json(read_regular(manifest), manifest)["tensors"]["file"]
+        return file if re.fullmatch(rf"{prefix}-[0-9a-f]+\.safetensors", file) else None
+    except (OSError, FileError, KeyError, TypeError):
+        return None
+
+
+def _remove_named(folder: Path, manifest: Path, prefix: str) -> None:
+    """Remove the tensor file of a manifest that a killed process did not put in place."""
+    file = _named(manifest, prefix)
+    if file is not None:
+        with contextlib.suppress(OSError):
+            (folder / file).unlink()

@@ -1,4 +1,8 @@
-"""The command `bitgnn`: demo, train, tune and doctor."""
+"""The command `bitgnn`: demo, train, tune and doctor.
+
+Exit statuses: 0 done; 1 something that the one line printed says how to mend; 2 a mistyped command;
+3 `tune` found no plan that keeps the limits; 130 interrupted by Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import torch
 import typer
 from rich.console import Console
 
+from bitgnn import __version__
 from bitgnn._ctrl_c import ctrl_c_always_stops
 
 if TYPE_CHECKING:
@@ -28,6 +33,8 @@ TUNE_FOLDER = Path("bitgnn-tune")
 app = typer.Typer(
     name="bitgnn",
     help="Binary graph neural networks on real bits.",
+    epilog="Exit status: 0 done, 1 an error, 2 a mistyped command, 3 no plan keeps the limits of "
+    "tune, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -35,6 +42,24 @@ app = typer.Typer(
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"bitgnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Binary graph neural networks on real bits."""
 
 
 @app.command()
@@ -55,7 +80,12 @@ def demo(
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Option("--config", "-c", help="YAML file, see configs/.")],
+    config: Annotated[
+        str,
+        typer.Option(
+            "--config", "-c", help="YAML file, or the name of a built-in one such as gcn_cora."
+        ),
+    ],
     data_root: Annotated[
         str | None,
         typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
@@ -91,9 +121,9 @@ def train(
     """
 
     def job() -> None:
-        from bitgnn.train import RunOptions, load_config
+        from bitgnn.train import RunOptions, find_config, load_config
 
-        experiment = load_config(config)
+        experiment = load_config(find_config(config))
         if seeds is not None:
             experiment = experiment.model_copy(update={"seeds": seeds})
         options = RunOptions(device, checkpoint_every, tensorboard, deterministic)
@@ -204,6 +234,20 @@ def _run_experiment(
     options: RunOptions,
     workers: int = 1,
 ) -> None:
+    from bitgnn.train.store import alone_in
+
+    options.torch_device()
+    with alone_in(output):
+        _run_alone(experiment, output, data_root, options, workers)
+
+
+def _run_alone(
+    experiment: ExperimentConfig,
+    output: Path,
+    data_root: str | None,
+    options: RunOptions,
+    workers: int,
+) -> None:
     from bitgnn.train import (
         GraphSource,
         Job,
@@ -216,7 +260,6 @@ def _run_experiment(
     )
 
     console = Console()
-    options.torch_device()
     store = RunStore(output, experiment)
     graphs = GraphSource(experiment, data_root)
     data = graphs.check()

@@ -66,7 +66,7 @@ def _record(config: DecoderConfig) -> dict[str, Any]:
                 results.append({**entry, **asdict(speed)})
     return {
         "benchmark": "decoders_cuda",
-        "environment": environment(),
+        "environment": environment(ROOT),
         "settings": {"repeats": REPEATS},
         "results": results,
     }

@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{config.dataset.title}: {value:.2f} times the training of fp32")
     record = {
         "benchmark": "training cost",
-        "environment": environment(),
+        "environment": environment(ROOT),
         "settings": {"repeats": parsed.epochs, "clock": "processor time of one thread"},
         "graphs": graphs,
     }

@@ -78,7 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         parser.error("torch sees no CUDA device")
-    found: dict[str, Any] = {"environment": environment(), "tests": None, "sanitizer": {}}
+    found: dict[str, Any] = {
+        "environment": environment(Path(__file__).resolve().parents[1]),
+        "tests": None,
+        "sanitizer": {},
+    }
     if not arguments.skip_tests:
         # Tests differ a thousandfold in time: idle workers take over what others have left.
         workers = (

@@ -87,7 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     write_json(
         arguments.output,
-        {"benchmark": "profile_cuda", "environment": environment(), "cases": cases},
+        {
+            "benchmark": "profile_cuda",
+            "environment": environment(Path(__file__).resolve().parents[1]),
+            "cases": cases,
+        },
     )
     print(f"written: {arguments.output}")
     return 0

@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {name}: {problem}")
     record = {
         "benchmark": "pyg_tests",
-        "environment": environment(),
+        "environment": environment(Path(__file__).resolve().parents[1]),
         "pyg_source": _source_version(arguments.pyg_source),
         "exceptions": EXCEPTIONS,
         "runs": [asdict(run) for run in runs],

@@ -14,7 +14,8 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
-from bitgnn._files import write_atomically
+from bitgnn._files import FileError, write_atomically
+from bitgnn._plain import read_json, read_yaml
 from bitgnn.convert.layers import SUPPORTED
 from bitgnn.inference import FeatureForm
 from bitgnn.nn import LayerPrecision
@@ -242,20 +243,15 @@ class Plan:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: another suffix, or the file is no plan; the message names file and entry.
+            FileError: the file is not a plan; the message names file and entry.
+            ValueError: another suffix.
         """
         file = Path(path)
-        is_yaml = _is_yaml(file)
-        try:
-            text = file.read_text(encoding="utf-8")
-            content = yaml.safe_load(text) if is_yaml else json.loads(text)
-        except (yaml.YAMLError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            kind = "YAML" if is_yaml else "JSON"
-            raise ValueError(f"{file}: not readable as {kind}, {error}") from None
+        content = read_yaml(file) if _is_yaml(file) else read_json(file)
         try:
             return cls.from_dict(content)
         except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
+            raise FileError(f"{file}: {error}") from None
 
     def describe(self) -> str:
         """The plan in one line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import zlib
 from math import prod
@@ -14,10 +15,26 @@ from torch import Tensor
 
 from bitgnn.data.errors import DataError
 
-__all__ = ["read_idx"]
+__all__ = ["decompressed", "read_idx"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
+IDX_BYTES = 1 << 32
+"""Most bytes of an idx file once it is decompressed."""
+
+
+def decompressed(content: bytes, limit: int) -> bytes:
+    """Contents of a gzip file, checked against its checksum.
+
+    Raises:
+        ValueError: it is larger than ``limit`` bytes.
+        OSError, EOFError, zlib.error: it is cut off or altered.
+    """
+    with gzip.open(io.BytesIO(content)) as file:
+        found = file.read(limit + 1)
+        if len(found) > limit:
+            raise ValueError(f"it decompresses to more than {limit} bytes")
+        return found
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
@@ -39,8 +56,8 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
     try:
         content = path.read_bytes()
         if content[:2] == GZIP_MAGIC:
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+            content = decompressed(content, IDX_BYTES)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(
             f"{path}: cannot be read, the file is cut off or altered ({error})"
         ) from error
@@ -57,5 +74,8 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
             f"{path}: cut off or altered: the header says {list(sizes)}, which is {prod(sizes)} "
             f"bytes, got {len(content) - start}"
         )
-    array = np.frombuffer(content, np.uint8, offset=start).reshape(sizes)
+    try:
+        array = np.frombuffer(content, np.uint8, offset=start).reshape(sizes)
+    except ValueError as error:  # nothing in it, and sizes beyond all bounds
+        raise DataError(f"{path}: sizes {list(sizes)} cannot be used ({error})") from None
     return torch.from_numpy(array.copy())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import tarfile
 import zlib
@@ -15,11 +14,17 @@ from PIL import Image
 from torch import Tensor
 
 from bitgnn.data.errors import DataError
+from bitgnn.data.idx import decompressed
 
 __all__ = ["read_image_folder"]
 
 ENDINGS = (".jpg", ".jpeg", ".png")
+FORMATS = ("JPEG", "PNG")
 PARTS = 3  # split, class, file
+PIXELS = 1 << 24
+"""Most pixels of an image."""
+ARCHIVE_BYTES = 1 << 33
+"""Most bytes of an archive once it is decompressed."""
 
 
 def read_image_folder(source: Path) -> dict[str, tuple[Tensor, Tensor, tuple[str, ...]]]:
@@ -35,8 +40,8 @@ def read_image_folder(source: Path) -> dict[str, tuple[Tensor, Tensor, tuple[str
         the names of the classes.
 
     Raises:
-        DataError: there are no images, a file is cut off, altered or no image, images differ in
-            size, or the splits have different classes.
+        DataError: there are no images, a file is cut off, altered, too large or neither JPEG nor
+            PNG, images differ in size, or the splits have different classes.
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     size: tuple[int, int] | None = None
@@ -74,9 +79,12 @@ def _stack(
 def _decode(title: str, content: bytes) -> np.ndarray:
     """``[H, W, 3]`` bytes of an image."""
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        # The formats are named: others start programs to decode them.
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            if image.width * image.height > PIXELS:
+                raise DataError(f"{title} has {image.width} x {image.height} pixels, too many")
             return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{title} is cut off, altered or no image ({error})") from error
 
 
@@ -97,14 +105,14 @@ def _files(source: Path) -> Iterator[tuple[str, bytes]]:
 def _archived(source: Path) -> Iterator[tuple[str, bytes]]:
     try:
         # As a whole: reading member by member would stop in front of the checksum.
-        content = gzip.decompress(source.read_bytes())
+        content = decompressed(source.read_bytes(), ARCHIVE_BYTES)
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             members = sorted(archive.getmembers(), key=lambda member: member.name)
             for member in members:
-                file = archive.extractfile(member)
+                file = archive.extractfile(member) if member.isfile() else None
                 if file is not None:
                     yield PurePosixPath(member.name).as_posix(), file.read()
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
         raise DataError(
             f"{source}: cannot be read, the archive is cut off or altered ({error})"
         ) from error

@@ -51,8 +51,9 @@ def load(
     interrupted download goes on at the next call, and files appear when they are whole.
 
     The files are read by PyG's and ogb's own code. Planetoid's raw files and Penn94's splits are
-    pickles, and PyG's ``processed/`` holds a small one: take such folders only from those you
-    trust. All other raw files are plain arrays, text, or archives of them.
+    pickles, which can run any code when they are read: others than the published ones, told by
+    their SHA-256, are refused unless the environment variable ``BITGNN_TRUST_PICKLES`` is 1. All
+    other raw files are plain arrays, text, or archives of them.
 
     Args:
         name: one of :func:`dataset_names`; case, hyphens and underscores do not matter.

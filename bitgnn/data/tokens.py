@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from bitgnn._files import write_atomically
+from bitgnn._files import FileError, write_atomically
+from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.data.errors import DataError
 from bitgnn.data.glue import TextData, TextSet
 
@@ -36,7 +35,6 @@ PADDING_ID = 0
 MASK_ID = SPECIAL.index(MASK)
 FIRST_ID = len(SPECIAL)
 """Of the tokens that stand for text."""
-HEADER = "bitgnn tokens"
 FORMAT = 3
 PARTS = ("train", "validation", "test")
 
@@ -198,26 +196,20 @@ def _digest(data: TextData, vocabulary: int, length: int, sentences: Sequence[st
 
 def _write_cache(path: Path, digest: str, parts: dict[str, TokenSet], size: int) -> None:
     tensors = {f"{part}.{key}": t for part in PARTS for key, t in vars(parts[part]).items()}
-    header = json.dumps({"digest": digest, "vocabulary": size})
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, safetensors.torch.save(tensors, metadata={HEADER: header}))
+    write_atomically(path, sealed_tensors(tensors, {"digest": digest, "vocabulary": size}))
 
 
 def _read_cache(path: Path, digest: str) -> tuple[dict[str, TokenSet], int] | None:
     """What was kept; None where it is missing, damaged, or of other sentences."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-            if header["digest"] != digest:
-                return None
-            parts = {
-                part: TokenSet(
-                    *(file.get_tensor(f"{part}.{key}") for key in ("ids", "lengths", "labels"))
-                )
-                for part in PARTS
-            }
-            return parts, int(header["vocabulary"])
-    except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError):
+        tensors, values = read_sealed(path)
+        if values["digest"] != digest:
+            return None
+        keys = ("ids", "lengths", "labels")
+        parts = {part: TokenSet(*(tensors[f"{part}.{key}"] for key in keys)) for part in PARTS}
+        return parts, int(values["vocabulary"])
+    except (OSError, FileError, KeyError, TypeError):
         return None
 
 

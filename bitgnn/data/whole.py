@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bitgnn.data.download import download_file
+from bitgnn.data.pickles import check_pickles
 
 __all__ = ["whole", "whole_downloads"]
 
@@ -40,8 +43,17 @@ class _WholeFiles:
         with self._gather("raw"), whole_downloads(type(self).__mro__[2].__module__):
             super().download()  # type: ignore[misc]
 
+    def _process(self) -> None:
+        """As in PyG, which unpickles notes on transforms: no more than text is let through."""
+        for name in ("pre_transform.pt", "pre_filter.pt"):
+            note = Path(self.processed_dir, name)
+            if note.exists():
+                torch.load(note, weights_only=True)
+        super()._process()  # type: ignore[misc]
+
     def process(self) -> None:
-        """As in PyG."""
+        """As in PyG, with raw files that are pickles checked."""
+        check_pickles(self.raw_paths)  # type: ignore[attr-defined]
         with self._gather("processed"):
             super().process()  # type: ignore[misc]
 

@@ -2,12 +2,12 @@ r"""Export and import of the parameters of trained binary networks.
 
 A folder holds two files, nothing pickled. ``parameters.json`` is an object:
 
-- ``format``: ``"bitgnn.parameters"``, ``version``: 1, ``network``: name of the model's class;
+- ``format``: ``"bitgnn.parameters"``, ``version``: 2, ``network``: name of the model's class;
 - ``layers``: in the order of the model's modules, each with ``name`` (module name), ``kind`` and
   what the table says;
-- ``layers_sha256``: of ``layers`` as JSON with sorted keys and no spaces;
 - ``tensors``: ``file``, ``bytes`` and ``sha256`` of the safetensors file, whose tensors are named
-  ``<layer>.<entry>``.
+  ``<layer>.<entry>``;
+- ``sha256``: of all the other entries as JSON with sorted keys and no spaces.
 
 ``"convolution"``
     JSON: ``weight`` [O, C / groups, kh, kw], ``stride``, ``padding``, ``dilation``, ``groups``,
@@ -96,8 +96,9 @@ def import_parameters(model: nn.Module, path: str | os.PathLike[str]) -> nn.Modu
     Raises:
         TypeError: ``model`` is no module.
         FileNotFoundError: there are no parameters at ``path``.
-        ValueError: the files are truncated or altered, or belong to a network of another structure;
-            the first layer that differs is named.
+        FileError: the files are truncated or altered; a ``ValueError`` that names the file.
+        ValueError: they belong to a network of another structure; the first layer that differs is
+            named.
     """
     layers = describe("import_parameters", model)
     network, written, tensors = read_files(Path(path))

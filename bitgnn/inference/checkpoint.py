@@ -1,16 +1,15 @@
-"""Checkpoints of frozen models: a safetensors file and a JSON that vouches for it."""
+"""Checkpoints of frozen models: a manifest under a checksum, and the tensor file that it names."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from bitgnn._files import write_atomically
-from bitgnn._vouched import check_entry, read_json, read_tensors, remove_stale, write_tensors
+from bitgnn._files import FileError
+from bitgnn._vouched import Migrations, migrated, read_folder, write_folder
 from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen_images import FrozenImages
@@ -22,7 +21,9 @@ from bitgnn.inference.steps.known_calls import Unsavable, describe_call
 
 __all__ = ["load", "save"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+MIGRATIONS: Migrations = {}
+"""From older formats; without one a trained model has to be frozen again."""
 DESCRIPTION_FILE = "model.json"
 PREFIX = "weights"
 KINDS: dict[str, Any] = {
@@ -35,9 +36,11 @@ Frozen = FrozenModel | FrozenBWTA | FrozenLayers
 def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
     """Write a frozen model into a folder, nothing pickled.
 
-    ``weights-<digest>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
-    steps, graph options, report, and name and SHA-256 of the tensor file. The JSON is renamed into
-    place last, so the folder holds the old model or the new one, never a mixture.
+    ``weights-<number>.safetensors`` holds the tensors; ``model.json`` holds format version, kind,
+    steps, graph options, report, name and SHA-256 of the tensor file, and a SHA-256 of all that.
+    The JSON is renamed into place last, so the folder holds the old model or the new one, never a
+    mixture, whether the process is killed, others save into the folder, or others load from it.
+    Of the files in the folder only ``model.json`` and the tensor file it names are replaced.
 
     Args:
         model: result of :func:`bitgnn.freeze`.
@@ -65,17 +68,8 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
         # A module that stands in several calls is read back as one for each.
         tensors.update({name: tensors[name].clone() for name in each_once(tensors)[1]})
     folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    entry = write_tensors(folder, PREFIX, tensors)
-    description = {
-        "format": FORMAT_VERSION,
-        "kind": model.kind,
-        **model.description(),
-        "tensors": entry,
-    }
-    text = json.dumps(description, indent=2) + "\n"
-    write_atomically(folder / DESCRIPTION_FILE, text.encode(), durable=True)
-    remove_stale(folder, PREFIX, entry)
+    description = {"format": FORMAT_VERSION, "kind": model.kind, **model.description()}
+    write_folder(folder, DESCRIPTION_FILE, PREFIX, description, tensors)
     return folder
 
 
@@ -112,12 +106,12 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     Raises:
         FileNotFoundError: there is no checkpoint at ``path``.
         ImportError: the model needs ``transformers``, which is not installed.
-        ValueError: the checkpoint is truncated, altered, of an unknown format, or needs ``model``
-            or has no use for it.
+        FileError: a file of the checkpoint is truncated, altered, too large, not a regular file of
+            the folder, or of an unknown format; a ``ValueError`` that names the file.
+        ValueError: the checkpoint needs ``model`` or has no use for it.
     """
     folder = Path(path)
-    description = _read_description(folder)
-    tensors = read_tensors(folder, description["tensors"], "checkpoint")
+    description, tensors = read_folder(folder, DESCRIPTION_FILE, "checkpoint", _checked)
     kind = KINDS[description["kind"]]
     if model is None and kind is FrozenLayers:
         raise ValueError(
@@ -131,26 +125,17 @@ def load(path: str | os.PathLike[str], model: nn.Module | None = None) -> Any:
     more = () if model is None else (model,)
     try:
         return kind.from_description(description, tensors, *more)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # a description may ask for anything
         cause = "damaged checkpoint" + (" or another model" if model is not None else "")
-        raise ValueError(f"{folder}: {cause}, {error}") from error
+        raise FileError(f"{folder / DESCRIPTION_FILE}: {cause}, {error}") from error
 
 
-def _read_description(folder: Path) -> dict[str, Any]:
-    """The JSON with every entry :func:`load` relies on checked."""
-    description = read_json(folder, DESCRIPTION_FILE, "checkpoint")
-    if not isinstance(description, dict) or "format" not in description:
-        raise ValueError(f"{folder}: {DESCRIPTION_FILE} is not a bitgnn checkpoint")
-    if description["format"] != FORMAT_VERSION:
-        cure = "freeze the trained model again" if description["format"] == 1 else "is unknown"
-        raise ValueError(
-            f"{folder}: checkpoint format {description['format']!r}: {cure}; "
-            f"this version reads {FORMAT_VERSION}"
-        )
-    if description.get("kind") not in KINDS:
-        raise ValueError(
-            f"{folder}: model kind {description.get('kind')!r} is unknown, "
-            f"known are {sorted(KINDS)}"
-        )
-    check_entry(folder, DESCRIPTION_FILE, description.get("tensors"), "checkpoint")
+def _checked(description: dict[str, Any], file: Path) -> dict[str, Any]:
+    """A description in the present format, of a known kind."""
+    description = migrated(description, "format", FORMAT_VERSION, MIGRATIONS, file)
+    kind = description.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise FileError(f"{file}: model kind {kind!r} is unknown, known are {sorted(KINDS)}")
     return description

@@ -46,9 +46,11 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def _git(*arguments: str) -> str | None:
+def _git(repository: Path, *arguments: str) -> str | None:
+    # Settings of a repository may name programs to run.
+    command = ["git", "-C", str(repository), "-c", "core.fsmonitor=false", *arguments]
     try:
-        run = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return run.stdout.strip() if run.returncode == 0 else None
@@ -62,16 +64,22 @@ def _busy_percent() -> float | None:
     return float(psutil.cpu_percent(interval=0.5))
 
 
-def environment() -> dict[str, Any]:
+def environment(repository: Path | None = None) -> dict[str, Any]:
     """A JSON-ready record of the machine, the software and the moment.
 
-    The commit is what the environment variable BITGNN_COMMIT says, for trees copied without their
-    repository; else it and its ``dirty`` flag are those of the current directory, None outside one.
     ``busy_percent`` is how busy all cores are with others' work, measured while this process
     sleeps for half a second; None without psutil (extra ``bench``).
+
+    Args:
+        repository: git repository of the measured code, for its commit and whether it was changed
+            (``dirty``). The environment variable BITGNN_COMMIT goes before it, for trees copied
+            without their repository. Git is not run without a repository: it obeys the settings of
+            the folder it is in.
     """
-    named = os.environ.get("BITGNN_COMMIT")
-    changes = _git("status", "--porcelain", "--", ".", *GENERATED)
+    commit, changes = os.environ.get("BITGNN_COMMIT"), None
+    if repository is not None and not commit:
+        commit = _git(repository, "rev-parse", "HEAD")
+        changes = _git(repository, "status", "--porcelain", "--", ".", *GENERATED)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "cpu": cpu_model(),
@@ -84,6 +92,6 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: package_version(name) for name in PACKAGES},
-        "commit": named or _git("rev-parse", "HEAD"),
-        "dirty": None if named or changes is None else bool(changes),
+        "commit": commit,
+        "dirty": None if changes is None else bool(changes),
     }

@@ -14,6 +14,7 @@ from bitgnn.nn.bwta_attention import BWTAAttention
 
 __all__ = [
     "CORE",
+    "IMPLEMENTATION",
     "add_attention",
     "attention_modules",
     "is_pretrained",

@@ -3,7 +3,13 @@
 from bitgnn.train.batches import LoaderError
 from bitgnn.train.build import GraphSource, load_data
 from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.config import ConfigError, DatasetConfig, ExperimentConfig, load_config
+from bitgnn.train.config import (
+    ConfigError,
+    DatasetConfig,
+    ExperimentConfig,
+    find_config,
+    load_config,
+)
 from bitgnn.train.demo import demo_config
 from bitgnn.train.deploy import FormResult, MismatchError, evaluate
 from bitgnn.train.experiment import train_all
@@ -41,6 +47,7 @@ __all__ = [
     "WorkerError",
     "demo_config",
     "evaluate",
+    "find_config",
     "load_config",
     "load_data",
     "result_table",

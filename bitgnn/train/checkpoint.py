@@ -1,19 +1,17 @@
-"""Checkpoints of a running training: one safetensors file that appears whole or not at all."""
+"""Checkpoints of a running training: one file under a checksum, written whole or not at all."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from bitgnn._files import write_atomically
+from bitgnn._files import FileError, write_atomically
+from bitgnn._vouched import read_sealed, sealed_tensors
 
 __all__ = [
     "Checkpoint",
@@ -26,13 +24,12 @@ __all__ = [
     "write_checkpoint",
 ]
 
-FORMAT = 1
-HEADER = "bitgnn"
+FORMAT = 2
 SEPARATOR = "/"
 NORM = "norm"
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(FileError):
     """A checkpoint is damaged or of another model; the message names file or keys."""
 
 
@@ -56,12 +53,11 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         OSError: it cannot be written; the one before stays whole.
     """
     flat = {
-        f"{group}{SEPARATOR}{name}": tensor.detach().cpu().contiguous()
+        f"{group}{SEPARATOR}{name}": tensor
         for group, tensors in checkpoint.tensors.items()
         for name, tensor in tensors.items()
     }
-    header = json.dumps({"format": FORMAT, **checkpoint.values})
-    write_atomically(path, safetensors.torch.save(flat, metadata={HEADER: header}))
+    write_atomically(path, sealed_tensors(flat, {"format": FORMAT, **checkpoint.values}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
@@ -72,14 +68,9 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     """
     if not path.is_file():
         return None
-    tensors: dict[str, dict[str, Tensor]] = {}
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            values = json.loads((file.metadata() or {})[HEADER])
-            for key in file.keys():  # noqa: SIM118 (the file is no mapping)
-                group, _, name = key.partition(SEPARATOR)
-                tensors.setdefault(group, {})[name] = file.get_tensor(key)
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+        flat, values = read_sealed(path)
+    except (OSError, FileError) as error:
         raise CheckpointError(
             f"{path}: no readable checkpoint ({error}); delete it to train this run anew"
         ) from error
@@ -88,6 +79,10 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
             f"{path}: checkpoint format must be {FORMAT}, got {values.get('format')!r}; "
             "delete it to train this run anew"
         )
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in flat.items():
+        group, _, name = key.partition(SEPARATOR)
+        tensors.setdefault(group, {})[name] = tensor
     return Checkpoint(tensors, values)
 
 

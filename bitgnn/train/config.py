@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import pydantic
-import yaml
 from pydantic import BaseModel, Field
 
+from bitgnn._files import FileError
+from bitgnn._plain import read_yaml
 from bitgnn.data.splits import Split
 from bitgnn.models.precisions import layer_precisions
 from bitgnn.train.recipe import FullGraph, Loader, Neighbors, RandomWalks, Recipe, Strict
@@ -23,10 +24,14 @@ __all__ = [
     "ExperimentConfig",
     "Recipe",
     "check_config",
+    "find_config",
     "load_config",
     "read_config",
 ]
 
+PACKAGE = Path(__file__).resolve().parents[1]
+# Beside the package in a source tree, inside of it where it is installed.
+BUILT_IN = (PACKAGE / "configs", PACKAGE.parent / "configs")
 PRESETS = ("fp32", "full", "bin")
 # Keys of several types: pydantic complains once for each.
 UNION_KEYS = {"split", "precision"}
@@ -41,7 +46,7 @@ LOADERS: dict[str, type[BaseModel]] = {
 Config = TypeVar("Config", bound=Strict)
 
 
-class ConfigError(ValueError):
+class ConfigError(FileError):
     """A configuration file is wrong; the message names file, key, found and expected."""
 
 
@@ -179,6 +184,28 @@ class ExperimentConfig(Strict):
         return list(self.forms.items())
 
 
+def find_config(name: str | os.PathLike[str]) -> Path:
+    """The file of a configuration.
+
+    Args:
+        name: path of a YAML file, or name of a built-in configuration, such as ``gcn_cora``; a file
+            goes before a name.
+
+    Raises:
+        ConfigError: there is neither; the message lists the built-in ones.
+    """
+    path = Path(name)
+    if path.exists() or path.suffix:
+        return path
+    folder = next((place for place in BUILT_IN if place.is_dir()), BUILT_IN[0])
+    known = sorted(file.stem for file in folder.glob("*.yaml"))
+    if str(name) not in known:
+        raise ConfigError(
+            f"{name}: neither a file nor a built-in configuration, which are {', '.join(known)}"
+        )
+    return folder / f"{name}.yaml"
+
+
 def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
     """Read and check the configuration of an experiment on a graph; see :func:`read_config`."""
     return read_config(path, ExperimentConfig)
@@ -200,12 +227,11 @@ def read_config(path: str | os.PathLike[str], kind: type[Config]) -> Config:
     """
     file = Path(path)
     try:
-        content = yaml.safe_load(file.read_text())
+        content = read_yaml(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{file}: is not valid YAML ({reason})") from error
+    except FileError as error:
+        raise ConfigError(str(error)) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: expected keys and values, found {type(content).__name__}")
     return check_config(content, kind, str(file))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-import safetensors
-import safetensors.torch
 from torch import Tensor
 
-from bitgnn._files import write_atomically
+from bitgnn._files import FileError, FolderInUseError, locked, write_atomically
+from bitgnn._plain import read_json
+from bitgnn._vouched import read_sealed, sealed_tensors
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import Strict
 
-__all__ = ["OutputError", "Run", "RunFiles", "RunStore"]
+__all__ = ["OutputError", "Run", "RunFiles", "RunStore", "alone_in"]
 
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
@@ -25,6 +27,24 @@ EVENTS_FOLDER = "tensorboard"
 
 class OutputError(RuntimeError):
     """The output folder cannot be used; the message says why."""
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other trainings and tunings out of an output folder, which is made where it is missing.
+
+    Raises:
+        OutputError: another process is at work in the folder, or it cannot be made.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder))
+        except FolderInUseError as error:
+            raise OutputError(str(error)) from None
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be written ({error.strerror})") from error
+        yield
 
 
 @dataclass(frozen=True)
@@ -109,8 +129,8 @@ class RunFiles(Generic[AnyRun]):
             write_atomically(file, json.dumps(wanted, indent=2).encode() + b"\n")
             return
         try:
-            recorded = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
+            recorded = read_json(file)
+        except (OSError, FileError) as error:
             raise OutputError(f"{file}: cannot be read ({error})") from error
         different = _first_difference(recorded, wanted)
         if different is not None:
@@ -120,20 +140,26 @@ class RunFiles(Generic[AnyRun]):
             )
 
     def load(self, form: str, seed: int) -> tuple[AnyRun, dict[str, Tensor]] | None:
-        """A finished run and its state; None where it is missing or damaged."""
+        """A finished run and its state; None where it is missing, damaged or altered."""
         try:
-            run = self._kind(**json.loads(self._path(form, seed, "json").read_text()))
-            state = safetensors.torch.load_file(self._path(form, seed, "safetensors"))
-        except (OSError, ValueError, TypeError, safetensors.SafetensorError):
+            found = read_json(self._path(form, seed, "json"))
+            state, values = read_sealed(self._path(form, seed, "safetensors"))
+            run = self._kind(**values)
+        except (OSError, FileError, TypeError):
             return None
-        return run, state
+        is_whole = found == values and (run.form, run.seed) == (form, seed)
+        return (run, state) if is_whole else None
 
     def save(self, run: AnyRun, state: dict[str, Tensor]) -> None:
-        """Keep a finished run; the JSON comes last and makes it count."""
-        contiguous = {name: tensor.contiguous() for name, tensor in state.items()}
+        """Keep a finished run.
+
+        The weights hold the run's values under one checksum; the JSON repeats them for people to
+        read, comes last and makes the run count.
+        """
+        values = json.loads(json.dumps(vars(run)))
         weights = self._path(run.form, run.seed, "safetensors")
-        write_atomically(weights, safetensors.torch.save(contiguous))
-        text = json.dumps(vars(run), indent=2) + "\n"
+        write_atomically(weights, sealed_tensors(state, values))
+        text = json.dumps(values, indent=2) + "\n"
         write_atomically(self._path(run.form, run.seed, "json"), text.encode())
         self.clear_leftovers(run.form, run.seed)
 

@@ -14,13 +14,14 @@ from torch_geometric.data import Data
 
 from bitgnn.data import DataError, load
 from bitgnn.inference import save
+from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.experiment import make_progress
-from bitgnn.train.store import RunStore
+from bitgnn.train.store import RunStore, alone_in
 from bitgnn.train.task import check_data
 from bitgnn.train.unit import RunOptions
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.improve import improved
-from bitgnn.tune.objective import check_objective, read_limits
+from bitgnn.tune.objective import Constraint, check_objective, read_limits
 from bitgnn.tune.pins import pinned_chains
 from bitgnn.tune.result import LimitsMissed, TuneResult
 from bitgnn.tune.study import check_file
@@ -98,7 +99,8 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
 
     Raises:
         DataError: the graph cannot be had.
-        OutputError: the output folder cannot be written, or holds another training.
+        OutputError: the output folder cannot be written, holds another training, or another process
+            is at work in it.
         TuneInterrupted: stopped by Ctrl-C while training or tuning.
         ValueError: see :func:`bitgnn.tune.tune.tune`.
     """
@@ -117,7 +119,22 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
         check_file(command.storage)
     data = _load(command)
     check_data(data, config.metric, data.name)
-    store = RunStore(command.output, config)
+    with alone_in(command.output):
+        store = RunStore(command.output, config)
+        return _run_alone(command, config, data, store, device, budget, limits, console)
+
+
+def _run_alone(
+    command: TuneCommand,
+    config: ExperimentConfig,
+    data: Any,
+    store: RunStore,
+    device: torch.device,
+    budget: Budget,
+    limits: Sequence[Constraint],
+    console: Console,
+) -> TuneResult:
+    """What is done in the output folder, which no other process writes to."""
     Console(stderr=True).print(
         f"{data.name}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
         f"{data.x.size(1)} features"

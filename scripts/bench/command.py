@@ -82,7 +82,12 @@ def record(name: str, arguments: argparse.Namespace, **body: Any) -> dict[str, A
         "repeats": arguments.repeats,
         "quick": arguments.quick,
     }
-    return {"benchmark": name, "environment": environment(), "settings": settings, **body}
+    return {
+        "benchmark": name,
+        "environment": environment(Path(__file__).resolve().parents[2]),
+        "settings": settings,
+        **body,
+    }
 
 
 class ResumeError(ValueError):

@@ -56,7 +56,10 @@ def main() -> int:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     output = arguments.output or Path(f"scripts/results/default_speed_{device.type}.json")
-    record: dict[str, Any] = {"environment": environment(), "cases": []}
+    record: dict[str, Any] = {
+        "environment": environment(Path(__file__).resolve().parents[2]),
+        "cases": [],
+    }
     for name in arguments.graphs:
         graph = {key: value.to(device) for key, value in read(name, arguments.data).items()}
         for layer in arguments.layers:

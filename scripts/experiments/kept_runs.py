@@ -65,7 +65,11 @@ def run_and_keep(
         pool.shutdown(wait=False, cancel_futures=True)
     if failure is not None:
         raise failure
-    record = {"environment": environment(), "runs": done, "summary": summary(done)}
+    record = {
+        "environment": environment(Path(__file__).resolve().parents[2]),
+        "runs": done,
+        "summary": summary(done),
+    }
     output.write_text(json.dumps(record, indent=1) + "\n")
     for row in record["summary"]:
         print({key: value for key, value in row.items() if not isinstance(value, dict)})

@@ -6,9 +6,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import bitgnn
 from bitgnn import train
 from bitgnn.cli import app
 from bitgnn.inference import load
+from bitgnn.train.store import alone_in
 
 runner = CliRunner()
 
@@ -150,3 +152,37 @@ def test_doctor_prints_a_report():
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 0
     assert "versions:" in result.output
+
+
+def test_a_second_training_in_a_folder_says_so(config, tmp_path):
+    output = tmp_path / "out"
+    with alone_in(output):
+        message = _one_line(runner.invoke(app, ["train", "-c", str(config), "-o", str(output)]))
+    assert f"{output}: another process writes to this folder" in message
+    assert not list(output.iterdir())
+
+
+def test_a_second_tuning_in_a_folder_says_so(tmp_path):
+    arguments = ["tune", "--dataset", "digits", "-o", str(tmp_path)]
+    with alone_in(tmp_path):
+        assert "another process writes to this folder" in _one_line(runner.invoke(app, arguments))
+
+
+def test_version():
+    result = runner.invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"bitgnn {bitgnn.__version__}\n")
+
+
+def test_built_in_configurations_have_names(tmp_path):
+    assert train.load_config(train.find_config("gcn_cora")).dataset.name == "Cora"
+    message = _one_line(runner.invoke(app, ["train", "-c", "gcn_kora", "-o", str(tmp_path)]))
+    assert "gcn_kora: neither a file nor a built-in configuration, which are gcn_" in message
+    (tmp_path / "gcn_cora").write_text(TINY)
+    assert train.find_config(tmp_path / "gcn_cora") == tmp_path / "gcn_cora"
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]", "[" * 1000, "a: 1\na: 2", "a: .nan"])
+def test_odd_configurations_are_one_line(text, tmp_path):
+    (tmp_path / "odd.yaml").write_text(text)
+    message = _one_line(runner.invoke(app, ["train", "-c", str(tmp_path / "odd.yaml")]))
+    assert "odd.yaml: is not valid YAML" in message

@@ -10,6 +10,7 @@ from graphs import odd_graph
 from torch import nn
 
 from bitgnn import BinarizeConfig, Plan, binarize, freeze, load, save
+from bitgnn._vouched import sealed
 from bitgnn.convert import ModelShape
 from bitgnn.convert.in_letters import in_letters, own_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
@@ -211,7 +212,7 @@ def test_older_checkpoints_still_load(x, graph, tmp_path):
     # What they say of layout, method and executor changed no result, and is passed over.
     run = {"layout": "frdc", "method": "if_else", "executor": "predicted"}
     for older in (description, {**description, "defaults": run}):
-        file.write_text(json.dumps(older))
+        file.write_text(json.dumps(sealed(older)))
         assert load(folder)(x, graph).equal(freeze(model)(x, graph))
 
 

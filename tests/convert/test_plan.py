@@ -103,10 +103,10 @@ def test_wrong_documents(entries, message, tmp_path):
 def test_unreadable_files(plan, tmp_path):
     for name, text in (("a.yaml", "letters: ["), ("a.json", "{"), ("b.yaml", "!!python/object:x")):
         (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match=f"{name}: not readable as"):
+        with pytest.raises(ValueError, match=f"{name}: is not valid"):
             Plan.load(tmp_path / name)
     (tmp_path / "c.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="not readable as JSON"):
+    with pytest.raises(ValueError, match="is not valid JSON"):
         Plan.load(tmp_path / "c.json")
     with pytest.raises(FileNotFoundError):
         Plan.load(tmp_path / "none.yaml")

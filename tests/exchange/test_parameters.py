@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn
+from bitgnn._vouched import sealed
 from bitgnn.bits import BitImages
 from bitgnn.models import IMAGE_NETWORKS, bincnn, mlp, vgg
 from bitgnn.nn import BinaryConv2d, BinaryLinear
@@ -105,7 +106,7 @@ def test_files_are_as_documented(tmp_path):
     network = _trained(_vgg())
     folder = bitgnn.export_parameters(network, tmp_path)
     text = json.loads((folder / "parameters.json").read_text())
-    assert (text["format"], text["version"], text["network"]) == ("bitgnn.parameters", 1, "VGG")
+    assert (text["format"], text["version"], text["network"]) == ("bitgnn.parameters", 2, "VGG")
     layers = {layer["name"]: layer for layer in text["layers"]}
     assert layers["features.0"]["kind"] == "convolution"
     assert layers["features.0"]["weight"] == [13, 3, 3, 3]
@@ -230,25 +231,27 @@ def test_damage_is_named(tmp_path):
         data[-3] ^= 16
         (folder / file).write_bytes(data)
 
-    def edit(*replaced: str):
+    def edit(*replaced: str, seal: bool = True):
         def change(folder) -> None:
             text = (folder / "parameters.json").read_text()
             assert replaced[0] in text
-            (folder / "parameters.json").write_text(text.replace(*replaced))
+            text = text.replace(*replaced)
+            text = json.dumps(sealed(json.loads(text))) if seal else text
+            (folder / "parameters.json").write_text(text)
 
         return change
 
     for change, message in (
-        (cut("parameters.json"), "parameters.json is not whole JSON"),
-        (cut(file), r"safetensors has \d+ bytes, \d+ were written"),
-        (flip, "safetensors was altered"),
-        (lambda f: (f / file).unlink(), "safetensors is missing"),
-        (edit('"version": 1', '"version": 9'), "version 9 of the parameters is unknown"),
+        (cut("parameters.json"), r"parameters\.json: is not valid JSON"),
+        (cut(file), r"safetensors: has \d+ bytes, \d+ were written"),
+        (flip, "safetensors: was altered"),
+        (lambda f: (f / file).unlink(), "names parameters-.*, which is missing"),
+        (edit('"version": 2', '"version": 9'), "version 9 is unknown"),
         (edit("bitgnn.parameters", "other"), "does not describe bitgnn's parameters"),
-        (edit('"channels": 13', '"channels": 14'), "the layers in parameters.json were altered"),
-        (edit(f'"file": "{file}"', '"file": "../x"'), "'../x' is no file name"),
+        (edit('"channels": 13', '"channels": 14', seal=False), "parameters.json: was altered"),
+        (edit(f'"file": "{file}"', '"file": "../x"'), "'../x' is not the name of"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(bitgnn.FileError, match=message):
             bitgnn.import_parameters(_vgg(), damaged(change))
     with pytest.raises(FileNotFoundError, match=r"no parameters here \(parameters.json is miss"):
         bitgnn.import_parameters(_vgg(), tmp_path / "nowhere")

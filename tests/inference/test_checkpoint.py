@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from bitgnn import FileError
+from bitgnn._vouched import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
@@ -46,7 +48,7 @@ def test_files_are_json_and_safetensors_only(saved):
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["model.json", _weights(folder).name]
     description = json.loads((folder / "model.json").read_text())
-    assert description["format"] == 2
+    assert description["format"] == 3
     assert list(description["report"]["letters"].values()) == list(model.letters)
 
 
@@ -60,12 +62,12 @@ def test_saving_again_replaces_the_model(saved, make_model, graph, features):
 
 def test_failed_save_leaves_the_old_model(saved, make_model, graph, features, monkeypatch):
     model, folder = saved
-    import bitgnn.inference.checkpoint as checkpoint
+    import bitgnn._vouched as vouched
 
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(checkpoint.json, "dumps", fail)
+    monkeypatch.setattr(vouched.json, "dumps", fail)
     with pytest.raises(OSError, match="disk full"):
         save(freeze(make_model("full")), folder)
     monkeypatch.undo()
@@ -76,7 +78,7 @@ def test_truncated(saved):
     _, folder = saved
     data = _weights(folder).read_bytes()
     _weights(folder).write_bytes(data[:-10])
-    with pytest.raises(ValueError, match=rf"damaged checkpoint, .* has {len(data) - 10} bytes"):
+    with pytest.raises(ValueError, match=rf"safetensors: has {len(data) - 10} bytes"):
         load(folder)
 
 
@@ -85,19 +87,20 @@ def test_altered(saved):
     data = bytearray(_weights(folder).read_bytes())
     data[-1] ^= 1
     _weights(folder).write_bytes(bytes(data))
-    with pytest.raises(ValueError, match=r"damaged checkpoint, .* was altered"):
+    with pytest.raises(ValueError, match=r"safetensors: was altered"):
         load(folder)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format=3), "checkpoint format 3: is unknown"),
-        (lambda d: d.update(format=1), "checkpoint format 1: freeze the trained model again"),
+        (lambda d: d.update(format=4), "format 4 is unknown"),
+        (lambda d: d.update(format=1), "format 1 is unknown"),
         (lambda d: d.update(kind="gat"), "model kind 'gat' is unknown"),
-        (lambda d: d.pop("format"), "is not a bitgnn checkpoint"),
+        (lambda d: d.pop("format"), "format None is unknown"),
         (lambda d: d.pop("tensors"), "names no tensor file"),
-        (lambda d: d["tensors"].update(file="../x"), "is no file name"),
+        (lambda d: d["tensors"].update(file="../x"), "is not the name of"),
+        (lambda d: d["tensors"].update(bytes="1"), "names no tensor file"),
         (lambda d: d["program"].update(in_channels=76), r"step 0 \(pack\): inputs must have 75"),
         (lambda d: d["program"].update(entry=2), "must end in a packing step"),
         (lambda d: d["program"].update(entry=9), "entry must lie in"),
@@ -138,15 +141,19 @@ def test_changed_description(saved, change, message):
     description = json.loads(file.read_text())
     change(description)
     file.write_text(json.dumps(description))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(FileError, match=r"model\.json: was altered, its checksum does not fit"):
         load(folder)
+    file.write_text(json.dumps(sealed(description)))
+    with pytest.raises(FileError, match=message) as caught:
+        load(folder)
+    assert str(file) in str(caught.value)
 
 
 def test_half_written_description_and_missing_files(saved, tmp_path):
     _, folder = saved
     text = (folder / "model.json").read_text()
     (folder / "model.json").write_text(text[: len(text) // 2])
-    with pytest.raises(ValueError, match="is not whole JSON"):
+    with pytest.raises(ValueError, match=r"model\.json: is not valid JSON"):
         load(folder)
     (folder / "model.json").write_text(text)
     _weights(folder).unlink()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import bitgnn
+from bitgnn._vouched import sealed
 from bitgnn.inference import FrozenBWTA
 from bitgnn.inference.bwta import (
     FrozenBWTAAttention,
@@ -187,7 +188,7 @@ def test_checkpoints(tmp_path) -> None:
     frozen = bitgnn.freeze(model)
     bitgnn.save(frozen, tmp_path / "model")
     with pytest.raises(
-        ValueError, match=r"model must be given, one like .*, a Block of the user's"
+        ValueError, match=r"model must be given, one like .*, a Block, which a file cannot make"
     ):
         bitgnn.load(tmp_path / "model")
     fresh = Block()
@@ -215,7 +216,7 @@ def test_damaged_checkpoints_are_refused(tmp_path) -> None:
     for change in ({"kind": "conv"}, {"activation": "int8"}, {"in_features": 4000}):
         altered = copy.deepcopy(description)
         altered["layers"]["up"] |= change
-        (tmp_path / "model.json").write_text(json.dumps(altered))
+        (tmp_path / "model.json").write_text(json.dumps(sealed(altered)))
         with pytest.raises(ValueError, match="damaged checkpoint"):
             bitgnn.load(tmp_path, Block())
 

@@ -11,6 +11,7 @@ from image_networks import plain, residual, trained
 from torch import nn
 
 import bitgnn
+from bitgnn._vouched import sealed
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference import CudaGraphExecutor, FrozenImages
 from bitgnn.inference.image_costs import image_step_cost
@@ -141,7 +142,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     ):
         changed = copy.deepcopy(description)
         change(changed)
-        (folder / "model.json").write_text(json.dumps(changed))
+        (folder / "model.json").write_text(json.dumps(sealed(changed)))
         with pytest.raises(ValueError, match="damaged checkpoint"):
             bitgnn.load(folder)
 

@@ -7,6 +7,7 @@ import torch
 from chains import Chain, shake
 from torch import nn
 
+from bitgnn._vouched import sealed
 from bitgnn.bits import BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import load, save
@@ -33,7 +34,7 @@ def test_older_checkpoints_take_any_features(make_model, graph, features, tmp_pa
     folder = save(frozen, tmp_path / "model")
     description = json.loads((folder / "model.json").read_text())
     assert description.pop("features") == "floats"
-    (folder / "model.json").write_text(json.dumps(description))
+    (folder / "model.json").write_text(json.dumps(sealed(description)))
     assert torch.equal(load(folder)(features, graph), frozen(features, graph))
 
 
@@ -42,7 +43,7 @@ def test_damaged_checkpoint(make_model, tmp_path, form):
     folder = save(freeze(make_model("bin")), tmp_path / "model")
     description = json.loads((folder / "model.json").read_text())
     description["features"] = form
-    (folder / "model.json").write_text(json.dumps(description))
+    (folder / "model.json").write_text(json.dumps(sealed(description)))
     with pytest.raises(ValueError, match=r"damaged checkpoint, .*features must be one of"):
         load(folder)
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric.nn import aggr, norm
 
+from bitgnn._vouched import sealed
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, load, save
 from bitgnn.inference.steps.calls import FloatCall, Input, Method
@@ -206,7 +207,7 @@ def test_altered_files_are_refused(change, message, x, edges, tmp_path):
     file = save(frozen, tmp_path) / "model.json"
     description = json.loads(file.read_text())
     change(description["calls"][0])
-    file.write_text(json.dumps(description))
+    file.write_text(json.dumps(sealed(description)))
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
 
@@ -233,7 +234,7 @@ def test_older_files_without_calls(x, edges, tmp_path):
     file = save(frozen, tmp_path) / "model.json"
     description = json.loads(file.read_text())
     del description["call"], description["calls"]
-    file.write_text(json.dumps(description))
+    file.write_text(json.dumps(sealed(description)))
     assert load(tmp_path)(x, edges).equal(frozen(x, edges))
 
 
@@ -262,7 +263,7 @@ def test_tensors_left_over_are_refused(x, edges, tmp_path):
     file = save(frozen, tmp_path) / "model.json"
     description = json.loads(file.read_text())
     description["calls"] = []
-    file.write_text(json.dumps(description))
+    file.write_text(json.dumps(sealed(description)))
     with pytest.raises(ValueError, match="damaged checkpoint"):
         load(tmp_path)
 

@@ -31,6 +31,14 @@ def test_version_is_that_of_the_metadata():
     assert bitgnn.__version__ == metadata.version("bitgnn")
 
 
+def test_built_in_configurations_are_installed():
+    folder = Path(bitgnn.__file__).parent / "configs"
+    beside = ROOT / "configs"
+    in_tree = Path(bitgnn.__file__).resolve().is_relative_to(ROOT)
+    names = {file.name for file in (beside if in_tree else folder).glob("*.yaml")}
+    assert names == {file.name for file in beside.glob("*.yaml")}
+
+
 @pytest.mark.skipif(WITHOUT_BINARIES, reason="built with BITGNN_BUILD=none")
 def test_compiled_library_is_loaded():
     info = library_info()

@@ -17,7 +17,7 @@ from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
 from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
-from bitgnn.nn.pretrained_attention import CORE, is_pretrained, use_implementation
+from bitgnn.nn.pretrained_attention import CORE, IMPLEMENTATION, is_pretrained, use_implementation
 
 __all__ = [
     "build",
@@ -41,6 +41,20 @@ FORMS: dict[str, Any] = {
 }
 OWN = "bitgnn.models"
 PRETRAINED = "transformers"
+MODEL_TYPES = frozenset((
+    "albert", "bart", "bert", "deberta-v2", "deit", "distilbert", "electra", "gemma", "gemma2",
+    "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "modernbert", "opt", "phi", "phi3", "qwen2",
+    "qwen3", "roberta", "t5", "vit", "xlm-roberta",
+))  # fmt: skip
+"""Types of the library's models that a file may name: they load nothing by themselves."""
+ATTENTION_KEY = "attn_implementation"
+IMPLEMENTATIONS = (None, "eager", "sdpa", IMPLEMENTATION)
+"""Attention functions that a file may name; other names may stand for code from the Hub."""
+LARGEST = 1 << 26
+"""Largest number in a model's configuration."""
+WEIGHTS_A_BYTE = 8
+PARAMETERS_A_TENSOR, MORE_PARAMETERS = 16, 64
+"""A model may have so many parameters for each tensor of its file, and so many more."""
 
 
 def frozen_layers(model: nn.Module) -> dict[str, FrozenLayer]:
@@ -58,7 +72,13 @@ def describe(model: nn.Module) -> dict[str, Any]:
     architecture: dict[str, Any] = {"library": None, "class": type(model).__qualname__}
     config = getattr(model, "config", None)
     if is_pretrained(model):
-        architecture |= {"library": PRETRAINED, "config": model.config.to_dict()}  # type: ignore[union-attr, operator]
+        if model.config.model_type in MODEL_TYPES:  # type: ignore[union-attr]
+            settings = {
+                key: value
+                for key, value in model.config.to_dict().items()  # type: ignore[union-attr, operator]
+                if not key.endswith(ATTENTION_KEY) or value in IMPLEMENTATIONS
+            }
+            architecture |= {"library": PRETRAINED, "config": settings}
     elif type(model).__module__.startswith(f"{OWN}.") and isinstance(config, Mapping):
         architecture |= {"library": OWN, "config": dict(config)}
     layers = frozen_layers(model)
@@ -90,7 +110,10 @@ def build(
         KeyError: an entry is missing.
         ValueError: a model is needed and there is none, or something does not fit.
     """
-    skeleton = _skeleton(description["architecture"]) if model is None else copy.deepcopy(model)
+    if model is None:
+        skeleton = _skeleton(description["architecture"], tensors)
+    else:
+        skeleton = copy.deepcopy(model)
     layers: Mapping[str, Any] = description["layers"]
     for name, layer in layers.items():
         if layer["kind"] not in FORMS:
@@ -157,12 +180,26 @@ def leave_fast_paths(model: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def parameters_on_meta() -> Iterator[None]:
-    """Modules made inside have parameters without memory; buffers have theirs."""
+def parameters_on_meta(weights: int | None = None, count: int | None = None) -> Iterator[None]:
+    """Modules made inside have parameters without memory; buffers have theirs.
+
+    Args:
+        weights: most numbers in all parameters; None for any.
+        count: most parameters; None for any.
+
+    Raises:
+        ValueError: there are more.
+    """
     register = nn.Module.register_parameter
+    seen = [0, 0]
 
     def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None:
+            seen[:] = seen[0] + parameter.numel(), seen[1] + 1
+            check_value(
+                (weights is None or seen[0] <= weights) and (count is None or seen[1] <= count),
+                lambda: "the model is larger than its tensors",
+            )
             parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         register(module, name, parameter)
 
@@ -186,25 +223,49 @@ def check_needs_no_model(description: Mapping[str, Any], source: object) -> None
     architecture = description.get("architecture")
     if isinstance(architecture, Mapping) and architecture.get("library", OWN) is None:
         raise ValueError(
-            f"load: model must be given, one like that in {source}, a {architecture.get('class')} "
-            f"of the user's own, trained or not; got None"
+            f"load: model must be given, one like that in {source}, a {architecture.get('class')}, "
+            f"which a file cannot make, trained or not; got None"
         )
 
 
-def _skeleton(architecture: Mapping[str, Any]) -> nn.Module:
-    library, name = architecture["library"], architecture["class"]
+def _skeleton(architecture: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
+    """A model without weights, of a known class and no larger than its tensors allow."""
+    library, name, config = (architecture[key] for key in ("library", "class", "config"))
     check_value(library in (OWN, PRETRAINED), lambda: f"models of {library!r} are not known here")
-    form = getattr(importlib.import_module(library), name, None)
+    form = getattr(importlib.import_module(library), str(name), None)
     check_value(
         isinstance(form, type) and issubclass(form, nn.Module),
         lambda: f"{library} has no model {name!r}",
     )
     assert form is not None
-    config = architecture["config"]
-    with parameters_on_meta():
-        if library == PRETRAINED:
-            return form(form.config_class.from_dict(config))
-        return form(**config)
+    _check_config(config)
+    weights = WEIGHTS_A_BYTE * sum(tensor.nbytes for tensor in tensors.values())
+    count = PARAMETERS_A_TENSOR * len(tensors) + MORE_PARAMETERS
+    if library == OWN:
+        with parameters_on_meta(weights, count):
+            return form(**config)
+    kind = getattr(form, "config_class", None)
+    check_value(
+        getattr(kind, "model_type", None) in MODEL_TYPES,
+        lambda: f"{name} is not among the models of {library} that a file may name",
+    )
+    assert kind is not None
+    with parameters_on_meta(weights, count):
+        return form(kind.from_dict(config))
+
+
+def _check_config(config: Any) -> None:
+    """Refuse numbers beyond all bounds and attention functions from elsewhere."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            if str(key).endswith(ATTENTION_KEY) and value not in IMPLEMENTATIONS:
+                raise ValueError(f"{key} must be one of {IMPLEMENTATIONS}, got {value!r}")
+            _check_config(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            _check_config(value)
+    elif isinstance(config, int):
+        check_value(abs(config) <= LARGEST, lambda: f"{config} is too large for a configuration")
 
 
 def put_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:

@@ -8,6 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -36,9 +39,20 @@ struct Cache {
   }
 };
 
+Cache& cache();
+
+// A fork waits for the mutex, which a child would otherwise find locked by a thread that it lacks.
+Cache* make_cache() {
+#if defined(__unix__) || defined(__APPLE__)
+  pthread_atfork([] { cache().mutex.lock(); }, [] { cache().mutex.unlock(); },
+                 [] { cache().mutex.unlock(); });
+#endif
+  return new Cache;
+}
+
 // Never destroyed: tensors may outlive static objects at exit.
 Cache& cache() {
-  static Cache* instance = new Cache;
+  static Cache* instance = make_cache();
   return *instance;
 }
 

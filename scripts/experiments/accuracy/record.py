@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,7 +106,7 @@ def accuracy_record(
         graphs = _with_kept(table, graphs, before)
     return {
         "benchmark": f"accuracy {table.name}",
-        "environment": environment(),
+        "environment": environment(Path(__file__).resolve().parents[3]),
         "note": "scores in per cent, mean and sample standard deviation over seeds; seconds are "
         "those of runs side by side that share one device: training_cost.json measures the cost",
         "graphs": graphs,

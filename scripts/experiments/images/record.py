@@ -6,6 +6,7 @@ import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -54,7 +55,7 @@ def image_record(
         }
     return {
         "benchmark": "training on images",
-        "environment": environment(),
+        "environment": environment(Path(__file__).resolve().parents[3]),
         "config": config.model_dump(mode="json"),
         "dataset": {
             "name": data.name,

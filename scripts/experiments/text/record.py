@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bitgnn.data import CharacterData, TokenData
@@ -42,7 +43,7 @@ def text_record(
     before = {form: entries.pop(form) for form in (PRETRAINING,) if form in entries}
     return {
         "benchmark": "training on text",
-        "environment": environment(),
+        "environment": environment(Path(__file__).resolve().parents[3]),
         "config": config.model_dump(mode="json"),
         "metric": "perplexity" if isinstance(data, CharacterData) else data.metric,
         "score_factor": factor,

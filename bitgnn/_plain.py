@@ -1,0 +1,149 @@
+"""JSON and YAML from files of unknown origin: bounded, finite and without surprises."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bitgnn._files import FileError, read_regular
+
+__all__ = ["parse_json", "parse_yaml", "read_json", "read_yaml"]
+
+DEPTH = 64
+"""Deepest nesting of lists and mappings."""
+NODES = 100_000
+"""Most values of a YAML file, those of an alias counted wherever it stands."""
+
+
+def read_json(path: Path) -> Any:
+    """Contents of a JSON file; see :func:`parse_json`.
+
+    Raises:
+        FileError: it is not a regular file of JSON.
+        OSError: it cannot be read.
+    """
+    return parse_json(read_regular(path), path)
+
+
+def read_yaml(path: Path) -> Any:
+    """Contents of a YAML file; see :func:`parse_yaml`.
+
+    Raises:
+        FileError: it is not a regular file of YAML.
+        OSError: it cannot be read.
+    """
+    return parse_yaml(read_regular(path), path)
+
+
+def parse_json(data: bytes, source: object) -> Any:
+    """Plain values of JSON: numbers are finite, keys of an object differ, nesting is bounded.
+
+    Args:
+        data: UTF-8 text.
+        source: where it comes from, for messages.
+
+    Raises:
+        FileError: it is not JSON of that kind.
+    """
+    try:
+        value = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
+        )
+        _check(value)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{source}: is not valid JSON ({_line(error)})") from None
+    return value
+
+
+def parse_yaml(data: bytes, source: object) -> Any:
+    """Plain values of YAML: numbers are finite, keys differ, nesting is bounded.
+
+    Args:
+        data: UTF-8 text.
+        source: where it comes from, for messages.
+
+    Raises:
+        FileError: it is not YAML of that kind.
+    """
+    try:
+        value = yaml.load(data.decode("utf-8"), _Loader)
+        _check(value)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FileError(f"{source}: is not valid YAML ({_line(error)})") from None
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader that refuses equal keys and aliases that grow without bound."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise ValueError(f"nested more than {DEPTH} deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        if _expanded(node, {}, 0) > NODES:
+            raise ValueError(f"holds more than {NODES} values")
+        return node
+
+
+def _expanded(node: Any, sizes: dict[int, int], depth: int) -> int:
+    """Number of values below a node, those of an alias counted wherever it stands."""
+    if depth > DEPTH:
+        raise ValueError(f"nested more than {DEPTH} deep")
+    if isinstance(node, yaml.MappingNode):
+        _refuse_equal([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+        inner = [part for pair in node.value for part in pair]
+    else:
+        inner = node.value if isinstance(node, yaml.SequenceNode) else []
+    if id(node) not in sizes:
+        sizes[id(node)] = 1 + sum(_expanded(part, sizes, depth + 1) for part in inner)
+    return sizes[id(node)]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_equal([key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_equal(keys: list[Any]) -> None:
+    if len(set(keys)) < len(keys):
+        first = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise ValueError(f"key {first!r} stands twice")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _check(value: Any) -> None:
+    """Refuse nesting without bound and numbers that are not finite."""
+    level = [value]
+    for _ in range(DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
+            elif isinstance(item, float) and not math.isfinite(item):
+                raise ValueError("numbers must be finite")
+        level = inner
+    if level:
+        raise ValueError(f"nested more than {DEPTH} deep")
+
+
+def _line(error: BaseException) -> str:
+    """The reason in one short line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else f"{text[:197]}..."

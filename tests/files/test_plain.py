@@ -1,0 +1,64 @@
+"""JSON and YAML of unknown origin: bounded in every way, and one error that names the file."""
+
+import pytest
+
+from bitgnn import FileError
+from bitgnn._plain import parse_json, parse_yaml, read_json, read_yaml
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 8)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"a": NaN}', "NaN is not a number"),
+        (b"[Infinity, -Infinity]", "Infinity is not a number"),
+        (b"1e400", "finite"),
+        (b'{"a": 1, "a": 2}', "'a' stands twice"),
+        (b"[" * 65 + b"]" * 65, "nested more than"),
+        (b"[" * 200_000, "valid JSON"),
+        (b'{"a":' * 100_000, "valid JSON"),
+        (b"9" * 5000, "valid JSON"),
+        (b"\xff\xfe", "valid JSON"),
+        (b"", "valid JSON"),
+    ],
+)
+def test_json(text, message):
+    with pytest.raises(FileError, match=rf"^here: is not valid JSON \(.*{message}|{message}"):
+        parse_json(text, "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"a: .nan", "finite"),
+        (b"a: .inf", "finite"),
+        (b"a: 1\na: 2", "'a' stands twice"),
+        (b"[" * 100 + b"]" * 100, "nested more than"),
+        (b"[" * 100_000, "nested more than"),
+        (b"a: " + b"9" * 5000, "valid YAML"),
+        (LAUGHS.encode(), "more than 100000 values"),
+        (b"&a [*a]", "nested more than"),
+        (b"!!python/object:os.system x", "constructor"),
+        (b"\xff", "valid YAML"),
+        (b"a: [", "valid YAML"),
+        (b"? [a, b]\n: 1\n? {c: d}\n: 2", "valid YAML"),
+    ],
+)
+def test_yaml(text, message):
+    with pytest.raises(FileError, match=message) as caught:
+        parse_yaml(text, "here")
+    assert str(caught.value).startswith("here: is not valid YAML (")
+    assert len(str(caught.value)) < 300
+
+
+def test_what_is_fine_is_read(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": [1, 2.5, null, true], "b": {"c": "\u00e9"}}')
+    assert read_json(tmp_path / "a.json") == {"a": [1, 2.5, None, True], "b": {"c": "é"}}
+    (tmp_path / "a.yaml").write_text("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\ne: *x\n")
+    assert read_yaml(tmp_path / "a.yaml") == {
+        "a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}, "e": {"b": 1, "c": 2}
+    }  # fmt: skip
