@@ -29,18 +29,20 @@ class IntegerProduct(NamedTuple):
     scale: Tensor
 
     def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
-        """``row * scale * (pattern (col * dot)) + bias``: float32 ``[rows, M]``, no gradient.
+        """``row_scale * scale * (pattern (col_scale * dot)) + bias``: float32 ``[rows, M]``.
+
+        Has no gradient.
 
         Args:
             adjacency: the pattern.
             bias: ``[M]`` or None.
             use_col: apply the column factor.
         """
-        a, col = adjacency, adjacency.col if use_col else None
+        a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()
         out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(
             self.words, self.weight, self.size, a.rowptr, a.indices, None, self.scale,
-            None, None, False, a.row, col, bias, trusted=True,
+            None, None, False, a.row_scale, col, bias, trusted=True,
         )  # fmt: skip
         return out
 

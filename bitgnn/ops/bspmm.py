@@ -4,15 +4,16 @@
 name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency``), T ternary
 values (``TernaryTensor``).
 
-- y = B, x = F: ``row[i] * sum_j(pattern[i, j] * (col[j] * x[j])) + bias[k]``, float32. ``x`` may be
-  float32, float16 or bfloat16 (float64 is rounded to float32), or int8 or int16: without ``col``
-  their sums are exact, with it they are taken as float32.
-- y = B, x = B: ``row[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum of the
-  neighbours' +-1 values. Neither ``col`` nor a scale of ``x`` can act on bits: they are left out
-  (the paper's "bin" approximation; ``bff`` is the exact alternative).
-- y = B, x = T: ``(row[i] * scale) * s + bias[k]`` with the integer sum ``s`` of the neighbours'
-  values in {-1, 0, +1}: as many +1 as there are neighbours' bits in ``pos``, less those in ``neg``.
-  The scale of ``x``, if any, is one for all rows and takes part; ``col`` is left out.
+- y = B, x = F: ``row_scale[i] * sum_j(pattern[i, j] * (col_scale[j] * x[j])) + bias[k]``, float32.
+  ``x`` may be float32, float16 or bfloat16 (float64 is rounded to float32), or int8 or int16:
+  without ``col_scale`` their sums are exact, with it they are taken as float32.
+- y = B, x = B: ``row_scale[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum
+  of the neighbours' +-1 values. Neither ``col_scale`` nor a scale of ``x`` can act on bits: they
+  are left out (the paper's "bin" approximation; ``bff`` is the exact alternative).
+- y = B, x = T: ``(row_scale[i] * scale) * s + bias[k]`` with the integer sum ``s`` of the
+  neighbours' values in {-1, 0, +1}: as many +1 as there are neighbours' bits in
+  ``pos``, less those in ``neg``. The scale of ``x``, if any, is one for all rows and takes part;
+  ``col_scale`` is left out.
 - y = F: ``sum_e(values[e] * x[indices[e]]) + bias[k]``, float32, for a torch sparse CSR or COO
   tensor or a ``torch_sparse.SparseTensor``. A scale of bits ``x`` takes part. CSR with int32
   indices and float32 values is read as it is; other forms are converted on every call.
@@ -60,7 +61,7 @@ def bbb(
     _arguments.vector(name, "threshold", threshold, x.size, x.device)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
     operator = getattr(_OPS, f"bspmm_bbb{_SUFFIX[layout]}")
-    words = operator(x.words, x.size, *pattern, adjacency.row, threshold, trusted=True)
+    words = operator(x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True)
     return BitTensor._trusted(words, x.size)
 
 
@@ -79,7 +80,7 @@ def bbf(
     _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
-    row = None if integer else adjacency.row
+    row = None if integer else adjacency.row_scale
     operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
     result: Tensor = operator(x.words, x.size, *pattern, row, bias, integer, trusted=True)
     return result
@@ -98,7 +99,7 @@ def tbb(
     layout, pattern = _ternary_pattern(name, x, adjacency, layout, method)
     _arguments.vector(name, "threshold", threshold, x.size, x.device)
     # A positive factor in front of a comparison with zero changes nothing.
-    row = adjacency.row if threshold is None else _ternary_factor(x, adjacency)
+    row = adjacency.row_scale if threshold is None else _ternary_factor(x, adjacency)
     if layout == "csr":
         words = _OPS.bspmm_tbb(x.words, x.size, *pattern, row, threshold, trusted=True)
     else:
@@ -145,7 +146,7 @@ def fbb(
     x = _dense_pattern(name, x, adjacency, check_finite)
     _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     words = _OPS.bspmm_fbb(
-        x, *_csr(adjacency), adjacency.row, adjacency.col, threshold, trusted=True
+        x, *_csr(adjacency), adjacency.row_scale, adjacency.col_scale, threshold, trusted=True
     )
     return BitTensor._trusted(words, x.size(1))
 
@@ -171,7 +172,7 @@ def fbf(
     )
     _arguments.vector(name, "bias", bias, x.size(1), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
-    row, col = (None, None) if integer else (adjacency.row, adjacency.col)
+    row, col = (None, None) if integer else (adjacency.row_scale, adjacency.col_scale)
     result: Tensor = _OPS.bspmm_fbf(x, *_csr(adjacency), row, col, bias, integer, trusted=True)
     return result
 
@@ -256,9 +257,9 @@ def _ternary_pattern(
 
 def _ternary_factor(x: TernaryTensor, adjacency: BitAdjacency) -> Tensor | None:
     """What sums are multiplied by: float32 ``[M]`` or None."""
-    if x.scale is None or adjacency.row is None:
-        return adjacency.row if x.scale is None else x.scale.repeat(adjacency.shape[0])
-    return adjacency.row * x.scale
+    if x.scale is None or adjacency.row_scale is None:
+        return adjacency.row_scale if x.scale is None else x.scale.repeat(adjacency.shape[0])
+    return adjacency.row_scale * x.scale
 
 
 def _ternary_sums(x: TernaryTensor, layout: str, pattern: tuple[Any, ...]) -> Tensor:
@@ -278,7 +279,7 @@ def _dense_pattern(
     """Check both operands; x in a dtype that the operators take."""
     _arguments.float_matrix(name, "x", x, check_finite, also=(torch.int8, torch.int16))
     check_pattern(name, adjacency, x.size(0), x.device)
-    return _gathered(x) if adjacency.col is None or not factors else _gathered_floats(x)
+    return _gathered(x) if adjacency.col_scale is None or not factors else _gathered_floats(x)
 
 
 def _gathered(x: Tensor) -> Tensor:

@@ -98,12 +98,12 @@ def bmm_bspmm(
     Args:
         x: activations.
         w: weights.
-        adjacency: the pattern with its factors; ``col`` does not act with ``hidden="B"``.
+        adjacency: the pattern with its factors; ``col_scale`` does not act with ``hidden="B"``.
         hidden: what goes from the product to the aggregation: ``"B"``, signs without scales,
             ``"F"``, floats, or ``"I"``, narrow integers with a factor for each row: the same
             values as with ``"F"`` from a table of a quarter or half of the bytes. Their sums are
-            exact where no scale of ``x`` and no ``col`` act (while K times a row's degree stays
-            below 2**31), else added up in an order of its own that depends on a row's degree
+            exact where no scale of ``x`` and no ``col_scale`` act (while K times a row's degree
+            stays below 2**31), else added up in an order of its own that depends on a row's degree
             alone; a GPU has another such order for more than 48 columns that few edges read.
         scale: whether scales act; they cannot with ``hidden="B"``.
         bias: float32 ``[M]``, added after aggregation.
@@ -121,7 +121,7 @@ def bmm_bspmm(
         result = _OPS.bmm_bspmm_narrow(
             held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
             w.scale if scale else None, x_threshold, x_gain, scale and isinstance(x, Tensor),
-            adjacency.row, adjacency.col, bias, trusted=True,
+            adjacency.row_scale, adjacency.col_scale, bias, trusted=True,
         )  # fmt: skip
         return result
     result = _aggregated(
@@ -173,8 +173,8 @@ def _aggregated(
     result: Tensor = _OPS.bmm_bspmm(
         held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
         w.scale if scale else None, x_threshold, None if bits else x_gain,
-        scale and isinstance(x, Tensor), adjacency.row, None if bits else adjacency.col, bias,
-        threshold, bits, out_bits, trusted=True,
+        scale and isinstance(x, Tensor), adjacency.row_scale,
+        None if bits else adjacency.col_scale, bias, threshold, bits, out_bits, trusted=True,
     )  # fmt: skip
     return result
 

@@ -65,7 +65,7 @@ def bspmm_bmm_bits(
     _arguments.vector(name, "flip", flip, rows, x.words.device, torch.bool)
     words = _OPS.bspmm_bmm(
         neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words, x.size,
-        adjacency.row, sum_bias, x.scale if scale else None, w.scale if scale else None, bias,
+        adjacency.row_scale, sum_bias, x.scale if scale else None, w.scale if scale else None, bias,
         threshold, flip, trusted=True,
     )  # fmt: skip
     return BitTensor._trusted(words, rows)

@@ -109,7 +109,7 @@ def test_every_degree_in_the_order_of_the_reference(size, classes, device):
     w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
     expected = bmm_bspmm_narrow(
         x.words, w.words, size, adjacency.rowptr, adjacency.indices, x.scale, w.scale,
-        row=adjacency.row, col=adjacency.col,
+        row=adjacency.row_scale, col=adjacency.col_scale,
     )  # fmt: skip
     found = fused.bmm_bspmm(x.to(device), w.to(device), adjacency.to(device), hidden="I")
     if classes <= 48:  # one order and fused multiply-adds on every device: the same bits
@@ -124,8 +124,9 @@ def arguments(adjacency: BitAdjacency, size: int, classes: int, device: torch.de
     x = BitTensor.from_float(torch.randn(nodes, size, generator=generator), scale="mean")
     w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
     given = {
-        "x": x.words, "w": w.words, "x_scale": x.scale, "w_scale": w.scale, "row": adjacency.row,
-        "col": adjacency.col, "bias": torch.randn(classes, generator=generator),
+        "x": x.words, "w": w.words, "x_scale": x.scale, "w_scale": w.scale,
+        "row": adjacency.row_scale, "col": adjacency.col_scale,
+        "bias": torch.randn(classes, generator=generator),
     }  # fmt: skip
     return {"size": size} | {name: tensor.to(device) for name, tensor in given.items()}
 
@@ -154,7 +155,7 @@ def sorted_rows(degrees: list[int], nodes: int) -> BitAdjacency:
     given = rows_of(degrees, nodes)
     edge_index = given.to_edge_index()
     plain = BitAdjacency.from_edge_index(edge_index, (len(degrees), nodes))
-    return BitAdjacency(plain.rowptr, plain.indices, nodes, given.row, given.col)
+    return BitAdjacency(plain.rowptr, plain.indices, nodes, given.row_scale, given.col_scale)
 
 
 @pytest.mark.parametrize("block_size", [1, 37, 256, 65536])
