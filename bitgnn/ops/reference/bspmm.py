@@ -7,12 +7,26 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums, slice_edges, tile_edges
+from bitgnn.ops.reference._sums import (
+    block_edges,
+    blocked_rows,
+    check_edges,
+    row_sums,
+    slice_edges,
+    tile_edges,
+)
 from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
+from bitgnn.ops.reference.table import BLOCKS, CSR, SLICES, operator, words_for
 from bitgnn.ops.reference.ternary import ternary_values
 
 NUM_METHODS = 3
 """Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
+
+
+_BIT_ROWS = "x:N,W(size) bias:size threshold:size"
+_TERNARY_ROWS = "x:_,2,W(size) bias:size threshold:size"
+_FLOAT_ROWS = "x:N,K bias:K threshold:K"
+_TILES = "tile_rowptr:_ tile_cols:T tiles:T row:num_rows"
 
 
 def _sign_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tensor:
@@ -44,6 +58,7 @@ def _float_or_integer(
     return sums
 
 
+@operator(f"{CSR} {_BIT_ROWS} -> bits:P-1,size")
 def bspmm_bbb(
     x: Tensor,
     size: int,
@@ -59,6 +74,7 @@ def bspmm_bbb(
     return _bits(_scaled_rows(_sign_sums(x, size, rowptr, indices), row), threshold)
 
 
+@operator(f"{CSR} {_BIT_ROWS} -> value:P-1,size")
 def bspmm_bbf(
     x: Tensor,
     size: int,
@@ -81,6 +97,7 @@ def _ternary_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tens
     return row_sums(rowptr, size, torch.int32, lambda edges: values[indices[edges].long()])
 
 
+@operator(f"{CSR} {_TERNARY_ROWS} -> bits:P-1,size")
 def bspmm_tbb(
     x: Tensor,
     size: int,
@@ -96,6 +113,7 @@ def bspmm_tbb(
     return _bits(_scaled_rows(_ternary_sums(x, size, rowptr, indices), row), threshold)
 
 
+@operator(f"{CSR} {_TERNARY_ROWS} -> value:P-1,size")
 def bspmm_tbf(
     x: Tensor,
     size: int,
@@ -130,6 +148,7 @@ def _row_products(
     return row_sums(rowptr, x.size(1), values.dtype, lambda edges: values[indices[edges].long()])
 
 
+@operator(f"{CSR} {_FLOAT_ROWS} col:N -> value:P-1,K")
 def bspmm_fbf(
     x: Tensor,
     rowptr: Tensor,
@@ -151,6 +170,7 @@ def bspmm_fbf(
     return _float_or_integer(_row_products(x, rowptr, indices, col), row, bias, integer)
 
 
+@operator(f"{CSR} {_FLOAT_ROWS} col:N -> bits:P-1,K")
 def bspmm_fbb(
     x: Tensor,
     rowptr: Tensor,
@@ -166,6 +186,7 @@ def bspmm_fbb(
     return _bits(_scaled_rows(_row_products(x, rowptr, indices, col), row), threshold)
 
 
+@operator(f"{CSR} values:E {_BIT_ROWS} x_scale:N -> floats:P-1,size")
 def bspmm_bff(
     x: Tensor,
     size: int,
@@ -190,6 +211,7 @@ def bspmm_bff(
     return _with_bias(row_sums(rowptr, size, torch.float32, term), bias)
 
 
+@operator(f"{CSR} values:E {_BIT_ROWS} x_scale:N -> bits:P-1,size")
 def bspmm_bfb(
     x: Tensor,
     size: int,
@@ -206,6 +228,7 @@ def bspmm_bfb(
     return _bits(bspmm_bff(x, size, rowptr, indices, values, x_scale, trusted=True), threshold)
 
 
+@operator(f"{CSR} values:E {_FLOAT_ROWS} -> floats:P-1,K")
 def bspmm_fff(
     x: Tensor,
     rowptr: Tensor,
@@ -225,6 +248,7 @@ def bspmm_fff(
     return _with_bias(row_sums(rowptr, x.size(1), torch.float32, term), bias)
 
 
+@operator(f"{CSR} values:E {_FLOAT_ROWS} -> bits:P-1,K")
 def bspmm_ffb(
     x: Tensor,
     rowptr: Tensor,
@@ -239,6 +263,7 @@ def bspmm_ffb(
     return _bits(bspmm_fff(x, rowptr, indices, values, trusted=True), threshold)
 
 
+@operator(f"{_TILES} {_BIT_ROWS} -> bits:num_rows,size")
 def bspmm_bbb_frdc(
     x: Tensor,
     size: int,
@@ -257,6 +282,7 @@ def bspmm_bbb_frdc(
     return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
 
 
+@operator(f"{_TILES} {_BIT_ROWS} -> value:num_rows,size")
 def bspmm_bbf_frdc(
     x: Tensor,
     size: int,
@@ -281,6 +307,12 @@ def _check_method(method: int) -> None:
         raise ValueError(f"method must lie in [0, {NUM_METHODS}), got {method}")
 
 
+@operator(
+    f"{BLOCKS} {_BIT_ROWS}",
+    lambda x, size, block_rowptr, block_size: x.new_empty(
+        (blocked_rows(x, block_rowptr, block_size), words_for(size))
+    ),
+)
 def bspmm_bbb_blocked(
     x: Tensor,
     size: int,
@@ -296,6 +328,13 @@ def bspmm_bbb_blocked(
     return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
 
 
+@operator(
+    f"{BLOCKS} {_BIT_ROWS}",
+    lambda x, size, block_rowptr, block_size, integer: x.new_empty(
+        (blocked_rows(x, block_rowptr, block_size), size),
+        dtype=torch.int32 if integer else torch.float32,
+    ),
+)
 def bspmm_bbf_blocked(
     x: Tensor,
     size: int,
@@ -312,6 +351,7 @@ def bspmm_bbf_blocked(
     return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
 
 
+@operator(f"{SLICES} {_BIT_ROWS} -> bits:P-1,size")
 def bspmm_bbb_sliced(
     x: Tensor,
     size: int,
@@ -336,6 +376,7 @@ def bspmm_bbb_sliced(
     return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
 
 
+@operator(f"{SLICES} {_BIT_ROWS} -> value:P-1,size")
 def bspmm_bbf_sliced(
     x: Tensor,
     size: int,

@@ -5,10 +5,15 @@ from torch import Tensor
 from bitgnn.ops.reference._sums import check_edges
 from bitgnn.ops.reference.bspmm import bspmm_bbf, bspmm_bbf_sliced
 from bitgnn.ops.reference.fused import bmm_add
+from bitgnn.ops.reference.table import CSR, PRODUCT, SLICES, operator
 
 __all__ = ["bspmm_bmm", "bspmm_bmm_sliced"]
 
 
+_JOINT = "x:P-1,W(size) w:M,W(size) sum_bias:M x_scale:P-1 w_scale:M neighbours:_,W(M) " + PRODUCT
+
+
+@operator(f"{CSR} {_JOINT} -> bits:P-1,M")
 def bspmm_bmm(
     neighbours: Tensor,
     rowptr: Tensor,
@@ -38,6 +43,7 @@ def bspmm_bmm(
     )
 
 
+@operator(f"{SLICES} {_JOINT} -> bits:P-1,M")
 def bspmm_bmm_sliced(
     neighbours: Tensor,
     rowptr: Tensor,
