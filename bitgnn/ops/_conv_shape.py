@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bitgnn._checks import check_type, check_value
+from bitgnn.ops.reference.bit_pool import window_places
 
 Pair = int | tuple[int, int]
 """A number for both axes, or (height, width)."""
@@ -18,18 +19,7 @@ class ConvShape(NamedTuple):
 
     def output_size(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
         """Height and width of the result."""
-        height, width = (
-            (
-                image[i]
-                + sum(self.padding[2 * i : 2 * i + 2])
-                - self.dilation[i] * (kernel[i] - 1)
-                - 1
-            )
-            // self.stride[i]
-            + 1
-            for i in range(2)
-        )
-        return height, width
+        return window_places(image, kernel, *self)
 
 
 def conv_shape(

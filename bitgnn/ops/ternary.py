@@ -26,6 +26,7 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.bits.ternary import scale_tensor
 from bitgnn.ops import _arguments, _ternary_checks
+from bitgnn.ops._arguments import call
 from bitgnn.ops._ternary_checks import pack_mask
 
 __all__ = [
@@ -99,7 +100,6 @@ def linear(
     integer = dtype == torch.int32
     outputs = w.words.size(0)
     _ternary_checks.output_scale(name, w_scale, outputs, x.device)
-    _arguments.vector(name, "bias", bias, outputs, x.device)
     check_value(
         not integer or (w_scale is None and bias is None),
         lambda: f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums",
@@ -108,9 +108,9 @@ def linear(
     if w_scale is None and not integer:
         w_scale = w.scale
     rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), w.size)
-    result: Tensor = torch.ops.bitgnn.linear_ternary(
-        rows, w.words, w.size, factor, w_scale, bias, dtype, activation == "bool"
-    )
+    boolean = activation == "bool"
+    given = (rows, w.words, w.size, factor, w_scale, bias, dtype, boolean)
+    result: Tensor = call(name, "linear_ternary", *given)
     return result if x.dim() == 2 else result.view(*x.shape[:-1], outputs)
 
 
@@ -162,8 +162,7 @@ def matmul(
         torch.ops.bitgnn.matmul_ttf if isinstance(x, TernaryTensor) else torch.ops.bitgnn.matmul_btf
     )
     operands = (x.words, x.counts, y.words, y.counts)
-    result: Tensor = operator(*operands, x.size, factors[0], dtype, factors[1])
-    return result
+    return operator(*operands, x.size, factors[0], dtype, factors[1])
 
 
 def attention(
@@ -235,23 +234,10 @@ def attention(
     )
     _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
     bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
-    result: Tensor = torch.ops.bitgnn.attention_ternary(
-        q.words,
-        q.counts,
-        k.words,
-        k.counts,
-        v.words,
-        v.counts,
-        size,
-        length,
-        float(scale),
-        float(bool_scale),
-        float(out_scale),
-        None if bits is None else bits.words,
-        causal,
-        dtype,
-    )
-    return result
+    words = None if bits is None else bits.words
+    packed = [part for rows in (q, k, v) for part in (rows.words, rows.counts)]
+    numbers = float(scale), float(bool_scale), float(out_scale)
+    return torch.ops.bitgnn.attention_ternary(*packed, size, length, *numbers, words, causal, dtype)
 
 
 def attention_floats(
@@ -324,7 +310,6 @@ def attention_floats(
     bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
     words = None if bits is None else bits.words
     numbers = float(scale), float(bool_scale), float(out_scale)
-    result: Tensor = torch.ops.bitgnn.attention_ternary_floats(
+    return torch.ops.bitgnn.attention_ternary_floats(
         q, k, v, *scales, *numbers, words, causal, dtype
     )
-    return result

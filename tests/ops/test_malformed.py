@@ -1,6 +1,5 @@
 """Raw operators trust nothing: any argument may be wrong, and the process goes on."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
