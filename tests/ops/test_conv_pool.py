@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from wrong_calls import check_wrong_calls
 
 from bitgnn._library import library_info
 from bitgnn.bits import BitImages
@@ -60,41 +61,22 @@ def test_is_the_pooled_convolution(case, compared, device):
 X, W = images(2, 40, 5, 6, 0), images(33, 40, 3, 3, 1)
 OP = torch.ops.bitgnn.conv_bbb
 NUMBERS = (40, [1, 1], [0, 0, 0, 0], [1, 1])
-WRONG = {
-    "pool": (lambda: conv.bbb(X, W, pool=0), ValueError, "conv.bbb: pool must be at least 1, got"),
-    "type": (
-        lambda: conv.bbb(X, W, pool="2"),
-        TypeError,
-        "conv.bbb: pool must be an int or",
-    ),
-    "large": (
-        lambda: conv.bbb(X, W, pool=(2, 5)),
-        ValueError,
-        r"pool must be no larger than the convolution's images, \[3, 4\], got \[2, 5\]",
-    ),
-    "flip alone": (
-        lambda: conv.bbb(X, W, pool_flip=torch.zeros(33, dtype=torch.bool)),
-        ValueError,
-        "conv.bbb: pool_flip must be left out where there is no pool",
-    ),
-    "flip's size": (
-        lambda: conv.bbb(X, W, pool=2, pool_flip=torch.zeros(3, dtype=torch.bool)),
-        ValueError,
-        r"conv.bbb: pool_flip must have shape \[33\], got \[3\]",
-    ),
-    "flip's dtype": (
-        lambda: conv.bbb(X, W, pool=2, pool_flip=torch.zeros(33)),
-        TypeError,
-        "conv.bbb: pool_flip must be a torch.bool tensor, got torch.float32",
-    ),
-}
+WRONG = r"""
+conv.bbb(X, W, pool=0) -> ValueError: conv.bbb: pool must be at least 1, got
+conv.bbb(X, W, pool="2") -> TypeError: conv.bbb: pool must be an int or
+conv.bbb(X, W, pool=(2, 5))
+    -> ValueError: pool must be no larger than the convolution's images, \[3, 4\], got \[2, 5\]
+conv.bbb(X, W, pool_flip=torch.zeros(33, dtype=torch.bool))
+    -> ValueError: conv.bbb: pool_flip must be left out where there is no pool
+conv.bbb(X, W, pool=2, pool_flip=torch.zeros(3, dtype=torch.bool))
+    -> ValueError: conv.bbb: pool_flip must have shape \[33\], got \[3\]
+conv.bbb(X, W, pool=2, pool_flip=torch.zeros(33))
+    -> TypeError: conv.bbb: pool_flip must be a torch.bool tensor, got torch.float32
+"""
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_errors(case):
-    call, kind, message = WRONG[case]
-    with pytest.raises(kind, match=message):
-        call()
+def test_errors():
+    check_wrong_calls(WRONG, globals())
 
 
 WRONG_OPERANDS = {
