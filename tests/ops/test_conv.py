@@ -32,14 +32,14 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return (x * 4).round() / 4
 
 
-@pytest.mark.parametrize("name", ["conv_bbb", "conv_bbf"])
-@pytest.mark.parametrize("channels", CHANNELS)
-def test_equals_the_reference(name, channels, device, sampler, assert_kernel_equals_reference):
-    draw = sampler(seed=channels)
-    for outputs in (1, 40, 70):
-        for optional in (False, True, None, None):
-            arguments = draw.arguments(name, 1, channels, outputs, optional)
-            assert_kernel_equals_reference(name, arguments, device)
+@pytest.mark.parametrize("name", ["conv_bbb", "conv_bbf", "conv_add"])
+def test_equals_the_reference(name, device, sampler, assert_kernel_equals_reference):
+    for channels in CHANNELS:
+        draw = sampler(seed=channels)
+        for outputs in (1, 40, 70):
+            for optional in (False, True, None, None):
+                arguments = draw.arguments(name, 1, channels, outputs, optional)
+                assert_kernel_equals_reference(name, arguments, device)
 
 
 # Tiles of every size, rows in one piece, in two and round the ring, copies of 4, 8 and 16 bytes.
@@ -95,7 +95,7 @@ def test_groups(groups, channels, outputs, device, sampler, assert_kernel_equals
     assert_kernel_equals_reference("conv_bbf", arguments | {"integer": True}, device)
 
 
-@pytest.mark.parametrize("name", ["conv_bbb", "conv_bbf"])
+@pytest.mark.parametrize("name", ["conv_bbb", "conv_bbf", "conv_add"])
 @given(k=st.integers(1, 150), m=st.integers(1, 100), seed=st.integers(0, 10**6))
 def test_property(name, k, m, seed, sampler, assert_kernel_equals_reference):
     assert_kernel_equals_reference(name, sampler(seed=seed).arguments(name, 1, k, m), CPU)
@@ -166,22 +166,20 @@ def test_scale_bias_threshold_and_flip(device):
     assert found.words[..., -1].bitwise_right_shift(37 % 32).eq(0).all()
 
 
-@pytest.mark.parametrize("channels", [1, 31, 32, 33, 100])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8]
 )
-def test_packing(channels, layout, dtype, device):
-    x = drawn(2, channels, 13, 11)
-    x = LAYOUTS[layout](
-        (x * 8 + 8).clamp(0, 255).to(dtype) if dtype == torch.uint8 else x.to(dtype)
-    )
-    threshold = drawn(channels, seed=1).abs()
-    for bound in (None, threshold):
-        expected = OPERATORS["pack_images"](x, bound)
-        moved = None if bound is None else bound.to(device)
-        assert torch.equal(torch.ops.bitgnn.pack_images(x.to(device), moved).cpu(), expected)
-    assert torch.equal(BitImages.from_float(x.to(device)).to_float().cpu().double(), sgn(x))
+def test_packing(layout, dtype, device):
+    for channels in (1, 31, 32, 33, 100):
+        x = drawn(2, channels, 13, 11)
+        x = (x * 8 + 8).clamp(0, 255) if dtype == torch.uint8 else x
+        x = LAYOUTS[layout](x.to(dtype))
+        for bound in (None, drawn(channels, seed=1).abs()):
+            expected = OPERATORS["pack_images"](x, bound)
+            moved = None if bound is None else bound.to(device)
+            assert torch.equal(torch.ops.bitgnn.pack_images(x.to(device), moved).cpu(), expected)
+        assert torch.equal(BitImages.from_float(x.to(device)).to_float().cpu().double(), sgn(x))
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 4, 4), (3, 70, 1, 1), (2, 5, 0, 4), (1, 33, 300, 1)])

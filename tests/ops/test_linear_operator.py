@@ -77,4 +77,4 @@ bits_linear(BitTensor.from_float(torch.ones(1, MOST_FEATURES + 1)), DIGITS, STEP
 
 
 def test_errors():
-    check_wrong_calls(WRONG, globals() | vars(linear))
+    check_wrong_calls(WRONG, vars(linear) | globals())
