@@ -1,4 +1,4 @@
-"""Reference of the eight binary sparse products BSpMM.xyz and their FRDC and blocked layouts.
+"""Reference of the eight binary sparse products BSpMM.xyz, and those on blocked layouts.
 
 Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is the sum of the
 +-1 values of a row's neighbours; an empty row gives 0, hence bit 1.
@@ -7,26 +7,15 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import (
-    block_edges,
-    blocked_rows,
-    check_edges,
-    row_sums,
-    slice_edges,
-    tile_edges,
-)
+from bitgnn.ops.reference._sums import block_edges, blocked_rows, check_edges, row_sums
 from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
-from bitgnn.ops.reference.table import BLOCKS, CSR, SLICES, operator, words_for
+from bitgnn.ops.reference.table import BLOCKS, CSR, operator, words_for
 from bitgnn.ops.reference.ternary import ternary_values
 
-NUM_METHODS = 3
-"""Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
-
-
-_BIT_ROWS = "x:N,W(size) bias:size threshold:size"
+BIT_ROWS = "x:N,W(size) bias:size threshold:size"
+"""Operands of aggregations of bits, beside a layout's."""
 _TERNARY_ROWS = "x:_,2,W(size) bias:size threshold:size"
 _FLOAT_ROWS = "x:N,K bias:K threshold:K"
-_TILES = "tile_rowptr:_ tile_cols:T tiles:T row:num_rows"
 
 
 def _sign_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tensor:
@@ -58,7 +47,7 @@ def _float_or_integer(
     return sums
 
 
-@operator(f"{CSR} {_BIT_ROWS} -> bits:P-1,size")
+@operator(f"{CSR} {BIT_ROWS} -> bits:P-1,size")
 def bspmm_bbb(
     x: Tensor,
     size: int,
@@ -74,7 +63,7 @@ def bspmm_bbb(
     return _bits(_scaled_rows(_sign_sums(x, size, rowptr, indices), row), threshold)
 
 
-@operator(f"{CSR} {_BIT_ROWS} -> value:P-1,size")
+@operator(f"{CSR} {BIT_ROWS} -> value:P-1,size")
 def bspmm_bbf(
     x: Tensor,
     size: int,
@@ -186,7 +175,7 @@ def bspmm_fbb(
     return _bits(_scaled_rows(_row_products(x, rowptr, indices, col), row), threshold)
 
 
-@operator(f"{CSR} values:E {_BIT_ROWS} x_scale:N -> floats:P-1,size")
+@operator(f"{CSR} values:E {BIT_ROWS} x_scale:N -> floats:P-1,size")
 def bspmm_bff(
     x: Tensor,
     size: int,
@@ -211,7 +200,7 @@ def bspmm_bff(
     return _with_bias(row_sums(rowptr, size, torch.float32, term), bias)
 
 
-@operator(f"{CSR} values:E {_BIT_ROWS} x_scale:N -> bits:P-1,size")
+@operator(f"{CSR} values:E {BIT_ROWS} x_scale:N -> bits:P-1,size")
 def bspmm_bfb(
     x: Tensor,
     size: int,
@@ -263,52 +252,8 @@ def bspmm_ffb(
     return _bits(bspmm_fff(x, rowptr, indices, values, trusted=True), threshold)
 
 
-@operator(f"{_TILES} {_BIT_ROWS} -> bits:num_rows,size")
-def bspmm_bbb_frdc(
-    x: Tensor,
-    size: int,
-    tile_rowptr: Tensor,
-    tile_cols: Tensor,
-    tiles: Tensor,
-    num_rows: int,
-    method: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on FRDC tiles."""
-    _check_method(method)
-    rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-@operator(f"{_TILES} {_BIT_ROWS} -> value:num_rows,size")
-def bspmm_bbf_frdc(
-    x: Tensor,
-    size: int,
-    tile_rowptr: Tensor,
-    tile_cols: Tensor,
-    tiles: Tensor,
-    num_rows: int,
-    method: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on FRDC tiles."""
-    _check_method(method)
-    rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
-
-
-def _check_method(method: int) -> None:
-    if not 0 <= method < NUM_METHODS:
-        raise ValueError(f"method must lie in [0, {NUM_METHODS}), got {method}")
-
-
 @operator(
-    f"{BLOCKS} {_BIT_ROWS}",
+    f"{BLOCKS} {BIT_ROWS}",
     lambda x, size, block_rowptr, block_size: x.new_empty(
         (blocked_rows(x, block_rowptr, block_size), words_for(size))
     ),
@@ -329,7 +274,7 @@ def bspmm_bbb_blocked(
 
 
 @operator(
-    f"{BLOCKS} {_BIT_ROWS}",
+    f"{BLOCKS} {BIT_ROWS}",
     lambda x, size, block_rowptr, block_size, integer: x.new_empty(
         (blocked_rows(x, block_rowptr, block_size), size),
         dtype=torch.int32 if integer else torch.float32,
@@ -348,55 +293,4 @@ def bspmm_bbf_blocked(
 ) -> Tensor:
     """:func:`bspmm_bbf` on the column-blocked layout."""
     rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
-
-
-@operator(f"{SLICES} {_BIT_ROWS} -> bits:P-1,size")
-def bspmm_bbb_sliced(
-    x: Tensor,
-    size: int,
-    rowptr: Tensor,
-    local_indices: Tensor,
-    group_steps: Tensor,
-    group_places: Tensor,
-    slice_groups: Tensor,
-    row_slots: Tensor,
-    row_items: Tensor,
-    slice_size: int,
-    places: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on column slices."""
-    rowptr, indices = slice_edges(
-        local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
-        places,
-    )  # fmt: skip
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-@operator(f"{SLICES} {_BIT_ROWS} -> value:P-1,size")
-def bspmm_bbf_sliced(
-    x: Tensor,
-    size: int,
-    rowptr: Tensor,
-    local_indices: Tensor,
-    group_steps: Tensor,
-    group_places: Tensor,
-    slice_groups: Tensor,
-    row_slots: Tensor,
-    row_items: Tensor,
-    slice_size: int,
-    places: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on column slices."""
-    rowptr, indices = slice_edges(
-        local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
-        places,
-    )  # fmt: skip
     return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
