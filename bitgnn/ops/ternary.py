@@ -215,16 +215,8 @@ def attention(
         _ternary_checks.ternary(name, operand, rows)
         _ternary_checks.four_dimensions(name, operand, rows.shape)
         _arguments.same_device(name, operand, rows.device, q.device)
-    batch, heads, _, size = q.shape
-    groups, length = k.shape[1:3]
-    check_value(
-        k.size == size and k.shape[0] == batch,
-        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k.shape)}",
-    )
-    check_value(
-        groups == heads or (groups > 0 and heads % groups == 0),
-        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
-    )
+    _ternary_checks.attention_keys(name, q.shape, k.shape)
+    batch, groups, length, size = k.shape
     check_value(
         v.shape == (batch, groups, size, length),
         lambda: (
@@ -287,16 +279,8 @@ def attention_floats(
         _ternary_checks.quantisable(name, operand, x)
         _ternary_checks.four_dimensions(name, operand, x.shape)
         _arguments.same_device(name, operand, x.device, q.device)
-    batch, heads, _, size = q.shape
-    groups, length = k.shape[1:3]
-    check_value(
-        k.size(0) == batch and k.size(3) == size,
-        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k.shape)}",
-    )
-    check_value(
-        groups == heads or (groups > 0 and heads % groups == 0),
-        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
-    )
+    _ternary_checks.attention_keys(name, q.shape, k.shape)
+    batch, length = k.size(0), k.size(2)
     check_value(
         v.shape == k.shape,
         lambda: f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}",
