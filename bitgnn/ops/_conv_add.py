@@ -7,8 +7,7 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops._conv_checks import check_operands, check_prepared
-from bitgnn.ops._conv_shape import Pair, whole_pair
+from bitgnn.ops.conv_shape import Pair, check_operands, check_prepared, whole_pair
 
 
 def add(

@@ -15,8 +15,7 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
-from bitgnn.ops._conv_checks import check_images, check_prepared
-from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
+from bitgnn.ops.conv_shape import ConvShape, Pair, check_images, check_prepared, conv_shape
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 MOST_WEIGHTS = 65535

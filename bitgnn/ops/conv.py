@@ -31,10 +31,9 @@ from bitgnn.ops import _arguments
 from bitgnn.ops._arguments import call
 from bitgnn.ops._bit_pool import max_pool, pool_window
 from bitgnn.ops._conv_add import add
-from bitgnn.ops._conv_checks import check_operands, check_prepared
 from bitgnn.ops._conv_prepare import prepare
-from bitgnn.ops._conv_shape import Pair
 from bitgnn.ops._fixed_conv import fbb, fbf
+from bitgnn.ops.conv_shape import Pair, check_operands, check_prepared
 
 __all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "prepare"]
 

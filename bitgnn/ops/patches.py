@@ -26,8 +26,7 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import conv
 from bitgnn.ops._arguments import call
-from bitgnn.ops._conv_checks import check_images
-from bitgnn.ops._conv_shape import Pair, conv_shape, whole_pair
+from bitgnn.ops.conv_shape import Pair, check_images, conv_shape, whole_pair
 
 __all__ = ["PatchKernel", "bbb", "bbf", "bits_of", "kernel", "pack"]
 
