@@ -162,7 +162,7 @@ class BinaryLayer(BinaryProduct):
 
     def _aggregate_pattern(
         self,
-        z: Tensor,
+        z: Tensor | None,
         adjacency: BitAdjacency,
         bias: Tensor | None,
         integers: IntegerProduct | None,
@@ -170,8 +170,11 @@ class BinaryLayer(BinaryProduct):
         """``row_scale * (pattern (col_scale * z)) + bias`` along the dimension of nodes.
 
         Of ternary values the sums are integers: ``(row * scale) * sum + bias``. Where ``z`` is a
-        multiple of ``integers``, these are summed.
+        multiple of ``integers``, these are summed, and alone where it is None.
         """
+        if z is None:
+            assert integers is not None
+            return integers.sums(adjacency, bias, self._use_col)
         if self.letters.bspmm[0] == "B":
             self._note_signs("hidden", z)
         q, scale = z, None

@@ -122,19 +122,24 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
         self._needs_edges(edge_index)
         u = self._prepare(x)
         self._look(u, self.input_bits, self.lin)
-        z, own = self._hidden_of(u)
+        nodes = u.size(self.node_dim)
         if not ready and (letters.bspmm[1] == "F" or self._aggregates_messages):
+            z, own = self._hidden_of(u)
             graph, weight = self._float_graph(z, edge_index, edge_weight)
         else:
-            adjacency = self._bit_adjacency(z.size(self.node_dim), edge_index, edge_weight)
+            adjacency = self._bit_adjacency(nodes, edge_index, edge_weight)
             self._warn_of_factors(adjacency, edge_weight)
+            integers = None if self._shows_messages else self._integers(u, self.lin)
+            if self._sums_alone(u, integers) and not self.has_shortcut:
+                summed = self._aggregate_pattern(None, adjacency, self.bias, integers)
+                return self._output(summed.to(u.dtype))
+            z, own = self._hidden_of(u)
             if not self._shows_messages:
-                integers = self._integers(u, self.lin)
                 out = self._aggregate_pattern(z, adjacency, self.bias, integers)
                 return self._output(out if own is None else out + own)
             graph = edge_index
             if self.add_self_loops:
-                graph, _ = add_remaining_self_loops(graph, num_nodes=z.size(self.node_dim))
+                graph, _ = add_remaining_self_loops(graph, num_nodes=nodes)
             weight = self._edge_factors(graph, adjacency).to(z.dtype)
         out = self.propagate(graph, x=self._as_messages(z), edge_weight=weight)
         out = out if self.bias is None else out + self.bias

@@ -24,6 +24,7 @@ from bitgnn.nn.roles import (
 )
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear, output_affine
 
@@ -65,6 +66,7 @@ class LooksUp(NotesBits):
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
+    hidden_quantizer: nn.Module | None
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
 
@@ -233,16 +235,34 @@ class LooksUp(NotesBits):
         return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
-        """What a last layer sums in evaluation; None where its sums are of floats or of signs."""
+        """What a layer sums in evaluation; None where its sums are of floats or of signs."""
         bits, letters = self.input_bits, self.letters
-        if self.training or bits is None or bits.kind != "activation" or x.dim() != MATRIX:
+        if self.training or bits is None or not bits.is_settled or x.dim() != MATRIX:
             return None
-        if letters.hidden_norm is not None or letters.bmm[2] == "B":
+        is_normed = letters.hidden_norm is not None
+        norm: Any = self.hidden_norm if is_normed else None
+        if letters.bmm[2] == "B" or self.hidden_quantizer is not None:
+            return None
+        if norm is not None and norm.training:
             return None
         weight = self._ready(linear, x).detach().contiguous()
-        words: InputWords = bits(x, 0.0, None)
-        scale, _ = output_affine(weight, bits.unit, words.zero_one, words.offset, self.output_gain)
-        return IntegerProduct(words.words, torch.ops.bitgnn.pack(weight), words.size, scale)
+        words = self._words(x, bits, 0.0)
+        gain = None if is_normed else self.output_gain
+        scale, shift = output_affine(weight, bits.unit, words.zero_one, words.offset, gain, norm)
+        # Bits of -1/2 and +1/2 cancel out.
+        has_shift = is_normed or bits.kind != "activation"
+        if has_shift and words.size > MAX_NARROW_SIZE:
+            return None
+        packed = torch.ops.bitgnn.pack(weight)
+        return IntegerProduct(words.words, packed, words.size, scale, shift if has_shift else None)
+
+    def _sums_alone(self, x: Tensor, integers: IntegerProduct | None) -> bool:
+        """Whether the sums of integers are all there is: no gradient, and no NaN to pass on."""
+        if integers is None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False
+        return bool(torch.isfinite(x.float().sum()))
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""

@@ -89,22 +89,30 @@ class NeighbourLayer(BinaryLayer):
                 pair, node, graph, edge_weight, sizes, linear, root
             )
         else:
-            z, root_term = self._products_of(source, node, linear, root)
-            integers = self._integers(self._prepare(source), linear)
+            u = self._prepare(source)
+            messages = self._shows_messages or self._sums_float_edges(graph)
+            integers = None if messages else self._integers(u, linear)
+            alone = self._sums_alone(u, integers)
+            z, root_term = self._products_of(u, source, node, linear, root, alone)
             s = self._aggregate_hidden(z, graph, edge_weight, sizes, linear.bias, integers)
+            s = s.to(u.dtype) if alone else s
         return self._output(s if root_term is None else s + root_term)
 
     def _products_of(
         self,
+        u: Tensor,
         source: Tensor,
         node: Tensor | None,
         linear: torch_geometric.nn.Linear,
         root: torch_geometric.nn.Linear | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Products of the sources and of the nodes themselves; one product where both are one."""
-        u = self._prepare(source)
+        root_alone: bool,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Products of the sources, prepared as ``u``, and of the nodes; one where both are one.
+
+        With ``root_alone`` the former is left out, where input bits are looked up.
+        """
         if self.input_bits is not None:
-            return self._looked_up_products_of(u, source, node, linear, root)
+            return self._looked_up_products_of(u, source, node, linear, root, root_alone)
         weight = self._ready(linear, u)
         if root is None or node is None or node is not source:
             root_term = None if root is None or node is None else self._root_product(node, root)
@@ -121,7 +129,8 @@ class NeighbourLayer(BinaryLayer):
         node: Tensor | None,
         linear: torch_geometric.nn.Linear,
         root: torch_geometric.nn.Linear | None,
-    ) -> tuple[Tensor, Tensor | None]:
+        root_alone: bool,
+    ) -> tuple[Tensor | None, Tensor | None]:
         """The same from looked-up bits; those of the sources serve for nodes among them."""
         assert self.input_bits is not None
         apart = self.root_bits
@@ -133,7 +142,7 @@ class NeighbourLayer(BinaryLayer):
         normed = self.letters.hidden_norm is not None
         norm = self.hidden_norm if normed else None
         bits, to_signs = self.input_bits, self.letters.bmm[2] == "B"
-        z = self._bits_product(u, bits, words, weight, norm, to_signs)
+        z = None if root_alone else self._bits_product(u, bits, words, weight, norm, to_signs)
         if root is None or node is None:
             return z, None
         if node is not source:
@@ -171,7 +180,7 @@ class NeighbourLayer(BinaryLayer):
 
     def _aggregate_hidden(
         self,
-        z: Tensor,
+        z: Tensor | None,
         graph: Any,
         edge_weight: Tensor | None,
         sizes: Sizes,
@@ -179,8 +188,7 @@ class NeighbourLayer(BinaryLayer):
         integers: IntegerProduct | None,
     ) -> Tensor:
         """Sum or mean of the neighbours' products, plus the bias."""
-        ready = isinstance(graph, BitAdjacency)
-        if self.letters.bspmm[1] == "F" and not ready:
+        if z is not None and self._sums_float_edges(graph):
             return self._pass_messages(z, graph, edge_weight, sizes, bias)
         adjacency = self._bit_adjacency(graph, edge_weight, sizes)
         if adjacency.shape != sizes:
@@ -189,10 +197,14 @@ class NeighbourLayer(BinaryLayer):
                 f"nodes, got {adjacency.shape[0]} x {adjacency.shape[1]}"
             )
         self._warn_of_factors(adjacency, edge_weight)
-        if not self._shows_messages:
+        if z is None or not self._shows_messages:
             return self._aggregate_pattern(z, adjacency, bias, integers)
         factors = None if edge_weight is None else self._edge_factors(graph, adjacency).to(z.dtype)
         return self._pass_messages(z, graph, factors, sizes, bias)
+
+    def _sums_float_edges(self, graph: Any) -> bool:
+        """Whether the letters ask for float edges and the graph has some."""
+        return self.letters.bspmm[1] == "F" and not isinstance(graph, BitAdjacency)
 
     def _bit_adjacency(self, graph: Any, edge_weight: Tensor | None, sizes: Sizes) -> BitAdjacency:
         if isinstance(graph, BitAdjacency):

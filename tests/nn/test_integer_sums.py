@@ -1,4 +1,4 @@
-"""Last layers in evaluation sum integers, as frozen ones do: equal scores, NaN still seen."""
+"""Layers in evaluation sum integers, as frozen ones do: equal scores, NaN still seen."""
 
 import pytest
 import torch
@@ -26,9 +26,9 @@ def graph(device):
     return x.to(device), edges.to(device)
 
 
-def trained(kind, hidden, classes, form, x, edges):
+def trained(kind, hidden, classes, form, x, edges, layers=2):
     torch.manual_seed(0)
-    model = bitgnn.binarize(kind(K, hidden, 2, classes), form).to(x.device)
+    model = bitgnn.binarize(kind(K, hidden, layers, classes), form).to(x.device)
     model(x, edges).square().sum().backward()
     return model.eval()
 
@@ -47,6 +47,39 @@ def test_equal_frozen_scores(kind, form, device):
             assert torch.equal(model(x, edges).detach(), scores)
             products = [step for step in frozen.program.steps if step.kind == "bmm_bbf"]
             assert "bias" not in products[-1].tensors
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
+def test_hidden_layers_sum_their_shift_with_the_integers(kind, device):
+    sparse, edges = graph(device)
+    dense = torch.randn(N, K, generator=torch.Generator().manual_seed(1)).to(device)
+    for x in (sparse, dense):
+        for hidden in HIDDEN:
+            model = trained(kind, hidden, 7, "full", x, edges, layers=3)
+            with torch.no_grad():
+                scores = model(x, edges)
+            assert torch.equal(model(x, edges).detach(), scores)
+            frozen = bitgnn.freeze(model, check=False)
+            assert torch.equal(frozen(x, edges), scores)
+            steps = frozen.program.steps
+            shifted = [s for s in steps if s.kind == "bmm_bbf" and "bias" in s.tensors]
+            assert len(shifted) == 2
+            assert not any(step.kind == "bspmm_fbb" for step in steps)
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
+def test_without_a_gradient_the_integers_are_all(kind, monkeypatch):
+    x, edges = graph("cpu")
+    last = trained(kind, 33, 7, "bin", x, edges).convs[-1]
+    hidden = torch.randn(N, 33)
+    expected = last(hidden, edges).detach()
+
+    def forbidden(*_):
+        raise AssertionError("sums of floats")
+
+    monkeypatch.setattr("bitgnn.nn.binary_layer.aggregate", forbidden)
+    with torch.no_grad():
+        assert torch.equal(last(hidden, edges), expected)
 
 
 @pytest.mark.parametrize("kind", [GCN, GraphSAGE, GraphConvs])
@@ -70,6 +103,8 @@ def test_nan_is_seen(kind):
     hidden = torch.randn(N, 33)
     hidden[3, 5], hidden[4, 0] = torch.nan, torch.inf
     seen = last(hidden, edges).isnan().any(1)
+    with torch.no_grad():
+        assert torch.equal(last(hidden, edges).isnan().any(1), seen)
     reached = torch.zeros(N, dtype=torch.bool)
     reached[[3, 4]] = True
     for source in (3, 4):

@@ -31,7 +31,7 @@ def test_recommends_a_plan_that_runs_and_scores_as_said(model, data, tmp_path):
     result = bitgnn.tune(model, data, output=tmp_path, **OPTIONS)
     assert not result.failed
     assert result.workload["kind"] == "cuda"
-    assert 1 <= result.measured <= MEASURED_SHARE * result.space
+    assert 1 <= result.measured <= max(1, MEASURED_SHARE * result.space)
     assert all(trial.estimate > 0 for trial in result.trials)
     names = [point.name.split(" (")[0] for point in result.points if point.plan is None]
     assert names == [PYG, BI_GCN]
