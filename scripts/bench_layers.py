@@ -95,8 +95,8 @@ def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
     products = _products(layer, linears, task.x)
     pattern, letters = _adjacency(name, task), layer.letters
     is_summed = letters.bmm[2] == "B" or letters.order == "aggregate_first"
-    col = None if is_summed else pattern.col
-    matrix = BitAdjacency(pattern.rowptr, pattern.indices, pattern.num_cols, pattern.row, col)
+    col = None if is_summed else pattern.col_scale
+    matrix = BitAdjacency(pattern.rowptr, pattern.indices, pattern.num_cols, pattern.row_scale, col)
     expected = matrix.to_torch_csr() @ products[0]
     bias = layer.bias if name == "GCNConv" else linears[0].bias
     expected = expected + bias + sum(products[1:])

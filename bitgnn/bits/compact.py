@@ -22,7 +22,7 @@ LEAST_PART_EDGES = 4096
 
 
 class BlockedAdjacency:
-    """``A[i, j] = row[i] * pattern[i, j] * col[j]`` with 16-bit column indices and no CSR.
+    """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]`` in 16-bit columns without CSR.
 
     Half of what :class:`BitAdjacency` takes, for graphs whose edges are most of the memory. Packed
     rows and integers are aggregated from it directly; sums of floats take :meth:`row_parts`, which
@@ -30,16 +30,19 @@ class BlockedAdjacency:
 
     Args:
         blocks: the pattern, as :meth:`BitAdjacency.blocked` gives it.
-        row: float32 ``[M]``, or None for 1.
-        col: float32 ``[N]``, or None for 1.
+        row_scale: float32 ``[M]``, or None for 1.
+        col_scale: float32 ``[N]``, or None for 1.
     """
 
     def __init__(
-        self, blocks: BlockedLayout, row: Tensor | None = None, col: Tensor | None = None
+        self,
+        blocks: BlockedLayout,
+        row_scale: Tensor | None = None,
+        col_scale: Tensor | None = None,
     ) -> None:
         self._blocks = blocks
-        self.row = row
-        self.col = col
+        self.row_scale = row_scale
+        self.col_scale = col_scale
         self._ranges: list[tuple[int, int, int]] = []
         self._ranges_source: Watch | None = None
 
@@ -52,7 +55,7 @@ class BlockedAdjacency:
         Raises:
             ValueError: ``block_size`` lies outside [1, 65536].
         """
-        return cls(adjacency.blocked(block_size), adjacency.row, adjacency.col)
+        return cls(adjacency.blocked(block_size), adjacency.row_scale, adjacency.col_scale)
 
     def blocked(self) -> BlockedLayout:
         """The column blocks."""
@@ -109,9 +112,9 @@ class BlockedAdjacency:
         begins = torch.arange(starts.size(1), dtype=torch.int32, device=source.device)
         begins = (begins * blocks.block_size).repeat(last - first)
         columns += torch.repeat_interleave(begins, sizes, output_size=edges)
-        row = None if self.row is None else self.row[first:last]
+        row_scale = None if self.row_scale is None else self.row_scale[first:last]
         rowptr = offsets[:: starts.size(1)].to(torch.int32)
-        return BitAdjacency._trusted(rowptr, columns, self.num_cols, row, self.col)
+        return BitAdjacency._trusted(rowptr, columns, self.num_cols, row_scale, self.col_scale)
 
     def planned_layout(self, words: int) -> str:
         """``"blocked"`` for packed rows of any width."""
@@ -150,7 +153,7 @@ class BlockedAdjacency:
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """What it consists of: pointers and indices of the blocks, and both factors."""
-        return self._blocks.block_rowptr, self._blocks.local_indices, self.row, self.col
+        return self._blocks.block_rowptr, self._blocks.local_indices, self.row_scale, self.col_scale
 
     @property
     def nbytes(self) -> int:
@@ -182,8 +185,12 @@ def _split(adjacency: BlockedAdjacency) -> tuple[list[Any], tuple[int, int, int]
 
 
 def _join(leaves: Any, sizes: tuple[int, int, int]) -> BlockedAdjacency:
-    block_rowptr, local_indices, row, col = leaves
-    return BlockedAdjacency(BlockedLayout(block_rowptr, local_indices, *sizes), row, col)
+    block_rowptr, local_indices, row_scale, col_scale = leaves
+    return BlockedAdjacency(
+        BlockedLayout(block_rowptr, local_indices, *sizes), row_scale, col_scale
+    )
 
 
-_pytrees.register(BlockedAdjacency, ("block_rowptr", "local_indices", "row", "col"), _split, _join)
+_pytrees.register(
+    BlockedAdjacency, ("block_rowptr", "local_indices", "row_scale", "col_scale"), _split, _join
+)

@@ -257,7 +257,7 @@ class CooperativeExecutor:
             ),
             default=0,
         )
-        if pattern.col is None and shares.most_degree * widest > EXACT:
+        if pattern.col_scale is None and shares.most_degree * widest > EXACT:
             raise ValueError(
                 "CooperativeExecutor: adjacency without column factors must have rows of at most "
                 f"{EXACT // widest} edges for this model, got {shares.most_degree}"

@@ -224,7 +224,7 @@ def share_graph(adjacency: BitAdjacency, blocks: int) -> GraphShares:
     slices[block, place] = (rowptr[:-1] - edge_starts[block]).int()
     slices[number[:-1], sizes] = edges.int()
     ones = torch.ones(rows, device=device)
-    for offset, factor in ((0, adjacency.row), (row_capacity, adjacency.col)):
+    for offset, factor in ((0, adjacency.row_scale), (row_capacity, adjacency.col_scale)):
         values = ones if factor is None else factor.contiguous()
         slices[block, factors + offset + place] = values.view(torch.int32)
     edge_block = torch.repeat_interleave(number[:-1], edges, output_size=len(indices))

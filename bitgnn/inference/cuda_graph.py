@@ -287,7 +287,7 @@ def _clone(x: Inputs) -> Inputs:
         return BitTensor(x.words.clone(), x.size, None if x.scale is None else x.scale.clone())
     if isinstance(x, BitImages):
         return BitImages(x.words.clone(), x.channels)
-    row, col = (None if factor is None else factor.clone() for factor in (x.row, x.col))
+    row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
     return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
 
 

@@ -142,9 +142,9 @@ class GraphSpec:
         if self.exact:
             return self._build_exact(edge_index, num_nodes, weight)
         made = self._build_pattern(edge_index, num_nodes, weight)
-        if self.uses_columns or made.col is None:
+        if self.uses_columns or made.col_scale is None:
             return made
-        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row)
+        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
 
     def _build_pattern(
         self, edge_index: Any, num_nodes: int, weight: Tensor | None

@@ -193,8 +193,8 @@ def test_compact_form():
     leaves, spec = pytree.tree_flatten(compact)
     for other in (compact.to("cpu"), pytree.tree_unflatten(leaves, spec)):
         assert same_layout(other.blocked(), compact.blocked())
-        assert other.row.equal(adjacency.row)
-        assert other.col.equal(adjacency.col)
+        assert other.row_scale.equal(adjacency.row_scale)
+        assert other.col_scale.equal(adjacency.col_scale)
     assert repr(compact) == f"BlockedAdjacency(9 x 9, nnz={adjacency.nnz}, device=cpu)"
     for held in ("rowptr", "indices"):
         with pytest.raises(ValueError, match=r"without the CSR .* prepare the graph with"):

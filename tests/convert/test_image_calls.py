@@ -190,7 +190,7 @@ def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match=r"ConvTranspose2d \(0, 1\) has no binary form"):
         bitgnn.binarize(nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ConvTranspose2d(4, 1, 2)))
     with pytest.raises(ValueError, match=r"\[N, 3, 32, 32\], got .*; image_size= \(or"):
-        bitgnn.models.resnet14(width=0.1)(torch.randn(1, 3, 16, 16))
+        bitgnn.models.resnet(14, width=0.1)(torch.randn(1, 3, 16, 16))
     with pytest.raises(ValueError, match=r"in a network of images, got dropout$"):
         bitgnn.binarize(LeNet(), dropout=0.5)
     with pytest.raises(ValueError, match=r"in a network of images, got precision 'FBB\+BBF'$"):

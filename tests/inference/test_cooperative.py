@@ -89,7 +89,7 @@ def test_shares_of_uneven_blocks():
     rowptr, indices, row, col = cooperative_model.read_shares(share_graph(adjacency, 3), 5)
     assert rowptr.equal(adjacency.rowptr.long())
     assert indices.equal(adjacency.indices)
-    assert row.equal(adjacency.row)
+    assert row.equal(adjacency.row_scale)
     assert col.equal(torch.ones(5))
     with pytest.raises(ValueError, match=r"must be square, got \[5, 9\]"):
         share_graph(BitAdjacency.from_edge_index(edges, (5, 9)), 2)
@@ -270,7 +270,7 @@ class TestOnCuda:
         x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
         run = CooperativeExecutor(frozen, max_graphs=1)
         first = run(x, adjacency)
-        adjacency.row.neg_()
+        adjacency.row_scale.neg_()
         assert run(x, adjacency).equal(frozen(x, adjacency))
         other = frozen.prepare_graph(odd_graph(len(x), 400, seed=9).cuda(), len(x))
         assert run(x, other).equal(frozen(x, other))

@@ -145,8 +145,8 @@ WRITES = {
     "written": lambda a: a.indices.copy_((a.indices + 7) % a.num_cols),
     "replaced": lambda a: setattr(a, "indices", (a.indices + 7) % a.num_cols),
     "moved": lambda a: setattr(a.indices, "data", (a.indices + 7) % a.num_cols),
-    "factor": lambda a: a.row.mul_(3.0),
-    "no factor": lambda a: setattr(a, "row", None),
+    "factor": lambda a: a.row_scale.mul_(3.0),
+    "no factor": lambda a: setattr(a, "row_scale", None),
 }
 
 

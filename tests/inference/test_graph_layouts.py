@@ -177,7 +177,7 @@ def test_parts_of_column_blocks(graph, monkeypatch):
     ]
     assert torch.cat([part.indices for _, part in parts]).equal(plain.indices)
     assert torch.cat([part.rowptr.diff() for _, part in parts]).equal(plain.rowptr.diff())
-    assert torch.cat([part.row for _, part in parts]).equal(plain.row)
+    assert torch.cat([part.row_scale for _, part in parts]).equal(plain.row_scale)
     hub = plain.rowptr.diff().max()
     assert all(part.nnz <= max(16, hub) for _, part in parts)
 
@@ -189,7 +189,7 @@ def test_column_blocks_changed_in_place(graph, features):
     other = frozen.prepare_graph(graph.flip(0), N, layout="blocked")
     blocked.blocked().block_rowptr.copy_(other.blocked().block_rowptr)
     blocked.blocked().local_indices.copy_(other.blocked().local_indices)
-    blocked.row, blocked.col = other.row, other.col
+    blocked.row_scale, blocked.col_scale = other.row_scale, other.col_scale
     assert frozen(features, blocked).equal(frozen(features, other))
     assert not frozen(features, blocked).equal(before)
 
@@ -249,7 +249,11 @@ def test_a_graph_changed_in_place(layout, mode, graph, features, device):
         before = frozen(x, adjacency)
         adjacency.indices.copy_((adjacency.indices + 7) % N)
     plain = BitAdjacency(
-        adjacency.rowptr.clone(), adjacency.indices.clone(), N, adjacency.row, adjacency.col
+        adjacency.rowptr.clone(),
+        adjacency.indices.clone(),
+        N,
+        adjacency.row_scale,
+        adjacency.col_scale,
     )
     after = frozen(x, adjacency)
     assert after.equal(frozen(x, plain))

@@ -109,7 +109,7 @@ def test_a_mask_of_zeros_removes_the_neighbours(graph, x, layer, precision):
     if layer is GCNConv:  # Self loops stay, with the weights of the whole graph.
         adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
         sums_floats = precision in ("FBF+FBF", "FBF+FFF")
-        row = adjacency.row * adjacency.col if sums_floats else adjacency.row
+        row = adjacency.row_scale * adjacency.col_scale if sums_floats else adjacency.row_scale
         loop_adjacency = BitAdjacency.from_edge_index(loops, N, edge_weight=row)
         if precision == "FBF+FFF":
             alone = layer(IN, OUT, precision="FBF+FBF")

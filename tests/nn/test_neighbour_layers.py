@@ -166,7 +166,7 @@ def test_rank_one_edge_weights_are_exact(simple, x, aggr, precision):
     conv = _randomised(GraphConv(IN, OUT, aggr=aggr, precision=precision))
     if precision == "FBB+BBF":  # On bits the column factor is left out.
         factors = BitAdjacency.from_edge_index(simple, N, edge_weight=weight)
-        kept = BitAdjacency(factors.rowptr, factors.indices, N, factors.row)
+        kept = BitAdjacency(factors.rowptr, factors.indices, N, factors.row_scale)
         matrix = kept.to_dense()
         if aggr == "mean":
             matrix = matrix / torch.diff(factors.rowptr).clamp(min=1).unsqueeze(1)

@@ -104,7 +104,7 @@ def test_sums_are_of_ternary_values(simple: torch.Tensor) -> None:
     pattern = torch.zeros(NODES, NODES)
     pattern[simple[1], simple[0]] = 1
     pattern.fill_diagonal_(1)
-    expected = (adjacency.row * scale).unsqueeze(1) * (pattern @ t) + layer.bias
+    expected = (adjacency.row_scale * scale).unsqueeze(1) * (pattern @ t) + layer.bias
     assert torch.equal(layer(x, simple), expected)
 
 

@@ -105,7 +105,7 @@ def graph(request, device):
     edge_index = torch.unique(edge_index, dim=1)
     plain = BitAdjacency.from_edge_index(edge_index, (m, n))
     adjacency = BitAdjacency(
-        plain.rowptr, plain.indices, n, row=torch.randn(m), col=torch.rand(n)
+        plain.rowptr, plain.indices, n, row_scale=torch.randn(m), col_scale=torch.rand(n)
     ).to(device)
     pattern = torch.zeros(m, n, dtype=torch.float64)
     pattern[edge_index[1], edge_index[0]] = 1
@@ -117,7 +117,7 @@ def test_bspmm_bits_over_pattern(layout, method, graph):
     x, adjacency, pattern = graph
     packed = BitTensor.from_float(x)
     sums = pattern @ sgn(x)
-    value = adjacency.row.double().unsqueeze(1) * sums
+    value = adjacency.row_scale.double().unsqueeze(1) * sums
     offset = torch.randn(x.size(1), device=x.device)
     chosen = {"layout": layout, "method": method}
     close(bspmm.bbf(packed, adjacency, **chosen), value)

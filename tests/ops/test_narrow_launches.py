@@ -59,8 +59,8 @@ def test_rows_have_the_bits_of_column_blocks(degrees, size, classes):
     x = BitTensor.from_float(torch.randn(NODES, size, generator=generator), scale="mean").to("cuda")
     w = BitTensor.from_float(torch.randn(classes, size, generator=generator), scale="mean")
     w, blocks = w.to("cuda"), adjacency.blocked(256)
-    for factors in ({"x_scale": x.scale, "col": adjacency.col}, {}):
-        given = {"x": x.words, "w": w.words, "size": size, "row": adjacency.row, **factors}
+    for factors in ({"x_scale": x.scale, "col": adjacency.col_scale}, {}):
+        given = {"x": x.words, "w": w.words, "size": size, "row": adjacency.row_scale, **factors}
         expected = torch.ops.bitgnn.bmm_bspmm_narrow_blocked(
             **given, block_rowptr=blocks.block_rowptr, local_indices=blocks.local_indices,
             block_size=blocks.block_size,

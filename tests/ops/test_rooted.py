@@ -38,7 +38,7 @@ OWN = ("root", "root_w", "root_size", "root_scale", "root_w_scale", "root_bias")
 def arguments(adjacency: BitAdjacency, size: int, classes: int, device: torch.device) -> dict:
     """What both forms of the operator take but for the pattern and the added product."""
     given = operands(NEIGHBOURS, adjacency.shape[1], size, classes)
-    given |= {"row": adjacency.row, "col": adjacency.col}
+    given |= {"row": adjacency.row_scale, "col": adjacency.col_scale}
     return moved(given, device)
 
 

@@ -317,11 +317,11 @@ def test_aggregation(layout, size, device):
     sums = bspmm.tbf(x, adjacency, integer=True, layout=layout)
     assert torch.equal(sums, (pattern @ values).round().int())
     bias, threshold = torch.randn(2, size, device=device)
-    expected = (adjacency.row * x.scale).unsqueeze(1) * sums + bias
+    expected = (adjacency.row_scale * x.scale).unsqueeze(1) * sums + bias
     assert torch.equal(bspmm.tbf(x, adjacency, bias=bias, layout=layout), expected)
     assert torch.equal(bspmm.tbb(x, adjacency, layout=layout).to_float() > 0, sums >= 0)
     compared = bspmm.tbb(x, adjacency, threshold=threshold, layout=layout)
-    scaled = (adjacency.row * x.scale).unsqueeze(1) * sums
+    scaled = (adjacency.row_scale * x.scale).unsqueeze(1) * sums
     assert torch.equal(compared.to_float() > 0, scaled >= threshold)
     x.scale = None
     plain = BitAdjacency(adjacency.rowptr, adjacency.indices, 20)

@@ -71,7 +71,9 @@ def _bind_floats_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runn
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         def aggregate(a: BitAdjacency) -> Tensor:
-            result: Tensor = operator(v[x], a.rowptr, a.indices, a.row, a.col, last, trusted=True)
+            result: Tensor = operator(
+                v[x], a.rowptr, a.indices, a.row_scale, a.col_scale, last, trusted=True
+            )
             return result
 
         a = graphs[graph]

@@ -77,14 +77,14 @@ def _join(
         layout = a.planned_layout(words)
         if layout == "csr":
             result: Tensor = _bspmm_bmm(
-                neighbours, a.rowptr, a.indices, x, weight, size, a.row, sum_bias, scale, *rest,
-                trusted=True,
+                neighbours, a.rowptr, a.indices, x, weight, size, a.row_scale, sum_bias,
+                scale, *rest, trusted=True,
             )  # fmt: skip
         elif layout == "sliced":
             assert isinstance(a, BitAdjacency), "no other adjacency has slices"
             result = _bspmm_bmm_sliced(
-                neighbours, *a.sliced().arguments, x, weight, size, a.row, sum_bias, scale, *rest,
-                trusted=True,
+                neighbours, *a.sliced().arguments, x, weight, size, a.row_scale, sum_bias,
+                scale, *rest, trusted=True,
             )  # fmt: skip
         else:
             addend = sums_to_floats(neighbours, a)

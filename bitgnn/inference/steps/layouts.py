@@ -91,7 +91,7 @@ def bind_bits_aggregation(to_bits: bool, size: int, last: Tensor | None) -> Aggr
     csr, sliced, blocked, frdc = (operators[layout] for layout in LAYOUTS)
 
     def aggregate(x: Tensor, a: Pattern, use_row: bool = True) -> Tensor:
-        layout, row = a.planned_layout(words), a.row if use_row else None
+        layout, row = a.planned_layout(words), a.row_scale if use_row else None
         if layout == "csr":
             result: Tensor = csr(x, size, a.rowptr, a.indices, row, last, trusted=True)
         elif layout == "sliced":

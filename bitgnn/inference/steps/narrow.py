@@ -119,7 +119,7 @@ def _bind(
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
         x_scale = None if scale is None else v[scale]
-        rest = (x_scale, w_scale, *packed, a.row, a.col, bias, number, *added(v))
+        rest = (x_scale, w_scale, *packed, a.row_scale, a.col_scale, bias, number, *added(v))
         if isinstance(a, BlockedAdjacency):
             rest = (v[x], weight, size, *a.blocked().arguments, *rest)
             v[out] = _bmm_bspmm_narrow_blocked(*rest, trusted=True)

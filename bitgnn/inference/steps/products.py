@@ -184,8 +184,8 @@ def bind_aggregated_product(
         a = graphs[graph]
         x_scale = None if scale is None else v[scale]
         v[out] = _bmm_bspmm(
-            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, a.col,
-            *last, False, to_bits, trusted=True,
+            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row_scale,
+            a.col_scale, *last, False, to_bits, trusted=True,
         )  # fmt: skip
 
     return run
@@ -214,8 +214,8 @@ def _bind_aggregated_bits(
         a = graphs[graph]
         if a.planned_layout(words) == "csr":
             v[out] = _bmm_bspmm(
-                v[x], weight, size, a.rowptr, a.indices, *packed, a.row, None, *last, True, to_bits,
-                trusted=True,
+                v[x], weight, size, a.rowptr, a.indices, *packed, a.row_scale, None, *last, True,
+                to_bits, trusted=True,
             )  # fmt: skip
         elif first is step:
             v[out] = aggregate(_bmm_bbb(v[x], weight, size), a)

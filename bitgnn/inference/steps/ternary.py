@@ -144,7 +144,11 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a, x_words = graphs[graph], v[x]
         if a.planned_layout(2 * words) == "csr":
-            factor = scale.expand(a.shape[0]).contiguous() if a.row is None else a.row * scale
+            factor = (
+                scale.expand(a.shape[0]).contiguous()
+                if a.row_scale is None
+                else a.row_scale * scale
+            )
             pattern = (x_words.view(-1, 2, words), size, a.rowptr, a.indices, factor)
             if to_bits:
                 v[out] = _bspmm_tbb(*pattern, threshold, trusted=True)
@@ -153,7 +157,7 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
             return
         sums = aggregate(x_words, a, use_row=False)
         t = (sums[:, :size] - sums[:, half : half + size]).mul_(0.5)
-        t.mul_(scale if a.row is None else (a.row * scale).unsqueeze(1))
+        t.mul_(scale if a.row_scale is None else (a.row_scale * scale).unsqueeze(1))
         if to_bits:
             v[out] = _pack(t, threshold)
         else:

@@ -54,6 +54,12 @@ def tile_edges(
     return _compress(rows, columns, num_rows)
 
 
+def blocked_rows(x: Tensor, block_rowptr: Tensor, block_size: int) -> int:
+    """Rows of a blocked layout: one pointer per block and row, at least one block."""
+    num_blocks = torch.sym_max(1, (x.size(0) + block_size - 1) // block_size)
+    return (block_rowptr.size(0) - 1) // num_blocks
+
+
 def block_edges(
     block_rowptr: Tensor, local_indices: Tensor, block_size: int, num_cols: int
 ) -> tuple[Tensor, Tensor]:

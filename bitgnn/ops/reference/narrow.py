@@ -10,11 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums
+from bitgnn.ops.reference._sums import block_edges, blocked_rows, check_edges, row_sums
 from bitgnn.ops.reference.bmm import _binary, _dot
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
-from bitgnn.ops.reference.heads import finished
+from bitgnn.ops.reference.heads import HEADS, finished
 from bitgnn.ops.reference.pack import row_scale, signs
+from bitgnn.ops.reference.table import BLOCKS, CSR, EITHER_X, PACKED_W, operator
 
 MAX_NARROW_SIZE = 65535
 """Features up to which the half of a product fits 16 bits; wider ones take float rows."""
@@ -24,6 +25,9 @@ SUM_SLOTS = 8
 
 SUM_PIECE = 128
 """Edges of a piece; the pieces of a row are added up from the first to the last."""
+
+_ROOT = "root:R,W(root_size) root_w:M,W(root_size) root_scale:R root_w_scale:M root_bias:M"
+_NARROW = f"{EITHER_X} {PACKED_W} {_ROOT} col:N bias:M"
 
 
 def canonical_sums(
@@ -55,6 +59,17 @@ def canonical_sums(
     return total
 
 
+def _scores(like: Tensor, rows: int, size: int, head: int) -> Tensor:
+    """Scores without values, or what a head makes of them."""
+    if head == HEADS["classes"]:
+        return like.new_empty((rows,), dtype=torch.int64)
+    return like.new_empty((rows, size), dtype=torch.float32)
+
+
+@operator(
+    f"{_NARROW} {CSR} order:P-1,2 shift:M",
+    lambda x, w, rowptr, head: _scores(x, rowptr.size(0) - 1, w.size(0), head),
+)
 def bmm_bspmm_narrow(
     x: Tensor,
     w: Tensor,
@@ -120,6 +135,12 @@ def bmm_bspmm_narrow(
     return finished(_with_root(value if bias is None else value + bias, *own), head)
 
 
+@operator(
+    f"{_NARROW} {BLOCKS}",
+    lambda x, w, block_rowptr, block_size, head: _scores(
+        x, blocked_rows(x, block_rowptr, block_size), w.size(0), head
+    ),
+)
 def bmm_bspmm_narrow_blocked(
     x: Tensor,
     w: Tensor,

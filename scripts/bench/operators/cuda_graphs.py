@@ -158,9 +158,9 @@ def _bits_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
         check_invariants=False,
     )
     sums = ones @ bits.to_float()
-    assert adjacency.row is not None
+    assert adjacency.row_scale is not None
     return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums >= 0) and torch.equal(
-        bspmm.bbf(bits, adjacency), adjacency.row[:, None] * sums
+        bspmm.bbf(bits, adjacency), adjacency.row_scale[:, None] * sums
     )
 
 

@@ -65,9 +65,9 @@ def _sums_of_planes(adjacency: BitAdjacency, rows: TernaryTensor) -> Tensor:
 
 
 def _by_planes(adjacency: BitAdjacency, rows: TernaryTensor) -> Tensor:
-    assert adjacency.row is not None
+    assert adjacency.row_scale is not None
     assert rows.scale is not None
-    return (adjacency.row * rows.scale).unsqueeze(1) * _sums_of_planes(adjacency, rows)
+    return (adjacency.row_scale * rows.scale).unsqueeze(1) * _sums_of_planes(adjacency, rows)
 
 
 def _ternary_right(adjacency: BitAdjacency, rows: TernaryTensor) -> bool:

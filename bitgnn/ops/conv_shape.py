@@ -1,9 +1,15 @@
-"""Numbers of a convolution: strides, padding and dilation in full, checked against the image."""
+"""Operands and numbers of a convolution, checked against each other and written out in full."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bitgnn._checks import check_type, check_value
+import torch
+from torch import Tensor
+
+from bitgnn._checks import check_type, check_value, name_type
+from bitgnn.bits.images import BitImages
+from bitgnn.ops import _arguments
+from bitgnn.ops.reference.bit_pool import window_places
 
 Pair = int | tuple[int, int]
 """A number for both axes, or (height, width)."""
@@ -18,18 +24,7 @@ class ConvShape(NamedTuple):
 
     def output_size(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
         """Height and width of the result."""
-        height, width = (
-            (
-                image[i]
-                + sum(self.padding[2 * i : 2 * i + 2])
-                - self.dilation[i] * (kernel[i] - 1)
-                - 1
-            )
-            // self.stride[i]
-            + 1
-            for i in range(2)
-        )
-        return height, width
+        return window_places(image, kernel, *self)
 
 
 def conv_shape(
@@ -94,3 +89,66 @@ def whole_pair(function: str, name: str, value: Pair, least: int) -> tuple[int, 
         min(both) >= least, lambda: f"{function}: {name} must be at least {least}, got {value!r}"
     )
     return both[0], both[1]
+
+
+def check_images(function: str, name: str, value: BitImages) -> None:
+    """Require packed images."""
+    check_type(
+        isinstance(value, BitImages),
+        lambda: f"{function}: {name} must be BitImages, got {name_type(value)}",
+    )
+
+
+def check_operands(
+    function: str,
+    x: BitImages,
+    w: BitImages,
+    stride: Pair,
+    padding: Pair | str,
+    dilation: Pair,
+    groups: int,
+) -> ConvShape:
+    """Check operands and numbers; what the operator takes for them."""
+    check_images(function, "x", x)
+    check_images(function, "w", w)
+    _arguments.same_device(function, "w", w.device, x.device)
+    check_value(x.scale is None, lambda: f"{function}: x must hold no scale, got one of each image")
+    check_type(
+        isinstance(groups, int) and not isinstance(groups, bool),
+        lambda: f"{function}: groups must be an int, got {name_type(groups)}",
+    )
+    outputs = w.words.size(0)
+    check_value(
+        groups >= 1 and x.channels % groups == 0 and outputs % groups == 0 and outputs > 0,
+        lambda: (
+            f"{function}: groups must divide the channels of x, {x.channels}, and the outputs of "
+            f"w, {outputs}, got {groups}"
+        ),
+    )
+    check_value(
+        w.channels == x.channels // groups,
+        lambda: (
+            f"{function}: w must hold {x.channels // groups} channels for {x.channels} of x in "
+            f"{groups} groups, got {w.channels}"
+        ),
+    )
+    return conv_shape(function, x.words.shape[1:3], w.words.shape[1:3], stride, padding, dilation)
+
+
+def check_prepared(function: str, prepared: Tensor | None, w: BitImages) -> None:
+    """Require None or what ``prepare`` makes of kernels of this shape."""
+    if prepared is None:
+        return
+    outputs, height, width, _ = w.words.shape
+    check_type(
+        isinstance(prepared, Tensor) and prepared.dtype == torch.int32,
+        lambda: f"{function}: prepared must be a torch.int32 tensor, got {name_type(prepared)}",
+    )
+    check_value(
+        prepared.shape == (outputs, height * width + 2),
+        lambda: (
+            f"{function}: prepared must have shape [{outputs}, {height * width + 2}] for "
+            f"{outputs} kernels of {height} x {width}, got {list(prepared.shape)}"
+        ),
+    )
+    _arguments.same_device(function, "prepared", prepared.device, w.device)
