@@ -30,7 +30,7 @@ from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.trained import check_trained
 from bitgnn.convert.unwrap import unwrapped
-from bitgnn.inference import FeatureForm, FreezeReport, FrozenBWTA, FrozenLayers, FrozenModel
+from bitgnn.inference import FeatureForm, FreezeReport, Frozen
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["freeze"]
@@ -115,7 +115,7 @@ def freeze(
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
     model = unwrapped(model)
-    if isinstance(model, FrozenModel | FrozenBWTA | FrozenLayers):
+    if isinstance(model, Frozen):
         raise TypeError(f"freeze: model is frozen already, a {type(model).__name__}")
     _check_devices(model)
     if has_bwta(model):

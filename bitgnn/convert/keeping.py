@@ -15,7 +15,7 @@ from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
 from bitgnn.nn.looks_up import GAINS
 
 __all__ = [
-    "OWN", "carry_over", "carry_tree", "copied", "put_everywhere", "uncalled_hooks", "why_float",
+    "OWN", "carry_over", "carry_tree", "copied", "uncalled_hooks", "why_float",
 ]  # fmt: skip
 
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
@@ -189,23 +189,3 @@ def carry_tree(model: nn.Module, new: nn.Module) -> nn.Module:
         if name in parameters:
             parameter.requires_grad_(parameters[name].requires_grad)
     return new
-
-
-def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module in place of another under every name that it has.
-
-    Args:
-        model: changed in place.
-        old: a module of it, which may be the model itself.
-        new: takes its place.
-
-    Returns:
-        The model, or ``new`` in its place.
-    """
-    if model is old:
-        return new
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if child is old:
-                setattr(parent, name, new)
-    return model

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch.utils import _pytree as pytree
 
-from bitgnn import BooleanTensor, TernaryTensor
+from bitgnn.bits import BooleanTensor, TernaryTensor
 
 KINDS = (TernaryTensor, BooleanTensor)
 NAN, INF = float("nan"), float("inf")

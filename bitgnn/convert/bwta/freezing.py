@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import nn
 
 from bitgnn._checks import check_value
+from bitgnn.convert.walker import outermost
 from bitgnn.inference.bwta import (
     FrozenBWTA,
     FrozenBWTALinear,
@@ -45,13 +47,9 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
     letters: dict[str, str] = {}
     floats: dict[str, str] = {}
     replaced: dict[str, nn.Module] = {}
-    inside: list[str] = []
-    for name, module in model.named_modules():
-        if not isinstance(module, TRAINED) or name.startswith(tuple(inside)):
-            continue
-        if isinstance(module, BWTAMultiheadAttention):
-            inside.append(f"{name}." if name else "")
-        if module.level is None:
+    for name, module in outermost(model, lambda module: isinstance(module, TRAINED)).items():
+        level: Any = module.level
+        if level is None:
             floats[name] = "at level None"
             replaced[name] = float_form(module)
         else:
