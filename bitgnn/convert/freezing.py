@@ -14,11 +14,11 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.heads import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.images.freezing import freeze_images
 from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
-from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
 from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace

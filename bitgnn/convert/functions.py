@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.convert.activations import ACTIVATIONS
 from bitgnn.convert.heads import LAST_DIMENSIONS, RowMaximum, classes_of
-from bitgnn.convert.layers import Unsupported
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import Unsupported, Value
 from bitgnn.quantize import binary_sign, sgn
 
 __all__ = ["FUNCTIONS", "jumping_knowledge"]
@@ -58,19 +58,6 @@ def _matrix(x: Any) -> Value:
     return x
 
 
-def _named(function: str, **fixed: Any) -> Callable[..., Value]:
-    """Rule for a function whose further arguments keep their defaults."""
-
-    def rule(name: str, x: Any, *rest: Any, **options: Any) -> Value:
-        options = {key: value for key, value in options.items() if key not in _NO_MATTER}
-        if rest or options:
-            raise Unsupported("its options have no form in frozen models")
-        value = _matrix(x)
-        return Value("function", name, (value,), value.size, function, fixed)
-
-    return rule
-
-
 _NO_MATTER = ("inplace", "training", "dtype", "_stacklevel")
 
 
@@ -90,23 +77,6 @@ def _clip(name: str, x: Any, low: Any = None, high: Any = None, **options: Any) 
     value = _matrix(x)
     bounds = {"low": float(low), "high": float(high)}
     return Value("function", name, (value,), value.size, "hardtanh", bounds)
-
-
-def _hardtanh(
-    name: str, x: Any, min_val: float = -1.0, max_val: float = 1.0, **options: Any
-) -> Value:
-    return _clip(name, x, min_val, max_val, **options)
-
-
-def _leaky(name: str, x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Value:
-    value = _matrix(x)
-    attributes = {"slope": float(negative_slope)}
-    return Value("function", name, (value,), value.size, "leaky_relu", attributes)
-
-
-def _elu(name: str, x: Any, alpha: float = 1.0, inplace: bool = False) -> Value:
-    value = _matrix(x)
-    return Value("function", name, (value,), value.size, "elu", {"alpha": float(alpha)})
 
 
 def _softmax(function: str) -> Callable[..., Value]:
@@ -210,17 +180,9 @@ def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Val
 _add = _joined("add", _shifted, "bias")
 _mul = _joined("mul", _scaled, "gain")
 _maximum = _joined("maximum", None, None)
-_relu = _named("relu")
-_relu6 = _named("hardtanh", low=0.0, high=6.0)
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{target: activation for activation in ACTIVATIONS for target in activation.targets},
     binary_sign: _sign, sgn: _sign,
-    torch.relu: _relu, functional.relu: _relu, "relu": _relu, "relu_": _relu, torch.relu_: _relu,
-    functional.relu6: _relu6,
-    torch.tanh: _named("tanh"), functional.tanh: _named("tanh"), "tanh": _named("tanh"),
-    torch.sigmoid: _named("sigmoid"), functional.sigmoid: _named("sigmoid"),
-    "sigmoid": _named("sigmoid"),
-    functional.gelu: _named("gelu", approximate="none"), functional.silu: _named("silu"),
-    functional.leaky_relu: _leaky, functional.elu: _elu, functional.hardtanh: _hardtanh,
     torch.clamp: _clip, torch.clip: _clip, "clamp": _clip, "clip": _clip,
     functional.dropout: _dropout, "contiguous": _identity,
     functional.softmax: _softmax("softmax"), torch.softmax: _softmax("softmax"),

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 import bitgnn.nn
 from bitgnn._files import write_atomically
-from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.inference import FeatureForm
 from bitgnn.nn import LayerPrecision
 

@@ -10,9 +10,9 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from bitgnn.convert.configs import Activation
 from bitgnn.convert.demands import ordered
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.images.lowering import is_image_network, lower_images
 from bitgnn.convert.images.relu_calls import ReluCalls, relu_calls, without_relu_calls
-from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.trace import Traced, trace_model
 from bitgnn.convert.values import Value, canonical

@@ -10,10 +10,9 @@ from bitgnn.bits import BitImages
 from bitgnn.convert.comparisons import mask_of
 from bitgnn.convert.images.chains import Chain, comparison, is_pool, pool_flips, target_of
 from bitgnn.convert.images.demands import ImageDemands, is_bit_flatten
-from bitgnn.convert.images.layers import IMAGES
 from bitgnn.convert.images.weights import kernel_words, row_words, rows_behind_images
 from bitgnn.convert.lower import Network
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import IMAGES, Value
 from bitgnn.convert.writer import ProgramWriter
 from bitgnn.ops import conv, patches
 

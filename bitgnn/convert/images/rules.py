@@ -13,18 +13,14 @@ from torch.nn import functional
 
 from bitgnn.convert import functions
 from bitgnn.convert.images.layers import (
-    IMAGES,
-    ROWS,
     adaptive_avg_pool,
     avg_pool,
     flattened,
     function_on,
     max_pool,
     of_rank,
-    settled,
 )
-from bitgnn.convert.layers import Unsupported
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import IMAGES, ROWS, Unsupported, Value, with_size
 from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
 __all__ = ["Length", "Shape", "rule_of"]
@@ -167,7 +163,7 @@ def _with_constant(function: str, fallback: Any) -> Callable[..., Any]:
         of_rows = other.dim() <= ROWS and other.size(-1) == vector.numel()
         if other.dim() == 0 or not (of_images or of_rows) or other.dim() > IMAGES:
             raise Unsupported("its operands have no form in frozen models")
-        x = settled(of_rank(x, IMAGES if of_images else ROWS, name), vector.numel(), name)
+        x = with_size(of_rank(x, IMAGES if of_images else ROWS, name), vector.numel(), name)
         if fallback is operator.sub:
             vector = -vector
         tensors = {function: vector.clone()}
@@ -178,7 +174,7 @@ def _with_constant(function: str, fallback: Any) -> Callable[..., Any]:
 
 def _of_colours(kind: Any, channels: int) -> Callable[..., Value]:
     def rule(name: str, x: Any) -> Value:
-        value = settled(of_rank(x, IMAGES, name), COLOURS, name)
+        value = with_size(of_rank(x, IMAGES, name), COLOURS, name)
         return Value(kind, name, (value,), channels, rank=IMAGES)
 
     return rule
