@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch_geometric.nn
 from torch import nn
@@ -14,10 +14,20 @@ from bitgnn.convert.keeping import OWN, carry_over
 from bitgnn.convert.looked_up import narrowed_weight
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["LINEAR", "binary_form"]
+__all__ = ["LINEAR", "HasPrecision", "binary_form"]
 
 LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
+
+
+@runtime_checkable
+class HasPrecision(Protocol):
+    """A whole model that knows its own binary forms, as those of ``bitgnn.models`` do."""
+
+    precision: str
+
+    def with_precision(self, precision: Any) -> nn.Module:
+        """A copy with the same weights in another precision."""
 
 
 def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> nn.Module:

@@ -13,6 +13,7 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
 from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.heads import BEHIND_SIGNS, Output, set_output
@@ -20,7 +21,6 @@ from bitgnn.convert.images.freezing import freeze_images
 from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
-from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.orders import settle_orders
@@ -32,6 +32,7 @@ from bitgnn.convert.trained import check_trained
 from bitgnn.convert.unwrap import unwrapped
 from bitgnn.inference import FeatureForm, FreezeReport, Frozen
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.precision import model_letters
 
 __all__ = ["freeze"]
 

@@ -116,7 +116,7 @@ LAYERS = (
 )
 """A new graph layer has a row here, and its own file in :mod:`bitgnn.nn`."""
 
-SUPPORTED = tuple(row.kind for row in LAYERS)
+SUPPORTED: tuple[type[nn.Module], ...] = tuple(row.kind for row in LAYERS)
 
 
 def row_of(layer: nn.Module) -> GraphLayer:

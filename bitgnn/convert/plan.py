@@ -39,7 +39,7 @@ def tunable_layers(model: nn.Module) -> dict[str, nn.Module]:
 
     Graph layers of PyG and of ``bitgnn.nn`` that freezing knows, and ``bitgnn.nn.Linear``.
     """
-    kinds = (*SUPPORTED, bitgnn.nn.Linear)
+    kinds: tuple[type[nn.Module], ...] = (*SUPPORTED, bitgnn.nn.Linear)
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
 
 

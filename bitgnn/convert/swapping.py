@@ -9,11 +9,10 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.binary_forms import LINEAR, binary_form
+from bitgnn.convert.binary_forms import LINEAR, HasPrecision, binary_form
 from bitgnn.convert.configs import NAMED, GraphConfig
 from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.keeping import carry_tree, copied, uncalled_hooks, why_float
-from bitgnn.convert.letters import HasPrecision
 from bitgnn.convert.reporting import BinarizeReport
 from bitgnn.convert.sign_inputs import relu_warnings, replace_activations
 from bitgnn.convert.walker import check_names, is_inside, outermost, put_everywhere

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from torch import nn
 
-__all__ = ["check_names", "outermost", "put_everywhere", "replace_modules"]
+__all__ = ["check_names", "is_inside", "outermost", "put_everywhere"]
 
 
 def outermost(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> dict[str, nn.Module]:
@@ -59,22 +59,4 @@ def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Modul
         for name, child in list(parent._modules.items()):
             if child is old:
                 setattr(parent, name, new)
-    return model
-
-
-def replace_modules(
-    model: nn.Module, forms: Mapping[str, Callable[[nn.Module], nn.Module]]
-) -> nn.Module:
-    """Put new forms in the places of modules, under every name that each of them has.
-
-    Args:
-        model: changed in place.
-        forms: by module name, what makes the new module of the one that is there.
-
-    Returns:
-        The model, or the new form of the model itself.
-    """
-    for name, form in forms.items():
-        old = model.get_submodule(name)
-        model = put_everywhere(model, old, form(old))
     return model

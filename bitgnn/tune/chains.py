@@ -18,8 +18,8 @@ from typing import Literal
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.demands import ordered
-from bitgnn.convert.letters import HasPrecision
 from bitgnn.convert.lower import Network, lower_trace
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.sign_inputs import is_never_negative

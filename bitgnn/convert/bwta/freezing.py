@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from torch import nn
@@ -16,6 +15,7 @@ from bitgnn.inference.bwta import (
 )
 from bitgnn.inference.bwta.architecture import float_form, leave_fast_paths
 from bitgnn.inference.bwta.sign_attention import frozen_attention
+from bitgnn.inference.frozen_layers import copy_with
 from bitgnn.inference.report import FreezeReport
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 
@@ -59,9 +59,7 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
         bool(letters),
         lambda: f"freeze: every BWTA layer of {type(model).__name__} is at level None",
     )
-    # What is replaced is not copied.
-    memo: dict[int, object] = {id(model.get_submodule(name)): new for name, new in replaced.items()}
-    frozen = copy.deepcopy(model, memo)
+    frozen = copy_with(model, replaced)
     leave_fast_paths(frozen)
     return FrozenBWTA(frozen, FreezeReport(letters=letters, floats=floats))
 
