@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from bitgnn.convert.activations import ACTIVATIONS
 from bitgnn.convert.heads import LAST_DIMENSIONS, RowMaximum, classes_of
-from bitgnn.convert.values import Unsupported, Value
+from bitgnn.convert.values import IMAGES, Unsupported, Value
 from bitgnn.quantize import binary_sign, sgn
 
-__all__ = ["FUNCTIONS", "jumping_knowledge"]
+__all__ = ["FUNCTIONS", "concatenated", "jumping_knowledge"]
 
 POWER_OF_TWO_MANTISSA = 0.5
 
@@ -30,7 +30,7 @@ def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
     if not isinstance(values, tuple | list) or not all(isinstance(v, Value) for v in values):
         raise Unsupported("it takes something else than a list of matrices")
     if module.mode == "cat":
-        return _cat(name, values, dim=-1)
+        return concatenated(name, values, dim=-1)
     if module.mode != "max":
         raise Unsupported(f"mode {module.mode!r} has no form in frozen models")
     result = values[0]
@@ -39,13 +39,21 @@ def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
     return result
 
 
-def _cat(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
-    dim = dim if axis is None else axis
-    if dim not in LAST_DIMENSIONS or not all(isinstance(v, Value) for v in tensors):
-        raise Unsupported("only features of matrices can be joined")
+def concatenated(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
+    """Features of matrices or channels of images side by side.
+
+    Raises:
+        Unsupported: something else is joined, or along another dimension.
+    """
+    if not tensors or not all(isinstance(v, Value) for v in tensors):
+        raise Unsupported("only features or channels can be joined")
+    dim, rank = dim if axis is None else axis, tensors[0].rank
+    dims = (1,) if rank == IMAGES else LAST_DIMENSIONS
+    if dim not in dims or any(value.rank != rank for value in tensors):
+        raise Unsupported("only features or channels can be joined")
     sizes = [value.size for value in tensors]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return Value("cat", name, tuple(tensors), total)
+    return Value("cat", name, tuple(tensors), total, rank=rank)
 
 
 def _identity(name: str, x: Any, *rest: Any, **options: Any) -> Value:
@@ -189,7 +197,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     "softmax": _softmax("softmax"),
     functional.log_softmax: _softmax("log_softmax"), torch.log_softmax: _softmax("log_softmax"),
     "log_softmax": _softmax("log_softmax"), functional.normalize: _normalize,
-    torch.cat: _cat, torch.concat: _cat,
+    torch.cat: concatenated, torch.concat: concatenated,
     operator.add: _add, operator.iadd: _add, torch.add: _add, "add": _add, "add_": _add,
     operator.mul: _mul, operator.imul: _mul, torch.mul: _mul, "mul": _mul,
     operator.sub: _subtract, torch.sub: _subtract, "sub": _subtract,

@@ -69,6 +69,12 @@ def binarize_graph_layers(
 
 def _in_own_form(model: Any, config: GraphConfig) -> tuple[nn.Module, BinarizeReport]:
     """A model that knows its own binary forms in another precision."""
+    if config.dropout or config.activation != "keep":
+        raise ValueError(
+            "binarize: dropout and activation must keep their defaults for a model that changes "
+            f"form as a whole, got {config.dropout!r} and {config.activation!r} for "
+            f"{type(model).__name__}"
+        )
     result = carry_tree(model, model.with_precision(config.precision))
     layers = outermost(result, lambda module: isinstance(module, SUPPORTED))
     swapped = {name: str(layer.precision) for name, layer in layers.items()}

@@ -71,6 +71,8 @@ def test_one_signature_for_what_they_share(made):
     assert not expected.requires_grad
     assert not frozen.train().training
     assert frozen.report.letters
+    table = bitgnn.summary(frozen)
+    assert sum(bool(layer.letters) for layer in table.layers) == len(frozen.letters)
     assert f"packed_layers={len(frozen.letters)}, nbytes={frozen.nbytes}" in repr(frozen)
     assert frozen.to("cpu") is frozen
     assert frozen(*inputs).equal(expected)

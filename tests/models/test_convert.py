@@ -90,6 +90,8 @@ def test_own_model_changes_form_as_a_whole():
     assert binary.precision == "bin"
     assert torch.equal(binary.convs[1].lin.weight, model.convs[1].lin.weight)
     assert report_of(binary).swapped == {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    with pytest.raises(ValueError, match=r"dropout and activation must keep .* got 0\.5 and"):
+        binarize(model, GraphConfig(dropout=0.5))
 
 
 @pytest.mark.parametrize("letters", [["bin"] * 3, LETTERS], ids=["by name", "letters"])

@@ -95,17 +95,6 @@ def _mean(name: str, x: Any, dim: Any = None, keepdim: bool = False, **options: 
     return Value("mean_pixels", name, (value,), value.size, rank=ROWS)
 
 
-def _cat(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
-    if not tensors or not all(isinstance(v, Value) for v in tensors):
-        raise Unsupported("only channels can be joined")
-    dim, rank = dim if axis is None else axis, tensors[0].rank
-    if dim not in ((1,) if rank == IMAGES else (1, -1)) or any(v.rank != rank for v in tensors):
-        raise Unsupported("only channels can be joined")
-    sizes = [value.size for value in tensors]
-    total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return Value("cat", name, tuple(tensors), total, rank=rank)
-
-
 def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Rules that take the last or the second dimension for the features."""
 
@@ -186,7 +175,8 @@ _OWN: dict[Any, Callable[..., Any]] = {
     "size": _size, getattr: _getattr, operator.getitem: _getitem,
     grey: _of_colours("grey", 1),
     local_binary_patterns: _of_colours("local_binary_patterns", COLOURS),
-    torch.cat: _cat, torch.concat: _cat, torch.mean: _mean, "mean": _mean,
+    torch.cat: functions.concatenated, torch.concat: functions.concatenated,
+    torch.mean: _mean, "mean": _mean,
     operator.add: _with_constant("bias", operator.add),
     operator.iadd: _with_constant("bias", operator.add),
     torch.add: _with_constant("bias", operator.add), "add": _with_constant("bias", operator.add),
