@@ -15,7 +15,7 @@ from bitgnn.convert.images.lowering import is_image_network, lower_images
 from bitgnn.convert.images.relu_calls import ReluCalls, relu_calls, without_relu_calls
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.trace import Traced, trace_model
-from bitgnn.convert.values import Value, canonical
+from bitgnn.convert.values import canonical, is_nowhere_negative
 from bitgnn.convert.walker import put_everywhere
 
 __all__ = ["relu_warnings", "replace_activations"]
@@ -133,15 +133,6 @@ def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
             source = canonical(value.inputs[0])
             while source.kind in POOLED:
                 source = canonical(source.inputs[0])
-            if is_never_negative(source):
+            if is_nowhere_negative(source):
                 found.append((source.layer, value.layer))
     return found
-
-
-def is_never_negative(value: Value) -> bool:
-    """Whether no entry is below 0, so that a sign would make every one of them +1."""
-    if value.kind != "function":
-        return False
-    if value.name == "hardtanh":
-        return bool(value.attributes["low"] >= 0)
-    return value.name in ("relu", "sigmoid", "softmax")

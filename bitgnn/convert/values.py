@@ -10,11 +10,11 @@ from torch import Tensor
 
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.floats import is_monotone, is_sign_preserving
+from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
 
 __all__ = [
     "IMAGES", "ROWS", "Unsupported", "Value", "batch_norm", "canonical", "collapse", "function_of",
-    "is_unit", "named", "with_size",
+    "is_nowhere_negative", "is_unit", "named", "with_size",
 ]  # fmt: skip
 
 IMAGES = 4
@@ -94,6 +94,12 @@ def is_unit(value: Value) -> bool:
         keeps = value.attributes["low"] <= -1 and value.attributes["high"] >= 1
         return keeps and is_unit(value.inputs[0])
     return value.name == "sign"
+
+
+def is_nowhere_negative(value: Value) -> bool:
+    """Whether no entry is below 0, so that a sign would make every one of them +1."""
+    known = FUNCTIONS.get(value.name) if value.kind == "function" else None
+    return known is not None and known.is_nowhere_negative(value.attributes)
 
 
 def canonical(value: Value) -> Value:
