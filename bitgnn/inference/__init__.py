@@ -8,6 +8,7 @@ from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
+from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
@@ -25,6 +26,7 @@ __all__ = [
     "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
+    "Frozen",
     "FrozenBWTA",
     "FrozenImages",
     "FrozenLayers",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch, counted
 from bitgnn.inference.executor import Executable, compile_steps
+from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.program import Program, Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
@@ -34,7 +35,7 @@ BOUND = (
 """What belongs to one object's own buffers: a copy makes its own."""
 
 
-class BoundProgram(nn.Module):
+class BoundProgram(Frozen):
     """Base of :class:`~bitgnn.inference.FrozenModel`: checks a program and runs it.
 
     Args:

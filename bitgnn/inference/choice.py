@@ -13,6 +13,7 @@ from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
+from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
@@ -51,11 +52,11 @@ class AutoExecutor:
         ValueError: ``max_shapes`` is below 1.
     """
 
-    def __init__(self, model: FrozenModel, max_shapes: int = DEFAULT_SHAPES) -> None:
+    def __init__(self, model: Frozen, max_shapes: int = DEFAULT_SHAPES) -> None:
         self.eager = EagerExecutor(model)
         if max_shapes < 1:
             raise ValueError(f"AutoExecutor: max_shapes must be at least 1, got {max_shapes}")
-        self.model = model
+        self.model: Any = model
         self.max_shapes = max_shapes
         self.choice: str | None = None
         self.left_out: str | None = None
@@ -67,18 +68,16 @@ class AutoExecutor:
         """The executor of each shape seen on a GPU, oldest first."""
         return tuple(self._chosen.values())
 
-    def __call__(
-        self, x: Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Scores of each node; arguments, result and errors of :meth:`FrozenModel.forward`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns; arguments and errors are those of its forward.
 
         Calls in other forms than features and a prepared graph run eagerly.
         """
-        if args or kwargs or not isinstance(x, Inputs):
-            self.choice = "eager"
-            return self.eager(x, adjacency, *args, **kwargs)
-        name = self._choose(x, adjacency)
-        scores = self._made[name](x, adjacency)
+        name = "eager"
+        is_plain = not kwargs and len(args) in (1, 2) and isinstance(args[0], Inputs)
+        if is_plain and isinstance(self.model, FrozenModel):
+            name = self._choose(args[0], args[1] if len(args) > 1 else None)
+        scores = self._made[name](*args, **kwargs)
         self.choice = name
         return scores
 
@@ -110,7 +109,7 @@ class AutoExecutor:
         return "cuda_graph"
 
 
-def make_executor(model: FrozenModel, name: str = "auto", **options: Any) -> Executor:
+def make_executor(model: Frozen, name: str = "auto", **options: Any) -> Executor:
     """An executor of a frozen model by name.
 
     Args:

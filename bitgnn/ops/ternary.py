@@ -1,7 +1,7 @@
 r"""Products of ternary rows: linear layers, batched products and attention of BWTA networks.
 
 Activations are :class:`~bitgnn.TernaryTensor` (values in {-1, 0, +1}, two bits each) or
-:class:`~bitgnn.BooleanTensor` ({0, 1}), weights :class:`~bitgnn.BitTensor` (+-1). With a scale
+:class:`~bitgnn.bits.BooleanTensor` ({0, 1}), weights :class:`~bitgnn.BitTensor` (+-1). With a scale
 :math:`s` a float :math:`a` becomes
 
 .. math:: ternary(a) = \lfloor a / s \ge 1/2 \rfloor - \lfloor a / s < -1/2 \rfloor, \qquad
@@ -48,7 +48,7 @@ def pack_ternary(x: Tensor, scale: Tensor | float) -> TernaryTensor:
 
 
 def pack_bool(x: Tensor, scale: Tensor | float) -> BooleanTensor:
-    """Boolean rows of floats ``[..., K]``; see :meth:`bitgnn.BooleanTensor.from_float`."""
+    """Boolean rows of floats ``[..., K]``; see :meth:`bitgnn.bits.BooleanTensor.from_float`."""
     return BooleanTensor.from_float(x, scale)
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import load, save
 from torch.utils import _pytree as pytree
 from wrong_calls import check_wrong_calls
 
-from bitgnn import BooleanTensor, TernaryTensor
+from bitgnn.bits import BooleanTensor, TernaryTensor
 
 KINDS = (TernaryTensor, BooleanTensor)
 NAN, INF = float("nan"), float("inf")

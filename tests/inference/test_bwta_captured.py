@@ -134,7 +134,7 @@ def test_torchs_encoder():
     layer = nn.TransformerEncoderLayer(64, 2, 96, batch_first=True, dropout=0.0)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     inputs = [torch.randn(2, 19, 64, generator=drawn(i)) for i in range(REPLAYS)]
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=(inputs[0],)).eval()
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=(inputs[0],))).eval()
     frozen = bitgnn.freeze(binary).cuda()
     hidden = torch.arange(19, device=CUDA) >= torch.tensor([19, 11], device=CUDA)[:, None]
     causal = nn.Transformer.generate_square_subsequent_mask(19, device=CUDA)

@@ -45,7 +45,7 @@ def test_names(frozen, device):
 
 @pytest.mark.parametrize("make", [EagerExecutor, AutoExecutor])
 def test_a_model_that_is_not_frozen(make, make_model):
-    with pytest.raises(TypeError, match="model must be a FrozenModel, got GCN"):
+    with pytest.raises(TypeError, match="model must be a frozen model, got GCN"):
         make(make_model("bin"))
 
 

@@ -228,7 +228,7 @@ def test_torchs_encoder(tmp_path) -> None:
     x = torch.randn(2, 7, 24)
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 5:] = True
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=(x,)).eval()
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=(x,))).eval()
     frozen = bitgnn.freeze(binary)
     causal = nn.Transformer.generate_square_subsequent_mask(7)
     with torch.no_grad():
@@ -347,7 +347,7 @@ def test_torchs_transformer_with_padding(tmp_path) -> None:
         "memory_key_padding_mask": padding,
     }
     # torch's encoder would go over to nested tensors here.
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=arguments).eval()
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=arguments)).eval()
     attentions = [m for m in binary.modules() if isinstance(m, BWTAMultiheadAttention)]
     assert len(attentions) == 5
     frozen = bitgnn.freeze(binary)

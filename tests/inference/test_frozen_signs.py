@@ -99,7 +99,7 @@ def test_swapped_models() -> None:
         nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2, enable_nested_tensor=False
     )
     x = torch.randn(4, 7, 32)
-    binary = bitgnn.binarize(encoder, scheme="bwta", activation="sign", calibration=x).eval()
+    binary = bitgnn.binarize(encoder, bitgnn.BWTAConfig(activation="sign", calibration=x)).eval()
     assert torch.equal(bitgnn.freeze(binary)(x), binary(x))
 
 

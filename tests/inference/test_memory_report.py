@@ -8,9 +8,9 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.data import Data
 
-import bitgnn
-from bitgnn import memory_report, models
+from bitgnn import models
 from bitgnn.convert import freeze
+from bitgnn.inference import memory_report
 from bitgnn.nn import GCNConv
 
 N, FEATURES, CLASSES = 6000, 300, 7
@@ -249,7 +249,3 @@ def test_refusals(data):
         memory_report(frozen, (frozen.pack_features(data.x), data.edge_index), features="floats")
     with pytest.raises(ValueError, match="packed features need a frozen model"):
         memory_report(torch_geometric.nn.GCN(FEATURES, 8, 2), data, features="packed")
-
-
-def test_it_is_exported():
-    assert bitgnn.memory_report is memory_report

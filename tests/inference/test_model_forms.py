@@ -7,7 +7,7 @@ from chains import CLASSES, CONVS, FEATURES, HIDDEN, Chain, N, assert_frozen_equ
 from torch import nn
 
 from bitgnn import models
-from bitgnn.convert import BinarizeConfig, binarize, freeze
+from bitgnn.convert import GraphConfig, binarize, freeze
 from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv, Linear, SAGEConv
 
@@ -19,7 +19,7 @@ def test_models_of_pyg(name, jk, x, edges, tmp_path):
     model = getattr(torch_geometric.nn.models, name)(
         FEATURES, HIDDEN, 3, CLASSES, dropout=0.2, act="hardtanh", norm="batch_norm", jk=jk
     )
-    binary = shake(binarize(model, BinarizeConfig("bin")), x, edges)
+    binary = shake(binarize(model, GraphConfig("bin")), x, edges)
     frozen = assert_frozen_equals(binary, x, edges)
     copied = load(save(frozen, tmp_path))
     assert torch.equal(copied(x, edges), frozen(x, edges))

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bitgnn import BitAdjacency, freeze, memory_report, models
+from bitgnn import BitAdjacency, freeze, models
+from bitgnn.inference import memory_report
 from bitgnn.inference.row_order import row_order_of
 
 NODES, FEATURES, EDGES = 20_000, 64, 9_000_000

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from bitgnn import freeze, memory_report, models
+from bitgnn import freeze, models
 from bitgnn.bits import BlockedAdjacency
-from bitgnn.inference import CudaGraphExecutor
+from bitgnn.inference import CudaGraphExecutor, memory_report
 from bitgnn.inference.memory import frozen_memory
 
 pytestmark = [

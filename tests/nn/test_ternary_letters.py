@@ -204,7 +204,7 @@ def test_other_letters_for_a_trained_model(graph: torch.Tensor) -> None:
         bitgnn.freeze(plain, "TBF+TBF")
     again = model.with_precision("bin").with_precision("TBF+TBF")
     assert not again.convs[0].input_quantizer.is_set
-    binary = bitgnn.binarize(GCN(WIDTH, 16, 3), bitgnn.BinarizeConfig("TBF+TBF"))
+    binary = bitgnn.binarize(GCN(WIDTH, 16, 3), bitgnn.GraphConfig("TBF+TBF"))
     assert binary(x, graph).isfinite().all()
 
 

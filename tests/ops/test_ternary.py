@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitgnn import BitAdjacency, BitTensor, BooleanTensor, TernaryTensor
+from bitgnn.bits import BitAdjacency, BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, bspmm, ternary
 from bitgnn.ops.reference.ternary_attention import exact_exp, softmax_table
 

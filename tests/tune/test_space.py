@@ -58,7 +58,7 @@ MODELS = {
     "perceptrons": (Perceptrons, 4 * 16 * 2, 3),
     "binarized": (
         lambda: bitgnn.binarize(
-            pyg.GraphSAGE(FEATURES, 24, 2, CLASSES), bitgnn.BinarizeConfig(activation="hardtanh")
+            pyg.GraphSAGE(FEATURES, 24, 2, CLASSES), bitgnn.GraphConfig(activation="hardtanh")
         ),
         128,
         9,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bitgnn._checks import check_value
 from bitgnn.inference.bwta.attention import FrozenBWTAAttention
-from bitgnn.inference.bwta.layer import FrozenLayer
+from bitgnn.inference.bwta.layer import FrozenBWTALayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
 from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
@@ -57,12 +57,12 @@ PARAMETERS_A_TENSOR, MORE_PARAMETERS = 16, 64
 """A model may have so many parameters for each tensor of its file, and so many more."""
 
 
-def frozen_layers(model: nn.Module) -> dict[str, FrozenLayer]:
+def frozen_layers(model: nn.Module) -> dict[str, FrozenBWTALayer]:
     """Packed layers by name, those inside of others left out."""
-    found: dict[str, FrozenLayer] = {}
+    found: dict[str, FrozenBWTALayer] = {}
     for name, module in model.named_modules():
         parents = (f"{parent}." if parent else "" for parent in found)
-        if isinstance(module, FrozenLayer) and not name.startswith(tuple(parents)):
+        if isinstance(module, FrozenBWTALayer) and not name.startswith(tuple(parents)):
             found[name] = module
     return found
 
