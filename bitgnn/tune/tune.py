@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from bitgnn.measure.environment import cpu_model
+from bitgnn.measure.latency import gpu_seconds
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.bars import stage_bars
 from bitgnn.tune.baselines import PYG, baselines
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.finetune import SHORT, FineTuned, fine_tune
-from bitgnn.tune.measure import gpu_seconds
 from bitgnn.tune.objective import (
     Constraint,
     Objective,

@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.cases import ratio
 from bench.report import format_reached
+from bitgnn.measure.clock import CaptureError, Clock, Ready
 from bitgnn.measure.timing import Timing
-from bitgnn.tune.clock import Call, CaptureError, Clock, Ready, prepare, rounds
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ def compare_on_cuda(
     captured: dict[str, bool] = {}
     for name, fn in functions.items():
         try:
-            ready[name], captured[name] = prepare(Call(fn, captured=True), clock), True
+            ready[name], captured[name] = clock.prepare(fn, captured=True), True
         except CaptureError:
-            ready[name], captured[name] = prepare(Call(fn), clock), False
-    times, failed = rounds(ready, clock, repeats)
+            ready[name], captured[name] = clock.prepare(fn), False
+    times, failed = clock.rounds(ready, repeats)
     for error in failed.values():
         raise error
     return times, captured

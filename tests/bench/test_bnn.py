@@ -10,7 +10,7 @@ import torch
 from bench.cuda_cases import Goal
 from bench.networks import ours as bnn_ours
 from bench.networks import peers as bnn_peers
-from bench.networks.cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
+from bench.networks.cases import BnnCase, Entry, WrongResultError, describe, graph_clock, run_case
 from bench.networks.goals import NETWORK_GOALS
 from bench.networks.kernels import Kernel, kernels_of_calls, parts_of
 from bench.networks.layers import ConvShape, conv_cases, linear_cases
@@ -19,7 +19,7 @@ from bench.networks.structures import STRUCTURES
 from bench.tables.networks import bnn_csv, bnn_table, format_rate, parts_table
 from bench_bnn import main as bnn_main
 
-CPU = GraphClock("cpu")
+CPU = graph_clock("cpu")
 
 
 def main(folder, *arguments):

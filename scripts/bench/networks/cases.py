@@ -15,22 +15,18 @@ from bench.cuda_cases import Goal
 from bench.models.contenders import WRONG, reason_of
 from bench.networks.kernels import profile_call
 from bench.report import format_reached
+from bitgnn.measure.clock import CaptureError, Clock, Ready
 from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import Timing
-from bitgnn.tune.clock import Call, CaptureError, Clock, Ready, prepare, rounds
 
 
 class WrongResultError(RuntimeError):
     """An entry gives a wrong result: it gets no times."""
 
 
-class GraphClock(Clock):
+def graph_clock(device: str) -> Clock:
     """A clock whose repeats on CUDA hold some twenty calls of a network or more of a layer."""
-
-    @property
-    def repeat_seconds(self) -> float:
-        """How long a repeat lasts at least."""
-        return 4e-3 if self.device == "cuda" else super().repeat_seconds
+    return Clock(device, 4e-3 if device == "cuda" else None)
 
 
 @dataclass(frozen=True)
@@ -146,11 +142,11 @@ def _made(entry: Entry, clock: Clock) -> _Found:
         call = entry.make()
         on_cuda = clock.device == "cuda"
         try:
-            found.ready = prepare(Call(call, captured=on_cuda), clock)
+            found.ready = clock.prepare(call, captured=on_cuda)
             found.in_graph = on_cuda
         except CaptureError:
             clock.recover()
-            found.ready = prepare(Call(call), clock)
+            found.ready = clock.prepare(call)
     except torch.AcceleratorError:
         raise
     except WrongResultError:
@@ -172,9 +168,9 @@ def _time(case: BnnCase, found: list[_Found], clock: Clock, repeats: int) -> Non
     if case.cold:
         kinds["cold"] = (ready, True)
     if case.launched:
-        kinds["launched"] = ({n: prepare(Call(r.once), clock) for n, r in ready.items()}, False)
+        kinds["launched"] = ({n: clock.prepare(r.once) for n, r in ready.items()}, False)
     for kind, (calls, cold) in kinds.items():
-        times, failed = rounds(calls, clock, repeats, cold=cold)
+        times, failed = clock.rounds(calls, repeats, cold=cold)
         for name, timing in times.items():
             running[name].times[kind] = timing
         for name, error in failed.items():
