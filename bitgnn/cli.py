@@ -35,6 +35,10 @@ app = typer.Typer(
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
+DataRoot = Annotated[
+    str | None,
+    typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
+]
 
 
 @app.command()
@@ -56,10 +60,7 @@ def demo(
 @app.command()
 def train(
     config: Annotated[Path, typer.Option("--config", "-c", help="YAML file, see configs/.")],
-    data_root: Annotated[
-        str | None,
-        typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
-    ] = None,
+    data_root: DataRoot = None,
     output: Output = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Repeats instead of the configuration's.")
@@ -141,10 +142,7 @@ def tune(
         bool,
         typer.Option("--apply", help="Write the packed model too, if its plan keeps the limits."),
     ] = False,
-    data_root: Annotated[
-        str | None,
-        typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
-    ] = None,
+    data_root: DataRoot = None,
     hidden: Annotated[int, typer.Option(min=1, help="Width of hidden layers.")] = 64,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs of each training (default: few).")
@@ -249,45 +247,17 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
     """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
     try:
         with ctrl_c_always_stops():
-            _mendable(job, threads)
+            from bitgnn.train import MENDABLE
+
+            if threads is not None:
+                torch.set_num_threads(threads)
+            try:
+                job()
+            except MENDABLE as error:
+                typer.echo(f"bitgnn: error: {' '.join(str(error).split())}", err=True)
+                raise typer.Exit(1) from None
     except KeyboardInterrupt:  # while importing, too
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _mendable(job: Callable[[], None], threads: int | None) -> None:
-    from bitgnn.data import DataError
-    from bitgnn.train import (
-        CheckpointError,
-        ConfigError,
-        LoaderError,
-        LogError,
-        MismatchError,
-        OutputError,
-        TrainingError,
-        WorkerError,
-    )
-
-    mendable = (
-        CheckpointError,
-        ConfigError,
-        DataError,
-        LoaderError,
-        LogError,
-        MismatchError,
-        OutputError,
-        TrainingError,
-        WorkerError,
-        OSError,
-        ValueError,
-    )
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
-        job()
-    except mendable as error:
-        message = " ".join(str(error).split())
-        typer.echo(f"bitgnn: error: {message}", err=True)
-        raise typer.Exit(1) from None
 
 
 def main() -> None:

@@ -1,18 +1,20 @@
-"""One training in progress: model, optimizer, averages, best state and history, as one unit."""
+"""A training in progress, saved between two epochs and taken up again as one unit."""
 
 from __future__ import annotations
 
-import copy
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bitgnn.train.checkpoint import (
     Checkpoint,
     CheckpointError,
+    check_state,
     flatten_optimizer,
     load_optimizer,
     load_state,
@@ -20,10 +22,10 @@ from bitgnn.train.checkpoint import (
     write_checkpoint,
 )
 from bitgnn.train.randomness import random_state, set_random_state
-from bitgnn.train.recipe import Recipe
+from bitgnn.train.recipe import Recipe, Strict
 from bitgnn.train.selection import BestState
 
-__all__ = ["COLUMNS", "Session"]
+__all__ = ["COLUMNS", "NodeSession", "Session"]
 
 COLUMNS = (
     "train_loss",
@@ -34,33 +36,169 @@ COLUMNS = (
     "learning_rate",
     "seconds",
 )
-GROUPS = ("model", "optimizer", "best", "random", "history")
 
 
 class Session:
-    """Everything of a training that changes from epoch to epoch.
+    """What trainings of graphs, images and text share: model, optimizer, random state, history.
+
+    Args:
+        model: trained in place.
+        recipe: how.
+        optimizer: of the model's parameters.
+
+    Attributes:
+        columns: names of the values of an epoch; the last one is ``seconds``.
+        history: float64 values of each finished epoch, on any device.
+    """
+
+    columns: ClassVar[tuple[str, ...]]
+
+    def __init__(self, model: nn.Module, recipe: Strict, optimizer: torch.optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.device = next(model.parameters()).device
+        self.history: list[Tensor] = []
+        self._recipe = recipe
+
+    @property
+    def epoch(self) -> int:
+        """Epochs finished."""
+        return len(self.history)
+
+    def finished(self, row: Sequence[float]) -> None:
+        """Note the values of an epoch."""
+        self.history.append(torch.tensor(row, dtype=torch.float64))
+
+    def table(self, start: int = 0) -> Tensor:
+        """``[E, columns]`` values of finished epochs from ``start`` on."""
+        rows = self.history[start:]
+        return torch.stack(rows) if rows else torch.zeros(0, len(self.columns)).double()
+
+    def rows(self, start: int = 0) -> list[dict[str, float]]:
+        """Finished epochs from ``start`` on as rows of the log."""
+        return [
+            {"epoch": number, **dict(zip(self.columns, row, strict=True))}
+            for number, row in enumerate(self.table(start).tolist(), start)
+        ]
+
+    def settle(self, since: float) -> float:
+        """Wait for a GPU to do what it was told, count that to the last epoch, and tell the time.
+
+        Args:
+            since: when the last epoch's time was taken.
+        """
+        if self.device.type == "cuda" and self.history:
+            torch.cuda.synchronize(self.device)
+            self.history[-1][-1] += time.perf_counter() - since
+        return time.perf_counter()
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint of the state between two epochs.
+
+        Raises:
+            OSError: it cannot be written; the one before stays whole.
+        """
+        random_tensors, random_values = self._random()
+        tensors = {
+            "model": dict(self.model.state_dict()),
+            "optimizer": flatten_optimizer(self.optimizer),
+            "random": random_tensors,
+            "history": {"rows": self.table()},
+            **self._further_tensors(),
+        }
+        values = {
+            "epoch": self.epoch,
+            "random": random_values,
+            "recipe": self._recipe.model_dump(mode="json"),
+            "device": self.device.type,
+            **self._identity(),
+            **self._further_values(),
+        }
+        write_checkpoint(path, Checkpoint(tensors, values))
+
+    def resume(self, path: Path) -> bool:
+        """Go on from a checkpoint.
+
+        Args:
+            path: the file.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            CheckpointError: it is damaged, or of another recipe or model; nothing was changed.
+        """
+        found = read_checkpoint(path)
+        if found is None:
+            return False
+        self._match(found, path)
+        load_state(self.model, found.tensors["model"], str(path))
+        load_optimizer(self.optimizer, found.tensors["optimizer"])
+        self.history = list(found.tensors["history"]["rows"].to(self.device))
+        self._restore(found)
+        self._set_random(found.tensors["random"], found.values["random"])
+        return True
+
+    def _match(self, found: Checkpoint, path: Path) -> None:
+        wanted = {**self._identity(), **self._recipe.model_dump(mode="json")}
+        recorded = {**found.values, **found.values.get("recipe", {})}
+        different = [
+            f"{key} {recorded.get(key)!r} there, {value!r} here"
+            for key, value in wanted.items()
+            if recorded.get(key) != value
+        ]
+        if different:
+            raise CheckpointError(f"{path}: checkpoint of another recipe: {'; '.join(different)}")
+        check_state(self.model, found.tensors.get("model", {}), str(path))
+        groups = {"optimizer", "random", "history", *self._further_tensors()}
+        missing = sorted(groups - found.tensors.keys())
+        if missing:
+            raise CheckpointError(f"{path}: checkpoint without {', '.join(missing)}")
+
+    def _random(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The state of random generators, as tensors and as plain values."""
+        return random_state(self.device)
+
+    def _set_random(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Put back what :meth:`_random` gave."""
+        set_random_state(tensors, values, self.device)
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint must say beside the recipe to be one of this training."""
+        return {}
+
+    def _further_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Further groups of tensors for a checkpoint."""
+        return {}
+
+    def _further_values(self) -> dict[str, Any]:
+        """Further plain values that change from epoch to epoch."""
+        return {}
+
+    def _restore(self, found: Checkpoint) -> None:
+        """Take over what a checkpoint holds beside what all have."""
+
+
+class NodeSession(Session):
+    """A training on the nodes of a graph: averages and the state of the best epoch as well.
 
     Args:
         model: trained in place.
         recipe: how.
     """
 
+    columns = COLUMNS
+
     def __init__(self, model: nn.Module, recipe: Recipe) -> None:
-        self.model = model
-        self.recipe = recipe
-        self.device = next(model.parameters()).device
-        self.optimizer = torch.optim.Adam(
+        optimizer = torch.optim.Adam(
             model.parameters(),
             lr=recipe.learning_rate,
             weight_decay=recipe.weight_decay,
             fused=True,
         )
+        super().__init__(model, recipe, optimizer)
+        self.recipe = recipe
         self.average = self._average()
         self.best = BestState(self.validated, recipe.patience)
-        self.epoch = 0
-        self.history = torch.full(
-            (recipe.epochs, len(COLUMNS)), float("nan"), dtype=torch.float64, device=self.device
-        )
 
     def _average(self) -> AveragedModel | None:
         if self.recipe.average == "none":
@@ -87,76 +225,13 @@ class Session:
         for kept, present in zip(self.average.module.buffers(), self.model.buffers(), strict=True):
             kept.copy_(present)
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint of the state between two epochs.
-
-        Raises:
-            OSError: it cannot be written; the one before stays whole.
-        """
-        random_tensors, random_values = random_state(self.device)
-        tensors = {
-            "model": dict(self.model.state_dict()),
-            "optimizer": flatten_optimizer(self.optimizer),
-            "best": self.best.tensors(),
-            "random": random_tensors,
-            "history": {"rows": self.history[: self.epoch]},
-        }
+    def _further_tensors(self) -> dict[str, dict[str, Tensor]]:
+        tensors = {"best": self.best.tensors()}
         if self.average is not None:
             tensors["average"] = dict(self.average.state_dict())
-        values = {
-            "epoch": self.epoch,
-            "random": random_values,
-            "recipe": self.recipe.model_dump(mode="json"),
-            "device": self.device.type,
-        }
-        write_checkpoint(path, Checkpoint(tensors, values))
+        return tensors
 
-    def resume(self, path: Path) -> bool:
-        """Go on from a checkpoint.
-
-        Args:
-            path: the file.
-
-        Returns:
-            Whether there was one.
-
-        Raises:
-            CheckpointError: it is damaged, or of another recipe or model; nothing was changed.
-        """
-        found = read_checkpoint(path)
-        if found is None:
-            return False
-        self._match(found, path)
-        load_state(self.model, found.tensors["model"], str(path))
-        load_optimizer(self.optimizer, found.tensors["optimizer"])
+    def _restore(self, found: Checkpoint) -> None:
         self.best.load(found.tensors["best"])
-        self.epoch = int(found.values["epoch"])
-        self.history[: self.epoch] = found.tensors["history"]["rows"].to(self.device)
         if self.average is not None:
-            load_state(self.average, found.tensors["average"], str(path))
-        set_random_state(found.tensors["random"], found.values["random"], self.device)
-        return True
-
-    def _match(self, found: Checkpoint, path: Path) -> None:
-        wanted: dict[str, Any] = self.recipe.model_dump(mode="json")
-        recorded = found.values.get("recipe", {})
-        different = [key for key in wanted if recorded.get(key) != wanted[key]]
-        if different:
-            pairs = (
-                f"{key} {recorded.get(key)!r} there, {wanted[key]!r} here" for key in different
-            )
-            raise CheckpointError(f"{path}: checkpoint of another recipe: {'; '.join(pairs)}")
-        # Tried on a copy first, so that a mismatch leaves everything as it was.
-        load_state(copy.deepcopy(self.model), found.tensors.get("model", {}), str(path))
-        groups = {*GROUPS, *(() if self.average is None else ("average",))}
-        missing = sorted(groups - found.tensors.keys())
-        if missing:
-            raise CheckpointError(f"{path}: checkpoint without {', '.join(missing)}")
-
-    def rows(self, start: int) -> list[dict[str, float]]:
-        """Finished epochs from ``start`` on as rows of the log."""
-        values = self.history[start : self.epoch].tolist()
-        return [
-            {"epoch": start + i, **dict(zip(COLUMNS, row, strict=True))}
-            for i, row in enumerate(values)
-        ]
+            load_state(self.average, found.tensors["average"], "average of a checkpoint")

@@ -17,8 +17,9 @@ from bitgnn.measure.environment import cpu_model
 from bitgnn.train.build import build_model, make_task, restore_model
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.keeping import Keeping
 from bitgnn.train.log import RunLog
-from bitgnn.train.loop import Keeping, TrainingError, train_model
+from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.store import AnyRun, Run, RunFiles, RunStore
 
 __all__ = [
@@ -40,7 +41,7 @@ class RunOptions:
     Attributes:
         device: ``cpu``, ``cuda`` or ``auto`` (CUDA where there is a device).
         checkpoint_seconds: least time between two checkpoints of a run, see
-            :class:`~bitgnn.train.loop.Keeping`; 0 writes one after every epoch.
+            :class:`~bitgnn.train.keeping.Keeping`; 0 writes one after every epoch.
         tensorboard: write TensorBoard's events beside the logs.
         deterministic: have PyTorch choose operators that repeat bit for bit on CUDA too, slower
             ones; it warns where it has none. On the CPU runs repeat in any case.

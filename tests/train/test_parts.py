@@ -16,7 +16,6 @@ from bitgnn.train.log import LogError, RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
 from bitgnn.train.metrics import CountRight, RocAuc, roc_auc
-from bitgnn.train.rate import learning_rate
 from bitgnn.train.recipe import Recipe, TeacherPropagation
 from bitgnn.train.selection import BestState
 from bitgnn.train.task import NodeTask, check_data
@@ -75,15 +74,15 @@ def test_accuracies_are_exact_shares():
 
 
 def test_learning_rates():
-    constant = [learning_rate(recipe(), epoch) for epoch in range(10)]
+    constant = [recipe().rate(epoch) for epoch in range(10)]
     assert constant == [0.1] * 10
     warm = recipe(warmup=4, schedule="cosine")
-    rates = [learning_rate(warm, epoch) for epoch in range(10)]
+    rates = [warm.rate(epoch) for epoch in range(10)]
     assert rates[:4] == pytest.approx([0.025, 0.05, 0.075, 0.1])
     assert rates[4] == pytest.approx(0.1)
     assert rates[7] == pytest.approx(0.05)
     assert 0 < rates[9] < 0.01
-    assert learning_rate(recipe(warmup=20), 3) == pytest.approx(0.02)
+    assert recipe(warmup=20).rate(3) == pytest.approx(0.02)
 
 
 def test_divergence_and_several_teachers():

@@ -70,7 +70,7 @@ def _experiment(name: str, parsed: argparse.Namespace, console: Console) -> list
     config = overridden(load_image_config(parsed.configs / f"{name}.yaml"), parsed)
     options = RunOptions(parsed.device, parsed.checkpoint_every, deterministic=parsed.deterministic)
     device = options.torch_device()
-    store = ImageRuns(parsed.output / name, config)
+    store = ImageRuns(parsed.output / name, config, ImageRun)
     data = load_images(config.dataset, parsed.data_root).to(device)
     devices = {"cpu", device.type} if parsed.frozen is None else set(parsed.frozen)
     finished: list[tuple[ImageRun, list[FrozenCheck]]] = []

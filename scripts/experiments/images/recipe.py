@@ -10,23 +10,19 @@ import pydantic
 from pydantic import BaseModel, Field
 
 from bitgnn.train.config import read_config
-from bitgnn.train.recipe import Strict
+from bitgnn.train.recipe import Schedule, Strict
 
 __all__ = ["ImageConfig", "ImageRecipe", "load_image_config"]
 
 FORMS = ("fp32", "binary")
 
 
-class ImageRecipe(Strict):
-    """How one form of a network is trained.
+class ImageRecipe(Schedule):
+    """How one form of a network is trained: by Adam, with a schedule and these attributes.
 
     Attributes:
-        epochs: passes over the training images.
         batch_size: images of a step; what is left over at the end of an epoch waits for the next.
-        learning_rate: of Adam.
         weight_decay: decoupled from the gradient (AdamW), on weights of more than one dimension.
-        schedule: learning rate over the epochs: constant, or a cosine falling to 0.
-        warmup: epochs in which the learning rate rises from 0 first.
         label_smoothing: share of the label spread over all classes.
         flip: mirror half of the images left to right.
         crop: shift images by up to so many pixels, grey coming in.
@@ -38,12 +34,9 @@ class ImageRecipe(Strict):
             faster. Evaluation is always in float32.
     """
 
-    epochs: int = Field(gt=0)
     batch_size: int = Field(128, gt=1)
-    learning_rate: float = Field(gt=0)
     weight_decay: float = Field(0.0, ge=0)
     schedule: Literal["constant", "cosine"] = "cosine"
-    warmup: int = Field(0, ge=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     flip: bool = False
     crop: int = Field(0, ge=0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bitgnn.data import ImageData
 from bitgnn.measure.environment import environment
+from bitgnn.measure.report import open_frame, png
 from experiments.images.proof import FrozenCheck
 from experiments.images.recipe import ImageConfig
 from experiments.images.unit import ImageRun
@@ -75,7 +74,6 @@ def image_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
         records: of :func:`image_record`.
     """
     figure = Figure(figsize=(4.3 * len(records), 3.9), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(records), squeeze=False)[0]
     for axes, record in zip(panels, records, strict=True):
         lowest = 100.0
@@ -99,8 +97,6 @@ def image_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
         axes.set_xlabel("epoch")
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.legend(fontsize=8, frameon=False, loc="lower right")
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes)
     panels[0].set_ylabel("test accuracy, %")
-    image = io.BytesIO()
-    canvas.print_png(image)
-    return image.getvalue()
+    return png(figure)

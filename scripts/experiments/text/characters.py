@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bitgnn.data import CharacterData
 from bitgnn.models.decoder import Decoder
-from bitgnn.train.distillation import logit_loss
+from bitgnn.train.losses import logit_loss
 from experiments.text.batches import EpochPlan
 from experiments.text.recipe import DecoderRecipe
 

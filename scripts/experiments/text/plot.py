@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
+
+from bitgnn.measure.report import open_frame, png
 
 __all__ = ["run_chart", "text_chart"]
 
@@ -35,7 +35,6 @@ def run_chart(title: str, form: str, seed: int, history: Sequence[Mapping[str, f
         history: its epochs, see :data:`~experiments.text.session.COLUMNS`.
     """
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     axes = figure.subplots()
     epochs = range(1, len(history) + 1)
     for name, color in (("train_loss", COLORS[0]), ("validation_loss", COLORS[1])):
@@ -46,7 +45,7 @@ def run_chart(title: str, form: str, seed: int, history: Sequence[Mapping[str, f
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss")
     _finish(axes)
-    return _png(canvas)
+    return png(figure)
 
 
 def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
@@ -56,7 +55,6 @@ def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
         records: of :func:`~experiments.text.record.text_record`.
     """
     figure = Figure(figsize=(4.6 * len(records), 6.4), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     panels = figure.subplots(2, len(records), squeeze=False)
     for column, record in zip(panels.T, records, strict=True):
         colors = _form_colors(record["forms"])
@@ -81,7 +79,7 @@ def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
                 set_formatter(ScalarFormatter())
         for axes in column:
             _finish(axes)
-    return _png(canvas)
+    return png(figure)
 
 
 def _form_colors(forms: Collection[str]) -> dict[str, str]:
@@ -117,10 +115,4 @@ def _mark_stages(axes: Axes, history: Sequence[Mapping[str, float]]) -> None:
 def _finish(axes: Axes) -> None:
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.legend(fontsize=8, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _png(canvas: FigureCanvasAgg) -> bytes:
-    image = io.BytesIO()
-    canvas.print_png(image)
-    return image.getvalue()
+    open_frame(axes)

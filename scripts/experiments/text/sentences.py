@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from bitgnn.data import TokenData, TokenSet
 from bitgnn.models.bert import BertClassifier, BertStates
-from bitgnn.train.distillation import attention_loss, logit_loss, state_loss
+from bitgnn.train.losses import attention_loss, logit_loss, state_loss
 from experiments.text.batches import Batches, EpochPlan, gather
 from experiments.text.recipe import Distillation, TextRecipe
 from experiments.text.scores import score

@@ -12,33 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bitgnn.data import DataError
-from bitgnn.train.batches import LoaderError
-from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.config import ConfigError
-from bitgnn.train.log import LogError
-from bitgnn.train.loop import TrainingError
+from bitgnn.train import MENDABLE
 from bitgnn.train.recipe import Strict
-from bitgnn.train.store import OutputError
-from bitgnn.train.workers import WorkerError
 
 __all__ = ["FAILED", "INTERRUPTED", "experiment_parser", "overridden", "records_at", "status_of"]
 
 FAILED, INTERRUPTED = 1, 130
-MENDABLE = (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    LoaderError,
-    LogError,
-    OutputError,
-    TrainingError,
-    WorkerError,
-    OSError,
-    ValueError,
-)
-"""What a user can mend: reported in one line, without a trace."""
-
 Config = TypeVar("Config", bound=Strict)
 
 
