@@ -78,9 +78,6 @@ def train(
             "takes at most 5 % of the time).",
         ),
     ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's events too.")
-    ] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Repeat bit for bit on CUDA too; slower.")
     ] = False,
@@ -97,7 +94,7 @@ def train(
         experiment = load_config(config)
         if seeds is not None:
             experiment = experiment.model_copy(update={"seeds": seeds})
-        options = RunOptions(device, checkpoint_every, tensorboard, deterministic)
+        options = RunOptions(device, checkpoint_every, deterministic)
         folder = output or TRAIN_FOLDER / experiment.name
         _run_experiment(experiment, folder, data_root, options, workers)
 

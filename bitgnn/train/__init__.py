@@ -7,7 +7,6 @@ from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ConfigError, ExperimentConfig, load_config
 from bitgnn.train.deploy import MismatchError, evaluate
 from bitgnn.train.experiment import demo_config, train_all
-from bitgnn.train.log import LogError
 from bitgnn.train.loop import TrainingError
 from bitgnn.train.recipe import Recipe
 from bitgnn.train.report import result_table, write_results
@@ -23,7 +22,6 @@ __all__ = [
     "GraphSource",
     "Job",
     "LoaderError",
-    "LogError",
     "MismatchError",
     "OutputError",
     "Recipe",
@@ -41,7 +39,7 @@ __all__ = [
 ]
 
 MENDABLE = (
-    CheckpointError, ConfigError, DataError, LoaderError, LogError, MismatchError, OutputError,
-    TrainingError, WorkerError, OSError, ValueError,
+    CheckpointError, ConfigError, DataError, LoaderError, MismatchError, OutputError, TrainingError,
+    WorkerError, OSError, ValueError,
 )  # fmt: skip
 """What a user can mend: commands report it in one line, without a trace."""

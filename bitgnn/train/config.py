@@ -155,8 +155,6 @@ class ExperimentConfig(Strict):
             for key in ("input_norm", "thermometer"):
                 if getattr(self.forms[start], key) != getattr(recipe, key):
                     raise ValueError(f"{where}: {key} must be that of {start!r}")
-        if recipe.average == "swa" and recipe.average_from >= recipe.epochs:
-            raise ValueError(f"{where}: average_from must be below epochs ({recipe.epochs})")
 
     def precision(self, form: str) -> str | tuple[str, ...]:
         """Precision of a form, as the models take it."""

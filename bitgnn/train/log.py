@@ -1,4 +1,4 @@
-"""Logs of a run: one line an epoch as CSV and as JSONL, and TensorBoard where asked for."""
+"""Logs of a run: one line an epoch as CSV and as JSONL."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from typing import Any
 
 from bitgnn._files import write_atomically
 
-__all__ = ["LogError", "RunLog"]
-
-
-class LogError(RuntimeError):
-    """TensorBoard is asked for and not installed; the message says which extra brings it."""
+__all__ = ["RunLog"]
 
 
 class RunLog:
@@ -27,16 +23,11 @@ class RunLog:
 
     Args:
         base: path without ending.
-        tensorboard: folder for TensorBoard's events; None writes none.
-
-    Raises:
-        LogError: TensorBoard is not installed.
     """
 
-    def __init__(self, base: Path, tensorboard: Path | None = None) -> None:
+    def __init__(self, base: Path) -> None:
         self.csv = base.with_name(base.name + ".csv")
         self.jsonl = base.with_name(base.name + ".jsonl")
-        self._writer = None if tensorboard is None else _summary_writer(tensorboard)
 
     def restart(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Put ``rows``, the epochs finished so far, in place of what the files hold.
@@ -60,12 +51,6 @@ class RunLog:
             file.write(_csv(rows, header=is_empty))
         with self.jsonl.open("a", encoding="utf-8") as file:
             file.write(_jsonl(rows))
-        if self._writer is not None:
-            for row in rows:
-                for name, value in row.items():
-                    if name != "epoch":
-                        self._writer.add_scalar(name, value, row["epoch"])
-            self._writer.flush()
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], *, header: bool) -> str:
@@ -86,13 +71,3 @@ def _jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
         + "\n"
         for row in rows
     )
-
-
-def _summary_writer(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise LogError(
-            f"TensorBoard is not installed ({error}): pip install 'bitgnn[tensorboard]'"
-        ) from error
-    return SummaryWriter(str(folder))

@@ -160,10 +160,9 @@ def train_epoch(
             loss = loss + recipe.distill * divergence(logits, wanted, recipe.temperature)
         loss.backward()
         optimizer.step()
-        session.stepped()
         total += batch.train.numel() * loss.detach()
         nodes += batch.train.numel()
-    val_loss, scores = _validate(session.validated, task)
+    val_loss, scores = _validate(model, task)
     row = torch.full((len(COLUMNS),), math.nan, dtype=torch.float64, device=session.device)
     results = torch.stack([(total / max(nodes, 1)).double(), val_loss.double(), *scores])
     row[: results.numel()] = results

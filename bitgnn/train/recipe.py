@@ -150,10 +150,6 @@ class Recipe(Schedule):
             ``start_from`` alone.
         temperature: logits are divided by it in that divergence.
         teacher_propagation: smooth the teachers' probabilities over the graph first.
-        average: weights that are validated and kept: the last, an exponential moving average
-            of all steps (``ema``), or the mean of those from ``average_from`` on (``swa``).
-        average_decay: of the moving average.
-        average_from: epoch at which averaging starts.
     """
 
     precision: str | tuple[str, ...] | None = None
@@ -175,9 +171,6 @@ class Recipe(Schedule):
     teachers: tuple[str, ...] = ()
     temperature: float = Field(1.0, gt=0)
     teacher_propagation: TeacherPropagation | None = None
-    average: Literal["none", "ema", "swa"] = "none"
-    average_decay: float = Field(0.99, gt=0, lt=1)
-    average_from: int = Field(0, ge=0)
 
     def needs(self) -> tuple[str, ...]:
         """Forms that must be trained before, each once."""

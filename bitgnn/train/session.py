@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bitgnn.train.checkpoint import (
     Checkpoint,
@@ -179,7 +178,7 @@ class Session:
 
 
 class NodeSession(Session):
-    """A training on the nodes of a graph: averages and the state of the best epoch as well.
+    """A training on the nodes of a graph: the state of the best epoch as well.
 
     Args:
         model: trained in place.
@@ -197,41 +196,10 @@ class NodeSession(Session):
         )
         super().__init__(model, recipe, optimizer)
         self.recipe = recipe
-        self.average = self._average()
-        self.best = BestState(self.validated, recipe.patience)
-
-    def _average(self) -> AveragedModel | None:
-        if self.recipe.average == "none":
-            return None
-        function = None
-        if self.recipe.average == "ema":
-            function = get_ema_multi_avg_fn(self.recipe.average_decay)
-        return AveragedModel(self.model, multi_avg_fn=function)
-
-    @property
-    def validated(self) -> nn.Module:
-        """The model whose state is validated and kept: the average where there is one."""
-        return self.model if self.average is None else self.average.module
-
-    def stepped(self) -> None:
-        """Tell that an optimizer step of the present epoch was made."""
-        if self.average is None:
-            return
-        if self.epoch >= self.recipe.average_from:
-            self.average.update_parameters(self.model)
-        else:
-            self.average.module.load_state_dict(self.model.state_dict())
-        # Statistics of norms are averages already.
-        for kept, present in zip(self.average.module.buffers(), self.model.buffers(), strict=True):
-            kept.copy_(present)
+        self.best = BestState(model, recipe.patience)
 
     def _further_tensors(self) -> dict[str, dict[str, Tensor]]:
-        tensors = {"best": self.best.tensors()}
-        if self.average is not None:
-            tensors["average"] = dict(self.average.state_dict())
-        return tensors
+        return {"best": self.best.tensors()}
 
     def _restore(self, found: Checkpoint) -> None:
         self.best.load(found.tensors["best"])
-        if self.average is not None:
-            load_state(self.average, found.tensors["average"], "average of a checkpoint")

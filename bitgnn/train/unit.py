@@ -42,14 +42,12 @@ class RunOptions:
         device: ``cpu``, ``cuda`` or ``auto`` (CUDA where there is a device).
         checkpoint_seconds: least time between two checkpoints of a run, see
             :class:`~bitgnn.train.keeping.Keeping`; 0 writes one after every epoch.
-        tensorboard: write TensorBoard's events beside the logs.
         deterministic: have PyTorch choose operators that repeat bit for bit on CUDA too, slower
             ones; it warns where it has none. On the CPU runs repeat in any case.
     """
 
     device: str = "cpu"
     checkpoint_seconds: float | None = None
-    tensorboard: bool = False
     deterministic: bool = False
 
     def torch_device(self) -> torch.device:
@@ -157,7 +155,7 @@ def keep_under_way(store: RunFiles[Any], form: str, seed: int, options: RunOptio
         OSError: the folder cannot be written.
     """
     store.clear_leftovers(form, seed, under_way=True)
-    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
+    log = RunLog(store.log(form, seed))
     return Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds)
 
 

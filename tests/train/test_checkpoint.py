@@ -66,8 +66,6 @@ def assert_same(first, second):
     [
         {},
         {"schedule": "cosine", "warmup": 3, "dropout": 0.5, "hidden_norm": "batch"},
-        {"average": "ema", "average_decay": 0.8, "average_from": 2},
-        {"average": "swa", "average_from": 4},
         {"patience": 4, "learning_rate": 0.3},
     ],
 )

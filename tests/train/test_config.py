@@ -82,7 +82,6 @@ def test_demo_configuration():
         ("  full: {", "  full: {precision: half, ", "forms.full: precision must be 'fp32', 'full'"),
         ("  full: {", "  full: {surrogate: tanh, ", "forms.full.surrogate': found 'tanh'"),
         ("  full: {", "  full: {patience: 0, ", "forms.full.patience': found 0, expected: greater"),
-        ("  full: {", "  full: {average: swa, average_from: 3, ", "average_from must be below epo"),
         ("start_from: full", "teachers: [full]", "forms.bin: teachers need distill above 0"),
         ("start_from: full", "distill: 1, teachers: [fp32]", "teachers must name a form trained"),
         ("start_from: full", "start_from: fp32", "start_from must name a form trained before"),

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bitgnn.data import DataError
 from bitgnn.train.features import _kept, model_input, row_normalized, thermometer
-from bitgnn.train.log import LogError, RunLog
+from bitgnn.train.log import RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
 from bitgnn.train.metrics import CountRight, RocAuc, roc_auc
@@ -176,24 +176,6 @@ def test_choice_by_score(config, data):
     assert trained.val_score == pytest.approx(right[data.val_mask].float().mean().item())
 
 
-def test_swa_keeps_the_mean_of_the_weights(config, data):
-    torch.manual_seed(0)
-    model, task = task_and_model(data, config, "fp32")
-    states = []
-    rule = recipe(epochs=4, average="swa", average_from=2)
-
-    def watch(count):
-        if count:
-            states.append(model.convs[0].lin.weight.detach().clone())
-
-    trained = train_model(model, task, rule, on_epochs=watch)
-    if trained.epoch == 3:
-        mean = (states[2] + states[3]) / 2
-        torch.testing.assert_close(trained.state["convs.0.lin.weight"], mean)
-    else:
-        torch.testing.assert_close(trained.state["convs.0.lin.weight"], states[trained.epoch])
-
-
 def test_divergence_of_a_training_is_an_error(config, data):
     data = data.clone()
     data.x = data.x * math.nan
@@ -249,31 +231,3 @@ def test_logs_hold_nan_as_null(tmp_path):
     assert log.csv.read_text() == "epoch,val_loss\n0,nan\n1,0.5\n"
     log.restart(rows[1:])
     assert log.csv.read_text() == "epoch,val_loss\n1,0.5\n"
-
-
-def test_missing_tensorboard_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(LogError, match=r"pip install 'bitgnn\[tensorboard\]'"):
-        RunLog(tmp_path / "run", tmp_path / "events")
-
-
-def test_tensorboard_gets_every_epoch(tmp_path, monkeypatch):
-    written = []
-
-    class Writer:
-        def __init__(self, folder):
-            written.append(folder)
-
-        def add_scalar(self, *arguments):
-            written.append(arguments)
-
-        def flush(self):
-            written.append("flush")
-
-    module = type("module", (), {"SummaryWriter": Writer})
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", module)
-    log = RunLog(tmp_path / "run", tmp_path / "events")
-    log.append([{"epoch": 3, "val_loss": 0.5, "learning_rate": 0.1}])
-    assert written == [
-        str(tmp_path / "events"), ("val_loss", 0.5, 3), ("learning_rate", 0.1, 3), "flush",
-    ]  # fmt: skip

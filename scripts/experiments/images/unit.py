@@ -74,7 +74,7 @@ def train_image_unit(
         seed: of all random generators.
         data: the images on the device.
         store: where finished runs are, and checkpoints and logs of those under way.
-        options: how often checkpoints are written, and TensorBoard.
+        options: how often checkpoints are written.
         on_epochs: called with the number of epochs done since the last call.
 
     Raises:

@@ -111,7 +111,7 @@ class TextUnit:
         seed: of all random generators.
         data: tokens or characters on the device; of pretraining, those of its text.
         store: where finished runs are, and checkpoints and logs of those under way.
-        options: how often checkpoints are written, and TensorBoard.
+        options: how often checkpoints are written.
     """
 
     config: Config
