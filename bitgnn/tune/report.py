@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,28 +12,17 @@ from rich.table import Table
 
 from bitgnn._files import write_atomically
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import format_bytes, format_seconds, write_json
+from bitgnn.measure.report import csv_text, format_bytes, format_seconds, write_json
 from bitgnn.tune.chart import draw_points
-from bitgnn.tune.result import Point, TuneResult, letters_of, ways_of
+from bitgnn.tune.result import Point, TuneResult, cells_of
 
 __all__ = ["result_record", "result_table", "write_result"]
 
 COLUMNS = (
-    "name",
-    "letters",
-    "order",
-    "features",
-    "fine_tuned_epochs",
-    "validation",
-    "test",
-    "latency_seconds",
-    "estimate_seconds",
-    "memory_bytes",
-    "measured",
-    "meets_limits",
-    "on_front",
+    "name", "letters", "order", "features", "fine_tuned_epochs", "validation", "test",
+    "latency_seconds", "estimate_seconds", "memory_bytes", "measured", "meets_limits", "on_front",
     "recommended",
-)
+)  # fmt: skip
 MARK = "x"
 RECOMMENDED, NEAREST = "*", "nearest"
 
@@ -83,8 +70,10 @@ def _legend(result: TuneResult) -> str:
 
 
 def _row(point: Point, mark: str, verdict: str) -> list[str]:
-    plan = point.plan
-    what = ["", point.name] if plan is None else [letters_of(plan), _ways(plan)]
+    what = ["", point.name]
+    if point.plan is not None:
+        letters, *ways = cells_of(point.plan)
+        what = [letters, ", ".join(filter(None, ways))]
     return [
         mark,
         *what,
@@ -93,10 +82,6 @@ def _row(point: Point, mark: str, verdict: str) -> list[str]:
         format_bytes(point.memory),
         verdict,
     ]
-
-
-def _ways(plan: Any) -> str:
-    return ", ".join(cell for cell in ways_of(plan) if cell)
 
 
 def result_record(result: TuneResult) -> dict[str, Any]:
@@ -151,40 +136,25 @@ def _finite(value: float | None) -> float | None:
 def _csv(result: TuneResult) -> str:
     """Every point, then every plan that was timed briefly alone."""
     front = {id(point) for point in result.front}
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[Any]] = [COLUMNS]
     for point in result.points:
-        plan = point.plan
-        writer.writerow(
-            [
-                point.name,
-                *(["", "", ""] if plan is None else [letters_of(plan), *ways_of(plan)]),
-                point.epochs,
-                point.score.validation,
-                _finite(point.score.test),
-                point.timing.median,
-                point.estimate,
-                int(point.memory),
-                *_marks(
-                    True,
-                    result.meets(point),
-                    id(point) in front,
-                    point is result.recommended and result.missed is None,
-                ),
-            ]
-        )
-    for trial in result.trials:
-        if trial.timing is None:
-            cells = [letters_of(trial.plan), *ways_of(trial.plan)]
-            scores = [trial.score.validation, _finite(trial.score.test)]
-            costs = ["", trial.estimate, int(trial.memory)]
-            writer.writerow(["timed briefly", *cells, 0, *scores, *costs, *_marks(*[False] * 4)])
-    return text.getvalue()
-
-
-def _marks(*values: bool) -> Sequence[str]:
-    return [MARK if value else "" for value in values]
+        plan, score = point.plan, point.score
+        is_best = point is result.recommended and result.missed is None
+        marks = (True, result.meets(point), id(point) in front, is_best)
+        rows.append([
+            point.name, *(["", "", ""] if plan is None else cells_of(plan)), point.epochs,
+            score.validation, _finite(score.test), point.timing.median, point.estimate,
+            int(point.memory), *(MARK if mark else "" for mark in marks),
+        ])  # fmt: skip
+    rows += [
+        [
+            "timed briefly", *cells_of(trial.plan), 0, trial.score.validation,
+            _finite(trial.score.test), "", trial.estimate, int(trial.memory), "", "", "", "",
+        ]
+        for trial in result.trials
+        if trial.timing is None
+    ]  # fmt: skip
+    return csv_text(rows)
 
 
 def write_result(result: TuneResult, folder: Path) -> list[Path]:

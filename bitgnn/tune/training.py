@@ -22,8 +22,7 @@ from bitgnn.train.recipe import Recipe, TeacherPropagation
 from bitgnn.train.store import Run, RunStore
 from bitgnn.train.unit import machine_name
 from bitgnn.tune.baselines import BI_GCN, PYG
-from bitgnn.tune.budget import Budget
-from bitgnn.tune.pace import Count, Pace
+from bitgnn.tune.budget import Budget, Count, Pace
 from bitgnn.tune.reference import FLOATS, is_cut
 
 __all__ = ["SHORT_FORMS", "TUNED", "Trained", "form_model", "short_experiment", "train_short"]
