@@ -15,7 +15,7 @@ from torch.nn import functional
 import bitgnn.nn
 from bench.cases import Case, Skipped, run_cases
 from bench.command import parse, record
-from bench.tables.documents import operators_table
+from bench.tables.documents import cases_table
 from bench.tasks import HIDDEN, SEED, NodeTask, planetoid_tasks, synthetic_task
 from bitgnn.bits import BitAdjacency
 from bitgnn.measure.pyg import graph_forms
@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     todo = chain[Case | Skipped](skipped, cases(tasks))
     found = record("layers", arguments, **run_cases(todo, repeats=arguments.repeats))
     write_json(arguments.output, found)
-    print(f"\n{operators_table(found)}\nwritten: {arguments.output}")
+    print(f"\n{cases_table(found)}\nwritten: {arguments.output}")
     return 0
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from bench.cuda_cases import Goal
+from bench.cases import Goal
 from bench.networks import ours as bnn_ours
 from bench.networks import peers as bnn_peers
 from bench.networks.cases import BnnCase, Entry, WrongResultError, describe, graph_clock, run_case

@@ -9,8 +9,7 @@ from torch import nn
 
 from bitgnn.train import CheckpointError, TrainingError
 from bitgnn.train.keeping import Keeping
-from experiments.images import train_network
-from experiments.images.loop import ImageSession
+from experiments.images.loop import ImageSession, train_network
 from experiments.images.pixels import TrainingImages, normalized
 from experiments.images.step import TrainStep, make_optimizer
 

@@ -16,15 +16,10 @@ from bench.tables.images import images_table
 from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
-from experiments.images import (
-    FrozenCheck,
-    ImageConfig,
-    check_frozen,
-    command,
-    load_image_config,
-    unit,
-)
+from experiments.images import command, unit
 from experiments.images.pixels import normalized
+from experiments.images.proof import FrozenCheck, check_frozen
+from experiments.images.recipe import ImageConfig, load_image_config
 from experiments.images.record import image_chart, image_record
 
 CONFIG = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.cuda_cases import Goal
+from bench.cases import Goal
 from bench.models.contenders import WRONG, reason_of
 from bench.networks.kernels import profile_call
 from bench.report import format_reached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.cuda_cases import Goal
+from bench.cases import Goal
 
 LATENCY_IMAGES = 8
 

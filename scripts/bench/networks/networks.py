@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 import torch
 
-from bench.cuda_cases import Goal
+from bench.cases import Goal
 from bench.networks.cases import BnnCase, Entry
 from bench.networks.goals import (
     CPU_NETWORK_GOALS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bench.report import environment_line, format_reached, markdown_table
+from bench.report import environment_line, format_reached, markdown_table, not_measured
 from bitgnn.measure.report import csv_text, format_bytes, format_ratio, format_seconds
 
 Record = dict[str, Any]
@@ -72,7 +72,8 @@ def models_table(record: Record) -> str:
             )
     header = ["model", "PyG's best", "from fp32", "ratio", "floor", "packed", "ratio", "floor"]
     table = markdown_table([*header, "PyG fp32", "goal"], rows)
-    return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
+    left_out = not_measured(*record["skipped"], *record["failed"])
+    return f"{environment_line(record)}\n\n{table}{left_out}"
 
 
 def _cells(entry: Record | None) -> list[str]:
@@ -157,12 +158,6 @@ def smallest_of(result: Record, form: str) -> Record:
     """Our entry of a case that takes the least memory."""
     found = [entry for entry in result["ours"] if entry["form"] == form]
     return min(found, key=lambda entry: entry["memory"]["total"])
-
-
-def _skipped(record: Record) -> str:
-    left_out = [*record["skipped"], *record["failed"]]
-    lines = [f"- not measured: {entry['name']}: {entry['reason']}\n" for entry in left_out]
-    return "\n" + "".join(lines) if lines else ""
 
 
 def models_csv(record: Record) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.networks.cases import best
 from bench.networks.kernels import PARTS, parts_of
-from bench.report import environment_line, format_reached, markdown_table
+from bench.report import environment_line, format_reached, markdown_table, not_measured
 from bitgnn.measure.report import csv_text, format_ratio, format_seconds
 
 Record = Mapping[str, Any]
@@ -39,10 +39,7 @@ def bnn_table(record: Record) -> str:
         rows = [row for result in results for row in (_row(result), *_with_packing(result))]
         header = [group, "bitgnn", "best of torch", "ratio", "goal"]
         parts.append(markdown_table(header, rows).rstrip())
-    left_out = [*record["skipped"], *record["failed"]]
-    lines = [f"- not measured: {entry['name']}: {entry['reason']}" for entry in left_out]
-    parts += ["\n".join(lines)] if lines else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts) + "\n" + not_measured(*record["skipped"], *record["failed"])
 
 
 def _row(result: Record) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.report import markdown_table
+from bench.report import device_of, markdown_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
 PEER = "PyG"
@@ -15,8 +15,7 @@ def stream_table(records: Sequence[dict[str, Any]]) -> str:
     """Markdown of records of ``scripts/bench_stream.py``: a row for each model and contender."""
     rows = []
     for record in records:
-        machine = record["environment"]
-        device = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
+        device = device_of(record["environment"])
         for result in record["results"]:
             batches = result["batches"]
             peers = {n: c for n, c in result["contenders"].items() if n.startswith(PEER)}

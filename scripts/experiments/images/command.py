@@ -52,10 +52,7 @@ def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = experiment_parser(__doc__, root, "images", EXPERIMENTS)
-    parser.add_argument(
-        "--deterministic", action="store_true", help="repeat bit for bit on CUDA too; slower"
-    )
+    parser = experiment_parser(__doc__, root, "configs/images", "bitgnn-images", EXPERIMENTS)
     parser.add_argument(
         "--frozen",
         nargs="*",
@@ -68,7 +65,7 @@ def _parser(root: Path) -> argparse.ArgumentParser:
 def _experiment(name: str, parsed: argparse.Namespace, console: Console) -> list[str]:
     """Train and record one experiment; what is wrong with its frozen networks."""
     config = overridden(load_image_config(parsed.configs / f"{name}.yaml"), parsed)
-    options = RunOptions(parsed.device, parsed.checkpoint_every, deterministic=parsed.deterministic)
+    options = RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
     device = options.torch_device()
     store = ImageRuns(parsed.output / name, config, ImageRun)
     data = load_images(config.dataset, parsed.data_root).to(device)

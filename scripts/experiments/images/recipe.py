@@ -10,7 +10,8 @@ import pydantic
 from pydantic import BaseModel, Field
 
 from bitgnn.train.config import read_config
-from bitgnn.train.recipe import Schedule, Strict
+from bitgnn.train.recipe import Schedule
+from experiments.training.config import TrainingConfig
 
 __all__ = ["ImageConfig", "ImageRecipe", "load_image_config"]
 
@@ -47,43 +48,30 @@ class ImageRecipe(Schedule):
     activations: Literal["float32", "bfloat16"] = "bfloat16"
 
 
-class ImageConfig(Strict):
+class ImageConfig(TrainingConfig):
     """One experiment on images.
 
     Attributes:
-        name: short name of the experiment.
-        title: what tables and charts call it.
         dataset: as :func:`bitgnn.data.load_images` takes it.
         model: the network.
-        seeds: number of repeats; repeat ``i`` uses seed ``i``.
         published: accuracy in per cent that the papers print, lowest and highest; None for none.
-        forms: recipe by form, trained in this order.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {"forms": ImageRecipe}
 
-    name: str = Field(min_length=1)
-    title: str = Field(min_length=1)
     dataset: str = Field(min_length=1)
     model: Literal["mlp", "vgg", "resnet14"]
-    seeds: int = Field(3, gt=0)
     published: tuple[float, float] | None = None
     forms: dict[str, ImageRecipe] = Field(min_length=1)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> ImageConfig:
-        before: list[str] = []
         for form, recipe in self.forms.items():
             where = f"forms.{form}"
             if form not in FORMS:
                 raise ValueError(f"{where}: a form must be one of {', '.join(FORMS)}")
             if (recipe.teacher is None) != (recipe.distill == 0):
                 raise ValueError(f"{where}: distill above 0 and teacher need each other")
-            if recipe.teacher is not None and recipe.teacher not in before:
-                raise ValueError(
-                    f"{where}: teacher must name a form trained before, got {recipe.teacher!r}"
-                )
-            before.append(form)
         return self
 
 

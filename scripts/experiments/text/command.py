@@ -58,7 +58,7 @@ def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = experiment_parser(__doc__, root, "text", EXPERIMENTS)
+    parser = experiment_parser(__doc__, root, "configs/text", "bitgnn-text", EXPERIMENTS)
     parser.add_argument(
         "--pretrain", type=int, metavar="EPOCHS",
         help="of telling hidden tokens before encoders see a label; 0 for none (default: the "
@@ -92,7 +92,7 @@ def _pretraining(config: TextConfig, epochs: int) -> dict[str, Any] | None:
 
 
 def _train(parsed: argparse.Namespace, console: Console) -> None:
-    options = RunOptions(parsed.device, parsed.checkpoint_every)
+    options = RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
     device = options.torch_device()
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = not parsed.exact
