@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bitgnn.data.errors import DataError
-
-__all__ = ["RawFiles", "cache_folder", "data_root", "is_writable"]
+__all__ = ["DataError", "RawFiles", "cache_folder", "data_root", "is_writable"]
 
 DATA_VARIABLE = "BITGNN_DATA"
 DEFAULT_ROOT = Path("data")
 WRITE_BITS = 0o222
+
+
+class DataError(RuntimeError):
+    """A data set is missing or unreadable; the message says what belongs where."""
 
 
 def data_root(root: str | os.PathLike[str] | None) -> Path:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
-from bitgnn.data.files import RawFiles, data_root
+from bitgnn.data.files import DataError, RawFiles, data_root
 from bitgnn.data.splits import MASKS
 from bitgnn.data.synthetic_graphs import class_features
 

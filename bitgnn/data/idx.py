@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 
 __all__ = ["read_idx"]
 

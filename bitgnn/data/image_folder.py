@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 
 __all__ = ["read_image_folder"]
 

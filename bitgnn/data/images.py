@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
-from bitgnn.data.files import DATA_VARIABLE, data_root
+from bitgnn.data.files import DATA_VARIABLE, DataError, data_root
 from bitgnn.data.idx import read_idx
 from bitgnn.data.image_folder import read_image_folder
+from bitgnn.data.movable import Movable
 
-__all__ = ["ImageData", "ImageSet", "image_set_names", "load_image_folder", "load_images"]
+__all__ = ["ImageData", "ImageSet", "load_image_folder", "load_images"]
 
 MNIST_PLACES = ("mnist/MNIST/raw", "MNIST/raw", "mnist", "")
 MNIST_FILES = {
@@ -28,7 +27,7 @@ IMAGE_DIMENSIONS = 3
 
 
 @dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Movable):
     """Labelled images of one size.
 
     Attributes:
@@ -42,13 +41,9 @@ class ImageSet:
     def __len__(self) -> int:
         return self.labels.numel()
 
-    def to(self, device: torch.device | str) -> ImageSet:
-        """The set on a device."""
-        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
-
 
 @dataclass(frozen=True)
-class ImageData:
+class ImageData(Movable):
     """Training and test images of one data set.
 
     Attributes:
@@ -63,10 +58,6 @@ class ImageData:
     test: ImageSet
     classes: tuple[str, ...]
 
-    def to(self, device: torch.device | str) -> ImageData:
-        """All of it on a device."""
-        return replace(self, train=self.train.to(device), test=self.test.to(device))
-
 
 def load_images(name: str, root: str | os.PathLike[str] | None = None) -> ImageData:
     """Load a data set by name; nothing is downloaded.
@@ -76,7 +67,7 @@ def load_images(name: str, root: str | os.PathLike[str] | None = None) -> ImageD
     training and 200 test images a class, lossy, so that accuracies do not compare with CIFAR-10's.
 
     Args:
-        name: one of :func:`image_set_names`.
+        name: ``"mnist"`` or ``"cifar10_jpeg_12k"``.
         root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
 
     Returns:
@@ -87,13 +78,8 @@ def load_images(name: str, root: str | os.PathLike[str] | None = None) -> ImageD
         DataError: files are missing, cut off, altered, or do not belong together.
     """
     if name not in _LOADERS:
-        raise ValueError(f"load_images: name must be one of {image_set_names()}, got {name!r}")
+        raise ValueError(f"load_images: name must be one of {list(_LOADERS)}, got {name!r}")
     return _LOADERS[name](data_root(root))
-
-
-def image_set_names() -> list[str]:
-    """Names that :func:`load_images` knows."""
-    return list(_LOADERS)
 
 
 def load_image_folder(source: str | os.PathLike[str], name: str | None = None) -> ImageData:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.data.catalog import SOURCES, normalized_name
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 from bitgnn.data.splits import MASKS, Split, per_class_split, public_split
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitgnn.data.catalog import Source
-from bitgnn.data.errors import DataError
-from bitgnn.data.files import data_root
+from bitgnn.data.files import DataError, data_root
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -18,15 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["read_source", "without_leftovers"]
 
 
-def read_source(
-    source: Source, root: str | os.PathLike[str] | None, dataset_class: type | None = None
-) -> Data:
+def read_source(source: Source, root: str | os.PathLike[str] | None) -> Data:
     """The graph of a data set, as PyG gives it.
 
     Args:
         source: which.
         root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
-        dataset_class: PyG class to use instead of the one ``source`` names.
 
     Raises:
         DataError: the files are missing and cannot be downloaded, or cannot be read.
@@ -36,7 +32,7 @@ def read_source(
     if found is not None:
         base = files.writable(found)
         try:
-            return source.open(str(base), dataset_class)[0]
+            return source.open(str(base))[0]
         except Exception as error:
             place = base / source.folder
             made = " and ".join(str(place / name) for name in files.made if (place / name).exists())
@@ -47,7 +43,7 @@ def read_source(
     base = files.download_base(folder)
     with without_leftovers(base / source.folder):
         try:
-            return source.open(str(base), dataset_class)[0]
+            return source.open(str(base))[0]
         except Exception as error:
             reason = str(error) or type(error).__name__
             raise DataError(

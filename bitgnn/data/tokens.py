@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from bitgnn._files import write_atomically
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 from bitgnn.data.glue import TextData, TextSet
+from bitgnn.data.movable import Movable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,7 +43,7 @@ PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
-class TokenSet:
+class TokenSet(Movable):
     """Labelled sentences as token numbers.
 
     Attributes:
@@ -58,18 +59,9 @@ class TokenSet:
     def __len__(self) -> int:
         return self.labels.numel()
 
-    def to(self, device: torch.device | str) -> TokenSet:
-        """The set on a device."""
-        return replace(
-            self,
-            ids=self.ids.to(device),
-            lengths=self.lengths.to(device),
-            labels=self.labels.to(device),
-        )
-
 
 @dataclass(frozen=True)
-class TokenData:
+class TokenData(Movable):
     """A task as token numbers.
 
     Attributes:
@@ -89,10 +81,6 @@ class TokenData:
     vocabulary: int
     classes: tuple[str, ...]
     metric: str
-
-    def to(self, device: torch.device | str) -> TokenData:
-        """All of it on a device."""
-        return replace(self, **{part: getattr(self, part).to(device) for part in PARTS})
 
 
 def train_tokenizer(sentences: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -222,7 +210,7 @@ def _read_cache(path: Path, digest: str) -> tuple[dict[str, TokenSet], int] | No
 
 
 @dataclass(frozen=True)
-class CharacterData:
+class CharacterData(Movable):
     """Running text as numbers of its characters.
 
     Attributes:
@@ -237,10 +225,6 @@ class CharacterData:
     train: Tensor
     validation: Tensor
     test: Tensor
-
-    def to(self, device: torch.device | str) -> CharacterData:
-        """All of it on a device."""
-        return replace(self, **{part: getattr(self, part).to(device) for part in PARTS})
 
 
 def character_data(data: Sequence[TextData]) -> CharacterData:

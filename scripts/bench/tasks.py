@@ -13,7 +13,7 @@ from bench.cases import Skipped
 from bench.graphs import heavy_tailed_graph, load_flickr
 from bench.operators.cuda_graphs import REDDIT
 from bitgnn import models
-from bitgnn.data import DataError, load_planetoid
+from bitgnn.data import DataError, load
 
 SEED = 0
 HIDDEN = 64
@@ -90,7 +90,7 @@ def untrained_model(task: NodeTask, kind: str, precision: str) -> nn.Module:
 def planetoid_tasks(
     data_root: Path | None, names: Iterable[str] = PLANETOID
 ) -> tuple[list[NodeTask], list[Skipped]]:
-    """Cora, CiteSeer and PubMed or some of them, see :func:`bitgnn.data.load_planetoid`.
+    """Cora, CiteSeer and PubMed or some of them, see :func:`bitgnn.data.load`.
 
     Returns:
         The graphs that could be read, and for each other one the reason.
@@ -106,7 +106,7 @@ def planetoid_tasks(
 
 
 def _planetoid(name: str, device: str, data_root: Path | None) -> NodeTask:
-    data = load_planetoid(name, data_root)
+    data = load(name, data_root)
     classes = int(data.y.max()) + 1
     return NodeTask(name, data.x.to(device), data.edge_index.to(device), classes)
 

@@ -99,7 +99,7 @@ def test_unreadable_graphs_are_named(monkeypatch):
         task = synthetic_task()
         return Data(task.x, task.edge_index, y=torch.arange(task.x.size(0)) % 7)
 
-    monkeypatch.setattr(tasks, "load_planetoid", load)
+    monkeypatch.setattr(tasks, "load", load)
     found, skipped = planetoid_tasks(None)
     assert [task.name for task in found] == ["Cora", "PubMed"]
     assert found[0].num_classes == 7

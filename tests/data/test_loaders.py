@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bitgnn.data import DataError, load_digits_graph, load_planetoid, whole
+from bitgnn.data import DataError, load, load_digits_graph, whole
 from bitgnn.data.catalog import PLANETOID_PARTS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def copied(planetoid_root, tmp_path, monkeypatch):
 
 
 def test_cora_from_a_writable_folder(copied, tmp_path):
-    data = load_planetoid("Cora", copied)
+    data = load("Cora", copied)
     assert data.x.shape == (2708, 1433)
     assert data.edge_index.shape == (2, 10556)
     assert [int(m.sum()) for m in (data.train_mask, data.val_mask, data.test_mask)] == [
@@ -71,7 +71,7 @@ def test_cora_from_a_writable_folder(copied, tmp_path):
 def test_cora_from_a_read_only_folder(copied, tmp_path, monkeypatch):
     (copied / "Cora").chmod(0o555)
     monkeypatch.setenv("BITGNN_DATA", str(copied))
-    data = load_planetoid("Cora")
+    data = load("Cora")
     assert data.x.shape == (2708, 1433)
     assert sorted(path.name for path in (copied / "Cora").iterdir()) == ["raw"]
     assert (tmp_path / "cache" / "bitgnn" / "planetoid" / "Cora" / "processed").is_dir()
@@ -84,12 +84,12 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(whole, "download_file", offline)
     with pytest.raises(DataError, match=r"not downloaded \(no route to host\)") as caught:
-        load_planetoid("Cora", tmp_path)
+        load("Cora", tmp_path)
     assert "ind.cora.allx" in str(caught.value)
     assert str(tmp_path / "planetoid" / "Cora" / "raw") in str(caught.value)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="name must be one of"):
-        load_planetoid("Karate", tmp_path)
+        load("Karate", tmp_path)
 
 
 def test_unreadable_files_are_reported(tmp_path):
@@ -98,4 +98,4 @@ def test_unreadable_files_are_reported(tmp_path):
     for part in PLANETOID_PARTS:
         (raw / f"ind.cora.{part}").write_bytes(b"nonsense")
     with pytest.raises(DataError, match="cannot be read"):
-        load_planetoid("Cora", tmp_path)
+        load("Cora", tmp_path)

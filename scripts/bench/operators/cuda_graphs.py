@@ -16,7 +16,7 @@ from bench.cuda_ceilings import Ceilings, bit_ceiling
 from bench.graphs import Graph, heavy_tailed_graph, load_flickr
 from bench.operators.cuda_ternary import ternary_cases
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.data import DataError, load_planetoid
+from bitgnn.data import DataError, load
 from bitgnn.ops import bspmm
 from bitgnn.ops._adjacency import METHODS
 
@@ -69,9 +69,9 @@ def graph_cases(
             size[0], size[1], max_degree=size[2], seed=SEED, device=DEVICE
         ),
     }
-    for key, load in loaders.items():
+    for key, make in loaders.items():
         try:
-            graph = load()
+            graph = make()
         except (DataError, FileNotFoundError) as error:
             yield Skipped("BSpMM", key, str(error))
             continue
@@ -82,7 +82,7 @@ def graph_cases(
 def _citation_graph(name: str, data_root: str | Path | None) -> Graph:
     if data_root is None:
         raise FileNotFoundError("no data folder given")
-    data = load_planetoid(name, data_root)
+    data = load(name, data_root)
     adjacency = BitAdjacency.from_edge_index(data.edge_index, data.num_nodes, add_self_loops=True)
     return Graph(name, adjacency.rowptr.long(), adjacency.indices.long())
 
