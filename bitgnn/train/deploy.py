@@ -16,9 +16,8 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory
 from bitgnn.measure.pyg import PyGGCN, graph_forms
 from bitgnn.measure.timing import Timing, compare
-from bitgnn.train.build import restore_model
+from bitgnn.train.build import model_input, restore_model
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.features import model_input
 from bitgnn.train.store import Run, RunStore
 
 __all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]

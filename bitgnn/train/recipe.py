@@ -140,7 +140,7 @@ class Recipe(Schedule):
         input_norm: standardise raw features by a batch norm without parameters (``gcn`` only).
         normalize_features: divide each row of the raw features by its sum.
         thermometer: describe each feature by so many bits, see
-            :func:`~bitgnn.train.features.thermometer`; None takes it as it is.
+            :func:`~bitgnn.train.build.thermometer`; None takes it as it is.
         choose_by: the epoch kept has the lowest validation loss or the highest validation score.
         patience: stop after so many epochs without a better one; None trains all epochs.
         label_smoothing: share of the label spread over all classes in the training loss.

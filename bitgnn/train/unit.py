@@ -17,8 +17,7 @@ from bitgnn.measure.environment import cpu_model
 from bitgnn.train.build import build_model, make_task, restore_model
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.keeping import Keeping
-from bitgnn.train.log import RunLog
+from bitgnn.train.keeping import Keeping, RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.store import AnyRun, Run, RunFiles, RunStore
 

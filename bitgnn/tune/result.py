@@ -139,7 +139,7 @@ class TuneResult:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Why the recommended plan, in sentences; the first one says whether limits are missed."""
-        from bitgnn.tune.reasons import reasons_for
+        from bitgnn.tune.report import reasons_for
 
         return reasons_for(self)
 

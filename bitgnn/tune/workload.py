@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from bitgnn.convert import Plan, freeze
 from bitgnn.convert.in_letters import own_letters
 from bitgnn.measure.environment import cpu_model
-from bitgnn.train.metrics import CountRight, Metric, RocAuc
-from bitgnn.train.task import MASKS, check_data
+from bitgnn.train.task import MASKS, CountRight, Metric, RocAuc, check_data
 
 __all__ = ["MetricName", "Workload"]
 

@@ -10,8 +10,15 @@ import torch
 from bench.cases import Goal
 from bench.networks import ours as bnn_ours
 from bench.networks import peers as bnn_peers
-from bench.networks.cases import BnnCase, Entry, WrongResultError, describe, graph_clock, run_case
-from bench.networks.goals import NETWORK_GOALS
+from bench.networks.cases import (
+    NETWORK_GOALS,
+    BnnCase,
+    Entry,
+    WrongResultError,
+    describe,
+    graph_clock,
+    run_case,
+)
 from bench.networks.kernels import Kernel, kernels_of_calls, parts_of
 from bench.networks.layers import ConvShape, conv_cases, linear_cases
 from bench.networks.networks import network_cases

@@ -10,8 +10,7 @@ from torch import nn
 from bitgnn.train import CheckpointError, TrainingError
 from bitgnn.train.keeping import Keeping
 from experiments.images.loop import ImageSession, train_network
-from experiments.images.pixels import TrainingImages, normalized
-from experiments.images.step import TrainStep, make_optimizer
+from experiments.images.step import TrainingImages, TrainStep, make_optimizer, normalized
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -17,10 +17,9 @@ from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
 from experiments.images import command, unit
-from experiments.images.pixels import normalized
-from experiments.images.proof import FrozenCheck, check_frozen
 from experiments.images.recipe import ImageConfig, load_image_config
-from experiments.images.record import image_chart, image_record
+from experiments.images.record import FrozenCheck, check_frozen, image_chart, image_record
+from experiments.images.step import normalized
 
 CONFIG = """
 name: tiny

@@ -13,11 +13,12 @@ from experiments.text.hidden_tokens import (
     TokenTeller,
     encoder_state,
     hidden_places,
+    pretraining_text,
+    whole_sentences,
 )
 from experiments.text.loop import train_text
 from experiments.text.recipe import Pretraining
 from experiments.text.recorded import side_by_side
-from experiments.text.unlabelled import pretraining_text, whole_sentences
 
 
 def pretraining(**changes):

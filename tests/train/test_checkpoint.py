@@ -18,8 +18,7 @@ from bitgnn.data import load_digits_graph
 from bitgnn.train import CheckpointError, RunOptions, RunStore, load_config, train_all
 from bitgnn.train.build import build_model, make_task
 from bitgnn.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from bitgnn.train.keeping import Keeping
-from bitgnn.train.log import RunLog
+from bitgnn.train.keeping import Keeping, RunLog
 from bitgnn.train.loop import train_model
 from bitgnn.train.randomness import random_state, set_random_state
 from bitgnn.train.session import NodeSession

@@ -11,14 +11,13 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.data import DataError
-from bitgnn.train.features import _kept, model_input, row_normalized, thermometer
-from bitgnn.train.log import RunLog
+from bitgnn.train.build import _kept, model_input, row_normalized, thermometer
+from bitgnn.train.keeping import RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
-from bitgnn.train.metrics import CountRight, RocAuc, roc_auc
 from bitgnn.train.recipe import Recipe, TeacherPropagation
-from bitgnn.train.selection import BestState
-from bitgnn.train.task import NodeTask, check_data
+from bitgnn.train.session import BestState
+from bitgnn.train.task import CountRight, NodeTask, RocAuc, check_data, roc_auc
 
 
 def recipe(**changes):

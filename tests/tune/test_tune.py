@@ -19,7 +19,7 @@ from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
-from bitgnn.tune.reasons import reasons_for
+from bitgnn.tune.report import reasons_for
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted

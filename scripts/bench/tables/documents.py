@@ -12,15 +12,13 @@ from typing import Any
 
 from bench.report import environment_line, format_reached, markdown_table, not_measured
 from bench.tables.accuracies import accuracies_table, training_cost_table
-from bench.tables.default_speed import default_speed_table
 from bench.tables.headline import headline_table
 from bench.tables.images import images_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
 from bench.tables.plain_loop import depth_table, plain_loop_table
-from bench.tables.stream import stream_table
 from bench.tables.text import decoder_speed_table, decoder_table, text_table
-from bench.tables.tuner import runs_table
+from bench.tables.timings import default_speed_table, runs_table, stream_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
 Record = dict[str, Any]

@@ -14,9 +14,8 @@ from bitgnn.data import ImageData, load_images
 from bitgnn.measure.report import write_json
 from bitgnn.train.experiment import make_progress
 from bitgnn.train.unit import RunOptions
-from experiments.images.proof import FrozenCheck, check_frozen
 from experiments.images.recipe import ImageConfig, load_image_config
-from experiments.images.record import image_chart, image_record
+from experiments.images.record import FrozenCheck, check_frozen, image_chart, image_record
 from experiments.images.unit import ImageRun, ImageRuns, train_image_unit, trained_network
 from experiments.training.commands import experiment_parser, overridden, records_at, status_of
 

@@ -13,9 +13,8 @@ from bitgnn.data import ImageData, ImageSet
 from bitgnn.train.keeping import Keeper, Keeping
 from bitgnn.train.loop import TrainingError
 from bitgnn.train.session import Session
-from experiments.images.pixels import TrainingImages, normalized
 from experiments.images.recipe import ImageRecipe
-from experiments.images.step import TrainStep, make_optimizer
+from experiments.images.step import TrainingImages, TrainStep, make_optimizer, normalized
 
 __all__ = ["ImageSession", "TrainedNetwork", "count_right", "image_batches", "train_network"]
 

@@ -16,12 +16,11 @@ from bitgnn.measure.report import write_json
 from bitgnn.train.experiment import make_progress
 from bitgnn.train.unit import RunOptions
 from experiments.text.frozen_decoders import compare_decoders
-from experiments.text.plot import text_chart
+from experiments.text.hidden_tokens import pretraining_text
 from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig, load_text_config
-from experiments.text.record import text_record
+from experiments.text.record import text_chart, text_record
 from experiments.text.recorded import side_by_side
 from experiments.text.unit import TextRun, TextRuns, TextUnit
-from experiments.text.unlabelled import pretraining_text
 from experiments.training.commands import experiment_parser, overridden, records_at, status_of
 
 __all__ = ["EXPERIMENTS", "main"]

@@ -13,12 +13,11 @@ from torch import Tensor
 from bitgnn.nn.multistage import enter_level, initialize_scales, set_level
 from bitgnn.train.keeping import Keeper, Keeping
 from bitgnn.train.loop import TrainingError
-from experiments.text.batches import EpochTable
+from experiments.text.batches import EpochTable, Evaluation, Task
 from experiments.text.recipe import TextRecipe
 from experiments.text.recorded import GraphMemory, Pace, Recorded
 from experiments.text.session import TextSession
 from experiments.text.step import TrainStep, restart
-from experiments.text.task import Evaluation, Task
 
 __all__ = ["TrainedText", "train_text"]
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from bitgnn.data import TokenData, TokenSet
 from bitgnn.models.bert import BertClassifier, BertStates
-from bitgnn.train.losses import attention_loss, logit_loss, state_loss
 from experiments.text.batches import Batches, EpochPlan, gather
+from experiments.text.losses import attention_loss, logit_loss, state_loss
 from experiments.text.recipe import Distillation, TextRecipe
 
 __all__ = ["SentenceTask", "distillation_loss", "score"]
@@ -21,7 +21,7 @@ TEST_BATCH = 512
 
 
 class SentenceTask:
-    """A classifier with the sentences it is trained on; see :class:`~experiments.text.task.Task`.
+    """A classifier with the sentences it is trained on, a :class:`~experiments.text.batches.Task`.
 
     Args:
         model: the network on its device.
