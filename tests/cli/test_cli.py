@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from bitgnn import train
 from bitgnn.cli import app
+from bitgnn.data import whole
 from bitgnn.inference import load
 
 runner = CliRunner()
@@ -87,12 +88,10 @@ def test_unwritable_output_is_one_line(config, tmp_path):
 
 
 def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
-    from bitgnn.data import planetoid
-
     def offline(*_, **__):
         raise ConnectionError("offline")
 
-    monkeypatch.setattr(planetoid, "Planetoid", offline)
+    monkeypatch.setattr(whole, "download_file", offline)
     config.write_text(TINY.replace("name: digits", "name: Cora"))
     arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
     result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])

@@ -199,7 +199,7 @@ def test_bad_arguments(model, data):
     with pytest.raises(ValueError, match="no training mask"):
         bitgnn.tune(model, data, finetune=1)
     data.val_mask = None
-    with pytest.raises(ValueError, match="no validation mask"):
+    with pytest.raises(ValueError, match="val_mask missing"):
         bitgnn.tune(model, data)
 
 
