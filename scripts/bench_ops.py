@@ -12,7 +12,7 @@ from bench.command import parse, record
 from bench.cuda_ceilings import measure_ceilings
 from bench.operators import cpu, cuda, cuda_graphs
 from bench.report import bar_chart, fraction_chart
-from bench.tables.documents import cases_table, cuda_operators_table
+from bench.tables.documents import cases_table
 from bitgnn.measure.report import write_json
 
 
@@ -47,7 +47,7 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
             body[key] += entries
         found = record("ops_cuda", arguments, **body, ceilings=ceilings.entries)
         write_json(arguments.output, found)
-    table = cuda_operators_table(found)
+    table = cases_table(found)
     arguments.output.with_suffix(".md").write_text(table, encoding="utf-8")
     fraction_chart(
         arguments.output.with_suffix(".png"),

@@ -43,7 +43,7 @@ def training_cost(config: ExperimentConfig, data: Data, epochs: int) -> dict[str
     if epochs < LEAST_EPOCHS:
         raise ValueError(f"training_cost: epochs must be at least {LEAST_EPOCHS}, got {epochs}")
     runs = {}
-    for form, recipe in config.ordered_forms():
+    for form, recipe in config.forms.items():
         task = make_task(config, form, data)
         teacher = None
         if recipe.distill:

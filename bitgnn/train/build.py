@@ -17,14 +17,13 @@ from bitgnn.data import DataError, load
 from bitgnn.data.splits import Split
 from bitgnn.models.base import NodeModel
 from bitgnn.train.checkpoint import load_state
-from bitgnn.train.config import DatasetConfig, ExperimentConfig
+from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.recipe import FullGraph, Recipe, layer_options
 from bitgnn.train.task import NodeTask, check_data
 
 __all__ = [
     "GraphSource",
     "build_model",
-    "load_data",
     "make_task",
     "model_input",
     "restore_model",
@@ -82,34 +81,12 @@ def model_input(recipe: Recipe, x: Tensor) -> Tensor:
     return x
 
 
-def load_data(
-    config: DatasetConfig, data_root: str | os.PathLike[str] | None = None, seed: int = 0
-) -> Data:
-    """The graph a configuration names, with the split of a run.
-
-    Args:
-        config: the data set.
-        data_root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
-        seed: of the run, where the split depends on it.
-
-    Raises:
-        DataError: the name or split is unknown, or files are missing or cannot be read.
-    """
-    split, split_seed = config.of_run(seed)
-    try:
-        return load(
-            config.name, root=data_root, split=split, seed=split_seed, features=config.features
-        )
-    except ValueError as error:
-        raise DataError(f"dataset: {error}") from error
-
-
 class GraphSource:
     """Graphs of an experiment's runs, checked; the last one is kept.
 
     Args:
         config: the experiment.
-        data_root: see :func:`load_data`.
+        data_root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
     """
 
     def __init__(
@@ -142,7 +119,17 @@ class GraphSource:
         dataset = self.config.dataset
         key = dataset.of_run(seed)
         if self._last is None or self._last[0] != key:
-            data = load_data(dataset, self.data_root, seed)
+            split, split_seed = key
+            try:
+                data = load(
+                    dataset.name,
+                    self.data_root,
+                    split=split,
+                    seed=split_seed,
+                    features=dataset.features,
+                )
+            except ValueError as error:
+                raise DataError(f"dataset: {error}") from error
             check_data(data, self.config.metric, dataset.title)
             self._last = key, data
         return self._last[1]

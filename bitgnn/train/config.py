@@ -172,10 +172,6 @@ class ExperimentConfig(Strict):
             found.update(dict.fromkeys([name, *self.all_needs(name)]))
         return list(found)
 
-    def ordered_forms(self) -> list[tuple[str, Recipe]]:
-        """Forms in training order."""
-        return list(self.forms.items())
-
 
 def load_config(path: str | os.PathLike[str]) -> ExperimentConfig:
     """Read and check the configuration of an experiment on a graph; see :func:`read_config`."""

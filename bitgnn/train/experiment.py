@@ -56,13 +56,13 @@ def train_all(
             goes on from its checkpoint.
     """
     options = options or RunOptions()
-    total = config.seeds * sum(recipe.epochs for _, recipe in config.ordered_forms())
+    total = config.seeds * sum(recipe.epochs for recipe in config.forms.values())
     runs = []
     with make_progress(console) as progress:
         task = progress.add_task("", total=total)
         for seed in range(config.seeds):
             data = graphs(seed)
-            for form, _ in config.ordered_forms():
+            for form in config.forms:
                 title = f"{config.dataset.title} {form}, seed {seed + 1}/{config.seeds}"
                 progress.update(task, description=title)
                 run = train_unit(

@@ -169,7 +169,7 @@ class _Short:
         self.budget.begin_stage()  # whatever starting took
         models: dict[str, nn.Module] = {}
         shortened: dict[str, tuple[int, int]] = {}
-        for form, recipe in config.ordered_forms():
+        for form, recipe in config.forms.items():
             count = Count(recipe.epochs, on_epochs)
             kept = self.store.load(form, self.seed)
             if kept is None or (form == FLOATS_FORM and is_cut(kept[0], recipe)):

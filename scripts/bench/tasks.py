@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from bench.cases import Skipped
 from bench.graphs import heavy_tailed_graph, load_flickr
 from bench.operators.cuda_graphs import REDDIT
 from bitgnn import models
-from bitgnn.data import DataError, load
+from bitgnn.data import load
 
 SEED = 0
 HIDDEN = 64
-PLANETOID = ("Cora", "CiteSeer", "PubMed")
 QUICK_GRAPH = "tiny"
 MODELS = ("GCN", "GraphSAGE", "GraphSAINT")
 FLICKR_FEATURES, FLICKR_CLASSES, FLICKR_HIDDEN = 500, 7, 256
@@ -85,24 +83,6 @@ def untrained_model(task: NodeTask, kind: str, precision: str) -> nn.Module:
             norm(task.x)
     made: nn.Module = model.eval()
     return made
-
-
-def planetoid_tasks(
-    data_root: Path | None, names: Iterable[str] = PLANETOID
-) -> tuple[list[NodeTask], list[Skipped]]:
-    """Cora, CiteSeer and PubMed or some of them, see :func:`bitgnn.data.load`.
-
-    Returns:
-        The graphs that could be read, and for each other one the reason.
-    """
-    tasks: list[NodeTask] = []
-    skipped: list[Skipped] = []
-    for name in names:
-        try:
-            tasks.append(_planetoid(name, "cpu", data_root))
-        except DataError as error:
-            skipped.append(Skipped("GCN", name, str(error)))
-    return tasks, skipped
 
 
 def _planetoid(name: str, device: str, data_root: Path | None) -> NodeTask:

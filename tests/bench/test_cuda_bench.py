@@ -6,7 +6,7 @@ from bench import cases as bench_cases
 from bench.cases import Case, Goal, Skipped, run_cases, run_cuda_case
 from bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
 from bench.report import fraction_chart
-from bench.tables.documents import cuda_operators_table, cuda_profile_table
+from bench.tables.documents import cases_table, cuda_profile_table
 from bitgnn.measure.timing import Timing
 from profile_cuda import read_kernels, split_cases
 
@@ -129,7 +129,7 @@ def test_table_and_chart(monkeypatch, tmp_path):
         "gpu": "A GPU", "cuda": "13.0", "cpu": "", "commit": "abc", "dirty": False,
         "date": "2026-01-01T00:00", "versions": {"torch": "2.11", "torch-geometric": "2.8"},
     }  # fmt: skip
-    table = cuda_operators_table(
+    table = cases_table(
         {
             "benchmark": "ops_cuda",
             "environment": environment,

@@ -25,7 +25,7 @@ def test_shipped_configurations_load(file):
     config = load_config(file)
     assert config.name == file.stem
     compared = ["fp32", "bin", "ternary"] if "ternary" in file.stem else ["fp32", "full", "bin"]
-    assert [form for form, _ in config.ordered_forms()][:3] == compared
+    assert list(config.forms)[:3] == compared
     assert not config.is_binary("fp32")
     assert all(config.is_binary(form) for form in compared[1:])
     assert normalized_name(config.dataset.name) in map(normalized_name, dataset_names())

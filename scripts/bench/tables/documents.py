@@ -27,21 +27,24 @@ NOT_MEASURED = "Not measured yet.\n"
 
 def cases_table(record: Record, subject: str = "operator") -> str:
     """Markdown of a record of benchmark cases: one row a case, skipped ones named."""
+    has_ceilings = any("ceiling_fraction" in result for result in record["results"])
     rows = []
     for result in record["results"]:
-        best = result["best_baseline"]
-        seconds = None if best is None else result["baselines"][best]["median"]
-        target = result["target"]
-        rows.append(
-            [
-                f"{result['group']}: {result['name']}",
-                format_seconds(result["ours"]["median"]),
-                "" if seconds is None else f"{format_seconds(seconds)} ({best})",
-                "" if best is None else format_ratio(result["ratio"]),
-                "" if target is None else f"{target:.3g}×",
-            ]
-        )
-    table = markdown_table([subject, "bitgnn", "best baseline", "ratio", "goal"], rows)
+        best, fraction = result["best_baseline"], result.get("ceiling_fraction")
+        row = [
+            f"{result['group']}: {result['name']}",
+            format_seconds(result["ours"]["median"]),
+            ""
+            if best is None
+            else f"{format_seconds(result['baselines'][best]['median'])} ({best})",
+            "" if best is None else format_ratio(result["ratio"]),
+        ]
+        if has_ceilings:
+            row.append("" if fraction is None else f"{fraction:.0%} ({result['binds']})")
+        rows.append([*row, _goal(result)])
+    header = [subject, "bitgnn", "best baseline", "ratio"]
+    header += ["of the ceiling", "goal"] if has_ceilings else ["goal"]
+    table = markdown_table(header, rows)
     return f"{environment_line(record)}\n\n{table}{not_measured(*record['skipped'])}"
 
 
@@ -62,27 +65,6 @@ def conversion_table(record: Record) -> str:
         )
     table = markdown_table(["model", *stages, "whole", "goal"], rows)
     return f"{environment_line(record)}\n\n{table}"
-
-
-def cuda_operators_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/bench_ops.py --device cuda``: one row a case."""
-    rows = []
-    for result in record["results"]:
-        best, baselines = result["best_baseline"], result["baselines"]
-        fraction = result["ceiling_fraction"]
-        rows.append(
-            [
-                f"{result['group']}: {result['name']}",
-                format_seconds(result["ours"]["median"]),
-                "" if best is None else f"{format_seconds(baselines[best]['median'])} ({best})",
-                "" if best is None else format_ratio(result["ratio"]),
-                "" if fraction is None else f"{fraction:.0%} ({result['binds']})",
-                _goal(result),
-            ]
-        )
-    header = ["operator", "bitgnn", "best baseline", "ratio", "of the ceiling", "goal"]
-    table = markdown_table(header, rows)
-    return f"{environment_line(record)}\n\n{table}{not_measured(*record['skipped'])}"
 
 
 PROFILE_COLUMNS = {
@@ -113,7 +95,9 @@ def cuda_profile_table(record: Record) -> str:
 
 def _goal(result: Record) -> str:
     """The figure to reach in its own unit, and how much of it was reached."""
-    goal = result["goal"]
+    if result.get("target") is not None:
+        return f"{result['target']:.3g}×"
+    goal = result.get("goal")
     if goal is None:
         return ""
     if goal["kind"] == "seconds":
@@ -203,7 +187,7 @@ def _of_first(table: Callable[[Record], str]) -> Callable[[Sequence[Record]], st
 TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "headline": (HEADLINE, headline_table),
     "ops": ("ops.json", _of_first(cases_table)),
-    "ops_cuda": ("ops_cuda.json", _of_first(cuda_operators_table)),
+    "ops_cuda": ("ops_cuda.json", _of_first(cases_table)),
     "profile_cuda": ("profile_cuda.json", _of_first(cuda_profile_table)),
     "models": ("models_cpu.json", _of_first(models_table)),
     "models_cuda": ("models_cuda.json", _of_first(models_table)),
