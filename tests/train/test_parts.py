@@ -202,7 +202,7 @@ def changed(data, **changes):
 @pytest.mark.parametrize(
     ("changes", "metric", "message"),
     [
-        ({"y": lambda data: None}, "accuracy", "graph: y missing; training needs x, y and masks"),
+        ({"y": lambda data: None}, "accuracy", "graph: y missing; x, y and masks are needed"),
         ({"train_mask": lambda data: None}, "accuracy", "train_mask missing"),
         ({"val_mask": lambda data: data.val_mask & False}, "accuracy", "val_mask is empty"),
         ({"test_mask": lambda data: data.test_mask[:-1]}, "accuracy", r"test_mask must be bool"),
