@@ -111,7 +111,7 @@ def _read(
     if key not in SOURCES:
         raise ValueError(f"load: name must be one of {dataset_names()}, got {name!r}")
     if features is not None:
-        from bitgnn.data.flickr import FLICKR_TITLE, read_flickr_structure
+        from bitgnn.data.reading import FLICKR_TITLE, read_flickr_structure
 
         return read_flickr_structure(root, seed), FLICKR_TITLE, True
     return read_source(SOURCES[key], root), SOURCES[key].name, False
