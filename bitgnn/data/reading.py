@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bitgnn.data.catalog import Source
 from bitgnn.data.files import DataError, RawFiles, data_root
 from bitgnn.data.splits import MASKS
 from bitgnn.data.synthetic_graphs import class_features
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-import contextlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from bitgnn.data.catalog import Source
 
 __all__ = ["FLICKR_TITLE", "read_flickr_structure", "read_source", "without_leftovers"]
 
