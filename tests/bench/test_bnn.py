@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench.cases import Goal
-from bench.networks import ours as bnn_ours
+from bench.networks import networks as bnn_networks
 from bench.networks import peers as bnn_peers
 from bench.networks.cases import (
     NETWORK_GOALS,
@@ -255,21 +255,21 @@ def test_sizes_inside_the_plain_networks():
 @pytest.mark.parametrize("key", list(STRUCTURES))
 def test_binary_networks_have_the_weights_of_the_plain_ones(key):
     with torch.device("meta"):
-        plain, ours = STRUCTURES[key].build(), bnn_ours.binary_network(STRUCTURES[key])
-    assert bnn_ours.weights_of(ours) == bnn_ours.weights_of(plain)
+        plain, ours = STRUCTURES[key].build(), bnn_networks.binary_network(STRUCTURES[key])
+    assert bnn_networks.weights_of(ours) == bnn_networks.weights_of(plain)
 
 
 def test_a_wrong_frozen_network_is_refused():
     structure = STRUCTURES["mlp"]
-    network, frozen = bnn_ours.frozen_network(structure, "cpu")
+    network, frozen = bnn_networks.frozen_network(structure, "cpu")
     x = bnn_peers.images_of(structure, 4, "cpu")
     with torch.no_grad():
-        scores = bnn_ours.our_call(structure, network, frozen, x)()
+        scores = bnn_networks.our_call(structure, network, frozen, x)()
         assert scores.shape == (4, 10)
         with pytest.raises(WrongResultError):
-            bnn_ours.our_call(structure, network, lambda x: -frozen(x), x)
+            bnn_networks.our_call(structure, network, lambda x: -frozen(x), x)
         with pytest.raises(WrongResultError):
-            bnn_ours.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
+            bnn_networks.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
 
 
 def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):

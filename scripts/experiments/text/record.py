@@ -6,7 +6,7 @@ import itertools
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +16,9 @@ from bitgnn.data import CharacterData, TokenData
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import open_frame, png
 from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig
-from experiments.text.unit import TextRun
+
+if TYPE_CHECKING:
+    from experiments.text.unit import TextRun
 
 __all__ = ["run_chart", "text_chart", "text_record"]
 
