@@ -72,6 +72,7 @@ class ImageConfig(TrainingConfig):
                 raise ValueError(f"{where}: a form must be one of {', '.join(FORMS)}")
             if (recipe.teacher is None) != (recipe.distill == 0):
                 raise ValueError(f"{where}: distill above 0 and teacher need each other")
+        self._check_teachers()
         return self
 
 

@@ -159,6 +159,7 @@ class TextConfig(TrainingConfig):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> TextConfig:
+        self._check_teachers()
         if PRETRAINING in self.forms:
             raise ValueError(f"forms.{PRETRAINING}: the name stands for what comes before forms")
         return self

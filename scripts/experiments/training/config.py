@@ -29,7 +29,11 @@ class TrainingConfig(Strict):
     forms: Mapping[str, Any] = Field(min_length=1)
 
     @pydantic.model_validator(mode="after")
-    def _check_teachers(self) -> TrainingConfig:
+    def _check(self) -> TrainingConfig:
+        self._check_teachers()
+        return self
+
+    def _check_teachers(self) -> None:
         before: list[str] = []
         for form, recipe in self.forms.items():
             if recipe.teacher is not None and recipe.teacher not in before:
@@ -37,4 +41,3 @@ class TrainingConfig(Strict):
                     f"forms.{form}: teacher must name a form trained before, got {recipe.teacher!r}"
                 )
             before.append(form)
-        return self
