@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,13 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from bitgnn._collector import collector_paused
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
-__all__ = ["CudaGraphExecutor", "collector_paused"]
+__all__ = ["CudaGraphExecutor"]
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
@@ -232,18 +232,6 @@ def _current_stream_kept() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_stream(current)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Destroy no other graph meanwhile: that would break the capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _out_of_memory(error: BaseException) -> BaseException | None:

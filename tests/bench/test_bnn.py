@@ -7,11 +7,18 @@ import time
 import pytest
 import torch
 
-from bench.cuda_cases import Goal
-from bench.networks import ours as bnn_ours
+from bench.cases import Goal
+from bench.networks import networks as bnn_networks
 from bench.networks import peers as bnn_peers
-from bench.networks.cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
-from bench.networks.goals import NETWORK_GOALS
+from bench.networks.cases import (
+    NETWORK_GOALS,
+    BnnCase,
+    Entry,
+    WrongResultError,
+    describe,
+    graph_clock,
+    run_case,
+)
 from bench.networks.kernels import Kernel, kernels_of_calls, parts_of
 from bench.networks.layers import ConvShape, conv_cases, linear_cases
 from bench.networks.networks import network_cases
@@ -19,7 +26,7 @@ from bench.networks.structures import STRUCTURES
 from bench.tables.networks import bnn_csv, bnn_table, format_rate, parts_table
 from bench_bnn import main as bnn_main
 
-CPU = GraphClock("cpu")
+CPU = graph_clock("cpu")
 
 
 def main(folder, *arguments):
@@ -248,21 +255,21 @@ def test_sizes_inside_the_plain_networks():
 @pytest.mark.parametrize("key", list(STRUCTURES))
 def test_binary_networks_have_the_weights_of_the_plain_ones(key):
     with torch.device("meta"):
-        plain, ours = STRUCTURES[key].build(), bnn_ours.binary_network(STRUCTURES[key])
-    assert bnn_ours.weights_of(ours) == bnn_ours.weights_of(plain)
+        plain, ours = STRUCTURES[key].build(), bnn_networks.binary_network(STRUCTURES[key])
+    assert bnn_networks.weights_of(ours) == bnn_networks.weights_of(plain)
 
 
 def test_a_wrong_frozen_network_is_refused():
     structure = STRUCTURES["mlp"]
-    network, frozen = bnn_ours.frozen_network(structure, "cpu")
+    network, frozen = bnn_networks.frozen_network(structure, "cpu")
     x = bnn_peers.images_of(structure, 4, "cpu")
     with torch.no_grad():
-        scores = bnn_ours.our_call(structure, network, frozen, x)()
+        scores = bnn_networks.our_call(structure, network, frozen, x)()
         assert scores.shape == (4, 10)
         with pytest.raises(WrongResultError):
-            bnn_ours.our_call(structure, network, lambda x: -frozen(x), x)
+            bnn_networks.our_call(structure, network, lambda x: -frozen(x), x)
         with pytest.raises(WrongResultError):
-            bnn_ours.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
+            bnn_networks.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
 
 
 def test_a_plain_network_runs_compiled_as_it_does_eagerly(monkeypatch):

@@ -12,7 +12,7 @@ from bench.bwta import cases as bwta_cases
 from bench.bwta import peers as bwta_peers
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
 from bench.bwta.peers import int8_linear_entries
-from bench.networks.cases import GraphClock, WrongResultError, run_case
+from bench.networks.cases import WrongResultError, graph_clock, run_case
 from bench_bwta import main as bwta_main
 from bitgnn.bits import BitTensor
 
@@ -122,6 +122,6 @@ def test_bitsandbytes_may_be_absent_or_broken(monkeypatch):
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
 def test_cases_of_a_gpu(cases, device):
     for case in cases(quick=True):
-        result = run_case(case, GraphClock(device), 7)
+        result = run_case(case, graph_clock(device), 7)
         assert result["checked"]
         assert result["ratio"] is not None

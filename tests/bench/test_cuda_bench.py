@@ -2,12 +2,11 @@
 
 import pytest
 
-from bench import cuda_cases
-from bench.cases import Skipped, run_cases
-from bench.cuda_cases import CudaCase, Goal
+from bench import cases as bench_cases
+from bench.cases import Case, Goal, Skipped, run_cases, run_cuda_case
 from bench.cuda_ceilings import Ceilings, bit_ceiling, measure_ceilings
 from bench.report import fraction_chart
-from bench.tables.documents import cuda_operators_table, cuda_profile_table
+from bench.tables.documents import cases_table, cuda_profile_table
 from bitgnn.measure.timing import Timing
 from profile_cuda import read_kernels, split_cases
 
@@ -77,12 +76,12 @@ def test_failing_program_is_reported(tmp_path):
 
 def record(goal, monkeypatch, **options):
     times = {"ours": Timing((2e-3,) * 7), "slow": Timing((8e-3,) * 7), "fast": Timing((4e-3,) * 7)}
-    monkeypatch.setattr(cuda_cases, "compare_on_cuda", lambda functions, **_: (times.copy(), {}))
-    case = CudaCase(
+    monkeypatch.setattr(bench_cases, "compare_on_cuda", lambda functions, **_: (times.copy(), {}))
+    case = Case(
         "BMM", "case", lambda: None, {"slow": print, "fast": print}, goal=goal, work=4e9,
         unit="operation", ceiling_seconds=1e-3, binds="memory", **options,
     )  # fmt: skip
-    return cuda_cases.run_case(case)
+    return run_cuda_case(case)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,6 @@ def test_a_run_describes_each_case_and_names_the_skipped(monkeypatch):
         [object(), Skipped("BSpMM", "flickr", "no file")],
         lines.append,
         run=lambda case: found,
-        describe=cuda_cases.describe,
     )
     assert body["results"] == [found]
     assert lines == [
@@ -131,7 +129,7 @@ def test_table_and_chart(monkeypatch, tmp_path):
         "gpu": "A GPU", "cuda": "13.0", "cpu": "", "commit": "abc", "dirty": False,
         "date": "2026-01-01T00:00", "versions": {"torch": "2.11", "torch-geometric": "2.8"},
     }  # fmt: skip
-    table = cuda_operators_table(
+    table = cases_table(
         {
             "benchmark": "ops_cuda",
             "environment": environment,

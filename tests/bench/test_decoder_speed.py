@@ -8,7 +8,7 @@ import torch
 from bench_decoder import decoder_speeds, main, share_decoders
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.models import Decoder
-from experiments.text import DecoderConfig
+from experiments.text.recipe import DecoderConfig
 
 ROOT = Path(__file__).parents[2]
 

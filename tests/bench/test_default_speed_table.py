@@ -1,6 +1,6 @@
 """The table of default models' times beside those of the papers'."""
 
-from bench.tables.default_speed import default_speed_table
+from bench.tables.timings import default_speed_table
 
 
 def record(gpu):

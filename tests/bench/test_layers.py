@@ -4,6 +4,7 @@ import json
 
 import bench_layers as layers
 from bench.tasks import synthetic_task
+from bitgnn.data import DataError
 
 
 def test_cases_cover_every_layer_and_are_right():
@@ -25,6 +26,17 @@ def test_a_wrong_layer_is_noticed():
     layer = found["full, edge_index"].ours.args[0]
     layer.set_role("hidden")  # has a norm, which the formula has not
     assert not found["full, edge_index"].check()
+
+
+def test_a_missing_graph_is_named(tmp_path, monkeypatch):
+    def missing(*_):
+        raise DataError("Cora: no files")
+
+    monkeypatch.setattr(layers, "load_task", missing)
+    output = tmp_path / "layers.json"
+    assert layers.main(["--repeats", "7", "--threads", "1", "--output", str(output)]) == 0
+    (skipped,) = json.loads(output.read_text())["skipped"]
+    assert (skipped["name"], skipped["reason"]) == ("Cora", "Cora: no files")
 
 
 def test_quick_run_writes_a_record(tmp_path, capsys):

@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from bench.sampling import neighbour_batches
-from bench.tables.stream import stream_table
+from bench.tables.timings import stream_table
 from bench_stream import _pyg_stream
 from bench_stream import main as stream_main
 

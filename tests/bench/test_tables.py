@@ -13,7 +13,6 @@ from bench.tables.documents import (
     cases_table,
     documents,
     fill,
-    operators_table,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +38,7 @@ def test_operators_table_names_machine_result_and_goal():
     record = operators_record()
     record["results"][0]["ratio"] = 12.34
     record["skipped"].append({"group": "g", "name": "absent", "reason": "no data"})
-    text = operators_table(record)
+    text = cases_table(record)
     assert "Some CPU (avx2), 2 threads, torch 2.13.0, PyG 2.8.1, commit 0123456789" in text
     assert "| BMM: BBF |" in text
     assert "| 12.3× | 20× |" in text

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import bench_tune_runs as tune_runs
-from bench.tables.tuner import runs_table
+from bench.tables.timings import runs_table
 from bench_tune_runs import Run
 from bench_tune_runs import main as tune_runs_main
 

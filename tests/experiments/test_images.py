@@ -8,11 +8,9 @@ from image_training import make_image_data, recipe, tiny_network
 from torch import nn
 
 from bitgnn.train import CheckpointError, TrainingError
-from bitgnn.train.loop import Keeping
-from experiments.images import train_network
-from experiments.images.pixels import TrainingImages, normalized
-from experiments.images.session import ImageSession
-from experiments.images.step import TrainStep, make_optimizer
+from bitgnn.train.keeping import Keeping
+from experiments.images.loop import ImageSession, train_network
+from experiments.images.step import TrainingImages, TrainStep, make_optimizer, normalized
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -100,11 +98,16 @@ def test_a_stopped_training_ends_as_if_nothing_had_happened(stop, tmp_path):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
 
 
+def image_session(how):
+    model = tiny_network()
+    return ImageSession(model, how, make_optimizer(model, how))
+
+
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
-    ImageSession(tiny_network(), recipe()).save(tmp_path / "kept")
+    image_session(recipe()).save(tmp_path / "kept")
     with pytest.raises(CheckpointError, match="checkpoint of another recipe"):
-        ImageSession(tiny_network(), recipe(epochs=7)).resume(tmp_path / "kept")
-    assert not ImageSession(tiny_network(), recipe()).resume(tmp_path / "absent")
+        image_session(recipe(epochs=7)).resume(tmp_path / "kept")
+    assert not image_session(recipe()).resume(tmp_path / "absent")
 
 
 def test_a_teacher_takes_part():

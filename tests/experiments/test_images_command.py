@@ -16,16 +16,10 @@ from bench.tables.images import images_table
 from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
-from experiments.images import (
-    FrozenCheck,
-    ImageConfig,
-    check_frozen,
-    command,
-    load_image_config,
-    unit,
-)
-from experiments.images.pixels import normalized
-from experiments.images.record import image_chart, image_record
+from experiments.images import command, unit
+from experiments.images.recipe import ImageConfig, load_image_config
+from experiments.images.record import FrozenCheck, check_frozen, image_chart, image_record
+from experiments.images.step import normalized
 
 CONFIG = """
 name: tiny
@@ -53,7 +47,7 @@ forms:
         ("teacher: fp32, ", "", "forms.binary: distill above 0 and teacher need each other"),
         ("teacher: fp32", "teacher: binary", "teacher must name a form trained before"),
         ("  fp32:", "  half:", "forms.half: a form must be one of fp32, binary"),
-        ("seeds: 2", "seed: 2", "unknown key 'seed'.*expected one of name, title, dataset"),
+        ("seeds: 2", "seed: 2", "unknown key 'seed'.*expected one of name, title"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(old, new, message, tmp_path):

@@ -18,10 +18,12 @@ from text_training import (
 from bitgnn.nn.multistage import activation_quantizers
 from bitgnn.train import TrainingError
 from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.loop import Keeping
-from experiments.text import loop, side_by_side, train_text
+from bitgnn.train.keeping import Keeping
+from experiments.text import loop
 from experiments.text.batches import Batches, EpochTable, gather
-from experiments.text.scores import score
+from experiments.text.loop import train_text
+from experiments.text.recorded import side_by_side
+from experiments.text.sentences import score
 from experiments.text.session import TextSession
 
 

@@ -8,15 +8,17 @@ from text_training import VOCABULARY, encoder, make_tokens
 
 from bitgnn.data import TextData, TextSet, TokenData
 from bitgnn.data.tokens import FIRST_ID, MASK_ID, TokenSet
-from experiments.text import side_by_side, train_text
 from experiments.text.hidden_tokens import (
     HiddenTokenTask,
     TokenTeller,
     encoder_state,
     hidden_places,
+    pretraining_text,
+    whole_sentences,
 )
+from experiments.text.loop import train_text
 from experiments.text.recipe import Pretraining
-from experiments.text.unlabelled import pretraining_text, whole_sentences
+from experiments.text.recorded import side_by_side
 
 
 def pretraining(**changes):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from bitgnn.convert import freeze
-from bitgnn.data import DataError, load_planetoid
+from bitgnn.data import DataError, load
 from bitgnn.models import GCN
 from bitgnn.nn import GraphConv, SAGEConv
 
@@ -222,7 +222,7 @@ def test_cora(precision):
     if root is None:
         pytest.skip("BITGNN_DATA names no folder with data sets")
     try:
-        data = load_planetoid("Cora", root)
+        data = load("Cora", root)
     except DataError as error:
         pytest.skip(str(error))
     torch.manual_seed(0)

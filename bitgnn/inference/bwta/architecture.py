@@ -72,7 +72,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     architecture: dict[str, Any] = {"library": None, "class": type(model).__qualname__}
     config = getattr(model, "config", None)
     if is_pretrained(model):
-        if model.config.model_type in MODEL_TYPES:  # type: ignore[union-attr]
+        if model.config.model_type in MODEL_TYPES:  # type: ignore[union-attr, operator]
             settings = {
                 key: value
                 for key, value in model.config.to_dict().items()  # type: ignore[union-attr, operator]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.cuda_cases import CudaCase, Goal
+from bench.cases import Case, Goal
 from bench.cuda_ceilings import Ceilings, bit_ceiling
 from bench.graphs import Graph
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
@@ -20,7 +20,7 @@ SCALE = 0.9
 
 def ternary_cases(
     graph: Graph, adjacency: BitAdjacency, matrix: Tensor, x: Tensor, ceilings: Ceilings
-) -> Iterator[CudaCase]:
+) -> Iterator[Case]:
     """Sums of ternary rows, beside cuSPARSE and in every layout."""
     n, width = x.shape
     rows = TernaryTensor.from_float(x, SCALE)
@@ -35,7 +35,7 @@ def ternary_cases(
         ("TBF", bspmm.tbf, width * 4.0),
     ):
         seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, 2 * width, out_bytes)
-        yield CudaCase(
+        yield Case(
             "BSpMM",
             f"{letters}, H = {width}, {graph.name}",
             partial(function, rows, adjacency),
@@ -46,7 +46,7 @@ def ternary_cases(
             binds=binds,
             check=partial(_ternary_right, adjacency, rows),
         )
-    yield CudaCase(
+    yield Case(
         "BSpMM layouts",
         f"TBF default, H = {width}, {graph.name}",
         partial(bspmm.tbf, rows, adjacency),

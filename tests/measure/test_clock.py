@@ -1,6 +1,6 @@
-"""The tuner's clock: calls in turns, and failures that leave the others alone."""
+"""The clock: calls in turns, and failures that leave the others alone."""
 
-from bitgnn.tune.clock import Call, Clock, Ready, prepare, rounds
+from bitgnn.measure.clock import Clock, Ready
 
 
 def test_a_call_that_fails_in_a_round_leaves_the_others():
@@ -14,7 +14,7 @@ def test_a_call_that_fails_in_a_round_leaves_the_others():
     def ready(fn):
         return Ready(fn, fn, 1, 0.0, fn)
 
-    found, failed = rounds({"a": ready(fragile), "b": ready(lambda: None)}, Clock("cpu"), 7)
+    found, failed = Clock("cpu").rounds({"a": ready(fragile), "b": ready(lambda: None)}, 7)
     assert list(found) == ["b"]
     assert len(found["b"].seconds) == 7
     assert str(failed["a"]) == "worn out"
@@ -23,7 +23,7 @@ def test_a_call_that_fails_in_a_round_leaves_the_others():
 
 def test_a_short_call_is_repeated():
     calls = []
-    ready = prepare(Call(lambda: calls.append(None)), Clock("cpu"))
+    ready = Clock("cpu").prepare(lambda: calls.append(None))
     assert ready.calls > 10
     before = len(calls)
     ready.run()

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["States", "attention_loss", "logit_loss", "state_loss"]
+__all__ = ["attention_loss", "logit_loss", "state_loss"]
 
-LEAST_PROBABILITY = 1e-7
-
-
-class States(Protocol):
-    """What distillation compares, layer by layer; see :class:`bitgnn.models.BertStates`."""
-
-    hidden: list[Tensor]
-    feed_forward: list[Tensor]
-    attention: list[Tensor]
+LEAST_ATTENTION = 1e-7
 
 
 def state_loss(student: Sequence[Tensor], teacher: Sequence[Tensor], weight: Tensor) -> Tensor:
@@ -61,7 +52,7 @@ def attention_loss(student: Sequence[Tensor], teacher: Sequence[Tensor], weight:
     total = weight.sum().clamp(min=1)
     s, t = torch.stack(tuple(student)), torch.stack(tuple(teacher))
     # Keys that may not be attended to have probability 0 in both and add nothing.
-    log_ratio = (t.clamp(min=LEAST_PROBABILITY) / s.clamp(min=LEAST_PROBABILITY)).log()
+    log_ratio = (t.clamp(min=LEAST_ATTENTION) / s.clamp(min=LEAST_ATTENTION)).log()
     return ((t * log_ratio).sum(-1).mean(2) * weight).sum() / total
 
 

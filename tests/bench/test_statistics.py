@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from bitgnn.data import statistics
-from bitgnn.data.statistics import graph_statistics
+from bench import statistics
+from bench.statistics import graph_statistics
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Latency of whole forwards: candidates in turns, medians, and a word on a noisy machine."""
+"""Latency of whole forwards: each call waited for, contenders in turns, noise of the machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
+from bitgnn.measure.clock import LONG_SECONDS, CaptureError, Clock
 from bitgnn.measure.timing import Timing
-from bitgnn.tune.clock import Call, CaptureError, Clock, prepare
-from bitgnn.tune.clock import rounds as in_rounds
 
 __all__ = ["glance", "gpu_seconds", "measure_in_turns", "noise"]
 
@@ -21,8 +20,6 @@ ROUNDS = 7
 REPEAT_SECONDS = {"cpu": 5e-3, "cuda": 1e-3}
 """A repeat lasts about so long."""
 MOST_CALLS = 50
-LONG_SECONDS = 20e-3
-"""Calls this long are neither warmed up nor settled more than once."""
 NOISY_SHARE = 0.25
 """Part of the timings that may be noisy before the machine is."""
 BUSY = 1.5
@@ -56,10 +53,10 @@ def gpu_seconds(run: Callable[[], Any], device: torch.device) -> float | None:
     with torch.inference_mode(), torch.cuda.device(device):
         run()
         try:
-            ready = prepare(Call(run, captured=True), clock)
+            ready = clock.prepare(run, captured=True)
         except CaptureError:
             return None
-        times, failed = in_rounds({"": ready}, clock, ROUNDS)
+        times, failed = clock.rounds({"": ready}, ROUNDS)
     return None if failed else times[""].median
 
 
@@ -101,7 +98,7 @@ def measure_in_turns(
         for run, count, found in zip(runs, calls, taken, strict=True):
             if count > 1:
                 run()  # the caches are those that another forward has left
-            found.append(_one_by_one(run, count, clock))
+            found.append(statistics.median(clock.elapsed(run) for _ in range(count)))
             progress()
     return [Timing(tuple(found), count) for found, count in zip(taken, calls, strict=True)]
 
@@ -115,11 +112,6 @@ def _warm_up(run: Callable[[], Any], clock: Clock) -> int:
             break
     wanted = round(REPEAT_SECONDS[clock.device] / max(seconds, 1e-7))
     return max(1, min(MOST_CALLS, wanted))
-
-
-def _one_by_one(run: Callable[[], Any], count: int, clock: Clock) -> float:
-    """Median seconds of calls that each wait for the one before to be done."""
-    return statistics.median(clock.elapsed(run) for _ in range(count))
 
 
 def noise(timings: Sequence[Timing]) -> str | None:

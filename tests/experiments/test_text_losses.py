@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bitgnn.train.distillation import attention_loss, logit_loss, state_loss
+from experiments.text.losses import attention_loss, logit_loss, state_loss
 
 
 def test_states_by_hand():
