@@ -10,12 +10,10 @@ import bench_models as models_command
 from bench.models import case as cases
 from bench.models import contenders as models_contenders
 from bench.models.case import Settings, run_case
-from bench.models.contenders import Contender, best
 from bench.models.peers import Peer, peers
 from bench.tables.models import memory_table, models_table
 from bench.tasks import synthetic_task
 from bench_models import main as models_main
-from bitgnn.measure.timing import Timing
 
 BROKEN = Peer("PyG", "broken", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel\nmore")))
 
@@ -103,22 +101,3 @@ def test_a_case_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert "bench: GCN on tiny: ValueError: no room" in printed.err
     assert "- not measured: GCN on tiny: ValueError: no room" in printed.out
-
-
-def test_an_absent_graph_is_named(tmp_path, capsys):
-    status, record = main(tmp_path, "--graphs", "flickr", "--data-root", str(tmp_path))
-    assert status == 0
-    assert record["results"] == []
-    assert any(entry["name"] == "flickr" for entry in record["skipped"])
-    assert "not measured: flickr" in capsys.readouterr().out
-
-
-def test_best_takes_measured_ones_with_the_attributes():
-    def contender(family, seconds):
-        timing = None if seconds is None else Timing((seconds,))
-        return Contender(family, "form", "floats", "eager", timing=timing)
-
-    found = [contender("PyG", 3.0), contender("PyG", 2.0), contender("PyG", None)]
-    found.append(contender("bitgnn", 1.0))
-    assert best(found, family="PyG") is found[1]
-    assert best(found, family="Bi-GCN emulated") is None

@@ -1,7 +1,5 @@
 """Accuracy tables: means, goals, proof, the command that trains what is missing of one."""
 
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from bitgnn.train import load_config
 from bitgnn.train.store import Run
 from bitgnn.train.workers import Finished
 from experiments.accuracy import command
-from experiments.accuracy.record import PAPER, Table, accuracy_chart, accuracy_csv, accuracy_record
+from experiments.accuracy.record import PAPER, Table, accuracy_record
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -79,27 +77,6 @@ def test_goals_are_judged(record):
         "bin (best form on bits): at most 0.5 behind fp32": True,
     }
     assert [goal["met"] for goal in record["goals"]] == [False]
-
-
-def test_tables_without_every_form_of_the_paper(folder):
-    text = TINY.replace("tiny", "few").replace("digits", "CiteSeer").replace("full", "other_one")
-    text = text.replace("other_one: {", "other_one: {precision: TBF+TBF, ")
-    (folder / "configs" / "few.yaml").write_text(text)
-    config = load_config(folder / "configs" / "few.yaml")
-    forms = ("fp32", "other_one", "bin")
-    runs = [finished(form, 0, 0.7, None if form == "fp32" else 0.0) for form in forms]
-    record = accuracy_record(Table("few", ("few",), 1), [(config, {"nodes": 5}, runs)])
-    goals = [goal["goal"] for goal in record["graphs"]["CiteSeer"]["goals"]]
-    assert goals == ["bin: the paper's mean less 0.3", "bin: at most 2.0 behind fp32"]
-    assert accuracy_chart(record).startswith(b"\x89PNG")
-
-
-def test_csv_and_chart(record):
-    rows = list(csv.DictReader(io.StringIO(accuracy_csv(record))))
-    assert [row["form"] for row in rows] == ["fp32", "full", "bin"]
-    assert rows[2]["frozen_equal"] == "1/2"
-    assert rows[1]["paper_percent"] == "81.2"
-    assert accuracy_chart(record).startswith(b"\x89PNG")
 
 
 def test_reproduce_writes_the_record(folder, monkeypatch, capsys):

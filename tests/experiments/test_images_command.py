@@ -8,24 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from image_training import CLASSES, make_image_data, recipe, tiny_network
-from torch import nn
+from image_training import make_image_data, tiny_network
 
-import bitgnn
-from bench.tables.images import images_table
 from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
 from experiments.images import (
     FrozenCheck,
-    ImageConfig,
     check_frozen,
     command,
     load_image_config,
     unit,
 )
 from experiments.images.pixels import normalized
-from experiments.images.record import image_chart, image_record
 
 CONFIG = """
 name: tiny
@@ -167,34 +162,6 @@ def test_a_frozen_network_that_differs_fails_the_command(project, capsys, monkey
     assert record["forms"]["fp32"]["runs"][0]["frozen"] == []
 
 
-def test_records_of_a_single_seed_have_no_spread():
-    config = ImageConfig.model_validate(
-        {"name": "a", "title": "A", "dataset": "mnist", "model": "mlp",
-         "forms": {"binary": recipe(epochs=1).model_dump()}}
-    )  # fmt: skip
-    row = {"epoch": 0, "train_loss": 1.0, "train_accuracy": 0.5, "test_accuracy": 0.25,
-           "learning_rate": 0.1, "seconds": 2.0}  # fmt: skip
-    done = unit.ImageRun("binary", 0, 0.25, 2.0, [row], "a machine")
-    record = image_record(config, make_image_data(), [(done, [])])
-    assert record["forms"]["binary"]["accuracy_std_points"] == 0.0
-    assert image_chart([record]).startswith(b"\x89PNG")
-
-
-def test_the_table_names_accuracies_goals_and_frozen_networks(project):
-    assert run(project, "--frozen") == 0
-    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
-    for one in record["forms"]["binary"]["runs"]:
-        one["frozen"] = [{"device": "cuda", "images": 48, "equal": 47 + one["seed"]}]
-    record["forms"]["binary"] |= {"accuracy_mean_percent": 49.96, "accuracy_std_points": 0.26}
-    text = images_table([record])
-    assert "| A tiny network | 2 | " in text
-    assert "| 50.0 ± 0.3 | 50.0 to 60.5 | 3, 2 | " in text
-    assert "| cuda: 95 of 96 |" in text
-    assert "- MISSED: A tiny network: binary: 49.96, the papers' 50.0 or more" in text
-    record["forms"]["binary"]["accuracy_mean_percent"] = 50.04
-    assert "- met: A tiny network: binary: 50.04" in images_table([record])
-
-
 @pytest.mark.parametrize("name", ["mlp", "vgg"])
 def test_frozen_networks_are_compared_on_every_image(name, device):
     torch.manual_seed(6)
@@ -209,22 +176,3 @@ def test_frozen_networks_are_compared_on_every_image(name, device):
     assert found.largest_difference < 1e-4
     assert found.device == device.type
     assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
-
-
-def test_a_differing_frozen_network_is_counted(monkeypatch):
-    data = make_image_data()
-    scores = torch.zeros(48, CLASSES)
-    scores[:, 1] = 1.0
-    scores[:5, 2] = 2.0
-    model = tiny_network().eval()
-    with torch.no_grad():
-        expected = model(normalized(data.test.images)).argmax(1)
-
-    class Frozen(nn.Module):
-        def forward(self, x):
-            return scores
-
-    monkeypatch.setattr(bitgnn, "freeze", lambda model: Frozen())
-    found = check_frozen(model, data.test, "cpu")
-    assert found.equal == int((scores.argmax(1) == expected).sum()) < 48
-    assert found.test_accuracy == int((scores.argmax(1) == data.test.labels).sum()) / 48

@@ -9,17 +9,15 @@ from text_training import (
     CPU,
     character_task,
     decoder_recipe,
-    make_characters,
     make_tokens,
     recipe,
     sentence_task,
 )
 
 from bitgnn.nn.multistage import activation_quantizers
-from bitgnn.train import TrainingError
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.loop import Keeping
-from experiments.text import loop, side_by_side, train_text
+from experiments.text import side_by_side, train_text
 from experiments.text.batches import Batches, EpochTable, gather
 from experiments.text.scores import score
 from experiments.text.session import TextSession
@@ -41,21 +39,6 @@ def test_every_sentence_comes_once_an_epoch(size, seed):
     for length, index in zip(plan.lengths, plan.index, strict=True):
         assert part.lengths[index].max() <= length
     assert plan.weight.sum() == 150
-
-
-def test_orders_differ_from_epoch_to_epoch_and_repeat_with_their_seed():
-    batches = Batches(make_tokens().train, 16)
-    first, again, other = batches.epoch(1), batches.epoch(1), batches.epoch(2)
-    assert torch.equal(first.index, again.index)
-    assert not torch.equal(first.index, other.index)
-    assert first.index.shape == other.index.shape
-
-
-def test_sentences_of_one_length_share_batches():
-    plan = Batches(make_tokens().train, 4).epoch(0)
-    assert set(plan.lengths) == {16, 32, 40}
-    # With larger batches short ones join longer ones rather than be few.
-    assert set(Batches(make_tokens().train, 16).epoch(0).lengths) == {40}
 
 
 def test_a_table_gives_one_batch_after_the_other(device):
@@ -119,21 +102,6 @@ def test_stages_lower_levels_and_project_scales():
     rates = [row["learning_rate"] for row in result.history]
     assert rates[4] == max(rates)
     assert rates[4] > rates[5] > rates[6] > rates[7]
-
-
-def test_the_optimiser_restarts_at_a_stage(monkeypatch):
-    steps = []
-
-    def noted(optimizer):
-        steps.append({int(state["step"]) for state in optimizer.state.values()})
-        restart(optimizer)
-        assert all(not value.any() for s in optimizer.state.values() for value in s.values())
-
-    restart = loop.restart
-    monkeypatch.setattr(loop, "restart", noted)
-    wanted = recipe(precision="bwta", epochs=4, levels=(2, 1))
-    trained(sentence_task(wanted), wanted)
-    assert steps == [{20}]
 
 
 def test_a_stage_ends_early_when_its_loss_does_not_fall(monkeypatch):
@@ -209,15 +177,6 @@ def test_checkpoints_of_others_are_refused(tmp_path):
         trained(sentence_task(wanted), wanted, seed=1, keeping=keeping)
 
 
-def test_a_loss_that_is_not_finite_ends_the_training():
-    wanted = recipe()
-    task = sentence_task(wanted)
-    with torch.no_grad():
-        task.model.classifier.weight.fill_(float("nan"))
-    with pytest.raises(TrainingError, match="the loss of epoch 0 is nan"):
-        trained(task, wanted)
-
-
 def test_a_decoder_learns_a_text(device):
     wanted = decoder_recipe(epochs=6)
     task = character_task(wanted, device)
@@ -240,27 +199,3 @@ def test_only_chosen_layers_of_a_decoder_are_quantised():
     assert [name for name, level in levels.items() if level == 1] == sorted(only)
     assert sum(level is None for level in levels.values()) == len(levels) - 2
     assert set(result.factors["1"]) == {f"{name}.input_quantizer" for name in only}
-
-
-def test_perplexity_of_a_model_that_knows_nothing():
-    wanted = decoder_recipe()
-    task = character_task(wanted)
-    with torch.no_grad():
-        task.model.head.weight.zero_()
-    for part in task.evaluations():
-        part.start()
-        for length, index, weight in zip(
-            part.plan.lengths, part.plan.index, part.plan.weight, strict=True
-        ):
-            part.add(length, index, weight)
-    loss, validation, test = task.results()
-    assert loss == pytest.approx(math.log(7), rel=1e-6)
-    assert validation == pytest.approx(7, rel=1e-5)
-    assert test == pytest.approx(7, rel=1e-5)
-
-
-def test_text_must_fill_a_window():
-    short = make_characters()
-    short = type(short)(short.alphabet, short.train, short.validation[:12], short.test)
-    with pytest.raises(ValueError, match="validation must be longer than a window of 12"):
-        character_task(decoder_recipe(), data=short)

@@ -1,7 +1,6 @@
 """The command that trains on text: its files, going on, records, pictures, configurations."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -161,32 +160,6 @@ def test_what_is_finished_is_recorded_also_on_an_interrupt(place, monkeypatch, c
     assert call(place, "--seeds", "1", only=("sst2",)) == 0
     record = json.loads((place / "results" / "text_sst2.json").read_text())
     assert list(record["forms"]) == ["fp32", "bwta_level"]
-
-
-def test_a_request_to_terminate_is_an_interrupt(place, monkeypatch):
-    def terminated(task, recipe, seed, **options):
-        signal.raise_signal(signal.SIGTERM)
-        yield
-
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(unit, "train_text", terminated)
-    assert call(place, "--seeds", "1", only=("sst2",)) == 130
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_binary_decoders_are_compared(place):
-    file = place / "configs" / "decoder.yaml"
-    content = yaml.safe_load(file.read_text())
-    student = content["forms"].pop("share_30")
-    content["forms"]["binary"] = {**student, "precision": "binary", "share": 1.0}
-    del content["forms"]["binary"]["levels"]
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    assert call(place, "--seeds", "1", only=("decoder",)) == 0
-    record = json.loads((place / "results" / "text_decoder.json").read_text())
-    (run,) = record["forms"]["binary"]["runs"]
-    assert [row["level"] for row in run["history"]] == [1, 1, 1]
-    # Signs have no packed form to be compared with.
-    assert record["frozen"] == {}
 
 
 def test_what_is_wrong_is_one_line(place, capsys):

@@ -40,14 +40,6 @@ def test_places_lie_between_the_ends():
         assert torch.equal(draws[row, chosen], highest)
 
 
-@pytest.mark.parametrize("length", [3, 4, 40])
-def test_sentences_of_any_length_have_places(length):
-    places, counts = hidden_places(torch.rand(2, length), torch.tensor([length, 3]), 0.15)
-    assert places.shape == (2, max(1, math.ceil(0.15 * (length - 2))))
-    assert counts[0].all()
-    assert counts[1].sum() == 1
-
-
 class Noted(torch.nn.Module):
     """Stands for a model: notes what it is shown and knows nothing."""
 
@@ -82,22 +74,6 @@ def test_most_tokens_are_hidden_some_replaced():
     assert shown[shown != MASK_ID].min() >= FIRST_ID
 
 
-def test_sentences_that_only_fill_up_count_nothing():
-    data = make_tokens()
-    task = HiddenTokenTask(TokenTeller(encoder()), data, pretraining())
-    torch.manual_seed(3)
-    whole = task.loss(40, torch.arange(16), torch.tensor([1.0] * 8 + [0.0] * 8))
-    torch.manual_seed(3)
-    changed = TokenData(**{**vars(data), "train": TokenSet(
-        torch.cat([data.train.ids[:8], data.train.ids[8:].roll(1, 0)]),
-        torch.cat([data.train.lengths[:8], data.train.lengths[8:].roll(1, 0)]), data.train.labels,
-    )})  # fmt: skip
-    other = HiddenTokenTask(task.model, changed, pretraining())
-    again = other.loss(40, torch.arange(16), torch.tensor([1.0] * 8 + [0.0] * 8))
-    assert torch.equal(whole, again)
-    assert task.loss(40, torch.arange(16), torch.zeros(16)) == 0
-
-
 def test_it_learns_what_stands_beside(device):
     """Sentences say one word over and over, so neighbours tell a token."""
     generator = torch.Generator().manual_seed(0)
@@ -118,22 +94,6 @@ def test_it_learns_what_stands_beside(device):
     fresh.load_state_dict(encoder_state(result.state))
 
 
-def test_the_same_tokens_are_hidden_at_every_evaluation():
-    task = HiddenTokenTask(TokenTeller(encoder()).eval(), make_tokens(), pretraining())
-    found = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        for part in task.evaluations():
-            part.start()
-            for length, index, weight in zip(
-                part.plan.lengths, part.plan.index, part.plan.weight, strict=True
-            ):
-                part.add(length, index, weight)
-        found.append(task.results())
-    assert found[0] == found[1]
-    assert 0 < found[0][0] < 2 * math.log(VOCABULARY)
-
-
 def test_whole_sentences_hold_every_phrase():
     sentences = ["a b c", "b c", "c  d", "x a b c d", "b", "bc", "d c", "x a b c d"]
     assert whole_sentences(sentences) == ["x a b c d", "d c", "bc"]
@@ -152,8 +112,3 @@ def test_text_of_tasks_is_joined():
     assert joined.test.sentences == ("one test", "two test")
     with pytest.raises(ValueError, match="tasks must hold at least one task"):
         pretraining_text([])
-
-
-def test_a_pretraining_has_no_teacher():
-    with pytest.raises(ValueError, match="pretraining has no teacher"):
-        pretraining(teacher="fp32", distill={})

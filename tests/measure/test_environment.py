@@ -18,11 +18,3 @@ def test_record_is_json_and_names_versions(tmp_path, monkeypatch):
     assert record["cpu"]
     assert str(tmp_path) not in text
     assert os.path.expanduser("~") not in text
-
-
-def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    record = environment()
-    assert record["commit"] is None
-    assert record["dirty"] is None
