@@ -25,14 +25,6 @@ def test_default_is_nested_and_restored(layer):
     assert layer(K, H).precision == "bin"
 
 
-def test_default_is_restored_behind_an_exception():
-    with default_precision("full"):
-        with pytest.raises(KeyError), default_precision("fp32"):
-            raise KeyError
-        assert GCNConv(K, H).precision == "full"
-    assert GCNConv(K, H).precision == "bin"
-
-
 @pytest.mark.parametrize(
     ("bad", "error"),
     [("binary", ValueError), ("", ValueError), ("FBB+FBF", ValueError), (None, TypeError)],
@@ -84,33 +76,3 @@ def test_kept_entries_are_read_from_the_graph(way, expected, layer):
         assert not bool(out[~mask].any())
         assert float(mask.float().mean()) == pytest.approx(expected, abs=0.15)
     assert (mask is None) == (share == 1.0)
-
-
-def test_dropout_in_front_of_the_producer_does_not_count():
-    torch.manual_seed(0)
-    x = functional.dropout(torch.randn(N, K, requires_grad=True), 0.5)
-    out = GCNConv(K, H)(x, EDGES).relu()
-    assert kept_entries(out) == (None, 1.0)
-    assert kept_entries(functional.dropout(out, 0.2)).share == pytest.approx(0.8)
-    assert kept_entries(X) == (None, 1.0)
-
-
-def test_layers_take_the_share():
-    torch.manual_seed(0)
-    first, last = GCNConv(K, H), GCNConv(H, 3)
-    last(functional.dropout(first(X, EDGES).relu(), 0.75), EDGES)
-    assert last.input_bits.kept_share == pytest.approx(0.25)
-    last(first(X, EDGES).relu(), EDGES)
-    assert last.input_bits.kept_share == 1.0
-    # The product on average is the evaluated one: what is kept counts four times as much.
-    hidden = torch.rand(N, H).requires_grad_()
-    last.eval()
-    with torch.no_grad():
-        expected = last(hidden, EDGES) - last(hidden * 0, EDGES)
-    last.train()
-    total = 0.0
-    for _ in range(300):
-        total = total + last(functional.dropout(hidden, 0.75), EDGES).detach()
-    found = total / 300 - last(hidden * 0, EDGES).detach()
-    slope = float((found * expected).sum() / expected.square().sum())
-    assert slope == pytest.approx(1.0, abs=0.1)

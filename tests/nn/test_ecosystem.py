@@ -52,18 +52,6 @@ def test_compile_of_inference_is_one_graph(graph, x, layer, precision):
         assert torch.equal(compiled(x, adjacency), conv(x, adjacency))
 
 
-@pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBB"])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_export_of_inference(graph, x, layer, precision):
-    conv = layer(IN, OUT, precision=precision)
-    conv(x, graph)  # Layers of named precision look at their input in it.
-    conv.eval()
-    adjacency = _adjacency(layer, graph)
-    with torch.no_grad():
-        program = torch.export.export(conv, (x, adjacency))
-        assert torch.equal(program.module()(x, adjacency), conv(x, adjacency))
-
-
 @pytest.mark.parametrize("role", ["hidden", "last"])
 @pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
 @pytest.mark.parametrize("layer", LAYERS)
@@ -162,23 +150,6 @@ def test_neighbor_loader_batches_give_the_whole_graphs_result(layer, precision):
         assert torch.allclose(found, whole[batch.n_id[: batch.batch_size]], atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_hand_made_bipartite_batches_give_the_whole_graphs_result(layer, precision):
-    x, edges = _two_hops()
-    conv = layer(IN, OUT, precision=precision)
-    whole = conv(x, edges)
-    for start in range(0, 60, 25):
-        seeds = torch.arange(start, min(start + 25, 60))
-        kept = edges[:, torch.isin(edges[1], seeds)]
-        rest = torch.unique(kept[0][~torch.isin(kept[0], seeds)])
-        nodes = torch.cat([seeds, rest])
-        place = torch.full((60,), -1).index_put_((nodes,), torch.arange(len(nodes)))
-        sources = x[nodes]
-        out = conv((sources, sources[: len(seeds)]), place[kept])
-        assert torch.allclose(out, whole[seeds], atol=1e-4)
-
-
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_graph_is_kept_only_where_pyg_keeps_it(graph, x, precision, cached):
@@ -242,32 +213,6 @@ def test_other_dtypes(graph, x, layer, precision, dtype):
             continue
         assert parameter.grad.dtype == dtype
         assert torch.isfinite(parameter.grad).all()
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_fx_keeps_layers_whole(graph, x, layer):
-    class Tracer(torch.fx.Tracer):
-        def is_leaf_module(self, module, name):
-            return isinstance(module, (*LAYERS, Linear)) or super().is_leaf_module(module, name)
-
-    model = Network(layer, "bin")
-    traced = torch.fx.GraphModule(model, Tracer().trace(model))
-    calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
-    assert calls == ["first", "second", "head"]
-    model(x, graph)  # Layers of named precision find their role in it.
-    assert torch.equal(traced(x, graph), model(x, graph))
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("layer", LAYERS)
-def test_summary(graph, x, layer, precision):
-    pytest.importorskip("tabulate", reason="torch_geometric.nn.summary needs tabulate")
-    model = Network(layer, precision)
-    for form in (graph, _adjacency(layer, graph)):
-        table = torch_geometric.nn.summary(model, x, form)
-        assert layer.__name__ in table
-        assert "[30, 40]" in table
-        assert "[30, 3]" in table
 
 
 @pytest.mark.cuda

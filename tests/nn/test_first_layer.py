@@ -150,17 +150,6 @@ def test_sums_beyond_float32_are_exact(device):
             assert layer(given).flatten().tolist() == [rounded] * 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_first_layers_keep_the_dtype_of_their_input(dtype, device):
-    x = torch.randn(2, 3, 8, 8, device=device).to(dtype)
-    conv = BinaryConv2d(3, 4, 3, bias=False, scale=False, input_step=STEP).to(device)
-    linear = BinaryLinear(192, 4, bias=False, scale=False, input_step=STEP).to(device)
-    for layer, given in ((conv, x), (linear, x.flatten(1))):
-        assert layer(given).dtype == dtype
-        assert torch.equal(layer(given), layer(given.float()).to(dtype))
-        assert layer.to(dtype)(given).dtype == dtype
-
-
 def test_bad_steps_and_inputs_are_named():
     for step in (0, -1.0, 3, float("nan"), float("inf"), 2.0**65, 2.0**-70):
         with pytest.raises(ValueError, match=r"BinaryConv2d: the step must be a power of two"):

@@ -104,14 +104,6 @@ def test_constant_columns_keep_one_bit():
     assert bool((values_of(bits(x))[:, bits.columns == 4] == 0).all())
 
 
-def test_equal_rows_have_no_product():
-    x = torch.randn(1, K).expand(N, K)
-    with pytest.warns(UserWarning, match="equal rows"):
-        bits = looked(x)
-    assert torch.equal(bits.thresholds, x[0])
-    assert bool((values_of(bits(x)) == 0).all())
-
-
 @pytest.mark.parametrize(
     "x",
     [
@@ -143,13 +135,6 @@ def test_bits_of_a_thermometer_are_comparisons(x):
     weight = torch.randn(6, expected.size(1))
     out = looked_up_linear(x, weight, bits(x), bits.unit)
     assert float(out.mean(0).abs().max()) < 1e-3
-
-
-def test_levels_of_a_gaussian_hold_equal_shares():
-    bits = looked(torch.randn(4000, 3))
-    assert torch.bincount(bits.columns).tolist() == [LEVELS - 1] * 3
-    means = (1 - torch.arange(1, LEVELS) * 2 / LEVELS).repeat(3)
-    assert torch.allclose(-bits.offset, means, atol=0.002)
 
 
 def test_zero_has_a_level_of_its_own_where_it_is_frequent():

@@ -111,14 +111,6 @@ def test_binary_forms_are_the_formula(graph, x, layer, options, precision):
     _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
 
 
-@pytest.mark.parametrize("size", [1, 31, 33])
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_widths_around_a_word(graph, layer, size):
-    x = torch.randn(N, size)
-    conv = _randomised(layer(size, size, precision="FBB+BBF"))
-    _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
-
-
 @pytest.mark.parametrize("precision", BINARY)
 @pytest.mark.parametrize(("layer", "options"), LAYERS)
 def test_bipartite_pairs(bipartite, x, layer, options, precision):
@@ -193,17 +185,6 @@ def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
         conv(x, simple, weight)
     exact(x, simple, weight).sum().backward()
     assert weight.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("precision", ["fp32", *NAMES, "FBF+FBF", "FBB+BBF"])
-@pytest.mark.parametrize(("layer", "options"), LAYERS)
-def test_static_features(graph, layer, options, precision):
-    x = torch.randn(3, N, IN)
-    conv = _randomised(layer(IN, OUT, precision=precision, **options))
-    out = conv(x, graph)
-    assert out.shape == (3, N, OUT)
-    for i in range(3):
-        assert torch.allclose(out[i], conv(x[i], graph), atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", [*NAMES, "FBF+FBF", "FBB+BBF", "FBF+FFF"])
@@ -300,33 +281,6 @@ def test_norms_inside_the_layer(graph, x, layer):
     z = sgn(conv.hidden_norm(_product(u, neighbours.weight, "FBB")))
     out = _matrix(graph, N, N, conv) @ z + neighbours.bias + _product(u, root.weight, "FBB")
     _agree(conv(x, graph), conv.output_norm(out), conv)
-
-
-def test_batch_norm_of_a_pair_needs_one_width():
-    precision = LayerPrecision("FBF", "FBF", input_norm="batch")
-    with pytest.raises(ValueError, match=r"one width, got in_channels \(4, 5\)"):
-        SAGEConv((4, 5), OUT, precision=precision)
-    lazy = SAGEConv(-1, OUT, precision=precision)
-    lazy(torch.randn(3, 6), torch.tensor([[0], [1]]))
-    assert lazy.input_norm.num_features == 6
-
-
-@pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
-@pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_graphs_without_edges_or_with_one_node(layer, nodes, edges):
-    x = torch.randn(nodes, 5)
-    for precision in BINARY:
-        conv = _randomised(layer(5, 4, precision=precision))
-        out = conv(x, edges)
-        assert out.shape == (nodes, 4)
-        assert torch.isfinite(out).all()
-    lonely = _randomised(layer(5, 4, precision="FBF+FBF"))
-    assert torch.allclose(
-        lonely(x, edges[:, :0]),
-        _parts(lonely)[0].bias + _product(x, _parts(lonely)[1].weight, "FBF"),
-        atol=1e-5,
-    )
 
 
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])

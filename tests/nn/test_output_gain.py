@@ -26,10 +26,6 @@ def _backward(layer, x):
     return loss
 
 
-def test_it_starts_at_exp_minus_2(layer):
-    assert float(layer.output_gain) == pytest.approx(math.exp(-2))
-
-
 def test_the_output_is_a_multiple_of_it(layer):
     x = torch.randn(6, 8)
     before = layer(x, EDGES)
@@ -73,13 +69,6 @@ def test_frozen_layers_multiply_by_it(layer):
     torch.testing.assert_close(bitgnn.freeze(layer, check=False)(x, EDGES), trained, rtol=0, atol=0)
 
 
-def test_hidden_layers_have_a_norm_instead(layer):
-    x = torch.randn(6, 8)
-    layer.set_role("hidden")
-    layer(x, EDGES).sum().backward()
-    assert layer.gain_level.grad is None
-
-
 @pytest.mark.parametrize(
     ("make", "share"),
     [(SAGEConv, 0.3), (lambda a, b: SAGEConv(a, b, aggr="sum"), 1.0), (GraphConv, 1.0)],
@@ -95,33 +84,3 @@ def test_nodes_own_products_start_smaller_beside_a_mean(make, share):
     layer.reset_parameters()
     assert float(layer.root_gain.detach()) == pytest.approx(share * math.exp(-2))
     assert layer.root_norm.weight.detach().eq(share).all()
-
-
-def test_nodes_own_products_have_their_own_gain():
-    torch.manual_seed(0)
-    layer, x = SAGEConv(8, 3), torch.randn(6, 8)
-    before = layer(x, EDGES)
-    with torch.no_grad():
-        layer.root_gain_level.fill_(-100.0)
-    neighbours = layer(x, EDGES)
-    with torch.no_grad():
-        layer.root_gain_level.fill_(0.1)
-    out = layer(x, EDGES)
-    torch.testing.assert_close(out - neighbours, (before - neighbours) * math.e)
-    frozen = bitgnn.freeze(layer.eval(), check=False)
-    with torch.no_grad():
-        torch.testing.assert_close(frozen(x, EDGES), layer(x, EDGES), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("root_weight", [True, False])
-def test_messages_have_the_neighbours_gain(root_weight):
-    torch.manual_seed(0)
-    layer, x = SAGEConv(8, 3, aggr="max", root_weight=root_weight), torch.randn(6, 8)
-    if root_weight:
-        with torch.no_grad():
-            layer.root_gain_level.fill_(-100.0)
-    before = layer(x, EDGES)
-    assert float(before.abs().max()) > 1e-3
-    with torch.no_grad():
-        layer.gain_level.fill_(0.1)
-    torch.testing.assert_close(layer(x, EDGES), before * math.e)

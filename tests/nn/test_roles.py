@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.roles import found_producers, named_forms
+from bitgnn.nn.roles import named_forms
 
 N, K, H = 30, 12, 8
 X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
@@ -69,41 +69,6 @@ def test_order_of_the_forward_counts(layer, precision):
     assert _roles(net.first, net.middle, net.last) == ["hidden", "hidden", None]
 
 
-def test_sequential_of_pyg():
-    net = torch_geometric.nn.Sequential(
-        "x, edges",
-        [
-            (GCNConv(K, H), "x, edges -> x"),
-            nn.BatchNorm1d(H),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            (SAGEConv(H, H), "x, edges -> x"),
-            nn.PReLU(),
-            (GraphConv(H, 3), "x, edges -> x"),
-        ],
-    )
-    net(X, EDGES)
-    layers = [part for part in net.modules() if hasattr(part, "role")]
-    assert _roles(*layers) == ["hidden", "hidden", None]
-
-
-@NAMES
-def test_two_heads_are_both_last(precision):
-    def forward(net, x, edges):
-        x = net.shared(x, edges).relu()
-        return net.mu(x, edges), net.logstd(x, edges)
-
-    net = _Net(
-        forward,
-        mu=GCNConv(H, 3, precision=precision),
-        logstd=GCNConv(H, 3, precision=precision),
-        shared=GCNConv(K, H, precision=precision),
-    )
-    mu, logstd = net(X, EDGES)
-    assert _roles(net.shared, net.mu, net.logstd) == ["hidden", None, None]
-    assert mu.shape == logstd.shape == (N, 3)
-
-
 JOINS = {
     "sum": lambda one, two: one + two,
     "concatenation": lambda one, two: torch.cat([one, two], dim=1),
@@ -125,27 +90,6 @@ def test_all_that_is_joined_is_hidden(join, skips):
     net = _Net(forward, one=GCNConv(K, H), two=two, last=GCNConv(width, 3))
     net(X, EDGES)
     assert _roles(net.one, net.two, net.last) == ["hidden", "hidden", None]
-
-
-def test_joined_results_behind_all_layers_are_none():
-    def forward(net, x, edges):
-        one = net.one(x, edges).relu()
-        return net.head(torch.cat([one, net.two(one, edges)], dim=1))
-
-    net = _Net(forward, one=GCNConv(K, H), two=GCNConv(H, H), head=nn.Linear(2 * H, 3))
-    net(X, EDGES)
-    assert _roles(net.one, net.two) == ["hidden", None]
-
-
-def test_a_float_linear_behind_takes_scores():
-    net = _Net(
-        lambda net, x, edges: net.head(net.conv(x, edges).relu()),
-        conv=GCNConv(K, H),
-        head=nn.Linear(H, 3),
-    )
-    net(X, EDGES)
-    assert net.conv.role is None
-    assert net.conv.letters == named_forms("bin")["last"]
 
 
 def test_hetero_conv():
@@ -174,26 +118,6 @@ def test_hetero_conv():
     assert {kind: value.shape for kind, value in out.items()} == {"a": (N, 3), "b": (N, 3)}
     assert _roles(*net.first.convs.values()) == ["hidden"] * 3
     assert _roles(*net.last.convs.values()) == [None] * 3
-
-
-def test_detached_results_are_not_followed():
-    net = _Net(
-        lambda net, x, edges: net.last(net.first(x, edges).detach().relu(), edges),
-        first=GCNConv(K, H),
-        last=GCNConv(H, 3),
-    )
-    net(X, EDGES)
-    assert _roles(net.first, net.last) == [None, None]
-
-
-def test_producers_in_between_hide_those_further_up():
-    one, two = GCNConv(K, H), GCNConv(H, H)
-    middle = one(X, EDGES).relu()
-    out = two(middle, EDGES)
-    assert found_producers(middle) == [one]
-    assert found_producers(functional.dropout(out, 0.5).t().t() * 2) == [two]
-    assert found_producers(torch.cat([middle, middle])) == [one]
-    assert found_producers(X) == []
 
 
 def test_named_roles_are_kept_and_wrong_ones_refused():

@@ -1,7 +1,5 @@
 """T in graph layers: what the letters mean, training, PyG's paths, frozen forms."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -106,33 +104,6 @@ def test_sums_are_of_ternary_values(simple: torch.Tensor) -> None:
     pattern.fill_diagonal_(1)
     expected = (adjacency.row * scale).unsqueeze(1) * (pattern @ t) + layer.bias
     assert torch.equal(layer(x, simple), expected)
-
-
-def test_message_passing_sums_the_same_values(simple: torch.Tensor) -> None:
-    torch.manual_seed(0)
-    layer = SAGEConv(WIDTH, 8, precision="TBF+TBF")
-    x = torch.randn(NODES, WIDTH)
-    expected = layer(x, simple)
-    seen = []
-    layer.register_message_forward_hook(lambda *arguments: seen.append(1))
-    torch.testing.assert_close(layer(x, simple), expected)
-    assert seen
-
-
-@pytest.mark.filterwarnings("ignore:SAGEConv. aggr")
-def test_other_aggregations_keep_the_product(simple: torch.Tensor) -> None:
-    layer = SAGEConv(WIDTH, 8, aggr="max", precision="TBF+TBF")
-    assert layer(torch.randn(NODES, WIDTH), simple).isfinite().all()
-
-
-def test_checkpoints_of_pyg_load() -> None:
-    import torch_geometric.nn
-
-    plain = torch_geometric.nn.SAGEConv(WIDTH, 8)
-    layer = SAGEConv(WIDTH, 8, precision="TBF+TBF")
-    assert not layer.load_state_dict(plain.state_dict()).missing_keys
-    copied = copy.deepcopy(layer)
-    assert torch.equal(copied.lin_l.weight, plain.lin_l.weight)
 
 
 def trained(model: nn.Module, graph: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
