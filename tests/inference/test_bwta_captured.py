@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 import bitgnn
 from bitgnn.models import BertClassifier, Decoder
@@ -91,20 +90,6 @@ def test_attention(size, length, causal, activation):
         assert torch.equal(expected.cpu(), frozen(x, mask, causal=causal))
 
 
-def test_probabilities_and_masks_of_pairs():
-    torch.manual_seed(0)
-    attention = BWTASelfAttention(64, 2)
-    attention(torch.randn(2, 20, 64))
-    frozen = bitgnn.freeze(attention.eval()).cuda()
-    inputs = [torch.randn(2, 20, 64, generator=drawn(i)) for i in range(REPLAYS)]
-    run = Captured(lambda x: frozen(x, return_probabilities=True), inputs[0])
-    for x in inputs:
-        out, probabilities = run(x)
-        expected = frozen(x.cuda(), return_probabilities=True)
-        assert torch.equal(out, expected[0])
-        assert torch.equal(probabilities, expected[1])
-
-
 def same_but_for_ties(found, expected):
     """Floats between layers may round otherwise on a GPU, which turns a few values at limits."""
     return torch.isclose(found, expected, rtol=1e-3, atol=1e-3).float().mean() > 0.9
@@ -127,26 +112,6 @@ def test_an_encoder(precision):
         expected = on_gpu(tokens.cuda(), mask.cuda())
         assert torch.equal(run(tokens, mask), expected)
         torch.testing.assert_close(expected.cpu(), frozen(tokens, mask), rtol=0.1, atol=0.1)
-
-
-def test_torchs_encoder():
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(64, 2, 96, batch_first=True, dropout=0.0)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    inputs = [torch.randn(2, 19, 64, generator=drawn(i)) for i in range(REPLAYS)]
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=(inputs[0],)).eval()
-    frozen = bitgnn.freeze(binary).cuda()
-    hidden = torch.arange(19, device=CUDA) >= torch.tensor([19, 11], device=CUDA)[:, None]
-    causal = nn.Transformer.generate_square_subsequent_mask(19, device=CUDA)
-    for options in (
-        {},
-        {"src_key_padding_mask": hidden},
-        {"mask": causal, "is_causal": True},
-        {"mask": causal < 0, "is_causal": False},
-    ):
-        run = Captured(lambda x, options=options: frozen(x, **options), inputs[0])
-        for x in inputs:
-            assert torch.equal(run(x), frozen(x.cuda(), **options))
 
 
 @pytest.mark.parametrize("batch", [1, 8])

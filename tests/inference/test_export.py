@@ -80,51 +80,6 @@ def test_graphs_in_every_layout_are_exported(layout, graph, features):
         assert program.module()(features, held).equal(frozen(features, held))
 
 
-@pytest.mark.parametrize("layout", ["csr", "blocked"])
-def test_classes_over_any_layout_are_exported(layout, graph, features):
-    torch.manual_seed(0)
-    model = GCN(features.size(1), 40, 5, precision="bin").eval()
-    frozen = freeze(model, output="classes")
-    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
-    program = torch.export.export(frozen, (features, adjacency))
-    suffix = "_blocked" if layout == "blocked" else ""
-    assert operators(program)[-1] == f"bitgnn.bmm_bspmm_narrow{suffix}.default"
-    other = frozen.prepare_graph(graph.flip(0), len(features), layout=layout)
-    for held in (adjacency, other):
-        assert program.module()(features, held).equal(frozen(features, held))
-
-
-def test_a_program_exported_for_one_layout_refuses_another(graph, features):
-    frozen = frozen_on_bits(features)
-    csr, blocked = (
-        frozen.prepare_graph(graph, len(features), layout=layout) for layout in ("csr", "blocked")
-    )
-    program = torch.export.export(frozen, (features, csr))
-    with pytest.raises((AssertionError, RuntimeError, ValueError), match="BlockedAdjacency"):
-        program.module()(features, blocked)
-
-
-def test_a_model_that_needs_several_adjacencies(graph, features):
-    """A float matrix for one layer and a pattern for the other."""
-    torch.manual_seed(0)
-    frozen = freeze(GCN(features.size(1), 40, 5, precision="FBB+BFB, BBF+FBF").eval())
-    adjacency = frozen.prepare_graph(graph, len(features))
-    assert len(adjacency.adjacencies) == 2
-    program = torch.export.export(frozen, (features, adjacency))
-    other = frozen.prepare_graph(graph.flip(0), len(features))
-    for held in (adjacency, other):
-        assert program.module()(features, held).equal(frozen(features, held))
-    assert not frozen(features, other).equal(frozen(features, adjacency))
-
-
-@pytest.mark.parametrize("layout", ["sliced", "blocked"])
-def test_graphs_in_every_layout_are_compiled(layout, graph, features):
-    frozen = frozen_on_bits(features)
-    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
-    compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
-    assert compiled(features, adjacency).equal(frozen(features, adjacency))
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
 @pytest.mark.parametrize(

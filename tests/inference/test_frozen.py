@@ -7,7 +7,6 @@ from torch import nn
 from bitgnn import BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import sign_threshold
-from bitgnn.quantize import sgn
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
@@ -28,38 +27,12 @@ def test_frozen_equals_emulated(make_model, graph, features, precision, num_laye
     assert expected.std(0).min() > 0  # equality of constants would prove nothing
 
 
-def test_full_hidden_signs_are_equal(make_model, graph, features):
-    model = make_model("full")
-    frozen = freeze(model)
-    results = {step.kind: result for step, _, result in frozen.steps(features, graph)[:3]}
-    with torch.no_grad():
-        expected = model.convs[0](model.norm(features), graph)
-    assert torch.equal(sgn(results["bspmm_fbf"]), sgn(expected))
-
-
 def test_letters_of_float_output_become_bits_before_a_sign(make_model, graph, features):
     # "FBB+BBF" in front of "BBF+FBF" looks at signs only, so it computes the same as "FBB+BBB".
     model = make_model("bin")
     other = freeze(model, plan=["FBB+BBF", "BBF+FBF"])
     assert other.report.boundaries["convs.0"] == "bits"
     assert torch.equal(other(features, graph), freeze(model)(features, graph))
-
-
-def test_plan_overrides_the_trained_form(make_model, graph, features):
-    model = make_model("full")
-    with torch.no_grad():
-        expected = model.with_precision("bin")(features, graph)
-    assert torch.allclose(freeze(model, plan="bin")(features, graph), expected, atol=1e-4)
-
-
-def test_plan_by_name_and_for_all(make_model, graph, features):
-    model = make_model("bin")
-    other = freeze(model, plan={"convs.0": "FBF+FBF"})
-    assert other.letters == ("FBF+FBF", "BBF+FBF")
-    assert torch.equal(
-        freeze(model, plan=["FBF+FBF"] * 2)(features, graph),
-        freeze(model, plan="full")(features, graph),
-    )
 
 
 def _norm(**options):

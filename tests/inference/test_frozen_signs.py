@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 import bitgnn
-from bitgnn.inference.bwta.attention import FrozenBWTAAttention
 from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention, BWTASelfAttention
 
@@ -91,20 +90,3 @@ def test_models_and_checkpoints(tmp_path) -> None:
     assert isinstance(loaded.model.torchs.attention, FrozenSignAttention)
     row = next(row for row in bitgnn.summary(frozen).layers if row.name == "up")
     assert (row.activation_bits, row.weight_bits) == (1, 1)
-
-
-def test_swapped_models() -> None:
-    torch.manual_seed(0)
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2, enable_nested_tensor=False
-    )
-    x = torch.randn(4, 7, 32)
-    binary = bitgnn.binarize(encoder, scheme="bwta", activation="sign", calibration=x).eval()
-    assert torch.equal(bitgnn.freeze(binary)(x), binary(x))
-
-
-def test_forms_take_their_own_activation() -> None:
-    layer = BWTAAttention(activation="sign")
-    layer(*[torch.randn(1, 2, 4, 8)] * 3)
-    with pytest.raises(ValueError, match="FrozenBWTAAttention: core attends with kind 'sign'"):
-        FrozenBWTAAttention.from_layer("core", layer)

@@ -4,8 +4,6 @@ Nothing here calls an operator, a layer or a quantiser of the package: only the 
 are taken from the model, so an error that training and inference share would show.
 """
 
-import os
-
 import pytest
 import torch
 from torch import nn
@@ -13,7 +11,6 @@ from torch.nn import functional
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from bitgnn.convert import freeze
-from bitgnn.data import DataError, load_planetoid
 from bitgnn.models import GCN
 from bitgnn.nn import GraphConv, SAGEConv
 
@@ -214,24 +211,6 @@ def test_layers_of_neighbours(kind, options, reduction, norm, precision, num_lay
     assert frozen.program.entry is not None
     assert_frozen_is(expected, frozen, x, edge_index)
     assert expected.std(0).min() > 0
-
-
-@pytest.mark.parametrize("precision", ["full", "bin"])
-def test_cora(precision):
-    root = os.environ.get("BITGNN_DATA")
-    if root is None:
-        pytest.skip("BITGNN_DATA names no folder with data sets")
-    try:
-        data = load_planetoid("Cora", root)
-    except DataError as error:
-        pytest.skip(str(error))
-    torch.manual_seed(0)
-    model = GCN(data.x.size(1), 64, int(data.y.max()) + 1, precision=precision, dropout=0.4)
-    train(model, data.x, data.edge_index, data.y, data.train_mask, epochs=40, lr=0.001)
-    with torch.no_grad():
-        expected = FORWARDS[precision](model, data.x, data.edge_index)
-    assert_frozen_is(expected, freeze(model), data.x, data.edge_index)
-    assert expected.argmax(1).unique().numel() > 3  # agreement on one class would prove little
 
 
 def test_the_normalisation_above_is_that_of_pyg():

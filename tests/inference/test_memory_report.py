@@ -5,13 +5,10 @@ import json
 import pytest
 import torch
 import torch_geometric.nn
-from torch import nn
 from torch_geometric.data import Data
 
-import bitgnn
 from bitgnn import memory_report, models
 from bitgnn.convert import freeze
-from bitgnn.nn import GCNConv
 
 N, FEATURES, CLASSES = 6000, 300, 7
 DEVICES = [
@@ -60,15 +57,6 @@ def test_counted_is_what_the_allocator_hands_out(kind, precision, features, devi
     assert report.num_nodes == N
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("hidden", [32, 96, 256, 1100])
-def test_widths_with_and_without_copies(hidden, device, data):
-    for precision in ("bin", "full"):
-        report = memory_report(_frozen("GCN", precision, device, hidden), data.clone().to(device))
-        forward = report.predicted.activations + report.predicted.workspace
-        assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
-
-
 # Sums of many short rows are counts of a byte in front of the product that joins them on a GPU,
 # those of wider or denser ones are not.
 @pytest.mark.parametrize("device", DEVICES)
@@ -102,18 +90,6 @@ def test_limits_of_narrow_products(classes, hidden, edges, device):
     report = memory_report(freeze(model), data)
     forward = report.predicted.activations + report.predicted.workspace
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
-
-
-def test_packed_features_and_classes_take_less(data):
-    floats = memory_report(_frozen("GCN", "bin", "cpu"), data)
-    packed = memory_report(_frozen("GCN", "bin", "cpu"), data, features="packed")
-    assert packed.measured.features == N * -(-FEATURES // 32) * 4
-    assert packed.measured.peak < 0.5 * floats.measured.peak
-    model = models.GCN(FEATURES, 32, 200, precision="bin").eval()
-    scores, classes = (memory_report(freeze(model, output=o), data) for o in (None, "classes"))
-    # No scores are held.
-    assert classes.measured.forward < scores.measured.forward
-    assert classes.difference == pytest.approx(0, abs=3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -155,35 +131,6 @@ def test_sums_of_ternary_values_are_counted(hidden, layout, device, data):
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
-def test_a_model_frozen_for_packed_features_gets_them(data):
-    model = models.GCN(FEATURES, 32, CLASSES, precision="bin").eval()
-    report = memory_report(freeze(model, features="packed"), data)
-    assert report.features == "packed"
-    with pytest.raises(ValueError, match="x must be the result of pack_features"):
-        memory_report(freeze(model, features="packed"), data, features="floats")
-
-
-def test_features_as_the_pattern_of_set_bits():
-    generator = torch.Generator().manual_seed(1)
-    x = (torch.rand(N, 1400, generator=generator) < 0.01).float()
-    edges = torch.randint(N, (2, 30_000), generator=generator)
-    torch.manual_seed(0)
-    model = models.GCN(1400, 64, CLASSES, precision="bin", input_norm=False)
-    frozen = freeze(model.eval())
-    report = memory_report(frozen, (frozen.pack_features(x - 0.5, layout="sparse"), edges))
-    assert report.features == "pattern"
-    assert report.difference == pytest.approx(0, abs=3)
-
-
-def test_prepared_graphs_and_layouts(data):
-    frozen = _frozen("GCN", "bin", "cpu")
-    graph = frozen.prepare_graph(data.edge_index, N)
-    first = memory_report(frozen, (data.x, graph))
-    assert first.measured.adjacency == memory_report(frozen, data).measured.adjacency
-    # One factor serves rows and columns.
-    assert first.predicted.adjacency == 4 * (N + 1 + graph.nnz + N)
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_float_models_are_measured_for_comparison(device, data):
     torch.manual_seed(0)
@@ -202,22 +149,6 @@ def test_float_models_are_measured_for_comparison(device, data):
     trained = models.GCN(FEATURES, 64, CLASSES, precision="bin").to(device)
     whole = memory_report(trained, held).measured
     assert whole.forward > 2 * memory_report(freeze(trained.eval()), held).measured.forward
-
-
-def test_models_with_code_of_the_users_own_are_measured_alone(data):
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
-
-        def forward(self, x, edge_index):
-            return torch.special.erf(self.conv(x, edge_index))
-
-    with pytest.warns(UserWarning, match="full precision"):
-        frozen = freeze(Odd().eval(), check=False)
-    report = memory_report(frozen, data)
-    assert report.predicted is None
-    assert report.measured.forward >= 2 * N * CLASSES * 4
 
 
 def test_table_and_json(data):
@@ -249,7 +180,3 @@ def test_refusals(data):
         memory_report(frozen, (frozen.pack_features(data.x), data.edge_index), features="floats")
     with pytest.raises(ValueError, match="packed features need a frozen model"):
         memory_report(torch_geometric.nn.GCN(FEATURES, 8, 2), data, features="packed")
-
-
-def test_it_is_exported():
-    assert bitgnn.memory_report is memory_report

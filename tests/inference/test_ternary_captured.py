@@ -79,17 +79,3 @@ def test_graphs_with_equal_edges_and_isolated_nodes(frozen, x, graph):
         expected = frozen(x, frozen.prepare_graph(edges, NODES))
         for _ in range(2):
             assert torch.equal(run(x.cuda(), adjacency).cpu(), expected)
-
-
-def test_captured_by_hand(frozen, x, graph):
-    on_gpu = copy.deepcopy(frozen).cuda()
-    adjacency, held = on_gpu.prepare_graph(graph.cuda(), NODES), x.cuda()
-    for _ in range(2):
-        on_gpu(held, adjacency)
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        out = on_gpu(held, adjacency)
-    for values in new_values(x):
-        held.copy_(values)
-        recorded.replay()
-        assert torch.equal(out, on_gpu(values.cuda(), adjacency))
