@@ -156,7 +156,6 @@ def test_kernels_are_medians_over_calls():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_run_on_a_gpu(tmp_path):
     output = tmp_path / "bnn.json"
     options = ["--quick", "--repeats", "7", "--device", "cuda", "--output", str(output)]

@@ -11,11 +11,6 @@ from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_
 from bench.networks.cases import GraphClock, WrongResultError, run_case
 from bench_bwta import main as bwta_main
 
-ON_GPU = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
-
 
 def main(folder, *arguments):
     output = folder / "bwta.json"
@@ -52,10 +47,10 @@ def test_a_wrong_layer_gets_no_time(monkeypatch):
         ours.make()
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("cases", [gemv_cases, product_cases, attention_cases])
-@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
-def test_cases_of_a_gpu(cases, device):
+def test_cases_of_a_gpu(cases):
     for case in cases(quick=True):
-        result = run_case(case, GraphClock(device), 7)
+        result = run_case(case, GraphClock("cuda"), 7)
         assert result["checked"]
         assert result["ratio"] is not None

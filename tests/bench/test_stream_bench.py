@@ -51,7 +51,6 @@ def test_quick_run(tmp_path, capsys):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("store", ["cpu", "cuda"])
 def test_peers_read_their_own_batches_however_late(store):
     """A device far behind the CPU, which meanwhile copies the batches that follow."""

@@ -10,10 +10,7 @@ from bitgnn.models import BertClassifier, Decoder
 from bitgnn.nn import BWTALinear, BWTASelfAttention
 from bitgnn.nn.multistage import initialize_scales, set_level
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 CUDA = torch.device("cuda")
 REPLAYS = 3
 

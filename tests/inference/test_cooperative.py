@@ -18,12 +18,6 @@ CPU = torch.device("cpu")
 NORMS = {"hidden_norm": "batch", "output_norm": "batch"}
 
 
-def cuda(test):
-    """Mark a test that needs a CUDA device."""
-    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skip(test))
-
-
 def stages_of(frozen, packed=False):
     return find_stages(frozen.program, dict(frozen.named_buffers()), packed)
 
@@ -129,7 +123,7 @@ def test_wrong_tables_are_refused(make_model, graph, features, what):
         torch.ops.bitgnn.run_stages(*wrong)
 
 
-@cuda
+@pytest.mark.cuda
 class TestOnCuda:
     """Bit for bit the eager results."""
 

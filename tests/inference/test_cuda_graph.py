@@ -8,18 +8,7 @@ import torch
 from bitgnn.convert import freeze
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 
-
-def cuda(test):
-    """Mark a test that needs a CUDA device."""
-    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skip(test))
-
-
-def test_models_that_cannot_be_captured(make_model):
-    with pytest.raises(TypeError, match="model must be a FrozenModel, got GCN"):
-        CudaGraphExecutor(make_model("bin"))
-    with pytest.raises(ValueError, match="must be on a CUDA device, got cpu"):
-        CudaGraphExecutor(freeze(make_model("bin")))
+pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture
@@ -37,7 +26,6 @@ def adjacency(frozen, graph, x):
     return frozen.prepare_graph(graph.to("cuda"), len(x))
 
 
-@cuda
 @pytest.mark.parametrize("precision", ["full", "bin"])
 def test_every_form_of_features(make_model, graph, x, precision):
     frozen = freeze(make_model(precision)).to("cuda")
@@ -49,7 +37,6 @@ def test_every_form_of_features(make_model, graph, x, precision):
         assert run(form, adjacency).equal(expected)
 
 
-@cuda
 def test_new_values_in_the_same_tensor(frozen, x, adjacency):
     run = CudaGraphExecutor(frozen)
     first = run(x, adjacency)
@@ -60,7 +47,6 @@ def test_new_values_in_the_same_tensor(frozen, x, adjacency):
     assert first.equal(frozen(-x, adjacency))  # the first result was a copy
 
 
-@cuda
 def test_several_sizes_are_kept_and_the_oldest_goes(frozen, x, graph):
     run = CudaGraphExecutor(frozen, max_graphs=2)
     graph = graph.to("cuda")
@@ -74,7 +60,6 @@ def test_several_sizes_are_kept_and_the_oldest_goes(frozen, x, graph):
         assert run.num_graphs <= 2
 
 
-@cuda
 def test_bad_input(frozen, x, adjacency, graph):
     run = CudaGraphExecutor(frozen)
     expected = run(x, adjacency).clone()
@@ -111,7 +96,6 @@ WRITES = {
 }
 
 
-@cuda
 @pytest.mark.parametrize("layout", ["csr", "sliced"])
 @pytest.mark.parametrize("write", WRITES)
 def test_a_graph_changed_after_its_capture(frozen, x, graph, layout, write):
@@ -126,7 +110,6 @@ def test_a_graph_changed_after_its_capture(frozen, x, graph, layout, write):
     assert run.num_graphs == 1
 
 
-@cuda
 @pytest.mark.parametrize("change", ["copied into", "replaced", "loaded", "moved"])
 def test_weights_changed_after_a_capture(make_model, frozen, x, adjacency, change):
     run = CudaGraphExecutor(frozen)
@@ -150,7 +133,6 @@ def test_weights_changed_after_a_capture(make_model, frozen, x, adjacency, chang
         assert found.equal(fresh(form, adjacency))
 
 
-@cuda
 def test_a_model_that_moves(frozen, x, adjacency):
     run = CudaGraphExecutor(frozen)
     expected = run(x, adjacency)
@@ -185,7 +167,6 @@ def no_memory():
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB")
 
 
-@cuda
 def test_out_of_memory_during_a_capture(frozen, x, adjacency, monkeypatch):
     run = CudaGraphExecutor(frozen)
     kept = run(x, adjacency)
@@ -203,7 +184,6 @@ def test_out_of_memory_during_a_capture(frozen, x, adjacency, monkeypatch):
     assert run.num_graphs == 2
 
 
-@cuda
 def test_inside_of_another_capture(frozen, adjacency, x):
     run = CudaGraphExecutor(frozen)
     expected = run(x, adjacency)
@@ -217,7 +197,6 @@ def test_inside_of_another_capture(frozen, adjacency, x):
     assert run(x, adjacency).equal(expected)
 
 
-@cuda
 def test_captures_of_several_threads(make_model, graph, x):
     models = [freeze(make_model(precision)).to("cuda") for precision in ("bin", "full")]
     graphs = [model.prepare_graph(graph.to("cuda"), len(x)) for model in models]

@@ -72,19 +72,13 @@ def test_every_executor_gives_the_same_bits(name, precision, features, graph, de
             assert not wrong, (executor, type(form), getattr(run, "choice", None))
 
 
-def cuda(test):
-    """Mark a test that needs a CUDA device."""
-    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skip(test))
-
-
 @pytest.fixture
 def on_cuda(make_model, features, graph):
     frozen = freeze(make_model("bin")).to("cuda")
     return frozen, features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
 
 
-@cuda
+@pytest.mark.cuda
 def test_a_graph_for_each_shape(on_cuda, graph):
     frozen, x, adjacency = on_cuda
     run = frozen.executor("auto", max_shapes=2)
@@ -101,7 +95,7 @@ def test_a_graph_for_each_shape(on_cuda, graph):
     assert run.choice == "cuda_graph"
 
 
-@cuda
+@pytest.mark.cuda
 def test_what_cannot_be_captured_runs_eagerly(on_cuda, monkeypatch):
     frozen, x, adjacency = on_cuda
 

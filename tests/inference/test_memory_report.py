@@ -11,16 +11,6 @@ from bitgnn import memory_report, models
 from bitgnn.convert import freeze
 
 N, FEATURES, CLASSES = 6000, 300, 7
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 SMALL = 20_000
 """Bytes that the allocator rounds up to, and that small results take beside the large ones."""
 
@@ -39,7 +29,6 @@ def _frozen(kind, precision, device, hidden=160, **options):
     return freeze(model.to(device).eval())
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("features", ["floats", "packed"])
 @pytest.mark.parametrize("precision", ["bin", "full"])
 @pytest.mark.parametrize("kind", ["GCN", "GraphSAGE", "GraphSAINT"])
@@ -59,7 +48,6 @@ def test_counted_is_what_the_allocator_hands_out(kind, precision, features, devi
 
 # Sums of many short rows are counts of a byte in front of the product that joins them on a GPU,
 # those of wider or denser ones are not.
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("features", "edges"), [(256, 300_000), (300, 300_000), (256, 700_000)])
 @pytest.mark.parametrize("kind", ["GraphSAGE", "GraphSAINT"])
 def test_many_rows_of_few_neighbours(kind, features, edges, device):
@@ -75,7 +63,6 @@ def test_many_rows_of_few_neighbours(kind, features, edges, device):
 
 # Products of more than 48 columns are narrow integers on a GPU where they have 1023 features at
 # most and the graph 16 edges a node, one of them the node's own loop.
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("classes", "hidden", "edges"),
     [(48, 64, 0), (49, 64, 15 * N - 1), (49, 64, 15 * N), (49, 1023, 15 * N), (49, 1024, 15 * N)],
@@ -92,7 +79,6 @@ def test_limits_of_narrow_products(classes, hidden, edges, device):
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("output", ["classes", "softmax"])
 @pytest.mark.parametrize("classes", [7, 200])
 def test_heads_are_counted(classes, output, device, data):
@@ -103,7 +89,6 @@ def test_heads_are_counted(classes, output, device, data):
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", ["bin", "full"])
 def test_column_blocks_are_counted(precision, device):
     generator = torch.Generator().manual_seed(0)
@@ -116,7 +101,6 @@ def test_column_blocks_are_counted(precision, device):
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", ["csr", "sliced", "blocked"])
 @pytest.mark.parametrize("hidden", [96, 256])
 def test_sums_of_ternary_values_are_counted(hidden, layout, device, data):
@@ -131,7 +115,6 @@ def test_sums_of_ternary_values_are_counted(hidden, layout, device, data):
     assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_float_models_are_measured_for_comparison(device, data):
     torch.manual_seed(0)
     held = data.clone().to(device)

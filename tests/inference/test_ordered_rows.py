@@ -8,10 +8,7 @@ from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference import CudaGraphExecutor
 from bitgnn.inference.memory import frozen_memory
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 NODES, FEATURES, EDGES = 33_000, 64, 300_000
 

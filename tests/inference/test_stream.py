@@ -15,16 +15,6 @@ from bitgnn.nn import Linear
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
 SLEEP = 100_000_000
 """Clock cycles of a GPU, long beside what the CPU takes to make a batch ready."""
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 
 
 @pytest.fixture
@@ -40,7 +30,6 @@ def expected(frozen, batch, x):
     return frozen(part, graph)[: batch.batch_size]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["gcn", "sage", "graph"])
 @pytest.mark.parametrize("letters", [BIN, ["full", "full"], ["FBB+BFB", "BBF+FFF"]])
 def test_batches_equal_the_model_on_their_subgraphs(kind, letters, device, x, edges, batches):
@@ -63,7 +52,6 @@ def test_batches_equal_the_model_on_their_subgraphs(kind, letters, device, x, ed
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("prefetched", [False, True])
 @pytest.mark.parametrize("has_graph", [False, True])
 def test_memory_of_a_batch_is_kept_until_it_is_computed(has_graph, prefetched):
@@ -95,7 +83,6 @@ def test_memory_of_a_batch_is_kept_until_it_is_computed(has_graph, prefetched):
         assert torch.equal(result, scores)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_features_as_the_pattern_of_set_bits(device, edges, batches):
     x = (torch.rand(N, FEATURES, generator=torch.Generator().manual_seed(1)) < 0.1).float() - 0.5
     chain = Chain("gcn", [precision("FBB+BBB", input_norm=None), "BBF+FBF"])

@@ -10,10 +10,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn.models import GCN, GraphSAGE
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 NODES, WIDTH, CLASSES = 300, 75, 5
 # What sums floats may do so in another order on a GPU: here bits and ternary values alone do.
 MODELS = [

@@ -216,7 +216,6 @@ def test_other_dtypes(graph, x, layer, precision, dtype):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("precision", ["full", "bin", "FBB+BBB", "BFF+FBF", "FBF+FFF"])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_cuda_gives_the_values_of_the_cpu(graph, x, layer, precision):
