@@ -6,14 +6,10 @@ import json
 import pytest
 import torch
 
-from bench.cuda_cases import Goal
 from bench.networks import ours as bnn_ours
 from bench.networks import peers as bnn_peers
 from bench.networks.cases import BnnCase, Entry, GraphClock, WrongResultError, describe, run_case
-from bench.networks.goals import NETWORK_GOALS
 from bench.networks.kernels import Kernel, kernels_of_calls
-from bench.networks.layers import conv_cases, linear_cases
-from bench.networks.networks import network_cases
 from bench.networks.structures import STRUCTURES
 from bench_bnn import main as bnn_main
 
@@ -87,22 +83,6 @@ def test_entries_that_fail_or_are_wrong_get_no_times():
     assert "broken: RuntimeError: no such kernel" in describe(result)
 
 
-def test_parts_of_goals_come_from_the_times_of_the_run():
-    goals = (Goal("seconds", 1.0), Goal("rate", 2.0), Goal("ratio", 4.0))
-    slow = entry("unranked", True, lambda: lambda: None, ranked=False)
-    result = run_case(
-        case(entry("peer", False), entry("ours", True), slow, goals=goals, work=8, cold=True),
-        CPU,
-        7,
-    )
-    seconds = result["seconds"]
-    assert result["form"] == "ours"
-    assert [goal["reached"] for goal in result["goals"]] == pytest.approx(
-        [1.0 / seconds, 8 / seconds / 2.0, result["ratio"] / 4.0]
-    )
-    assert all(c["cold"]["cold"] for c in result["contenders"])
-
-
 @pytest.mark.parametrize("key", list(STRUCTURES))
 def test_binary_networks_have_the_weights_of_the_plain_ones(key):
     with torch.device("meta"):
@@ -121,19 +101,6 @@ def test_a_wrong_frozen_network_is_refused():
             bnn_ours.our_call(structure, network, lambda x: -frozen(x), x)
         with pytest.raises(WrongResultError):
             bnn_ours.our_call(structure, network, lambda x: frozen(x)[:, 1:], x)
-
-
-def test_the_cases_of_a_gpu_are_those_of_the_papers():
-    cases = list(network_cases(list(STRUCTURES), ["default"]))
-    assert len(cases) == 2 * len(STRUCTURES)
-    images = [c.details["images"] for c in cases]
-    assert images == [8, 1024] * 3 + [8, 512] * 4
-    assert set(NETWORK_GOALS) == set(STRUCTURES) - {"resnet50"}
-    sweep = [c for c in conv_cases() if c.group == "BConv, 16 images, bits in and out"]
-    assert [c.details["channels"] for c in sweep] == list(range(128, 2049, 128))
-    assert [len(c.goals) for c in sweep if c.goals] == [1, 2, 1]
-    keys = [c.key for c in (*cases, *conv_cases(), *linear_cases())]
-    assert len(keys) == len(set(keys))
 
 
 def test_kernels_are_medians_over_calls():

@@ -4,9 +4,8 @@ import pytest
 
 from bench import cuda_cases
 from bench.cuda_cases import CudaCase, Goal
-from bench.cuda_ceilings import Ceilings, bit_ceiling
+from bench.cuda_ceilings import Ceilings
 from bitgnn.measure.timing import Timing
-from profile_cuda import read_kernels, split_cases
 
 ENTRIES = [
     {"name": "read", "rate": 4e12},
@@ -43,15 +42,6 @@ def test_gather_rate_takes_the_next_wider_row_and_the_nearest_table(
     assert ceilings.gather_rate(row_bytes, table_bytes) == pytest.approx(rate)
 
 
-def test_ceiling_of_an_aggregation(ceilings):
-    # Many edges a node: from shared memory. Few: from the cache.
-    dense, binds = bit_ceiling(ceilings, 1000, 10**8, 128, 16.0)
-    assert binds == "gathers"
-    assert dense == pytest.approx(10**8 / 500e9 + 1e-6)
-    sparse, _ = bit_ceiling(ceilings, 10**5, 10**6, 128, 16.0)
-    assert sparse == pytest.approx(10**6 / 160e9 + 1e-6)
-
-
 def record(goal, monkeypatch, **options):
     times = {"ours": Timing((2e-3,) * 7), "slow": Timing((8e-3,) * 7), "fast": Timing((4e-3,) * 7)}
     monkeypatch.setattr(cuda_cases, "compare_on_cuda", lambda functions, **_: (times.copy(), {}))
@@ -79,28 +69,3 @@ def test_goals(goal, reached, monkeypatch):
     assert found["ratio"] == pytest.approx(2.0)
     assert found["rate"] == pytest.approx(2e12)
     assert found["ceiling_fraction"] == pytest.approx(0.5)
-
-
-def test_profiles_are_split_by_case():
-    header = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
-    rows = [
-        ("0", "vectorized_elementwise_kernel(int)", "Duration", "us", "1"),
-        ("1", "count(Args)", "Duration", "us", "250"),
-        ("1", "count(Args)", "Registers Per Thread", "", "64"),
-        ("2", "merge(Args)", "Duration", "us", "150"),
-        ("3", "vectorized_elementwise_kernel(int)", "Duration", "us", "1"),
-        ("4", "multiply(Args)", "Duration", "us", "6"),
-    ]
-    text = (
-        "==PROF== something\n"
-        + header
-        + "".join(
-            f'"{i}","{kernel}","S","{name}","{unit}","{value}"\n'
-            for i, kernel, name, unit, value in rows
-        )
-    )
-    first, second = split_cases(read_kernels(text))
-    assert [kernel["kernel"] for kernel in first] == ["count", "merge"]
-    assert first[0]["metrics"] == {"Duration [us]": "250", "Registers Per Thread": "64"}
-    assert [kernel["kernel"] for kernel in second] == ["multiply"]
-    assert split_cases(read_kernels("no table")) == []

@@ -55,13 +55,6 @@ def test_outcomes_are_counted(tests):
     assert "problem" not in found
 
 
-def test_a_run_that_takes_too_long_is_stopped(tests):
-    found = cuda_check.run_tests([tests, "-k", "slow"], cuda_check.limited(2))
-    assert found["status"] == cuda_check.STOPPED
-    assert found["problem"].startswith("stopped after ")
-    assert "outcomes" not in found
-
-
 def test_kernels_are_named_with_how_often_they_are_reported():
     assert cuda_check.kernels_reported(REPORT) == {
         "bitgnn::cuda::conv_mma_kernel": 2,

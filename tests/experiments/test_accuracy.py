@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from tiny_experiment import TINY
 
-from bench.tables.accuracies import accuracies_table
 from bitgnn.measure.report import write_json
 from bitgnn.train import load_config
 from bitgnn.train.store import Run
@@ -94,31 +93,6 @@ def test_reproduce_writes_the_record(folder, monkeypatch, capsys):
     runs[0][2] = finished("bin", 0, 0.7, mismatch="bin differs")
     assert command.main(arguments, folder) == 1
     assert "reproduce: bin differs" in capsys.readouterr().err
-
-
-def test_reproduce_keeps_the_graphs_it_is_not_asked_for(folder, monkeypatch, capsys):
-    other = TINY.replace("name: tiny", "name: other").replace("digits", "Cora")
-    (folder / "configs" / "other.yaml").write_text(other)
-    monkeypatch.setitem(command.TABLES, "3", Table("table3", ("other", "tiny"), 2))
-    runs = [finished("fp32", 0, 0.8), finished("full", 0, 0.8, 0.0), finished("bin", 0, 0.7, 0.0)]
-    monkeypatch.setattr(command, "train_side_by_side", lambda *_, **__: [runs])
-    file = folder / "scripts" / "results" / "accuracy_table3.json"
-    arguments = ["--output", str(folder / "runs"), "--device", "cpu", "--only", "tiny"]
-    assert command.main(arguments, folder) == 0
-    record = json.loads(file.read_text())
-    assert "environment" not in record["graphs"]["digits"]
-    entry = record["graphs"].pop("digits")
-    kept = {"Cora": {**entry, "experiment": "other"}, "older": {**entry, "experiment": "gone"}}
-    record |= {"graphs": kept, "environment": {**record["environment"], "commit": "0123456789ab"}}
-    file.write_text(json.dumps(record))
-    assert command.main(arguments, folder) == 0
-    record = json.loads(file.read_text())
-    assert list(record["graphs"]) == ["digits", "Cora"]
-    assert record["graphs"]["Cora"]["environment"]["commit"] == "0123456789ab"
-    assert "; Cora of commit 0123456789." in accuracies_table(record)
-    file.write_text("{")
-    assert command.main(arguments, folder) == 1
-    assert "reproduce: error:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
 from experiments.images import (
-    FrozenCheck,
     check_frozen,
     command,
     load_image_config,
@@ -111,35 +110,6 @@ def test_the_command_trains_records_and_finds_its_runs_again(project, capsys, mo
     assert again["forms"] == record["forms"]
 
 
-def test_an_interrupt_leaves_what_is_needed_to_go_on(project, capsys, monkeypatch):
-    train = unit.train_network
-    monkeypatch.setattr(unit, "train_network", interrupted_behind(2, train))
-    assert run(project, "--frozen", "--checkpoint-every", "0") == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    assert (project / "runs/tiny/runs/fp32-0.checkpoint").is_file()
-    monkeypatch.setattr(unit, "train_network", train)
-    assert run(project, "--frozen") == 0
-    stopped = json.loads((project / "runs/tiny/runs/fp32-0.json").read_text())["history"]
-    assert run(project, "--frozen", "--output", project / "other") == 0
-    whole = json.loads((project / "other/tiny/runs/fp32-0.json").read_text())["history"]
-    assert [row["test_accuracy"] for row in stopped] == [row["test_accuracy"] for row in whole]
-    assert [row["train_loss"] for row in stopped] == [row["train_loss"] for row in whole]
-
-
-def interrupted_behind(epochs, train):
-    def interrupted(*arguments, on_epochs, **options):
-        seen = []
-
-        def count_them(count):
-            seen.append(count)
-            if sum(seen) >= epochs:
-                raise KeyboardInterrupt
-
-        return train(*arguments, on_epochs=count_them, **options)
-
-    return interrupted
-
-
 def test_mistakes_on_the_command_line_are_one_line(project, capsys):
     assert run(project, "--epochs", "0") == 1
     assert "train_images: error: --epochs must be at least 1, got 0" in capsys.readouterr().err
@@ -147,19 +117,6 @@ def test_mistakes_on_the_command_line_are_one_line(project, capsys):
     assert "absent.yaml: cannot be read" in capsys.readouterr().err
     assert run(project, "--seeds", "1", "--data-root", str(project)) == 1
     assert "mnist: raw files not found" in capsys.readouterr().err
-
-
-def test_a_frozen_network_that_differs_fails_the_command(project, capsys, monkeypatch):
-    def differs(model, part, device):
-        return FrozenCheck("cpu", 48, 47, 1.0, 0.5)
-
-    monkeypatch.setattr(command, "check_frozen", differs)
-    assert run(project, "--seeds", "1", "--epochs", "1") == 1
-    assert "frozen on cpu: 1 of 48 differ" in capsys.readouterr().err
-    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
-    frozen = record["forms"]["binary"]["runs"][0]["frozen"]
-    assert frozen == [vars(differs(None, None, None))]
-    assert record["forms"]["fp32"]["runs"][0]["frozen"] == []
 
 
 @pytest.mark.parametrize("name", ["mlp", "vgg"])

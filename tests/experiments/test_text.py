@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 from text_training import (
-    CPU,
     character_task,
     decoder_recipe,
     make_tokens,
@@ -15,12 +14,10 @@ from text_training import (
 )
 
 from bitgnn.nn.multistage import activation_quantizers
-from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.loop import Keeping
 from experiments.text import side_by_side, train_text
 from experiments.text.batches import Batches, EpochTable, gather
 from experiments.text.scores import score
-from experiments.text.session import TextSession
 
 
 def trained(task, wanted, seed=0, **options):
@@ -149,32 +146,6 @@ def test_a_stopped_training_goes_on_bit_for_bit(tmp_path, stop):
         return [{key: row[key] for key in row if key != "seconds"} for row in rows]
 
     assert without_time(again.history) == without_time(whole.history)
-
-
-def test_side_by_side_is_as_alone():
-    recipes = [
-        recipe(dropout=0.3),
-        recipe(precision="binary", dropout=0.3),
-        recipe(precision="bwta", levels=(2, 1), dropout=0.3),
-    ]
-    alone = [trained(sentence_task(wanted), wanted, seed=2) for wanted in recipes]
-    together = side_by_side(
-        [train_text(sentence_task(wanted), wanted, 2) for wanted in recipes], CPU
-    )
-    for a, b in zip(alone, together, strict=True):
-        assert all(torch.equal(a.state[key], b.state[key]) for key in a.state)
-
-
-def test_checkpoints_of_others_are_refused(tmp_path):
-    wanted = recipe()
-    session = TextSession(sentence_task(wanted).model, wanted, 0)
-    session.save(tmp_path / "run.checkpoint")
-    keeping = Keeping(tmp_path / "run.checkpoint", None, 0.0)
-    other = recipe(epochs=4)
-    with pytest.raises(CheckpointError, match="checkpoint of another recipe"):
-        trained(sentence_task(other), other, keeping=keeping)
-    with pytest.raises(CheckpointError, match="checkpoint of another recipe"):
-        trained(sentence_task(wanted), wanted, seed=1, keeping=keeping)
 
 
 def test_a_decoder_learns_a_text(device):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from text_training import VOCABULARY, encoder, make_tokens
 
-from bitgnn.data import TextData, TextSet, TokenData
+from bitgnn.data import TokenData
 from bitgnn.data.tokens import FIRST_ID, MASK_ID, TokenSet
 from experiments.text import side_by_side, train_text
 from experiments.text.hidden_tokens import (
@@ -16,7 +16,7 @@ from experiments.text.hidden_tokens import (
     hidden_places,
 )
 from experiments.text.recipe import Pretraining
-from experiments.text.unlabelled import pretraining_text, whole_sentences
+from experiments.text.unlabelled import whole_sentences
 
 
 def pretraining(**changes):
@@ -98,17 +98,3 @@ def test_whole_sentences_hold_every_phrase():
     sentences = ["a b c", "b c", "c  d", "x a b c d", "b", "bc", "d c", "x a b c d"]
     assert whole_sentences(sentences) == ["x a b c d", "d c", "bc"]
     assert whole_sentences(["", " "]) == []
-
-
-def test_text_of_tasks_is_joined():
-    def task(name, train):
-        parts = (TextSet((f"{name} {p}",), (1,)) for p in ("validation", "test"))
-        return TextData(name, TextSet(train, (1,) * len(train)), *parts, ("0", "1"), "matthews")
-
-    joined = pretraining_text([task("one", ("a b", "b")), task("two", ("c", "a"))])
-    assert joined.name == "one+two"
-    assert joined.train == TextSet(("a b", "c"), (0, 0))
-    assert joined.validation.sentences == ("one validation", "two validation")
-    assert joined.test.sentences == ("one test", "two test")
-    with pytest.raises(ValueError, match="tasks must hold at least one task"):
-        pretraining_text([])

@@ -1,7 +1,5 @@
 """CUDA graphs of frozen models: the eager results, new values, new tensors, new sizes."""
 
-import threading
-
 import pytest
 import torch
 
@@ -133,19 +131,6 @@ def test_weights_changed_after_a_capture(make_model, frozen, x, adjacency, chang
         assert found.equal(fresh(form, adjacency))
 
 
-def test_a_model_that_moves(frozen, x, adjacency):
-    run = CudaGraphExecutor(frozen)
-    expected = run(x, adjacency)
-    frozen.to("cpu")
-    with pytest.raises(ValueError, match="model must be on a CUDA device, got cpu"):
-        run(x, adjacency)
-    frozen.to("cuda")
-    assert run(x, adjacency).equal(expected)
-    with pytest.raises(TypeError, match="its floats must stay"):
-        frozen.half()
-    assert run(x, adjacency).equal(expected)
-
-
 CALLS_BEFORE_CAPTURE = 2
 
 
@@ -195,23 +180,3 @@ def test_inside_of_another_capture(frozen, adjacency, x):
     graph.replay()
     assert found.equal(expected)
     assert run(x, adjacency).equal(expected)
-
-
-def test_captures_of_several_threads(make_model, graph, x):
-    models = [freeze(make_model(precision)).to("cuda") for precision in ("bin", "full")]
-    graphs = [model.prepare_graph(graph.to("cuda"), len(x)) for model in models]
-    expected = [m(x, a) for m, a in zip(models, graphs, strict=True)]
-    right = []
-
-    def work(number):
-        run = CudaGraphExecutor(models[number])
-        with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(5):
-                right.append(run(x.clone(), graphs[number]).equal(expected[number]))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1, 0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert right == [True] * 20

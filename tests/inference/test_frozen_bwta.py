@@ -186,33 +186,6 @@ def test_damaged_checkpoints_are_refused(tmp_path) -> None:
             bitgnn.load(tmp_path, Block())
 
 
-def test_torchs_encoder(tmp_path) -> None:
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(24, 2, 40, batch_first=True, dropout=0.0)
-    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    x = torch.randn(2, 7, 24)
-    padding = torch.zeros(2, 7, dtype=torch.bool)
-    padding[0, 5:] = True
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=(x,)).eval()
-    frozen = bitgnn.freeze(binary)
-    causal = nn.Transformer.generate_square_subsequent_mask(7)
-    with torch.no_grad():
-        for arguments in (
-            {},
-            {"src_key_padding_mask": padding},
-            {"mask": causal, "is_causal": True},
-            {"mask": causal, "src_key_padding_mask": padding == 1},
-        ):
-            if "mask" in arguments and "src_key_padding_mask" in arguments:
-                arguments["src_key_padding_mask"] = torch.zeros(2, 7).masked_fill(
-                    padding, -math.inf
-                )
-            assert torch.equal(frozen(x, **arguments), binary(x, **arguments))
-        assert not torch.equal(binary(x), model.eval()(x))
-    bitgnn.save(frozen, tmp_path)
-    assert torch.equal(bitgnn.load(tmp_path, model)(x), frozen(x))
-
-
 def test_what_cannot_be_frozen_says_why() -> None:
     model, _, _ = trained_block()
     with pytest.raises(ValueError, match="plan, output and features must be None"):

@@ -84,14 +84,6 @@ def test_slices_and_blocks_are_used(graph, features):
     }
 
 
-def test_blocks_take_two_bytes_an_edge(graph):
-    frozen = make("bits")
-    plain = frozen.prepare_graph(graph, N, layout="csr")
-    blocked = frozen.prepare_graph(graph, N, layout="blocked")
-    assert isinstance(blocked, BlockedAdjacency)
-    assert blocked.nbytes == plain.nbytes - 2 * plain.nnz
-
-
 def test_blocked_for_a_model_of_floats_is_refused(graph, features):
     frozen = make("floats")
     with pytest.raises(ValueError, match=r"prepare_graph: layout must not be 'blocked' .*convs"):

@@ -142,22 +142,3 @@ def test_wrappers_of_torch(x, edges):
     swapped = binarize(torch.compile(plain))
     assert type(swapped) is type(plain)
     assert isinstance(swapped.convs[0], GCNConv)
-
-
-def test_models_without_binary_layers_say_what_they_have():
-    class Plain(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = torch_geometric.nn.GCNConv(4, 4)
-            self.heads = nn.ModuleList(nn.Linear(4, 4) for _ in range(20))
-
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index)
-
-    message = (
-        r"Plain has no binary layer; .* its layers are conv: GCNConv, heads\.0: Linear, .*\.\.\."
-    )
-    with pytest.raises(ValueError, match=message):
-        freeze(Plain())
-    with pytest.raises(ValueError, match="its layers are none that could be binary"):
-        freeze(nn.Sequential(nn.ReLU()))

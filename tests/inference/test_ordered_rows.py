@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from bitgnn import freeze, memory_report, models
+from bitgnn import freeze, models
 from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference import CudaGraphExecutor
-from bitgnn.inference.memory import frozen_memory
 
 pytestmark = pytest.mark.cuda
 
@@ -70,17 +69,3 @@ def test_a_capture_by_hand_without_a_call_before(frozen, x, edge_index):
     graph.replay()
     assert torch.equal(found, expected)
     assert torch.equal(frozen(x, adjacency), expected)
-
-
-def test_memory_of_the_order(frozen, x, edge_index):
-    report = memory_report(frozen, (x, edge_index))
-    predicted, measured = report.predicted, report.measured
-    assert predicted.adjacency == measured.adjacency
-    forward = predicted.activations + predicted.workspace
-    assert forward == pytest.approx(measured.forward, rel=0.03, abs=20_000)
-
-
-def test_prediction_before_a_call(frozen, x, edge_index):
-    adjacency = frozen.prepare_graph(edge_index, NODES)
-    predicted = frozen_memory(frozen, x, adjacency)
-    assert predicted == memory_report(frozen, (x, adjacency)).predicted

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-import torch_geometric.nn
 from graphs import odd_graph
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Data
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from bitgnn.convert import binarize, freeze
+from bitgnn.convert import freeze
 from bitgnn.inference import load, save
 from bitgnn.nn import GCNConv, Linear
 
@@ -139,28 +138,6 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
     agree(frozen(x, edges, None), model(x, edges, None))
     with pytest.raises(TypeError, match="batch must be given, the forward needs it"):
         frozen(x, edges)
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
-@pytest.mark.parametrize("norm", ["graph_norm", "layer_norm", "batch_norm"])
-@pytest.mark.parametrize("kind", ["GCN", "GraphSAGE"])
-@pytest.mark.filterwarnings("ignore:freeze")
-def test_batches_of_models_of_pyg(kind, norm, precision, x, edges, batch):
-    torch.manual_seed(0)
-    model = getattr(torch_geometric.nn.models, kind)(
-        FEATURES, HIDDEN, 2, CLASSES, norm=norm, act="tanh"
-    )
-    binary = binarize(model, precision)
-    binary(x, edges, batch=batch)  # Layers of named precision look at their input in it.
-    binary.eval()
-    frozen = freeze(binary)
-    agree(frozen(x, edges, batch=batch), binary(x, edges, batch=batch))
-    agree(frozen(x, edges), binary(x, edges))
-    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), binary(x, edges, batch=batch))
-    if norm != "batch_norm":
-        assert not torch.allclose(frozen(x, edges, batch=batch), frozen(x, edges), atol=1e-3)
-    with pytest.raises(ValueError, match="num_sampled_nodes_per_hop must be None"):
-        frozen(x, edges, num_sampled_nodes_per_hop=[3, 2])
 
 
 class Optional(Base):

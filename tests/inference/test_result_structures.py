@@ -91,32 +91,6 @@ def test_auto_encoders(x, edges):
         assert len(frozen.letters) == (3 if kind is VGAE else 1)
 
 
-def test_encode_and_decode_without_a_forward(x, edges, tmp_path):
-    class Links(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
-            self.second = GCNConv(HIDDEN, 16, precision="BBF+FBF")
-
-        def encode(self, x, edge_index):
-            return self.second(self.first(x, edge_index), edge_index)
-
-        def decode(self, z, edge_label_index):
-            return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
-
-    model = Links().eval()
-    with pytest.warns(UserWarning, match="Links has no forward"):
-        frozen = freeze(model)
-    z = frozen.encode(x, edges)
-    agree(z, model.encode(x, edges))
-    agree(frozen.decode(z, edges), model.decode(z, edges))
-    assert frozen.report.letters == {"first": "FBB+BBB", "second": "BBF+FBF"}
-    read = load(save(frozen, tmp_path), model=Links())
-    assert read.encode(x, edges).equal(z)
-    with pytest.raises(ValueError, match="model must be a model of the architecture"):
-        load(tmp_path)
-
-
 class Lookup(nn.Module):
     def __init__(self):
         super().__init__()

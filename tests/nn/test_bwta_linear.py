@@ -123,26 +123,6 @@ def test_errors_name_the_argument() -> None:
         fresh.input_quantizer.initialize(torch.zeros(4))
 
 
-def test_inputs_of_nothing_but_zeros_leave_the_scale_open() -> None:
-    layer = BWTALinear(3, 2)
-    assert torch.equal(layer(torch.zeros(2, 3)), layer.bias.expand(2, -1))
-    assert not layer.input_quantizer.is_set
-    layer(torch.ones(2, 3))
-    assert float(layer.input_quantizer.scale) == 2.0
-
-
-def test_scales_below_zero_neither_break_nor_stay() -> None:
-    layer = trained(8, 4)
-    with torch.no_grad():
-        layer.input_quantizer.scale.fill_(-0.1)
-    out = layer(torch.randn(4, 8))
-    assert out.isfinite().all()
-    out.sum().backward()
-    assert layer.input_quantizer.scale.grad.isfinite()
-    with pytest.raises(ValueError, match="the scale of layer must be positive and finite"):
-        layer.input_quantizer.frozen_scale("layer")
-
-
 def test_frozen_scale_needs_level_one() -> None:
     quantizer = ActivationQuantizer(level=3)
     quantizer.initialize(torch.randn(10))

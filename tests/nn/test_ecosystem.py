@@ -6,13 +6,10 @@ import pytest
 import torch
 import torch_geometric.nn
 from torch import nn
-from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import to_hetero
-from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bitgnn import BitAdjacency
-from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
+from bitgnn.nn import GCNConv, GraphConv, Linear, SAGEConv
 
 N, IN, OUT = 30, 40, 12
 LAYERS = [GCNConv, SAGEConv, GraphConv]
@@ -123,33 +120,6 @@ def test_to_hetero(layer, precision):
     assert expected.shape == (5, 16)
 
 
-def _two_hops():
-    """A graph of 60 nodes and its features."""
-    generator = torch.Generator().manual_seed(6)
-    edges = torch.unique(torch.randint(0, 60, (2, 240), generator=generator), dim=1)
-    return torch.randn(60, IN, generator=generator), edges
-
-
-@pytest.mark.skipif(
-    not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="neither pyg-lib nor torch-sparse is installed"
-)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_neighbor_loader_batches_give_the_whole_graphs_result(layer, precision):
-    x, edges = _two_hops()
-    torch.manual_seed(0)
-    model = Network(layer, precision).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            # Sums of few integers tie at 0, where the order of additions would decide the sign.
-            nn.init.normal_(parameter)
-    whole = model(x, edges)
-    loader = NeighborLoader(Data(x=x, edge_index=edges), num_neighbors=[-1, -1], batch_size=7)
-    for batch in loader:
-        found = model(batch.x, batch.edge_index)[: batch.batch_size]
-        assert torch.allclose(found, whole[batch.n_id[: batch.batch_size]], atol=1e-4)
-
-
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_graph_is_kept_only_where_pyg_keeps_it(graph, x, precision, cached):
@@ -173,23 +143,6 @@ def test_a_graph_is_kept_only_where_pyg_keeps_it(graph, x, precision, cached):
     for layer in (SAGEConv, GraphConv):
         conv = layer(IN, OUT, precision=precision)
         assert not torch.equal(conv(x, graph), conv(x, graph[:, :20]))
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_deep_copies_are_independent(graph, x, layer):
-    options = {"cached": True} if layer is GCNConv else {}
-    precision = LayerPrecision("FBB", "BBF", hidden_norm="batch", output_norm="batch")
-    conv = layer(IN, OUT, precision=precision, dropout=0.2, **options).eval()
-    expected = conv(x, graph)
-    other = copy.deepcopy(conv)
-    assert other.letters == precision
-    assert torch.equal(other(x, graph), expected)
-    for parameter in other.parameters():
-        nn.init.ones_(parameter)
-    assert torch.equal(conv(x, graph), expected)
-    conv.reset_parameters()
-    conv.load_state_dict(other.state_dict())
-    assert torch.equal(conv(x, graph), other(x, graph))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])

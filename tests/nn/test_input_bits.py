@@ -178,19 +178,6 @@ def test_an_unknown_mask_leaves_zeros():
     assert found.kept is None
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_even_zeros_without_dropout_are_values(mode):
-    # One value beside 0 in training; anything in evaluation, where no dropout is under way.
-    x = functional.one_hot(torch.arange(N) % 4).float()
-    x = x if mode == "train" else torch.randn(N, K) * (torch.rand(N, K) < 0.6)
-    bits = InputBits("Layer").train(mode == "train")
-    bits.look_up(x)
-    trained, evaluated = bits.train()(x), bits.eval()(x)
-    assert torch.equal(trained.words, evaluated.words)
-    assert trained.gain is None or float(trained.gain) == 1.0
-    assert float(values_of(evaluated).mean(0).abs().max()) <= STEP
-
-
 def test_fewer_features_than_looked_at_are_refused():
     x = torch.randn(N, K)
     bits = looked(x, "GCNConv")

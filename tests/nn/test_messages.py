@@ -6,7 +6,6 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn.aggr import MaxAggregation
 
 from bitgnn import BitAdjacency
@@ -46,40 +45,6 @@ def test_hooks_see_every_message_of_the_same_result(graph, x, layer, options, fl
             conv.decomposed_layers = layers
             assert torch.allclose(conv(x, graph, *weights), expected, atol=1e-5)
     assert seen == [OUT, OUT // 2, OUT // 2]
-
-
-class TwoLayers(nn.Module):
-    def __init__(self, layer, precision):
-        super().__init__()
-        self.first = layer(IN, 16, precision=precision)
-        self.second = layer(16, 4, precision=precision)
-
-    def forward(self, x, edge_index):
-        return self.second(self.first(x, edge_index), edge_index)
-
-
-@pytest.mark.parametrize("precision", ["fp32", *BINARY])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_explainers_masks_act(graph, x, layer, precision):
-    torch.manual_seed(0)
-    model = TwoLayers(layer, precision)
-    model(x, graph)  # Layers of named precision find their role in it.
-    model.eval()  # In training they make up for the share of bits that training drops.
-    plain = model(x, graph)
-    explainer = Explainer(
-        model,
-        GNNExplainer(epochs=3),
-        explanation_type="model",
-        edge_mask_type="object",
-        node_mask_type="attributes",
-        model_config={
-            "mode": "multiclass_classification", "task_level": "node", "return_type": "raw",
-        },
-    )  # fmt: skip
-    explanation = explainer(x, graph, index=3)
-    assert explanation.edge_mask.shape == (graph.size(1),)
-    assert explanation.edge_mask.gt(0).any()
-    assert torch.allclose(model(x, graph), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", BINARY)

@@ -138,15 +138,6 @@ def test_other_alignments():
         enter_level(model, 1, run, "search")
 
 
-def test_signs_have_no_levels_to_fall():
-    model, run = made(1, "sign")
-    scale = model.first.input_quantizer.scale.detach().clone()
-    factors = enter_level(model, 1, run)
-    assert "first.input_quantizer" not in factors
-    assert "last.input_quantizer" in factors
-    assert torch.equal(model.first.input_quantizer.scale.detach(), scale)
-
-
 def test_a_scale_under_which_all_becomes_zero_starts_anew():
     model = nn.Sequential(BWTALinear(4, 4, level=9))
     quantizer = model[0].input_quantizer

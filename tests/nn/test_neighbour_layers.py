@@ -200,22 +200,6 @@ def test_flow(graph, x, layer, precision):
         conv(x, sparse)
 
 
-@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", *NAMES])
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_lazy_widths(graph, x, layer, precision):
-    torch.manual_seed(0)
-    conv = layer(-1, 300, precision=precision)
-    conv(x, graph)
-    width = IN if conv.input_bits is None else conv.input_bits.thresholds.numel()
-    for linear in _parts(conv):
-        assert linear.weight.shape == (300, width)
-        assert linear.weight.std().item() == pytest.approx(width**-0.5, rel=0.05)
-    pair = layer((-1, -1), OUT, precision=precision)
-    assert pair((x, torch.randn(N, 5)), graph).shape == (N, OUT)
-    width = 5 if pair.root_bits is None else pair.root_bits.thresholds.numel()
-    assert _parts(pair)[1].weight.shape == (OUT, width)
-
-
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_one_product_of_both_maps_is_two_products(graph, x, layer):
     # The same features as a pair of two tensors take the way of bipartite graphs.
@@ -252,19 +236,6 @@ def test_sage_options(graph, x):
     assert torch.allclose(out, matrix @ _looked_up(rootless, x, 0) + rootless.lin_l.bias, atol=1e-5)
     signs = SAGEConv(IN, OUT, normalize=True, precision="FBB+BBB")(x, graph)
     assert signs.abs().eq(1).all()
-
-
-def test_project_comes_first_and_needs_a_norm(graph, x):
-    with pytest.warns(UserWarning, match="every bit would be [+]1; set input_norm"):
-        SAGEConv(IN, OUT, project=True, precision="FBF+FBF")
-    named = SAGEConv(IN, OUT, project=True, precision="full")
-    assert torch.isfinite(named(x, graph)).all()
-    assert (named.input_bits.kind, named.root_bits.kind) == ("activation", "thermometer")
-    precision = LayerPrecision("FBF", "FBF", input_norm="standardize")
-    conv = _randomised(SAGEConv(IN, OUT, project=True, precision=precision))
-    source = conv.input_norm(conv.lin(x).relu())
-    expected = _expected(conv, _matrix(graph, N, N, conv), source, conv.input_norm(x))
-    assert torch.allclose(conv(x, graph), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])

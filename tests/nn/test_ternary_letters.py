@@ -154,16 +154,6 @@ def test_frozen_models_are_equal_bit_for_bit(
     assert summary.layers
 
 
-def test_norms_stand_in_front_of_the_quantisers(graph: torch.Tensor) -> None:
-    model, x = trained(
-        GCN(WIDTH, 16, 3, precision="TBF+TBB, TBF+TBF", hidden_norm="batch", output_norm="batch"),
-        graph,
-    )
-    assert model.convs[0].hidden_norm is not None
-    frozen = bitgnn.freeze(model)
-    assert torch.equal(frozen(x, frozen.prepare_graph(graph, NODES)), model(x, graph))
-
-
 def test_other_letters_for_a_trained_model(graph: torch.Tensor) -> None:
     model, x = trained(GCN(WIDTH, 16, 3, precision="TBF+TBF"), graph)
     adjacency = bitgnn.freeze(model).prepare_graph(graph, NODES)

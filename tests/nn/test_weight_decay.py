@@ -101,20 +101,6 @@ def test_closures_make_the_gradients_inside_of_the_step(kind, options, closure):
     _check(kind, options, closure=closure)
 
 
-def test_groups_have_decays_of_their_own():
-    _check(torch.optim.Adam, {"lr": 0.05}, groups=True)
-    one, two = _parameters()
-    spare_from_decay(one)
-    spare_from_decay(two)
-    groups = [{"params": [one], "weight_decay": 0.5}, {"params": [two]}]
-    optimiser = torch.optim.SGD(groups, lr=0.1)
-    one.grad, two.grad = _gradients(0, (one, two))
-    expected = [p.detach() - 0.1 * p.grad for p in (one, two)]
-    optimiser.step()
-    torch.testing.assert_close(one.detach(), expected[0])
-    torch.testing.assert_close(two.detach(), expected[1])
-
-
 def test_all_of_the_coupled_optimisers_are_tested():
     assert {kind for kind, _ in OPTIMISERS} == set(COUPLED)
 
