@@ -84,15 +84,6 @@ def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
     load(save(frozen, tmp_path / "model"))
 
 
-@pytest.mark.parametrize("ahead", [lambda v: v.softmax(-1), lambda v: (4 * v).log_softmax(-1)])
-def test_classes_need_no_softmax_nor_common_scale(ahead, x, edges):
-    frozen = freeze(_trained(ahead, x, edges), output="classes")
-    assert not {"softmax", "log_softmax", "scale"} & set(_kinds(frozen))
-    # A negative factor turns the order round: it stays.
-    turned = freeze(_trained(lambda v: -v, x, edges), output="classes")
-    assert _kinds(turned)[-2:] == ["scale", "classes"]
-
-
 def test_refusals(x, edges):
     model = shake(Chain("gcn", BIN), x, edges)
     with pytest.raises(ValueError, match=r"output must be None or one of .*, got 'probabilities'"):
