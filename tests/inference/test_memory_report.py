@@ -23,27 +23,41 @@ def data():
     return Data(x=torch.randn(N, FEATURES, generator=generator), edge_index=edge_index)
 
 
-def _frozen(kind, precision, device, hidden=160, **options):
+def _frozen(kind, precision, device, hidden=160, classes=CLASSES, **options):
     torch.manual_seed(0)
-    model = getattr(models, kind)(FEATURES, hidden, CLASSES, precision=precision, **options)
-    return freeze(model.to(device).eval())
+    model = getattr(models, kind)(FEATURES, hidden, classes, precision=precision)
+    return freeze(model.to(device).eval(), **options)
+
+
+def _pair(nodes, features, edges, device):
+    """Features and edges without loops."""
+    generator = torch.Generator().manual_seed(0)
+    sources = torch.randint(nodes, (edges,), generator=generator)
+    destinations = (sources + torch.randint(1, nodes, (edges,), generator=generator)) % nodes
+    x = torch.randn(nodes, features, generator=generator)
+    return x.to(device), torch.stack([sources, destinations]).to(device)
+
+
+def assert_agrees(report):
+    """What is counted is what the allocator hands out."""
+    predicted, measured = report.predicted, report.measured
+    forward = predicted.activations + predicted.workspace
+    assert forward == pytest.approx(measured.forward, rel=0.03, abs=SMALL)
 
 
 @pytest.mark.parametrize("features", ["floats", "packed"])
 @pytest.mark.parametrize("precision", ["bin", "full"])
 @pytest.mark.parametrize("kind", ["GCN", "GraphSAGE", "GraphSAINT"])
-def test_counted_is_what_the_allocator_hands_out(kind, precision, features, device, data):
-    frozen = _frozen(kind, precision, device)
-    report = memory_report(frozen, data.clone().to(device), features=features)
-    use, found = report.predicted, report.measured
-    assert (use.weights, use.features) == (found.weights, found.features)
-    assert use.adjacency == pytest.approx(found.adjacency, rel=0.001)
-    forward = use.activations + use.workspace
-    assert forward == pytest.approx(found.forward, rel=0.03, abs=SMALL)
+def test_models(kind, precision, features, device, data):
+    report = memory_report(
+        _frozen(kind, precision, device), data.clone().to(device), features=features
+    )
+    assert_agrees(report)
+    predicted, measured = report.predicted, report.measured
+    assert (predicted.weights, predicted.features) == (measured.weights, measured.features)
+    assert predicted.adjacency == pytest.approx(measured.adjacency, rel=0.001)
     assert abs(report.difference) < 3
-    assert found.forward > 1_000_000 or precision == "bin"
-    assert report.features == features
-    assert report.num_nodes == N
+    assert (report.features, report.num_nodes) == (features, N)
 
 
 # Sums of many short rows are counts of a byte in front of the product that joins them on a GPU,
@@ -51,14 +65,9 @@ def test_counted_is_what_the_allocator_hands_out(kind, precision, features, devi
 @pytest.mark.parametrize(("features", "edges"), [(256, 300_000), (300, 300_000), (256, 700_000)])
 @pytest.mark.parametrize("kind", ["GraphSAGE", "GraphSAINT"])
 def test_many_rows_of_few_neighbours(kind, features, edges, device):
-    nodes, generator = 33_000, torch.Generator().manual_seed(0)
-    edge_index = torch.randint(nodes, (2, edges), generator=generator).to(device)
-    x = torch.randn(nodes, features, generator=generator).to(device)
     torch.manual_seed(0)
-    model = getattr(models, kind)(features, 128, CLASSES, precision="bin")
-    report = memory_report(freeze(model.to(device).eval()), (x, edge_index))
-    forward = report.predicted.activations + report.predicted.workspace
-    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+    model = getattr(models, kind)(features, 128, CLASSES, precision="bin").to(device).eval()
+    assert_agrees(memory_report(freeze(model), _pair(33_000, features, edges, device)))
 
 
 # Products of more than 48 columns are narrow integers on a GPU where they have 1023 features at
@@ -68,51 +77,34 @@ def test_many_rows_of_few_neighbours(kind, features, edges, device):
     [(48, 64, 0), (49, 64, 15 * N - 1), (49, 64, 15 * N), (49, 1023, 15 * N), (49, 1024, 15 * N)],
 )
 def test_limits_of_narrow_products(classes, hidden, edges, device):
-    generator = torch.Generator().manual_seed(0)
-    sources = torch.randint(N, (edges,), generator=generator)
-    destinations = (sources + torch.randint(1, N, (edges,), generator=generator)) % N
-    x = torch.randn(N, FEATURES, generator=generator)
-    data = Data(x=x, edge_index=torch.stack([sources, destinations])).to(device)
-    model = models.GCN(FEATURES, hidden, classes, precision="bin").to(device).eval()
-    report = memory_report(freeze(model), data)
-    forward = report.predicted.activations + report.predicted.workspace
-    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+    frozen = _frozen("GCN", "bin", device, hidden, classes)
+    assert_agrees(memory_report(frozen, _pair(N, FEATURES, edges, device)))
 
 
 @pytest.mark.parametrize("output", ["classes", "softmax"])
 @pytest.mark.parametrize("classes", [7, 200])
-def test_heads_are_counted(classes, output, device, data):
-    torch.manual_seed(0)
-    model = models.GCN(FEATURES, 32, classes, precision="bin").to(device).eval()
-    report = memory_report(freeze(model, output=output), data.clone().to(device))
-    forward = report.predicted.activations + report.predicted.workspace
-    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+def test_heads(classes, output, device, data):
+    frozen = _frozen("GCN", "bin", device, 32, classes, output=output)
+    assert_agrees(memory_report(frozen, data.clone().to(device)))
 
 
-@pytest.mark.parametrize("precision", ["bin", "full"])
-def test_column_blocks_are_counted(precision, device):
-    generator = torch.Generator().manual_seed(0)
+@pytest.mark.parametrize(
+    ("precision", "layout", "edges"),
     # Few edges read each row: a GPU makes CSR of the blocks where rows are wide.
-    edges = torch.randint(N, (2, 5 * N), generator=generator).to(device)
-    x = torch.randn(N, FEATURES, generator=generator).to(device)
-    frozen = _frozen("GCN", precision, device)
-    report = memory_report(frozen, (x, frozen.prepare_graph(edges, N, layout="blocked")))
-    forward = report.predicted.activations + report.predicted.workspace
-    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
-
-
-@pytest.mark.parametrize("layout", ["csr", "sliced", "blocked"])
-@pytest.mark.parametrize("hidden", [96, 256])
-def test_sums_of_ternary_values_are_counted(hidden, layout, device, data):
+    [
+        ("bin", "blocked", 5 * N),
+        ("full", "blocked", 5 * N),
+        *(("TBF+TBB, BBF+TBF", layout, 50 * N) for layout in ("csr", "sliced", "blocked")),
+    ],
+)
+def test_layouts(precision, layout, edges, device):
+    x, edge_index = _pair(N, FEATURES, edges, device)
     torch.manual_seed(0)
-    model = models.GCN(FEATURES, hidden, CLASSES, precision="TBF+TBB, BBF+TBF")
+    model = models.GCN(FEATURES, 96, CLASSES, precision=precision)
     with torch.no_grad():
-        model(data.x, data.edge_index)  # starts the scales
+        model(x.cpu(), edge_index.cpu())  # starts the scales of ternary values
     frozen = freeze(model.eval()).to(device)
-    adjacency = frozen.prepare_graph(data.edge_index.to(device), N, layout=layout)
-    report = memory_report(frozen, (data.x.to(device), adjacency))
-    forward = report.predicted.activations + report.predicted.workspace
-    assert forward == pytest.approx(report.measured.forward, rel=0.03, abs=SMALL)
+    assert_agrees(memory_report(frozen, (x, frozen.prepare_graph(edge_index, N, layout=layout))))
 
 
 def test_float_models_are_measured_for_comparison(device, data):
