@@ -209,12 +209,3 @@ def test_what_cannot_be_frozen_says_why() -> None:
         frozen.model.up(torch.randn(2, 47))
     with pytest.raises(TypeError, match="model is frozen already, a FrozenBWTA"):
         bitgnn.freeze(frozen)
-
-
-def test_frozen_models_compile() -> None:
-    model, tokens, mask = trained_block()
-    frozen = bitgnn.freeze(model)
-    expected = frozen(tokens, mask)
-    compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        assert torch.equal(compiled(tokens, mask), expected)

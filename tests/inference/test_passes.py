@@ -203,3 +203,15 @@ def test_ends_of_networks():
         set_output(values, output)
         assert values.scores.name == output
         assert values.scores.inputs[0].name == "relu"
+
+
+def test_standardised_rows_are_packed_from_the_floats_in_front():
+    x = wide()
+    rows = function("standardize", function("relu", x))
+    demands = Demands(product("last", rows, 3, scaled=True))
+    assert x in demands.floats
+    assert not {rows, rows.inputs[0]} & demands.floats
+    assert rows in demands.scaled
+    shifted = function("shift", rows, term=0.25)
+    demands = Demands(product("last", shifted, 3))
+    assert {rows, rows.inputs[0]} <= demands.floats  # another sign than the row's own

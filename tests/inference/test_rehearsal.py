@@ -5,7 +5,6 @@ Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from 
 
 import pytest
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import models
@@ -13,7 +12,6 @@ from bitgnn._library import load_for_dry_runs
 from bitgnn.convert import freeze
 from bitgnn.inference import frozen_memory, memory
 from bitgnn.inference.rehearsal import rehearse
-from bitgnn.nn import GCNConv
 from bitgnn.ops.route import DEVICES, DeviceDescription, route
 
 PROBLEM = load_for_dry_runs()
@@ -132,18 +130,3 @@ def test_without_a_library_there_is_one_clear_error(x, edges, monkeypatch):
     with pytest.raises(RuntimeError, match=r"memory of a GPU cannot be counted: no compiled libr"):
         frozen_memory(frozen, x, graph, "H200")
     assert frozen_memory(frozen, x, graph).workspace > 0  # where the model lies needs none
-
-
-def test_code_of_the_users_own_is_refused(x, edges):
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
-
-        def forward(self, x, edge_index):
-            return torch.special.erf(self.conv(x, edge_index))
-
-    with pytest.warns(UserWarning, match="full precision"):
-        frozen = freeze(Odd().eval(), check=False)
-    with pytest.raises(ValueError, match="a call of the user's own is not known"):
-        frozen_memory(frozen, x, frozen.prepare_graph(edges, N))

@@ -36,19 +36,6 @@ class Network(nn.Module):
         return self.head(self.second(self.first(x, edge_index), edge_index))
 
 
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF", "FBB+BBB"])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_compile_of_inference_is_one_graph(graph, x, layer, precision):
-    torch._dynamo.reset()
-    conv = layer(IN, OUT, precision=precision)
-    conv(x, graph)  # Layers of named precision look at their input in it.
-    conv.eval()
-    adjacency = _adjacency(layer, graph)
-    compiled = torch.compile(conv, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        assert torch.equal(compiled(x, adjacency), conv(x, adjacency))
-
-
 @pytest.mark.parametrize("role", ["hidden", "last"])
 @pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
 @pytest.mark.parametrize("layer", LAYERS)

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch_geometric.nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn import BitAdjacency
 from bitgnn.nn import GCNConv
@@ -66,29 +65,6 @@ def test_float_adjacency_letter_uses_exact_weights(graph, x):
     assert torch.allclose(conv(x, graph, weight), expected, atol=1e-5)
     with pytest.raises(ValueError, match="aggregates with float edge weights"):
         conv(x, BitAdjacency.from_edge_index(graph, N))
-
-
-@pytest.mark.parametrize("precision", ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF"])
-def test_all_forms_of_a_graph_agree(graph, x, precision):
-    # PyG adds a second loop to a sparse matrix that has one already.
-    graph = torch.unique(graph[:, graph[0] != graph[1]], dim=1)
-    conv = GCNConv(IN, OUT, precision=precision)
-    expected = conv(x, graph)
-    adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
-    sparse = to_torch_csr_tensor(graph.flip(0), size=N)
-    for form in (adjacency, sparse):
-        assert torch.allclose(conv(x, form), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
-@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_flow(graph, x, flow, precision):
-    conv = GCNConv(IN, OUT, precision=precision, flow=flow)
-    out = conv(x, graph)
-    straight = GCNConv(IN, OUT, precision=precision)
-    straight.load_state_dict(conv.state_dict())
-    edges = graph if flow == "source_to_target" else graph.flip(0)
-    assert torch.allclose(out, straight(x, edges), atol=1e-6)
 
 
 def test_aggregation_gradient_is_the_transposed_matrix(graph, x):

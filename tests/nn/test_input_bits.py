@@ -8,7 +8,6 @@ from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.roles import KeptEntries
 from bitgnn.nn.thermometer import LEVELS
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
@@ -137,17 +136,6 @@ def test_bits_of_a_thermometer_are_comparisons(x):
     assert float(out.mean(0).abs().max()) < 1e-3
 
 
-def test_zero_has_a_level_of_its_own_where_it_is_frequent():
-    x = torch.randn(N, K) * words_of(0.5)
-    bits = looked(x)
-    signs = torch.ops.bitgnn.unpack(bits(x).words, bits.thresholds.numel())
-    for feature in range(K):
-        own, values = signs[:, bits.columns == feature], x[:, feature]
-        zero = own[values == 0]
-        assert bool((zero == zero[0]).all())
-        assert not bool((own[values != 0] == zero[0]).all(1).any())
-
-
 def test_pattern_is_what_is_above_zero():
     x = words_of(0.2) * torch.rand(N, K)
     bits = looked(x)
@@ -168,14 +156,6 @@ def test_activations_are_halves_of_both_signs():
     assert float(bits.unit) == pytest.approx(2 / math.sqrt(K))
     assert bits(x).gain is None
     assert bits(x).columns is None
-
-
-def test_an_unknown_mask_leaves_zeros():
-    bits = looked(torch.randn(N, K).requires_grad_())
-    x = torch.randn(N, K)
-    found = bits(x, kept=KeptEntries(None, 0.25))
-    assert torch.equal(values_of(found), torch.where(x > 0, 4.0, 0.0).double() - 0.5)
-    assert found.kept is None
 
 
 def test_fewer_features_than_looked_at_are_refused():

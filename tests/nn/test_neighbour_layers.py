@@ -9,7 +9,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from bitgnn import BitAdjacency
-from bitgnn.nn import GraphConv, LayerPrecision, SAGEConv
+from bitgnn.nn import GraphConv, SAGEConv
 from bitgnn.quantize import sgn
 
 N, IN, OUT = 30, 40, 12
@@ -236,22 +236,6 @@ def test_sage_options(graph, x):
     assert torch.allclose(out, matrix @ _looked_up(rootless, x, 0) + rootless.lin_l.bias, atol=1e-5)
     signs = SAGEConv(IN, OUT, normalize=True, precision="FBB+BBB")(x, graph)
     assert signs.abs().eq(1).all()
-
-
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_norms_inside_the_layer(graph, x, layer):
-    precision = LayerPrecision(
-        "FBB", "BBB", hardtanh=True, input_norm="batch", hidden_norm="batch", output_norm="batch"
-    )
-    conv = _randomised(layer(IN, OUT, precision=precision))
-    neighbours, root = _parts(conv)
-    for norm in (conv.hidden_norm, conv.output_norm):
-        torch.nn.init.normal_(norm.weight)
-        torch.nn.init.normal_(norm.bias)
-    u = conv.input_norm(x).clamp(-1, 1)
-    z = sgn(conv.hidden_norm(_product(u, neighbours.weight, "FBB")))
-    out = _matrix(graph, N, N, conv) @ z + neighbours.bias + _product(u, root.weight, "FBB")
-    _agree(conv(x, graph), conv.output_norm(out), conv)
 
 
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])

@@ -139,24 +139,6 @@ def test_freeze_refuses_signs_that_are_all_one(modes):
         bitgnn.freeze(model)
 
 
-def test_freeze_refuses_hidden_bits_that_are_all_one():
-    model = Net("bin", "bin")
-    model(CENTRED, EDGES).sum().backward()
-    with torch.no_grad():
-        model.c1.hidden_norm.weight.zero_()
-    model.eval()(CENTRED, EDGES)
-    with pytest.raises(ValueError, match=r"'c1' .* hidden bits that vary, got all 32 .*; train it"):
-        bitgnn.freeze(model)
-    with torch.no_grad():
-        model.c1.hidden_norm.weight[:12] = 1.0
-    model.train()(CENTRED, EDGES)
-    model.eval()(CENTRED, EDGES)
-    number = model.c1.constant_bits()["hidden"].constant
-    assert 20 <= number < 32
-    with pytest.warns(UserWarning, match=rf"freeze: {number} of the 32 hidden bits of layer 'c1'"):
-        bitgnn.freeze(model)
-
-
 def test_freeze_asks_for_an_evaluation_behind_dropout_of_sparse_features():
     torch.manual_seed(0)
     x, edges = (torch.rand(60, 30) < 0.1).float(), torch.randint(0, 60, (2, 200))

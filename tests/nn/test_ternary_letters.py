@@ -154,21 +154,6 @@ def test_frozen_models_are_equal_bit_for_bit(
     assert summary.layers
 
 
-def test_other_letters_for_a_trained_model(graph: torch.Tensor) -> None:
-    model, x = trained(GCN(WIDTH, 16, 3, precision="TBF+TBF"), graph)
-    adjacency = bitgnn.freeze(model).prepare_graph(graph, NODES)
-    changed = bitgnn.freeze(model, ["TBF+FBF", "FBF+TBF"])
-    assert changed(x, adjacency).isfinite().all()
-    assert set(changed.report.letters.values()) == {"TBF+FBF", "FBF+TBF"}
-    plain, x = trained(GCN(WIDTH, 16, 3, precision="bin"), graph)
-    with pytest.raises(ValueError, match=r"has no scale|was never set"):
-        bitgnn.freeze(plain, "TBF+TBF")
-    again = model.with_precision("bin").with_precision("TBF+TBF")
-    assert not again.convs[0].input_quantizer.is_set
-    binary = bitgnn.binarize(GCN(WIDTH, 16, 3), bitgnn.BinarizeConfig("TBF+TBF"))
-    assert binary(x, graph).isfinite().all()
-
-
 def test_scales_that_went_wrong_are_named(graph: torch.Tensor) -> None:
     model, _ = trained(GCN(WIDTH, 16, 3, precision="TBF+TBF"), graph)
     with torch.no_grad():
