@@ -84,7 +84,7 @@ def test_graphs_in_every_layout_are_exported(layout, graph, features):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
 @pytest.mark.parametrize(
     ("model", "precision", "layout"),
-    [(GCN, "bin", "csr"), (GCN, BITS_ALONE, "blocked"), (GraphSAGE, "bin", "csr")],
+    [(GCN, BITS_ALONE, "blocked"), (GraphSAGE, "bin", "csr")],
 )
 def test_packaged_program_runs(model, precision, layout, graph, features, tmp_path):
     torch.manual_seed(0)
