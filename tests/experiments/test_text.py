@@ -1,6 +1,5 @@
 """Training on text: batches, scores, stages, going on after a stop, trainings side by side."""
 
-import itertools
 import math
 
 import pytest
@@ -16,7 +15,7 @@ from text_training import (
 from bitgnn.nn.multistage import activation_quantizers
 from bitgnn.train.loop import Keeping
 from experiments.text import side_by_side, train_text
-from experiments.text.batches import Batches, EpochTable, gather
+from experiments.text.batches import Batches
 from experiments.text.scores import score
 
 
@@ -38,24 +37,6 @@ def test_every_sentence_comes_once_an_epoch(size, seed):
     assert plan.weight.sum() == 150
 
 
-def test_a_table_gives_one_batch_after_the_other(device):
-    data = make_tokens(device)
-    plan = Batches(data.train, 16).epoch(5)
-    table = EpochTable(plan, device)
-    factors = torch.rand(len(plan.lengths))
-    for _ in range(2):
-        table.fill(plan, factors)
-        for number, length in enumerate(plan.lengths):
-            index, weight, factor = table.take()
-            assert torch.equal(index.cpu(), plan.index[number])
-            assert torch.equal(weight.cpu(), plan.weight[number])
-            assert float(factor) == float(factors[number])
-            ids, mask, labels = gather(data.train, length, index)
-            assert torch.equal(mask.sum(1), data.train.lengths[index])
-            assert (ids[~mask] == 0).all()
-            assert torch.equal(labels, data.train.labels[index])
-
-
 def test_scores_by_hand():
     counts = torch.tensor([[6.0, 2.0], [1.0, 3.0]])
     assert score(counts, "accuracy") == pytest.approx(9 / 12)
@@ -65,25 +46,6 @@ def test_scores_by_hand():
     assert score(torch.zeros(2, 2), "accuracy") == 0
     with pytest.raises(ValueError, match="metric must be 'accuracy' or 'matthews', got 'f1'"):
         score(counts, "f1")
-
-
-def test_it_learns_and_is_learnt_from(device):
-    wanted = recipe(epochs=12)
-    task = sentence_task(wanted, device)
-    result = side_by_side([train_text(task, wanted, 0)], device)[0]
-    assert result.history[-1]["validation_loss"] < 0.3 * result.history[0]["validation_loss"]
-    assert result.history[-1]["test_score"] > 0.9
-    assert not task.model.training
-    assert all(torch.equal(result.state[k], v.cpu()) for k, v in task.model.state_dict().items())
-    students = []
-    for precision, levels in (("binary", (1,)), ("bwta", (2, 1))):
-        wanted = recipe(precision=precision, epochs=12, levels=levels)
-        student = sentence_task(wanted, device, task.model)
-        student.model.load_state_dict(task.model.state_dict())
-        students.append(train_text(student, wanted, 0))
-    for found in side_by_side(students, device):
-        assert found.history[-1]["train_loss"] < 0.8 * found.history[0]["train_loss"]
-        assert found.history[-1]["test_score"] > 0.7
 
 
 def test_stages_lower_levels_and_project_scales():
@@ -99,22 +61,6 @@ def test_stages_lower_levels_and_project_scales():
     rates = [row["learning_rate"] for row in result.history]
     assert rates[4] == max(rates)
     assert rates[4] > rates[5] > rates[6] > rates[7]
-
-
-def test_a_stage_ends_early_when_its_loss_does_not_fall(monkeypatch):
-    wanted = recipe(precision="bwta", epochs=12, levels=(3, 2, 1), patience=2)
-    task = sentence_task(wanted)
-    losses = itertools.cycle([1.0])
-    monkeypatch.setattr(type(task), "results", lambda self: (next(losses), 0.5, 0.5))
-    done = []
-    result = trained(task, wanted, on_epochs=done.append)
-    # Three epochs each are planned; the first sets the lowest loss, two wait. The last stage stays.
-    assert [row["level"] for row in result.history] == [3, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1, 1]
-    wanted = recipe(precision="bwta", epochs=16, levels=(3, 2, 1), patience=1)
-    done = []
-    result = trained(task, wanted, on_epochs=done.append)
-    assert [row["level"] for row in result.history] == [3, 3, 2, 2, *[1] * 8]
-    assert sum(done) == 16
 
 
 class Stop(Exception):
@@ -146,16 +92,6 @@ def test_a_stopped_training_goes_on_bit_for_bit(tmp_path, stop):
         return [{key: row[key] for key in row if key != "seconds"} for row in rows]
 
     assert without_time(again.history) == without_time(whole.history)
-
-
-def test_a_decoder_learns_a_text(device):
-    wanted = decoder_recipe(epochs=6)
-    task = character_task(wanted, device)
-    result = side_by_side([train_text(task, wanted, 0)], device)[0]
-    # Period 7 leaves no doubt about the next character.
-    assert result.history[-1]["test_score"] < 1.5
-    row = result.history[-1]
-    assert row["validation_score"] == pytest.approx(math.exp(row["validation_loss"]), rel=1e-6)
 
 
 def test_only_chosen_layers_of_a_decoder_are_quantised():

@@ -8,11 +8,9 @@ from text_training import VOCABULARY, encoder, make_tokens
 
 from bitgnn.data import TokenData
 from bitgnn.data.tokens import FIRST_ID, MASK_ID, TokenSet
-from experiments.text import side_by_side, train_text
 from experiments.text.hidden_tokens import (
     HiddenTokenTask,
     TokenTeller,
-    encoder_state,
     hidden_places,
 )
 from experiments.text.recipe import Pretraining
@@ -72,26 +70,6 @@ def test_most_tokens_are_hidden_some_replaced():
     # One of the random tokens in 25 is the one that was there.
     assert other == pytest.approx(0.1 * 24 / 25, abs=0.03)
     assert shown[shown != MASK_ID].min() >= FIRST_ID
-
-
-def test_it_learns_what_stands_beside(device):
-    """Sentences say one word over and over, so neighbours tell a token."""
-    generator = torch.Generator().manual_seed(0)
-
-    def part(count):
-        ids = torch.randint(FIRST_ID, VOCABULARY, (count, 1), generator=generator).repeat(1, 16)
-        ids[:, 0], ids[:, -1] = 2, 3
-        return TokenSet(ids.int(), torch.full((count,), 16), torch.zeros(count, dtype=torch.int64))
-
-    data = TokenData("made", part(400), part(40), part(40), VOCABULARY, ("text",), "accuracy")
-    wanted = pretraining(epochs=12, batch_size=32)
-    torch.manual_seed(0)
-    task = HiddenTokenTask(TokenTeller(encoder()).to(device), data.to(device), wanted)
-    result = side_by_side([train_text(task, wanted, 0)], device)[0]
-    assert result.history[-1]["test_score"] > 0.9
-    assert result.history[-1]["validation_loss"] < 0.5 * math.log(VOCABULARY)
-    fresh = encoder()
-    fresh.load_state_dict(encoder_state(result.state))
 
 
 def test_whole_sentences_hold_every_phrase():
