@@ -7,7 +7,7 @@ from chains import CLASSES, FEATURES, HIDDEN, N
 from torch import nn
 from torch_geometric.nn import global_mean_pool
 
-from bitgnn.convert import binarize, freeze
+from bitgnn.convert import freeze
 from bitgnn.inference import FrozenLayers, FrozenModel, load, save
 from bitgnn.nn import GCNConv, GraphConv, Linear, SAGEConv
 
@@ -124,21 +124,3 @@ def test_a_whole_forward(x, edges, tmp_path):
         load(tmp_path, model=Model(Deciding()))
     with pytest.raises(TypeError, match="model is frozen already, a FrozenLayers"):
         freeze(frozen)
-
-
-def test_wrappers_of_torch(x, edges):
-    model = Model(Deciding().conv).eval()
-    expected = model(x, edges)
-    for wrapped in (
-        nn.DataParallel(model),
-        torch.compile(model),
-        torch.compile(nn.DataParallel(model)),
-    ):
-        frozen = freeze(wrapped)
-        assert isinstance(frozen, FrozenModel)
-        assert list(frozen.report.letters) == ["first", "block", "last"]
-        agree(frozen(x, edges), expected)
-    plain = torch_geometric.nn.models.GCN(FEATURES, HIDDEN, 2, CLASSES)
-    swapped = binarize(torch.compile(plain))
-    assert type(swapped) is type(plain)
-    assert isinstance(swapped.convs[0], GCNConv)

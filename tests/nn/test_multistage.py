@@ -125,19 +125,6 @@ def test_projection_is_the_ratio_of_magnitudes_of_the_same_activations():
     assert all(quantizer.level == 2 for quantizer in quantizers.values())
 
 
-def test_other_alignments():
-    model, run = made(4)
-    assert set(enter_level(model, 1, run, "none").values()) == {1.0}
-    model, run = made(4)
-    enter_level(model, 1, run, "mean")
-    x = torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(
-        model.first.input_quantizer.scale.detach(), 2 * x.abs().mean(), rtol=1e-6, atol=0
-    )
-    with pytest.raises(ValueError, match="alignment must be"):
-        enter_level(model, 1, run, "search")
-
-
 def test_a_scale_under_which_all_becomes_zero_starts_anew():
     model = nn.Sequential(BWTALinear(4, 4, level=9))
     quantizer = model[0].input_quantizer

@@ -7,23 +7,12 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn.bits import BitAdjacency
-from bitgnn.convert.plan import Plan
 from bitgnn.models import GCN, GraphSAGE
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
 from bitgnn.quantize import row_scale, ternary
 
 NODES, WIDTH = 30, 40
 LETTERS = ("TBF+FBF", "TBF+TBF", "TBB+BBF", "FBF+TBF", "BBF+TBF", "FFF+TBF", "TBF+FFF")
-
-
-@pytest.mark.parametrize("letters", [*LETTERS, "TBF+TBB", "TBB+BBB"])
-def test_letters_are_read(letters: str) -> None:
-    precision = LayerPrecision.parse(letters)
-    assert str(precision) == letters
-    assert GCNConv(4, 4, precision=letters).precision == letters
-    assert precision.takes_ternary == (letters[0] == "T")
-    assert precision.sums_ternary == (letters[4] == "T")
-    assert Plan({"conv": letters}).letters["conv"] == letters
 
 
 @pytest.mark.parametrize(
