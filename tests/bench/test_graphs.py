@@ -2,21 +2,8 @@
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
-from bench.graphs import load_flickr, power_law_graph
-
-
-def test_power_law_graph_is_a_valid_heavy_tailed_csr():
-    graph = power_law_graph(2000, 40_000, exponent=2.5, seed=3)
-    degrees = graph.rowptr.diff()
-    assert graph.num_nodes == 2000
-    assert graph.num_edges == 40_000 == int(degrees.sum())
-    assert "synthetic" in graph.name
-    assert 0 <= int(graph.indices.min()) <= int(graph.indices.max()) < 2000
-    assert int(degrees.max()) > 20 * float(degrees.float().median())
-    keys = graph.edge_index()[1] * 2000 + graph.indices
-    assert torch.all(keys.diff() >= 0)
+from bench.graphs import load_flickr
 
 
 def test_flickr_is_read_from_the_raw_file(tmp_path):

@@ -3,18 +3,6 @@
 import json
 
 import bench_layers as layers
-from bench.tasks import synthetic_task
-
-
-def test_a_wrong_layer_is_noticed():
-    task = synthetic_task(nodes=40, edges=90, features=33)
-    found = {case.name: case for case in layers.cases([task])}
-    layer = found["FBF+FBF, edge_index"].ours.args[0]
-    layer.letters = layers.bitgnn.nn.LayerPrecision.parse("FFF+FBF")
-    assert not found["FBF+FBF, edge_index"].check()
-    layer = found["full, edge_index"].ours.args[0]
-    layer.set_role("hidden")  # has a norm, which the formula has not
-    assert not found["full, edge_index"].check()
 
 
 def test_quick_run_writes_a_record(tmp_path, capsys):

@@ -8,7 +8,6 @@ from rates import FixedRates
 
 import bench_models as models_command
 from bench.models import case as cases
-from bench.models.case import run_case
 from bench.models.peers import Peer, peers
 from bench.tables.models import memory_table, models_table
 from bench_models import main as models_main
@@ -72,19 +71,3 @@ def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
     memory = memory_table([record])
     assert "cpu: synthetic (300 nodes), bin" in memory
     assert "≤ 586 KiB" in memory
-
-
-def test_a_case_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
-    def failing(kind, *rest):
-        if kind == "GCN":
-            raise ValueError("no room")
-        return run_case(kind, *rest)
-
-    monkeypatch.setattr(models_command, "run_case", failing)
-    status, record = main(tmp_path, models=("GCN", "GraphSAGE"))
-    assert status == 1
-    assert [result["model"] for result in record["results"]] == ["GraphSAGE"]
-    assert [entry["reason"] for entry in record["failed"]] == ["ValueError: no room"]
-    printed = capsys.readouterr()
-    assert "bench: GCN on tiny: ValueError: no room" in printed.err
-    assert "- not measured: GCN on tiny: ValueError: no room" in printed.out

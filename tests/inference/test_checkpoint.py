@@ -41,20 +41,6 @@ def test_round_trip(make_model, graph, features, tmp_path, precision, num_layers
     assert torch.equal(copy(copy.pack_features(features), graph), model(features, graph))
 
 
-def test_failed_save_leaves_the_old_model(saved, make_model, graph, features, monkeypatch):
-    model, folder = saved
-    import bitgnn.inference.checkpoint as checkpoint
-
-    def fail(*_, **__):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(checkpoint.json, "dumps", fail)
-    with pytest.raises(OSError, match="disk full"):
-        save(freeze(make_model("full")), folder)
-    monkeypatch.undo()
-    assert torch.equal(load(folder)(features, graph), model(features, graph))
-
-
 def test_truncated(saved):
     _, folder = saved
     data = _weights(folder).read_bytes()

@@ -11,6 +11,7 @@ from torch import nn
 import bitgnn
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference import CudaGraphExecutor, FrozenImages
+from bitgnn.inference.image_costs import image_step_cost
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
@@ -150,6 +151,23 @@ def test_a_frozen_network_compiles_and_exports():
     assert torch.equal(compiled(x), frozen(x))
     exported = torch.export.export(frozen, (x,)).module()
     assert torch.equal(exported(x), frozen(x))
+
+
+def test_summary_counts_bits_bytes_and_operations():
+    model, x = _small("resnet14")
+    frozen = bitgnn.freeze(model)
+    table = bitgnn.summary(frozen, x, repeats=1)
+    first, second = table.layers[:2]
+    assert (first.activation_bits, first.weight_bits, first.output_bits) == (16, 1, 1)
+    assert (second.activation_bits, second.one_bit_share) == (1, 1.0)
+    assert first.float_bytes == 4 * model.features[0].weight.numel()
+    macs = 8 * 8 * 32 * 27  # of the first layer, whose products are not of bits
+    assert table.one_bit_share is not None
+    assert 0.9 < table.one_bit_share < 1
+    assert bitgnn.summary(model).one_bit_share is None
+    cost = image_step_cost(frozen, frozen.program.steps[0], {0: x}, frozen.steps(x)[0][2])
+    assert cost.float_operations == 2 * 3 * macs
+    assert cost.bit_operations == 0
 
 
 @pytest.mark.cuda

@@ -104,23 +104,6 @@ def test_hidden_rows_give_zeros(level: int | None, training: bool) -> None:
         assert all(grad.isfinite().all() and not grad[1].any() for grad in grads)
 
 
-def test_level_none_is_torchs_attention() -> None:
-    layer = core(level=None)
-    q, k, v = (torch.randn(2, 4, 6, 16) for _ in range(3))
-    expected = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    torch.testing.assert_close(layer(q, k, v, causal=True), expected)
-    out, probabilities = layer(q, k, v, causal=True, return_probabilities=True)
-    torch.testing.assert_close(out, expected)
-    torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 4, 6))
-
-
-def test_grouped_queries() -> None:
-    layer = core().eval()
-    q, k, v = torch.randn(2, 6, 5, 16), torch.randn(2, 2, 5, 16), torch.randn(2, 2, 5, 16)
-    repeated = (x.repeat_interleave(3, 1) for x in (k, v))
-    assert torch.equal(layer(q, k, v), layer(q, *repeated))
-
-
 def test_core_errors() -> None:
     layer = core()
     x = torch.randn(2, 4, 5, 16)

@@ -1,11 +1,9 @@
 """BWTALinear and its quantiser: values, gradients, checkpoints, levels, bad input."""
 
-import copy
 import math
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from bitgnn.nn import ActivationQuantizer, BWTALinear
@@ -44,13 +42,6 @@ def test_first_scale_is_taken_in_training_alone() -> None:
     assert float(layer.input_quantizer.scale) == pytest.approx(10 * kept)
 
 
-def test_level_none_is_torchs_linear() -> None:
-    layer, plain = BWTALinear(8, 4, level=None), nn.Linear(8, 4)
-    layer.load_state_dict(plain.state_dict())
-    x = torch.randn(3, 2, 8)
-    assert torch.equal(layer(x), plain(x))
-
-
 @pytest.mark.parametrize("activation", ["ternary", "bool", "sign"])
 def test_gradients_are_those_of_the_parts(activation: str) -> None:
     layer = trained(12, 5, activation=activation)
@@ -75,33 +66,6 @@ def test_gradients_are_those_of_the_parts(activation: str) -> None:
     torch.testing.assert_close(layer.weight.grad, weight.grad)
     torch.testing.assert_close(layer.input_quantizer.scale.grad, scale.grad)
     torch.testing.assert_close(layer.bias.grad, grad.sum(0))
-
-
-def test_checkpoints_of_linear_load_and_its_own_round_trip(tmp_path: object) -> None:
-    plain = nn.Linear(9, 4)
-    layer = BWTALinear(9, 4)
-    assert not layer.load_state_dict(plain.state_dict()).missing_keys
-    assert torch.equal(layer.weight, plain.weight)
-    assert not layer.input_quantizer.is_set
-    x = torch.randn(20, 9)
-    layer(x)
-    other = BWTALinear(9, 4)
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(other.eval()(x), layer(x))
-    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
-    # An unset scale stays one.
-    fresh = BWTALinear(9, 4)
-    fresh.load_state_dict(BWTALinear(9, 4).state_dict())
-    assert not fresh.input_quantizer.is_set
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_rounded_once(dtype: torch.dtype) -> None:
-    layer = trained().eval()
-    x = torch.randn(16, 33).to(dtype)
-    assert torch.equal(layer(x), layer(x.float()).to(dtype))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(layer(x), layer(x.float()).to(dtype))
 
 
 def test_errors_name_the_argument() -> None:

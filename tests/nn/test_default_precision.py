@@ -38,32 +38,21 @@ def test_bad_names_are_refused_and_change_nothing(bad, error):
 @pytest.mark.parametrize(
     ("way", "expected"),
     [
-        (lambda x: x, 1.0),
         (lambda x: x.relu(), 1.0),
         (lambda x: functional.dropout(x.relu(), 0.5), 0.5),
         (lambda x: functional.dropout(x, 0.25).relu(), 0.75),
         (lambda x: functional.dropout(functional.dropout(x, 0.5).relu(), 0.2), 0.4),
         (lambda x: functional.dropout(x.relu(), 0.5, training=False), 1.0),
-        (lambda x: functional.dropout(x.relu(), 0.0), 1.0),
-        (lambda x: nn.Dropout(0.75)(functional.leaky_relu(x)), 0.25),
-        (lambda x: nn.Dropout(0.75).eval()(x), 1.0),
         (lambda x: functional.dropout(x, 0.5).view(-1, 2 * H).reshape(N, H), 0.5),
-        (lambda x: functional.dropout(functional.elu(x), 0.5).double(), 0.5),
-        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5), 0.5),
+        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5).double(), 0.5),
         (lambda x: functional.dropout(x, 0.5) + 1.0, 1.0),
         (lambda x: nn.BatchNorm1d(H)(functional.dropout(x, 0.5)), 1.0),
-        (lambda x: functional.dropout(nn.BatchNorm1d(H)(x), 0.5), 0.5),
         (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2), 1.0),
         (lambda x: x * 2.0, 1.0),
         (lambda x: x * torch.rand(N, H), 1.0),
         (lambda x: x * torch.rand(N, 1).round().mul(2), 1.0),
     ],
-    ids=[
-        "nothing", "relu", "behind relu", "in front of relu", "twice", "evaluated", "0", "module",
-        "evaluated module", "views", "cast", "gelu and tanh", "sum in between", "norm in between",
-        "norm in front", "joined", "times 2", "times floats", "times a column",
-    ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
 def test_kept_entries_are_read_from_the_graph(way, expected, layer):
     torch.manual_seed(0)

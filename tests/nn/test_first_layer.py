@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
-from bitgnn.quantize import binary_sign, fixed_conv2d, fixed_point, row_scale, sgn
+from bitgnn.quantize import binary_sign, fixed_point, row_scale, sgn
 
 STEP = 2.0**-12
 
@@ -103,23 +103,6 @@ def test_first_convolution_is_the_formula_and_its_gradient(options, scale, layou
     inside = (rounded >= -32768) & (rounded <= 32767)
     torch.testing.assert_close(found[0].double(), y.grad * inside, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[1].double(), w.grad.double(), rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize("scale", [True, False])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), (0,), ()])
-def test_first_linear_layer_is_a_convolution_of_pixels(scale, shape, device):
-    layer = BinaryLinear(33, 40, scale=scale, input_step=STEP).to(device)
-    x = torch.randn(*shape, 33, device=device, requires_grad=True)
-    out = layer(x)
-    pixels = x.detach().reshape(-1, 33, 1, 1)
-    kernel = layer.weight.detach().view(40, 33, 1, 1)
-    expected = fixed_conv2d(pixels, kernel, STEP, scale=scale).flatten(1) + layer.bias
-    assert torch.equal(out, expected.view(out.shape))
-    out.sum().backward()
-    gain = row_scale(layer.weight.detach()).float() if scale else 1.0
-    wanted = (sgn(layer.weight.detach()).t() * gain).sum(1).expand(x.shape)
-    torch.testing.assert_close(x.grad, wanted, rtol=1e-4, atol=1e-4)
-    assert layer.weight.grad.shape == layer.weight.shape
 
 
 @pytest.fixture

@@ -17,41 +17,23 @@ def _seed():
     torch.manual_seed(0)
 
 
-def _one_hot():
-    return functional.one_hot(torch.arange(N) % K, K).float()
-
-
 @pytest.mark.parametrize(
     ("x", "kind"),
     [
-        (lambda: words_of(0.1), "pattern"),
         (lambda: words_of(0.1) * torch.rand(N, K), "pattern"),
-        (lambda: functional.normalize(words_of(0.2), p=1.0), "pattern"),
-        (_one_hot, "pattern"),
-        (lambda: (torch.rand(N, K) < 0.2).float(), "pattern"),
+        (lambda: functional.one_hot(torch.arange(N) % K, K).float(), "pattern"),
         (lambda: functional.one_hot(torch.arange(N) % 4).float(), "pattern"),
         (lambda: functional.one_hot(torch.arange(N) % 4).float().requires_grad_(), "activation"),
         (lambda: (torch.rand(N, K) < 0.7).float(), "thermometer"),
-        (lambda: torch.randn(N, K), "thermometer"),
-        (lambda: torch.rand(N, K), "thermometer"),
+        (lambda: torch.randn(N, K).half(), "thermometer"),
         (lambda: words_of(0.1) * torch.randn(N, K), "thermometer"),
         (lambda: -words_of(0.1), "thermometer"),
         (lambda: torch.randn(0, K), "pattern"),
         (lambda: torch.randn(N, 0), "pattern"),
-        (lambda: torch.randn(N, K).relu().requires_grad_(), "activation"),
         (lambda: torch.randn(N, K).requires_grad_(), "activation"),
         (lambda: torch.randn(1, K), "thermometer"),
-        (lambda: torch.randn(N, 1), "thermometer"),
-        (lambda: torch.randn(N, K).double(), "thermometer"),
-        (lambda: torch.randn(N, K).half(), "thermometer"),
     ],
-    ids=[
-        "words", "weighted words", "normalised words", "one-hot", "even words", "balanced one-hot",
-        "one-hot activation", "dense 0 and 1", "gaussian",
-        "uniform", "sparse with negatives", "sparse and negative", "no rows", "no columns",
-        "activation", "gaussian activation", "one row", "one column", "double", "half",
-    ],
-)  # fmt: skip
+)
 def test_kind_follows_from_the_values(x, kind):
     bits = InputBits("Layer")
     assert not bits.is_settled

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked_up_inputs import STEP, K, N, looked, values_of, words_of
+from looked_up_inputs import K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import GCNConv
@@ -76,38 +76,6 @@ def test_product_under_dropout_is_the_evaluated_one_on_average(where, kind):
     assert float(error.square().mean().sqrt()) < 0.12
     slope = (total / runs * expected).sum() / expected.square().sum()
     assert 0.93 < float(slope) < 1.07
-
-
-def test_patterns_learn_the_share_of_dropped_bits():
-    x = words_of(0.1, 40)
-    bits = looked(x)
-    assert not bool(bits.present.any())
-    seen = functional.dropout(x, 0.5)
-    assert float(bits.train()(seen).gain) == 1.0  # nothing to compare with yet
-    assert float(bits.present[0]) == pytest.approx(float((seen > 0).float().mean()), rel=1e-4)
-    found = bits.eval()(x)
-    assert found.gain is None
-    assert float(bits.present[1]) == pytest.approx(float((x > 0).float().mean()), rel=1e-4)
-    gains = [float(bits.train()(functional.dropout(x, 0.5)).gain) for _ in range(20)]
-    assert sum(gains) / 20 == pytest.approx(2.0, abs=0.1)
-    assert bits.eval()(x).gain is None
-
-
-def test_means_looked_up_under_dropout_are_put_right():
-    x = words_of(0.1, 40)
-    seen = functional.dropout(x, 0.5)
-    bits = looked(seen)
-    means = (seen > 0).float().mean(0)
-    assert float((bits.offset + means).abs().max()) <= STEP
-    bits.train()(seen)
-    bits.eval()(x)
-    ratio = float((x > 0).sum() / (seen > 0).sum())
-    assert float((bits.offset + means * ratio).abs().max()) <= 2 * STEP
-    again = bits.offset.clone()
-    bits(x)
-    bits.train()(seen)
-    bits.eval()(x)
-    assert torch.equal(bits.offset, again)
 
 
 KINDS = pytest.mark.parametrize(

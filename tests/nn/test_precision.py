@@ -1,7 +1,5 @@
 """LayerPrecision: what strings mean, which fields exist, what cannot be combined."""
 
-import dataclasses
-
 import pytest
 
 from bitgnn.nn import PRESETS, GCNConv, LayerPrecision, Linear
@@ -23,27 +21,6 @@ def test_strings_round_trip(name):
     assert str(precision) == name
     assert LayerPrecision.parse(precision) is precision
     assert GCNConv(4, 4, precision=name).precision == name
-
-
-def test_options_have_the_defaults_of_a_plain_string():
-    plain = LayerPrecision.parse("full")
-    assert plain.options == {
-        "surrogate": "ste",
-        "weight_gradient": "bigcn",
-        "hardtanh": False,
-        "input_norm": None,
-        "hidden_norm": None,
-        "output_norm": None,
-        "inputs": "sign",
-        "order": "transform_first",
-        "shortcut": False,
-    }
-    rich = dataclasses.replace(plain, **OPTIONS)
-    assert rich.options == plain.options | OPTIONS
-    assert dataclasses.replace(plain, **LOOKED_UP).options == plain.options | LOOKED_UP
-    assert str(rich) == "full"
-    assert rich != plain
-    assert hash(rich) == hash(LayerPrecision("FBF", "FBF", **OPTIONS))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 """Roles of layers of named precision, found in the first forward, and the default precision."""
 
-import copy
-
 import pytest
 import torch
-import torch_geometric.nn
 from torch import nn
 from torch.nn import functional
 
@@ -92,34 +89,6 @@ def test_all_that_is_joined_is_hidden(join, skips):
     assert _roles(net.one, net.two, net.last) == ["hidden", "hidden", None]
 
 
-def test_hetero_conv():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = (
-                torch_geometric.nn.HeteroConv(
-                    {
-                        ("a", "to", "b"): SAGEConv((-1, -1), out),
-                        ("b", "to", "a"): SAGEConv((-1, -1), out),
-                        ("a", "to", "a"): GCNConv(-1, out),
-                    }
-                )
-                for out in (H, 3)
-            )
-
-        def forward(self, x, edges):
-            x = {kind: value.relu() for kind, value in self.first(x, edges).items()}
-            return self.last(x, edges)
-
-    net = Net()
-    x = {"a": X, "b": torch.randn(N, 5)}
-    edges = dict.fromkeys([("a", "to", "b"), ("b", "to", "a"), ("a", "to", "a")], EDGES)
-    out = net(x, edges)
-    assert {kind: value.shape for kind, value in out.items()} == {"a": (N, 3), "b": (N, 3)}
-    assert _roles(*net.first.convs.values()) == ["hidden"] * 3
-    assert _roles(*net.last.convs.values()) == [None] * 3
-
-
 def test_named_roles_are_kept_and_wrong_ones_refused():
     conv = GCNConv(K, H)
     with pytest.raises(ValueError, match=r"^GCNConv: role must be one of .* got 'first'$"):
@@ -132,26 +101,3 @@ def test_named_roles_are_kept_and_wrong_ones_refused():
     plain = GCNConv(K, H, precision="FBF+FBF")
     plain.set_role("hidden")
     assert (plain.role, plain.has_role, conv.has_role) == (None, False, True)
-
-
-@pytest.mark.parametrize("how", ["copied", "loaded", "loaded anew"])
-def test_roles_of_copies(how):
-    net = _Net(
-        lambda net, x, edges: net.last(net.first(x, edges).relu(), edges),
-        first=GCNConv(K, H),
-        last=GCNConv(H, 3),
-    )
-    start = copy.deepcopy(net.state_dict())
-    untouched = copy.deepcopy(net)
-    net(X, EDGES)
-    if how == "copied":
-        other = copy.deepcopy(net)
-    else:
-        other = untouched if how == "loaded" else net
-        other.load_state_dict(net.state_dict() if how == "loaded" else start)
-    if how == "loaded anew":
-        assert _roles(other.first, other.last) == [None, None]
-        other(X, EDGES)
-    assert _roles(other.first, other.last) == ["hidden", None]
-    assert other.first.letters == named_forms("bin")["hidden"]
-    assert _roles(untouched.first) == ["hidden" if how == "loaded" else None]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import bitgnn
-from bitgnn.nn import GCNConv, SAGEConv
+from bitgnn.nn import GCNConv
 from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
 
 N, K = 41, 37
@@ -71,26 +71,6 @@ def test_few_forwards_are_looked_at():
     assert seen.is_due(False, x)  # which was written to
 
 
-@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF", "BBF+FBF", "FBB+BBB"])
-@pytest.mark.parametrize("kind", [GCNConv, SAGEConv])
-def test_layers_tell_of_constant_bits(kind, precision):
-    torch.manual_seed(0)
-    layer, x = kind(K, 16, precision=precision), torch.randn(N, K)
-    layer(x, EDGES)
-    layer.eval()(x, EDGES)
-    found = layer.constant_bits()
-    assert found["input"].constant == 0
-    assert ("hidden" in found) == (layer.letters.bspmm[0] == "B")
-    kinds = {"bin": "hidden", "full": "hidden"}
-    if precision in kinds:
-        layer.set_role("hidden")
-        layer(x, EDGES)
-        assert ("hidden" in layer.constant_bits()) == (precision == "bin")
-    layer.train()
-    layer.reset_parameters()
-    assert layer.constant_bits() == {}
-
-
 class Net(nn.Module):
     """Two layers."""
 
@@ -137,21 +117,3 @@ def test_freeze_refuses_signs_that_are_all_one(modes):
         bitgnn.freeze(model, check=False)
         model.eval()(CENTRED, EDGES)
         bitgnn.freeze(model)
-
-
-def test_freeze_asks_for_an_evaluation_behind_dropout_of_sparse_features():
-    torch.manual_seed(0)
-    x, edges = (torch.rand(60, 30) < 0.1).float(), torch.randint(0, 60, (2, 200))
-    plain, dropped = (bitgnn.nn.GCNConv(30, 4) for _ in range(2))
-    for _ in range(2):
-        plain(x, edges)
-        dropped(torch.nn.functional.dropout(x), edges)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        bitgnn.freeze(plain.eval())
-    with pytest.warns(UserWarning, match="call the model once in evaluation"):
-        bitgnn.freeze(dropped.eval())
-    expected = dropped(x, edges)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert torch.equal(bitgnn.freeze(dropped)(x, edges), expected)

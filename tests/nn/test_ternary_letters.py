@@ -8,19 +8,10 @@ from torch.nn import functional
 import bitgnn
 from bitgnn.bits import BitAdjacency
 from bitgnn.models import GCN, GraphSAGE
-from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, Linear, SAGEConv
+from bitgnn.nn import GCNConv, Linear
 from bitgnn.quantize import row_scale, ternary
 
 NODES, WIDTH = 30, 40
-LETTERS = ("TBF+FBF", "TBF+TBF", "TBB+BBF", "FBF+TBF", "BBF+TBF", "FFF+TBF", "TBF+FFF")
-
-
-@pytest.mark.parametrize(
-    "letters", ["TFF+FBF", "FTF+FBF", "FBT+TBF", "FBB+TBF", "TBF+TFF", "TBF+BBF", "FBF+FBT"]
-)
-def test_letters_without_meaning_are_refused(letters: str) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        LayerPrecision.parse(letters)
 
 
 def test_linear_is_the_formula() -> None:
@@ -56,24 +47,6 @@ def test_gradients_reach_weights_and_scales_by_bigcns_rule() -> None:
     torch.testing.assert_close(layer.weight.grad, weight.grad)
     torch.testing.assert_close(a.grad, b.grad)
     torch.testing.assert_close(layer.input_quantizer.scale.grad, scale.grad)
-
-
-@pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GraphConv])
-@pytest.mark.parametrize("letters", LETTERS)
-def test_layers_train(kind: type, letters: str, graph: torch.Tensor) -> None:
-    torch.manual_seed(0)
-    layer = kind(WIDTH, 8, precision=letters)
-    x = torch.randn(NODES, WIDTH, requires_grad=True)
-    out = layer(x, graph)
-    out.square().sum().backward()
-    assert out.isfinite().all()
-    for name, parameter in layer.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all()
-    scales = [n for n, _ in layer.named_parameters() if n.endswith("quantizer.scale")]
-    assert len(scales) == letters.count("T")
-    layer.reset_parameters()
-    assert all(float(dict(layer.named_parameters())[name].detach()) == 0 for name in scales)
 
 
 def test_sums_are_of_ternary_values(simple: torch.Tensor) -> None:
@@ -141,14 +114,6 @@ def test_frozen_models_are_equal_bit_for_bit(
     assert "T" not in str(frozen.report.floats)
     summary = bitgnn.summary(model, (x, graph))
     assert summary.layers
-
-
-def test_scales_that_went_wrong_are_named(graph: torch.Tensor) -> None:
-    model, _ = trained(GCN(WIDTH, 16, 3, precision="TBF+TBF"), graph)
-    with torch.no_grad():
-        model.convs[1].hidden_quantizer.scale.fill_(-1.0)
-    with pytest.raises(ValueError, match=r"scale of convs\.1\.hidden_quantizer must be positive"):
-        bitgnn.freeze(model)
 
 
 @pytest.mark.cuda
