@@ -1,4 +1,4 @@
-"""The benchmark of binary networks: record, table, CSV, chart; failures; the peers' networks."""
+"""The benchmark of binary networks: record, table, CSV and chart; failures; weights; kernels."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The benchmark of BWTA layers: record, table, CSV, chart; which cases there are; wrong results."""
+"""The benchmark of BWTA layers: record, table, CSV and chart; wrong results get no time."""
 
 import csv
 import json

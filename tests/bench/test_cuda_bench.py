@@ -1,4 +1,4 @@
-"""Parts of the CUDA benchmark that need no GPU: ceilings, goals, records, tables and charts."""
+"""Parts of the CUDA benchmark that need no GPU: rates of gathers, and goals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Runs of the CUDA tests and of sanitizers: what is counted, named and stopped."""
+"""Runs of the CUDA tests and of sanitizers: what is counted and named."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Times of decoders: what is timed, what is refused."""
+"""Times of decoders: packed layers, the device they need, and what is timed."""
 
 import pytest
 import torch

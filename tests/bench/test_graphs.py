@@ -1,4 +1,4 @@
-"""Benchmark graphs: valid CSR, reproducible, heavy-tailed."""
+"""Benchmark graphs read from raw files."""
 
 import numpy as np
 import scipy.sparse as sp

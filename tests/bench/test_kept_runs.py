@@ -1,4 +1,4 @@
-"""Runs of experiments side by side: what is finished is kept and not done again."""
+"""Runs of experiments side by side: finished ones are not done again."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""The whole-model benchmark on the CPU: records, resuming, failures and tables."""
+"""The whole-model benchmark on the CPU: record, table, CSV and chart."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What the whole-model benchmark compares with: the check of results, peers, floors and goals."""
+"""What the whole-model benchmark compares with: the check of results, peers and floors."""
 
 import pytest
 import torch

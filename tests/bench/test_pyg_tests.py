@@ -1,4 +1,4 @@
-"""The runner of PyG's tests: what it reports, what it leaves alone, what it refuses."""
+"""The runner of PyG's tests: what it reports and what it leaves alone."""
 
 import json
 

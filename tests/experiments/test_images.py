@@ -1,4 +1,4 @@
-"""Training on images: batches, steps, going on after a stop, teachers, what is refused."""
+"""Training on images: batches, steps, going on after a stop."""
 
 import pytest
 import torch

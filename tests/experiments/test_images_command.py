@@ -1,4 +1,4 @@
-"""The command that trains networks of images: configurations, records, interrupts, checks."""
+"""The command that trains networks of images: configurations, records, checks."""
 
 import gzip
 import json

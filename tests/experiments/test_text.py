@@ -1,4 +1,4 @@
-"""Training on text: batches, scores, stages, going on after a stop, trainings side by side."""
+"""Training on text: batches, scores, stages, going on after a stop."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Pretraining on text without labels: which tokens are hidden, what is learnt, whole sentences."""
+"""Pretraining on text without labels: which tokens are hidden, and whole sentences."""
 
 import math
 

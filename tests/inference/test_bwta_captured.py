@@ -1,4 +1,4 @@
-"""Frozen BWTA models in CUDA graphs: as eager and as on a CPU, new inputs between replays."""
+"""Frozen BWTA layers and decoders in CUDA graphs: as eager and as on a CPU."""
 
 import copy
 

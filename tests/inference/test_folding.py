@@ -1,4 +1,4 @@
-"""Linear maps composed when freezing: the same scores, less work, and nothing in front of signs."""
+"""Linear maps composed when freezing a whole model: the same scores from less work."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Frozen models decide as the trained ones: classes, logits and hidden bits."""
+"""Thresholds of frozen models are exact; bad inputs are named."""
 
 import pytest
 import torch

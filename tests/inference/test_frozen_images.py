@@ -1,4 +1,4 @@
-"""Frozen networks of images: input, errors, checkpoints, executors and devices."""
+"""Frozen networks of images: input, errors, checkpoints and devices."""
 
 import copy
 import json

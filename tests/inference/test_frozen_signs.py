@@ -1,4 +1,4 @@
-"""Frozen layers whose activations are signs: the values of the trained ones, bit for bit."""
+"""Models whose activations are signs, frozen and saved."""
 
 import torch
 from torch import Tensor, nn

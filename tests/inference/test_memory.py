@@ -1,4 +1,4 @@
-"""Memory counts against sizes worked out by hand and against the tensors themselves."""
+"""Memory counts against sizes worked out by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The order of rows that a graph keeps for frozen models: never that of another graph, counted."""
+"""The order of rows that a graph keeps for frozen models is never that of another graph."""
 
 import pytest
 import torch

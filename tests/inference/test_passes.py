@@ -142,12 +142,13 @@ def test_maps_behind_affine_functions_are_composed(between):
 
 
 def test_what_would_save_nothing_stays():
-    x = wide()
-    shared = linear("first", x, 40)
+    x = wide(4)
+    shared = linear("first", x, 40)  # which another value reads, too
     twice = Value("add", "sum", (linear("last", shared, 3), function("relu", shared)), 3)
     assert fold_linear_maps(network(twice, x)) == {}
     behind_relu = linear("last", function("relu", linear("first", x, 40)), 3)
     assert_folds(behind_relu, x)
+    x = wide()
     growing = linear("last", linear("first", x, 2), 400)
     assert_folds(growing, x)
     fixed = linear("last", linear("first", x, 40), 3)

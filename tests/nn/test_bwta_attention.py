@@ -1,4 +1,4 @@
-"""BWTA attention: values against plain torch, masks, heads, gradients, checkpoints, bad input."""
+"""BWTA attention: values against plain torch, masks, heads, gradients, bad input."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""BWTALinear and its quantiser: values, gradients, checkpoints, levels, bad input."""
+"""BWTALinear and its quantiser: values, gradients, scales, bad input."""
 
 import math
 

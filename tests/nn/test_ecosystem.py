@@ -1,4 +1,4 @@
-"""Layers inside PyTorch's and PyG's tools: compile, script, fx, to_hetero, loaders, summary."""
+"""Layers inside PyTorch's and PyG's tools: compile, script, to_hetero, caches, dtypes."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Bits of an input under dropout, and what becomes of them where a layer is saved or copied."""
+"""Bits of an input under dropout, and what a saved layer keeps of them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Where single messages count: hooks, explainers, messages of one's own, other aggregations."""
+"""Where single messages count: hooks, masks, messages of one's own, other aggregations."""
 
 import copy
 import warnings

@@ -1,4 +1,4 @@
-"""The gain of a last layer's products: where it starts, and how fast optimisers move it."""
+"""The gain of a last layer's products: how fast optimisers move it."""
 
 import copy
 import math

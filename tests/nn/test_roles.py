@@ -1,4 +1,4 @@
-"""Roles of layers of named precision, found in the first forward, and the default precision."""
+"""Roles of layers of named precision, found in the first forward."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""T in graph layers: what the letters mean, training, PyG's paths, frozen forms."""
+"""T in graph layers: formulas, gradients and frozen forms."""
 
 import pytest
 import torch
