@@ -2,13 +2,9 @@
 
 import json
 
-import pytest
 import torch
-from torch import nn
-from torch_geometric.data import Data
 
 from bench.sampling import neighbour_batches
-from bench_stream import _pyg_stream
 from bench_stream import main as stream_main
 
 
@@ -48,29 +44,3 @@ def test_quick_run(tmp_path, capsys):
         for entry in [*result["contenders"].values(), *result["parts"].values()]:
             assert len(entry["seconds"]) == 7
     assert "conversion" in capsys.readouterr().out
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("store", ["cpu", "cuda"])
-def test_peers_read_their_own_batches_however_late(store):
-    """A device far behind the CPU, which meanwhile copies the batches that follow."""
-
-    class Late(nn.Module):
-        def forward(self, x, edge_index):
-            torch.cuda._sleep(100_000_000)
-            return x + edge_index.sum()
-
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randint(100, (5000, 200), generator=generator).double()
-    batches = [
-        Data(
-            edge_index=torch.randint(3000, (2, 100_000), generator=generator),
-            n_id=torch.randperm(5000, generator=generator)[:3000],
-            batch_size=1000,
-        )
-        for _ in range(8)
-    ]
-    found = list(_pyg_stream(Late(), batches, x.to(store), "cuda"))
-    for result, batch in zip(found, batches, strict=True):
-        expected = x[batch.n_id[: batch.batch_size]] + batch.edge_index.sum()
-        assert torch.equal(result.cpu(), expected)

@@ -100,18 +100,6 @@ def test_finished_runs_are_not_trained_again(place, monkeypatch):
         call(place, "--seeds", "2")
 
 
-def test_what_is_wrong_is_one_line(place, capsys):
-    assert call(place, "--seeds", "0") == 1
-    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
-    assert call(place, "--epochs", "-1") == 1
-    assert "--epochs must be at least 1, got -1" in capsys.readouterr().err
-    assert call(place, only=("mnli",)) == 1
-    assert "mnli.yaml" in capsys.readouterr().err
-    (place / "data" / "glue" / "SST-2" / "dev.tsv").unlink()
-    assert call(place) == 1
-    assert "train_text: error: SST-2: raw files not found" in capsys.readouterr().err
-
-
 def test_configurations_of_the_project():
     configs = {name: load_text_config(CONFIGS / f"{name}.yaml") for name in EXPERIMENTS}
     for name in ("sst2", "cola"):

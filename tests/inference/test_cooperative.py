@@ -22,27 +22,6 @@ def stages_of(frozen, packed=False):
     return find_stages(frozen.program, dict(frozen.named_buffers()), packed)
 
 
-def test_stages_of_binary_layers(make_model):
-    staged = stages_of(freeze(make_model("bin")))
-    forms = [(s.source, s.size, s.output, s.out, s.scaled) for s in staged.stages]
-    assert forms == [
-        ("floats", 75, "bits", 40, False),
-        ("bits", 40, "integers", 5, False),
-        ("integers", 5, "result", 0, False),
-    ]
-    assert staged.graph == 0
-
-
-def test_stages_of_full_layers(make_model):
-    frozen = freeze(make_model("full"))
-    forms = [(s.source, s.size, s.output, s.out, s.scaled) for s in stages_of(frozen, True).stages]
-    assert forms == [
-        ("words", 75, "integers", 40, True),
-        ("integers", 40, "integers", 5, True),
-        ("integers", 5, "result", 0, False),
-    ]
-
-
 def test_the_step_without_a_stage_is_named():
     frozen = freeze(GraphSAGE(20, 33, 3, precision="full").eval())
     with pytest.raises(ValueError, match=r"step \d+ \(.+ of '.+'\) has no stage"):

@@ -58,13 +58,3 @@ def test_every_method_gives_the_same(name, method, edges, features, device):
     assert set(called.numbers) == {FRDC_METHODS.index(method or "and_degree")}
     assert EagerExecutor(frozen)(x, tiled).equal(expected)
     assert frozen(frozen.pack_features(x, layout="dense"), tiled).equal(expected)
-
-
-def test_duplicate_edges_take_csr_with_a_warning(graph, features):
-    frozen = make("bin")
-    with pytest.warns(UserWarning, match="'frdc' cannot hold duplicate edges; layout 'csr'"):
-        adjacency = frozen.prepare_graph(graph, N, layout="frdc")
-    plain = frozen.prepare_graph(graph, N, layout="csr")
-    with Methods() as called:
-        assert frozen(features, adjacency).equal(frozen(features, plain))
-    assert called.numbers == []

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency, compact
+from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.convert import freeze
 from bitgnn.inference import PreparedGraph
 from bitgnn.inference import layout as layout_module
@@ -94,21 +94,6 @@ def test_blocked_for_a_model_of_floats_is_refused(graph, features):
     held = PreparedGraph((blocked,), graph, None, N)
     with pytest.raises(ValueError, match="layout of adjacency must not be 'blocked'"):
         frozen(features, held)
-
-
-def test_parts_of_column_blocks(graph, monkeypatch):
-    monkeypatch.setattr(compact, "LEAST_PART_EDGES", 16)
-    plain = make("bin").prepare_graph(graph, N, layout="csr")
-    parts = list(BlockedAdjacency.from_adjacency(plain, 37).row_parts())
-    assert len(parts) > 10
-    assert [first for first, _ in parts] == [
-        sum(part.shape[0] for _, part in parts[:place]) for place in range(len(parts))
-    ]
-    assert torch.cat([part.indices for _, part in parts]).equal(plain.indices)
-    assert torch.cat([part.rowptr.diff() for _, part in parts]).equal(plain.rowptr.diff())
-    assert torch.cat([part.row for _, part in parts]).equal(plain.row)
-    hub = plain.rowptr.diff().max()
-    assert all(part.nnz <= max(16, hub) for _, part in parts)
 
 
 def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):

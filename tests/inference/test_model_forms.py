@@ -4,12 +4,10 @@ import pytest
 import torch
 import torch_geometric.nn
 from chains import CLASSES, FEATURES, HIDDEN, Chain, N, assert_frozen_equals, shake
-from torch import nn
 
 from bitgnn import models
 from bitgnn.convert import BinarizeConfig, binarize, freeze
 from bitgnn.inference import load, save
-from bitgnn.nn import Linear
 
 
 @pytest.mark.parametrize("jk", [None, "cat", "max", "last"])
@@ -66,19 +64,3 @@ def test_graphs_of_other_models_are_refused(x, edges):
     sage = freeze(Chain("sage", ["full"]), check=False)
     with pytest.raises(ValueError, match="edge_weight must be None"):
         sage.prepare_graph(edges, N, torch.ones(edges.size(1)))
-
-
-def test_sequential_without_graph(x):
-    model = nn.Sequential(
-        Linear(FEATURES, 64, precision="FBB"),
-        nn.BatchNorm1d(64),
-        nn.Hardtanh(),
-        Linear(64, 33, precision="bin"),
-        nn.Sequential(nn.Dropout(0.1), Linear(33, CLASSES, precision="FBF")),
-    )
-    model = shake(model, x)
-    frozen = freeze(model)
-    assert torch.equal(frozen(x), model(x).detach())
-    assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))
-    with pytest.raises(ValueError, match="has no graph layers"):
-        frozen.prepare_graph(torch.zeros(2, 0, dtype=torch.long), N)

@@ -126,14 +126,6 @@ def test_batches_are_asked_for_one_ahead_and_no_further(x, edges, batches):
     assert asked == [0, 1, "closed"]
 
 
-def test_results_in_front_of_a_bad_batch_are_handed_out(x, edges, batches):
-    frozen = freeze(shake(Chain("gcn", BIN), x, edges))
-    found = stream(frozen, [batches[0], Data(edge_index=edges)], x)
-    assert torch.equal(next(found).result, expected(frozen, batches[0], x))
-    with pytest.raises(ValueError, match="batch must hold n_id"):
-        next(found)
-
-
 def test_refusals(x, edges, batches):
     model = shake(Chain("gcn", BIN), x, edges)
     with pytest.raises(TypeError, match="model must be a FrozenModel, got Chain"):

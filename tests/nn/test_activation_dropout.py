@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looked_up_inputs import K, N, looked
+from looked_up_inputs import looked
 from torch.nn import functional
 
 from bitgnn.nn.roles import kept_entries
@@ -45,19 +45,3 @@ def test_product_and_gradients_are_those_of_the_values(rows, size):
     torch.testing.assert_close(
         source.grad.double(), inner * entries.mask * 2.0, rtol=1e-5, atol=1e-5
     )
-
-
-def test_dropout_changes_no_mean_and_the_layers_own_adds_to_it():
-    bits = looked(torch.randn(N, K).requires_grad_()).train()
-    source = torch.randn(1, K).expand(20_000, K).contiguous().requires_grad_()
-    x = functional.dropout(source.relu(), 0.5)
-    entries = kept_entries(x)
-    found = bits(x, 0.2, entries)
-    kept = torch.ops.bitgnn.unpack(found.kept, K) > 0
-    assert not bool((kept & ~entries.mask).any())
-    assert float(kept.float().mean()) == pytest.approx(0.4, abs=0.01)
-    assert float(found.gain) == pytest.approx(2.5, rel=1e-3)
-    signs = torch.ops.bitgnn.unpack(found.words, K)
-    values = ((signs > 0).double() - 0.5) * kept * float(found.gain)
-    expected = torch.where(source[0] > 0, 0.5, -0.5).double()
-    torch.testing.assert_close(values.mean(0), expected, rtol=0, atol=0.03)

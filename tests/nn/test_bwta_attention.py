@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bitgnn.nn import BWTAAttention, BWTAMultiheadAttention, BWTASelfAttention
+from bitgnn.nn import BWTAAttention, BWTAMultiheadAttention
 from bitgnn.nn.attention_bits import attended_keys, softmax_table
 from bitgnn.ops.reference import ternary_attention as reference
 from bitgnn.quantize import ternary
@@ -117,26 +117,6 @@ def test_core_errors() -> None:
         BWTAAttention(activation="bool")
     with pytest.raises(ValueError, match="dropout must be in"):
         BWTAAttention(dropout=1.0)
-
-
-def test_self_attention_is_its_parts() -> None:
-    torch.manual_seed(0)
-    layer = BWTASelfAttention(32, 4, kv_heads=2)
-    x, mask = torch.randn(2, 9, 32), torch.ones(2, 9)
-    mask[1, 5:] = 0
-    layer(x, mask)
-    layer.eval()
-    q, k, v = (
-        m(x).view(2, 9, -1, 8).transpose(1, 2) for m in (layer.query, layer.key, layer.value)
-    )
-    context = layer.attention(q, k, v, mask, causal=True)
-    expected = layer.out(context.transpose(1, 2).reshape(2, 9, 32))
-    assert torch.equal(layer(x, mask, causal=True), expected)
-    out, probabilities = layer(x, mask, causal=True, return_probabilities=True)
-    assert torch.equal(out, expected)
-    assert probabilities.shape == (2, 4, 9, 9)
-    turned = layer(x, mask, rotary=lambda q, k: (q.flip(2), k))
-    assert not torch.equal(turned, layer(x, mask))
 
 
 OPTIONS = [

@@ -66,28 +66,6 @@ def test_inputs_that_do_not_fit(case, frozen) -> None:
                 layer(*operands)
 
 
-@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
-def test_masks_that_do_not_fit(frozen) -> None:
-    layer, x = multihead()[frozen], torch.randn(2, 5, 32)
-    for name, shape in (("attn_mask", (5, 5)), ("key_padding_mask", (2, 5))):
-        for mask in (torch.zeros(shape, dtype=torch.long), torch.zeros(shape).tolist()):
-            with pytest.raises(TypeError, match=f"{name} must be a tensor of bools or floats, got"):
-                layer(x, x, x, **{name: mask})
-    layer, x = core()[frozen], torch.randn(2, 4, 5, 8)
-    with pytest.raises(TypeError, match="key_mask must be a tensor, got list"):
-        layer(x, x, x, [[1] * 5] * 2)
-    for allowed in (torch.ones(5, 5), torch.ones(5, 5, dtype=torch.long)):
-        with pytest.raises(TypeError, match="allowed must be a bool tensor, got"):
-            layer(x, x, x, allowed=allowed)
-    for shape in ((4, 5), (3, 1, 5, 5), (1, 1, 1, 5, 5)):
-        with pytest.raises(ValueError, match=r"allowed must broadcast to \[2, 4, 5, 5\], got"):
-            layer(x, x, x, allowed=torch.ones(shape, dtype=torch.bool))
-    for shape in ((), (5,), (5, 1), (2, 1, 1, 5)):
-        assert torch.equal(
-            layer(x, x, x, allowed=torch.ones(shape, dtype=torch.bool)), layer(x, x, x)
-        )
-
-
 def test_constructors_refuse_sizes_and_scales() -> None:
     for hidden in (0, -8):
         with pytest.raises(ValueError, match=f"heads must divide hidden, got 4 and {hidden}"):

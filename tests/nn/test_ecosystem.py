@@ -1,4 +1,4 @@
-"""Layers inside PyTorch's and PyG's tools: compile, script, to_hetero, caches, dtypes."""
+"""Layers inside PyTorch's and PyG's tools: compile, script, to_hetero, caches."""
 
 import copy
 
@@ -137,29 +137,6 @@ def test_a_graph_is_kept_only_where_pyg_keeps_it(graph, x, precision, cached):
     for layer in (SAGEConv, GraphConv):
         conv = layer(IN, OUT, precision=precision)
         assert not torch.equal(conv(x, graph), conv(x, graph[:, :20]))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("layer", LAYERS)
-def test_other_dtypes(graph, x, layer, precision, dtype):
-    conv = layer(IN, OUT, precision=precision)
-    expected = conv(x.to(dtype).float(), graph)
-    other = copy.deepcopy(conv).to(dtype)
-    out = other(x.to(dtype), graph)
-    assert out.dtype == dtype
-    if precision != "FBB+BBB":
-        tolerance = {torch.float64: 1e-5, torch.float16: 2e-2, torch.bfloat16: 0.15}[dtype]
-        error = (out.float() - expected).abs().mean() / expected.abs().mean()
-        assert error < tolerance
-    out.float().square().sum().backward()
-    idle = {"hidden_norm", "root_norm"} if precision in ("full", "bin") else set()
-    for name, parameter in other.named_parameters():
-        if name.partition(".")[0] in idle:  # Of hidden layers; this one is the last.
-            assert parameter.grad is None
-            continue
-        assert parameter.grad.dtype == dtype
-        assert torch.isfinite(parameter.grad).all()
 
 
 @pytest.mark.cuda

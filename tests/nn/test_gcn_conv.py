@@ -77,22 +77,3 @@ def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
     aggregate(x, adjacency, bias).backward(grad)
     assert torch.allclose(x.grad, _dense(graph).t() @ grad, atol=1e-5)
     assert torch.allclose(bias.grad, grad.sum(0), atol=1e-5)
-
-
-def test_bad_arguments_are_named(graph, x):
-    with pytest.raises(ValueError, match=r"'fp32', 'full', 'bin' or letters .* got 'half'"):
-        GCNConv(IN, OUT, precision="half")
-    with pytest.raises(ValueError, match=r"output of BMM \(B\) must be the activation"):
-        GCNConv(IN, OUT, precision="FBB+FBF")
-    with pytest.raises(TypeError, match="precision must be a string or a LayerPrecision, got int"):
-        GCNConv(IN, OUT, precision=1)
-    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1.0"):
-        GCNConv(IN, OUT, dropout=1.0)
-    for precision in ("FBF+FBF", "full", "bin"):
-        conv = GCNConv(IN, OUT, precision=precision)
-        for _ in range(2):  # Before and after the bits of the input were looked up.
-            with pytest.raises(ValueError, match=r"x must be \[N, 40\], got \[30, 39\]"):
-                conv(x[:, :-1], graph)
-            with pytest.raises(ValueError, match="does not support bipartite"):
-                conv((x, x), graph)
-            conv(x, graph)

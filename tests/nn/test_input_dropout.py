@@ -103,17 +103,3 @@ def test_state_dict_round_trip(x, settled):
     assert torch.equal(layer(x, edges), other.eval()(x, edges))
     before = [layer.train(), other.train()]
     assert torch.equal(*(one(x, edges) for one in before))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_thresholds_stay_float32(dtype):
-    x = torch.randn(N, K)
-    bits = looked(x)
-    before = {name: value.clone() for name, value in bits.state_dict().items()}
-    found = bits.eval()(x).words
-    bits.to(dtype)
-    after = bits.state_dict()
-    assert all(after[name].dtype == value.dtype for name, value in before.items())
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-    assert torch.equal(bits(x).words, found)
-    assert GCNConv(K, 4).to(dtype).lin.weight.dtype == dtype

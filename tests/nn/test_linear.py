@@ -45,15 +45,6 @@ def test_bit_outputs_are_signs_behind_the_bias(x):
     assert torch.equal(bare(x), sgn(sgn(x) @ sgn(bare.weight).t()))
 
 
-def test_letters_of_activation_and_weight(x):
-    torch.manual_seed(0)
-    layer = Linear(40, 6, bias=False, precision="BBF")
-    expected = layer.weight.abs().mean(1) * (sgn(x) @ sgn(layer.weight).t())
-    assert torch.allclose(layer(x), expected, atol=1e-5)
-    float_weight = Linear(40, 6, bias=False, precision="BFF")
-    assert torch.allclose(float_weight(x), sgn(x) @ float_weight.weight.t(), atol=1e-5)
-
-
 def test_norms_and_hardtanh_act_in_their_places(x):
     precision = LayerPrecision(
         "FBB", "BBF", hardtanh=True, input_norm="batch", hidden_norm="batch", output_norm="batch"

@@ -72,13 +72,3 @@ def test_layers_take_every_form(simple, x, layer, precision, form):
             conv(x, matrix)
         return
     assert torch.allclose(conv(x, matrix), conv(x, simple), atol=1e-5)
-
-
-def test_matrices_of_another_size_are_refused(simple, x):
-    matrix = to_torch_csr_tensor(simple.flip(0), size=N + 1)
-    with pytest.raises(ValueError, match="must be 30 x 30 like the nodes, got 31 x 31"):
-        GCNConv(IN, OUT, precision="full")(x, matrix)
-    with pytest.raises(ValueError, match="x holds 30 destinations, the graph or size says 31"):
-        SAGEConv(IN, OUT, precision="full")(x, matrix)
-    with pytest.raises(ValueError, match="edge_weight must be None with a sparse matrix"):
-        GCNConv(IN, OUT, precision="full")(x, to_torch_csr_tensor(simple, size=N), torch.ones(3))
