@@ -85,6 +85,7 @@ def test_altered(saved):
         (lambda d: _step(d, 1).update(outputs=[2, 9]), "cannot be written"),
         (lambda d: _step(d, 1)["attributes"].update(size=74), "inputs must have 74"),
         (lambda d: _step(d, 1)["attributes"].update(size="75"), "attribute 'size' must be"),
+        (lambda d: _step(d, 1)["attributes"].update(size=True), "attribute 'size' must be"),
         (lambda d: _step(d, 1)["attributes"].update(out=41), "weight must have 41 rows"),
         (lambda d: _step(d, 1)["attributes"].update(other=1), "attributes must be"),
         (lambda d: _step(d, 1)["tensors"].update(weight="nothing"), r"\['nothing'\] are missing"),

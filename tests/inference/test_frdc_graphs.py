@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.convert import freeze
-from bitgnn.inference import EagerExecutor
+from bitgnn.inference import EagerExecutor, frozen_memory
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
 N, FEATURES, CLASSES = 120, 75, 5
@@ -58,3 +58,11 @@ def test_every_method_gives_the_same(name, method, edges, features, device):
     assert set(called.numbers) == {FRDC_METHODS.index(method or "and_degree")}
     assert EagerExecutor(frozen)(x, tiled).equal(expected)
     assert frozen(frozen.pack_features(x, layout="dense"), tiled).equal(expected)
+
+
+def test_tiles_count_in_memory(edges, features):
+    frozen = make("bits")
+    plain = frozen.prepare_graph(edges, N, layout="csr")
+    tiled = frozen.prepare_graph(edges, N, layout="frdc")
+    bare, found = (frozen_memory(frozen, features, graph) for graph in (plain, tiled))
+    assert found.adjacency == bare.adjacency + tiled.frdc().nbytes

@@ -39,6 +39,7 @@ def test_pyg(make_model, features):
     csr = pyg_memory(pyg, features, E, "csr")
     assert csr.weights == 4 * (75 * 40 + 40 + 40 * 5 + 5)
     assert csr.activations == 4 * N * max(80, 40 + 5 + 5)
+    assert csr.adjacency == 8 * (N + 1 + E) + 4 * E
     edges = pyg_memory(pyg, features, E, "edge_index")
     assert edges.activations == 4 * (N * 80 + E * 40)
     with pytest.raises(ValueError, match="'edge_index' or 'csr', got 'coo'"):

@@ -246,5 +246,5 @@ def test_bad_input_is_named(graph, bipartite, x, layer):
         conv((x, x[:9]), graph)
     with pytest.raises(TypeError, match=r"int64 or int32, got torch\.float32"):
         conv(x, graph.float())
-    with pytest.raises(ValueError, match=rf"{name}: dropout must be in \[0, 1\), got 1.5"):
-        layer(IN, OUT, dropout=1.5)
+    with pytest.raises(ValueError, match=rf"{name}: dropout must be in \[0, 1\), got 1.0"):
+        layer(IN, OUT, dropout=1.0)
