@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from bench.cases import Case, run_cases
 from bench.tables.documents import (
     NOT_MEASURED,
@@ -54,17 +52,6 @@ def test_fill_replaces_what_stands_between_the_markers(tmp_path):
     assert text.endswith("after\n")
     assert text.count(NOT_MEASURED) == len(TABLES) - 1
     assert fill(text, tmp_path) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("", "no marker"), (EMPTY + EMPTY, "must each stand once"),
-     (EMPTY.replace("<!-- /table:models -->", ""), "must each stand once"),
-     (EMPTY + "<!-- table:other -->", "unknown tables")],
-)  # fmt: skip
-def test_wrong_markers_are_refused(tmp_path, text, message):
-    with pytest.raises(ValueError, match=message):
-        fill(text, tmp_path)
 
 
 def test_documents_show_the_recorded_results():

@@ -93,19 +93,3 @@ def test_reproduce_writes_the_record(folder, monkeypatch, capsys):
     runs[0][2] = finished("bin", 0, 0.7, mismatch="bin differs")
     assert command.main(arguments, folder) == 1
     assert "reproduce: bin differs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--only", "gcn_none"], "--only must name some of"),
-        (["--workers", "0"], "must be at least 1"),
-        (["--configs", "nowhere"], "cannot be read"),
-    ],
-)
-def test_reproduce_names_what_is_wrong(folder, capsys, arguments, message):
-    assert command.main([*arguments, "--output", str(folder / "runs")], folder) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("reproduce: error: ")
-    assert message in error
-    assert not (folder / "runs").exists()

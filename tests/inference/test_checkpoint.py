@@ -80,6 +80,7 @@ def test_altered(saved):
         (lambda d: _step(d, 1).update(kind="os.system"), "unknown kind"),
         (lambda d: _step(d, 1).update(inputs=[7]), "register 7 is read before it is written"),
         (lambda d: _step(d, 1).update(inputs=["x"]), "registers must be numbers"),
+        (lambda d: _step(d, 1).update(inputs=[-1]), "registers must be numbers"),
         (lambda d: _step(d, 1).update(inputs=[]), "inputs must be"),
         (lambda d: _step(d, 1).update(outputs=[0]), r"registers \[0\] cannot be written"),
         (lambda d: _step(d, 1).update(outputs=[2, 9]), "cannot be written"),

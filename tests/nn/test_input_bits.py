@@ -118,6 +118,17 @@ def test_bits_of_a_thermometer_are_comparisons(x):
     assert float(out.mean(0).abs().max()) < 1e-3
 
 
+def test_zero_has_a_level_of_its_own_where_it_is_frequent():
+    x = torch.randn(N, K) * words_of(0.5)
+    bits = looked(x)
+    signs = torch.ops.bitgnn.unpack(bits(x).words, bits.thresholds.numel())
+    for feature in range(K):
+        own, values = signs[:, bits.columns == feature], x[:, feature]
+        zero = own[values == 0]
+        assert bool((zero == zero[0]).all())
+        assert not bool((own[values != 0] == zero[0]).all(1).any())
+
+
 def test_pattern_is_what_is_above_zero():
     x = words_of(0.2) * torch.rand(N, K)
     bits = looked(x)

@@ -169,3 +169,22 @@ def test_layers_mark_their_latent_weights_alone(how, precision):
         whole = gradients[name] if is_spared else gradients[name] + DECAY * before[name]
         torch.testing.assert_close(parameter.detach(), before[name] - 0.5 * whole)
     assert float(model.first.lin.weight.detach().abs().max()) > 0.1
+
+
+def test_scaled_losses_of_a_fused_optimiser():
+    def trained(decay, marked):
+        parameter = _parameters()[0]
+        if marked:
+            spare_from_decay(parameter)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        optimiser = torch.optim.Adam([parameter], lr=0.05, weight_decay=decay, fused=True)
+        for step in range(STEPS):
+            optimiser.zero_grad()
+            (gradient,) = _gradients(step, [parameter])
+            scaler.scale((parameter * gradient).sum()).backward()
+            scaler.step(optimiser)
+            scaler.update()
+        return parameter.detach()
+
+    torch.testing.assert_close(trained(DECAY, True), trained(0.0, False), rtol=1e-5, atol=1e-5)
+    assert float((trained(DECAY, False) - trained(0.0, False)).abs().max()) > 1e-3
