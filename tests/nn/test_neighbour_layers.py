@@ -150,25 +150,6 @@ def test_all_forms_of_a_graph_agree(simple, x, layer, options, precision):
         assert torch.allclose(conv(x, form), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("aggr", ["add", "mean"])
-@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", "FBF+FFF"])
-def test_rank_one_edge_weights_are_exact(simple, x, aggr, precision):
-    r, c = torch.rand(N) + 0.5, torch.rand(N) + 0.5
-    weight = r[simple[1]] * c[simple[0]]
-    conv = _randomised(GraphConv(IN, OUT, aggr=aggr, precision=precision))
-    if precision == "FBB+BBF":  # On bits the column factor is left out.
-        factors = BitAdjacency.from_edge_index(simple, N, edge_weight=weight)
-        kept = BitAdjacency(factors.rowptr, factors.indices, N, factors.row)
-        matrix = kept.to_dense()
-        if aggr == "mean":
-            matrix = matrix / torch.diff(factors.rowptr).clamp(min=1).unsqueeze(1)
-    else:
-        matrix = _matrix(simple, N, N, conv, weight)
-    _agree(conv(x, simple, weight), _expected(conv, matrix, x, x), conv)
-    sparse = to_torch_csr_tensor(simple.flip(0), weight, size=N)
-    assert torch.allclose(conv(x, sparse), conv(x, simple, weight), atol=1e-4)
-
-
 def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
     weight = torch.rand(simple.size(1))
     conv = GraphConv(IN, OUT, precision="full")
