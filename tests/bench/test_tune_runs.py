@@ -15,13 +15,6 @@ SMALL = (
 )  # fmt: skip
 
 
-def test_what_a_call_says():
-    run = Run("Cora", ("--model", "graphsage", "--budget", "2 min"))
-    assert run.command == "bitgnn tune --dataset Cora --model graphsage --budget 2 min"
-    assert run.budget == 120.0
-    assert Run("Cora").budget is None
-
-
 def test_records_calls_and_keeps_those_that_are_not_made_anew(monkeypatch, tmp_path, capsys):
     run = Run("digits", (*SMALL, "--budget", "60s"), goal=45.0, exhaustive=True)
     monkeypatch.setattr(tune_runs, "RUNS", {"kept": run, "one": run})

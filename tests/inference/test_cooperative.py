@@ -5,7 +5,7 @@ import pytest
 import torch
 from graphs import odd_graph
 
-from bitgnn import BitAdjacency, BitTensor
+from bitgnn import BitAdjacency
 from bitgnn._library import library_info
 from bitgnn.convert import freeze
 from bitgnn.inference.cooperative import CooperativeExecutor
@@ -18,48 +18,14 @@ CPU = torch.device("cpu")
 NORMS = {"hidden_norm": "batch", "output_norm": "batch"}
 
 
-def cuda(test):
-    """Mark a test that needs a CUDA device."""
-    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skip(test))
-
-
 def stages_of(frozen, packed=False):
     return find_stages(frozen.program, dict(frozen.named_buffers()), packed)
-
-
-def test_stages_of_binary_layers(make_model):
-    staged = stages_of(freeze(make_model("bin")))
-    forms = [(s.source, s.size, s.output, s.out, s.scaled) for s in staged.stages]
-    assert forms == [
-        ("floats", 75, "bits", 40, False),
-        ("bits", 40, "integers", 5, False),
-        ("integers", 5, "result", 0, False),
-    ]
-    assert staged.graph == 0
-
-
-def test_stages_of_full_layers(make_model):
-    frozen = freeze(make_model("full"))
-    forms = [(s.source, s.size, s.output, s.out, s.scaled) for s in stages_of(frozen, True).stages]
-    assert forms == [
-        ("words", 75, "integers", 40, True),
-        ("integers", 40, "integers", 5, True),
-        ("integers", 5, "result", 0, False),
-    ]
 
 
 def test_the_step_without_a_stage_is_named():
     frozen = freeze(GraphSAGE(20, 33, 3, precision="full").eval())
     with pytest.raises(ValueError, match=r"step \d+ \(.+ of '.+'\) has no stage"):
         stages_of(frozen)
-
-
-def test_models_that_cannot_be_run(make_model):
-    with pytest.raises(TypeError, match="model must be a FrozenModel, got GCN"):
-        CooperativeExecutor(make_model("bin"))
-    with pytest.raises(ValueError, match="must be on a CUDA device, got cpu"):
-        CooperativeExecutor(freeze(make_model("bin")))
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 120])
@@ -136,7 +102,7 @@ def test_wrong_tables_are_refused(make_model, graph, features, what):
         torch.ops.bitgnn.run_stages(*wrong)
 
 
-@cuda
+@pytest.mark.cuda
 class TestOnCuda:
     """Bit for bit the eager results."""
 
@@ -145,32 +111,11 @@ class TestOnCuda:
     def test_depths(self, precision, layers):
         compare(700, 75, 40, 5, precision, layers)
 
-    @pytest.mark.parametrize("features", [1, 31, 33, 128, 1433])
-    @pytest.mark.parametrize("precision", ["bin", "full"])
-    def test_widths_of_features(self, precision, features):
-        compare(300, features, 64, 7, precision)
-
     @pytest.mark.parametrize("hidden", [1, 32, 33, 64, 128, 256])
     @pytest.mark.parametrize("precision", ["bin", "full"])
     def test_widths_of_layers(self, precision, hidden):
         edges = odd_graph(1000, 3000, seed=2)
         compare(1000, 70, hidden, 7, precision, 3, edges=edges)
-
-    def test_wide_rows_that_are_read_often(self):
-        compare(300, 70, 64, 7, "full", edges=torch.randint(300, (2, 9000)))
-
-    def test_a_row_too_long_for_shared_memory(self):
-        torch.manual_seed(0)
-        frozen = freeze(GCN(70, 256, 7, precision="full").eval()).to("cuda")
-        edges = torch.stack([torch.arange(3000), torch.zeros(3000, dtype=torch.int64)])
-        adjacency = frozen.prepare_graph(edges.cuda(), 3000)
-        with pytest.raises(ValueError, match="too large for one kernel"):
-            CooperativeExecutor(frozen)(torch.randn(3000, 70, device="cuda"), adjacency)
-
-    @pytest.mark.parametrize("classes", [1, 2, 12, 13, 41, 64])
-    def test_classes(self, classes):
-        compare(500, 40, 33, classes, "bin")
-        compare(500, 40, 33, classes, "full")
 
     @pytest.mark.parametrize("nodes", [1, 2, 17, 131, 132, 133, 5000])
     def test_nodes(self, nodes):
@@ -188,38 +133,6 @@ class TestOnCuda:
         compare(nodes, 50, 64, 7, "bin", edges=edges)
         compare(nodes, 50, 64, 7, "full", edges=edges[:, -1440:])
 
-    def test_thresholds_of_norms(self, make_model, graph, features):
-        frozen = freeze(make_model("bin", num_layers=3, **NORMS)).to("cuda")
-        adjacency = frozen.prepare_graph(graph.cuda(), len(features))
-        check(frozen, features.cuda(), adjacency)
-
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-    def test_types_of_features(self, dtype):
-        torch.manual_seed(0)
-        for precision in ("bin", "full"):
-            frozen = freeze(GCN(75, 64, 5, precision=precision).eval()).to("cuda")
-            x = torch.randn(400, 75, device="cuda").to(dtype)
-            adjacency = frozen.prepare_graph(odd_graph(400, 900, seed=1).cuda(), 400)
-            check(frozen, x, adjacency, packed=False)
-
-    def test_rows_that_start_anywhere(self):
-        torch.manual_seed(0)
-        frozen = freeze(GCN(75, 64, 5, precision="bin").eval()).to("cuda")
-        adjacency = frozen.prepare_graph(odd_graph(400, 900, seed=1).cuda(), 400)
-        run = CooperativeExecutor(frozen)
-        whole = torch.randn(401, 83, device="cuda")
-        for x in (whole[1:, 3:78], whole[:400, 8:], whole[:400, :75].t().contiguous().t()):
-            assert run(x, adjacency).equal(frozen(x, adjacency))
-
-    def test_values_that_are_not_finite(self):
-        torch.manual_seed(0)
-        frozen = freeze(GCN(75, 64, 5, precision="bin").eval()).to("cuda")
-        adjacency = frozen.prepare_graph(odd_graph(400, 900, seed=1).cuda(), 400)
-        x = torch.randn(400, 75, device="cuda")
-        for value in (float("nan"), float("inf"), -float("inf"), -0.0):
-            x.view(-1)[torch.randint(x.numel(), (500,), device="cuda")] = value
-        check(frozen, x, adjacency)
-
     def test_a_captured_call(self, make_model, graph, features):
         frozen = freeze(make_model("bin")).to("cuda")
         x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
@@ -233,37 +146,6 @@ class TestOnCuda:
             captured.replay()
             assert found.equal(frozen(x, adjacency))
             assert run(x, adjacency).equal(found)
-
-    def test_a_new_graph_cannot_be_captured(self, make_model, graph, features):
-        frozen = freeze(make_model("bin")).to("cuda")
-        x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
-        run = CooperativeExecutor(frozen)
-        with (
-            pytest.raises(RuntimeError, match="make one call before"),
-            torch.cuda.graph(torch.cuda.CUDAGraph()),
-        ):
-            run(x, adjacency)
-        torch.cuda.synchronize()
-        assert run(x, adjacency).equal(frozen(x, adjacency))
-
-    def test_streams(self):
-        torch.manual_seed(0)
-        frozen = freeze(GCN(75, 64, 5, precision="bin").eval()).to("cuda")
-        adjacency = frozen.prepare_graph(odd_graph(4000, 9000, seed=1).cuda(), 4000)
-        inputs = [torch.randn(4000, 75, device="cuda") for _ in range(4)]
-        expected = [frozen(x, adjacency) for x in inputs]
-        shared = CooperativeExecutor(frozen)
-        own = [CooperativeExecutor(frozen) for _ in inputs]
-        streams = [torch.cuda.Stream() for _ in inputs]
-        torch.cuda.synchronize()
-        found = []
-        for _ in range(50):
-            for x, executor, stream, right in zip(inputs, own, streams, expected, strict=True):
-                with torch.cuda.stream(stream):
-                    found.append((executor(x, adjacency), right))
-                    found.append((shared(x, adjacency), right))
-        torch.cuda.synchronize()
-        assert all(scores.equal(right) for scores, right in found)
 
     def test_changes_are_followed(self, make_model, graph, features):
         frozen = freeze(make_model("bin")).to("cuda")
@@ -285,28 +167,6 @@ class TestOnCuda:
         given = operands(make_model, graph, features, torch.device("cuda"))
         results = torch.library.opcheck(torch.ops.bitgnn.run_stages.default, given)
         assert set(results.values()) == {"SUCCESS"}
-
-    def test_errors(self, make_model, graph, features):
-        frozen = freeze(make_model("full")).to("cuda")
-        x, adjacency = features.cuda(), frozen.prepare_graph(graph.cuda(), len(features))
-        run = CooperativeExecutor(frozen)
-        with pytest.raises(ValueError, match="x must be on cuda:0, got cpu"):
-            run(features, adjacency)
-        with pytest.raises(ValueError, match=r"x must be \[N, 75\], got \[120, 74\]"):
-            run(x[:, 1:], adjacency)
-        with pytest.raises(ValueError, match=r"float32, float16 or bfloat16, got torch\.float64"):
-            run(x.double(), adjacency)
-        with pytest.raises(ValueError, match="adjacency has 120 nodes, x has 119"):
-            run(x[1:], adjacency)
-        with pytest.raises(TypeError, match="must come from prepare_graph, got Tensor"):
-            run(x, graph.cuda())
-        packed = frozen.pack_features(x)
-        with pytest.raises(ValueError, match="must carry a row scale"):
-            run(BitTensor(packed.words, packed.size), adjacency)
-        with pytest.raises(ValueError, match="max_graphs must be at least 1, got 0"):
-            CooperativeExecutor(frozen, max_graphs=0)
-        with pytest.raises(ValueError, match="has no stage"):
-            CooperativeExecutor(freeze(GraphSAGE(20, 33, 3, precision="full").eval()).to("cuda"))
 
 
 def compare(nodes, features, hidden, classes, precision, layers=2, edges=None):

@@ -13,7 +13,6 @@ SMALL = 20_000
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_order_of_many_edges_is_counted():
     torch.manual_seed(0)
     edge_index = torch.randint(NODES, (2, EDGES), device="cuda")
