@@ -7,7 +7,6 @@ from bitgnn import ops
 from bitgnn.bits import (
     BitAdjacency,
     BitTensor,
-    BlockedLayout,
     BooleanTensor,
     FrdcLayout,
     TernaryTensor,
@@ -63,7 +62,6 @@ __all__ = [
     "BinarizeConfig",
     "BitAdjacency",
     "BitTensor",
-    "BlockedLayout",
     "BooleanTensor",
     "FrdcLayout",
     "Plan",

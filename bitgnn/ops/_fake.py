@@ -87,18 +87,6 @@ def _narrow(x: Tensor, w: Tensor, rowptr: Tensor, head: int) -> Tensor:
     return _scores(x, rowptr.size(0) - 1, w.size(0), head)
 
 
-def _blocked_rows(x: Tensor, block_rowptr: Tensor, block_size: int) -> int:
-    """Rows of a blocked layout: one pointer per block and row, at least one block."""
-    num_blocks = torch.sym_max(1, (x.size(0) + block_size - 1) // block_size)
-    return (block_rowptr.size(0) - 1) // num_blocks
-
-
-def _narrow_blocked(
-    x: Tensor, w: Tensor, block_rowptr: Tensor, block_size: int, head: int
-) -> Tensor:
-    return _scores(x, _blocked_rows(x, block_rowptr, block_size), w.size(0), head)
-
-
 def _bits_linear(x: Tensor, digits: Tensor) -> Tensor:
     return _floats(x, x.size(0), digits.size(1))
 
@@ -137,16 +125,6 @@ def _frdc_to_words(x: Tensor, size: int, num_rows: int) -> Tensor:
 
 def _frdc_to_floats(x: Tensor, size: int, num_rows: int, integer: bool) -> Tensor:
     return _floats(x, num_rows, size, integer)
-
-
-def _blocked_to_words(x: Tensor, size: int, block_rowptr: Tensor, block_size: int) -> Tensor:
-    return _words(x, _blocked_rows(x, block_rowptr, block_size), size)
-
-
-def _blocked_to_floats(
-    x: Tensor, size: int, block_rowptr: Tensor, block_size: int, integer: bool
-) -> Tensor:
-    return _floats(x, _blocked_rows(x, block_rowptr, block_size), size, integer)
 
 
 def _same_rows_to_words(a: Tensor, size: int) -> Tensor:
@@ -213,7 +191,6 @@ FAKES: dict[str, Fake] = {
             (["bmm_add"], _bmm_add),
             (["bmm_bspmm"], _bmm_bspmm),
             (["bmm_bspmm_narrow"], _narrow),
-            (["bmm_bspmm_narrow_blocked"], _narrow_blocked),
             (["bits_linear"], _bits_linear),
             (["bspmm_bmm", "bspmm_bmm_sliced"], _joint),
             (["bspmm_bbb", "bspmm_tbb", "bspmm_bfb", "bspmm_bbb_sliced"], _bits_to_words),
@@ -224,8 +201,6 @@ FAKES: dict[str, Fake] = {
             (["bspmm_fff", "bspmm_slots"], _rows_to_floats_only),
             (["bspmm_bbb_frdc"], _frdc_to_words),
             (["bspmm_bbf_frdc"], _frdc_to_floats),
-            (["bspmm_bbb_blocked"], _blocked_to_words),
-            (["bspmm_bbf_blocked"], _blocked_to_floats),
             (["add_bbb"], _same_rows_to_words),
             (["add_bbf"], _same_rows_to_floats),
             (["add_ffb"], _add_ffb),

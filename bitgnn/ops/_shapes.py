@@ -25,7 +25,6 @@ _CSR = "rowptr:P indices:E row:P-1"
 _BIT_ROWS = "x:N,W(size) bias:size threshold:size"
 _FLOAT_ROWS = "x:N,K bias:K threshold:K"
 _TILES = "tile_rowptr:_ tile_cols:T tiles:T row:num_rows"
-_BLOCKS = "block_rowptr:_ local_indices:_ row:_"
 _SLICES = (
     "rowptr:P row:P-1 local_indices:_ group_steps:_ group_places:_ slice_groups:_ row_slots:_ "
     "row_items:_"
@@ -64,14 +63,11 @@ SHAPES: dict[str, str] = {
     "bspmm_slots": f"{_CSR} {_FLOAT_ROWS} addend:P-1,K",
     "bspmm_bbb_frdc": f"{_TILES} {_BIT_ROWS}",
     "bspmm_bbf_frdc": f"{_TILES} {_BIT_ROWS}",
-    "bspmm_bbb_blocked": f"{_BLOCKS} {_BIT_ROWS}",
-    "bspmm_bbf_blocked": f"{_BLOCKS} {_BIT_ROWS}",
     "bspmm_bbb_sliced": f"{_SLICES} {_BIT_ROWS}",
     "bspmm_bbf_sliced": f"{_SLICES} {_BIT_ROWS}",
     "bmm_add": f"{_EITHER_X} {_PACKED_W} addend:N,M {_PRODUCT}",
     "bmm_bspmm": f"{_EITHER_X} {_PACKED_W} {_CSR} col:N bias:M threshold:M",
     "bmm_bspmm_narrow": f"{_NARROW} {_CSR} order:P-1,2",
-    "bmm_bspmm_narrow_blocked": f"{_NARROW} {_BLOCKS}",
     "bspmm_bmm": f"{_CSR} {_JOINT} neighbours:_,W(M)",
     "bspmm_bmm_sliced": f"{_SLICES} {_JOINT} neighbours:_,W(M)",
     "bits_linear": "x:N,W(size) digits:3,M,W(size),8,4 step:M x_scale:N bias:M addend:N,M",

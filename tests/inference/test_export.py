@@ -66,42 +66,29 @@ def frozen_on_bits(features):
     return freeze(GCN(features.size(1), 40, 5, precision=BITS_ALONE).eval())
 
 
-@pytest.mark.parametrize("layout", ["csr", "sliced", "blocked"])
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
 def test_graphs_in_every_layout_are_exported(layout, graph, features):
-    """Slices are left out: the program reads the CSR beside them, or the column blocks."""
+    """Slices are left out: the program reads the CSR beside them."""
     frozen = frozen_on_bits(features)
     adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
     program = torch.export.export(frozen, (features, adjacency))
     called = [name for name in operators(program) if "bspmm" in name]
-    suffix = "bspmm_bbf_blocked.default" if layout == "blocked" else "bmm_bspmm.default"
-    assert called[-1] == f"bitgnn.{suffix}"
+    assert called[-1] == "bitgnn.bmm_bspmm.default"
     other = frozen.prepare_graph(graph.flip(0), len(features), layout=layout)
     for held in (adjacency, other):
         assert program.module()(features, held).equal(frozen(features, held))
 
 
-@pytest.mark.parametrize("layout", ["csr", "blocked"])
-def test_classes_over_any_layout_are_exported(layout, graph, features):
+def test_classes_are_exported(graph, features):
     torch.manual_seed(0)
     model = GCN(features.size(1), 40, 5, precision="bin").eval()
     frozen = freeze(model, output="classes")
-    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
+    adjacency = frozen.prepare_graph(graph, len(features))
     program = torch.export.export(frozen, (features, adjacency))
-    suffix = "_blocked" if layout == "blocked" else ""
-    assert operators(program)[-1] == f"bitgnn.bmm_bspmm_narrow{suffix}.default"
-    other = frozen.prepare_graph(graph.flip(0), len(features), layout=layout)
+    assert operators(program)[-1] == "bitgnn.bmm_bspmm_narrow.default"
+    other = frozen.prepare_graph(graph.flip(0), len(features))
     for held in (adjacency, other):
         assert program.module()(features, held).equal(frozen(features, held))
-
-
-def test_a_program_exported_for_one_layout_refuses_another(graph, features):
-    frozen = frozen_on_bits(features)
-    csr, blocked = (
-        frozen.prepare_graph(graph, len(features), layout=layout) for layout in ("csr", "blocked")
-    )
-    program = torch.export.export(frozen, (features, csr))
-    with pytest.raises((AssertionError, RuntimeError, ValueError), match="BlockedAdjacency"):
-        program.module()(features, blocked)
 
 
 def test_a_model_that_needs_several_adjacencies(graph, features):
@@ -117,10 +104,9 @@ def test_a_model_that_needs_several_adjacencies(graph, features):
     assert not frozen(features, other).equal(frozen(features, adjacency))
 
 
-@pytest.mark.parametrize("layout", ["sliced", "blocked"])
-def test_graphs_in_every_layout_are_compiled(layout, graph, features):
+def test_sliced_graphs_are_compiled(graph, features):
     frozen = frozen_on_bits(features)
-    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
+    adjacency = frozen.prepare_graph(graph, len(features), layout="sliced")
     compiled = torch.compile(frozen, fullgraph=True, backend="aot_eager")
     assert compiled(features, adjacency).equal(frozen(features, adjacency))
 
@@ -128,13 +114,12 @@ def test_graphs_in_every_layout_are_compiled(layout, graph, features):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
 @pytest.mark.parametrize(
-    ("model", "precision", "layout"),
-    [(GCN, "bin", "csr"), (GCN, BITS_ALONE, "blocked"), (GraphSAGE, "bin", "csr")],
+    ("model", "precision"), [(GCN, "bin"), (GCN, BITS_ALONE), (GraphSAGE, "bin")]
 )
-def test_packaged_program_runs(model, precision, layout, graph, features, tmp_path):
+def test_packaged_program_runs(model, precision, graph, features, tmp_path):
     torch.manual_seed(0)
     frozen = freeze(model(features.size(1), 40, 5, precision=precision).eval())
-    adjacency = frozen.prepare_graph(graph, len(features), layout=layout)
+    adjacency = frozen.prepare_graph(graph, len(features))
     program = torch.export.export(frozen, (features, adjacency))
     package = torch._inductor.aoti_compile_and_package(
         program, package_path=str(tmp_path / "model.pt2")

@@ -141,18 +141,6 @@ def test_any_device_can_be_described(x, edges):
 
 
 @needs_library
-def test_column_blocks_of_a_gpu(x, edges):
-    for precision in ("bin", "full"):
-        frozen = frozen_model("GCN", precision, x, edges, 160, 64)
-        blocks = frozen.prepare_graph(edges[:, : 5 * N], N, layout="blocked")
-        csr = frozen.prepare_graph(edges[:, : 5 * N], N, layout="csr")
-        of_blocks, of_csr = (frozen_memory(frozen, x, graph, "H200") for graph in (blocks, csr))
-        assert of_blocks.adjacency < of_csr.adjacency
-        # Few edges read each row: floats are gathered over CSR, which a call makes of blocks.
-        assert of_blocks.workspace >= of_csr.workspace
-
-
-@needs_library
 @pytest.mark.parametrize("name", ["mlp", "vgg"])
 def test_networks_of_images(name):
     torch.manual_seed(0)

@@ -116,7 +116,7 @@ CASES = {
     "layout": (
         lambda: bspmm.bbb(XB, ADJACENCY, layout="coo"),
         ValueError,
-        r"layout must be None or one of \['csr', 'blocked', 'sliced', 'frdc'\], got 'coo'",
+        r"layout must be None or one of \['csr', 'sliced', 'frdc'\], got 'coo'",
     ),
     "method": (
         lambda: bspmm.bbf(XB, ADJACENCY, layout="csr", method="if_else"),

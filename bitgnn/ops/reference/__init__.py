@@ -28,11 +28,9 @@ from bitgnn.ops.reference.bmm import (
 )
 from bitgnn.ops.reference.bspmm import (
     bspmm_bbb,
-    bspmm_bbb_blocked,
     bspmm_bbb_frdc,
     bspmm_bbb_sliced,
     bspmm_bbf,
-    bspmm_bbf_blocked,
     bspmm_bbf_frdc,
     bspmm_bbf_sliced,
     bspmm_bfb,
@@ -50,7 +48,7 @@ from bitgnn.ops.reference.fixed_conv import conv_fbb, conv_fbf
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.joint import bspmm_bmm, bspmm_bmm_sliced
 from bitgnn.ops.reference.linear_chain import linear_chain
-from bitgnn.ops.reference.narrow import bmm_bspmm_narrow, bmm_bspmm_narrow_blocked
+from bitgnn.ops.reference.narrow import bmm_bspmm_narrow
 from bitgnn.ops.reference.pack import (
     pack,
     pack_levels,
@@ -92,18 +90,15 @@ __all__ = [
     "bmm_bff",
     "bmm_bspmm",
     "bmm_bspmm_narrow",
-    "bmm_bspmm_narrow_blocked",
     "bmm_fbb",
     "bmm_fbf",
     "bmm_ffb",
     "bmm_tbb",
     "bmm_tbf",
     "bspmm_bbb",
-    "bspmm_bbb_blocked",
     "bspmm_bbb_frdc",
     "bspmm_bbb_sliced",
     "bspmm_bbf",
-    "bspmm_bbf_blocked",
     "bspmm_bbf_frdc",
     "bspmm_bbf_sliced",
     "bspmm_bfb",

@@ -1,4 +1,4 @@
-"""Reference of the eight binary sparse products BSpMM.xyz and their FRDC and blocked layouts.
+"""Reference of the eight binary sparse products BSpMM.xyz and their FRDC and sliced layouts.
 
 Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is the sum of the
 +-1 values of a row's neighbours; an empty row gives 0, hence bit 1.
@@ -7,7 +7,7 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums, slice_edges, tile_edges
+from bitgnn.ops.reference._sums import check_edges, row_sums, slice_edges, tile_edges
 from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
 from bitgnn.ops.reference.ternary import ternary_values
 
@@ -279,37 +279,6 @@ def bspmm_bbf_frdc(
 def _check_method(method: int) -> None:
     if not 0 <= method < NUM_METHODS:
         raise ValueError(f"method must lie in [0, {NUM_METHODS}), got {method}")
-
-
-def bspmm_bbb_blocked(
-    x: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on the column-blocked layout."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-def bspmm_bbf_blocked(
-    x: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on the column-blocked layout."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
 
 
 def bspmm_bbb_sliced(

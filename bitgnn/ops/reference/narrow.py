@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums
+from bitgnn.ops.reference._sums import check_edges, row_sums
 from bitgnn.ops.reference.bmm import _binary, _dot
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.heads import finished
@@ -113,38 +113,6 @@ def bmm_bspmm_narrow(
     elif w_scale is not None:
         value = w_scale * value
     return finished(_with_root(value if bias is None else value + bias, *own), head)
-
-
-def bmm_bspmm_narrow_blocked(
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    x_scale: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    x_threshold: Tensor | None = None,
-    x_gain: Tensor | None = None,
-    scale: bool = False,
-    row: Tensor | None = None,
-    col: Tensor | None = None,
-    bias: Tensor | None = None,
-    head: int = 0,
-    root: Tensor | None = None,
-    root_w: Tensor | None = None,
-    root_size: int = 0,
-    root_scale: Tensor | None = None,
-    root_w_scale: Tensor | None = None,
-    root_bias: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """The same over column blocks, whose edges keep the order that CSR has."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bmm_bspmm_narrow(
-        x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col, bias,
-        head, root, root_w, root_size, root_scale, root_w_scale, root_bias, trusted=trusted,
-    )  # fmt: skip
 
 
 def _with_root(
