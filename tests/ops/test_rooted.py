@@ -12,7 +12,7 @@ NODES = 300
 
 
 def pattern(degrees: list[int], nodes: int) -> BitAdjacency:
-    """Rows of these degrees with factors, their columns in order as column blocks have them."""
+    """Rows of these degrees with factors, their columns in order."""
     generator = torch.Generator().manual_seed(len(degrees))
     rows = torch.repeat_interleave(torch.arange(len(degrees)), torch.tensor(degrees).long())
     columns = torch.randint(max(1, nodes), rows.shape, generator=generator)
