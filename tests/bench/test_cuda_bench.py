@@ -1,9 +1,8 @@
 """Parts of the CUDA benchmark that need no GPU: rates of gathers, and goals."""
 
 import pytest
+from bench.cuda_cases import Goal
 
-from bench import cuda_cases
-from bench.cuda_cases import CudaCase, Goal
 from bench.cuda_ceilings import Ceilings
 from bitgnn.measure.timing import Timing
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from experiments.images.pixels import normalized
 from image_training import make_image_data, tiny_network
 
 from bitgnn.data import ImageSet
@@ -19,7 +20,6 @@ from experiments.images import (
     load_image_config,
     unit,
 )
-from experiments.images.pixels import normalized
 
 CONFIG = """
 name: tiny

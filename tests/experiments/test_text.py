@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from experiments.text.scores import score
 from text_training import (
     character_task,
     decoder_recipe,
@@ -16,7 +17,6 @@ from bitgnn.nn.multistage import activation_quantizers
 from bitgnn.train.loop import Keeping
 from experiments.text import side_by_side, train_text
 from experiments.text.batches import Batches
-from experiments.text.scores import score
 
 
 def trained(task, wanted, seed=0, **options):

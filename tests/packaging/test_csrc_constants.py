@@ -15,7 +15,6 @@ bits.layouts.TILE core/common.h kTileDim
 bits.sliced.LANES core/common.h kSliceLanes
 bits.sliced.STEP core/common.h kSliceStepEdges
 bits.row_order.ORDER_STEP pairs/arguments.h kOrderStep
-bits.layouts.MAX_BLOCK_SIZE pairs/narrow_operators.h kMostBlockColumns
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
 ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
 ops.reference.narrow.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures

@@ -56,15 +56,11 @@ class Backend {
   void aggregate_ternary(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
-  void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  bool stays_narrow(const NarrowCall&) const { return true; }
   // Only argmax is fused: torch's softmax is as fast after the kernels, but its argmax takes many
   // times as long.
   bool holds_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
   void aggregate_narrow(const NarrowCall& a) const;
-  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
-                     int32_t* indices) const;
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;

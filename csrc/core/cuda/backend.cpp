@@ -149,10 +149,6 @@ void Backend::aggregate_frdc(const FrdcArgs& a) const {
   run([&](const Context& c) { return bspmm::aggregate_frdc(a, c); });
 }
 
-void Backend::aggregate_blocked(const BlockedArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_blocked(a, c); });
-}
-
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
   // Holds a slice of 16-byte pieces, followed by a row of zeros.
   const int64_t largest = device().shared_bytes / 16 - 1;
@@ -162,11 +158,6 @@ void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
 
 void Backend::aggregate_narrow(const NarrowCall& a) const {
   run([&](const Context& c) { return pairs::aggregate_narrow(a, c); });
-}
-
-void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,
-                            int64_t* rowptr, int32_t* indices) const {
-  run([&](const Context& c) { return pairs::csr_of_blocks(pattern, blocks, rowptr, indices, c); });
 }
 
 void Backend::aggregate_sliced(const SlicedArgs& a) const {
