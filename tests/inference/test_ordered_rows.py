@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bitgnn import freeze, models
+from bitgnn.bits import BitAdjacency
 from bitgnn.inference import CudaGraphExecutor
 
 pytestmark = pytest.mark.cuda
