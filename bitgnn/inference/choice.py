@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.frozen_model import FrozenModel
@@ -26,7 +25,6 @@ DEFAULT_SHAPES = 8
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "eager": EagerExecutor,
     "cuda_graph": CudaGraphExecutor,
-    "cooperative": CooperativeExecutor,
 }
 
 
@@ -115,7 +113,7 @@ def make_executor(model: FrozenModel, name: str = "auto", **options: Any) -> Exe
 
     Args:
         model: the frozen model.
-        name: ``"auto"``, ``"eager"``, ``"cuda_graph"`` or ``"cooperative"``.
+        name: ``"auto"``, ``"eager"`` or ``"cuda_graph"``.
         options: arguments of that executor.
 
     Raises:

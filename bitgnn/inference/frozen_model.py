@@ -118,8 +118,8 @@ class FrozenModel(CalledProgram):
 
         Args:
             name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, a CUDA
-                graph for each shape of inputs on a GPU and eager elsewhere.
+                launch; ``"auto"``, a CUDA graph for each shape of inputs on a GPU and eager
+                elsewhere.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:

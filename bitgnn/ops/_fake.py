@@ -159,19 +159,6 @@ def _csr_from_edges(
     return rowptr, sources.new_empty((room,), dtype=torch.int32)
 
 
-def _run_stages(
-    x: Tensor,
-    x_scale: Tensor | None,
-    image: Tensor,
-    slices: Tensor,
-    state: Tensor,
-    stages: list[int],
-    most_degree: int,
-) -> Tensor:
-    # The last stage's size: the third of its 15 numbers.
-    return _floats(x, x.size(0), stages[-13])
-
-
 FAKES: dict[str, Fake] = {
     **CONV_FAKES,
     **QUANTISE_FAKES,
@@ -209,8 +196,7 @@ FAKES: dict[str, Fake] = {
             (["concat_ffb"], _concat_ffb),
         ),
     ),
-    # These exist only where they were compiled.
+    # This one exists only where it was compiled.
     "csr_from_edges": _csr_from_edges,
-    "run_stages": _run_stages,
 }
 """Fake kernel of each operator, by name."""

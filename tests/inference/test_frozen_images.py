@@ -95,7 +95,7 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="x must be finite"):
         frozen.pack_features(torch.full((1, 5, 8, 8), float("nan")), check_finite=True)
     with pytest.raises(ValueError, match=r"name must be one of \['eager', 'cuda_graph', 'auto'\]"):
-        frozen.executor("cooperative")
+        frozen.executor("fast")
 
 
 def test_what_cannot_be_frozen_is_named():
