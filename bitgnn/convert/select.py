@@ -145,13 +145,19 @@ class _Selection(Products):
         if value.spec.exact and value.layer in self.network.letters:
             self.reasons.setdefault(value.layer, f"{BY_LETTERS} float edge weights")
         read = self._plain(canonical(source)).register if from_bits else self.floats[source]
+        graph = self.out.graph(value.spec)
+        if letters == "fbb" and source.kind == "product" and source.tensors.get("bias") is not None:
+            # The product's integers are summed, and its shift times the factors, as in training.
+            sums = self.out.step("bspmm_fbf", value.layer, [read], {"size": value.size}, {}, graph)
+            assert comparison is not None
+            threshold = {"threshold": comparison[0]}
+            return self.out.step("pack", value.layer, [sums], {"size": value.size}, threshold)
         last = (
             {"bias": value.tensors.get("bias")}
             if comparison is None
             else {"threshold": comparison[0]}
         )
         size = {"size": value.size}
-        graph = self.out.graph(value.spec)
         return self.out.step(f"bspmm_{letters}", value.layer, [read], size, last, graph)
 
     def _ternary_aggregate(self, value: Value, comparison: Comparison | None) -> int:

@@ -1,4 +1,4 @@
-"""Sums of last layers' integer products in evaluation, in the order in which frozen ones sum."""
+"""Sums of integer products in evaluation, in the order in which frozen models sum them."""
 
 from __future__ import annotations
 
@@ -14,33 +14,39 @@ __all__ = ["IntegerProduct", "with_value"]
 
 
 class IntegerProduct(NamedTuple):
-    """A product ``scale * dot`` with nothing added: its integers can be summed before the scale.
+    """A product ``scale * dot + shift``: its integers can be summed before scale and shift.
 
     Attributes:
         words: packed input bits, int32 ``[N, ceil(B / 32)]``.
         weight: packed signs of the weights, int32 ``[M, ceil(B / 32)]``.
         size: B.
         scale: float32 ``[M]``.
+        shift: float32 ``[M]``, or None.
     """
 
     words: Tensor
     weight: Tensor
     size: int
     scale: Tensor
+    shift: Tensor | None
 
     def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
-        """``row * scale * (pattern (col * dot)) + bias``: float32 ``[rows, M]``, no gradient.
+        """``row * (scale * pattern (col * dot) + shift * pattern col) + bias``, no gradient.
 
         Args:
             adjacency: the pattern.
             bias: ``[M]`` or None.
             use_col: apply the column factor.
+
+        Returns:
+            Float32 ``[rows, M]``.
         """
         a, col = adjacency, adjacency.col if use_col else None
         bias = None if bias is None else bias.detach().float()
         out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(
             self.words, self.weight, self.size, a.rowptr, a.indices, None, self.scale,
-            None, None, False, a.row, col, bias, trusted=True,
+            None, None, False, a.row, col, bias, shift=self.shift,
+            trusted=True,
         )  # fmt: skip
         return out
 

@@ -24,6 +24,7 @@ from bitgnn.nn.roles import (
 )
 from bitgnn.nn.seen_bits import NotesBits
 from bitgnn.nn.weight_decay import spare_from_decay
+from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 from bitgnn.quantize import binary_sign
 from bitgnn.quantize.looked_up_linear import InputWords, looked_up_linear, output_affine
 
@@ -233,16 +234,24 @@ class LooksUp(NotesBits):
         return out if x.dim() == 2 else out.view(*x.shape[:-1], -1)
 
     def _integers(self, x: Tensor, linear: Any) -> IntegerProduct | None:
-        """What a last layer sums in evaluation; None where its sums are of floats or of signs."""
+        """What a layer sums in evaluation; None where its sums are of floats or of signs."""
         bits, letters = self.input_bits, self.letters
-        if self.training or bits is None or bits.kind != "activation" or x.dim() != MATRIX:
+        if self.training or bits is None or not bits.is_settled or x.dim() != MATRIX:
             return None
-        if letters.hidden_norm is not None or letters.bmm[2] == "B":
+        is_normed = letters.hidden_norm is not None
+        norm: Any = self.hidden_norm if is_normed else None
+        if letters.bmm[2] == "B" or (norm is not None and norm.training):
             return None
         weight = self._ready(linear, x).detach().contiguous()
         words: InputWords = bits(x, 0.0, None)
-        scale, _ = output_affine(weight, bits.unit, words.zero_one, words.offset, self.output_gain)
-        return IntegerProduct(words.words, torch.ops.bitgnn.pack(weight), words.size, scale)
+        gain = None if is_normed else self.output_gain
+        scale, shift = output_affine(weight, bits.unit, words.zero_one, words.offset, gain, norm)
+        # Bits of -1/2 and +1/2 cancel out.
+        has_shift = is_normed or bits.kind != "activation"
+        if has_shift and words.size > MAX_NARROW_SIZE:
+            return None
+        packed = torch.ops.bitgnn.pack(weight)
+        return IntegerProduct(words.words, packed, words.size, scale, shift if has_shift else None)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Weights as wide as the loaded thermometers; what PyG's checkpoints lack stays."""

@@ -67,7 +67,7 @@ SHAPES: dict[str, str] = {
     "bspmm_bbf_sliced": f"{_SLICES} {_BIT_ROWS}",
     "bmm_add": f"{_EITHER_X} {_PACKED_W} addend:N,M {_PRODUCT}",
     "bmm_bspmm": f"{_EITHER_X} {_PACKED_W} {_CSR} col:N bias:M threshold:M",
-    "bmm_bspmm_narrow": f"{_NARROW} {_CSR} order:P-1,2",
+    "bmm_bspmm_narrow": f"{_NARROW} {_CSR} order:P-1,2 shift:M",
     "bspmm_bmm": f"{_CSR} {_JOINT} neighbours:_,W(M)",
     "bspmm_bmm_sliced": f"{_SLICES} {_JOINT} neighbours:_,W(M)",
     "bits_linear": "x:N,W(size) digits:3,M,W(size),8,4 step:M x_scale:N bias:M addend:N,M",

@@ -106,7 +106,7 @@ void define_operators(Library& m) {
       "Tensor? bias=None, int head=0, Tensor? root=None, Tensor? root_w=None, int root_size=0, "
       "Tensor? root_scale=None, Tensor? root_w_scale=None, Tensor? root_bias=None";
   m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow +
-         ", Tensor? order=None, bool trusted=False) -> Tensor")
+         ", Tensor? order=None, Tensor? shift=None, bool trusted=False) -> Tensor")
             .c_str());
 
   m.def(

@@ -9,11 +9,13 @@
 namespace bitgnn {
 
 // A product whose halves are held as narrow integers, aggregated over a pattern: with f = x_scale *
-// col_scale, v = (row_scale * out_scale) * sum of f[j] * dot[j] + bias. Float sums follow the order
-// of bspmm/narrow_sums.h; without factors they are exact integers.
+// col_scale, v = (row_scale * out_scale) * sum of f[j] * dot[j] + bias. A shift of the product adds
+// (row_scale * shift) * sum of f[j] in front of the bias. Float sums follow the order of
+// bspmm/narrow_sums.h; without factors they are exact integers.
 struct NarrowArgs {
   BmmArgs product;     // its row_scale is x_scale; bias, addend, threshold and outputs are null
   AggregateArgs sums;  // writes out_float; x and values are null
+  const float* shift;  // [features] or null
 };
 
 // Step of degrees in an order of rows, in edges; within a step, rows keep their order.

@@ -43,6 +43,7 @@ struct NarrowOperators {
     const Root& root;
     bool trusted;               // the caller vouches for the pattern
     OptionalTensor order = {};  // of a CSR's rows
+    OptionalTensor shift = {};
   };
 
   // The root term's arguments, checked and kept alive.
@@ -87,7 +88,7 @@ struct NarrowOperators {
   struct Call {
     PackArgs pack{};
     Tensor w;
-    FloatVector threshold, gain, x_factor, w_factor;
+    FloatVector threshold, gain, x_factor, w_factor, shift;
     NarrowCall args{};
 
     Call(Problem& p, const Request& q) : w(bit_rows(p.backend, q.w, q.size, q.op, "w")) {
@@ -120,6 +121,8 @@ struct NarrowOperators {
       p.csr.col_scale = p.col.get();
       Problems::set_epilogue(p, q.row, q.bias, {});
       args.sums = p.csr;
+      shift = FloatVector(p.backend, q.shift, w.size(0), q.op, "shift");
+      args.shift = shift.get();
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -178,6 +181,8 @@ struct NarrowOperators {
     Problems::check_csr(p, q.x.size(0), q.trusted);
     const OptionalTensor order = checked_order(p, q.order, q.trusted);
     if (q.size > kMostShortFeatures) {
+      BITGNN_CHECK(!q.shift.has_value(), q.op, ": shift must be left out with more than ",
+                   kMostShortFeatures, " features, got ", q.size);
       const Tensor sums =
           Fused::bmm_bspmm(q.x, q.w, q.size, rowptr, indices, q.x_scale, q.w_scale, q.x_threshold,
                            q.x_gain, q.scale, q.row, q.col, q.bias, {}, false, false, true);
@@ -188,17 +193,20 @@ struct NarrowOperators {
     return run(p, q, call.args, head);
   }
 
-  static Tensor bmm_bspmm_narrow(
-      const Tensor& x, const Tensor& w, int64_t size, const Tensor& rowptr, const Tensor& indices,
-      const OptionalTensor& x_scale, const OptionalTensor& w_scale,
-      const OptionalTensor& x_threshold, const OptionalTensor& x_gain, bool scale,
-      const OptionalTensor& row, const OptionalTensor& col, const OptionalTensor& bias,
-      int64_t head, const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
-      const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
-      const OptionalTensor& root_bias, const OptionalTensor& order, bool trusted) {
+  static Tensor bmm_bspmm_narrow(const Tensor& x, const Tensor& w, int64_t size,
+                                 const Tensor& rowptr, const Tensor& indices,
+                                 const OptionalTensor& x_scale, const OptionalTensor& w_scale,
+                                 const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
+                                 bool scale, const OptionalTensor& row, const OptionalTensor& col,
+                                 const OptionalTensor& bias, int64_t head,
+                                 const OptionalTensor& root, const OptionalTensor& root_w,
+                                 int64_t root_size, const OptionalTensor& root_scale,
+                                 const OptionalTensor& root_w_scale,
+                                 const OptionalTensor& root_bias, const OptionalTensor& order,
+                                 const OptionalTensor& shift, bool trusted) {
     const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
-                     row, col, bias, head, added, trusted, order},
+                     row, col, bias, head, added, trusted, order, shift},
                     rowptr, indices);
   }
 };

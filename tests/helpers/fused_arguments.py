@@ -12,6 +12,7 @@ from bitgnn.bits import BitTensor
 from bitgnn.ops.linear import weight_digits
 from bitgnn.ops.linear_chain import make_chain
 from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 
 
 class FusedArguments(Draws):
@@ -50,6 +51,7 @@ class FusedArguments(Draws):
         is_narrow = name == "bmm_bspmm_narrow"
         if is_narrow:
             given["order"] = maybe(adjacency.row_order())
+            given["shift"] = maybe(self.floats(m)) if k <= MAX_NARROW_SIZE else None
         given |= {"row": maybe(self.floats(n + 3)), "hidden_bits": hidden_bits}
         if not hidden_bits:
             given["col"] = maybe(self.floats(n))

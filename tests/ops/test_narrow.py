@@ -1,5 +1,7 @@
 """BMM + BSpMM over narrow integers: values, order of sums, integer ranges and hubs."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -115,6 +117,37 @@ def test_every_degree_in_the_order_of_the_reference(size, classes, device):
     if classes <= 48:  # one order and fused multiply-adds on every device: the same bits
         assert torch.equal(found.cpu(), expected)
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [31, 64, 256, 1025, 1026])
+def test_a_shift_of_the_product_takes_the_sum_of_the_factors(size, device):
+    adjacency = rows_of(DEGREES, 300)
+    generator = torch.Generator().manual_seed(size)
+    for classes in (1, 3, 7, 16, 33, 41, 64, 100):
+        shift = torch.randn(classes, generator=generator)
+        given = arguments(adjacency, size, classes, device)
+        patterns = {name: getattr(adjacency, name) for name in ("rowptr", "indices")}
+        for left_out in ((), ("row",), ("x_scale", "col"), ("w_scale", "row", "bias")):
+            kept = {name: value for name, value in given.items() if name not in left_out}
+            call = partial(torch.ops.bitgnn.bmm_bspmm_narrow, **kept, shift=shift.to(device))
+            found = call(**{name: tensor.to(device) for name, tensor in patterns.items()}).cpu()
+            on_cpu = {k: v.cpu() if torch.is_tensor(v) else v for k, v in kept.items()}
+            expected = bmm_bspmm_narrow(**on_cpu, **patterns, shift=shift)
+            if classes <= 48:
+                assert torch.equal(found, expected), (classes, left_out)
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+            assert not torch.equal(expected, bmm_bspmm_narrow(**on_cpu, **patterns))
+
+
+def test_a_shift_of_more_features_than_halves_hold_is_refused(device):
+    adjacency = rows_of([1, 2], 4)
+    given = arguments(adjacency, 65536, 3, device)
+    patterns = (adjacency.rowptr.to(device), adjacency.indices.to(device))
+    with pytest.raises(RuntimeError, match="bmm_bspmm_narrow: shift must be left out with more"):
+        torch.ops.bitgnn.bmm_bspmm_narrow(
+            given.pop("x"), given.pop("w"), given.pop("size"), *patterns, **given,
+            shift=torch.ones(3, device=device),
+        )  # fmt: skip
 
 
 def arguments(adjacency: BitAdjacency, size: int, classes: int, device: torch.device) -> dict:

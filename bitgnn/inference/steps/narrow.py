@@ -97,11 +97,14 @@ def _bind(
     root: Step | None,
     root_tensors: Mapping[str, Tensor],
 ) -> Runner | None:
-    if step.kind != "bmm_bbf" or aggregation.kind != "bspmm_fbf" or "bias" in tensors:
+    if step.kind != "bmm_bbf" or aggregation.kind != "bspmm_fbf":
+        return None
+    if "bias" in tensors and step.attributes["size"] > MAX_NARROW_SIZE:
         return None
     pair = FloatPair.of(step, aggregation, tensors, last_tensors, packing, pack_tensors)
     x, graph, scale = pair.x, pair.graph, pair.x_scale
-    weight, size, w_scale, bias = pair.weight, pair.size, pair.w_scale, pair.bias
+    weight, size, w_scale = pair.weight, pair.size, pair.w_scale
+    shift, bias = pair.shift, pair.bias
     packed, number = pair.packing, 0 if head is None else HEADS[head.kind]
     last = next((part for part in (head, root) if part is not None), aggregation)
     (out,) = last.outputs
@@ -117,7 +120,7 @@ def _bind(
         can_order = is_cuda and not torch.compiler.is_compiling()
         is_ordered = can_order and not is_wide(columns, size, read_often(a))
         order = row_order_of(a) if is_ordered else None
-        v[out] = _bmm_bspmm_narrow(*rest, order=order, trusted=True)
+        v[out] = _bmm_bspmm_narrow(*rest, order=order, shift=shift, trusted=True)
 
     return run
 

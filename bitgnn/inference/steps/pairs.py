@@ -26,6 +26,7 @@ class FloatPair:
         x_scale: register of the row scale, None where there is none or it is measured.
         w_scale: scale of each output, or None.
         packing: threshold and gain of the packing step and whether it measures the row scale.
+        shift: what the product adds to its results, or None.
         bias: what is added behind the aggregation, or None.
         threshold: what the aggregation's sums are compared with, or None.
     """
@@ -38,6 +39,7 @@ class FloatPair:
     x_scale: int | None
     w_scale: Tensor | None
     packing: tuple[Tensor | None, Tensor | None, bool]
+    shift: Tensor | None
     bias: Tensor | None
     threshold: Tensor | None
 
@@ -64,6 +66,7 @@ class FloatPair:
             x_scale=step.inputs[1] if scaled and not packs else None,
             w_scale=tensors.get("weight_scale"),
             packing=(given.get("threshold"), given.get("gain"), scaled and packs),
+            shift=tensors.get("bias"),
             bias=last_tensors.get("bias"),
             threshold=last_tensors.get("threshold"),
         )

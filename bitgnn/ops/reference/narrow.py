@@ -77,9 +77,12 @@ def bmm_bspmm_narrow(
     root_w_scale: Tensor | None = None,
     root_bias: Tensor | None = None,
     order: Tensor | None = None,
+    shift: Tensor | None = None,
     trusted: bool = False,
 ) -> Tensor:
     """``(row[i] * w_scale[o]) * sum_j f[j] * dot[j, o] + bias[o]``, ``f = x_scale * col``.
+
+    A ``shift`` [M] of the product adds ``(row[i] * shift[o]) * sum_j f[j]`` in front of the bias.
 
     To that comes ``(root_scale[i] * root_w_scale[o]) * dot(root, root_w)[i, o] + root_bias[o]``
     where these packed rows are given, in the order of :func:`bmm_add`. ``head`` says what becomes
@@ -89,6 +92,11 @@ def bmm_bspmm_narrow(
     """
     if not trusted:
         check_edges(rowptr, indices, x.size(0))
+    if shift is not None and size > MAX_NARROW_SIZE:
+        raise ValueError(
+            f"bmm_bspmm_narrow: shift must be left out with more than {MAX_NARROW_SIZE} features, "
+            f"got {size}"
+        )
     own = (root, root_w, root_size, root_scale, root_w_scale, root_bias)
     if size > MAX_NARROW_SIZE:
         scores = bmm_bspmm(
@@ -103,15 +111,12 @@ def bmm_bspmm_narrow(
     factor = col if x_scale is None else x_scale if col is None else x_scale * col
     if factor is None:
         sums = row_sums(rowptr, w.size(0), torch.int32, lambda edges: dot[indices[edges].long()])
-        value = sums.to(torch.float32)
+        value, ones = sums.to(torch.float32), rowptr.diff().to(torch.float32).unsqueeze(1)
     else:
-        value = _weighted(dot, size, rowptr, indices, factor)
-    if row is not None and w_scale is not None:
-        value = (row.unsqueeze(1) * w_scale) * value
-    elif row is not None:
-        value = row.unsqueeze(1) * value
-    elif w_scale is not None:
-        value = w_scale * value
+        value, ones = _weighted(dot, size, rowptr, indices, factor)
+    value = _scaled(row, w_scale, value)
+    if shift is not None:
+        value = value + _scaled(row, shift, ones)
     return finished(_with_root(value if bias is None else value + bias, *own), head)
 
 
@@ -129,15 +134,25 @@ def _with_root(
     return bmm_add(root, root_w, sums, size, scale, w_scale, bias)
 
 
-def _weighted(dot: Tensor, size: int, rowptr: Tensor, indices: Tensor, factor: Tensor) -> Tensor:
-    """Sums of ``f * dot`` as ``2 * sum(f * half)``, and ``sum(f)`` more where K is odd."""
+def _scaled(row: Tensor | None, scale: Tensor | None, value: Tensor) -> Tensor:
+    """``(row[i] * scale[o]) * value``, without what is None."""
+    if row is None or scale is None:
+        factor = scale if row is None else row.unsqueeze(1)
+        return value if factor is None else factor * value
+    return (row.unsqueeze(1) * scale) * value
+
+
+def _weighted(
+    dot: Tensor, size: int, rowptr: Tensor, indices: Tensor, factor: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums of ``f * dot`` as ``2 * sum(f * half)``, ``sum(f)`` more where K is odd; and these."""
     halves = (dot >> 1).to(torch.float32)
-    if size % 2:
-        halves = torch.cat([halves, torch.ones_like(factor).unsqueeze(1)], dim=1)
+    halves = torch.cat([halves, torch.ones_like(factor).unsqueeze(1)], dim=1)
     sums = canonical_sums(
         rowptr,
         halves.size(1),
         lambda edges: factor[indices[edges].long()],
         lambda edges: halves[indices[edges].long()],
     )
-    return 2 * sums[:, :-1] + sums[:, -1:] if size % 2 else 2 * sums
+    value, ones = 2 * sums[:, :-1], sums[:, -1:]
+    return value + ones if size % 2 else value, ones

@@ -20,7 +20,8 @@ struct NarrowRows {
   int64_t stride;      // bytes
   int64_t half_bytes;  // 1, 2, or 4 for a row of words
   bool has_factors;
-  bool odd;  // dot = 2 half + 1; integers with factors are followed by a half of 1
+  bool odd;   // dot = 2 half + 1
+  bool ones;  // integers with factors are followed by a half of 1, to sum the factors
 
   int64_t halves_at() const {
     return has_factors && half_bytes < 4 ? static_cast<int64_t>(sizeof(float)) : 0;
@@ -90,12 +91,14 @@ struct FrdcArgs {
   Reconcile method;
 };
 
-// Sums of narrow rows: v = (row_scale * out_scale) * (sum of factor * dot) + bias. Float sums use
-// the order of bspmm/narrow_sums.h; without factors they are exact integers, which wrap.
+// Sums of narrow rows: v = (row_scale * out_scale) * (sum of factor * dot), with a shift
+// + (row_scale * shift) * (sum of factor), + bias. Float sums use the order of
+// bspmm/narrow_sums.h; without factors they are exact integers, which wrap.
 struct NarrowCsrArgs {
   CsrArgs csr;  // writes out_float; its x and thresholds are unused
   NarrowRows rows;
   const float* out_scale;  // [features] or null
+  const float* shift;      // [features] or null
 };
 
 // Sums of narrow float rows in slots; see bitgnn::SlotSumsArgs.

@@ -2,8 +2,11 @@
 // with one threshold of one column. What a block reads and writes passes through shared memory,
 // since its rows lie far apart.
 //
-// Binds: instructions, two and a half a bit and what surrounds them. Counting by bisection how many
-// of a column's thresholds a value reaches took as long: its bits must be put together into words.
+// Binds: instructions, two a bit and what surrounds them. A value reaches a threshold if the next
+// smaller number minus the value is negative: one subtraction, and one shift that takes the sign,
+// where a comparison and an addition to the word take two turns of the slower unit. Counting by
+// bisection how many of a column's thresholds a value reaches took longer: its bits must be put
+// together into words.
 #pragma once
 
 #include <limits>
@@ -23,11 +26,11 @@ constexpr int kMostWindows = 8;
 template <class Value>
 struct LevelTile {
   // Odd strides: lanes read one column, or one word, of 32 rows without bank conflicts.
-  static constexpr int kWindow = sizeof(Value) == 4 ? 56 : 28;  // columns of x at a time
+  static constexpr int kWindow = sizeof(Value) == 4 ? 54 : 26;  // columns of x at a time
 
   Value x[kLevelRows][kWindow + 1];
   int32_t words[kLevelRows][kLevelSteps * kLevelWarps + 1];
-  float thresholds[kLevelThreads];
+  float thresholds[kLevelThreads], below[kLevelThreads];
   int32_t columns[kLevelThreads];
   int32_t lowest[kLevelWarps], highest[kLevelWarps];
 
@@ -54,9 +57,17 @@ struct LevelTile {
   }
 };
 
+// The largest number below a threshold, which is not -infinity.
+__device__ __forceinline__ float next_below(float threshold) {
+  const int32_t bits = __float_as_int(threshold);
+  if (threshold == 0.0f) return __int_as_float(static_cast<int32_t>(0x80000001u));
+  return threshold != threshold ? threshold : __int_as_float(bits + (bits < 0 ? 1 : -1));
+}
+
 // Adds a warp's bits from the columns for which `inside` holds; `load(r, column)` is the value of
-// the lane's row r. Bit b of `change` says that the column is not that of bit b - 1.
-template <class Value, class Inside, class Load>
+// the lane's row r. Bit b of `change` says that the column is not that of bit b - 1. With kBySign,
+// `thresholds` are the numbers below them.
+template <bool kBySign, class Value, class Inside, class Load>
 __device__ __forceinline__ void add_level_bits(uint32_t (&bits)[kLevelLaneRows], uint32_t change,
                                                const float* thresholds, const int32_t* columns,
                                                const Inside& inside, const Load& load) {
@@ -69,15 +80,20 @@ __device__ __forceinline__ void add_level_bits(uint32_t (&bits)[kLevelLaneRows],
     Value value[kLevelLaneRows];
 #pragma unroll
     for (int r = 0; r < kLevelLaneRows; ++r) value[r] = load(r, column);
-    uint32_t mask = 1u << first;
+    uint32_t run[kLevelLaneRows] = {};
 #pragma unroll 4
-    for (int b = first; b < end; ++b) {
+    for (int b = end - 1; b >= first; --b) {
       const Value threshold = static_cast<Value>(thresholds[b]);
 #pragma unroll
-      for (int r = 0; r < kLevelLaneRows; ++r)
-        if (value[r] >= threshold) bits[r] |= mask;
-      mask <<= 1;
+      for (int r = 0; r < kLevelLaneRows; ++r) {
+        if constexpr (kBySign)  // NaN has no sign
+          run[r] = __funnelshift_l(__float_as_uint(__fsub_rn(threshold, value[r])), run[r], 1);
+        else
+          run[r] = run[r] << 1 | (value[r] >= threshold ? 1u : 0u);
+      }
     }
+#pragma unroll
+    for (int r = 0; r < kLevelLaneRows; ++r) bits[r] |= run[r] << first;
   }
 }
 
@@ -105,11 +121,13 @@ __global__ void __launch_bounds__(kLevelThreads, sizeof(T) == 8 ? 2 : 4)
     const int before = __shfl_up_sync(kFullWarp, column, 1);
     const uint32_t change = __ballot_sync(kFullWarp, lane == 0 || column != before);
     tile.columns[threadIdx.x] = column;
-    tile.thresholds[threadIdx.x] = bit < a.size ? __ldg(a.thresholds + bit) : nanf("");
+    const float threshold = bit < a.size ? __ldg(a.thresholds + bit) : nanf("");
+    tile.thresholds[threadIdx.x] = threshold;
+    tile.below[threadIdx.x] = next_below(threshold);
     const int low = __reduce_min_sync(kFullWarp, column);
     const int high = __reduce_max_sync(kFullWarp, column);
     if (lane == 0) tile.lowest[warp] = low, tile.highest[warp] = high;
-    __syncthreads();
+    const bool has_lowest = __syncthreads_or(threshold == -INFINITY);
     int lowest = tile.lowest[0], highest = tile.highest[0];
 #pragma unroll
     for (int i = 1; i < kLevelWarps; ++i) {
@@ -117,23 +135,24 @@ __global__ void __launch_bounds__(kLevelThreads, sizeof(T) == 8 ? 2 : 4)
       highest = max(highest, tile.highest[i]);
     }
 
-    const float* thresholds = tile.thresholds + warp * kWordBits;
     const int32_t* columns = tile.columns + warp * kWordBits;
     uint32_t bits[kLevelLaneRows] = {};
-    if (highest - lowest < kMostWindows * Tile::kWindow) {
+    if (highest - lowest < kMostWindows * Tile::kWindow && !has_lowest) {
+      constexpr bool kBySign = sizeof(Value) == sizeof(float);
+      const float* thresholds = (kBySign ? tile.below : tile.thresholds) + warp * kWordBits;
       for (int first = lowest; first <= highest; first += Tile::kWindow) {
         const int width = min(highest - first + 1, Tile::kWindow);
         tile.load_x(x + first, width, count, a.row_stride);
         __syncthreads();
-        add_level_bits<Value>(
+        add_level_bits<kBySign, Value>(
             bits, change, thresholds, columns,
             [&](int column) { return column >= first && column < first + width; },
             [&](int r, int column) { return tile.x[r * kWarp + lane][column - first]; });
         __syncthreads();
       }
     } else {  // columns in no order are read where they lie
-      add_level_bits<Value>(
-          bits, change, thresholds, columns, [](int) { return true; },
+      add_level_bits<false, Value>(
+          bits, change, tile.thresholds + warp * kWordBits, columns, [](int) { return true; },
           [&](int r, int column) {
             return to_value(__ldg(x + min(r * kWarp + lane, count - 1) * a.row_stride + column));
           });

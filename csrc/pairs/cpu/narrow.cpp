@@ -20,10 +20,11 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 
 // Layout of rows of `features` products of K = `size` signs, crossing as few cache lines as
 // possible.
-NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors) {
+NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors, bool has_shift) {
   NarrowRows rows{};
   rows.has_factors = has_factors;
   rows.odd = size % 2 != 0;
+  rows.ones = has_factors && (rows.odd || has_shift);
   const int64_t words = features + (has_factors ? 1 : 0);
   if (words <= kLargeRow) {
     rows.half_bytes = sizeof(float);
@@ -31,7 +32,7 @@ NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors) {
     return rows;
   }
   rows.half_bytes = size > kMostByteFeatures ? 2 : 1;
-  const int64_t halves = features + (has_factors && rows.odd ? 1 : 0);
+  const int64_t halves = features + (rows.ones ? 1 : 0);
   const int64_t bytes = rows.halves_at() + round_up(halves, kLaneIntegers) * rows.half_bytes;
   rows.stride = kLaneIntegers;
   while (rows.stride < bytes) rows.stride += std::min(rows.stride, kLineBytes);
@@ -88,13 +89,14 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   const AggregateArgs& sums = given.sums;
   NarrowCsrArgs a{};
   NarrowRows& rows = a.rows;
-  rows = narrow_rows(
-      product.out_features, product.size,
-      product.row_scale != nullptr || product.packed_scale || sums.col_scale != nullptr);
+  const bool has_factors =
+      product.row_scale != nullptr || product.packed_scale || sums.col_scale != nullptr;
+  rows = narrow_rows(product.out_features, product.size, has_factors, given.shift != nullptr);
   const Tensor table =
       empty({product.rows, rows.stride / static_cast<int64_t>(sizeof(int32_t))}, ScalarType::Int);
   rows.data = static_cast<char*>(table.data_ptr());
   a.out_scale = product.out_scale;
+  a.shift = given.shift;
   product.out_scale = nullptr;
   multiply_narrow(product, rows, sums.col_scale);
 

@@ -65,7 +65,7 @@ struct IntegerRows {
 };
 
 // Rows of 16 / E words, E edges side by side in a vector.
-template <int E, bool kWithFactors, bool kOdd>
+template <int E, bool kWithFactors, bool kOnes>
 struct WordRows {
   static constexpr int kEdges = E, kVectors = 1;
   static constexpr bool kFactors = kWithFactors;
@@ -90,7 +90,7 @@ struct WordRows {
     if constexpr (kFactors) {
       const HalfLanes factors = spread_last<E>(words);
       // The last words then accumulate the factors.
-      *slot = multiply_add(factors, kOdd ? with_last_one<E>(words) : words, *slot);
+      *slot = multiply_add(factors, kOnes ? with_last_one<E>(words) : words, *slot);
     } else {
       *slot = add(*slot, words);
     }
@@ -144,8 +144,9 @@ struct NarrowSum {
   }
 };
 
-// Finishes up to 16 features; `v` is 2 * sum + rest.
-BITGNN_INLINE void finish_narrow(const NarrowCsrArgs& a, int64_t row, int64_t first, HalfLanes v) {
+// Finishes up to 16 features; `v` is the sum of the products, `ones` that of the factors.
+BITGNN_INLINE void finish_narrow(const NarrowCsrArgs& a, int64_t row, int64_t first, HalfLanes v,
+                                 float ones) {
   const CsrArgs& csr = a.csr;
   const int64_t left = csr.features - first;
   const int64_t count = left < kHalfLanes ? left : kHalfLanes;
@@ -156,12 +157,17 @@ BITGNN_INLINE void finish_narrow(const NarrowCsrArgs& a, int64_t row, int64_t fi
   } else if (a.out_scale != nullptr) {
     v = mul(load_half(a.out_scale + first, count), v);
   }
+  if (a.shift != nullptr) {
+    HalfLanes shift = load_half(a.shift + first, count);
+    if (csr.row_scale != nullptr) shift = mul(half_lanes(csr.row_scale[row]), shift);
+    v = add(v, mul(shift, half_lanes(ones)));
+  }
   if (csr.bias != nullptr) v = add(v, load_half(csr.bias + first, count));
   store_half(csr.out_float + row * csr.features + first, v, count);
 }
 
-// Aggregates as many features of `row` from `first` on as Rows holds. If products are odd, `rest`
-// is the sum of the factors, taken from feature `rest_at` if that is among these.
+// Aggregates as many features of `row` from `first` on as Rows holds. If factors are summed, `rest`
+// is their sum, taken from feature `rest_at` if that is among these.
 template <class Rows>
 BITGNN_INLINE void aggregate_narrow_part(const NarrowCsrArgs& a, int64_t row, int64_t first,
                                          int64_t prefetch_end, int64_t rest_at, float* rest) {
@@ -171,7 +177,7 @@ BITGNN_INLINE void aggregate_narrow_part(const NarrowCsrArgs& a, int64_t row, in
   NarrowValue<Rows::kFactors> total[W];
   sum.add_row(begin, end, prefetch_end, total);
   if constexpr (Rows::kFactors) {
-    if (a.rows.odd && rest_at >= first && rest_at < first + W * kHalfLanes) {
+    if (a.rows.ones && rest_at >= first && rest_at < first + W * kHalfLanes) {
       float sums[W * kHalfLanes];
       for (int w = 0; w < W; ++w) store_half(sums + w * kHalfLanes, total[w], kHalfLanes);
       *rest = sums[rest_at - first];
@@ -181,22 +187,24 @@ BITGNN_INLINE void aggregate_narrow_part(const NarrowCsrArgs& a, int64_t row, in
   for (int w = 0; w < W; ++w) {
     if (first + w * kHalfLanes >= a.csr.features) return;
     HalfLanes v;
+    float ones = *rest;
     if constexpr (Rows::kFactors) {
       v = mul(half_lanes(2.0f), total[w]);
-      if (a.rows.odd) v = add(v, half_lanes(*rest));
+      if (a.rows.odd) v = add(v, half_lanes(ones));
     } else {
       HalfIntLanes dots = add(total[w], total[w]);
       if (a.rows.odd) dots = add(dots, half_ints(static_cast<int32_t>(end - begin)));
       v = to_half_lanes(dots);
+      ones = static_cast<float>(end - begin);
     }
-    finish_narrow(a, row, first + w * kHalfLanes, v);
+    finish_narrow(a, row, first + w * kHalfLanes, v, ones);
   }
 }
 
 template <class T, bool kFactors>
 void aggregate_integers(const NarrowCsrArgs& a, int64_t begin, int64_t end, int64_t prefetch_end) {
   constexpr int64_t kChunk = kNarrowVectors * kHalfLanes;
-  const int64_t features = a.csr.features, width = features + (kFactors && a.rows.odd ? 1 : 0);
+  const int64_t features = a.csr.features, width = features + (kFactors && a.rows.ones ? 1 : 0);
   float rest = 0.0f;
   for (int64_t row = begin; row < end; ++row) {
     // Start with the last chunk, which holds the sum of the factors.
@@ -216,19 +224,19 @@ void aggregate_integers(const NarrowCsrArgs& a, int64_t begin, int64_t end, int6
   }
 }
 
-template <int E, bool kFactors, bool kOdd>
+template <int E, bool kFactors, bool kOnes>
 void aggregate_words(const NarrowCsrArgs& a, int64_t begin, int64_t end, int64_t prefetch_end) {
   float rest = 0.0f;
   for (int64_t row = begin; row < end; ++row)
-    aggregate_narrow_part<WordRows<E, kFactors, kOdd>>(a, row, 0, prefetch_end, kHalfLanes / E - 1,
-                                                       &rest);
+    aggregate_narrow_part<WordRows<E, kFactors, kOnes>>(a, row, 0, prefetch_end, kHalfLanes / E - 1,
+                                                        &rest);
 }
 
 template <int E>
 void aggregate_few(const NarrowCsrArgs& a, int64_t begin, int64_t end, int64_t prefetch_end) {
   if (!a.rows.has_factors) return aggregate_words<E, false, false>(a, begin, end, prefetch_end);
-  a.rows.odd ? aggregate_words<E, true, true>(a, begin, end, prefetch_end)
-             : aggregate_words<E, true, false>(a, begin, end, prefetch_end);
+  a.rows.ones ? aggregate_words<E, true, true>(a, begin, end, prefetch_end)
+              : aggregate_words<E, true, false>(a, begin, end, prefetch_end);
 }
 
 void aggregate_narrow(const NarrowCsrArgs& a, int64_t begin, int64_t end) {

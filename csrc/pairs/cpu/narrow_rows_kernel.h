@@ -27,7 +27,7 @@ inline float factor_of(const BmmArgs& a, int64_t row, int64_t r, const float* ro
   return a.narrow_factor != nullptr ? scale * a.narrow_factor[row + r] : scale;
 }
 
-// Writes what accompanies the integers: the factor and, for odd products, a 1 to sum the factors.
+// Writes what accompanies the integers: the factor and, where factors are summed, a 1 for it.
 inline void put_factors(const BmmArgs& a, int64_t row, int64_t rows, const float* row_scale) {
   const NarrowRows& to = *a.out_narrow;
   if (!to.has_factors) return;
@@ -35,7 +35,7 @@ inline void put_factors(const BmmArgs& a, int64_t row, int64_t rows, const float
     char* at = to.data + (row + r) * to.stride;
     const float factor = factor_of(a, row, r, row_scale);
     std::memcpy(at, &factor, sizeof(factor));
-    if (!to.odd) continue;
+    if (!to.ones) continue;
     char* halves = at + to.halves_at();
     if (to.half_bytes == 2) {
       reinterpret_cast<int16_t*>(halves)[a.out_features] = 1;

@@ -52,6 +52,7 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   d.head = {call.head, d.a.out_float, call.classes, d.a.features};
   d.out_scale = product.out_scale;
   product.out_scale = nullptr;
+  d.shift = call.shift;
   d.odd = product.size % 2 != 0;
   const auto table_bytes = [&](auto form) {
     using Row = typename decltype(form)::Row;
@@ -123,7 +124,7 @@ cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context
   NarrowCall call = given;
   BmmArgs& product = call.product;
   const bool narrow = stays_narrow(call);
-  if (!narrow && !has_factors(call) && product.out_scale == nullptr)
+  if (!narrow && !has_factors(call) && product.out_scale == nullptr && call.shift == nullptr)
     return aggregate_floats(call, context);
   NarrowFactors factors{product.row_scale, call.sums.col_scale};
   if (product.pack != nullptr) {

@@ -20,8 +20,9 @@ struct NarrowLaunch {
   int64_t long_degree;    // as do rows of other patterns with more edges than this,
   unsigned long_blocks;   // in the first blocks of a grid, or if 0 in those that meet them
   const float* out_scale;
-  bool odd;      // dot = 2 * half + 1
-  BmmArgs root;  // for RootedPattern
+  const float* shift;  // with factors, for kFactorsOnes
+  bool odd;            // dot = 2 * half + 1
+  BmmArgs root;        // for RootedPattern
 };
 
 // A row's factor, fetched long before it is needed.
@@ -34,14 +35,20 @@ template <NarrowSum kSum>
 __device__ __forceinline__ float narrow_value(const NarrowLaunch& d, float left, int64_t degree,
                                               int64_t feature, float sum, float ones) {
   float v = __fmul_rn(2.0f, sum);
-  if constexpr (kSum == NarrowSum::kFactorsOdd) v = __fadd_rn(v, ones);
+  if constexpr (kSum == NarrowSum::kFactorsOnes)
+    if (d.odd) v = __fadd_rn(v, ones);
   // The sum holds the bits of an integer of any size.
   if constexpr (kSum == NarrowSum::kPlain)
     v = __int2float_rn(2 * __float_as_int(sum) + (d.odd ? static_cast<int32_t>(degree) : 0));
   // Factors of 1 and a bias of -0 change nothing.
   const float right = d.out_scale != nullptr ? __ldg(d.out_scale + feature) : 1.0f;
   const float bias = d.a.bias != nullptr ? __ldg(d.a.bias + feature) : -0.0f;
-  return __fadd_rn(__fmul_rn(__fmul_rn(left, right), v), bias);
+  v = __fmul_rn(__fmul_rn(left, right), v);
+  if (kSum != NarrowSum::kFactors && d.shift != nullptr) {
+    const float all = kSum == NarrowSum::kPlain ? __ll2float_rn(degree) : ones;
+    v = __fadd_rn(v, __fmul_rn(__fmul_rn(left, __ldg(d.shift + feature)), all));
+  }
+  return __fadd_rn(v, bias);
 }
 
 // Adds up pieces: floats, or for plain sums integers, which each piece holds exactly as a float.

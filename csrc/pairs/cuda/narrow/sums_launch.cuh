@@ -53,8 +53,8 @@ cudaError_t launch_share(NarrowLaunch d, const Context& context) {
   };
   if constexpr (Row::kFactor == FactorPlace::kNone)
     return launch(std::integral_constant<NarrowSum, NarrowSum::kPlain>());
-  else if (d.odd)
-    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactorsOdd>());
+  else if (d.odd || d.shift != nullptr)
+    return launch(std::integral_constant<NarrowSum, NarrowSum::kFactorsOnes>());
   else
     return launch(std::integral_constant<NarrowSum, NarrowSum::kFactors>());
 }

@@ -11,7 +11,7 @@ constexpr int kNarrowThreads = 128;
 
 // Terms of the sums: the elements alone, or times the rows' factors, whose own sum is needed, too,
 // if products are odd.
-enum class NarrowSum : int { kPlain, kFactors, kFactorsOdd };
+enum class NarrowSum : int { kPlain, kFactors, kFactorsOnes };
 
 // Folds sum[0 .. kCount) of lanes `kStep` apart; if the count is even, each of the two keeps half
 // of the elements, from `first` on. The lanes of `mask` take part.
@@ -175,7 +175,7 @@ struct NarrowWalk {
     if constexpr (Row::kFactor == FactorPlace::kLast)
       factor = __shfl_sync(mask, factor, Row::kLanes - 1, Row::kLanes);
     if constexpr (Row::kFactor == FactorPlace::kNone) factor = exists ? 1.0f : 0.0f;
-    if constexpr (kSum == NarrowSum::kFactorsOdd) factors = __fadd_rn(factors, factor);
+    if constexpr (kSum == NarrowSum::kFactorsOnes) factors = __fadd_rn(factors, factor);
 #pragma unroll
     for (int w = 0; w < Row::kUsedWords; ++w)
       Row::Elements::add(sums + w * Row::Elements::kPerWord, word[w], factor);
@@ -188,7 +188,7 @@ struct NarrowWalk {
 #pragma unroll
     for (int i = 0; i < Share::kKept; ++i) result.sum[i] = sums[i];
     result.ones = factors;
-    if constexpr (kSum == NarrowSum::kFactorsOdd) {
+    if constexpr (kSum == NarrowSum::kFactorsOnes) {
 #pragma unroll
       for (int step = kGroup / 2; step >= Row::kLanes; step /= 2)
         result.ones = __fadd_rn(result.ones, __shfl_xor_sync(mask, result.ones, step));

@@ -13,6 +13,8 @@ struct WideLaunch {
   AggregateArgs a;
   WideTable table;
   const float* out_scale;
+  const float* shift;    // with kOnes alone
+  bool odd;              // dot = 2 * half + 1
   int warp_rows;         // fewer than lanes: each lane has the bound of a row
   int long_degree;       // rows of more edges take whole blocks,
   unsigned long_blocks;  // the first ones of the grid
@@ -25,19 +27,23 @@ __device__ __forceinline__ float wide_row_scale(const WideLaunch& d, int64_t row
 
 // Factors of 1 and a bias of -0 change nothing.
 struct WideColumn {
-  float scale, bias;
+  float scale, bias, shift;
 
   __device__ static WideColumn of(const WideLaunch& d, int64_t feature) {
     const int64_t at = min(feature, d.a.features - 1);
     return {d.out_scale != nullptr ? __ldg(d.out_scale + at) : 1.0f,
-            d.a.bias != nullptr ? __ldg(d.a.bias + at) : -0.0f};
+            d.a.bias != nullptr ? __ldg(d.a.bias + at) : -0.0f,
+            d.shift != nullptr ? __ldg(d.shift + at) : 0.0f};
   }
-  // (row_scale * scale) * (2 * sum [+ ones]) + bias.
-  template <bool kOdd>
-  __device__ __forceinline__ float value(float row_scale, float sum, float ones) const {
+  // (row_scale * scale) * (2 * sum [+ ones]) [+ (row_scale * shift) * ones] + bias.
+  template <bool kOnes>
+  __device__ __forceinline__ float value(const WideLaunch& d, float row_scale, float sum,
+                                         float ones) const {
     float v = __fmul_rn(2.0f, sum);
-    if constexpr (kOdd) v = __fadd_rn(v, ones);
-    return __fadd_rn(__fmul_rn(__fmul_rn(row_scale, scale), v), bias);
+    if (kOnes && d.odd) v = __fadd_rn(v, ones);
+    v = __fmul_rn(__fmul_rn(row_scale, scale), v);
+    if (kOnes && d.shift != nullptr) v = __fadd_rn(v, __fmul_rn(__fmul_rn(row_scale, shift), ones));
+    return __fadd_rn(v, bias);
   }
 };
 
@@ -45,7 +51,7 @@ struct WideColumn {
 template <int kLanes>
 struct WideColumns {
   static constexpr int kColumns = kLanes * kWideElements;
-  float scale[kColumns], bias[kColumns];
+  float scale[kColumns], bias[kColumns], shift[kColumns];
 
   // All threads of the block take part.
   __device__ __forceinline__ void load(const WideLaunch& d) {
@@ -53,10 +59,11 @@ struct WideColumns {
       const WideColumn column = WideColumn::of(d, int64_t{blockIdx.y} * kColumns + i);
       scale[i] = column.scale;
       bias[i] = column.bias;
+      shift[i] = column.shift;
     }
   }
   // Writes the results of lane `part` of a group.
-  template <bool kOdd>
+  template <bool kOnes>
   __device__ __forceinline__ void store(const WideLaunch& d, int64_t row, int part, float row_scale,
                                         const WideSums& sums) const {
     constexpr int kRun = 4;
@@ -66,11 +73,14 @@ struct WideColumns {
       const int first = place / kPartFeatures * kPartFeatures + wide_feature(place % kPartFeatures);
       const float4 s = *reinterpret_cast<const float4*>(scale + first);
       const float4 b = *reinterpret_cast<const float4*>(bias + first);
-      const WideColumn column[kRun] = {{s.x, b.x}, {s.y, b.y}, {s.z, b.z}, {s.w, b.w}};
+      float4 t{};
+      if constexpr (kOnes) t = *reinterpret_cast<const float4*>(shift + first);
+      const WideColumn column[kRun] = {
+          {s.x, b.x, t.x}, {s.y, b.y, t.y}, {s.z, b.z, t.z}, {s.w, b.w, t.w}};
       float v[kRun];
 #pragma unroll
       for (int k = 0; k < kRun; ++k)
-        v[k] = column[k].template value<kOdd>(row_scale, sums.sum[i + k], sums.ones);
+        v[k] = column[k].template value<kOnes>(d, row_scale, sums.sum[i + k], sums.ones);
       const int64_t feature = int64_t{blockIdx.y} * kColumns + first;
       float* to = d.a.out_float + row * d.a.features + feature;
       if (d.vectors) {

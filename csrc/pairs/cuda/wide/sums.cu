@@ -59,7 +59,7 @@ cudaError_t launch_copy(const BmmArgs& given, int parts, const WideTable& table,
 }
 
 template <class Elements, int kLanes>
-cudaError_t launch_sums(WideLaunch d, bool odd, unsigned chunks, const Context& context) {
+cudaError_t launch_sums(WideLaunch d, unsigned chunks, const Context& context) {
   constexpr int64_t kGroups = kWarp / kLanes;
   const AggregateArgs& a = d.a;
   const int64_t multiprocessors = context.device.sm_count, parts = d.table.parts;
@@ -73,11 +73,11 @@ cudaError_t launch_sums(WideLaunch d, bool odd, unsigned chunks, const Context& 
   d.long_blocks =
       grid_size(ceil_div(multiprocessors * std::min(parts, kLongBlocks), parts) * parts);
   const dim3 grid(grid_size(d.long_blocks + ceil_div(a.rows, kWideWarps * d.warp_rows)), chunks);
-  const auto launch = [&](auto is_odd) {
-    return launch_dependent(aggregate_wide_kernel<Elements, decltype(is_odd)::value, kLanes>, grid,
+  const auto launch = [&](auto ones) {
+    return launch_dependent(aggregate_wide_kernel<Elements, decltype(ones)::value, kLanes>, grid,
                             kWideThreads, 0, context, d);
   };
-  return odd ? launch(std::true_type()) : launch(std::false_type());
+  return d.odd || d.shift != nullptr ? launch(std::true_type()) : launch(std::false_type());
 }
 
 template <class Elements>
@@ -87,6 +87,8 @@ cudaError_t launch(const NarrowArgs& args, const NarrowFactors& factors, const C
   d.a = args.sums;
   d.out_scale = product.out_scale;
   product.out_scale = nullptr;
+  d.shift = args.shift;
+  d.odd = product.size % 2 != 0;
   constexpr int64_t kMostParts = kWarp * kWideElements / kPartFeatures;
   const int64_t parts = ceil_div(product.out_features, kPartFeatures);
   d.table.parts = static_cast<int>(parts > 2 ? kMostParts : parts);
@@ -105,10 +107,9 @@ cudaError_t launch(const NarrowArgs& args, const NarrowFactors& factors, const C
                : launch_copy<Elements>(product, layout.parts, d.table, factors, context);
     if (error != cudaSuccess) return error;
   }
-  const bool odd = product.size % 2 != 0;
-  if (parts == 1) return launch_sums<Elements, 8>(d, odd, grid_size(chunks), context);
-  if (parts == 2) return launch_sums<Elements, 16>(d, odd, grid_size(chunks), context);
-  return launch_sums<Elements, 32>(d, odd, grid_size(chunks), context);
+  if (parts == 1) return launch_sums<Elements, 8>(d, grid_size(chunks), context);
+  if (parts == 2) return launch_sums<Elements, 16>(d, grid_size(chunks), context);
+  return launch_sums<Elements, 32>(d, grid_size(chunks), context);
 }
 
 }  // namespace

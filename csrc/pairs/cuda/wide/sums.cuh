@@ -89,7 +89,7 @@ struct WideRows {
 };
 
 // Sums the rows of a warp. blockIdx.y is the chunk of features.
-template <class Elements, bool kOdd, int kLanes>
+template <class Elements, bool kOnes, int kLanes>
 __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
   constexpr int kGroups = kWarp / kLanes;
   __shared__ __align__(16) WideColumns<kLanes> columns;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
   const int64_t begin = __shfl_sync(kFullWarp, own, 0);
   const int32_t* indices = a.indices + begin;
   const WideRows rows(static_cast<int>(own - begin), count, d.long_degree);
-  WideWalk<Elements, kOdd, kLanes> walk(d.table, d.table.chunk(blockIdx.y) + part * 16);
+  WideWalk<Elements, kOnes, kLanes> walk(d.table, d.table.chunk(blockIdx.y) + part * 16);
   WideSums earlier;
 #pragma unroll 1
   for (int base = 0; base < rows.pieces; base += kWarp) {
@@ -135,17 +135,17 @@ __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
       if (__any_sync(kFullWarp, !piece.opens())) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-          if (g > 0) earlier = sums.template of_lane<kOdd>((g - 1) * kLanes + part);
-          if (group == g && !piece.opens()) sums.template follow<kOdd>(earlier);
+          if (g > 0) earlier = sums.template of_lane<kOnes>((g - 1) * kLanes + part);
+          if (group == g && !piece.opens()) sums.template follow<kOnes>(earlier);
         }
       }
       if constexpr (kGroups == 1)
         earlier = sums;
       else if (__shfl_sync(kFullWarp, !piece.closes(), kWarp - 1))
-        earlier = sums.template of_lane<kOdd>(kWarp - kLanes + part);
+        earlier = sums.template of_lane<kOnes>(kWarp - kLanes + part);
       const float row_scale = __shfl_sync(kFullWarp, own_scale, piece.row());
       if (piece.closes())
-        columns.template store<kOdd>(d, first_row + piece.row(), part, row_scale, sums);
+        columns.template store<kOnes>(d, first_row + piece.row(), part, row_scale, sums);
       piece = next;
     }
   }
@@ -153,7 +153,7 @@ __device__ __forceinline__ void aggregate_short_wide(const WideLaunch& d) {
 
 // Sums one part of the features of each long row among every stride-th row: eight lanes per piece,
 // then one thread per feature adds up the pieces.
-template <class Elements, bool kOdd, int kLanes>
+template <class Elements, bool kOnes, int kLanes>
 __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
   __shared__ float part[kLongGroups][kLongFeatures + 1];
   __shared__ int64_t found[kWideThreads];
@@ -166,7 +166,7 @@ __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
   const int64_t first_feature = (int64_t{blockIdx.y} * kParts + own_part) * kLongFeatures;
   const int thread = static_cast<int>(threadIdx.x);
   const int group = thread / kLongLanes, lane = thread % kLongLanes;
-  WideWalk<Elements, kOdd, kLongLanes> walk(
+  WideWalk<Elements, kOnes, kLongLanes> walk(
       d.table, d.table.chunk(blockIdx.y) + (own_part * kLongLanes + lane) * 16);
   for (int64_t base = blockIdx.x / kParts; base < a.rows; base += stride * kWideThreads) {
     const int64_t own = base + thread * stride;
@@ -196,7 +196,7 @@ __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
           const int pieces = min((degree - turn + kWidePiece - 1) / kWidePiece, kLongGroups);
           for (int k = 0; k < pieces; ++k) {
             total = __fadd_rn(total, part[k][thread]);
-            if constexpr (kOdd) ones = __fadd_rn(ones, part[k][kLongFeatures]);
+            if constexpr (kOnes) ones = __fadd_rn(ones, part[k][kLongFeatures]);
           }
         }
         __syncthreads();
@@ -204,13 +204,14 @@ __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
       const int64_t feature = first_feature + thread;
       if (thread < kLongFeatures && feature < a.features)
         a.out_float[row * a.features + feature] =
-            WideColumn::of(d, feature).template value<kOdd>(wide_row_scale(d, row), total, ones);
+            WideColumn::of(d, feature)
+                .template value<kOnes>(d, wide_row_scale(d, row), total, ones);
     }
     __syncthreads();
   }
 }
 
-template <class Elements, bool kOdd, int kLanes>
+template <class Elements, bool kOnes, int kLanes>
 __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
     aggregate_wide_kernel(const __grid_constant__ WideLaunch d) {
   // The next kernel starts only after this one: its few blocks would pile up on the first free
@@ -219,9 +220,9 @@ __global__ void __launch_bounds__(kWideThreads, kWideBlocks)
   // product.
   if (d.table.count == 0) wait_for_previous();
   if (blockIdx.x < d.long_blocks)
-    aggregate_long_wide<Elements, kOdd, kLanes>(d);
+    aggregate_long_wide<Elements, kOnes, kLanes>(d);
   else
-    aggregate_short_wide<Elements, kOdd, kLanes>(d);
+    aggregate_short_wide<Elements, kOnes, kLanes>(d);
 }
 
 }  // namespace bitgnn::cuda::pairs

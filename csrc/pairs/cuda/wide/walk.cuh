@@ -7,13 +7,13 @@
 
 namespace bitgnn::cuda::pairs {
 
-// A lane's elements, and the sum of the factors if products are odd.
+// A lane's elements, and the sum of the factors with kOnes.
 struct WideSums {
   float sum[kWideElements] = {};
   float ones = 0.0f;
 
   // sum = fma(factor, half, sum).
-  template <class Elements, bool kOdd>
+  template <class Elements, bool kOnes>
   __device__ __forceinline__ void add(const uint4& x, float factor) {
     const uint32_t word[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
@@ -22,27 +22,27 @@ struct WideSums {
       sum[2 * k] = __fmaf_rn(factor, half.x, sum[2 * k]);
       sum[2 * k + 1] = __fmaf_rn(factor, half.y, sum[2 * k + 1]);
     }
-    if constexpr (kOdd) ones = __fadd_rn(ones, factor);
+    if constexpr (kOnes) ones = __fadd_rn(ones, factor);
   }
   // Adds the sums of earlier pieces.
-  template <bool kOdd>
+  template <bool kOnes>
   __device__ __forceinline__ void follow(const WideSums& earlier) {
 #pragma unroll
     for (int i = 0; i < kWideElements; ++i) sum[i] = __fadd_rn(earlier.sum[i], sum[i]);
-    if constexpr (kOdd) ones = __fadd_rn(earlier.ones, ones);
+    if constexpr (kOnes) ones = __fadd_rn(earlier.ones, ones);
   }
-  template <bool kOdd>
+  template <bool kOnes>
   __device__ __forceinline__ WideSums of_lane(int lane) const {
     WideSums other;
 #pragma unroll
     for (int i = 0; i < kWideElements; ++i) other.sum[i] = __shfl_sync(kFullWarp, sum[i], lane);
-    if constexpr (kOdd) other.ones = __shfl_sync(kFullWarp, ones, lane);
+    if constexpr (kOnes) other.ones = __shfl_sync(kFullWarp, ones, lane);
     return other;
   }
 };
 
 // State with which groups of `kLanes` lanes walk through pieces side by side.
-template <class Elements, bool kOdd, int kLanes>
+template <class Elements, bool kOnes, int kLanes>
 struct WideWalk {
   static constexpr int kOwn = kLanes < kWidePiece ? kWidePiece / kLanes : 1;  // edges per lane
   static constexpr int kStep = 4;  // edges between checks for groups with more
@@ -98,7 +98,7 @@ struct WideWalk {
       if (first >= longest) break;
 #pragma unroll
       for (int k = first; k < first + kStep; ++k)
-        sums.template add<Elements, kOdd>(
+        sums.template add<Elements, kOnes>(
             f[k], __shfl_sync(kFullWarp, factor[k / kLanes], k % kLanes, kLanes));
     }
     return sums;
