@@ -28,6 +28,12 @@ cudaError_t with_float_type(FloatType type, const F& f) {
   return with_quantised_type(type, f);
 }
 
+// Scales of rows without features, if scales are wanted.
+inline cudaError_t clear_scales(float* scale, int64_t rows, const Context& context) {
+  if (scale == nullptr) return cudaSuccess;
+  return cudaMemsetAsync(scale, 0, static_cast<size_t>(rows) * sizeof(float), context.stream);
+}
+
 // A source of rows. A Row stands at one column of one row; load(c, back) is the element c words
 // ahead, minus `back` columns; next(row) stands in the row below. kScales: rows may be asked for
 // their scale; kFewForms: few forms of the packing kernel are compiled. Doubles stay doubles, since

@@ -265,11 +265,7 @@ cudaError_t launch_pack_standardized(const StandardizedPackArgs& args, int64_t r
   const DenseRows<T> source{static_cast<const T*>(args.x), args.row_stride};
   const int64_t words = word_count(args.cols);
   if (rows == 0) return cudaSuccess;
-  if (words == 0)
-    return args.scale != nullptr
-               ? cudaMemsetAsync(args.scale, 0, static_cast<size_t>(rows) * sizeof(float),
-                                 context.stream)
-               : cudaSuccess;
+  if (words == 0) return clear_scales(args.scale, rows, context);
   const auto size = static_cast<double>(args.cols);
   const StandardizedRows all{args, 1.0 / size, args.cols > 1 ? 1.0 / (size - 1.0) : 1.0,
                              args.relu ? 0.0f : -HUGE_VALF};
