@@ -208,10 +208,6 @@ void define_operators(Library& m) {
   m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
 
   m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");
-
-  m.def(
-      "run_stages(Tensor x, Tensor? x_scale, Tensor image, Tensor slices, Tensor(a!) state, "
-      "int[] stages, int most_degree) -> Tensor");
 }
 
 }  // namespace bitgnn::ops

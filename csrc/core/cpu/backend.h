@@ -8,7 +8,6 @@
 #include "pairs/arguments.h"
 #include "ternary/arguments.h"
 #include "training/arguments.h"
-#include "whole_model/cooperative.h"
 #include "whole_model/linear_chain.h"
 
 namespace bitgnn::cpu {
@@ -89,9 +88,6 @@ class Backend {
   void shift_signs(const ShiftSignsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
-  void run_stages(const CooperativeArgs&) const {
-    BITGNN_CHECK(false, "run_stages: x must be on a CUDA device, got the CPU");
-  }
 
  private:
   // Allocates a contiguous tensor and fills the strides. The shim call costs a tenth of a

@@ -244,17 +244,6 @@ void Backend::concat(const JoinArgs& a) const {
   run([&](const Context& c) { return pack::concat(a, c); });
 }
 
-void Backend::run_stages(const CooperativeArgs& a) const {
-  run([&](const Context& c) {
-    BITGNN_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
-                 c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
-    BITGNN_CHECK(whole_model::cooperative_fits(a, c),
-                 "run_stages: too large: a block's share of the model ", "does not fit the ",
-                 c.device.shared_bytes, " bytes of its shared memory");
-    return whole_model::run_stages(a, c);
-  });
-}
-
 void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {
   run([&](const Context& c) { return ternary::matmul_ternary(a, c); });
 }

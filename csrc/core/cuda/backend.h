@@ -18,7 +18,6 @@
 #include "pairs/cuda/launch.h"
 #include "ternary/cuda/launch.h"
 #include "training/cuda/launch.h"
-#include "whole_model/cuda/cooperative/launch.h"
 #include "whole_model/cuda/hopper/linear_chain.h"
 
 namespace bitgnn::cuda {
@@ -116,7 +115,6 @@ class Backend {
   void shift_signs(const ShiftSignsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
-  void run_stages(const CooperativeArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
   bool attends_to_floats(const TernaryFloatAttentionArgs& a) const;

@@ -16,7 +16,7 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, frozen_memory
 
 FORMS = ("bin", "full")
-EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph", "cooperative")}
+EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
 """By device."""
 TOLERANCE = 1e-4
 FLIPPED_BITS = 1e-6
