@@ -27,7 +27,7 @@ DTYPES |= dict.fromkeys((*TERNARY, "bspmm_ffb", "bspmm_fff"), HALVES)
 DTYPES |= {name: [*HALVES, torch.int8, torch.int16] for name in ("bspmm_fbb", "bspmm_fbf")}
 
 
-@pytest.mark.parametrize("sizes", [[33], SIZES], ids=["ragged", "all"])
+@pytest.mark.parametrize("sizes", [[33], SIZES], ids=["ragged", "others"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_sizes(name, sizes, device, sampler, assert_kernel_equals_reference):
     for size in sizes:
