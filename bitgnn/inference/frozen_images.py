@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import FeatureForm
+from bitgnn.inference.bounds import check_program
 from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
@@ -238,11 +239,14 @@ class FrozenImages(FrozenModel):
         calls = description.get("calls", [])  # older files have none
         if not isinstance(calls, list):
             raise ValueError("calls must be a list")
-        return cls(
+        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
+        model = cls(
             Program.from_description(description["program"]),
-            {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)},
+            own,
             FreezeReport.from_description(description["report"]),
             read_calls(calls, tensors),
             features=description["features"],
             takes=description["takes"],
         )
+        check_program(model.program, model.registers, own)
+        return model

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
+from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph
@@ -236,7 +237,7 @@ class FrozenModel(CalledProgram):
             raise ValueError("graphs and calls must be lists")
         own = {name: t for name, t in tensors.items() if not name.startswith(CALLS)}
         arguments = description.get("call")  # nor do older files hold these
-        return cls(
+        model = cls(
             Program.from_description(description["program"]),
             own,
             [GraphSpec.from_description(graph) for graph in graphs],
@@ -245,6 +246,8 @@ class FrozenModel(CalledProgram):
             features=description.get("features", "floats"),  # older files take any
             own_call=PLAIN_CALL if arguments is None else OwnCall.from_description(arguments),
         )
+        check_program(model.program, model.registers, own)
+        return model
 
     def extra_repr(self) -> str:
         """Widths and what each step writes."""
