@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench import cuda_cases
-from bench.cuda_cases import CudaCase, Goal
+from bench import cases as bench_cases
+from bench.cases import Case, Goal, run_cuda_case
 from bench.cuda_ceilings import Ceilings
 from bitgnn.measure.timing import Timing
 

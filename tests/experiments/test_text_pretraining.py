@@ -2,12 +2,7 @@
 
 import torch
 
-from experiments.text.hidden_tokens import (
-    hidden_places,
-    pretraining_text,
-    whole_sentences,
-)
-from experiments.text.unlabelled import whole_sentences
+from experiments.text.hidden_tokens import hidden_places, whole_sentences
 
 
 def test_places_lie_between_the_ends():
