@@ -6,8 +6,9 @@ import json
 import pytest
 import torch
 
+from bench.networks import networks as bnn_networks
 from bench.networks import peers as bnn_peers
-from bench.networks.cases import BnnCase, Entry, WrongResultError, describe, run_case
+from bench.networks.cases import BnnCase, Entry, WrongResultError, describe, graph_clock, run_case
 from bench.networks.kernels import Kernel, kernels_of_calls
 from bench.networks.structures import STRUCTURES
 from bench_bnn import main as bnn_main

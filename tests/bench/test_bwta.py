@@ -8,7 +8,7 @@ import torch
 
 from bench.bwta import cases as bwta_cases
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
-from bench.networks.cases import GraphClock, WrongResultError, run_case
+from bench.networks.cases import WrongResultError, graph_clock, run_case
 from bench_bwta import main as bwta_main
 
 
@@ -51,6 +51,6 @@ def test_a_wrong_layer_gets_no_time(monkeypatch):
 @pytest.mark.parametrize("cases", [gemv_cases, product_cases, attention_cases])
 def test_cases_of_a_gpu(cases):
     for case in cases(quick=True):
-        result = run_case(case, GraphClock("cuda"), 7)
+        result = run_case(case, graph_clock("cuda"), 7)
         assert result["checked"]
         assert result["ratio"] is not None

@@ -1,8 +1,9 @@
 """Parts of the CUDA benchmark that need no GPU: rates of gathers, and goals."""
 
 import pytest
-from bench.cuda_cases import Goal
 
+from bench import cases as bench_cases
+from bench.cases import Case, Goal, run_cuda_case
 from bench.cuda_ceilings import Ceilings
 from bitgnn.measure.timing import Timing
 

@@ -3,6 +3,7 @@
 import json
 
 import bench_layers as layers
+from bitgnn.data import DataError
 
 
 def test_a_missing_graph_is_named(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from bench.cases import Case, run_cases
 from bench.tables.documents import (
     NOT_MEASURED,
     TABLES,
+    cases_table,
     documents,
     fill,
 )

@@ -2,15 +2,13 @@
 
 import pytest
 import torch
-from experiments.images.pixels import TrainingImages, normalized
-from experiments.images.session import ImageSession
 from image_training import make_image_data, recipe, tiny_network
 from torch import nn
 
 from bitgnn.train import CheckpointError
-from bitgnn.train.loop import Keeping
-from experiments.images import train_network
-from experiments.images.step import TrainStep, make_optimizer
+from bitgnn.train.keeping import Keeping
+from experiments.images.loop import ImageSession, train_network
+from experiments.images.step import TrainingImages, TrainStep, make_optimizer, normalized
 
 
 @pytest.mark.parametrize("flip", [False, True])

@@ -8,18 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from experiments.images.pixels import normalized
 from image_training import make_image_data, tiny_network
 
 from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
-from experiments.images import (
-    check_frozen,
-    command,
-    load_image_config,
-    unit,
-)
+from experiments.images import command, unit
+from experiments.images.recipe import load_image_config
+from experiments.images.record import check_frozen
+from experiments.images.step import normalized
 
 CONFIG = """
 name: tiny

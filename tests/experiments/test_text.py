@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from experiments.text.scores import score
 from text_training import (
     character_task,
     decoder_recipe,
@@ -14,9 +13,11 @@ from text_training import (
 )
 
 from bitgnn.nn.multistage import activation_quantizers
-from bitgnn.train.loop import Keeping
-from experiments.text import side_by_side, train_text
+from bitgnn.train.keeping import Keeping
 from experiments.text.batches import Batches
+from experiments.text.loop import train_text
+from experiments.text.recorded import side_by_side
+from experiments.text.sentences import score
 
 
 def trained(task, wanted, seed=0, **options):

@@ -8,7 +8,7 @@ import yaml
 from text_training import SIZES
 
 from bitgnn.train import ConfigError
-from experiments.text import DecoderConfig, TextConfig, load_text_config, unit
+from experiments.text import unit
 from experiments.text.command import EXPERIMENTS, main
 from experiments.text.recipe import DecoderConfig, TextConfig, load_text_config
 

@@ -1,12 +1,8 @@
 """Pretraining on text without labels: places of hidden tokens, and whole sentences."""
 
 import torch
-from experiments.text.unlabelled import whole_sentences
 
-from experiments.text.hidden_tokens import (
-    hidden_places,
-    whole_sentences,
-)
+from experiments.text.hidden_tokens import hidden_places, whole_sentences
 
 
 def test_places_lie_between_the_ends():

@@ -7,8 +7,9 @@ import torch
 import torch_geometric.nn
 from torch_geometric.data import Data
 
-from bitgnn import memory_report, models
+from bitgnn import models
 from bitgnn.convert import freeze
+from bitgnn.inference import memory_report
 
 N, FEATURES, CLASSES = 6000, 300, 7
 SMALL = 20_000
