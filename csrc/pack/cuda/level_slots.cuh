@@ -24,13 +24,21 @@ __global__ void __launch_bounds__(kSlotThreads)
   using Value = typename DenseRows<T>::Value;
   constexpr bool kBySign = sizeof(Value) == sizeof(float);
   const int64_t words = word_count(a.size);
-  const int64_t word = int64_t{blockIdx.x % across} * kWarp + threadIdx.x % kWarp;
+  const int64_t first_word = int64_t{blockIdx.x % across} * kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t word = first_word + lane;
+  // Lanes read columns of a pitch that is odd, without bank conflicts.
+  __shared__ float shared[kWarp][kWordBits + 1];
+  for (int i = static_cast<int>(threadIdx.x); i < kWarp * kWordBits; i += kSlotThreads) {
+    const int64_t bit = first_word * kWordBits + i;
+    shared[i / kWordBits][i % kWordBits] = bit < a.size ? __ldg(a.thresholds + bit) : nanf("");
+  }
+  __syncthreads();
   Value thresholds[kWordBits];
   uint32_t lowest = 0;  // bits that every number reaches
 #pragma unroll
   for (int b = 0; b < kWordBits; ++b) {
-    const int64_t bit = word * kWordBits + b;
-    const float threshold = bit < a.size ? __ldg(a.thresholds + bit) : nanf("");
+    const float threshold = shared[lane][b];
     thresholds[b] = static_cast<Value>(kBySign ? next_below(threshold) : threshold);
     if (kBySign && threshold == -INFINITY) lowest |= 1u << b;
   }
@@ -65,7 +73,7 @@ __global__ void __launch_bounds__(kSlotThreads)
 
 template <class T>
 cudaError_t launch_pack_level_slots(const LevelPackArgs& a, int64_t rows, const Context& context) {
-  constexpr int64_t kBlocks = 8;  // per multiprocessor
+  constexpr int64_t kBlocks = 4;  // per multiprocessor: their thresholds fill its registers
   const int64_t across = ceil_div(word_count(a.size), int64_t{kWarp});
   const int64_t most = ceil_div(kBlocks * context.device.sm_count, across);
   const int64_t grid = across * std::min(ceil_div(rows, int64_t{kSlotWarps}), most);
