@@ -59,7 +59,9 @@ def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[
         )
         return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    handle = register_module_parameter_registration_hook(on_meta)
+    # Its annotation forgets that a hook may return another parameter.
+    hook: Any = on_meta
+    handle = register_module_parameter_registration_hook(hook)
     try:
         yield
     finally:
