@@ -9,6 +9,7 @@ from image_networks import expected_of, frozen_quietly, trained
 from torch import nn
 
 import bitgnn
+from bitgnn._vouched import sealed
 from bitgnn.inference.image_costs import weights_of
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
@@ -135,7 +136,7 @@ def test_damaged_checkpoints_are_refused(kind, change, message, tmp_path):
     steps = copy.deepcopy(description["program"]["steps"])
     next(step for step in steps if step["kind"] == kind)["attributes"].update(change)
     description["program"]["steps"] = steps
-    path.write_text(json.dumps(description))
+    path.write_text(json.dumps(sealed(description)))
     with pytest.raises(ValueError, match=message):
         bitgnn.load(folder)
 
