@@ -50,37 +50,28 @@ def run_experiment(
     """
     options.torch_device()
     with alone_in(output):
-        _run_alone(experiment, output, data_root, options, workers, console)
-
-
-def _run_alone(
-    experiment: ExperimentConfig,
-    output: Path,
-    data_root: str | None,
-    options: RunOptions,
-    workers: int,
-    console: Console,
-) -> None:
-    store = RunStore(output, experiment)
-    graphs = GraphSource(experiment, data_root)
-    data = graphs.check()
-    console.print(
-        f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
-        f"{data.x.size(1)} features; {experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
-    )
-    try:
-        if workers > 1:
-            jobs = [Job(experiment, output)]
-            finished = train_side_by_side(jobs, data_root, options, workers, console)[0]
-            runs = [one.run for one in finished]
-        else:
-            runs = train_all(experiment, graphs, store, console, options)
-    except KeyboardInterrupt:
-        raise TrainInterrupted(
-            f"stopped; finished runs and checkpoints are kept in {output}, the same command goes on"
-        ) from None
-    results = evaluate(experiment, graphs, store, runs)
-    console.print(result_table(experiment, results, torch.get_num_threads()))
-    console.print("Frozen and trained models agree on every node of every seed.")
-    written = write_results(output, experiment, data, results)
-    console.print("Written: " + ", ".join(str(path) for path in written), soft_wrap=True)
+        store = RunStore(output, experiment)
+        graphs = GraphSource(experiment, data_root)
+        data = graphs.check()
+        console.print(
+            f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
+            f"{data.x.size(1)} features; "
+            f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
+        )
+        try:
+            if workers > 1:
+                jobs = [Job(experiment, output)]
+                finished = train_side_by_side(jobs, data_root, options, workers, console)[0]
+                runs = [one.run for one in finished]
+            else:
+                runs = train_all(experiment, graphs, store, console, options)
+        except KeyboardInterrupt:
+            raise TrainInterrupted(
+                f"stopped; finished runs and checkpoints are kept in {output}, the same command "
+                "goes on"
+            ) from None
+        results = evaluate(experiment, graphs, store, runs)
+        console.print(result_table(experiment, results, torch.get_num_threads()))
+        console.print("Frozen and trained models agree on every node of every seed.")
+        written = write_results(output, experiment, data, results)
+        console.print("Written: " + ", ".join(str(path) for path in written), soft_wrap=True)
