@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitgnn import ops
 from bitgnn._files import FileError
-from bitgnn.bits import (
-    BitAdjacency,
-    BitTensor,
-    BlockedLayout,
-    BooleanTensor,
-    FrdcLayout,
-    TernaryTensor,
-)
+from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 
 if TYPE_CHECKING:
     from bitgnn import (  # noqa: F401
@@ -27,30 +20,28 @@ if TYPE_CHECKING:
         tune,
     )
     from bitgnn.convert import (
-        BinarizeConfig,
         BWTAConfig,
+        GraphConfig,
+        ImageConfig,
         Plan,
         binarize,
         freeze,
         report_of,
         summary,
     )
-    from bitgnn.exchange import export_parameters, import_parameters
-    from bitgnn.inference import load, memory_report, save
+    from bitgnn.inference import load, save
 
 __version__ = "0.1.0"
 
 # Imported on first use: these need PyTorch Geometric, whose import takes seconds.
 _LAZY = {
     "BWTAConfig": "bitgnn.convert",
-    "BinarizeConfig": "bitgnn.convert",
+    "GraphConfig": "bitgnn.convert",
+    "ImageConfig": "bitgnn.convert",
     "Plan": "bitgnn.convert",
     "binarize": "bitgnn.convert",
-    "export_parameters": "bitgnn.exchange",
     "freeze": "bitgnn.convert",
-    "import_parameters": "bitgnn.exchange",
     "load": "bitgnn.inference",
-    "memory_report": "bitgnn.inference",
     "report_of": "bitgnn.convert",
     "save": "bitgnn.inference",
     "summary": "bitgnn.convert",
@@ -61,23 +52,17 @@ _SUBMODULES = (
 
 __all__ = [
     "BWTAConfig",
-    "BinarizeConfig",
     "BitAdjacency",
     "BitTensor",
-    "BlockedLayout",
-    "BooleanTensor",
     "FileError",
-    "FrdcLayout",
+    "GraphConfig",
+    "ImageConfig",
     "Plan",
     "TernaryTensor",
     "__version__",
     "binarize",
-    "export_parameters",
     "freeze",
-    "import_parameters",
     "load",
-    "memory_report",
-    "models",
     "nn",
     "ops",
     "report_of",

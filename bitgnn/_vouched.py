@@ -48,12 +48,12 @@ SAVES = 1000
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values with a checksum over all of them, in place of an older one.
+    """Plain values with a checksum over all of them, in place of an older one; their order stays.
 
     Raises:
         ValueError: a number is not finite, or a value is none of JSON's.
     """
-    plain = json.loads(_canonical({key: v for key, v in values.items() if key != SEAL}))
+    plain = json.loads(json.dumps({key: v for key, v in values.items() if key != SEAL}))
     return {**plain, SEAL: _digest(plain)}
 
 

@@ -42,6 +42,10 @@ app = typer.Typer(
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder for the results.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch (default: all).")]
+DataRoot = Annotated[
+    str | None,
+    typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
+]
 
 
 def _print_version(is_asked: bool) -> None:
@@ -86,10 +90,7 @@ def train(
             "--config", "-c", help="YAML file, or the name of a built-in one such as gcn_cora."
         ),
     ],
-    data_root: Annotated[
-        str | None,
-        typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
-    ] = None,
+    data_root: DataRoot = None,
     output: Output = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Repeats instead of the configuration's.")
@@ -107,9 +108,6 @@ def train(
             "takes at most 5 % of the time).",
         ),
     ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's events too.")
-    ] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Repeat bit for bit on CUDA too; slower.")
     ] = False,
@@ -126,7 +124,7 @@ def train(
         experiment = load_config(find_config(config))
         if seeds is not None:
             experiment = experiment.model_copy(update={"seeds": seeds})
-        options = RunOptions(device, checkpoint_every, tensorboard, deterministic)
+        options = RunOptions(device, checkpoint_every, deterministic)
         folder = output or TRAIN_FOLDER / experiment.name
         _run_experiment(experiment, folder, data_root, options, workers)
 
@@ -171,10 +169,7 @@ def tune(
         bool,
         typer.Option("--apply", help="Write the packed model too, if its plan keeps the limits."),
     ] = False,
-    data_root: Annotated[
-        str | None,
-        typer.Option(help="Folder of the data sets (default: BITGNN_DATA, else ./data)."),
-    ] = None,
+    data_root: DataRoot = None,
     hidden: Annotated[int, typer.Option(min=1, help="Width of hidden layers.")] = 64,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs of each training (default: few).")
@@ -250,41 +245,17 @@ def _guard(job: Callable[[], None], threads: int | None) -> None:
     """Run ``job``; what a user can mend becomes one line and exit status 1, Ctrl-C a status."""
     try:
         with ctrl_c_always_stops():
-            _mendable(job, threads)
+            from bitgnn.train import MENDABLE
+
+            if threads is not None:
+                torch.set_num_threads(threads)
+            try:
+                job()
+            except MENDABLE as error:
+                typer.echo(f"bitgnn: error: {' '.join(str(error).split())}", err=True)
+                raise typer.Exit(1) from None
     except KeyboardInterrupt:  # while importing, too
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _mendable(job: Callable[[], None], threads: int | None) -> None:
-    from bitgnn.data import DataError
-    from bitgnn.train import (
-        LoaderError,
-        LogError,
-        MismatchError,
-        OutputError,
-        TrainingError,
-        WorkerError,
-    )
-
-    mendable = (
-        DataError,
-        LoaderError,
-        LogError,
-        MismatchError,
-        OutputError,
-        TrainingError,
-        WorkerError,
-        OSError,
-        ValueError,
-    )
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
-        job()
-    except mendable as error:
-        message = " ".join(str(error).split())
-        typer.echo(f"bitgnn: error: {message}", err=True)
-        raise typer.Exit(1) from None
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from bench.command import begin, finish, parse_cases, run_into
-from bench.networks.cases import BnnCase, GraphClock, describe, run_case
+from bench.networks.cases import BnnCase, describe, graph_clock, run_case
 from bench.networks.charts import bnn_chart
 from bench.networks.layers import conv_cases, cpu_conv_cases, linear_cases
 from bench.networks.networks import MODES, cpu_network_cases, network_cases
@@ -99,7 +99,7 @@ def measure_cases(
     cases: Sequence[BnnCase], arguments: argparse.Namespace, found: dict[str, Any]
 ) -> None:
     """Runs the cases, adding each to the record and to the file as soon as it is done."""
-    clock = GraphClock(arguments.device)
+    clock = graph_clock(arguments.device)
     with tqdm(total=len(cases), unit="case", disable=None) as progress:
         for case in cases:
             show = partial(_show, progress, f"{case.group}: {case.name}")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.cuda_cases import compare_on_cuda
+from bench.cases import compare_on_cuda
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
 from bitgnn.models.decoder import Decoder

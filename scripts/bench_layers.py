@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -15,9 +14,10 @@ from torch.nn import functional
 import bitgnn.nn
 from bench.cases import Case, Skipped, run_cases
 from bench.command import parse, record
-from bench.tables.documents import operators_table
-from bench.tasks import HIDDEN, SEED, NodeTask, planetoid_tasks, synthetic_task
+from bench.tables.documents import cases_table
+from bench.tasks import HIDDEN, QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn.bits import BitAdjacency
+from bitgnn.data import DataError
 from bitgnn.measure.pyg import graph_forms
 from bitgnn.measure.report import write_json
 from bitgnn.quantize import sgn
@@ -95,8 +95,8 @@ def _is_right(layer: Any, name: str, task: NodeTask, graph: Any) -> bool:
     products = _products(layer, linears, task.x)
     pattern, letters = _adjacency(name, task), layer.letters
     is_summed = letters.bmm[2] == "B" or letters.order == "aggregate_first"
-    col = None if is_summed else pattern.col
-    matrix = BitAdjacency(pattern.rowptr, pattern.indices, pattern.num_cols, pattern.row, col)
+    col = None if is_summed else pattern.col_scale
+    matrix = BitAdjacency(pattern.rowptr, pattern.indices, pattern.num_cols, pattern.row_scale, col)
     expected = matrix.to_torch_csr() @ products[0]
     bias = layer.bias if name == "GCNConv" else linears[0].bias
     expected = expected + bias + sum(products[1:])
@@ -148,14 +148,15 @@ def cases(tasks: Sequence[NodeTask]) -> Iterator[Case]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the layer benchmark; the exit status."""
     arguments = parse("Times training steps of binary layers against PyG's.", "layers", argv)
-    tasks: list[NodeTask] = [synthetic_task()]
-    skipped: list[Skipped] = []
-    if not arguments.quick:
-        tasks, skipped = planetoid_tasks(arguments.data_root, (GOAL_GRAPH,))
-    todo = chain[Case | Skipped](skipped, cases(tasks))
+    todo: Iterable[Case | Skipped]
+    try:
+        key = QUICK_GRAPH if arguments.quick else GOAL_GRAPH.lower()
+        todo = cases([load_task(key, "cpu", arguments.data_root)])
+    except DataError as error:
+        todo = [Skipped("layers", GOAL_GRAPH, str(error))]
     found = record("layers", arguments, **run_cases(todo, repeats=arguments.repeats))
     write_json(arguments.output, found)
-    print(f"\n{operators_table(found)}\nwritten: {arguments.output}")
+    print(f"\n{cases_table(found)}\nwritten: {arguments.output}")
     return 0
 
 

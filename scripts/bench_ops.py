@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import cuda_cases
-from bench.cases import run_cases
+from bench.cases import run_cases, run_cuda_case
 from bench.command import parse, record
 from bench.cuda_ceilings import measure_ceilings
 from bench.operators import cpu, cuda, cuda_graphs
 from bench.report import bar_chart, fraction_chart
-from bench.tables.documents import cuda_operators_table, operators_table
+from bench.tables.documents import cases_table
 from bitgnn.measure.report import write_json
 
 
@@ -26,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     body = run_cases(cpu.cases(sizes, arguments.data_root), repeats=arguments.repeats)
     found = record("ops", arguments, **body)
     title = f"Operators, {arguments.threads} threads"
-    _save(found, operators_table(found), arguments.output, title)
+    _save(found, cases_table(found), arguments.output, title)
     return 0
 
 
@@ -41,15 +40,14 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
     ):
         done = run_cases(
             cases,
-            run=cuda_cases.run_case,
-            describe=cuda_cases.describe,
+            run=run_cuda_case,
             repeats=arguments.repeats,
         )
         for key, entries in done.items():
             body[key] += entries
         found = record("ops_cuda", arguments, **body, ceilings=ceilings.entries)
         write_json(arguments.output, found)
-    table = cuda_operators_table(found)
+    table = cases_table(found)
     arguments.output.with_suffix(".md").write_text(table, encoding="utf-8")
     fraction_chart(
         arguments.output.with_suffix(".png"),

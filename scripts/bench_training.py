@@ -18,7 +18,7 @@ from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task
 from bitgnn.train.config import ExperimentConfig, load_config
 from bitgnn.train.loop import train_epoch
-from bitgnn.train.session import Session
+from bitgnn.train.session import NodeSession
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("gcn_cora", "gcn_citeseer", "gcn_pubmed")
@@ -43,19 +43,17 @@ def training_cost(config: ExperimentConfig, data: Data, epochs: int) -> dict[str
     if epochs < LEAST_EPOCHS:
         raise ValueError(f"training_cost: epochs must be at least {LEAST_EPOCHS}, got {epochs}")
     runs = {}
-    for form, recipe in config.ordered_forms():
+    for form, recipe in config.forms.items():
         task = make_task(config, form, data)
         teacher = None
         if recipe.distill:
             scores = torch.randn(task.x.size(0), int(task.y.max()) + 1)
             teacher = scores.log_softmax(dim=1)
-        session = Session(build_model(config, form, data), recipe)
+        session = NodeSession(build_model(config, form, data), recipe)
         runs[form] = session, task, make_batches(config.loader, task), teacher
     seconds: dict[str, list[float]] = {form: [] for form in runs}
-    for number in range(WARM_UP + epochs):
+    for _ in range(WARM_UP + epochs):
         for form, run in runs.items():
-            # Any epoch's learning rate serves, and the history has room for the first.
-            run[0].epoch = number % config.forms[form].epochs
             begin = time.process_time()
             train_epoch(*run)
             seconds[form].append(time.process_time() - begin)

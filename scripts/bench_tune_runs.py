@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import parse, record
-from bench.tables.tuner import runs_table
+from bench.tables.timings import runs_table
 from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data import load
 from bitgnn.data.files import data_root
+from bitgnn.measure.latency import measure_in_turns, noise
 from bitgnn.measure.report import write_json
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore
 from bitgnn.tune.budget import parse_seconds
-from bitgnn.tune.candidate import Candidates
 from bitgnn.tune.command import TuneCommand
-from bitgnn.tune.measure import measure_in_turns, noise
 from bitgnn.tune.objective import Measures, read_limits
+from bitgnn.tune.space import Candidates
 from bitgnn.tune.training import TUNED, form_model
 from bitgnn.tune.workload import Workload
 

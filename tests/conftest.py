@@ -2,6 +2,9 @@
 
 import os
 
+# Before torch is imported: threads of small operators wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

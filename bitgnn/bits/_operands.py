@@ -1,11 +1,58 @@
-"""Checks of the operands that packed tensors and packed images have in common."""
+"""What packed tensors and packed images have in common: checks, device moves, pytrees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 
-__all__ = ["check_packed", "check_scale", "check_threshold"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["PackedSigns", "check_packed", "check_scale", "check_threshold"]
+
+
+class PackedSigns:
+    """Base of packed +-1 values: words, a count of features and an optional scale.
+
+    Attributes:
+        words: int32, features packed along the last dimension.
+        scale: float32, one for each entry of the first dimension, or None.
+    """
+
+    COUNT: ClassVar[str]
+    """Name of the attribute with the number of features."""
+
+    words: Tensor
+    scale: Tensor | None
+
+    @classmethod
+    def _trusted(cls, words: Any, count: Any, scale: Any = None) -> Self:
+        """Values without checks, for results of operators."""
+        self = object.__new__(cls)
+        self.words = words
+        setattr(self, cls.COUNT, count)
+        self.scale = scale
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the words."""
+        return self.words.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of words and scale."""
+        return self.words.nbytes + (0 if self.scale is None else self.scale.nbytes)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """The same bits on another device."""
+        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
+        words = self.words.to(device, non_blocking=non_blocking)
+        return self._trusted(words, getattr(self, self.COUNT), scale)
 
 
 def check_packed(owner: str, words: Tensor, name: str, count: int) -> None:

@@ -37,3 +37,23 @@ def register(
         serialized_type_name=f"bitgnn.{kind.__name__}",
         flatten_with_keys_fn=split_with_keys,
     )
+
+
+def register_plain(kind: type[Any], tensors: Sequence[str], count: str) -> None:
+    """Make a class a pytree that holds nothing but its tensors and a count.
+
+    Args:
+        kind: the class.
+        tensors: names of its tensors.
+        count: name of the count.
+    """
+
+    def split(held: Any) -> tuple[list[Any], Any]:
+        return [getattr(held, name) for name in tensors], getattr(held, count)
+
+    def join(leaves: Any, rest: Any) -> Any:
+        held = object.__new__(kind)
+        vars(held).update(zip(tensors, leaves, strict=True), **{count: rest})
+        return held
+
+    register(kind, tensors, split, join)

@@ -11,31 +11,24 @@ from bitgnn.bits._pattern import pattern_of
 from bitgnn.bits._sources import check_range, check_vector, read_edges
 from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
-from bitgnn.bits.layouts import (
-    FRDC_METHODS,
-    INT32_MAX,
-    MAX_BLOCK_SIZE,
-    BlockedLayout,
-    FrdcLayout,
-    row_indices,
-)
+from bitgnn.bits.layouts import FRDC_METHODS, INT32_MAX, FrdcLayout, row_indices
 from bitgnn.bits.sliced import SlicedLayout
 from bitgnn.bits.watch import counted
 
 
 class BitAdjacency:
-    """``A[i, j] = row[i] * pattern[i, j] * col[j]``, the pattern counting duplicate edges.
+    """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]``, duplicate edges counted.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    What is derived from it (:meth:`frdc`, :meth:`blocked`, :meth:`sliced`, :meth:`row_order`) is
+    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`row_order`) is
     built on first use and kept until the pattern is written to or replaced.
 
     Args:
         rowptr: int32 or int64 ``[M + 1]``, starting at 0, never falling, ending at E.
         indices: int32 ``[E]``, source (column) of each edge.
         num_cols: N.
-        row: float32 ``[M]``, or None for 1.
-        col: float32 ``[N]``, or None for 1.
+        row_scale: float32 ``[M]``, or None for 1.
+        col_scale: float32 ``[N]``, or None for 1.
 
     Raises:
         TypeError: a tensor has another dtype.
@@ -47,18 +40,18 @@ class BitAdjacency:
         rowptr: Tensor,
         indices: Tensor,
         num_cols: int,
-        row: Tensor | None = None,
-        col: Tensor | None = None,
+        row_scale: Tensor | None = None,
+        col_scale: Tensor | None = None,
     ) -> None:
         check_vector("rowptr", rowptr, (torch.int32, torch.int64), rowptr, None)
         check_vector("indices", indices, (torch.int32,), rowptr, None)
         check_value(
             rowptr.numel() > 0, lambda: "BitAdjacency: rowptr must have shape [M + 1], got [0]"
         )
-        if row is not None:
-            check_vector("row", row, (torch.float32,), rowptr, len(rowptr) - 1)
-        if col is not None:
-            check_vector("col", col, (torch.float32,), rowptr, num_cols)
+        if row_scale is not None:
+            check_vector("row_scale", row_scale, (torch.float32,), rowptr, len(rowptr) - 1)
+        if col_scale is not None:
+            check_vector("col_scale", col_scale, (torch.float32,), rowptr, num_cols)
         check_value(
             int(rowptr[0]) == 0, lambda: f"BitAdjacency: rowptr must start at 0, got {rowptr[0]}"
         )
@@ -74,16 +67,16 @@ class BitAdjacency:
             lambda: "BitAdjacency: rowptr must never fall, got a smaller entry after a larger one",
         )
         check_range(indices, num_cols, "BitAdjacency: indices", "num_cols")
-        self._set(rowptr, indices, num_cols, row, col, 0.0)
+        self._set(rowptr, indices, num_cols, row_scale, col_scale, 0.0)
 
     def _set(
-        self, rowptr: Any, indices: Any, num_cols: int, row: Any, col: Any, error: float
+        self, rowptr: Any, indices: Any, num_cols: int, row_scale: Any, col_scale: Any, error: float
     ) -> None:
         self.rowptr: Tensor = rowptr
         self.indices: Tensor = indices
         self.num_cols = num_cols
-        self.row: Tensor | None = row
-        self.col: Tensor | None = col
+        self.row_scale: Tensor | None = row_scale
+        self.col_scale: Tensor | None = col_scale
         self.factorization_error = error
         """Relative Frobenius error of the factors on the edges; 0.0 where they are exact."""
         self._derived: DerivedLayouts | None = None
@@ -92,11 +85,17 @@ class BitAdjacency:
 
     @classmethod
     def _trusted(
-        cls, rowptr: Any, indices: Any, num_cols: int, row: Any, col: Any, error: float = 0.0
+        cls,
+        rowptr: Any,
+        indices: Any,
+        num_cols: int,
+        row_scale: Any,
+        col_scale: Any,
+        error: float = 0.0,
     ) -> "BitAdjacency":
         """An adjacency without checks, from parts that went through them before."""
         self = object.__new__(cls)
-        self._set(rowptr, indices, num_cols, row, col, error)
+        self._set(rowptr, indices, num_cols, row_scale, col_scale, error)
         return self
 
     @classmethod
@@ -121,9 +120,9 @@ class BitAdjacency:
             num_nodes: nodes, or (destinations, sources) of a bipartite graph; None takes it from
                 the sparse shape or the largest index.
             edge_weight: float ``[E]``, for an edge index only.
-            normalize: "sym" for ``row = col = deg ** -1/2``, deg being the sum of weights into a
-                node (PyG's ``gcn_norm``); "mean" for ``row = 1 / number of edges``, 0 for empty
-                rows; None for neither. Duplicate edges count.
+            normalize: "sym" for ``row_scale = col_scale = deg ** -1/2``, deg being the sum of
+                weights into a node (PyG's ``gcn_norm``); "mean" for ``row_scale = 1 / number of
+                edges``, 0 for empty rows; None for neither. Duplicate edges count.
             add_self_loops: one loop for each node, as PyG's ``add_remaining_self_loops``.
             coalesce: hold each edge once; weights of duplicates add up.
 
@@ -154,20 +153,22 @@ class BitAdjacency:
                 edges = _normalize.add_remaining_self_loops(edges)
             rowptr, indices = pattern_of(edges)
             degree = _normalize.weighted_degree(edges)
-        row = col = None
+        row_scale = col_scale = None
         if normalize == "sym":
-            row = col = _normalize.symmetric_factor(degree)
+            row_scale = col_scale = _normalize.symmetric_factor(degree)
         elif normalize == "mean":
-            row = _normalize.mean_factor(rowptr.diff())
+            row_scale = _normalize.mean_factor(rowptr.diff())
         error = 0.0
         if edges.weight is not None:
             shape = (edges.num_rows, edges.num_cols)
             factors = factorize(edges.rows, edges.columns, edges.weight, shape)
-            row = factors.row if row is None else factors.row * row
-            if factors.col is not None:
-                col = factors.col if col is None else factors.col * col
+            row_scale = factors.row_scale if row_scale is None else factors.row_scale * row_scale
+            if factors.col_scale is not None:
+                col_scale = (
+                    factors.col_scale if col_scale is None else factors.col_scale * col_scale
+                )
             error = factors.error
-        return cls._trusted(rowptr, indices, edges.num_cols, row, col, error)
+        return cls._trusted(rowptr, indices, edges.num_cols, row_scale, col_scale, error)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -199,8 +200,8 @@ class BitAdjacency:
             move(self.rowptr),
             move(self.indices),
             self.num_cols,
-            move(self.row),
-            move(self.col),
+            move(self.row_scale),
+            move(self.col_scale),
             self.factorization_error,
         )
 
@@ -212,7 +213,7 @@ class BitAdjacency:
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """What it consists of: row pointer, indices and both factors."""
-        return self.rowptr, self.indices, self.row, self.col
+        return self.rowptr, self.indices, self.row_scale, self.col_scale
 
     def plan_layout(self, words: int, layout: str, method: str | None = None) -> None:
         """Settle the layout in which frozen models aggregate packed rows of ``words`` words.
@@ -277,14 +278,6 @@ class BitAdjacency:
         """The FRDC layout, kept after the first call; None where an edge occurs twice."""
         return self._layouts().frdc()
 
-    def blocked(self, block_size: int = MAX_BLOCK_SIZE) -> BlockedLayout:
-        """The column-blocked layout, kept for each block size after the first call.
-
-        Raises:
-            ValueError: ``block_size`` lies outside [1, 65536].
-        """
-        return self._layouts().blocked(block_size)
-
     def sliced(self, max_slice_size: int | None = None) -> SlicedLayout:
         """The sliced layout, kept for each slice size after the first call.
 
@@ -337,11 +330,11 @@ class BitAdjacency:
         return torch.stack([self.indices.long(), row_indices(self.rowptr)])
 
     def edge_weight(self) -> Tensor:
-        """Float32 ``[E]``: ``row[i] * col[j]`` of each edge, in row order."""
+        """Float32 ``[E]``: ``row_scale[i] * col_scale[j]`` of each edge, in row order."""
         weight = torch.ones(self.nnz, device=self.device)
-        if self.row is not None:
-            weight = weight * self.row[row_indices(self.rowptr)]
-        return weight if self.col is None else weight * self.col[self.indices.long()]
+        if self.row_scale is not None:
+            weight = weight * self.row_scale[row_indices(self.rowptr)]
+        return weight if self.col_scale is None else weight * self.col_scale[self.indices.long()]
 
     def to_torch_csr(self) -> Tensor:
         """The float matrix as torch sparse CSR; duplicate edges stay separate entries."""
@@ -358,7 +351,7 @@ class BitAdjacency:
         return dense.index_put_(place, self.edge_weight(), accumulate=True)
 
     def __repr__(self) -> str:
-        held = [name for name in ("row", "col") if getattr(self, name) is not None]
+        held = [name for name in ("row_scale", "col_scale") if getattr(self, name) is not None]
         factors = f", factors={'+'.join(held)}" if held else ""
         rows, columns = self.shape
         return f"BitAdjacency({rows} x {columns}, nnz={self.nnz}{factors}, device={self.device})"
@@ -369,9 +362,9 @@ def _split(adjacency: BitAdjacency) -> tuple[list[Any], tuple[int, float]]:
 
 
 def _join(leaves: Any, rest: tuple[int, float]) -> BitAdjacency:
-    rowptr, indices, row, col = leaves
+    rowptr, indices, row_scale, col_scale = leaves
     num_cols, error = rest
-    return BitAdjacency._trusted(rowptr, indices, num_cols, row, col, error)
+    return BitAdjacency._trusted(rowptr, indices, num_cols, row_scale, col_scale, error)
 
 
-_pytrees.register(BitAdjacency, ("rowptr", "indices", "row", "col"), _split, _join)
+_pytrees.register(BitAdjacency, ("rowptr", "indices", "row_scale", "col_scale"), _split, _join)

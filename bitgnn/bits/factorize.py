@@ -19,8 +19,8 @@ _SWEEPS = 4
 class Factors:
     """Row factors [M], column factors [N] or None (all 1), relative Frobenius error."""
 
-    row: Tensor
-    col: Tensor | None
+    row_scale: Tensor
+    col_scale: Tensor | None
     error: float
 
 

@@ -1,17 +1,15 @@
 """BitImages: images or kernels of +-1 values, one bit each, channels packed at every pixel."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
-from bitgnn.bits._operands import check_packed, check_scale, check_threshold
+from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
 from bitgnn.bits.tensor import WORD_BITS
 
 
-class BitImages:
+class BitImages(PackedSigns):
     """Images ``[N, channels, H, W]`` of +-1 values, the channels of a pixel packed into words.
 
     The words lie as ``[N, H, W, ceil(channels / 32)]``: bit ``k`` of word ``w`` is channel
@@ -29,9 +27,9 @@ class BitImages:
         ValueError: shapes or devices do not fit together.
     """
 
-    words: Tensor
+    COUNT = "channels"
+
     channels: int
-    scale: Tensor | None
 
     def __init__(self, words: Tensor, channels: int, scale: Tensor | None = None) -> None:
         check_packed("BitImages", words, "channels", channels)
@@ -98,15 +96,6 @@ class BitImages:
         means = None if scale is None else torch.ops.bitgnn.pack_scaled(x.flatten(1))[1]
         return cls._trusted(words, x.size(1), means)
 
-    @classmethod
-    def _trusted(cls, words: Any, channels: int, scale: Any = None) -> "BitImages":
-        """Images without checks, for results of operators."""
-        self = object.__new__(cls)
-        self.words = words
-        self.channels = channels
-        self.scale = scale
-        return self
-
     def to_float(self) -> Tensor:
         """Float32 ``[N, channels, H, W]`` in channels_last: +-1, or +-scale where there is one."""
         images, height, width, _ = self.words.shape
@@ -121,34 +110,9 @@ class BitImages:
         images, height, width, _ = self.words.shape
         return torch.Size((images, self.channels, height, width))
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the words."""
-        return self.words.device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of words and scale."""
-        return self.words.nbytes + (0 if self.scale is None else self.scale.nbytes)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitImages":
-        """The same bits on another device."""
-        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
-        words = self.words.to(device, non_blocking=non_blocking)
-        return BitImages._trusted(words, self.channels, scale)
-
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape))
         return f"BitImages({shape}{'' if self.scale is None else ', scaled'}, device={self.device})"
 
 
-def _split(images: BitImages) -> tuple[list[Any], int]:
-    return [images.words, images.scale], images.channels
-
-
-def _join(leaves: Any, channels: int) -> BitImages:
-    words, scale = leaves
-    return BitImages._trusted(words, channels, scale)
-
-
-_pytrees.register(BitImages, ("words", "scale"), _split, _join)
+_pytrees.register_plain(BitImages, ("words", "scale"), "channels")

@@ -1,19 +1,17 @@
 """BitTensor: a matrix of +-1 values, one bit each, with an optional scale for each row."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import _pytrees
-from bitgnn.bits._operands import check_packed, check_scale, check_threshold
+from bitgnn.bits._operands import PackedSigns, check_packed, check_scale, check_threshold
 
 WORD_BITS = 32
 """Features in a word."""
 
 
-class BitTensor:
+class BitTensor(PackedSigns):
     """A matrix ``[N, size]`` of +-1 values packed 32 features to an int32 word.
 
     Bit 1 means +1, bit 0 means -1. Bit ``k`` of word ``w`` is feature ``32 * w + k``, as in
@@ -31,9 +29,9 @@ class BitTensor:
             set; on a GPU, whose memory is not waited for, :meth:`validate` tells.
     """
 
-    words: Tensor
+    COUNT = "size"
+
     size: int
-    scale: Tensor | None
 
     def __init__(self, words: Tensor, size: int, scale: Tensor | None = None) -> None:
         check_packed("BitTensor", words, "size", size)
@@ -98,15 +96,6 @@ class BitTensor:
         words, means = torch.ops.bitgnn.pack_scaled(x, threshold)
         return cls._trusted(words, x.size(1), means)
 
-    @classmethod
-    def _trusted(cls, words: Any, size: int, scale: Any = None) -> "BitTensor":
-        """A BitTensor without checks, for results of operators."""
-        self = object.__new__(cls)
-        self.words = words
-        self.size = size
-        self.scale = scale
-        return self
-
     def to_float(self) -> Tensor:
         """Float32 ``[N, size]``: +-1, or +-scale where there is a scale."""
         result: Tensor = torch.ops.bitgnn.unpack(self.words, self.size, self.scale)
@@ -129,22 +118,6 @@ class BitTensor:
     def shape(self) -> torch.Size:
         """``(N, size)``."""
         return torch.Size((self.words.size(0), self.size))
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the words."""
-        return self.words.device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of words and scale."""
-        return self.words.nbytes + (0 if self.scale is None else self.scale.nbytes)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "BitTensor":
-        """The same bits on another device."""
-        scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
-        words = self.words.to(device, non_blocking=non_blocking)
-        return BitTensor._trusted(words, self.size, scale)
 
     def equal(self, other: "BitTensor") -> bool:
         """Whether sizes, bits and scales (present in both or neither) are the same."""
@@ -197,13 +170,4 @@ class BitTensor:
         return f"BitTensor({self.words.size(0)} x {self.size}{scale}, device={self.device})"
 
 
-def _split(bits: BitTensor) -> tuple[list[Any], int]:
-    return [bits.words, bits.scale], bits.size
-
-
-def _join(leaves: Any, size: int) -> BitTensor:
-    words, scale = leaves
-    return BitTensor._trusted(words, size, scale)
-
-
-_pytrees.register(BitTensor, ("words", "scale"), _split, _join)
+_pytrees.register_plain(BitTensor, ("words", "scale"), "size")

@@ -363,19 +363,5 @@ def _bits(words: Tensor, size: int) -> Tensor:
     return bits.flatten(-2)[..., :size].bool()
 
 
-def _split(rows: _CountedRows) -> tuple[list[Any], int]:
-    return [rows.words, rows.counts, rows.scale], rows.size
-
-
-def _join_ternary(leaves: Any, size: int) -> TernaryTensor:
-    words, counts, scale = leaves
-    return TernaryTensor._trusted(words, size, counts, scale)
-
-
-def _join_boolean(leaves: Any, size: int) -> BooleanTensor:
-    words, counts, scale = leaves
-    return BooleanTensor._trusted(words, size, counts, scale)
-
-
-_pytrees.register(TernaryTensor, ("words", "counts", "scale"), _split, _join_ternary)
-_pytrees.register(BooleanTensor, ("words", "counts", "scale"), _split, _join_boolean)
+for _kind in (TernaryTensor, BooleanTensor):
+    _pytrees.register_plain(_kind, ("words", "counts", "scale"), "size")

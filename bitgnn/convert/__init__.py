@@ -1,17 +1,18 @@
 """binarize(): swap layers for binary ones; freeze(): pack a trained model; summary(): a table."""
 
-from bitgnn.convert.bwta import BWTAConfig
+from bitgnn.convert.binarizing import binarize
+from bitgnn.convert.configs import BWTAConfig, GraphConfig, ImageConfig
 from bitgnn.convert.freezing import freeze
 from bitgnn.convert.layer_summary import summary
 from bitgnn.convert.plan import ModelShape, Plan
 from bitgnn.convert.reporting import BinarizeReport, LayerReport, report_of
 from bitgnn.convert.summary_table import LayerSummary, Summary
-from bitgnn.convert.swapping import BinarizeConfig, binarize
 
 __all__ = [
     "BWTAConfig",
-    "BinarizeConfig",
     "BinarizeReport",
+    "GraphConfig",
+    "ImageConfig",
     "LayerReport",
     "LayerSummary",
     "ModelShape",

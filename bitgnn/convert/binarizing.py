@@ -1,101 +1,182 @@
-"""What binarize() is asked for."""
+"""binarize(): a copy of a model with binary layers, by the scheme that its configuration is of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+import inspect
+import logging
+import warnings
+from typing import Any
 
-from bitgnn.convert.images.swapping import INPUT_STEP, LastLayer
-from bitgnn.nn import LayerPrecision
-from bitgnn.quantize.fixed import check_step
+from torch import nn
+from torch_geometric.nn import MessagePassing
 
-__all__ = ["Activation", "BinarizeConfig", "Precision"]
+from bitgnn.convert.bwta.swapping import binarize_bwta
+from bitgnn.convert.configs import (
+    NAMED,
+    BWTAConfig,
+    Config,
+    GraphConfig,
+    ImageConfig,
+    Precision,
+)
+from bitgnn.convert.example import Example, is_example, run_example
+from bitgnn.convert.images.swapping import binarize_images, is_for_images
+from bitgnn.convert.reporting import BinarizeReport, keep_report, report_of
+from bitgnn.convert.swapping import binarize_graph_layers
+from bitgnn.convert.unwrap import is_compiled, unwrapped
+from bitgnn.inference import Frozen
 
-Precision = str | LayerPrecision
-Activation = Literal["keep", "drop", "hardtanh"]
+__all__ = ["binarize"]
+
+_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class BinarizeConfig:
-    """What :func:`binarize` does.
+def binarize(
+    model: nn.Module,
+    config: GraphConfig | ImageConfig | BWTAConfig | Precision | Example | None = None,
+    *,
+    precision: Precision | None = None,
+    example: Example | None = None,
+) -> nn.Module:
+    """A copy of ``model`` whose supported layers are binary, with the weights kept.
+
+    The type of the configuration is the scheme; without one the model decides:
+
+    - :class:`GraphConfig`: ``GCNConv``, ``SAGEConv`` and ``GraphConv`` of PyG and of this package
+      are swapped, linear layers where it says so. A model of ``bitgnn.models`` changes form as a
+      whole (its ReLU goes too).
+    - :class:`ImageConfig`: in a model without graph layers ``Conv2d`` becomes ``BinaryConv2d`` and
+      ``Linear`` ``BinaryLinear``: the layers that read the input keep its values in fixed point,
+      the others binarise theirs, and a ReLU in front of a sign is dropped, calls in the code
+      included, where torch.fx can trace the model.
+    - :class:`BWTAConfig`: linear layers and attention of any model, of transformers of Hugging Face
+      among others, get binary weights and ternary activations.
+
+    Elsewhere the code of the model is not touched, so that an activation function in it stays; a
+    ReLU in front of a sign is warned of: it makes every sign +1.
+
+    Layers of the precisions ``"bin"`` and ``"full"`` look at what their input is made of, and
+    find whether a binary layer takes their result, in the first batch that they are trained on;
+    with ``example`` they do so now, before an optimizer takes their parameters::
+
+        binary = binarize(model, "bin", example=data)  # or example=(data.x, data.edge_index)
+        binary = binarize(model, data)
+
+    Args:
+        model: any module tree, which is taken out of ``torch.compile`` and data-parallel wrappers;
+            unchanged.
+        config: a configuration, or just a precision; None is the configuration that fits the
+            model. A ``Data`` object, tensor, tuple or mapping is ``example``.
+        precision: for ``config``, by keyword: ``"bin"``, ``"full"`` or letters.
+        example: what the forward takes: a ``Data`` object, which it reads itself or which has its
+            arguments as attributes; a tuple of arguments, a mapping of named ones, or the only
+            one. The copy runs on it once, in evaluation, with gradients recorded; modes, buffers,
+            ``.grad`` and random numbers stay as they are. None for a model without forward.
+
+    Returns:
+        The copy; :func:`~bitgnn.convert.report_of` tells what was done. Names, state-dict keys,
+        dtypes, devices, modes, hooks, tied and frozen parameters are those of ``model``. A layer
+        whose class computes something else, whose weight is computed, or that has further tensors
+        stays as it is; the report says why.
 
     Raises:
-        TypeError: ``layers``, ``skip`` or ``options`` is of another type.
-        ValueError: a value is none that the attribute can have, or two of them contradict.
-
-    Attributes:
-        precision: ``"full"`` or ``"bin"`` for the model as a whole, or letters for every layer.
-        layers: precision of single layers by module name; they win over ``precision``. A linear
-            layer named here becomes binary whatever ``linear`` says.
-        skip: module names to leave alone; a string is one name.
-        dropout: dropout of the swapped layers, after the sign.
-        linear: swap linear layers outside of graph layers too; they return floats.
-        activation: what becomes of the activation functions of PyG's ready-made models and of
-            ReLU modules in front of a sign, and in networks of images of calls of ReLU there:
-            ``"keep"``, ``"drop"`` or ``"hardtanh"``; None drops them in networks of images and
-            keeps them elsewhere.
-        options: further fields of :class:`bitgnn.nn.LayerPrecision` for every swapped graph layer,
-            such as ``{"output_norm": "batch"}``.
-        input_step: in networks of images, the fixed-point step of the layers that read the input,
-            a power of two; None binarises it as well.
-        scale: in networks of images, multiply by the mean magnitude of each output's weights;
-            without it residual sums stay integers where no norm stands in front of them.
-        last: in networks of images, what becomes of the linear layer at the end: ``"binary"``,
-            ``"norm"`` for a binary one with a batch norm behind, or ``"keep"``.
+        ValueError: unknown precision, a configuration of another scheme than the model's, a name
+            in it that is no layer or of a layer that has to stay, nothing to swap, or an
+            ``example`` that the forward does not take.
+        TypeError: ``model`` is not a module, frozen, scripted or compiled in parts, the precision
+            or the example is given twice, or ``example`` is nothing that a forward takes.
     """
+    model = _plain(model)
+    if is_example(config):
+        if example is not None:
+            raise TypeError(
+                "binarize: example must be given once, got "
+                f"{type(config).__name__} as config and {type(example).__name__} as example"
+            )
+        config, example = None, config
+    config = _asked_for(model, config, precision)
+    if isinstance(config, BWTAConfig) and example is not None:
+        raise ValueError(
+            "binarize: example must be None with a BWTAConfig, which takes inputs as calibration, "
+            f"got {type(example).__name__}"
+        )
+    result, report = _binarized(model, config)
+    if example is not None:
+        run_example(result, example)
+    for text in report.warnings:
+        warnings.warn(f"binarize: {text}", UserWarning, stacklevel=2)
+    keep_report(result, report)
+    _log.info("binarize:\n%s", report_of(result))
+    return result
 
-    precision: Precision = "bin"
-    layers: Mapping[str, Precision] = field(default_factory=dict)
-    skip: Sequence[str] = ()
-    dropout: float = 0.0
-    linear: bool = False
-    activation: Activation | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    input_step: float | None = INPUT_STEP
-    scale: bool = True
-    last: LastLayer = "binary"
 
-    def __post_init__(self) -> None:
-        self._check_names()
-        if self.activation is not None and self.activation not in get_args(Activation):
-            raise ValueError(
-                f"BinarizeConfig: activation must be one of {get_args(Activation)}, "
-                f"got {self.activation!r}"
-            )
-        if self.last not in get_args(LastLayer):
-            raise ValueError(
-                f"BinarizeConfig: last must be one of {get_args(LastLayer)}, got {self.last!r}"
-            )
-        if self.input_step is not None:
-            check_step("BinarizeConfig", self.input_step)
-        if not (isinstance(self.dropout, int | float) and 0.0 <= self.dropout < 1.0):
-            raise ValueError(f"BinarizeConfig: dropout must be in [0, 1), got {self.dropout!r}")
-        if LayerPrecision.parse(self.precision).is_float and not self.layers:
-            raise ValueError(
-                f"BinarizeConfig: precision must be a binary one where layers names none, got "
-                f"{self.precision!r}, which leaves everything in floats"
-            )
+def _asked_for(model: nn.Module, config: Any, precision: Precision | None) -> Config:
+    """The configuration that a call's arguments make."""
+    if precision is not None and config is not None:
+        given = f"a {type(config).__name__}" if isinstance(config, Config) else repr(config)
+        raise TypeError(
+            f"binarize: precision must be given once, got {given} and precision={precision!r}"
+        )
+    if isinstance(config, Config):
+        return config
+    precision = config if precision is None else precision
+    if not is_for_images(model):
+        return GraphConfig() if precision is None else GraphConfig(precision)
+    if precision not in (None, *NAMED):
+        raise ValueError(
+            f"binarize: precision must be one of {list(NAMED)} in a network of images, whose "
+            f"layers have one form, got {precision!r}"
+        )
+    return ImageConfig()
 
-    def _check_names(self) -> None:
-        """Check and spell out what is given by name."""
-        if isinstance(self.skip, str):
-            object.__setattr__(self, "skip", (self.skip,))
-        if not (isinstance(self.skip, Iterable) and all(isinstance(n, str) for n in self.skip)):
-            raise TypeError(f"BinarizeConfig: skip must be module names, got {self.skip!r}")
-        object.__setattr__(self, "skip", tuple(self.skip))
-        for name in ("layers", "options"):
-            given = getattr(self, name)
-            if not isinstance(given, Mapping):
-                wanted = "precisions by module name" if name == "layers" else "values by field"
-                hint = " (shares and names alone are of scheme 'bwta')" if name == "layers" else ""
-                raise TypeError(f"BinarizeConfig: {name} must map {wanted}, got {given!r}{hint}")
-        both = sorted(set(self.skip) & self.layers.keys())
-        if both:
-            raise ValueError(f"BinarizeConfig: {both} must be in layers or in skip, not in both")
-        known = [f.name for f in fields(LayerPrecision) if f.name not in ("bmm", "bspmm")]
-        unknown = sorted(self.options.keys() - set(known))
-        if unknown:
-            raise ValueError(
-                f"BinarizeConfig: options must be among {known} of LayerPrecision, got {unknown}"
+
+def _binarized(model: nn.Module, config: Config) -> tuple[nn.Module, BinarizeReport]:
+    """The copy and the report, by the scheme."""
+    if isinstance(config, BWTAConfig):
+        return binarize_bwta(model, config)
+    fitting: type[Config] | None = None
+    if any(isinstance(module, MessagePassing) for module in model.modules()):
+        fitting = GraphConfig
+    elif is_for_images(model) and any(isinstance(m, nn.Conv2d) for m in model.modules()):
+        fitting = ImageConfig
+    if fitting is not None and not isinstance(config, fitting):
+        layers = "graph layers" if fitting is GraphConfig else "convolutions of images"
+        raise ValueError(
+            f"binarize: config must be of type {fitting.__name__} for a model with {layers}, got "
+            f"{type(config).__name__}"
+        )
+    if isinstance(config, ImageConfig):
+        return binarize_images(model, config)
+    assert isinstance(config, GraphConfig)
+    return binarize_graph_layers(model, config)
+
+
+def _plain(model: Any) -> nn.Module:
+    """The module tree of a model, without the wrapper of ``torch.compile`` or of data parallelism.
+
+    Raises:
+        TypeError: ``model`` is no module, frozen, compiled in parts or scripted.
+    """
+    if not isinstance(model, nn.Module):
+        got = f"the class {model.__name__}" if inspect.isclass(model) else type(model).__name__
+        raise TypeError(f"binarize: model must be a torch.nn.Module, got {got}")
+    model = unwrapped(model)
+    kind = type(model).__name__
+    if isinstance(model, Frozen):
+        raise TypeError(
+            f"binarize: model is frozen already, a {kind}; pass the model that was frozen"
+        )
+    for name, module in model.named_modules():
+        where = f"model.{name}" if name else "model"
+        # What a compiled module calls was settled when it was made, not by its children.
+        if is_compiled(module):
+            raise TypeError(
+                f"binarize: {where} must not be compiled yet, got the result of torch.compile; "
+                f"pass the module it was made of ({where}._orig_mod) and compile the result"
             )
+        if type(module).__module__.startswith("torch.jit."):
+            raise TypeError(
+                f"binarize: {where} must be a module of Python code, got TorchScript ({kind}); "
+                "pass the module it was scripted from"
+            )
+    return model

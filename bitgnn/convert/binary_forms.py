@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch_geometric.nn
 from torch import nn
 
 import bitgnn.nn
+from bitgnn.convert.graph_layers import row_of
 from bitgnn.convert.keeping import OWN, carry_over
 from bitgnn.convert.looked_up import narrowed_weight
 from bitgnn.nn import LayerPrecision
 
-__all__ = ["LINEAR", "binary_form"]
+__all__ = ["LINEAR", "HasPrecision", "binary_form"]
 
 LINEAR = (nn.Linear, torch_geometric.nn.Linear)
 PLAIN_AGGREGATIONS = ("add", "sum", "mean", "min", "max", "mul")
+
+
+@runtime_checkable
+class HasPrecision(Protocol):
+    """A whole model that knows its own binary forms, as those of ``bitgnn.models`` do."""
+
+    precision: str
+
+    def with_precision(self, precision: Any) -> nn.Module:
+        """A copy with the same weights in another precision."""
 
 
 def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> nn.Module:
@@ -52,7 +63,7 @@ def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> 
             "node_dim": layer.node_dim,
             **chosen,
         }
-        new = _graph_layer(layer, options)
+        new = row_of(layer).binary_form(layer, **options)
     if not new.letters.looks_up:  # type: ignore[union-attr]
         for linear in (m for m in layer.modules() if isinstance(m, LINEAR)):
             linear.weight.data = narrowed_weight(layer, linear)
@@ -63,27 +74,3 @@ def binary_form(layer: Any, precision: str | LayerPrecision, dropout: float) -> 
     tensor = next(iter(layer.parameters()))
     new.to(tensor.device, tensor.dtype)
     return carry_over(layer, new)
-
-
-def _graph_layer(layer: Any, options: dict[str, Any]) -> nn.Module:
-    sizes = (layer.in_channels, layer.out_channels)
-    if isinstance(layer, torch_geometric.nn.GCNConv):
-        return bitgnn.nn.GCNConv(
-            *sizes,
-            layer.improved,
-            layer.cached,
-            layer.add_self_loops,
-            layer.normalize,
-            layer.bias is not None,
-            **options,
-        )
-    if isinstance(layer, torch_geometric.nn.SAGEConv):
-        return bitgnn.nn.SAGEConv(
-            *sizes,
-            normalize=layer.normalize,
-            root_weight=layer.root_weight,
-            project=layer.project,
-            bias=layer.lin_l.bias is not None,
-            **options,
-        )
-    return bitgnn.nn.GraphConv(*sizes, bias=layer.lin_rel.bias is not None, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,9 @@ from bitgnn.inference.own_call import Argument, OwnCall
 from bitgnn.nn.input_bits import InputBits
 from bitgnn.nn.looks_up import LooksUp
 
-__all__ = ["is_example", "run_example"]
+__all__ = ["Example", "is_example", "run_example"]
 
+Example: TypeAlias = "Tensor | BaseData | tuple[Any, ...] | list[Any] | dict[str, Any]"
 KINDS = (Tensor, BaseData, tuple, list, dict)
 CACHES = ("_cached_edge_index", "_cached_adj_t")
 """Where PyG's layers keep the graph of their first call."""

@@ -13,14 +13,14 @@ import torch_geometric.nn
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.heads import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.images.freezing import freeze_images
 from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
-from bitgnn.convert.layers import SUPPORTED
 from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
-from bitgnn.convert.letters import HasPrecision, model_letters
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.orders import settle_orders
@@ -30,8 +30,9 @@ from bitgnn.convert.select import select_steps
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.trained import check_trained
 from bitgnn.convert.unwrap import unwrapped
-from bitgnn.inference import FeatureForm, FreezeReport, FrozenBWTA, FrozenLayers, FrozenModel
+from bitgnn.inference import FeatureForm, FreezeReport, Frozen
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.precision import model_letters
 
 __all__ = ["freeze"]
 
@@ -115,7 +116,7 @@ def freeze(
     if not isinstance(model, nn.Module):
         raise TypeError(f"freeze: model must be a torch.nn.Module, got {type(model).__name__}")
     model = unwrapped(model)
-    if isinstance(model, FrozenModel | FrozenBWTA | FrozenLayers):
+    if isinstance(model, Frozen):
         raise TypeError(f"freeze: model is frozen already, a {type(model).__name__}")
     _check_devices(model)
     if has_bwta(model):

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.convert.activations import ACTIVATIONS
 from bitgnn.convert.heads import LAST_DIMENSIONS, RowMaximum, classes_of
-from bitgnn.convert.layers import Unsupported
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import IMAGES, Unsupported, Value
 from bitgnn.quantize import binary_sign, sgn
 
-__all__ = ["FUNCTIONS", "jumping_knowledge"]
+__all__ = ["FUNCTIONS", "concatenated", "jumping_knowledge"]
 
 POWER_OF_TWO_MANTISSA = 0.5
 
@@ -30,7 +30,7 @@ def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
     if not isinstance(values, tuple | list) or not all(isinstance(v, Value) for v in values):
         raise Unsupported("it takes something else than a list of matrices")
     if module.mode == "cat":
-        return _cat(name, values, dim=-1)
+        return concatenated(name, values, dim=-1)
     if module.mode != "max":
         raise Unsupported(f"mode {module.mode!r} has no form in frozen models")
     result = values[0]
@@ -39,13 +39,21 @@ def jumping_knowledge(name: str, module: Any, values: Any) -> Value:
     return result
 
 
-def _cat(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
-    dim = dim if axis is None else axis
-    if dim not in LAST_DIMENSIONS or not all(isinstance(v, Value) for v in tensors):
-        raise Unsupported("only features of matrices can be joined")
+def concatenated(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
+    """Features of matrices or channels of images side by side.
+
+    Raises:
+        Unsupported: something else is joined, or along another dimension.
+    """
+    if not tensors or not all(isinstance(v, Value) for v in tensors):
+        raise Unsupported("only features or channels can be joined")
+    dim, rank = dim if axis is None else axis, tensors[0].rank
+    dims = (1,) if rank == IMAGES else LAST_DIMENSIONS
+    if dim not in dims or any(value.rank != rank for value in tensors):
+        raise Unsupported("only features or channels can be joined")
     sizes = [value.size for value in tensors]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return Value("cat", name, tuple(tensors), total)
+    return Value("cat", name, tuple(tensors), total, rank=rank)
 
 
 def _identity(name: str, x: Any, *rest: Any, **options: Any) -> Value:
@@ -56,19 +64,6 @@ def _matrix(x: Any) -> Value:
     if not isinstance(x, Value):
         raise Unsupported("it takes something else than a matrix")
     return x
-
-
-def _named(function: str, **fixed: Any) -> Callable[..., Value]:
-    """Rule for a function whose further arguments keep their defaults."""
-
-    def rule(name: str, x: Any, *rest: Any, **options: Any) -> Value:
-        options = {key: value for key, value in options.items() if key not in _NO_MATTER}
-        if rest or options:
-            raise Unsupported("its options have no form in frozen models")
-        value = _matrix(x)
-        return Value("function", name, (value,), value.size, function, fixed)
-
-    return rule
 
 
 _NO_MATTER = ("inplace", "training", "dtype", "_stacklevel")
@@ -90,23 +85,6 @@ def _clip(name: str, x: Any, low: Any = None, high: Any = None, **options: Any) 
     value = _matrix(x)
     bounds = {"low": float(low), "high": float(high)}
     return Value("function", name, (value,), value.size, "hardtanh", bounds)
-
-
-def _hardtanh(
-    name: str, x: Any, min_val: float = -1.0, max_val: float = 1.0, **options: Any
-) -> Value:
-    return _clip(name, x, min_val, max_val, **options)
-
-
-def _leaky(name: str, x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Value:
-    value = _matrix(x)
-    attributes = {"slope": float(negative_slope)}
-    return Value("function", name, (value,), value.size, "leaky_relu", attributes)
-
-
-def _elu(name: str, x: Any, alpha: float = 1.0, inplace: bool = False) -> Value:
-    value = _matrix(x)
-    return Value("function", name, (value,), value.size, "elu", {"alpha": float(alpha)})
 
 
 def _softmax(function: str) -> Callable[..., Value]:
@@ -210,24 +188,16 @@ def _sign(name: str, x: Any, surrogate: str = "ste", window: float = 1.0) -> Val
 _add = _joined("add", _shifted, "bias")
 _mul = _joined("mul", _scaled, "gain")
 _maximum = _joined("maximum", None, None)
-_relu = _named("relu")
-_relu6 = _named("hardtanh", low=0.0, high=6.0)
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{target: activation for activation in ACTIVATIONS for target in activation.targets},
     binary_sign: _sign, sgn: _sign,
-    torch.relu: _relu, functional.relu: _relu, "relu": _relu, "relu_": _relu, torch.relu_: _relu,
-    functional.relu6: _relu6,
-    torch.tanh: _named("tanh"), functional.tanh: _named("tanh"), "tanh": _named("tanh"),
-    torch.sigmoid: _named("sigmoid"), functional.sigmoid: _named("sigmoid"),
-    "sigmoid": _named("sigmoid"),
-    functional.gelu: _named("gelu", approximate="none"), functional.silu: _named("silu"),
-    functional.leaky_relu: _leaky, functional.elu: _elu, functional.hardtanh: _hardtanh,
     torch.clamp: _clip, torch.clip: _clip, "clamp": _clip, "clip": _clip,
     functional.dropout: _dropout, "contiguous": _identity,
     functional.softmax: _softmax("softmax"), torch.softmax: _softmax("softmax"),
     "softmax": _softmax("softmax"),
     functional.log_softmax: _softmax("log_softmax"), torch.log_softmax: _softmax("log_softmax"),
     "log_softmax": _softmax("log_softmax"), functional.normalize: _normalize,
-    torch.cat: _cat, torch.concat: _cat,
+    torch.cat: concatenated, torch.concat: concatenated,
     operator.add: _add, operator.iadd: _add, torch.add: _add, "add": _add, "add_": _add,
     operator.mul: _mul, operator.imul: _mul, torch.mul: _mul, "mul": _mul,
     operator.sub: _subtract, torch.sub: _subtract, "sub": _subtract,

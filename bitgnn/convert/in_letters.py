@@ -10,10 +10,11 @@ from typing import Any
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from bitgnn.convert.letters import HasPrecision
+from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.plan import tunable_layers
 from bitgnn.convert.swapping import swapped_layer
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS
 
 __all__ = ["in_letters", "own_letters", "planned_form", "with_options"]
 
@@ -116,14 +117,10 @@ def _trained(layer: Any, letters: str) -> LayerPrecision:
     planned, own = LayerPrecision.parse(letters), _own(layer)
     if planned.is_float_linear or own.is_float_linear:
         return planned
-    return replace(
-        planned,
-        surrogate=own.surrogate,
-        weight_gradient=own.weight_gradient,
-        hardtanh=own.hardtanh,
-        hidden_norm=own.hidden_norm if planned.bmm[2] == "B" or planned.sums_ternary else None,
-        output_norm=own.output_norm,
-    )
+    options = {name: own.options[name] for name in (*NORM_OPTIONS, *PRODUCT_OPTIONS)}
+    if planned.bmm[2] != "B" and not planned.sums_ternary:
+        del options["hidden_norm"]
+    return replace(planned, **options)  # type: ignore[arg-type]
 
 
 def _own(layer: Any) -> LayerPrecision:

@@ -11,11 +11,12 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.graph_layers import SUPPORTED, row_of
 from bitgnn.nn.binary_product import LOOKED_UP, NORMS, QUANTIZERS
 from bitgnn.nn.looks_up import GAINS
 
 __all__ = [
-    "OWN", "carry_over", "carry_tree", "copied", "put_everywhere", "uncalled_hooks", "why_float",
+    "OWN", "carry_over", "carry_tree", "copied", "uncalled_hooks", "why_float",
 ]  # fmt: skip
 
 OWN = (*(f"{name}." for name in (*NORMS, *QUANTIZERS, *LOOKED_UP)), *GAINS, "role_code")
@@ -25,15 +26,8 @@ _OWNERS = ("torch_geometric.", "bitgnn.nn", "torch.nn.")
 _HARMLESS = ("reset_parameters", "extra_repr")
 """Methods that a subclass may have without computing something else."""
 _PRODUCTS = (nn.Linear, nn.Conv2d, torch_geometric.nn.Linear)
-_TENSORS: dict[type, frozenset[str]] = {
-    torch_geometric.nn.GCNConv: frozenset({"lin.weight", "bias"}),
-    torch_geometric.nn.SAGEConv: frozenset(
-        {"lin.weight", "lin.bias", "lin_l.weight", "lin_l.bias", "lin_r.weight"}
-    ),
-    torch_geometric.nn.GraphConv: frozenset({"lin_rel.weight", "lin_rel.bias", "lin_root.weight"}),
-    nn.Module: frozenset({"weight", "bias"}),
-}
-"""The tensors of each layer; the last entry is of linear layers and convolutions."""
+_TENSORS = frozenset({"weight", "bias"})
+"""The tensors of linear layers and convolutions."""
 
 
 def why_float(layer: nn.Module) -> str | None:
@@ -54,7 +48,7 @@ def why_float(layer: nn.Module) -> str | None:
     changed = _changed_names(layer)
     if changed:
         return f"{type(layer).__name__} defines {', '.join(changed)}, which a swap would lose"
-    known = next(names for kind, names in _TENSORS.items() if isinstance(layer, kind))
+    known = row_of(layer).tensors if isinstance(layer, SUPPORTED) else _TENSORS
     tensors = [*layer.named_parameters(), *layer.named_buffers()]
     extra = [n for n, _ in tensors if n not in known and not n.startswith((*OWN, "aggr_module."))]
     if extra:
@@ -189,23 +183,3 @@ def carry_tree(model: nn.Module, new: nn.Module) -> nn.Module:
         if name in parameters:
             parameter.requires_grad_(parameters[name].requires_grad)
     return new
-
-
-def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module in place of another under every name that it has.
-
-    Args:
-        model: changed in place.
-        old: a module of it, which may be the model itself.
-        new: takes its place.
-
-    Returns:
-        The model, or ``new`` in its place.
-    """
-    if model is old:
-        return new
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if child is old:
-                setattr(parent, name, new)
-    return model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from bitgnn.convert.summary_table import LayerSummary, Summary
 from bitgnn.convert.trace import evaluating, trace_model
 from bitgnn.inference.costs import StepCost, step_cost
 from bitgnn.inference.frozen_images import FrozenImages
+from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph import PreparedGraph
 from bitgnn.inference.image_costs import image_step_cost, weights_of
@@ -45,7 +47,8 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
             trained or not, or a frozen one; unchanged.
         data: a PyG ``Data`` with ``x`` and ``edge_index``, or what the model takes: ``(x,
             edge_index)`` or ``(x, edge_index, edge_weight)``, or ``x`` alone for a model without
-            a graph, such as images; None for models of BWTA layers. With it every layer is timed;
+            a graph, such as images; None for models of BWTA layers and for forwards that have no
+            trace. With it every layer is timed;
             for a frozen model also results of ``pack_features`` and ``prepare_graph``.
         repeats: timed calls of each layer; the median counts.
 
@@ -61,6 +64,8 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         raise TypeError(f"summary: model must be a torch.nn.Module, got {type(model).__name__}")
     if is_bwta_model(model):
         return summarise_bwta(model, data)
+    if isinstance(model, FrozenLayers):
+        return _of_layers(model, data)
     if repeats < 1:
         raise ValueError(f"summary: repeats must be at least 1, got {repeats}")
     is_frozen = isinstance(model, FrozenModel)
@@ -90,10 +95,7 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         if not is_frozen:
             measured = _time_modules(model, inputs, [step.layer for step, _, _ in steps], repeats)
     elif not isinstance(frozen, FrozenImages):  # operations on images depend on their size
-        for step in frozen.program.steps:
-            if step.kind.startswith("bmm_") or step.kind == "linear":
-                cost = step_cost(frozen, step, 1, ())
-                costs[step.layer] = costs.get(step.layer, StepCost()) + cost
+        costs = _product_costs(frozen)
     layers = _layers(frozen, costs, measured, rates)
     whole = sum(costs.values(), StepCost())
     of_images = isinstance(frozen, FrozenImages)
@@ -103,6 +105,33 @@ def summary(model: nn.Module, data: Any = None, *, repeats: int = REPEATS) -> Su
         notes.append("bits, packed bytes and theoretical times are those of the frozen form")
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     return Summary(type(model).__name__, layers, whole.one_bit_share, rates, tuple(notes))
+
+
+def _product_costs(frozen: FrozenModel) -> dict[str, StepCost]:
+    """Operations of the dense products of a row, by layer."""
+    costs: dict[str, StepCost] = {}
+    for step in frozen.program.steps:
+        if step.kind.startswith("bmm_") or step.kind == "linear":
+            costs[step.layer] = costs.get(step.layer, StepCost()) + step_cost(frozen, step, 1, ())
+    return costs
+
+
+def _of_layers(model: FrozenLayers, data: Any) -> Summary:
+    """The packed layers of a model that runs the user's own forward."""
+    if data is not None:
+        raise ValueError("summary: data must be None for a forward of the user's own, got some")
+    rows: list[LayerSummary] = []
+    whole = StepCost()
+    for name, layer in model.layers.items():
+        costs = _product_costs(layer.frozen)
+        whole = sum(costs.values(), whole)
+        found = _layers(layer.frozen, costs, {}, None)
+        rows += [
+            replace(row, name=name if len(found) == 1 else f"{name}.{row.name}") for row in found
+        ]
+    notes = ["packed layers alone; 1-bit ops: of the dense products"]
+    notes += [f"{name}: full precision, {why}" for name, why in model.report.floats.items()]
+    return Summary(type(model.model).__name__, tuple(rows), whole.one_bit_share, None, tuple(notes))
 
 
 def _packed(model: nn.Module) -> FrozenModel:

@@ -9,7 +9,8 @@ import torch_geometric.nn
 from torch import nn
 
 import bitgnn.nn
-from bitgnn.convert.layers import SUPPORTED, letters_of
+from bitgnn.convert.graph_layers import SUPPORTED
+from bitgnn.convert.layers import letters_of
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.select import select_steps

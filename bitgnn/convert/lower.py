@@ -9,19 +9,14 @@ import torch_geometric.nn
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.activations import lower_module
 from bitgnn.convert.arguments import Arguments, Part, bound
 from bitgnn.convert.functions import FUNCTIONS, jumping_knowledge
-from bitgnn.convert.layers import (
-    SUPPORTED,
-    Unsupported,
-    lower_graph_layer,
-    lower_linear,
-    with_size,
-)
-from bitgnn.convert.modules import lower_module
+from bitgnn.convert.graph_layers import SUPPORTED, lower_graph_layer
+from bitgnn.convert.layers import lower_linear
 from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.trace import Traced, is_default_check
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import Unsupported, Value, with_size
 from bitgnn.inference.own_call import PLAIN_CALL, OwnCall
 from bitgnn.inference.steps.calls import (
     EDGE_INDEX,

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 import bitgnn.nn
 from bitgnn._files import FileError, write_atomically
 from bitgnn._plain import read_json, read_yaml
-from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.inference import FeatureForm
 from bitgnn.nn import LayerPrecision
 
@@ -40,7 +40,7 @@ def tunable_layers(model: nn.Module) -> dict[str, nn.Module]:
 
     Graph layers of PyG and of ``bitgnn.nn`` that freezing knows, and ``bitgnn.nn.Linear``.
     """
-    kinds = (*SUPPORTED, bitgnn.nn.Linear)
+    kinds: tuple[type[nn.Module], ...] = (*SUPPORTED, bitgnn.nn.Linear)
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
 
 

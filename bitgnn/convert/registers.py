@@ -19,7 +19,7 @@ from bitgnn.convert.lower import Network
 from bitgnn.convert.values import Value, canonical, collapse
 from bitgnn.convert.writer import ProgramWriter
 
-__all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers"]
+__all__ = ["ALSO_FLOATS", "BY_LETTERS", "Bits", "Registers", "behind"]
 
 BY_LETTERS = "its letters ask for"
 """How reasons begin that the user gave."""
@@ -53,7 +53,7 @@ class Registers:
         self.bits: dict[Value, Bits] = {}
         self.scaled: dict[Value, tuple[Bits, int]] = {}
         self.reasons: dict[str, str] = dict(network.calls)
-        self.hidden = _behind_layers(self.demands.values)
+        self.hidden = behind(self.demands.values, LAYERS)
 
     def _pack_signs(self, base: Value, target: Value) -> None:
         """Pack the signs of a target whose base exists in floats."""
@@ -165,11 +165,10 @@ def _width(value: Value) -> int:
     return value.size
 
 
-def _behind_layers(values: Sequence[Value]) -> set[Value]:
-    """Values that a layer computes or that depend on one; the others are made of the features."""
+def behind(values: Sequence[Value], kinds: Sequence[str]) -> set[Value]:
+    """Values of some kinds and all that depend on one; the others are made of the features."""
     found: set[Value] = set()
     for value in values:
-        is_layer = value.kind in LAYERS
-        if is_layer or any(parent in found for parent in value.inputs):
+        if value.kind in kinds or any(parent in found for parent in value.inputs):
             found.add(value)
     return found

@@ -1,4 +1,4 @@
-"""Finds what makes every sign of a binary layer +1: a ReLU in front of it."""
+"""Finds and takes out what makes every sign of a binary layer +1: a ReLU in front of it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections.abc import Iterator
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+from bitgnn.convert.configs import Activation
 from bitgnn.convert.demands import ordered
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.images.lowering import is_image_network, lower_images
-from bitgnn.convert.images.relu_calls import ReluCalls, relu_calls
-from bitgnn.convert.layers import SUPPORTED
+from bitgnn.convert.images.relu_calls import ReluCalls, relu_calls, without_relu_calls
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.trace import Traced, trace_model
-from bitgnn.convert.values import Value, canonical
+from bitgnn.convert.values import canonical, is_nowhere_negative
+from bitgnn.convert.walker import put_everywhere
 
-__all__ = ["layers_before_norms", "relu_warnings", "sign_feeding_calls", "sign_feeding_modules"]
+__all__ = ["relu_warnings", "replace_activations"]
 
 RELU_MODULES = (nn.ReLU, nn.ReLU6)
 POOLED = ("max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "flatten")
 """Kinds of values of images that are nowhere negative where what they read is not."""
-CURE = "remove it, set activation='drop' in BinarizeConfig, or put a batch norm behind it"
+CURE = "remove it, set activation='drop' in the configuration, or put a batch norm behind it"
 
 
 def relu_warnings(model: nn.Module) -> tuple[str, ...]:
@@ -50,38 +53,49 @@ def relu_warnings(model: nn.Module) -> tuple[str, ...]:
     )
 
 
-def sign_feeding_modules(model: nn.Module) -> list[str]:
-    """Names of the ReLU modules directly in front of a sign; none where tracing fails."""
+def replace_activations(
+    model: nn.Module, activation: Activation, calls: bool = False
+) -> dict[str, str]:
+    """Replace activations of PyG's models and ReLU modules that feed a sign.
+
+    Args:
+        model: the binarised model; changed in place.
+        activation: what becomes of them.
+        calls: replace calls of ReLU in the code of the model as well.
+
+    Returns:
+        What stands in place of each, by name.
+    """
+    if activation == "keep":
+        return {}
+    clip = activation == "hardtanh"
+    names = [
+        f"{name}.act" if name else "act"
+        for name, module in model.named_modules()
+        if isinstance(module, BasicGNN) and module.act is not None
+    ]
     modules = dict(model.named_modules())
-    found = dict.fromkeys(relu for relu, _ in _feeders(model))
-    return [name for name in found if isinstance(modules.get(name), RELU_MODULES)]
+    feeding = dict.fromkeys(relu for relu, _ in _feeders(model))
+    names += [n for n in feeding if isinstance(modules.get(n), RELU_MODULES) and n not in names]
+    for name in names:
+        put_everywhere(model, model.get_submodule(name), nn.Hardtanh() if clip else nn.Identity())
+    replaced = dict.fromkeys(names, "Hardtanh" if clip else "Identity")
+    for name, places in _feeding_calls(model).items() if calls else ():
+        module = model.get_submodule(name)
+        without_relu_calls(module, places, clip)
+        where = name or type(module).__name__
+        for place in places:
+            replaced[f"ReLU call {place + 1} of {where}"] = "hardtanh" if clip else "dropped"
+    return replaced
 
 
-def sign_feeding_calls(model: nn.Module) -> ReluCalls:
+def _feeding_calls(model: nn.Module) -> ReluCalls:
     """The calls of ReLU directly in front of a sign, by the module in whose code they stand."""
     try:
         traced = trace_model(model)
         return relu_calls(traced, {relu for relu, _ in _feeders_of(model, traced)})
     except ValueError:
         return {}
-
-
-def layers_before_norms(model: nn.Module) -> set[str]:
-    """Names of the layers whose output goes into a norm; none where tracing fails.
-
-    A norm behind a sign sees two values only: such a layer has to hand on floats.
-    """
-    try:
-        network = lower_trace(trace_model(model), {})
-    except ValueError:
-        return set()
-    assert network.scores is not None
-    normed = {
-        value.inputs[0]
-        for value in ordered(network.scores)
-        if value.kind == "function" and value.name in ("batch_norm", "layer_norm", "standardize")
-    }
-    return {name for name, value in network.outputs.items() if value in normed}
 
 
 def _feeders(model: nn.Module) -> list[tuple[str, str]]:
@@ -119,15 +133,6 @@ def _feeders_of(model: nn.Module, traced: Traced) -> list[tuple[str, str]]:
             source = canonical(value.inputs[0])
             while source.kind in POOLED:
                 source = canonical(source.inputs[0])
-            if is_never_negative(source):
+            if is_nowhere_negative(source):
                 found.append((source.layer, value.layer))
     return found
-
-
-def is_never_negative(value: Value) -> bool:
-    """Whether no entry is below 0, so that a sign would make every one of them +1."""
-    if value.kind != "function":
-        return False
-    if value.name == "hardtanh":
-        return bool(value.attributes["low"] >= 0)
-    return value.name in ("relu", "sigmoid", "softmax")

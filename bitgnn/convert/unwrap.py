@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
-__all__ = ["unwrapped"]
+__all__ = ["is_compiled", "unwrapped"]
+
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a module is the result of ``torch.compile``."""
+    # The class itself is in a module of torch whose import takes seconds.
+    return type(module).__name__ == "OptimizedModule"
+
+
+def unwrapped(model: Any) -> nn.Module:
     """The user's module inside of ``torch.compile`` and of data-parallel wrappers.
 
     Args:
         model: wrapped any number of times, or not at all.
     """
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
+    while isinstance(model, PARALLEL) or is_compiled(model):
+        model = model.module if isinstance(model, PARALLEL) else model._orig_mod
+    return model

@@ -10,15 +10,30 @@ from torch import Tensor
 
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.floats import is_monotone, is_sign_preserving
+from bitgnn.inference.steps.floats import FUNCTIONS, is_monotone, is_sign_preserving
 
-__all__ = ["Value", "canonical", "collapse", "is_unit", "with_size"]
+__all__ = [
+    "IMAGES", "ROWS", "Unsupported", "Value", "batch_norm", "canonical", "collapse", "function_of",
+    "is_nowhere_negative", "is_unit", "named", "with_size",
+]  # fmt: skip
+
+IMAGES = 4
+ROWS = 2
+"""Dimensions of a value: ``[N, C, H, W]``, or ``[N, K]``."""
+
+_PASSED_ON = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
+"""Kinds of values with as many channels as what they read."""
+
 
 Kind = Literal[
     "input", "function", "linear", "product", "aggregate", "add", "mul", "maximum", "cat", "call",
     "classes", "ternary_product", "ternary_aggregate", "conv", "max_pool", "avg_pool",
     "adaptive_avg_pool", "shortcut", "flatten", "mean_pixels", "grey", "local_binary_patterns",
 ]  # fmt: skip
+
+
+class Unsupported(Exception):
+    """This module computes something that only its own code can; the message says what."""
 
 
 @dataclass(eq=False)
@@ -60,7 +75,7 @@ class Value:
     spec: GraphSpec | None = None
     call: FloatCall | None = None
     needs_edges: bool = False
-    rank: int | None = 2
+    rank: int | None = ROWS
     pattern: Value | None = None
 
     @property
@@ -79,6 +94,12 @@ def is_unit(value: Value) -> bool:
         keeps = value.attributes["low"] <= -1 and value.attributes["high"] >= 1
         return keeps and is_unit(value.inputs[0])
     return value.name == "sign"
+
+
+def is_nowhere_negative(value: Value) -> bool:
+    """Whether no entry is below 0, so that a sign would make every one of them +1."""
+    known = FUNCTIONS.get(value.name) if value.kind == "function" else None
+    return known is not None and known.is_nowhere_negative(value.attributes)
 
 
 def canonical(value: Value) -> Value:
@@ -102,17 +123,50 @@ def collapse(value: Value) -> tuple[Value, list[Value]]:
 
 
 def with_size(value: Value, size: int, name: str) -> Value:
-    """Settle the width of a value of unknown width: the features, or a user's own code.
+    """Settle the features or channels of a value where they are not known.
 
     Raises:
-        ValueError: the width is known and another one.
+        ValueError: they are known and others.
     """
     known = value
-    while known.kind == "function" and known.size is None:
+    while known.size is None:
         known.size = size
+        if known.kind not in _PASSED_ON:
+            break
         known = known.inputs[0]
-    if known.size is None:
-        known.size = size
     if value.size != size:
-        raise ValueError(f"freeze: layer {name!r} takes {size} features, gets {value.size}")
+        what = "channels" if value.rank == IMAGES else "features"
+        raise ValueError(f"freeze: layer {name!r} takes {size} {what}, gets {value.size}")
     return value
+
+
+def named(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Copies of tensors in float32, without those that are None."""
+    return {
+        name: tensor.detach().float().contiguous().clone()
+        for name, tensor in tensors.items()
+        if tensor is not None
+    }
+
+
+def function_of(layer: str, name: str, value: Value, **attributes: Any) -> Value:
+    """One of :data:`bitgnn.inference.steps.floats.FUNCTIONS` of a value."""
+    return Value("function", layer, (value,), value.size, name, attributes, rank=value.rank)
+
+
+def batch_norm(layer: str, norm: Any, value: Value) -> Value:
+    """A batch norm in evaluation.
+
+    Raises:
+        Unsupported: it keeps no running statistics.
+    """
+    if norm.running_mean is None or norm.running_var is None:
+        raise Unsupported("it keeps no running statistics, so it depends on the batch")
+    tensors = named(
+        mean=norm.running_mean, var=norm.running_var, weight=norm.weight, bias=norm.bias
+    )
+    found = function_of(
+        layer, "batch_norm", with_size(value, norm.num_features, layer), eps=float(norm.eps)
+    )
+    found.tensors = tensors
+    return found

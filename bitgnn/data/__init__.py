@@ -3,20 +3,18 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 
 if TYPE_CHECKING:
     from bitgnn.data.digits import load_digits_graph
-    from bitgnn.data.glue import TextData, TextSet, load_text, text_set_names
+    from bitgnn.data.glue import TextData, TextSet, load_text
     from bitgnn.data.images import (
         ImageData,
         ImageSet,
-        image_set_names,
         load_image_folder,
         load_images,
     )
     from bitgnn.data.loading import dataset_names, load, load_pyg
-    from bitgnn.data.planetoid import load_planetoid
     from bitgnn.data.splits import per_class_split
     from bitgnn.data.synthetic_graphs import synthetic
     from bitgnn.data.tokens import CharacterData, TokenData, TokenSet, character_data, tokenize
@@ -32,17 +30,14 @@ _LAZY = {
     "TokenSet": "tokens",
     "character_data": "tokens",
     "dataset_names": "loading",
-    "image_set_names": "images",
     "load": "loading",
     "load_digits_graph": "digits",
     "load_image_folder": "images",
     "load_images": "images",
-    "load_planetoid": "planetoid",
     "load_pyg": "loading",
     "load_text": "glue",
     "per_class_split": "splits",
     "synthetic": "synthetic_graphs",
-    "text_set_names": "glue",
     "tokenize": "tokens",
 }
 
@@ -57,17 +52,14 @@ __all__ = [
     "TokenSet",
     "character_data",
     "dataset_names",
-    "image_set_names",
     "load",
     "load_digits_graph",
     "load_image_folder",
     "load_images",
-    "load_planetoid",
     "load_pyg",
     "load_text",
     "per_class_split",
     "synthetic",
-    "text_set_names",
     "tokenize",
 ]
 

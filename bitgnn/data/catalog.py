@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,14 @@ from bitgnn.data.whole import whole
 __all__ = ["SOURCES", "Source", "normalized_name"]
 
 PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+CITATION_FULL = {
+    "Cora_ML": "cora_ml",
+    "DBLP": "dblp",
+    "Cora_Full": "cora",
+    "CiteSeer_Full": "citeseer",
+    "PubMed_Full": "pubmed",
+}
+"""Folders by name."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +48,11 @@ class Source:
         paths = [f"raw/{file}" for file in self.raw]
         return RawFiles(self.name, self.collection, self.folder, paths)
 
-    def open(self, base: str, dataset_class: type | None = None) -> Any:
-        """The PyG data set; its folder lies in ``base``.
-
-        Args:
-            base: parent of the data set's folder.
-            dataset_class: used instead of the class named.
-        """
+    def open(self, base: str) -> Any:
+        """The PyG data set; its folder lies in ``base``."""
         import torch_geometric.datasets
 
-        kind = whole(dataset_class or getattr(torch_geometric.datasets, self.class_name))
+        kind = whole(getattr(torch_geometric.datasets, self.class_name))
         if self.argument:
             return kind(root=base, name=self.argument)
         return kind(root=f"{base}/{self.folder}")
@@ -59,61 +63,29 @@ def normalized_name(name: str) -> str:
     return name.lower().translate(str.maketrans("", "", "-_ "))
 
 
-def _planetoid(name: str) -> Source:
-    raw = tuple(f"ind.{name.lower()}.{part}" for part in PLANETOID_PARTS)
-    return Source(name, "Planetoid", name, "planetoid", name, raw)
+def _sources() -> Iterator[Source]:
+    for name in ("Cora", "CiteSeer", "PubMed"):
+        raw = tuple(f"ind.{name.lower()}.{part}" for part in PLANETOID_PARTS)
+        yield Source(name, "Planetoid", name, "planetoid", name, raw)
+    for name in ("Computers", "Photo"):
+        file = f"amazon_electronics_{name.lower()}.npz"
+        yield Source(name, "Amazon", name, "amazon", name, (file,))
+    for name in ("CS", "Physics"):
+        file = f"ms_academic_{name.lower()[:3]}.npz"
+        yield Source(name, "Coauthor", name, "coauthor", name, (file,))
+    for name, folder in CITATION_FULL.items():
+        yield Source(name, "CitationFull", folder, "citationfull", folder, (f"{folder}.npz",))
+    for name in ("Roman_Empire", "Amazon_Ratings", "Minesweeper", "Tolokers", "Questions"):
+        folder, kind = name.lower(), "HeterophilousGraphDataset"
+        yield Source(name, kind, folder, "heterophilous", folder, (f"{folder}.npz",))
+    for name in ("Penn94", "Reed98", "Amherst41", "Cornell5", "JohnsHopkins55", "Genius"):
+        splits = ("fb100-Penn94-splits.npy",) if name == "Penn94" else ()
+        folder = name.lower()
+        yield Source(name, "LINKXDataset", folder, "linkx", folder, ("data.mat", *splits))
+    yield Source("Reddit", "Reddit", "", "", "reddit", ("reddit_data.npz", "reddit_graph.npz"))
+    flickr = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
+    yield Source("Flickr", "Flickr", "", "", "flickr", flickr)
 
 
-def _amazon(name: str) -> Source:
-    raw = (f"amazon_electronics_{name.lower()}.npz",)
-    return Source(name, "Amazon", name, "amazon", name, raw)
-
-
-def _coauthor(name: str) -> Source:
-    raw = (f"ms_academic_{name.lower()[:3]}.npz",)
-    return Source(name, "Coauthor", name, "coauthor", name, raw)
-
-
-def _citation_full(name: str, folder: str) -> Source:
-    return Source(name, "CitationFull", folder, "citationfull", folder, (f"{folder}.npz",))
-
-
-def _heterophilous(name: str) -> Source:
-    folder = name.lower()
-    raw = (f"{folder}.npz",)
-    return Source(name, "HeterophilousGraphDataset", folder, "heterophilous", folder, raw)
-
-
-def _linkx(name: str, *splits: str) -> Source:
-    folder = name.lower()
-    return Source(name, "LINKXDataset", folder, "linkx", folder, ("data.mat", *splits))
-
-
-_ALL = (
-    *map(_planetoid, ("Cora", "CiteSeer", "PubMed")),
-    *map(_amazon, ("Computers", "Photo")),
-    *map(_coauthor, ("CS", "Physics")),
-    _citation_full("Cora_ML", "cora_ml"),
-    _citation_full("DBLP", "dblp"),
-    _citation_full("Cora_Full", "cora"),
-    _citation_full("CiteSeer_Full", "citeseer"),
-    _citation_full("PubMed_Full", "pubmed"),
-    *map(
-        _heterophilous,
-        ("Roman_Empire", "Amazon_Ratings", "Minesweeper", "Tolokers", "Questions"),
-    ),
-    _linkx("Penn94", "fb100-Penn94-splits.npy"),
-    *map(_linkx, ("Reed98", "Amherst41", "Cornell5", "JohnsHopkins55", "Genius")),
-    Source("Reddit", "Reddit", "", "", "reddit", ("reddit_data.npz", "reddit_graph.npz")),
-    Source(
-        "Flickr",
-        "Flickr",
-        "",
-        "",
-        "flickr",
-        ("adj_full.npz", "feats.npy", "class_map.json", "role.json"),
-    ),
-)
-
-SOURCES: dict[str, Source] = {normalized_name(source.name): source for source in _ALL}
+SOURCES: dict[str, Source] = {normalized_name(source.name): source for source in _sources()}
 """Data sets by :func:`normalized_name`."""

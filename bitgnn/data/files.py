@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import shutil
 import stat
@@ -9,13 +11,29 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bitgnn.data.errors import DataError
-
-__all__ = ["RawFiles", "cache_folder", "data_root", "is_writable"]
+__all__ = ["DataError", "RawFiles", "cache_folder", "data_root", "decompressed", "is_writable"]
 
 DATA_VARIABLE = "BITGNN_DATA"
 DEFAULT_ROOT = Path("data")
 WRITE_BITS = 0o222
+
+
+class DataError(RuntimeError):
+    """A data set is missing or unreadable; the message says what belongs where."""
+
+
+def decompressed(content: bytes, limit: int) -> bytes:
+    """Contents of a gzip file, checked against its checksum.
+
+    Raises:
+        ValueError: it is larger than ``limit`` bytes.
+        OSError, EOFError, zlib.error: it is cut off or altered.
+    """
+    with gzip.open(io.BytesIO(content)) as file:
+        found = file.read(limit + 1)
+        if len(found) > limit:
+            raise ValueError(f"it decompresses to more than {limit} bytes")
+        return found
 
 
 def data_root(root: str | os.PathLike[str] | None) -> Path:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bitgnn.data.errors import DataError
-from bitgnn.data.files import DATA_VARIABLE, data_root
+from bitgnn.data.files import DATA_VARIABLE, DataError, data_root
 
-__all__ = ["TextData", "TextSet", "load_text", "text_set_names"]
+__all__ = ["TextData", "TextSet", "load_text"]
 
 Metric = Literal["accuracy", "matthews"]
 PLACES = ("glue", "")
@@ -68,7 +67,7 @@ def load_text(name: str, root: str | os.PathLike[str] | None = None) -> TextData
     ``val.tsv`` every 34th training sentence is held out too.
 
     Args:
-        name: one of :func:`text_set_names`.
+        name: ``"sst2"`` or ``"cola"``.
         root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
 
     Raises:
@@ -76,13 +75,8 @@ def load_text(name: str, root: str | os.PathLike[str] | None = None) -> TextData
         DataError: files are missing, or a line is not what it should be; the message names both.
     """
     if name not in _LOADERS:
-        raise ValueError(f"load_text: name must be one of {text_set_names()}, got {name!r}")
+        raise ValueError(f"load_text: name must be one of {list(_LOADERS)}, got {name!r}")
     return _LOADERS[name](data_root(root))
-
-
-def text_set_names() -> list[str]:
-    """Names that :func:`load_text` knows."""
-    return list(_LOADERS)
 
 
 def _load_sst2(root: Path) -> TextData:

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
-from bitgnn.data.idx import decompressed
+from bitgnn.data.files import DataError, decompressed
 
 __all__ = ["read_image_folder"]
 

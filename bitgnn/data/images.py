@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
-from bitgnn.data.files import DATA_VARIABLE, data_root
-from bitgnn.data.idx import read_idx
+from bitgnn.data.files import DATA_VARIABLE, DataError, data_root, decompressed
 from bitgnn.data.image_folder import read_image_folder
+from bitgnn.data.movable import Movable
 
-__all__ = ["ImageData", "ImageSet", "image_set_names", "load_image_folder", "load_images"]
+__all__ = ["ImageData", "ImageSet", "load_image_folder", "load_images", "read_idx"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+UNSIGNED_BYTE = 0x08
+IDX_BYTES = 1 << 32
+"""Most bytes of an idx file once it is decompressed."""
+
+
+def read_idx(path: Path, dimensions: int) -> Tensor:
+    """The array of an idx file of unsigned bytes, compressed by gzip or plain.
+
+    The header is two zero bytes, the type of the elements, the number of dimensions, and each size
+    as a big-endian 32-bit number (LeCun's page of MNIST).
+
+    Args:
+        path: the file.
+        dimensions: how many it must have.
+
+    Returns:
+        uint8 tensor of the sizes in the header.
+
+    Raises:
+        DataError: the file cannot be read, is cut off or altered, or holds something else.
+    """
+    try:
+        content = path.read_bytes()
+        if content[:2] == GZIP_MAGIC:
+            content = decompressed(content, IDX_BYTES)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(
+            f"{path}: cannot be read, the file is cut off or altered ({error})"
+        ) from error
+    start = 4 + 4 * dimensions
+    expected = bytes((0, 0, UNSIGNED_BYTE, dimensions))
+    if len(content) < start or content[:4] != expected:
+        raise DataError(
+            f"{path}: must be an idx file of unsigned bytes with {dimensions} dimensions, which "
+            f"begins with {expected.hex(' ')}, got {content[:4].hex(' ') or 'nothing'}"
+        )
+    sizes = struct.unpack(f">{dimensions}I", content[4:start])
+    if len(content) - start != prod(sizes):
+        raise DataError(
+            f"{path}: cut off or altered: the header says {list(sizes)}, which is {prod(sizes)} "
+            f"bytes, got {len(content) - start}"
+        )
+    try:
+        array = np.frombuffer(content, np.uint8, offset=start).reshape(sizes)
+    except ValueError as error:  # nothing in it, and sizes beyond all bounds
+        raise DataError(f"{path}: sizes {list(sizes)} cannot be used ({error})") from None
+    return torch.from_numpy(array.copy())
+
 
 MNIST_PLACES = ("mnist/MNIST/raw", "MNIST/raw", "mnist", "")
 MNIST_FILES = {
@@ -28,7 +81,7 @@ IMAGE_DIMENSIONS = 3
 
 
 @dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Movable):
     """Labelled images of one size.
 
     Attributes:
@@ -42,13 +95,9 @@ class ImageSet:
     def __len__(self) -> int:
         return self.labels.numel()
 
-    def to(self, device: torch.device | str) -> ImageSet:
-        """The set on a device."""
-        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
-
 
 @dataclass(frozen=True)
-class ImageData:
+class ImageData(Movable):
     """Training and test images of one data set.
 
     Attributes:
@@ -63,10 +112,6 @@ class ImageData:
     test: ImageSet
     classes: tuple[str, ...]
 
-    def to(self, device: torch.device | str) -> ImageData:
-        """All of it on a device."""
-        return replace(self, train=self.train.to(device), test=self.test.to(device))
-
 
 def load_images(name: str, root: str | os.PathLike[str] | None = None) -> ImageData:
     """Load a data set by name; nothing is downloaded.
@@ -76,7 +121,7 @@ def load_images(name: str, root: str | os.PathLike[str] | None = None) -> ImageD
     training and 200 test images a class, lossy, so that accuracies do not compare with CIFAR-10's.
 
     Args:
-        name: one of :func:`image_set_names`.
+        name: ``"mnist"`` or ``"cifar10_jpeg_12k"``.
         root: data folder; None takes the environment variable ``BITGNN_DATA``, else ``./data``.
 
     Returns:
@@ -87,13 +132,8 @@ def load_images(name: str, root: str | os.PathLike[str] | None = None) -> ImageD
         DataError: files are missing, cut off, altered, or do not belong together.
     """
     if name not in _LOADERS:
-        raise ValueError(f"load_images: name must be one of {image_set_names()}, got {name!r}")
+        raise ValueError(f"load_images: name must be one of {list(_LOADERS)}, got {name!r}")
     return _LOADERS[name](data_root(root))
-
-
-def image_set_names() -> list[str]:
-    """Names that :func:`load_images` knows."""
-    return list(_LOADERS)
 
 
 def load_image_folder(source: str | os.PathLike[str], name: str | None = None) -> ImageData:

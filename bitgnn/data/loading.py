@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.data.catalog import SOURCES, normalized_name
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 from bitgnn.data.splits import MASKS, Split, per_class_split, public_split
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _read(
     if key not in SOURCES:
         raise ValueError(f"load: name must be one of {dataset_names()}, got {name!r}")
     if features is not None:
-        from bitgnn.data.flickr import FLICKR_TITLE, read_flickr_structure
+        from bitgnn.data.reading import FLICKR_TITLE, read_flickr_structure
 
         return read_flickr_structure(root, seed), FLICKR_TITLE, True
     return read_source(SOURCES[key], root), SOURCES[key].name, False

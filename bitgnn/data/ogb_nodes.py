@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bitgnn.data.errors import DataError
-from bitgnn.data.files import RawFiles, data_root
+from bitgnn.data.files import DataError, RawFiles, data_root
 from bitgnn.data.reading import without_leftovers
 from bitgnn.data.splits import MASKS
 from bitgnn.data.whole import INCOMPLETE, whole_downloads

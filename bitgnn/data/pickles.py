@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 
 __all__ = ["PICKLES", "check_pickles"]
 

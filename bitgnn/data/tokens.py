@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from bitgnn._files import FileError, write_atomically
 from bitgnn._vouched import read_sealed, sealed_tensors
-from bitgnn.data.errors import DataError
+from bitgnn.data.files import DataError
 from bitgnn.data.glue import TextData, TextSet
+from bitgnn.data.movable import Movable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -40,7 +41,7 @@ PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
-class TokenSet:
+class TokenSet(Movable):
     """Labelled sentences as token numbers.
 
     Attributes:
@@ -56,18 +57,9 @@ class TokenSet:
     def __len__(self) -> int:
         return self.labels.numel()
 
-    def to(self, device: torch.device | str) -> TokenSet:
-        """The set on a device."""
-        return replace(
-            self,
-            ids=self.ids.to(device),
-            lengths=self.lengths.to(device),
-            labels=self.labels.to(device),
-        )
-
 
 @dataclass(frozen=True)
-class TokenData:
+class TokenData(Movable):
     """A task as token numbers.
 
     Attributes:
@@ -87,10 +79,6 @@ class TokenData:
     vocabulary: int
     classes: tuple[str, ...]
     metric: str
-
-    def to(self, device: torch.device | str) -> TokenData:
-        """All of it on a device."""
-        return replace(self, **{part: getattr(self, part).to(device) for part in PARTS})
 
 
 def train_tokenizer(sentences: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -214,7 +202,7 @@ def _read_cache(path: Path, digest: str) -> tuple[dict[str, TokenSet], int] | No
 
 
 @dataclass(frozen=True)
-class CharacterData:
+class CharacterData(Movable):
     """Running text as numbers of its characters.
 
     Attributes:
@@ -229,10 +217,6 @@ class CharacterData:
     train: Tensor
     validation: Tensor
     test: Tensor
-
-    def to(self, device: torch.device | str) -> CharacterData:
-        """All of it on a device."""
-        return replace(self, **{part: getattr(self, part).to(device) for part in PARTS})
 
 
 def character_data(data: Sequence[TextData]) -> CharacterData:

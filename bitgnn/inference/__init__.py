@@ -4,10 +4,10 @@ from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.choice import AutoExecutor
-from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
+from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_images import FrozenImages
 from bitgnn.inference.frozen_layers import FrozenLayers
 from bitgnn.inference.frozen_model import FrozenModel
@@ -19,12 +19,12 @@ from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
     "AutoExecutor",
-    "CooperativeExecutor",
     "CudaGraphExecutor",
     "EagerExecutor",
     "FeatureForm",
     "FloatAdjacency",
     "FreezeReport",
+    "Frozen",
     "FrozenBWTA",
     "FrozenImages",
     "FrozenLayers",

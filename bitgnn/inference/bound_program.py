@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch, counted
 from bitgnn.inference.executor import Executable, compile_steps
+from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.program import Program, Register, Step, StepKind
 from bitgnn.inference.steps import KINDS
 from bitgnn.inference.steps.calls import FloatCall, call_kind
@@ -34,7 +35,7 @@ BOUND = (
 """What belongs to one object's own buffers: a copy makes its own."""
 
 
-class BoundProgram(nn.Module):
+class BoundProgram(Frozen):
     """Base of :class:`~bitgnn.inference.FrozenModel`: checks a program and runs it.
 
     Args:
@@ -118,14 +119,6 @@ class BoundProgram(nn.Module):
         made = [self._from_floats, *([] if self._from_bits is None else [self._from_bits])]
         sources = [source for executable in made for source in executable.sources]
         self._sources = Watch(sources) if sources else None
-
-    @property
-    def layouts(self) -> dict[int, frozenset[str]]:
-        """Layouts of each graph in use, by its number, that every call with it reads."""
-        found = dict(self._from_floats.layouts)
-        for graph, layouts in (self._from_bits.layouts if self._from_bits else {}).items():
-            found[graph] = found.get(graph, layouts) & layouts
-        return found
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}

@@ -61,9 +61,7 @@ def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[
         )
         return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    # Its annotation forgets that a hook may return another parameter.
-    hook: Any = on_meta
-    handle = register_module_parameter_registration_hook(hook)
+    handle = register_module_parameter_registration_hook(on_meta)  # type: ignore[arg-type]
     try:
         yield
     finally:

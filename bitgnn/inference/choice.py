@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
+from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
@@ -26,7 +26,6 @@ DEFAULT_SHAPES = 8
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "eager": EagerExecutor,
     "cuda_graph": CudaGraphExecutor,
-    "cooperative": CooperativeExecutor,
 }
 
 
@@ -51,11 +50,11 @@ class AutoExecutor:
         ValueError: ``max_shapes`` is below 1.
     """
 
-    def __init__(self, model: FrozenModel, max_shapes: int = DEFAULT_SHAPES) -> None:
+    def __init__(self, model: Frozen, max_shapes: int = DEFAULT_SHAPES) -> None:
         self.eager = EagerExecutor(model)
         if max_shapes < 1:
             raise ValueError(f"AutoExecutor: max_shapes must be at least 1, got {max_shapes}")
-        self.model = model
+        self.model: Any = model
         self.max_shapes = max_shapes
         self.choice: str | None = None
         self.left_out: str | None = None
@@ -67,18 +66,16 @@ class AutoExecutor:
         """The executor of each shape seen on a GPU, oldest first."""
         return tuple(self._chosen.values())
 
-    def __call__(
-        self, x: Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Scores of each node; arguments, result and errors of :meth:`FrozenModel.forward`.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns; arguments and errors are those of its forward.
 
         Calls in other forms than features and a prepared graph run eagerly.
         """
-        if args or kwargs or not isinstance(x, Inputs):
-            self.choice = "eager"
-            return self.eager(x, adjacency, *args, **kwargs)
-        name = self._choose(x, adjacency)
-        scores = self._made[name](x, adjacency)
+        name = "eager"
+        is_plain = not kwargs and len(args) in (1, 2) and isinstance(args[0], Inputs)
+        if is_plain and isinstance(self.model, FrozenModel):
+            name = self._choose(args[0], args[1] if len(args) > 1 else None)
+        scores = self._made[name](*args, **kwargs)
         self.choice = name
         return scores
 
@@ -110,12 +107,12 @@ class AutoExecutor:
         return "cuda_graph"
 
 
-def make_executor(model: FrozenModel, name: str = "auto", **options: Any) -> Executor:
+def make_executor(model: Frozen, name: str = "auto", **options: Any) -> Executor:
     """An executor of a frozen model by name.
 
     Args:
         model: the frozen model.
-        name: ``"auto"``, ``"eager"``, ``"cuda_graph"`` or ``"cooperative"``.
+        name: ``"auto"``, ``"eager"`` or ``"cuda_graph"``.
         options: arguments of that executor.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,13 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from bitgnn._collector import collector_paused
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
 from bitgnn.bits.watch import Watch
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph
 
-__all__ = ["CudaGraphExecutor", "collector_paused"]
+__all__ = ["CudaGraphExecutor"]
 
 WARM_UPS = 2
 """Eager calls before a capture: they build layouts and load kernels, which it could not."""
@@ -234,18 +234,6 @@ def _current_stream_kept() -> Iterator[None]:
         torch.cuda.set_stream(current)
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Destroy no other graph meanwhile: that would break the capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def _out_of_memory(error: BaseException) -> BaseException | None:
     """The lack of memory behind an error: the end of a broken capture may hide it.
 
@@ -287,7 +275,7 @@ def _clone(x: Inputs) -> Inputs:
         return BitTensor(x.words.clone(), x.size, None if x.scale is None else x.scale.clone())
     if isinstance(x, BitImages):
         return BitImages(x.words.clone(), x.channels)
-    row, col = (None if factor is None else factor.clone() for factor in (x.row, x.col))
+    row, col = (None if factor is None else factor.clone() for factor in (x.row_scale, x.col_scale))
     return BitAdjacency(x.rowptr.clone(), x.indices.clone(), x.num_cols, row, col)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitgnn.inference.frozen_model import FrozenModel
-from bitgnn.inference.graph_program import Graph
+from bitgnn.inference.frozen import Frozen
 
 __all__ = ["EagerExecutor"]
 
@@ -23,15 +22,13 @@ class EagerExecutor:
         TypeError: ``model`` is not a frozen model.
     """
 
-    def __init__(self, model: FrozenModel) -> None:
-        if not isinstance(model, FrozenModel):
+    def __init__(self, model: Frozen) -> None:
+        if not isinstance(model, Frozen):
             raise TypeError(
-                f"EagerExecutor: model must be a FrozenModel, got {type(model).__name__}"
+                f"EagerExecutor: model must be a frozen model, got {type(model).__name__}"
             )
         self.model = model
 
-    def __call__(
-        self, x: Any = None, adjacency: Graph | Any = None, /, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Scores of each node; arguments, result and errors of :meth:`FrozenModel.forward`."""
-        return self.model(x, adjacency, *args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns; arguments and errors are those of its forward."""
+        return self.model(*args, **kwargs)

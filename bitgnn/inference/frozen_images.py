@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -10,13 +10,11 @@ from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.bound_program import FeatureForm
-from bitgnn.inference.bounds import check_program
 from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.steps.calls import FloatCall
-from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
 __all__ = ["FrozenImages", "Takes"]
 
@@ -26,7 +24,6 @@ Takes = Literal["images", "rows", "flattened"]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 OF_IMAGES = ("pack_images", "pack_patches")
 """Steps that pack images, not rows."""
-EXECUTORS = ("eager", "cuda_graph", "auto")
 MEMORY = ("out of memory", "CUDA error", "CUDA driver error")
 """What errors say that have nothing to do with a layer's shapes."""
 
@@ -34,8 +31,7 @@ MEMORY = ("out of memory", "CUDA error", "CUDA driver error")
 class FrozenImages(FrozenModel):
     """Inference form of a binary network of images: packed activations, thresholds, integer sums.
 
-    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters, runs in inference
-    mode, and takes images of any height and width that the trained model takes.
+    It takes images of any height and width that the trained model takes.
 
     Args:
         program: the steps.
@@ -193,60 +189,9 @@ class FrozenImages(FrozenModel):
     def _why_floats(self) -> str:
         return "since a layer of this model reads more of its images than one bit of each value"
 
-    def executor(self, name: str | None = None, **options: Any) -> Callable[..., Tensor]:
-        """A way to run this model again and again, called as the model itself.
-
-        Results are the same, bit for bit.
-
-        Args:
-            name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch, captured for each shape, dtype and memory format of images; ``"auto"``,
-                that on a GPU for the first shapes, and eager elsewhere; None, a CUDA graph on a
-                GPU and eager elsewhere.
-            options: of the executor, see :mod:`bitgnn.inference`.
-
-        Raises:
-            ValueError: there is no such executor, or the model is not for it.
-        """
-        from bitgnn.inference.choice import make_executor
-
-        if name is None:
-            name = "cuda_graph" if self._device.type == "cuda" else "eager"
-        if name not in EXECUTORS:
-            raise ValueError(f"executor: name must be one of {list(EXECUTORS)}, got {name!r}")
-        return make_executor(self, name, **options)
-
-    def description(self) -> dict[str, Any]:
-        """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
-        return {
-            "program": self.program.description(),
-            "report": self.report.description(),
-            "features": self.features,
-            "takes": self.takes,
-            "calls": [describe_call(call) for call in self._calls],
-        }
+    def _own_description(self) -> dict[str, Any]:
+        return {"takes": self.takes}
 
     @classmethod
-    def from_description(
-        cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> FrozenImages:
-        """The inverse of :meth:`description` and ``state_dict``.
-
-        Raises:
-            ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
-                wrong shape or dtype.
-        """
-        calls = description.get("calls", [])  # older files have none
-        if not isinstance(calls, list):
-            raise ValueError("calls must be a list")
-        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
-        model = cls(
-            Program.from_description(description["program"]),
-            own,
-            FreezeReport.from_description(description["report"]),
-            read_calls(calls, tensors),
-            features=description["features"],
-            takes=description["takes"],
-        )
-        check_program(model.program, model.registers, own)
-        return model
+    def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        return {"takes": description["takes"]}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from bitgnn.inference.frozen import OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.report import FreezeReport
-from bitgnn.inference.shared_tensors import each_once, under_all_names
+from bitgnn.inference.shared_tensors import under_all_names
 
 __all__ = ["FrozenLayer", "FrozenLayers", "copy_with"]
 
@@ -47,66 +46,24 @@ class FrozenLayer(nn.Module):
         return self.frozen(x, *args, **kwargs)
 
 
-class FrozenLayers(nn.Module):
+class FrozenLayers(OwnForward):
     """Inference form of a model whose forward no trace can follow.
 
-    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. The forward is the user's own, on a copy
-    of the model in which each binary layer is a :class:`FrozenModel` of its own: weights are
-    packed, activations are floats between layers. It is called as the trained model was and has
-    its further methods, stays in evaluation and records no gradients.
+    The forward is the user's own, on a copy of the model in which each binary layer is a
+    :class:`FrozenModel` of its own: weights are packed, activations are floats between layers.
 
     Args:
         model: with frozen layers.
-        report: what freezing did.
-
-    Attributes:
-        model: the copy.
         report: letters of the packed layers; why the forward runs as it is.
     """
 
     kind = "layers"
-
-    def __init__(self, model: nn.Module, report: FreezeReport) -> None:
-        super().__init__()
-        self.model = model
-        self.report = report
-        self.requires_grad_(False)
-        self.eval()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns, without gradients."""
-        with torch.no_grad():
-            return self.model(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Methods and attributes of the model, the methods without gradients."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("__") or name == "model":
-                raise
-        found = getattr(self.model, name)
-        return _without_gradients(found) if callable(found) else found
-
-    def train(self, mode: bool = True) -> FrozenLayers:
-        """Nothing: a frozen model stays in evaluation."""
-        super().train(False)
-        return self
-
-    @property
-    def letters(self) -> tuple[str, ...]:
-        """Operator letters of each packed layer, in order."""
-        return tuple(self.report.letters.values())
 
     @property
     def layers(self) -> dict[str, FrozenLayer]:
         """The packed layers by name."""
         found = self.model.named_modules()
         return {name: module for name, module in found if isinstance(module, FrozenLayer)}
-
-    def saved_tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Tensors by name, each once, and the names that share another's."""
-        return each_once(self.model.state_dict())
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors and the user's code: what a checkpoint's JSON holds.
@@ -168,15 +125,3 @@ def copy_with(model: nn.Module, replaced: Mapping[str, nn.Module]) -> nn.Module:
                 if isinstance(part, Tensor) and part.grad_fn is not None:
                     memo[id(part)] = part.detach()
     return copy.deepcopy(model, memo)
-
-
-def _without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    if isinstance(function, nn.Module):
-        return function
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
-            return function(*args, **kwargs)
-
-    return call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,14 +22,14 @@ from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.steps.calls import FloatCall
 from bitgnn.inference.steps.known_calls import CALLS, describe_call, read_calls
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["Features", "FrozenModel", "Graph"]
 
 
 class FrozenModel(CalledProgram):
     """Inference form of a binary network: packed weights, thresholds instead of norm and sign.
-
-    Made by :func:`bitgnn.freeze` or :func:`bitgnn.load`. It has no parameters and
-    records no gradients; what it returns may feed a head that is trained.
 
     Args:
         program: the steps.
@@ -60,11 +60,6 @@ class FrozenModel(CalledProgram):
     ) -> None:
         super().__init__(program, tensors, graphs, calls, features, own_call)
         self.report = report
-
-    @property
-    def letters(self) -> tuple[str, ...]:
-        """Operator letters of each layer, in order."""
-        return tuple(self.report.letters.values())
 
     @torch.inference_mode()
     def pack_features(
@@ -111,25 +106,6 @@ class FrozenModel(CalledProgram):
             return bits
         pattern = set_bits(bits)
         return pattern if layout == "sparse" or pattern.nbytes < bits.nbytes else bits
-
-    def executor(self, name: str = "auto", **options: Any) -> Callable[..., Tensor]:
-        """A way to run this model again and again, called as the model itself: ``(x, adjacency)``.
-
-        Results are the same, bit for bit.
-
-        Args:
-            name: ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch; ``"cooperative"``, one kernel for a whole small model; ``"auto"``, a CUDA
-                graph for each shape of inputs on a GPU and eager elsewhere.
-            options: of the executor, see :mod:`bitgnn.inference`.
-
-        Raises:
-            ValueError: there is no such executor, or the model is not for it.
-        """
-        # Executors build on this file.
-        from bitgnn.inference.choice import make_executor
-
-        return make_executor(self, name, **options)
 
     def groups(self, x: Features) -> tuple[tuple[Step, ...], ...]:
         """The steps that each call of a forward on features in this form does.
@@ -209,49 +185,61 @@ class FrozenModel(CalledProgram):
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, as plain values: what a checkpoint's JSON holds."""
+        calls = () if self.calls is None else self.calls
         return {
             "program": self.program.description(),
-            "graphs": [asdict(spec) for spec in self.graphs],
             "report": self.report.description(),
             "features": self.features,
-            "call": self.own_call.description(),
-            "calls": [describe_call(call) for call in self._calls],
+            **self._own_description(),
+            "calls": [describe_call(call) for call in calls],  # type: ignore[arg-type]
         }
 
-    @property
-    def _calls(self) -> list[FloatCall]:
-        return [] if self.calls is None else list(self.calls)  # type: ignore[arg-type]
+    def _own_description(self) -> dict[str, Any]:
+        """What models of this type have beside the program."""
+        return {
+            "graphs": [asdict(spec) for spec in self.graphs],
+            "call": self.own_call.description(),
+        }
 
     @classmethod
     def from_description(
         cls, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> FrozenModel:
+    ) -> Self:
         """The inverse of :meth:`description` and ``state_dict``.
 
         Raises:
             ValueError: an entry is missing or wrong, or a tensor is missing, left over or of the
                 wrong shape or dtype.
         """
-        graphs, calls = description["graphs"], description.get("calls", [])
-        if not isinstance(graphs, list) or not isinstance(calls, list):
-            raise ValueError("graphs and calls must be lists")
-        own = {name: t for name, t in tensors.items() if not name.startswith(CALLS)}
-        arguments = description.get("call")  # nor do older files hold these
+        calls = description.get("calls", [])  # older files have none
+        if not isinstance(calls, list):
+            raise ValueError("calls must be a list")
+        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
         model = cls(
             Program.from_description(description["program"]),
             own,
-            [GraphSpec.from_description(graph) for graph in graphs],
-            FreezeReport.from_description(description["report"]),
-            read_calls(calls, tensors),
+            report=FreezeReport.from_description(description["report"]),
+            calls=read_calls(calls, tensors),
             features=description.get("features", "floats"),  # older files take any
-            own_call=PLAIN_CALL if arguments is None else OwnCall.from_description(arguments),
+            **cls._own_arguments(description),
         )
         check_program(model.program, model.registers, own)
         return model
 
+    @classmethod
+    def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of the constructor that :meth:`_own_description` tells of."""
+        graphs, call = description["graphs"], description.get("call")  # older files have no call
+        if not isinstance(graphs, list):
+            raise ValueError("graphs must be a list")
+        return {
+            "graphs": [GraphSpec.from_description(graph) for graph in graphs],
+            "own_call": PLAIN_CALL if call is None else OwnCall.from_description(call),
+        }
+
     def extra_repr(self) -> str:
-        """Widths and what each step writes."""
-        lines = [f"{self.in_channels}, {self.out_channels}"]
+        """Widths, packed layers and bytes, and what each step writes."""
+        lines = [f"{self.in_channels}, {self.out_channels}, {super().extra_repr()}"]
         for step in self.program.steps:
             form, size = self.registers[step.outputs[0]]
             lines.append(f"({step.layer}) {step.kind} -> {form}[{size}]")

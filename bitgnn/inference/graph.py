@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency, _pytrees
+from bitgnn.bits import BitAdjacency, _pytrees
 from bitgnn.nn.adjacency import gcn_adjacency, neighbour_adjacency
 
 __all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
@@ -71,7 +71,7 @@ class FloatAdjacency:
         )
 
 
-Adjacency = BitAdjacency | BlockedAdjacency | FloatAdjacency
+Adjacency = BitAdjacency | FloatAdjacency
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ class GraphSpec:
         if self.exact:
             return self._build_exact(edge_index, num_nodes, weight)
         made = self._build_pattern(edge_index, num_nodes, weight)
-        if self.uses_columns or made.col is None:
+        if self.uses_columns or made.col_scale is None:
             return made
-        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row)
+        return BitAdjacency(made.rowptr, made.indices, made.num_cols, made.row_scale)
 
     def _build_pattern(
         self, edge_index: Any, num_nodes: int, weight: Tensor | None

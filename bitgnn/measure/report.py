@@ -1,12 +1,19 @@
-"""Figures for people and machines: JSON written atomically, times, sizes and ratios as text."""
+"""Results for people and machines: JSON, CSV and PNG; times, sizes and ratios as text."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitgnn._files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
@@ -23,6 +30,26 @@ def write_json(path: str | Path, record: Any) -> None:
     text = json.dumps(record, indent=1, allow_nan=False) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows of cells as CSV, the header first."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG."""
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
+def open_frame(*panels: Axes) -> None:
+    """Draws no line on top of and to the right of panels."""
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
 
 
 def format_seconds(seconds: float) -> str:

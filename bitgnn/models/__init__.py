@@ -1,5 +1,8 @@
 """Whole models built from the layers: the papers' networks for graphs, images and text."""
 
+from collections.abc import Callable
+from functools import partial
+
 from bitgnn.models.bert import BertClassifier, BertStates
 from bitgnn.models.bincnn import BinCNN, bincnn
 from bitgnn.models.decoder import Decoder, KeyValueCache
@@ -8,7 +11,7 @@ from bitgnn.models.graph_sage import GraphSAGE
 from bitgnn.models.graph_saint import GraphSAINT
 from bitgnn.models.image_network import ImageNetwork
 from bitgnn.models.plain_networks import MLP, VGG, AlexNet, alexnet, mlp, vgg, vgg16
-from bitgnn.models.resnet import ResNet, resnet14, resnet18, resnet50, resnet101, resnet152
+from bitgnn.models.resnet import DEPTHS, ResNet, resnet
 
 __all__ = [
     "GCN",
@@ -28,19 +31,12 @@ __all__ = [
     "alexnet",
     "bincnn",
     "mlp",
-    "resnet14",
-    "resnet18",
-    "resnet50",
-    "resnet101",
-    "resnet152",
+    "resnet",
     "vgg",
     "vgg16",
 ]
 
-IMAGE_NETWORKS = {
-    make.__name__: make
-    for make in (
-        mlp, vgg, resnet14, alexnet, vgg16, resnet18, resnet50, resnet101, resnet152, bincnn,
-    )
-}  # fmt: skip
+IMAGE_NETWORKS: dict[str, Callable[..., ImageNetwork]] = {
+    make.__name__: make for make in (mlp, vgg, alexnet, vgg16, bincnn)
+} | {f"resnet{depth}": partial(resnet, depth) for depth in DEPTHS}
 """Makers of networks for images by name; each takes ``precision``, ``classes`` and ``width``."""

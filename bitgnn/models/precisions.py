@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitgnn.nn import LayerPrecision
+from bitgnn.nn.precision import NORM_OPTIONS, PRODUCT_OPTIONS, model_letters
 
 __all__ = ["Precision", "describe_precision", "layer_precisions"]
 
 Precision = str | LayerPrecision | Sequence[str | LayerPrecision]
 """What ``precision=`` of a model takes: one name, letters or object, or one of them a layer."""
 
-# A batch norm stands in front of a sign, the other options concern every binary product.
-NORM_OPTIONS = ("hidden_norm", "output_norm")
-PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
 SEPARATOR = ","
 
 
@@ -82,13 +80,9 @@ def layer_precisions(
 def _entries(precision: Precision, num_layers: int) -> list[str | LayerPrecision]:
     if isinstance(precision, str) and SEPARATOR in precision:
         return [entry.strip() for entry in precision.split(SEPARATOR)]
-    if precision == "bin":
-        if num_layers == 1:
-            return ["FBF+FBF"]
-        return ["FBB+BBB", *["BBB+BBB"] * (num_layers - 2), "BBF+FBF"]
     if isinstance(precision, Sequence) and not isinstance(precision, str):
         return list(precision)
-    return [precision] * num_layers
+    return model_letters(precision, num_layers)
 
 
 def _with_options(

@@ -17,13 +17,19 @@ from bitgnn.models.image_network import (
 )
 from bitgnn.nn import ChannelShortcut
 
-__all__ = ["ResNet", "resnet14", "resnet18", "resnet50", "resnet101", "resnet152"]
+__all__ = ["DEPTHS", "ResNet", "resnet"]
 
 EXPANSION = 4
 """Channels of a bottleneck's output for each one inside."""
 
-Stages = Sequence[tuple[int, int]]
-"""Blocks and channels of each stage."""
+DEPTHS = {
+    14: (2, 2, 2),
+    18: (2, 2, 2, 2),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+"""Blocks of each stage of the networks of :func:`resnet`."""
 
 
 class BinaryBlock(nn.Module):
@@ -113,7 +119,7 @@ class ResNet(ImageNetwork):
     def __init__(
         self,
         stem: tuple[int, int, int] = (64, 7, 4),
-        stages: Stages = ((2, 64), (2, 128), (2, 256), (2, 512)),
+        stages: Sequence[tuple[int, int]] = ((2, 64), (2, 128), (2, 256), (2, 512)),
         dense: Sequence[int] = (512,),
         classes: int = 1000,
         bottleneck: bool = False,
@@ -155,87 +161,43 @@ def _block(
     return FloatBlock(convolutions, shortcut)
 
 
-def resnet14(
+def resnet(
+    depth: int = 18,
     precision: NetworkPrecision = "binary",
-    classes: int = 10,
+    classes: int | None = None,
     width: float = 1.0,
-    image_size: int = 32,
+    image_size: int | None = None,
     input_step: float | None = INPUT_STEP,
 ) -> ResNet:
-    """128C3/2-4x128C3-4x256C3-4x512C3-512 for CIFAR-10. See :class:`ResNet`."""
-    blocks = ((2, 128), (2, 256), (2, 512))
-    return _resnet((128, 3, 2), blocks, False, precision, classes, width, image_size, input_step)
+    """A network of the papers, :class:`ResNet`, by the number of its layers.
 
+    128C3/2-4x128C3-4x256C3-4x512C3-512 of 14 is for CIFAR-10; the others, of 18, 50, 101 and 152,
+    begin with 64C7/4, end with 512 and are for ImageNet, from 50 on in bottleneck blocks.
 
-def resnet18(
-    precision: NetworkPrecision = "binary",
-    classes: int = 1000,
-    width: float = 1.0,
-    image_size: int = 224,
-    input_step: float | None = INPUT_STEP,
-) -> ResNet:
-    """64C7/4 and four stages of two blocks, then 512, for ImageNet. See :class:`ResNet`."""
-    stages = _imagenet_stages(2, 2, 2, 2)
-    return _resnet((64, 7, 4), stages, False, precision, classes, width, image_size, input_step)
+    Args:
+        depth: one of these numbers.
+        precision: ``"binary"`` or ``"fp32"``.
+        classes: 10 or 1000 by default, as the data set has.
+        width: factor of all channels.
+        image_size: height and width, 32 or 224 by default.
+        input_step: fixed-point step of the input; None binarises it too.
 
-
-def resnet50(
-    precision: NetworkPrecision = "binary",
-    classes: int = 1000,
-    width: float = 1.0,
-    image_size: int = 224,
-    input_step: float | None = INPUT_STEP,
-) -> ResNet:
-    """64C7/4 and (3, 4, 6, 3) bottleneck blocks, then 512, for ImageNet. See :class:`ResNet`."""
-    stages = _imagenet_stages(3, 4, 6, 3)
-    return _resnet((64, 7, 4), stages, True, precision, classes, width, image_size, input_step)
-
-
-def resnet101(
-    precision: NetworkPrecision = "binary",
-    classes: int = 1000,
-    width: float = 1.0,
-    image_size: int = 224,
-    input_step: float | None = INPUT_STEP,
-) -> ResNet:
-    """64C7/4 and (3, 4, 23, 3) bottleneck blocks, then 512, for ImageNet. See :class:`ResNet`."""
-    stages = _imagenet_stages(3, 4, 23, 3)
-    return _resnet((64, 7, 4), stages, True, precision, classes, width, image_size, input_step)
-
-
-def resnet152(
-    precision: NetworkPrecision = "binary",
-    classes: int = 1000,
-    width: float = 1.0,
-    image_size: int = 224,
-    input_step: float | None = INPUT_STEP,
-) -> ResNet:
-    """64C7/4 and (3, 8, 36, 3) bottleneck blocks, then 512, for ImageNet. See :class:`ResNet`."""
-    stages = _imagenet_stages(3, 8, 36, 3)
-    return _resnet((64, 7, 4), stages, True, precision, classes, width, image_size, input_step)
-
-
-def _imagenet_stages(*blocks: int) -> Stages:
-    return tuple(zip(blocks, (64, 128, 256, 512), strict=True))
-
-
-def _resnet(
-    stem: tuple[int, int, int],
-    stages: Stages,
-    bottleneck: bool,
-    precision: NetworkPrecision,
-    classes: int,
-    width: float,
-    image_size: int,
-    input_step: float | None,
-) -> ResNet:
+    Raises:
+        ValueError: there is no network of that depth, or as for :class:`ResNet`.
+    """
+    if depth not in DEPTHS:
+        raise ValueError(f"resnet: depth must be one of {list(DEPTHS)}, got {depth!r}")
+    small = depth == 14
+    channels, kernel, stride = (128, 3, 2) if small else (64, 7, 4)
+    widths = (128, 256, 512) if small else (64, 128, 256, 512)
+    size = image_size or (32 if small else 224)
     return ResNet(
-        (scaled(stem[0], width), *stem[1:]),
-        [(count, scaled(channels, width)) for count, channels in stages],
+        (scaled(channels, width), kernel, stride),
+        [(n, scaled(c, width)) for n, c in zip(DEPTHS[depth], widths, strict=True)],
         (scaled(512, width),),
-        classes,
-        bottleneck,
-        (3, image_size, image_size),
+        classes or (10 if small else 1000),
+        depth >= 50,
+        (3, size, size),
         precision,
         input_step,
     )

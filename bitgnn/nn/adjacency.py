@@ -147,9 +147,9 @@ def _sparse_with_loops(
 def _divided_by_degree(adjacency: BitAdjacency) -> BitAdjacency:
     """Every row divided by its number of entries."""
     degree = torch.diff(adjacency.rowptr).float().clamp_(min=1.0)
-    row = degree.reciprocal() if adjacency.row is None else adjacency.row / degree
+    row = degree.reciprocal() if adjacency.row_scale is None else adjacency.row_scale / degree
     divided = BitAdjacency(
-        adjacency.rowptr, adjacency.indices, adjacency.num_cols, row, adjacency.col
+        adjacency.rowptr, adjacency.indices, adjacency.num_cols, row, adjacency.col_scale
     )
     divided.factorization_error = adjacency.factorization_error
     return divided

@@ -81,7 +81,7 @@ def aggregate(
     use_row: bool = True,
     use_col: bool = True,
 ) -> Tensor:
-    r"""``row * (pattern (col * x)) + bias`` with gradients for ``x`` and ``bias``.
+    r"""``row_scale * (pattern (col_scale * x)) + bias`` with gradients for ``x`` and ``bias``.
 
     The forward pass is the operator ``bspmm_fbf`` itself, so that a frozen layer reproduces it
     bit for bit; the backward pass is the same operator on the transposed pattern.
@@ -113,8 +113,8 @@ def aggregate(
         bias,
         adjacency.rowptr,
         adjacency.indices,
-        adjacency.row if use_row else None,
-        adjacency.col if use_col else None,
+        adjacency.row_scale if use_row else None,
+        adjacency.col_scale if use_col else None,
         *transposed,
     )
     return out

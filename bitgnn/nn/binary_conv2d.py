@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from bitgnn.bits import BitImages
 from bitgnn.nn.float_inputs import check_input
-from bitgnn.ops._conv_shape import Pair
+from bitgnn.ops.conv_shape import Pair
 from bitgnn.quantize import Surrogate, binary_conv2d, fixed_conv2d
 from bitgnn.quantize.fixed import check_step
 

@@ -167,7 +167,7 @@ class BinaryLayer(BinaryProduct):
         bias: Tensor | None,
         integers: IntegerProduct | None,
     ) -> Tensor:
-        """``row * (pattern (col * z)) + bias`` along the dimension of nodes.
+        """``row_scale * (pattern (col_scale * z)) + bias`` along the dimension of nodes.
 
         Of ternary values the sums are integers: ``(row * scale) * sum + bias``. Where ``z`` is a
         multiple of ``integers``, these are summed, and alone where it is None.
@@ -196,7 +196,7 @@ class BinaryLayer(BinaryProduct):
         if scale is None:
             return aggregate(q, adjacency, bias, use_col=self._use_col)
         sums = aggregate(q, adjacency, use_row=False, use_col=False)
-        row = adjacency.row
+        row = adjacency.row_scale
         out = (scale if row is None else (row * scale).unsqueeze(1)) * sums
         return out if bias is None else out + bias
 
@@ -211,15 +211,15 @@ class BinaryLayer(BinaryProduct):
         """The factors of an adjacency as weights of its edges in PyG's order."""
         toward, source = (1, 0) if self.flow == "source_to_target" else (0, 1)
         weight = torch.ones(edge_index.size(1), device=edge_index.device)
-        row = adjacency.row
+        row = adjacency.row_scale
         if self._reduction == "mean":
             # PyG's mean divides by the number of edges itself.
             degree = torch.diff(adjacency.rowptr).float()
             row = degree if row is None else row * degree
         if row is not None:
             weight = weight * row[edge_index[toward]]
-        if adjacency.col is not None and self._use_col:
-            weight = weight * adjacency.col[edge_index[source]]
+        if adjacency.col_scale is not None and self._use_col:
+            weight = weight * adjacency.col_scale[edge_index[source]]
         return weight
 
     def _output(self, out: Tensor) -> Tensor:

@@ -31,7 +31,9 @@ class IntegerProduct(NamedTuple):
     shift: Tensor | None
 
     def sums(self, adjacency: BitAdjacency, bias: Tensor | None, use_col: bool) -> Tensor:
-        """``row * (scale * pattern (col * dot) + shift * pattern col) + bias``, no gradient.
+        """``row_scale * (scale * pattern (col_scale * dot) + shift * pattern col_scale) + bias``.
+
+        Has no gradient.
 
         Args:
             adjacency: the pattern.
@@ -41,11 +43,11 @@ class IntegerProduct(NamedTuple):
         Returns:
             Float32 ``[rows, M]``.
         """
-        a, col = adjacency, adjacency.col if use_col else None
+        a, col = adjacency, adjacency.col_scale if use_col else None
         bias = None if bias is None else bias.detach().float()
         out: Tensor = torch.ops.bitgnn.bmm_bspmm_narrow(
             self.words, self.weight, self.size, a.rowptr, a.indices, None, self.scale,
-            None, None, False, a.row, col, bias, shift=self.shift,
+            None, None, False, a.row_scale, col, bias, shift=self.shift,
             trusted=True,
         )  # fmt: skip
         return out

@@ -8,7 +8,10 @@ from typing import Literal, get_args
 
 from bitgnn.quantize import Surrogate, WeightGradient
 
-__all__ = ["PRESETS", "InputNorm", "Inputs", "LayerPrecision", "Norm", "ProductOrder"]
+__all__ = [
+    "NORM_OPTIONS", "PRESETS", "PRODUCT_OPTIONS", "InputNorm", "Inputs", "LayerPrecision", "Norm",
+    "ProductOrder", "model_letters",
+]  # fmt: skip
 
 PRESETS = {"fp32": "FFF+FFF", "full": "FBF+FBF", "bin": "FBB+BBF"}
 """Names a layer accepts beside explicit letters, and the letters they stand for."""
@@ -17,6 +20,11 @@ Norm = Literal["batch"]
 InputNorm = Literal["batch", "standardize"]
 Inputs = Literal["sign", "looked_up"]
 ProductOrder = Literal["transform_first", "aggregate_first"]
+
+NORM_OPTIONS = ("hidden_norm", "output_norm")
+"""Fields of batch norms in front of a sign, which a model gives the layers that have one there."""
+PRODUCT_OPTIONS = ("surrogate", "weight_gradient", "hardtanh")
+"""Fields that concern every binary product, which a model gives all of its layers."""
 
 _LETTERS = re.compile(r"[FB]{3}|TB[FB]")
 _PAIR = re.compile(r"([FBT]{3})\+([FBT]{3})")
@@ -208,3 +216,24 @@ class LayerPrecision:
 
     def __str__(self) -> str:
         return next((name for name, letters in PRESETS.items() if letters == self.pair), self.pair)
+
+
+def model_letters(precision: str | LayerPrecision, num_layers: int) -> list[str | LayerPrecision]:
+    """Precision of each layer of a chain.
+
+    ``"bin"`` hands bits from layer to layer, ``FBB+BBB``, ``BBB+BBB``, ..., ``BBF+FBF``: the last
+    layer aggregates floats, since class scores need them; one layer alone has no such boundary and
+    is ``FBF+FBF``. Anything else holds for every layer.
+
+    Args:
+        precision: of the model.
+        num_layers: number of layers.
+
+    Returns:
+        One precision a layer.
+    """
+    if precision != "bin" or num_layers == 0:
+        return [precision] * num_layers
+    if num_layers == 1:
+        return ["FBF+FBF"]
+    return ["FBB+BBB", *["BBB+BBB"] * (num_layers - 2), "BBF+FBF"]

@@ -1,10 +1,34 @@
 """Checks shared by the Python operators; messages name function, argument, found and expected."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitTensor, TernaryTensor
+from bitgnn.ops.reference.table import TABLE
+
+
+def call(function: str, operator: str, *arguments: Any, **keywords: Any) -> Any:
+    """Run an operator after checks of the optional vectors that its row of the table names.
+
+    Args:
+        function: of the caller, for messages.
+        operator: its name.
+        *arguments: of the operator, its first operand in front.
+        **keywords: those that need no check.
+
+    Raises:
+        TypeError: a vector has another dtype.
+        ValueError: a vector has another shape or device.
+    """
+    for place, name, dtype, source, axis, change in TABLE[operator].vectors:
+        if place < len(arguments) and arguments[place] is not None:
+            whole = arguments[source]
+            size = (whole if axis is None else whole.size(axis)) + change
+            vector(function, name, arguments[place], size, arguments[0].device, dtype)
+    return getattr(torch.ops.bitgnn, operator)(*arguments, **keywords)
 
 
 def float_matrix(

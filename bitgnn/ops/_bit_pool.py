@@ -8,8 +8,7 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_checks import check_images
-from bitgnn.ops._conv_shape import Pair, whole_pair
+from bitgnn.ops.conv_shape import Pair, check_images, whole_pair
 from bitgnn.ops.reference.conv import image_words
 
 

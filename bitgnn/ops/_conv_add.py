@@ -6,8 +6,8 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_checks import check_operands, check_prepared
-from bitgnn.ops._conv_shape import Pair, whole_pair
+from bitgnn.ops._arguments import call
+from bitgnn.ops.conv_shape import Pair, check_operands, check_prepared, whole_pair
 
 
 def add(
@@ -66,28 +66,14 @@ def add(
     steps = whole_pair(name, "addend_stride", addend_stride, 1)
     outputs = w.words.size(0)
     check_value(sums or bits, lambda: f"{name}: sums or bits must be asked for, got neither")
-    _arguments.vector(name, "threshold", threshold, outputs, x.device)
-    _arguments.vector(name, "flip", flip, outputs, x.device, torch.bool)
     check_prepared(name, prepared, w)
     if addend is not None:
         places = shape.output_size(x.words.shape[1:3], w.words.shape[1:3])
         _check_addend(name, addend, x, outputs, places, steps)
         addend = addend.permute(0, 2, 3, 1)
-    totals, words = torch.ops.bitgnn.conv_add(
-        x.words,
-        w.words,
-        x.channels,
-        *shape,
-        groups,
-        addend,
-        steps,
-        threshold,
-        flip,
-        wide,
-        sums,
-        bits,
-        prepared,
-    )
+    given = (addend, steps, threshold, flip, wide, sums, bits, prepared)
+    numbers = (x.channels, *shape, groups)
+    totals, words = call(name, "conv_add", x.words, w.words, *numbers, *given)
     return (
         totals.permute(0, 3, 1, 2) if sums else None,
         BitImages._trusted(words, outputs) if bits else None,

@@ -6,8 +6,8 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_checks import check_images
 from bitgnn.ops._fixed_conv import MOST_WEIGHTS, check_step
+from bitgnn.ops.conv_shape import check_images
 from bitgnn.ops.limits import integer_limits
 from bitgnn.ops.reference.conv import scaled_dots
 from bitgnn.ops.reference.pack import from_words

@@ -14,8 +14,8 @@ from torch import Tensor
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
-from bitgnn.ops._conv_checks import check_images, check_prepared
-from bitgnn.ops._conv_shape import ConvShape, Pair, conv_shape
+from bitgnn.ops._arguments import call
+from bitgnn.ops.conv_shape import ConvShape, Pair, check_images, check_prepared, conv_shape
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 MOST_WEIGHTS = 65535
@@ -64,13 +64,10 @@ def fbb(
     name = "conv.fbb"
     shape = _checked(name, x, w, step, stride, padding, dilation)
     outputs = w.words.size(0)
-    _arguments.vector(name, "bias", bias, outputs, x.device)
-    _arguments.vector(name, "threshold", threshold, outputs, x.device)
-    _arguments.vector(name, "flip", flip, outputs, x.device, torch.bool)
     check_prepared(name, prepared, w)
     w_scale = w.scale if scale else None
-    words = torch.ops.bitgnn.conv_fbb(
-        x, w.words, step, *shape, w_scale, bias, threshold, flip, prepared
+    words = call(
+        name, "conv_fbb", x, w.words, step, *shape, w_scale, bias, threshold, flip, prepared
     )
     return BitImages._trusted(words, outputs)
 
@@ -94,10 +91,9 @@ def fbf(
     """
     name = "conv.fbf"
     shape = _checked(name, x, w, step, stride, padding, dilation)
-    _arguments.vector(name, "bias", bias, w.words.size(0), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     w_scale = w.scale if scale and not integer else None
-    result: Tensor = torch.ops.bitgnn.conv_fbf(x, w.words, step, *shape, w_scale, bias, integer)
+    result: Tensor = call(name, "conv_fbf", x, w.words, step, *shape, w_scale, bias, integer)
     return result.permute(0, 3, 1, 2)
 
 

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bitgnn import _library
-from bitgnn.ops._fake import FAKES
-from bitgnn.ops._fake_calls import on_one_device
-from bitgnn.ops.reference import OPERATORS
+from bitgnn.ops.reference.table import OPERATORS, TABLE, on_one_device
 
 # The library object keeps the registrations alive.
 _LIBRARY = torch.library.Library("bitgnn", "FRAGMENT")
@@ -23,7 +22,7 @@ def register() -> None:
     require gradients.
     """
     cpu, _, problem = _library.load_libraries()
-    lacking = [name for name in OPERATORS if not torch._C._dispatch_has_kernel(f"bitgnn::{name}")]
+    lacking = [name for name in OPERATORS if not _has_kernel(name)]
     if cpu is not None and lacking:
         problem = f"{cpu} lacks {lacking}: it belongs to another version. Reinstall bitgnn."
     if lacking and not _library.library_info().disabled:
@@ -36,18 +35,42 @@ def register() -> None:
             _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=()))
         fallback = function if name in lacking else _announced(name, function)
         # Without no_grad PyTorch would record the reference's own operations for autograd.
-        if name in OPERATORS:
-            _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
-        elif name in lacking:
-            _LIBRARY.impl(name, torch.no_grad()(fallback), "CPU")
+        _LIBRARY.impl(name, torch.no_grad()(fallback), "CompositeExplicitAutograd")
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        fake = on_one_device(name, FAKES[name])
-        torch.library.register_fake(f"bitgnn::{name}", fake, lib=_LIBRARY)
-    # What has no reference exists only where it was compiled.
-    for name in FAKES.keys() - OPERATORS.keys():
-        if torch._C._dispatch_has_kernel(f"bitgnn::{name}"):
-            fake = on_one_device(name, FAKES[name])
-            torch.library.register_fake(f"bitgnn::{name}", fake, lib=_LIBRARY)
+        _register_fake(name, TABLE[name].fake)
+    for name, fake in (("csr_from_edges", _csr_from_edges), ("run_stages", _run_stages)):
+        # What has no reference exists only where it was compiled.
+        if _has_kernel(name):
+            _register_fake(name, fake)
+
+
+def _has_kernel(name: str) -> bool:
+    return torch._C._dispatch_has_kernel(f"bitgnn::{name}")
+
+
+def _register_fake(name: str, fake: Callable[..., Any]) -> None:
+    torch.library.register_fake(f"bitgnn::{name}", on_one_device(name, fake), lib=_LIBRARY)
+
+
+def _csr_from_edges(
+    sources: Tensor, destinations: Tensor, num_rows: int, num_cols: int, self_loops: bool = False
+) -> tuple[Tensor, Tensor]:
+    room = sources.size(0) + (num_rows if self_loops else 0)
+    rowptr = sources.new_empty((num_rows + 1,), dtype=torch.int32)
+    return rowptr, sources.new_empty((room,), dtype=torch.int32)
+
+
+def _run_stages(
+    x: Tensor,
+    x_scale: Tensor | None,
+    image: Tensor,
+    slices: Tensor,
+    state: Tensor,
+    stages: list[int],
+    most_degree: int,
+) -> Tensor:
+    # The last stage's size: the third of its 15 numbers.
+    return x.new_empty((x.size(0), stages[-13]), dtype=torch.float32)
 
 
 def _announced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from bitgnn.bits.ternary import QUANTISED, check_positive
 from bitgnn.ops import _arguments
 
 __all__ = [
+    "attention_keys",
     "attention_numbers",
     "batched",
     "four_dimensions",
@@ -21,6 +22,20 @@ __all__ = [
     "result_dtype",
     "ternary",
 ]
+
+
+def attention_keys(name: str, q: Sequence[int], k: Sequence[int]) -> None:
+    """Require keys that fit queries, whose heads theirs divide; of four dimensions both."""
+    batch, heads, _, size = q
+    groups = k[1]
+    check_value(
+        k[0] == batch and k[3] == size,
+        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k)}",
+    )
+    check_value(
+        groups == heads or (groups > 0 and heads % groups == 0),
+        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
+    )
 
 
 def attention_numbers(

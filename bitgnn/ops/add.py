@@ -12,24 +12,21 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
-
-_OPS = torch.ops.bitgnn
+from bitgnn.ops._arguments import call
 
 
 def bbb(a: BitTensor, b: BitTensor, *, threshold: Tensor | None = None) -> BitTensor:
     """Bits of ``a_scale * a + b_scale * b >= threshold``; see the module."""
     name = "add.bbb"
     _bits(name, a, b)
-    _arguments.vector(name, "threshold", threshold, a.size, a.device)
-    words = _OPS.add_bbb(a.words, b.words, a.size, a.scale, b.scale, threshold)
+    words = call(name, "add_bbb", a.words, b.words, a.size, a.scale, b.scale, threshold)
     return BitTensor._trusted(words, a.size)
 
 
 def bbf(a: BitTensor, b: BitTensor) -> Tensor:
     """Float32 ``a_scale * a + b_scale * b``; see the module."""
     _bits("add.bbf", a, b)
-    result: Tensor = _OPS.add_bbf(a.words, b.words, a.size, a.scale, b.scale)
-    return result
+    return torch.ops.bitgnn.add_bbf(a.words, b.words, a.size, a.scale, b.scale)
 
 
 def ffb(
@@ -41,8 +38,7 @@ def ffb(
     _arguments.float_matrix(name, "b", b, check_finite)
     _same_shape(name, a.shape, b.shape)
     _arguments.same_device(name, "b", b.device, a.device)
-    _arguments.vector(name, "threshold", threshold, a.size(1), a.device)
-    words = _OPS.add_ffb(a.to(torch.float32), b.to(torch.float32), threshold)
+    words = call(name, "add_ffb", a.float(), b.float(), threshold)
     return BitTensor._trusted(words, a.size(1))
 
 
@@ -55,7 +51,7 @@ def _bits(name: str, a: BitTensor, b: BitTensor) -> None:
     _arguments.bit_matrix(name, "a", a)
     _arguments.bit_matrix(name, "b", b)
     _same_shape(name, a.shape, b.shape)
-    _arguments.same_device(name, "b", b.words.device, a.words.device)
+    _arguments.same_device(name, "b", b.device, a.device)
 
 
 def _same_shape(name: str, a: torch.Size, b: torch.Size) -> None:

@@ -29,8 +29,7 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
-
-_OPS = torch.ops.bitgnn
+from bitgnn.ops._arguments import call
 
 
 def bbb(
@@ -48,9 +47,8 @@ def bbb(
     name = "bmm.bbb"
     x, w = _stored(name, "x", x, transpose_x), _stored(name, "w", w, transpose_w)
     rows = check_bits_bits(name, x, w)
-    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
     x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
-    words = _OPS.bmm_bbb(x.words, w.words, x.size, x_scale, w_scale, bias, threshold, flip)
+    words = call(name, "bmm_bbb", x.words, w.words, x.size, x_scale, w_scale, bias, threshold, flip)
     return BitTensor._trusted(words, rows)
 
 
@@ -67,11 +65,10 @@ def bbf(
     """Bits times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.bbf"
     x, w = _stored(name, "x", x, transpose_x), _stored(name, "w", w, transpose_w)
-    rows = check_bits_bits(name, x, w)
-    _float_epilogue(name, rows, x.device, bias, integer)
+    check_bits_bits(name, x, w)
+    _arguments.no_bias_with_integer(name, bias, integer)
     x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
-    result: Tensor = _OPS.bmm_bbf(x.words, w.words, x.size, x_scale, w_scale, bias, integer)
-    return result
+    return call(name, "bmm_bbf", x.words, w.words, x.size, x_scale, w_scale, bias, integer)
 
 
 def fbb(
@@ -88,9 +85,10 @@ def fbb(
 ) -> BitTensor:
     """Floats times bits to bits; see the module for formula, shapes and errors."""
     name = "bmm.fbb"
-    rows = check_floats_bits(name, x, w, x_threshold, x_gain, check_finite)
-    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
-    words = _OPS.bmm_fbb(x, w.words, w.scale, bias, threshold, flip, x_threshold, x_gain, scale)
+    rows = check_floats_bits(name, x, w, check_finite)
+    words = call(
+        name, "bmm_fbb", x, w.words, w.scale, bias, threshold, flip, x_threshold, x_gain, scale
+    )
     return BitTensor._trusted(words, rows)
 
 
@@ -107,13 +105,11 @@ def fbf(
 ) -> Tensor:
     """Floats times bits to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.fbf"
-    rows = check_floats_bits(name, x, w, x_threshold, x_gain, check_finite)
-    _float_epilogue(name, rows, x.device, bias, integer)
+    check_floats_bits(name, x, w, check_finite)
+    _arguments.no_bias_with_integer(name, bias, integer)
     scale = scale and not integer
-    result: Tensor = _OPS.bmm_fbf(
-        x, w.words, w.scale if scale else None, bias, x_threshold, x_gain, scale, integer
-    )
-    return result
+    w_scale = w.scale if scale else None
+    return call(name, "bmm_fbf", x, w.words, w_scale, bias, x_threshold, x_gain, scale, integer)
 
 
 def bfb(
@@ -129,8 +125,7 @@ def bfb(
     """Bits times floats to bits; see the module for formula, shapes and errors."""
     name = "bmm.bfb"
     rows = _bits_floats(name, x, w, check_finite)
-    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
-    words = _OPS.bmm_bfb(x.words, w, x.scale, bias, threshold, flip, scale)
+    words = call(name, "bmm_bfb", x.words, w, x.scale, bias, threshold, flip, scale)
     return BitTensor._trusted(words, rows)
 
 
@@ -145,11 +140,10 @@ def bff(
 ) -> Tensor:
     """Bits times floats to float32 or int32; see the module for formula, shapes and errors."""
     name = "bmm.bff"
-    rows = _bits_floats(name, x, w, check_finite)
-    _float_epilogue(name, rows, x.device, bias, integer)
+    _bits_floats(name, x, w, check_finite)
+    _arguments.no_bias_with_integer(name, bias, integer)
     scale = scale and not integer
-    result: Tensor = _OPS.bmm_bff(x.words, w, x.scale if scale else None, bias, scale, integer)
-    return result
+    return call(name, "bmm_bff", x.words, w, x.scale if scale else None, bias, scale, integer)
 
 
 def ffb(
@@ -168,14 +162,10 @@ def ffb(
     name = "bmm.ffb"
     _arguments.packable_matrix(name, "x", x, check_finite)
     _arguments.packable_matrix(name, "w", w, check_finite)
-    size, rows = x.size(1), w.size(0)
-    _arguments.same_features(name, "w", w.size(1), size)
+    _arguments.same_features(name, "w", w.size(1), x.size(1))
     _arguments.same_device(name, "w", w.device, x.device)
-    _arguments.vector(name, "x_threshold", x_threshold, size, x.device)
-    _arguments.vector(name, "x_gain", x_gain, size, x.device)
-    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
-    words = _OPS.bmm_ffb(x, w, bias, threshold, flip, x_threshold, x_gain, scale)
-    return BitTensor._trusted(words, rows)
+    words = call(name, "bmm_ffb", x, w, bias, threshold, flip, x_threshold, x_gain, scale)
+    return BitTensor._trusted(words, w.size(0))
 
 
 def tbf(
@@ -191,12 +181,11 @@ def tbf(
     ``x`` is ``[N, K]``; its scale, if any, is one for all rows. Source: BWTA (ternary activations).
     """
     name = "bmm.tbf"
-    rows = check_ternary_bits(name, x, w)
-    _float_epilogue(name, rows, x.device, bias, integer)
+    check_ternary_bits(name, x, w)
+    _arguments.no_bias_with_integer(name, bias, integer)
     x_scale, w_scale = (x.scale, w.scale) if scale and not integer else (None, None)
     dtype = torch.int32 if integer else torch.float32
-    result: Tensor = _OPS.bmm_tbf(x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, dtype)
-    return result
+    return call(name, "bmm_tbf", x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, dtype)
 
 
 def tbb(
@@ -214,10 +203,9 @@ def tbb(
     """
     name = "bmm.tbb"
     rows = check_ternary_bits(name, x, w)
-    _bit_epilogue(name, rows, x.device, bias, threshold, flip)
     x_scale, w_scale = (x.scale, w.scale) if scale else (None, None)
-    words = _OPS.bmm_tbb(
-        x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, threshold, flip
+    words = call(
+        name, "bmm_tbb", x.words, x.counts, w.words, x.size, x_scale, w_scale, bias, threshold, flip
     )
     return BitTensor._trusted(words, rows)
 
@@ -252,22 +240,12 @@ def check_bits_bits(name: str, x: BitTensor, w: BitTensor) -> int:
     return w.words.size(0)
 
 
-def check_floats_bits(
-    name: str,
-    x: Tensor,
-    w: BitTensor,
-    x_threshold: Tensor | None,
-    x_gain: Tensor | None,
-    check_finite: bool,
-) -> int:
+def check_floats_bits(name: str, x: Tensor, w: BitTensor, check_finite: bool) -> int:
     """Check both operands; rows of the weight."""
     _arguments.packable_matrix(name, "x", x, check_finite)
     _arguments.bit_matrix(name, "w", w)
-    size = x.size(1)
-    _arguments.same_features(name, "w", w.size, size)
+    _arguments.same_features(name, "w", w.size, x.size(1))
     _arguments.same_device(name, "w", w.words.device, x.device)
-    _arguments.vector(name, "x_threshold", x_threshold, size, x.device)
-    _arguments.vector(name, "x_gain", x_gain, size, x.device)
     return w.words.size(0)
 
 
@@ -278,23 +256,3 @@ def _bits_floats(name: str, x: BitTensor, w: Tensor, check_finite: bool) -> int:
     _arguments.same_features(name, "w", w.size(1), x.size)
     _arguments.same_device(name, "w", w.device, x.words.device)
     return w.size(0)
-
-
-def _bit_epilogue(
-    name: str,
-    rows: int,
-    device: torch.device,
-    bias: Tensor | None,
-    threshold: Tensor | None,
-    flip: Tensor | None,
-) -> None:
-    _arguments.vector(name, "bias", bias, rows, device)
-    _arguments.vector(name, "threshold", threshold, rows, device)
-    _arguments.vector(name, "flip", flip, rows, device, torch.bool)
-
-
-def _float_epilogue(
-    name: str, rows: int, device: torch.device, bias: Tensor | None, integer: bool
-) -> None:
-    _arguments.vector(name, "bias", bias, rows, device)
-    _arguments.no_bias_with_integer(name, bias, integer)

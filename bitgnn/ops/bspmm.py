@@ -4,27 +4,28 @@
 name how an operand is stored: F a tensor, B bits (``BitTensor``, ``BitAdjacency``), T ternary
 values (``TernaryTensor``).
 
-- y = B, x = F: ``row[i] * sum_j(pattern[i, j] * (col[j] * x[j])) + bias[k]``, float32. ``x`` may be
-  float32, float16 or bfloat16 (float64 is rounded to float32), or int8 or int16: without ``col``
-  their sums are exact, with it they are taken as float32.
-- y = B, x = B: ``row[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum of the
-  neighbours' +-1 values. Neither ``col`` nor a scale of ``x`` can act on bits: they are left out
-  (the paper's "bin" approximation; ``bff`` is the exact alternative).
-- y = B, x = T: ``(row[i] * scale) * s + bias[k]`` with the integer sum ``s`` of the neighbours'
-  values in {-1, 0, +1}: as many +1 as there are neighbours' bits in ``pos``, less those in ``neg``.
-  The scale of ``x``, if any, is one for all rows and takes part; ``col`` is left out.
+- y = B, x = F: ``row_scale[i] * sum_j(pattern[i, j] * (col_scale[j] * x[j])) + bias[k]``, float32.
+  ``x`` may be float32, float16 or bfloat16 (float64 is rounded to float32), or int8 or int16:
+  without ``col_scale`` their sums are exact, with it they are taken as float32.
+- y = B, x = B: ``row_scale[i] * s + bias[k]`` with the integer ``s = 2 * count - degree``, the sum
+  of the neighbours' +-1 values. Neither ``col_scale`` nor a scale of ``x`` can act on bits: they
+  are left out (the paper's "bin" approximation; ``bff`` is the exact alternative).
+- y = B, x = T: ``(row_scale[i] * scale) * s + bias[k]`` with the integer sum ``s`` of the
+  neighbours' values in {-1, 0, +1}: as many +1 as there are neighbours' bits in
+  ``pos``, less those in ``neg``. The scale of ``x``, if any, is one for all rows and takes part;
+  ``col_scale`` is left out.
 - y = F: ``sum_e(values[e] * x[indices[e]]) + bias[k]``, float32, for a torch sparse CSR or COO
   tensor or a ``torch_sparse.SparseTensor``. A scale of bits ``x`` takes part. CSR with int32
   indices and float32 values is read as it is; other forms are converted on every call.
 - z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
 
-Bits, and ternary values, over a pattern may choose ``layout`` "csr", "blocked" or "sliced" (method
+Bits, and ternary values, over a pattern may choose ``layout`` "csr" or "sliced" (method
 "carry_save") or "frdc" (methods "if_else", "and_andnot", "and_degree", the three ways to reconcile
 0/1 with +-1, which a GPU does not tell apart); results are the same. None takes CSR, on a GPU
 "sliced" where a graph is dense enough to gain from gathers out of shared memory. FRDC cannot hold
 duplicate edges: CSR then serves, with a warning. A layout other than CSR is built on its first use,
-which CUDA graph capture and ``torch.compile`` do not allow: call ``adjacency.sliced()``, ``frdc()``
-or ``blocked()`` before; the default takes CSR there.
+which CUDA graph capture and ``torch.compile`` do not allow: call ``adjacency.sliced()`` or
+``frdc()`` before; the default takes CSR there.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results
@@ -40,10 +41,10 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
 from bitgnn.ops import _arguments
 from bitgnn.ops._adjacency import compressed_rows, pattern_arguments
+from bitgnn.ops._arguments import call
 
-_OPS = torch.ops.bitgnn
 # Suffix of the operator of each layout.
-_SUFFIX = {"csr": "", "blocked": "_blocked", "sliced": "_sliced", "frdc": "_frdc"}
+_SUFFIX = {"csr": "", "sliced": "_sliced", "frdc": "_frdc"}
 
 
 def bbb(
@@ -57,10 +58,11 @@ def bbb(
     """Bits over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bbb"
     _bits_pattern(name, x, adjacency)
-    _arguments.vector(name, "threshold", threshold, x.size, x.device)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
-    operator = getattr(_OPS, f"bspmm_bbb{_SUFFIX[layout]}")
-    words = operator(x.words, x.size, *pattern, adjacency.row, threshold, trusted=True)
+    operator = f"bspmm_bbb{_SUFFIX[layout]}"
+    words = call(
+        name, operator, x.words, x.size, *pattern, adjacency.row_scale, threshold, trusted=True
+    )
     return BitTensor._trusted(words, x.size)
 
 
@@ -76,13 +78,11 @@ def bbf(
     """Bits over a pattern to float32, or with ``integer`` to the int32 sums; see the module."""
     name = "bspmm.bbf"
     _bits_pattern(name, x, adjacency)
-    _arguments.vector(name, "bias", bias, x.size, x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     layout, pattern = pattern_arguments(name, x, adjacency, layout, method)
-    row = None if integer else adjacency.row
-    operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
-    result: Tensor = operator(x.words, x.size, *pattern, row, bias, integer, trusted=True)
-    return result
+    row = None if integer else adjacency.row_scale
+    operator = f"bspmm_bbf{_SUFFIX[layout]}"
+    return call(name, operator, x.words, x.size, *pattern, row, bias, integer, trusted=True)
 
 
 def tbb(
@@ -96,15 +96,14 @@ def tbb(
     """Ternary values over a pattern to bits; see the module for formula, shapes and errors."""
     name = "bspmm.tbb"
     layout, pattern = _ternary_pattern(name, x, adjacency, layout, method)
-    _arguments.vector(name, "threshold", threshold, x.size, x.device)
     # A positive factor in front of a comparison with zero changes nothing.
-    row = adjacency.row if threshold is None else _ternary_factor(x, adjacency)
+    row = adjacency.row_scale if threshold is None else _ternary_factor(x, adjacency)
     if layout == "csr":
-        words = _OPS.bspmm_tbb(x.words, x.size, *pattern, row, threshold, trusted=True)
+        words = call(name, "bspmm_tbb", x.words, x.size, *pattern, row, threshold, trusted=True)
     else:
         sums = _ternary_sums(x, layout, pattern)
         values = sums.to(torch.float32) if row is None else row.unsqueeze(1) * sums
-        words = _OPS.pack(values, threshold)
+        words = call(name, "pack", values, threshold)
     return BitTensor._trusted(words, x.size)
 
 
@@ -124,8 +123,7 @@ def tbf(
     _arguments.no_bias_with_integer(name, bias, integer)
     row = None if integer else _ternary_factor(x, adjacency)
     if layout == "csr":
-        result: Tensor = _OPS.bspmm_tbf(x.words, x.size, *pattern, row, bias, integer, trusted=True)
-        return result
+        return call(name, "bspmm_tbf", x.words, x.size, *pattern, row, bias, integer, trusted=True)
     sums = _ternary_sums(x, layout, pattern)
     if integer:
         return sums
@@ -143,10 +141,7 @@ def fbb(
     """Floats or small integers over a pattern to bits; see the module."""
     name = "bspmm.fbb"
     x = _dense_pattern(name, x, adjacency, check_finite)
-    _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
-    words = _OPS.bspmm_fbb(
-        x, *_csr(adjacency), adjacency.row, adjacency.col, threshold, trusted=True
-    )
+    words = call(name, "bspmm_fbb", x, *adjacency.tensors, threshold, trusted=True)
     return BitTensor._trusted(words, x.size(1))
 
 
@@ -169,20 +164,18 @@ def fbf(
         not integer or not x.is_floating_point(),
         lambda: f"{name}: x must be int8 or int16 with integer=True, got {x.dtype}",
     )
-    _arguments.vector(name, "bias", bias, x.size(1), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
-    row, col = (None, None) if integer else (adjacency.row, adjacency.col)
-    result: Tensor = _OPS.bspmm_fbf(x, *_csr(adjacency), row, col, bias, integer, trusted=True)
-    return result
+    scales = (None, None) if integer else (adjacency.row_scale, adjacency.col_scale)
+    csr = (adjacency.rowptr, adjacency.indices)
+    return call(name, "bspmm_fbf", x, *csr, *scales, bias, integer, trusted=True)
 
 
 def bfb(x: BitTensor, adjacency: Tensor, *, threshold: Tensor | None = None) -> BitTensor:
     """Bits over a float matrix to bits; see the module for formula, shapes and errors."""
     name = "bspmm.bfb"
     _arguments.bit_matrix(name, "x", x)
-    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.words.size(0), x.device)
-    _arguments.vector(name, "threshold", threshold, x.size, x.device)
-    words = _OPS.bspmm_bfb(x.words, x.size, rowptr, indices, values, x.scale, threshold, checked)
+    *matrix, checked = compressed_rows(name, adjacency, x.words.size(0), x.device)
+    words = call(name, "bspmm_bfb", x.words, x.size, *matrix, x.scale, threshold, checked)
     return BitTensor._trusted(words, x.size)
 
 
@@ -190,12 +183,8 @@ def bff(x: BitTensor, adjacency: Tensor, *, bias: Tensor | None = None) -> Tenso
     """Bits over a float matrix to float32; see the module for formula, shapes and errors."""
     name = "bspmm.bff"
     _arguments.bit_matrix(name, "x", x)
-    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.words.size(0), x.device)
-    _arguments.vector(name, "bias", bias, x.size, x.device)
-    result: Tensor = _OPS.bspmm_bff(
-        x.words, x.size, rowptr, indices, values, x.scale, bias, checked
-    )
-    return result
+    *matrix, checked = compressed_rows(name, adjacency, x.words.size(0), x.device)
+    return call(name, "bspmm_bff", x.words, x.size, *matrix, x.scale, bias, checked)
 
 
 def ffb(
@@ -208,11 +197,9 @@ def ffb(
     """Floats over a float matrix to bits; see the module for formula, shapes and errors."""
     name = "bspmm.ffb"
     _arguments.float_matrix(name, "x", x, check_finite)
-    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.size(0), x.device)
-    _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
-    return BitTensor._trusted(
-        _OPS.bspmm_ffb(_gathered(x), rowptr, indices, values, threshold, checked), x.size(1)
-    )
+    *matrix, checked = compressed_rows(name, adjacency, x.size(0), x.device)
+    words = call(name, "bspmm_ffb", _gathered(x), *matrix, threshold, checked)
+    return BitTensor._trusted(words, x.size(1))
 
 
 def fff(
@@ -225,14 +212,8 @@ def fff(
     """Floats over a float matrix to float32; see the module for formula, shapes and errors."""
     name = "bspmm.fff"
     _arguments.float_matrix(name, "x", x, check_finite)
-    rowptr, indices, values, checked = compressed_rows(name, adjacency, x.size(0), x.device)
-    _arguments.vector(name, "bias", bias, x.size(1), x.device)
-    result: Tensor = _OPS.bspmm_fff(_gathered(x), rowptr, indices, values, bias, checked)
-    return result
-
-
-def _csr(adjacency: BitAdjacency) -> tuple[Tensor, Tensor]:
-    return adjacency.rowptr, adjacency.indices
+    *matrix, checked = compressed_rows(name, adjacency, x.size(0), x.device)
+    return call(name, "bspmm_fff", _gathered(x), *matrix, bias, checked)
 
 
 def _bits_pattern(name: str, x: BitTensor, adjacency: BitAdjacency) -> None:
@@ -256,9 +237,9 @@ def _ternary_pattern(
 
 def _ternary_factor(x: TernaryTensor, adjacency: BitAdjacency) -> Tensor | None:
     """What sums are multiplied by: float32 ``[M]`` or None."""
-    if x.scale is None or adjacency.row is None:
-        return adjacency.row if x.scale is None else x.scale.repeat(adjacency.shape[0])
-    return adjacency.row * x.scale
+    if x.scale is None or adjacency.row_scale is None:
+        return adjacency.row_scale if x.scale is None else x.scale.repeat(adjacency.shape[0])
+    return adjacency.row_scale * x.scale
 
 
 def _ternary_sums(x: TernaryTensor, layout: str, pattern: tuple[Any, ...]) -> Tensor:
@@ -267,7 +248,7 @@ def _ternary_sums(x: TernaryTensor, layout: str, pattern: tuple[Any, ...]) -> Te
     It gives ``2 * count - degree`` of each plane, whose difference is twice the sum.
     """
     planes, half = _planes(x), 32 * x.words.size(2)
-    operator = getattr(_OPS, f"bspmm_bbf{_SUFFIX[layout]}")
+    operator = getattr(torch.ops.bitgnn, f"bspmm_bbf{_SUFFIX[layout]}")
     signs: Tensor = operator(planes.words, planes.size, *pattern, None, None, True, trusted=True)
     return (signs[:, : x.size] - signs[:, half : half + x.size]) >> 1
 
@@ -278,7 +259,7 @@ def _dense_pattern(
     """Check both operands; x in a dtype that the operators take."""
     _arguments.float_matrix(name, "x", x, check_finite, also=(torch.int8, torch.int16))
     check_pattern(name, adjacency, x.size(0), x.device)
-    return _gathered(x) if adjacency.col is None or not factors else _gathered_floats(x)
+    return _gathered(x) if adjacency.col_scale is None or not factors else _gathered_floats(x)
 
 
 def _gathered(x: Tensor) -> Tensor:

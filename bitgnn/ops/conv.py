@@ -24,21 +24,18 @@ Source: Li and Su, "Accelerating Binarized Neural Networks via Bit-Tensor-Cores 
 TPDS 2020.
 """
 
-import torch
 from torch import Tensor
 
 from bitgnn.bits.images import BitImages
 from bitgnn.ops import _arguments
+from bitgnn.ops._arguments import call
 from bitgnn.ops._bit_pool import max_pool, pool_window
 from bitgnn.ops._conv_add import add
-from bitgnn.ops._conv_checks import check_operands, check_prepared
 from bitgnn.ops._conv_prepare import prepare
-from bitgnn.ops._conv_shape import Pair
 from bitgnn.ops._fixed_conv import fbb, fbf
+from bitgnn.ops.conv_shape import Pair, check_operands, check_prepared
 
 __all__ = ["add", "bbb", "bbf", "fbb", "fbf", "max_pool", "prepare"]
-
-_OPS = torch.ops.bitgnn
 
 
 def bbb(
@@ -69,15 +66,12 @@ def bbb(
     name = "conv.bbb"
     shape = check_operands(name, x, w, stride, padding, dilation, groups)
     outputs = w.words.size(0)
-    _arguments.vector(name, "bias", bias, outputs, x.device)
-    _arguments.vector(name, "threshold", threshold, outputs, x.device)
-    _arguments.vector(name, "flip", flip, outputs, x.device, torch.bool)
     check_prepared(name, prepared, w)
     w_scale = w.scale if scale else None
     size = shape.output_size(x.words.shape[1:3], w.words.shape[1:3])
     window, turned = pool_window(name, pool, pool_flip, outputs, size, x.device)
     given = (w_scale, bias, threshold, flip, prepared, window, turned)
-    words = _OPS.conv_bbb(x.words, w.words, x.channels, *shape, groups, *given)
+    words = call(name, "conv_bbb", x.words, w.words, x.channels, *shape, groups, *given)
     return BitImages._trusted(words, outputs)
 
 
@@ -101,11 +95,9 @@ def bbf(
     """
     name = "conv.bbf"
     shape = check_operands(name, x, w, stride, padding, dilation, groups)
-    _arguments.vector(name, "bias", bias, w.words.size(0), x.device)
     _arguments.no_bias_with_integer(name, bias, integer)
     check_prepared(name, prepared, w)
     w_scale = w.scale if scale and not integer else None
-    result: Tensor = _OPS.conv_bbf(
-        x.words, w.words, x.channels, *shape, groups, w_scale, bias, integer, prepared
-    )
+    given = (w_scale, bias, integer, prepared)
+    result = call(name, "conv_bbf", x.words, w.words, x.channels, *shape, groups, *given)
     return result.permute(0, 3, 1, 2)

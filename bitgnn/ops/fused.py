@@ -14,10 +14,9 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
+from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_bits_bits, check_floats_bits
 from bitgnn.ops.bspmm import check_pattern
-
-_OPS = torch.ops.bitgnn
 
 
 def bmm_add(
@@ -43,15 +42,9 @@ def bmm_add(
         x_gain: float32 ``[K]``, for float ``x``; enters the scale only.
         check_finite: raise where float ``x`` holds NaN or infinity.
     """
-    name = "fused.bmm_add"
-    held, rows = _activations(name, x, w, x_threshold, x_gain, check_finite)
-    _addend(name, addend, held.size(0), rows, w.device)
-    _arguments.vector(name, "bias", bias, rows, w.device)
-    result: Tensor = _OPS.bmm_add(
-        held, w.words, addend, w.size, _scale(x, scale), w.scale if scale else None, bias,
-        None, None, x_threshold, x_gain, scale and isinstance(x, Tensor), False,
-    )  # fmt: skip
-    return result
+    return _sum(
+        "fused.bmm_add", x, w, addend, scale, bias, None, None, x_threshold, x_gain, check_finite
+    )
 
 
 def bmm_add_bits(
@@ -69,16 +62,32 @@ def bmm_add_bits(
 ) -> BitTensor:
     """Bits of ``bmm_add(...) >= threshold[o]`` (0 without one), turned round where ``flip[o]``."""
     name = "fused.bmm_add_bits"
-    held, rows = _activations(name, x, w, x_threshold, x_gain, check_finite)
-    _addend(name, addend, held.size(0), rows, w.device)
-    _arguments.vector(name, "bias", bias, rows, w.device)
-    _arguments.vector(name, "threshold", threshold, rows, w.device)
-    _arguments.vector(name, "flip", flip, rows, w.device, torch.bool)
-    words = _OPS.bmm_add(
-        held, w.words, addend, w.size, _scale(x, scale), w.scale if scale else None, bias,
-        threshold, flip, x_threshold, x_gain, scale and isinstance(x, Tensor), True,
+    words = _sum(
+        name, x, w, addend, scale, bias, threshold, flip, x_threshold, x_gain, check_finite, True
+    )
+    return BitTensor._trusted(words, w.words.size(0))
+
+
+def _sum(
+    name: str,
+    x: Tensor | BitTensor,
+    w: BitTensor,
+    addend: Tensor,
+    scale: bool,
+    bias: Tensor | None,
+    threshold: Tensor | None,
+    flip: Tensor | None,
+    x_threshold: Tensor | None,
+    x_gain: Tensor | None,
+    check_finite: bool,
+    out_bits: bool = False,
+) -> Tensor:
+    held, scales = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
+    _addend(name, addend, held.size(0), w.words.size(0), w.device)
+    return call(
+        name, "bmm_add", held, w.words, addend, w.size, *scales, bias, threshold, flip,
+        x_threshold, x_gain, scale and isinstance(x, Tensor), out_bits,
     )  # fmt: skip
-    return BitTensor._trusted(words, rows)
 
 
 def bmm_bspmm(
@@ -98,12 +107,12 @@ def bmm_bspmm(
     Args:
         x: activations.
         w: weights.
-        adjacency: the pattern with its factors; ``col`` does not act with ``hidden="B"``.
+        adjacency: the pattern with its factors; ``col_scale`` does not act with ``hidden="B"``.
         hidden: what goes from the product to the aggregation: ``"B"``, signs without scales,
             ``"F"``, floats, or ``"I"``, narrow integers with a factor for each row: the same
             values as with ``"F"`` from a table of a quarter or half of the bytes. Their sums are
-            exact where no scale of ``x`` and no ``col`` act (while K times a row's degree stays
-            below 2**31), else added up in an order of its own that depends on a row's degree
+            exact where no scale of ``x`` and no ``col_scale`` act (while K times a row's degree
+            stays below 2**31), else added up in an order of its own that depends on a row's degree
             alone; a GPU has another such order for more than 48 columns that few edges read.
         scale: whether scales act; they cannot with ``hidden="B"``.
         bias: float32 ``[M]``, added after aggregation.
@@ -112,22 +121,17 @@ def bmm_bspmm(
         check_finite: raise where float ``x`` holds NaN or infinity.
     """
     name = "fused.bmm_bspmm"
-    held, rows = _activations(name, x, w, x_threshold, x_gain, check_finite)
-    _arguments.vector(name, "bias", bias, rows, w.device)
     _hidden(name, hidden, "B", "F", "I")
-    result: Tensor
-    if hidden == "I":
-        check_pattern(name, adjacency, held.size(0), held.device)
-        result = _OPS.bmm_bspmm_narrow(
-            held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
-            w.scale if scale else None, x_threshold, x_gain, scale and isinstance(x, Tensor),
-            adjacency.row, adjacency.col, bias, trusted=True,
-        )  # fmt: skip
-        return result
-    result = _aggregated(
-        name, x, held, w, adjacency, hidden, scale, x_threshold, x_gain, bias, None, False
-    )
-    return result
+    given = (x_threshold, x_gain, check_finite)
+    if hidden != "I":
+        return _aggregated(name, x, w, adjacency, hidden, scale, *given, bias, None, False)
+    held, scales = _activations(name, x, w, scale, *given)
+    check_pattern(name, adjacency, held.size(0), held.device)
+    return call(
+        name, "bmm_bspmm_narrow", held, w.words, w.size, adjacency.rowptr, adjacency.indices,
+        *scales, x_threshold, x_gain, scale and isinstance(x, Tensor), adjacency.row_scale,
+        adjacency.col_scale, bias, trusted=True,
+    )  # fmt: skip
 
 
 def bmm_bspmm_bits(
@@ -144,39 +148,36 @@ def bmm_bspmm_bits(
 ) -> BitTensor:
     """Bits of the aggregated product ``>= threshold[o]``; arguments as in :func:`bmm_bspmm`."""
     name = "fused.bmm_bspmm_bits"
-    held, rows = _activations(name, x, w, x_threshold, x_gain, check_finite)
     _hidden(name, hidden, "B", "F")
-    _arguments.vector(name, "threshold", threshold, rows, w.device)
-    words = _aggregated(
-        name, x, held, w, adjacency, hidden, scale, x_threshold, x_gain, None, threshold, True
-    )
-    return BitTensor._trusted(words, rows)
+    given = (x_threshold, x_gain, check_finite)
+    words = _aggregated(name, x, w, adjacency, hidden, scale, *given, None, threshold, True)
+    return BitTensor._trusted(words, w.words.size(0))
 
 
 def _aggregated(
     name: str,
     x: Tensor | BitTensor,
-    held: Tensor,
     w: BitTensor,
     adjacency: BitAdjacency,
     hidden: str,
     scale: bool,
     x_threshold: Tensor | None,
     x_gain: Tensor | None,
+    check_finite: bool,
     bias: Tensor | None,
     threshold: Tensor | None,
     out_bits: bool,
 ) -> Tensor:
-    check_pattern(name, adjacency, held.size(0), held.device)
     bits = hidden == "B"
     scale = scale and not bits
-    result: Tensor = _OPS.bmm_bspmm(
-        held, w.words, w.size, adjacency.rowptr, adjacency.indices, _scale(x, scale),
-        w.scale if scale else None, x_threshold, None if bits else x_gain,
-        scale and isinstance(x, Tensor), adjacency.row, None if bits else adjacency.col, bias,
-        threshold, bits, out_bits, trusted=True,
+    held, scales = _activations(name, x, w, scale, x_threshold, x_gain, check_finite)
+    check_pattern(name, adjacency, held.size(0), held.device)
+    return call(
+        name, "bmm_bspmm", held, w.words, w.size, adjacency.rowptr, adjacency.indices, *scales,
+        x_threshold, None if bits else x_gain, scale and isinstance(x, Tensor),
+        adjacency.row_scale, None if bits else adjacency.col_scale, bias, threshold, bits,
+        out_bits, trusted=True,
     )  # fmt: skip
-    return result
 
 
 def _hidden(name: str, hidden: str, *allowed: str) -> None:
@@ -184,26 +185,25 @@ def _hidden(name: str, hidden: str, *allowed: str) -> None:
     check_value(hidden in allowed, lambda: f"{name}: hidden must be {choice}, got {hidden!r}")
 
 
-def _scale(x: Tensor | BitTensor, scale: bool) -> Tensor | None:
-    return x.scale if scale and isinstance(x, BitTensor) else None
-
-
 def _activations(
     name: str,
     x: Tensor | BitTensor,
     w: BitTensor,
+    scale: bool,
     x_threshold: Tensor | None,
     x_gain: Tensor | None,
     check_finite: bool,
-) -> tuple[Tensor, int]:
-    """Check both operands; what the operator takes for x, and the rows of the weight."""
+) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
+    """Check both operands; what the operator takes for x, and the scales that are held."""
     if not isinstance(x, BitTensor):
-        return x, check_floats_bits(name, x, w, x_threshold, x_gain, check_finite)
+        check_floats_bits(name, x, w, check_finite)
+        return x, (None, w.scale if scale else None)
     check_value(
         x_threshold is None and x_gain is None,
         lambda: f"{name}: x_threshold and x_gain must be None with packed x",
     )
-    return x.words, check_bits_bits(name, x, w)
+    check_bits_bits(name, x, w)
+    return x.words, (x.scale, w.scale) if scale else (None, None)
 
 
 def _addend(name: str, addend: Tensor, rows: int, columns: int, device: torch.device) -> None:

@@ -4,18 +4,16 @@ That is what GraphSAGE's and GraphConv's layers hand on as bits: the neighbours'
 plus the root term. Operators are for inference: results carry no gradient.
 """
 
-import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.ops import _arguments
+from bitgnn.ops._arguments import call
 from bitgnn.ops.bmm import check_bits_bits
 from bitgnn.ops.bspmm import check_pattern
 
 __all__ = ["bspmm_bmm_bits"]
-
-_OPS = torch.ops.bitgnn
 
 
 def bspmm_bmm_bits(
@@ -60,12 +58,9 @@ def bspmm_bmm_bits(
         x.words.size(0) == adjacency.shape[0],
         lambda: f"{name}: x must have {adjacency.shape[0]} rows, got {x.words.size(0)}",
     )
-    for label, vector in (("sum_bias", sum_bias), ("bias", bias), ("threshold", threshold)):
-        _arguments.vector(name, label, vector, rows, x.words.device)
-    _arguments.vector(name, "flip", flip, rows, x.words.device, torch.bool)
-    words = _OPS.bspmm_bmm(
-        neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words, x.size,
-        adjacency.row, sum_bias, x.scale if scale else None, w.scale if scale else None, bias,
-        threshold, flip, trusted=True,
+    words = call(
+        name, "bspmm_bmm", neighbours.words, adjacency.rowptr, adjacency.indices, x.words, w.words,
+        x.size, adjacency.row_scale, sum_bias, x.scale if scale else None,
+        w.scale if scale else None, bias, threshold, flip, trusted=True,
     )  # fmt: skip
     return BitTensor._trusted(words, rows)

@@ -11,6 +11,7 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
+from bitgnn.ops._arguments import call
 from bitgnn.ops.reference.bits_linear import DIGITS, SHIFTS
 from bitgnn.ops.reference.pack import WORD_BITS, words_for
 
@@ -19,8 +20,6 @@ __all__ = ["MOST_FEATURES", "bits_linear", "weight_digits"]
 MOST_FEATURES = 65024
 """Features up to which the sums of digits fit int32."""
 LARGEST = 127 * 65536 + 127 * 256 + 127
-
-_OPS = torch.ops.bitgnn
 
 
 def weight_digits(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +99,6 @@ def bits_linear(
         ),
     )
     _arguments.same_device(name, "digits", digits.device, device)
-    _arguments.vector(name, "bias", bias, rows, device)
     if addend is not None:
         shape = (x.words.size(0), rows)
         check_value(
@@ -111,7 +109,6 @@ def bits_linear(
             ),
         )
         _arguments.same_device(name, "addend", addend.device, device)
-    result: Tensor = _OPS.bits_linear(
-        x.words, digits, step, x.size, x.scale if scale else None, bias, addend
+    return call(
+        name, "bits_linear", x.words, digits, step, x.size, x.scale if scale else None, bias, addend
     )
-    return result

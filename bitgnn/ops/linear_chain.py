@@ -189,5 +189,4 @@ def linear_chain(x: BitTensor, chain: LinearChain) -> Tensor:
         x.size == chain.size, lambda: f"{name}: x must have {chain.size} features, got {x.size}"
     )
     _arguments.same_device(name, "chain", chain.image.device, x.device)
-    result: Tensor = torch.ops.bitgnn.linear_chain(x.words, chain.image, chain.layers)
-    return result
+    return torch.ops.bitgnn.linear_chain(x.words, chain.image, chain.layers)

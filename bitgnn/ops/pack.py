@@ -6,6 +6,7 @@ from torch import Tensor
 from bitgnn._checks import check_value
 from bitgnn.bits import BitTensor
 from bitgnn.ops import _arguments
+from bitgnn.ops._arguments import call
 
 
 def pack(
@@ -35,15 +36,13 @@ def pack(
     name = "pack"
     _arguments.packable_matrix(name, "x", x, check_finite)
     size = x.size(1)
-    _arguments.vector(name, "threshold", threshold, size, x.device)
-    _arguments.vector(name, "gain", gain, size, x.device)
     check_value(
         scale in (None, "mean"), lambda: f"{name}: scale must be None or 'mean', got {scale!r}"
     )
     if scale is None:
         check_value(gain is None, lambda: f"{name}: gain must be None without scale='mean'")
-        return BitTensor._trusted(torch.ops.bitgnn.pack(x, threshold), size)
-    words, means = torch.ops.bitgnn.pack_scaled(x, threshold, gain)
+        return BitTensor._trusted(call(name, "pack", x, threshold), size)
+    words, means = call(name, "pack_scaled", x, threshold, gain)
     return BitTensor._trusted(words, size, means)
 
 

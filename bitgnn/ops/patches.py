@@ -24,9 +24,9 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits.images import BitImages
-from bitgnn.ops import _arguments, conv
-from bitgnn.ops._conv_checks import check_images
-from bitgnn.ops._conv_shape import Pair, conv_shape, whole_pair
+from bitgnn.ops import conv
+from bitgnn.ops._arguments import call
+from bitgnn.ops.conv_shape import Pair, check_images, conv_shape, whole_pair
 
 __all__ = ["PatchKernel", "bbb", "bbf", "bits_of", "kernel", "pack"]
 
@@ -91,9 +91,8 @@ def pack(
     )
     taps = whole_pair(name, "kernel_size", kernel_size, 1)
     _check_taps(name, taps)
-    _arguments.vector(name, "threshold", threshold, x.size(1), x.device)
     shape = conv_shape(name, x.shape[2:], taps, stride, padding, dilation)
-    words = torch.ops.bitgnn.pack_patches(x, taps, *shape, threshold)
+    words = call(name, "pack_patches", x, taps, *shape, threshold)
     return BitImages._trusted(words, bits_of(x.size(1)))
 
 

@@ -1,7 +1,7 @@
 r"""Products of ternary rows: linear layers, batched products and attention of BWTA networks.
 
 Activations are :class:`~bitgnn.TernaryTensor` (values in {-1, 0, +1}, two bits each) or
-:class:`~bitgnn.BooleanTensor` ({0, 1}), weights :class:`~bitgnn.BitTensor` (+-1). With a scale
+:class:`~bitgnn.bits.BooleanTensor` ({0, 1}), weights :class:`~bitgnn.BitTensor` (+-1). With a scale
 :math:`s` a float :math:`a` becomes
 
 .. math:: ternary(a) = \lfloor a / s \ge 1/2 \rfloor - \lfloor a / s < -1/2 \rfloor, \qquad
@@ -26,6 +26,7 @@ from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.bits.ternary import scale_tensor
 from bitgnn.ops import _arguments, _ternary_checks
+from bitgnn.ops._arguments import call
 from bitgnn.ops._ternary_checks import pack_mask
 
 __all__ = [
@@ -47,7 +48,7 @@ def pack_ternary(x: Tensor, scale: Tensor | float) -> TernaryTensor:
 
 
 def pack_bool(x: Tensor, scale: Tensor | float) -> BooleanTensor:
-    """Boolean rows of floats ``[..., K]``; see :meth:`bitgnn.BooleanTensor.from_float`."""
+    """Boolean rows of floats ``[..., K]``; see :meth:`bitgnn.bits.BooleanTensor.from_float`."""
     return BooleanTensor.from_float(x, scale)
 
 
@@ -99,7 +100,6 @@ def linear(
     integer = dtype == torch.int32
     outputs = w.words.size(0)
     _ternary_checks.output_scale(name, w_scale, outputs, x.device)
-    _arguments.vector(name, "bias", bias, outputs, x.device)
     check_value(
         not integer or (w_scale is None and bias is None),
         lambda: f"{name}: w_scale and bias must be None with dtype int32, which returns plain sums",
@@ -108,9 +108,9 @@ def linear(
     if w_scale is None and not integer:
         w_scale = w.scale
     rows = x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), w.size)
-    result: Tensor = torch.ops.bitgnn.linear_ternary(
-        rows, w.words, w.size, factor, w_scale, bias, dtype, activation == "bool"
-    )
+    boolean = activation == "bool"
+    given = (rows, w.words, w.size, factor, w_scale, bias, dtype, boolean)
+    result: Tensor = call(name, "linear_ternary", *given)
     return result if x.dim() == 2 else result.view(*x.shape[:-1], outputs)
 
 
@@ -162,8 +162,7 @@ def matmul(
         torch.ops.bitgnn.matmul_ttf if isinstance(x, TernaryTensor) else torch.ops.bitgnn.matmul_btf
     )
     operands = (x.words, x.counts, y.words, y.counts)
-    result: Tensor = operator(*operands, x.size, factors[0], dtype, factors[1])
-    return result
+    return operator(*operands, x.size, factors[0], dtype, factors[1])
 
 
 def attention(
@@ -216,16 +215,8 @@ def attention(
         _ternary_checks.ternary(name, operand, rows)
         _ternary_checks.four_dimensions(name, operand, rows.shape)
         _arguments.same_device(name, operand, rows.device, q.device)
-    batch, heads, _, size = q.shape
-    groups, length = k.shape[1:3]
-    check_value(
-        k.size == size and k.shape[0] == batch,
-        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k.shape)}",
-    )
-    check_value(
-        groups == heads or (groups > 0 and heads % groups == 0),
-        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
-    )
+    _ternary_checks.attention_keys(name, q.shape, k.shape)
+    batch, groups, length, size = k.shape
     check_value(
         v.shape == (batch, groups, size, length),
         lambda: (
@@ -235,23 +226,10 @@ def attention(
     )
     _ternary_checks.attention_numbers(name, scale, bool_scale, out_scale, dtype)
     bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
-    result: Tensor = torch.ops.bitgnn.attention_ternary(
-        q.words,
-        q.counts,
-        k.words,
-        k.counts,
-        v.words,
-        v.counts,
-        size,
-        length,
-        float(scale),
-        float(bool_scale),
-        float(out_scale),
-        None if bits is None else bits.words,
-        causal,
-        dtype,
-    )
-    return result
+    words = None if bits is None else bits.words
+    packed = [part for rows in (q, k, v) for part in (rows.words, rows.counts)]
+    numbers = float(scale), float(bool_scale), float(out_scale)
+    return torch.ops.bitgnn.attention_ternary(*packed, size, length, *numbers, words, causal, dtype)
 
 
 def attention_floats(
@@ -301,16 +279,8 @@ def attention_floats(
         _ternary_checks.quantisable(name, operand, x)
         _ternary_checks.four_dimensions(name, operand, x.shape)
         _arguments.same_device(name, operand, x.device, q.device)
-    batch, heads, _, size = q.shape
-    groups, length = k.shape[1:3]
-    check_value(
-        k.size(0) == batch and k.size(3) == size,
-        lambda: f"{name}: k must have shape [{batch}, G, L, {size}] like q, got {list(k.shape)}",
-    )
-    check_value(
-        groups == heads or (groups > 0 and heads % groups == 0),
-        lambda: f"{name}: heads of k must divide the {heads} heads of q, got {groups}",
-    )
+    _ternary_checks.attention_keys(name, q.shape, k.shape)
+    batch, length = k.size(0), k.size(2)
     check_value(
         v.shape == k.shape,
         lambda: f"{name}: v must have shape {list(k.shape)} like k, got {list(v.shape)}",
@@ -324,7 +294,6 @@ def attention_floats(
     bits = _ternary_checks.mask_bits(name, mask, batch, length, q.device)
     words = None if bits is None else bits.words
     numbers = float(scale), float(bool_scale), float(out_scale)
-    result: Tensor = torch.ops.bitgnn.attention_ternary_floats(
+    return torch.ops.bitgnn.attention_ternary_floats(
         q, k, v, *scales, *numbers, words, causal, dtype
     )
-    return result

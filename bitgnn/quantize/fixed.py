@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bitgnn.ops._conv_shape import ConvShape, Pair
+from bitgnn.ops.conv_shape import ConvShape, Pair
 from bitgnn.quantize.conv import HALVES, checked_shape, frame_gradients, framed
 from bitgnn.quantize.scale import row_scale
 from bitgnn.quantize.sign import Surrogate, binary_sign

@@ -186,3 +186,27 @@ def levels(x: Tensor, scale: Tensor | float, level: int, signed: bool = True) ->
     level = check_level("levels", level)
     s = lsq_scale(check_scale("levels", scale, x.device), x.numel(), level)
     return (s * integer_levels(x, s, level, signed)).to(x.dtype)
+
+
+def ternary(x: Tensor, scale: Tensor | float) -> Tensor:
+    r"""``s`` where :math:`x \ge 0.5 s`, ``-s`` where :math:`x < -0.5 s`, else 0 (also for NaN).
+
+    :func:`levels` with L = 1: the bits of :func:`bitgnn.ops.ternary.pack_ternary` times the scale.
+    Arguments, result and errors are those of :func:`levels`.
+
+    Source: Ding et al., "BWTA: Accurate and Efficient Binarized Transformer by Algorithm-Hardware
+    Co-design".
+    """
+    return levels(x, scale, 1)
+
+
+def boolean(x: Tensor, scale: Tensor | float) -> Tensor:
+    r"""``s`` where :math:`x \ge 0.5 s`, else 0 (also for NaN).
+
+    For attention probabilities and the values behind a ReLU: :func:`levels` with L = 1 and no
+    signs, the bits of :func:`bitgnn.ops.ternary.pack_bool` times the scale. Arguments, result and
+    errors are those of :func:`levels`.
+
+    Source: as of :func:`ternary`.
+    """
+    return levels(x, scale, 1, signed=False)

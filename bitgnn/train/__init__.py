@@ -1,59 +1,46 @@
 """Experiments: configuration, training over seeds, measurement and reports."""
 
+from bitgnn.data import DataError
 from bitgnn.train.batches import LoaderError
-from bitgnn.train.build import GraphSource, load_data
+from bitgnn.train.build import GraphSource
 from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.config import (
-    ConfigError,
-    DatasetConfig,
-    ExperimentConfig,
-    find_config,
-    load_config,
-)
-from bitgnn.train.demo import demo_config
-from bitgnn.train.deploy import FormResult, MismatchError, evaluate
-from bitgnn.train.experiment import train_all
-from bitgnn.train.log import LogError
-from bitgnn.train.loop import TrainedModel, TrainingError, train_model
-from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks, Recipe
+from bitgnn.train.config import ConfigError, ExperimentConfig, find_config, load_config
+from bitgnn.train.deploy import MismatchError, evaluate
+from bitgnn.train.experiment import demo_config, train_all
+from bitgnn.train.loop import TrainingError
+from bitgnn.train.recipe import Recipe
 from bitgnn.train.report import result_table, write_results
-from bitgnn.train.store import OutputError, Run, RunStore
-from bitgnn.train.task import NodeTask
-from bitgnn.train.unit import RunOptions, train_unit
+from bitgnn.train.store import OutputError, RunStore
+from bitgnn.train.unit import RunOptions
 from bitgnn.train.workers import Job, WorkerError, train_side_by_side
 
 __all__ = [
+    "MENDABLE",
     "CheckpointError",
     "ConfigError",
-    "DatasetConfig",
     "ExperimentConfig",
-    "FormResult",
-    "FullGraph",
     "GraphSource",
     "Job",
     "LoaderError",
-    "LogError",
     "MismatchError",
-    "Neighbors",
-    "NodeTask",
     "OutputError",
-    "RandomWalks",
     "Recipe",
-    "Run",
     "RunOptions",
     "RunStore",
-    "TrainedModel",
     "TrainingError",
     "WorkerError",
     "demo_config",
     "evaluate",
     "find_config",
     "load_config",
-    "load_data",
     "result_table",
     "train_all",
-    "train_model",
     "train_side_by_side",
-    "train_unit",
     "write_results",
 ]
+
+MENDABLE = (
+    CheckpointError, ConfigError, DataError, LoaderError, MismatchError, OutputError, TrainingError,
+    WorkerError, OSError, ValueError,
+)  # fmt: skip
+"""What a user can mend: commands report it in one line, without a trace."""

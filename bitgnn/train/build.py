@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.data import Data
 
 from bitgnn import models
@@ -15,34 +17,68 @@ from bitgnn.data import DataError, load
 from bitgnn.data.splits import Split
 from bitgnn.models.base import NodeModel
 from bitgnn.train.checkpoint import load_state
-from bitgnn.train.config import DatasetConfig, ExperimentConfig
-from bitgnn.train.features import model_input
-from bitgnn.train.recipe import FullGraph, layer_options
+from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.recipe import FullGraph, Recipe, layer_options
 from bitgnn.train.task import NodeTask, check_data
 
-__all__ = ["GraphSource", "build_model", "load_data", "make_task", "restore_model"]
+__all__ = [
+    "GraphSource",
+    "build_model",
+    "make_task",
+    "model_input",
+    "restore_model",
+    "row_normalized",
+    "thermometer",
+]
+
+_kept: MutableMapping[Tensor, dict[tuple[bool, int | None], Tensor]] = WeakTensorKeyDictionary()
 
 
-def load_data(
-    config: DatasetConfig, data_root: str | os.PathLike[str] | None = None, seed: int = 0
-) -> Data:
-    """The graph a configuration names, with the split of a run.
+def row_normalized(x: Tensor) -> Tensor:
+    """Rows divided by their sums, empty rows left alone."""
+    return x / x.sum(dim=1, keepdim=True).clamp(min=1e-12)
+
+
+def thermometer(x: Tensor, levels: int) -> Tensor:
+    """Each column as bits that tell which of its quantiles a value exceeds.
+
+    A sign keeps one bit of a feature; where there are few of them that is too little. Bit ``j`` of
+    a column is ``x > q_j`` with the quantile at ``j / (levels + 1)``, ``j = 1 ... levels``. Bits
+    that are the same for all nodes are left out.
 
     Args:
-        config: the data set.
-        data_root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
-        seed: of the run, where the split depends on it.
+        x: ``[N, F]`` floats.
+        levels: quantiles of a column.
 
-    Raises:
-        DataError: the name or split is unknown, or files are missing or cannot be read.
+    Returns:
+        ``[N, K]`` zeros and ones of the dtype of ``x``, ``K <= F * levels``.
     """
-    split, split_seed = config.of_run(seed)
-    try:
-        return load(
-            config.name, root=data_root, split=split, seed=split_seed, features=config.features
-        )
-    except ValueError as error:
-        raise DataError(f"dataset: {error}") from error
+    places = np.arange(1, levels + 1) / (levels + 1)
+    # NumPy selects the quantiles; torch.quantile sorts, which takes four times as long.
+    columns = x.t().contiguous().cpu().numpy()
+    cuts = torch.from_numpy(np.quantile(columns, places, axis=1)).t().to(x)
+    bits = (x.unsqueeze(2) > cuts).flatten(1)
+    ones = bits.sum(dim=0)
+    return bits[:, (ones > 0) & (ones < len(bits))].to(x.dtype)
+
+
+def model_input(recipe: Recipe, x: Tensor) -> Tensor:
+    """Features as the model of a recipe takes them; what takes long is kept as long as ``x``.
+
+    Args:
+        recipe: the recipe.
+        x: ``[N, F]`` raw features.
+    """
+    raw, key = x, (recipe.normalize_features, recipe.thermometer)
+    kept = _kept.get(raw, {})
+    if key in kept:
+        return kept[key]
+    if recipe.normalize_features:
+        x = row_normalized(x)
+    if recipe.thermometer is not None:
+        x = thermometer(x, recipe.thermometer)
+        _kept[raw] = {**kept, key: x}
+    return x
 
 
 class GraphSource:
@@ -50,7 +86,7 @@ class GraphSource:
 
     Args:
         config: the experiment.
-        data_root: see :func:`load_data`.
+        data_root: folder of the data sets; None takes ``BITGNN_DATA``, else ``./data``.
     """
 
     def __init__(
@@ -83,7 +119,17 @@ class GraphSource:
         dataset = self.config.dataset
         key = dataset.of_run(seed)
         if self._last is None or self._last[0] != key:
-            data = load_data(dataset, self.data_root, seed)
+            split, split_seed = key
+            try:
+                data = load(
+                    dataset.name,
+                    self.data_root,
+                    split=split,
+                    seed=split_seed,
+                    features=dataset.features,
+                )
+            except ValueError as error:
+                raise DataError(f"dataset: {error}") from error
             check_data(data, self.config.metric, dataset.title)
             self._last = key, data
         return self._last[1]

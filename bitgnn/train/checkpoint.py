@@ -16,6 +16,7 @@ from bitgnn._vouched import read_sealed, sealed_tensors
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "check_state",
     "flatten_optimizer",
     "load_optimizer",
     "load_state",
@@ -97,8 +98,13 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
     Raises:
         CheckpointError: keys are missing or unexpected, or shapes differ.
     """
-    _refuse(_misfits(module.state_dict(), state), module, source)
+    check_state(module, state, source)
     module.load_state_dict(state)
+
+
+def check_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Raise the error that :func:`load_state` raises, and change nothing."""
+    _refuse(_misfits(module.state_dict(), state), module, source)
 
 
 def load_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:

@@ -160,8 +160,6 @@ class ExperimentConfig(Strict):
             for key in ("input_norm", "thermometer"):
                 if getattr(self.forms[start], key) != getattr(recipe, key):
                     raise ValueError(f"{where}: {key} must be that of {start!r}")
-        if recipe.average == "swa" and recipe.average_from >= recipe.epochs:
-            raise ValueError(f"{where}: average_from must be below epochs ({recipe.epochs})")
 
     def precision(self, form: str) -> str | tuple[str, ...]:
         """Precision of a form, as the models take it."""
@@ -178,10 +176,6 @@ class ExperimentConfig(Strict):
         for name in self.forms[form].needs():
             found.update(dict.fromkeys([name, *self.all_needs(name)]))
         return list(found)
-
-    def ordered_forms(self) -> list[tuple[str, Recipe]]:
-        """Forms in training order."""
-        return list(self.forms.items())
 
 
 def find_config(name: str | os.PathLike[str]) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,10 +16,10 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, MemoryUse, frozen_memory, pyg_memory
 from bitgnn.measure.pyg import PyGGCN, graph_forms
 from bitgnn.measure.timing import Timing, compare
-from bitgnn.train.build import restore_model
+from bitgnn.train.build import model_input, restore_model
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.features import model_input
 from bitgnn.train.store import Run, RunStore
+from bitgnn.train.unit import kept_state
 
 __all__ = ["FormResult", "MismatchError", "evaluate", "freeze_checked"]
 
@@ -93,7 +93,7 @@ def evaluate(
             in a logit.
     """
     frozen = {
-        (run.form, run.seed): freeze_checked(config, run, graphs(run.seed), _state(store, run))[0]
+        (run.form, run.seed): freeze_checked(config, run, graphs(run.seed), store)[0]
         for run in runs
         if config.is_binary(run.form)
     }
@@ -105,7 +105,8 @@ def evaluate(
         if config.is_binary(form):
             ways, memory[form] = _frozen_calls(frozen[form, run.seed], data, config, form)
         else:
-            ways, memory[form] = _float_calls(config, form, data, _state(store, run))
+            state = kept_state(store, form, run.seed)[1]
+            ways, memory[form] = _float_calls(config, form, data, state)
         calls.update({(form, way): call for way, call in ways.items()})
     # Keys of the mapping keep the contenders interleaved, so that load meets all of them alike.
     timings = compare(
@@ -119,19 +120,13 @@ def evaluate(
             {way: timings[f"{f}\0{way}"] for f, way in calls if f == form},
             frozen.get((form, best[form].seed)),
         )
-        for form, _ in config.ordered_forms()
+        for form in config.forms
     ]
-
-
-def _state(store: RunStore, run: Run) -> dict[str, Tensor]:
-    kept = store.load(run.form, run.seed)
-    assert kept is not None  # the run was just trained or read
-    return kept[1]
 
 
 @torch.no_grad()
 def freeze_checked(
-    config: ExperimentConfig, run: Run, data: Data, state: Mapping[str, Tensor]
+    config: ExperimentConfig, run: Run, data: Data, store: RunStore
 ) -> tuple[FrozenModel, float]:
     """Freeze a trained model and compare it with the trained one on every node.
 
@@ -139,7 +134,7 @@ def freeze_checked(
         config: the experiment.
         run: a finished run of a binary form.
         data: its graph.
-        state: its trained state.
+        store: where its trained state is.
 
     Returns:
         The frozen model and the largest difference of a logit.
@@ -147,6 +142,7 @@ def freeze_checked(
     Raises:
         MismatchError: they differ in a class or by more than 1e-4 in a logit.
     """
+    state = kept_state(store, run.form, run.seed)[1]
     trained = restore_model(config, run.form, data, state)
     frozen = freeze(trained)
     x = model_input(config.forms[run.form], data.x)

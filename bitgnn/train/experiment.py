@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch_geometric.data import Data
 
-from bitgnn.train.config import ExperimentConfig
+from bitgnn.train.config import DatasetConfig, ExperimentConfig, Recipe
 from bitgnn.train.store import Run, RunStore
 from bitgnn.train.unit import RunOptions, train_unit
 
-__all__ = ["make_progress", "train_all"]
+__all__ = ["demo_config", "make_progress", "train_all"]
 
 
 def make_progress(console: Console, *, in_thread: bool = True) -> Progress:
@@ -56,13 +56,13 @@ def train_all(
             goes on from its checkpoint.
     """
     options = options or RunOptions()
-    total = config.seeds * sum(recipe.epochs for _, recipe in config.ordered_forms())
+    total = config.seeds * sum(recipe.epochs for recipe in config.forms.values())
     runs = []
     with make_progress(console) as progress:
         task = progress.add_task("", total=total)
         for seed in range(config.seeds):
             data = graphs(seed)
-            for form, _ in config.ordered_forms():
+            for form in config.forms:
                 title = f"{config.dataset.title} {form}, seed {seed + 1}/{config.seeds}"
                 progress.update(task, description=title)
                 run = train_unit(
@@ -71,3 +71,31 @@ def train_all(
                 )  # fmt: skip
                 runs.append(run)
     return runs
+
+
+def demo_config(seeds: int) -> ExperimentConfig:
+    """Configuration of ``bitgnn demo``.
+
+    Args:
+        seeds: number of repeats.
+    """
+    return ExperimentConfig(
+        name="demo",
+        dataset=DatasetConfig(name="digits"),
+        hidden_channels=128,
+        seeds=seeds,
+        forms={
+            "fp32": Recipe(
+                epochs=200, learning_rate=0.01, weight_decay=5e-4, dropout=0.5, input_norm=False
+            ),
+            "full": Recipe(epochs=300, learning_rate=0.003, dropout=0.2),
+            "bin": Recipe(
+                epochs=300,
+                learning_rate=0.003,
+                schedule="cosine",
+                dropout=0.2,
+                start_from="full",
+                distill=1.0,
+            ),
+        },
+    )

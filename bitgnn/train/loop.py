@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +13,16 @@ from torch.nn import functional
 
 from bitgnn.train.batches import Batch, make_batches
 from bitgnn.train.checkpoint import load_weights
-from bitgnn.train.log import RunLog
+from bitgnn.train.keeping import Keeper, Keeping
 from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
-from bitgnn.train.rate import learning_rate
 from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks, Recipe
-from bitgnn.train.session import COLUMNS, Session
+from bitgnn.train.session import COLUMNS, NodeSession
 from bitgnn.train.task import NodeTask
 
-__all__ = ["Keeping", "TrainedModel", "TrainingError", "train_epoch", "train_model"]
+__all__ = ["TrainedModel", "TrainingError", "train_epoch", "train_model"]
 
 # Asking a GPU for a value waits for all that was queued, so it is asked every so many epochs.
 DEVICE_EPOCHS_PER_CHECK = 25
-# Share of a training's time that checkpoints may take where no interval is set.
-CHECKPOINT_SHARE = 0.05
 
 
 class TrainingError(RuntimeError):
@@ -54,25 +50,6 @@ class TrainedModel:
     epoch: int
     epochs: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """What a training leaves on disk while it runs.
-
-    Attributes:
-        checkpoint: file to go on from after a stop of any kind.
-        log: of every epoch; None for none.
-        seconds: a checkpoint is written after the first epoch that ends so long after the last
-            one was written; 0 writes one after every epoch. None writes as often as takes at
-            most 5 % of the time: after every epoch, unless epochs are shorter than 20 times what
-            writing takes (a few milliseconds for small graphs); then a kill loses no more than
-            that.
-    """
-
-    checkpoint: Path
-    log: RunLog | None = None
-    seconds: float | None = None
 
 
 def train_model(
@@ -116,69 +93,33 @@ def train_model(
     batches = make_batches(loader or FullGraph(), task)
     if initial is not None:
         load_weights(model, initial, "start_from")
-    session = Session(model, recipe)
+    session = NodeSession(model, recipe)
     teacher = teacher_log_probabilities(teachers, recipe.temperature) if teachers else None
     if teacher is not None and recipe.teacher_propagation is not None:
         teacher = propagated(teacher, task.evaluation_graph, recipe.teacher_propagation)
     if keeping is not None and session.resume(keeping.checkpoint):
         on_epochs(session.epoch)
-    _run(session, task, batches, teacher, keeping, on_epochs, should_stop)
-    return _result(session)
-
-
-def _run(
-    session: Session,
-    task: NodeTask,
-    batches: Callable[[], Iterator[Batch]],
-    teacher: Tensor | None,
-    keeping: Keeping | None,
-    on_epochs: Callable[[int], None],
-    should_stop: Callable[[], bool],
-) -> None:
-    log = None if keeping is None else keeping.log
-    if log is not None:
-        log.restart(session.rows(0))
-    logged = reported = session.epoch
+    keeper = Keeper(session, keeping)
+    reported = session.epoch
     check = 1 if session.device.type == "cpu" else DEVICE_EPOCHS_PER_CHECK
-    last = begin = time.perf_counter()
-    pause = 0.0 if keeping is None or keeping.seconds is None else keeping.seconds
-    while session.epoch < session.recipe.epochs and not _is_stopped(session, check):
+    begin = time.perf_counter()
+    while session.epoch < recipe.epochs and not _is_stopped(session, check):
         if session.epoch > 0 and should_stop():
             break
         train_epoch(session, task, batches, teacher)
-        now = time.perf_counter()
-        session.history[session.epoch, COLUMNS.index("seconds")] = now - begin
-        begin = now
-        session.epoch += 1
-        if keeping is not None and now - last >= pause:
-            last = _waited(session, now)
-            session.save(keeping.checkpoint)
-            if log is not None:
-                log.append(session.rows(logged))
-                logged = session.epoch
-            begin = time.perf_counter()
-            if keeping.seconds is None:
-                pause = (begin - last) / CHECKPOINT_SHARE
+        session.history[-1][-1] = time.perf_counter() - begin
+        keeper.epoch_done()
+        begin = time.perf_counter()
         if session.epoch % check == 0:
             on_epochs(session.epoch - reported)
             reported = session.epoch
-    if session.epoch > logged:
-        _waited(session, begin)
-    if log is not None:
-        log.append(session.rows(logged))
-    on_epochs(session.recipe.epochs - reported)
+    session.settle(begin)
+    keeper.finish()
+    on_epochs(recipe.epochs - reported)
+    return _result(session)
 
 
-def _waited(session: Session, since: float) -> float:
-    """Wait for a GPU to do what it was told, count that to the last epoch, and tell the time."""
-    if session.device.type == "cuda":
-        torch.cuda.synchronize(session.device)
-        left = time.perf_counter() - since
-        session.history[session.epoch - 1, COLUMNS.index("seconds")] += left
-    return time.perf_counter()
-
-
-def _is_stopped(session: Session, check: int) -> bool:
+def _is_stopped(session: NodeSession, check: int) -> bool:
     if session.recipe.patience is None or session.epoch % check:
         return False
     stop = session.best.stop_after()
@@ -186,7 +127,7 @@ def _is_stopped(session: Session, check: int) -> bool:
 
 
 def train_epoch(
-    session: Session,
+    session: NodeSession,
     task: NodeTask,
     batches: Callable[[], Iterator[Batch]],
     teacher: Tensor | None,
@@ -194,13 +135,13 @@ def train_epoch(
     """Train and validate once; the results go to the history, still on the device.
 
     Args:
-        session: the training; its ``epoch`` is not advanced.
+        session: the training; the epoch's seconds are left open.
         task: the graph.
         batches: starts an epoch's batches.
         teacher: ``[N, C]`` logarithms of the teachers' probabilities, or None.
     """
     model, recipe, optimizer = session.model, session.recipe, session.optimizer
-    rate = learning_rate(recipe, session.epoch)
+    rate = recipe.rate(session.epoch)
     for group in optimizer.param_groups:
         group["lr"] = rate
     model.train()
@@ -219,15 +160,16 @@ def train_epoch(
             loss = loss + recipe.distill * divergence(logits, wanted, recipe.temperature)
         loss.backward()
         optimizer.step()
-        session.stepped()
         total += batch.train.numel() * loss.detach()
         nodes += batch.train.numel()
-    val_loss, scores = _validate(session.validated, task)
-    row = torch.stack([(total / max(nodes, 1)).double(), val_loss.double(), *scores])
-    session.history[session.epoch, : row.numel()] = row
-    session.history[session.epoch, COLUMNS.index("learning_rate")] = rate
+    val_loss, scores = _validate(model, task)
+    row = torch.full((len(COLUMNS),), math.nan, dtype=torch.float64, device=session.device)
+    results = torch.stack([(total / max(nodes, 1)).double(), val_loss.double(), *scores])
+    row[: results.numel()] = results
+    row[COLUMNS.index("learning_rate")] = rate
+    session.history.append(row)
     value = val_loss.double() if recipe.choose_by == "loss" else -scores[1]
-    session.best.offer(session.epoch, value)
+    session.best.offer(session.epoch - 1, value)
 
 
 @torch.no_grad()
@@ -241,7 +183,7 @@ def _validate(model: nn.Module, task: NodeTask) -> tuple[Tensor, Tensor]:
     return loss, task.score(logits)
 
 
-def _result(session: Session) -> TrainedModel:
+def _result(session: NodeSession) -> TrainedModel:
     """The best epoch's state and scores; an early stop leaves out what came behind it."""
     best = int(session.best.epoch)
     if best < 0:
@@ -253,7 +195,7 @@ def _result(session: Session) -> TrainedModel:
     epochs = session.epoch if stop is None else min(session.epoch, stop + 1)
     session.model.load_state_dict(session.best.state)
     session.model.eval()
-    history = session.history[:epochs].cpu()
+    history = session.table()[:epochs].cpu()
     chosen = dict(zip(COLUMNS, history[best].tolist(), strict=True))
     return TrainedModel(
         {name: tensor.cpu().clone() for name, tensor in session.best.state.items()},
@@ -262,5 +204,5 @@ def _result(session: Session) -> TrainedModel:
         chosen["val_loss"],
         best,
         epochs,
-        math.fsum(history[:, COLUMNS.index("seconds")].tolist()),
+        math.fsum(history[:, -1].tolist()),
     )

@@ -1,4 +1,4 @@
-"""Training losses: cross entropy, and divergence from teachers' class probabilities."""
+"""Training losses: divergence from teachers' class probabilities, also smoothed over the graph."""
 
 from __future__ import annotations
 

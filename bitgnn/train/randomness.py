@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric import seed_everything
 
-__all__ = ["random_state", "set_random_state"]
+__all__ = ["random_state", "seeded", "set_random_state"]
 
 PYTHON_GENERATOR = 3  # version of the state that random.getstate() gives
 NUMPY_GENERATOR = "MT19937"
@@ -52,3 +55,14 @@ def set_random_state(
     np.random.set_state(state)  # noqa: NPY002
     if device.type == "cuda" and "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"], device)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the generators of torch, numpy and Python, and leave them as they were in the end."""
+    state = random_state(device)
+    try:
+        seed_everything(seed)
+        yield
+    finally:
+        set_random_state(*state, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,6 +14,7 @@ __all__ = [
     "Neighbors",
     "RandomWalks",
     "Recipe",
+    "Schedule",
     "Strict",
     "TeacherPropagation",
     "layer_options",
@@ -90,8 +92,40 @@ class TeacherPropagation(Strict):
     alpha: float = Field(0.1, ge=0, le=1)
 
 
-class Recipe(Strict):
-    """How one form is trained.
+class Schedule(Strict):
+    """The learning rate as a function of the epoch, so that going on needs no scheduler's state.
+
+    Attributes:
+        epochs: passes over the training data.
+        learning_rate: the highest one.
+        schedule: learning rate over the epochs: constant, or a cosine falling to 0.
+        warmup: epochs in which the learning rate rises from 0 first.
+    """
+
+    epochs: int = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup: int = Field(0, ge=0)
+
+    def rate(self, epoch: int) -> float:
+        """Learning rate of an epoch.
+
+        With ``warmup`` w it first rises as ``(epoch + 1) / w``; over the other epochs n it is
+        constant or ``(1 + cos(pi k / n)) / 2`` of ``learning_rate`` at the k-th of them, from 0.
+
+        Args:
+            epoch: from 0.
+        """
+        if epoch < self.warmup:
+            return self.learning_rate * (epoch + 1) / self.warmup
+        if self.schedule == "constant":
+            return self.learning_rate
+        progress = (epoch - self.warmup) / max(self.epochs - self.warmup, 1)
+        return self.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+
+
+class Recipe(Schedule):
+    """How one form is trained: by Adam, with :class:`Schedule`'s attributes and these.
 
     Attributes:
         precision: what is binary: a preset or letters ``"xyz+xyz"``, for all layers or one a
@@ -101,16 +135,12 @@ class Recipe(Strict):
         surrogate: slope of the sign: clipped straight-through or ApproxSign.
         weight_gradient: Bi-GCN's rule, or its first term alone.
         hardtanh: clip activations to [-1, 1] in front of a sign.
-        epochs: passes over the training nodes; on the full graph that is steps.
-        learning_rate: of Adam.
         weight_decay: of Adam, on all parameters.
         dropout: in front of each layer, after the sign in binary forms.
         input_norm: standardise raw features by a batch norm without parameters (``gcn`` only).
         normalize_features: divide each row of the raw features by its sum.
         thermometer: describe each feature by so many bits, see
-            :func:`~bitgnn.train.features.thermometer`; None takes it as it is.
-        schedule: learning rate over the epochs: constant, or a cosine falling to 0.
-        warmup: epochs in which the learning rate rises from 0 first.
+            :func:`~bitgnn.train.build.thermometer`; None takes it as it is.
         choose_by: the epoch kept has the lowest validation loss or the highest validation score.
         patience: stop after so many epochs without a better one; None trains all epochs.
         label_smoothing: share of the label spread over all classes in the training loss.
@@ -120,10 +150,6 @@ class Recipe(Strict):
             ``start_from`` alone.
         temperature: logits are divided by it in that divergence.
         teacher_propagation: smooth the teachers' probabilities over the graph first.
-        average: weights that are validated and kept: the last, an exponential moving average
-            of all steps (``ema``), or the mean of those from ``average_from`` on (``swa``).
-        average_decay: of the moving average.
-        average_from: epoch at which averaging starts.
     """
 
     precision: str | tuple[str, ...] | None = None
@@ -132,15 +158,11 @@ class Recipe(Strict):
     surrogate: Literal["ste", "approx"] = "ste"
     weight_gradient: Literal["bigcn", "ste"] = "bigcn"
     hardtanh: bool = False
-    epochs: int = Field(gt=0)
-    learning_rate: float = Field(gt=0)
     weight_decay: float = Field(0.0, ge=0)
     dropout: float = Field(0.0, ge=0, lt=1)
     input_norm: bool = True
     normalize_features: bool = False
     thermometer: int | None = Field(None, gt=0)
-    schedule: Literal["constant", "cosine"] = "constant"
-    warmup: int = Field(0, ge=0)
     choose_by: Literal["loss", "score"] = "loss"
     patience: int | None = Field(None, gt=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
@@ -149,9 +171,6 @@ class Recipe(Strict):
     teachers: tuple[str, ...] = ()
     temperature: float = Field(1.0, gt=0)
     teacher_propagation: TeacherPropagation | None = None
-    average: Literal["none", "ema", "swa"] = "none"
-    average_decay: float = Field(0.99, gt=0, lt=1)
-    average_from: int = Field(0, ge=0)
 
     def needs(self) -> tuple[str, ...]:
         """Forms that must be trained before, each once."""

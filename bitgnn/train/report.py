@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +14,7 @@ from torch_geometric.data import Data
 from bitgnn._files import write_atomically
 from bitgnn.inference import save
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import format_bytes, format_seconds, write_json
+from bitgnn.measure.report import csv_text, format_bytes, format_seconds, write_json
 from bitgnn.train.chart import draw_chart
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.deploy import FormResult
@@ -128,9 +126,7 @@ def write_results(
 
 
 def _csv(labels: Mapping[str, str], results: Sequence[FormResult]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[Any]] = [COLUMNS]
     for result in results:
         way, timing = result.fastest
         from_floats = result.timings.get("float features", timing)
@@ -138,19 +134,10 @@ def _csv(labels: Mapping[str, str], results: Sequence[FormResult]) -> str:
         sizes: Sequence[int | str] = [""] * 5
         if use is not None:
             sizes = [use.weights, use.activations, use.features, use.adjacency, use.peak]
-        writer.writerow(
-            [
-                labels[result.form],
-                len(result.runs),
-                f"{result.mean:.2f}",
-                f"{result.std:.2f}",
-                *sizes,
-                f"{1e3 * timing.median:.4f}",
-                way,
-                f"{1e3 * from_floats.median:.4f}",
-            ]
-        )
-    return text.getvalue()
+        head = [labels[result.form], len(result.runs), f"{result.mean:.2f}", f"{result.std:.2f}"]
+        times = [f"{1e3 * timing.median:.4f}", way, f"{1e3 * from_floats.median:.4f}"]
+        rows.append([*head, *sizes, *times])
+    return csv_text(rows)
 
 
 def result_table(config: ExperimentConfig, results: Sequence[FormResult], threads: int) -> Table:

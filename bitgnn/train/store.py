@@ -22,7 +22,6 @@ __all__ = ["OutputError", "Run", "RunFiles", "RunStore", "alone_in"]
 
 CONFIG_FILE = "config.json"
 RUNS_FOLDER = "runs"
-EVENTS_FOLDER = "tensorboard"
 
 
 class OutputError(RuntimeError):
@@ -170,10 +169,6 @@ class RunFiles(Generic[AnyRun]):
     def log(self, form: str, seed: int) -> Path:
         """Path of a run's logs without their endings."""
         return self.runs / f"{form}-{seed}-log"
-
-    def events(self, form: str, seed: int) -> Path:
-        """Folder of a run's TensorBoard events."""
-        return self.folder / EVENTS_FOLDER / f"{form}-{seed}"
 
     def clear_leftovers(self, form: str, seed: int, under_way: bool = False) -> None:
         """Remove what a kill left behind: half-written files, and a finished run's checkpoint.

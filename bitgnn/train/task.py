@@ -1,8 +1,9 @@
-"""What a training works on: tensors of one graph on one device, checked before any work."""
+"""What a training works on, checked before any work, and the scores of what it gives."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,55 +13,130 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.data import DataError
-from bitgnn.train.metrics import CountRight, Metric, RocAuc
 
-__all__ = ["NodeTask", "check_data"]
+__all__ = ["CountRight", "Metric", "NodeTask", "RocAuc", "check_data", "roc_auc"]
+
+Metric = Callable[[Tensor], Tensor]
+"""Maps ``[N, C]`` logits to ``[3]`` float64 scores of training, validation and test nodes."""
+
+
+class CountRight:
+    """Accuracy: share of nodes whose largest logit is their label's.
+
+    Args:
+        y: ``[N]`` labels.
+        masks: bool ``[N]`` of each part.
+    """
+
+    def __init__(self, y: Tensor, masks: Sequence[Tensor]) -> None:
+        self.y = y
+        # Counts are exact in float32 below 2^24 nodes, so equal accuracies compare as equal.
+        self.members = torch.stack([mask.float() for mask in masks])
+        self.sizes = torch.stack([mask.sum() for mask in masks]).double()
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Scores of the parts."""
+        right = (logits.argmax(dim=-1) == self.y).float()
+        return (self.members @ right).double() / self.sizes
+
+
+def roc_auc(positive: Tensor, negative: Tensor) -> Tensor:
+    """Area under the ROC curve: the share of pairs in the right order, ties counting half.
+
+    Args:
+        positive: ``[P]`` scores of the positive class's members, P above 0.
+        negative: ``[Q]`` scores of the others, Q above 0.
+
+    Returns:
+        float64 scalar.
+    """
+    ordered = negative.sort().values
+    positive = positive.contiguous()
+    below = torch.searchsorted(ordered, positive)
+    below_or_equal = torch.searchsorted(ordered, positive, right=True)
+    pairs = positive.numel() * negative.numel()
+    return (below + below_or_equal).double().sum() / (2 * pairs)
+
+
+class RocAuc:
+    """Area under the ROC curve of two classes, ranked by the difference of their logits.
+
+    A part without one of the classes scores NaN.
+
+    Args:
+        y: ``[N]`` labels, 0 or 1.
+        masks: bool ``[N]`` of each part.
+    """
+
+    def __init__(self, y: Tensor, masks: Sequence[Tensor]) -> None:
+        self.parts = [
+            ((mask & (y == 1)).nonzero().flatten(), (mask & (y == 0)).nonzero().flatten())
+            for mask in masks
+        ]
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Scores of the parts."""
+        margin = logits[:, 1] - logits[:, 0]
+        return torch.stack([roc_auc(margin[ones], margin[zeros]) for ones, zeros in self.parts])
+
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-def check_data(data: Data, metric: Literal["accuracy", "roc_auc"], title: str = "data") -> None:
+def check_data(
+    data: Data,
+    metric: Literal["accuracy", "roc_auc"],
+    title: str = "data",
+    *,
+    needed: Sequence[str] = MASKS,
+    error: type[Exception] = DataError,
+) -> None:
     """Refuse a graph that cannot be trained or validated on.
 
     Args:
         data: the graph.
         metric: score that is asked for.
         title: the data set's name, for messages.
+        needed: masks that must be there; of the others, those that are there are checked.
+        error: what is raised.
 
     Raises:
         DataError: features, labels or masks are missing, empty or of a wrong kind, or a part has
-            too few classes for the metric; the message names what and why.
+            too few classes for the metric; the message names what and why. Or ``error``.
     """
-    missing = [name for name in ("x", "y", *MASKS) if getattr(data, name, None) is None]
+    missing = [n for n in ("x", "y", *needed) if getattr(data, n, None) is None]
     if missing:
-        raise DataError(f"{title}: {', '.join(missing)} missing; training needs x, y and masks")
-    nodes = data.x.size(0)
-    if data.x.dim() != 2 or not data.x.is_floating_point():
-        raise DataError(
-            f"{title}: x must be a float matrix, got {data.x.dtype} {list(data.x.shape)}"
+        raise error(f"{title}: {', '.join(missing)} missing; x, y and masks are needed")
+    x, y, nodes = data.x, data.y, data.x.size(0)
+    if x.dim() != 2 or not x.is_floating_point() or nodes == 0:
+        raise error(
+            f"{title}: x must be a float matrix [N, F] with a node at least, "
+            f"got {x.dtype} {list(x.shape)}"
         )
-    if not bool(torch.isfinite(data.x).all()):
-        raise DataError(f"{title}: x must be finite, found NaN or infinity")
-    if data.y.shape != (nodes,) or data.y.dtype != torch.int64:
-        raise DataError(
-            f"{title}: y must be int64 [{nodes}], got {data.y.dtype} {list(data.y.shape)}"
-        )
+    if not bool(torch.isfinite(x).all()):
+        raise error(f"{title}: x must be finite, found NaN or infinity")
+    if y.shape != (nodes,) or y.dtype != torch.int64:
+        raise error(f"{title}: y must be int64 [{nodes}], got {y.dtype} {list(y.shape)}")
     for name in MASKS:
-        mask = data[name]
-        if mask.shape != (nodes,) or mask.dtype != torch.bool:
-            raise DataError(
-                f"{title}: {name} must be bool [{nodes}], got {mask.dtype} {list(mask.shape)}"
+        mask = getattr(data, name, None)
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.shape != (nodes,) or mask.dtype != torch.bool:
+            got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+            raise error(
+                f"{title}: {name} must be bool [{nodes}], got {got}; of several splits choose one"
             )
         if not bool(mask.any()):
-            raise DataError(f"{title}: {name} is empty")
-        if int(data.y[mask].min()) < 0:
-            raise DataError(f"{title}: {name} holds nodes without a label (y < 0)")
+            if name in needed:
+                raise error(f"{title}: {name} is empty")
+        elif int(y[mask].min()) < 0:
+            raise error(f"{title}: {name} holds nodes without a label (y < 0)")
     if metric == "roc_auc":
-        if int(data.y.max()) != 1:
-            raise DataError(f"{title}: roc_auc needs the classes 0 and 1, y has {data.y.max()}")
-        for name in MASKS[1:]:
-            if data.y[data[name]].unique().numel() < 2:
-                raise DataError(f"{title}: {name} holds a single class, roc_auc needs both")
+        for name in needed:
+            if name != MASKS[0] and y[data[name]].unique().numel() < 2:
+                raise error(f"{title}: {name} holds a single class, roc_auc needs both")
+        if int(y.max()) != 1:
+            raise error(f"{title}: roc_auc needs the classes 0 and 1, y has {y.max()}")
 
 
 @dataclass(frozen=True)

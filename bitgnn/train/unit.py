@@ -17,8 +17,8 @@ from bitgnn.measure.environment import cpu_model
 from bitgnn.train.build import build_model, make_task, restore_model
 from bitgnn.train.checkpoint import CheckpointError
 from bitgnn.train.config import ExperimentConfig
-from bitgnn.train.log import RunLog
-from bitgnn.train.loop import Keeping, TrainingError, train_model
+from bitgnn.train.keeping import Keeping, RunLog
+from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.store import AnyRun, Run, RunFiles, RunStore
 
 __all__ = [
@@ -40,15 +40,13 @@ class RunOptions:
     Attributes:
         device: ``cpu``, ``cuda`` or ``auto`` (CUDA where there is a device).
         checkpoint_seconds: least time between two checkpoints of a run, see
-            :class:`~bitgnn.train.loop.Keeping`; 0 writes one after every epoch.
-        tensorboard: write TensorBoard's events beside the logs.
+            :class:`~bitgnn.train.keeping.Keeping`; 0 writes one after every epoch.
         deterministic: have PyTorch choose operators that repeat bit for bit on CUDA too, slower
             ones; it warns where it has none. On the CPU runs repeat in any case.
     """
 
     device: str = "cpu"
     checkpoint_seconds: float | None = None
-    tensorboard: bool = False
     deterministic: bool = False
 
     def torch_device(self) -> torch.device:
@@ -156,7 +154,7 @@ def keep_under_way(store: RunFiles[Any], form: str, seed: int, options: RunOptio
         OSError: the folder cannot be written.
     """
     store.clear_leftovers(form, seed, under_way=True)
-    log = RunLog(store.log(form, seed), store.events(form, seed) if options.tensorboard else None)
+    log = RunLog(store.log(form, seed))
     return Keeping(store.checkpoint(form, seed), log, options.checkpoint_seconds)
 
 

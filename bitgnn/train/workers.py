@@ -186,9 +186,7 @@ def _train(
     run = train_unit(job.config, form, seed, data, store, options)
     if not check_frozen or not job.config.is_binary(form):
         return Finished(run)
-    kept = store.load(form, seed)
-    assert kept is not None  # train_unit stored it
     try:
-        return Finished(run, freeze_checked(job.config, run, data, kept[1])[1])
+        return Finished(run, freeze_checked(job.config, run, data, store)[1])
     except MismatchError as error:
         return Finished(run, mismatch=str(error))

@@ -18,13 +18,12 @@ from typing import Literal
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.demands import ordered
-from bitgnn.convert.letters import HasPrecision
 from bitgnn.convert.lower import Network, lower_trace
 from bitgnn.convert.plan import tunable_layers
-from bitgnn.convert.sign_inputs import is_never_negative
 from bitgnn.convert.trace import trace_model
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import Value, is_nowhere_negative
 from bitgnn.nn.binary_product import QUANTIZERS
 
 __all__ = ["Chains", "LayerRule", "layer_rules", "matches"]
@@ -207,7 +206,7 @@ def _kind_of_way(value: Value) -> Between:
         return "nothing"
     if value.kind in ("add", "mul", "maximum"):
         return "sum"
-    return "positive" if is_never_negative(value) else "signed"
+    return "positive" if is_nowhere_negative(value) else "signed"
 
 
 class Chains:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bitgnn.measure.report import format_bytes, format_seconds
+from bitgnn.measure.report import format_bytes, format_seconds, open_frame, png
 from bitgnn.tune.baselines import PYG
 from bitgnn.tune.objective import Measures, pareto_front
 from bitgnn.tune.result import Point, TuneResult
@@ -35,7 +33,6 @@ def draw_points(result: TuneResult) -> bytes:
         Bytes of the image.
     """
     figure = Figure(figsize=(9.5, 5.6), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     sizes = _sizes([point.memory for point in result.points])
     for point, size in zip(result.points, sizes, strict=True):
@@ -59,12 +56,10 @@ def draw_points(result: TuneResult) -> bytes:
     axes.set_xlabel("latency of a forward (median, logarithmic)")
     axes.set_ylabel(f"validation {result.workload['metric'].replace('_', ' ')}, %")
     axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     figure.suptitle(_title(result), fontsize=11, fontweight="bold")
     _legend(axes, result)
-    image = io.BytesIO()
-    canvas.print_png(image)
-    return image.getvalue()
+    return png(figure)
 
 
 def _title(result: TuneResult) -> str:

@@ -47,24 +47,9 @@ WRITING_SECONDS, WRITING_SHARE = 4.0, 0.1
 
 @dataclass(frozen=True)
 class TuneCommand:
-    """What the command line says; see :func:`bitgnn.tune.tune.tune` for what has no text here.
+    """What the command line says, in the words of ``bitgnn tune --help``.
 
     Attributes:
-        model: ``gcn``, ``graphsage`` or ``graphsaint``.
-        dataset: name of the graph.
-        objective: what the plan is best at.
-        constraints: limits as text.
-        pins: sentences such as ``conv1=FBB+BBB``.
-        budget: time for everything, training included; None for no limit.
-        finetune: epochs for each finalist.
-        device: ``cpu``, ``cuda`` or ``auto``.
-        output: folder for all files.
-        storage: SQLite file of trials.
-        apply: whether to write the packed model, if its plan keeps the limits.
-        data_root: folder of the data sets.
-        seed: of everything drawn.
-        hidden: width of hidden layers.
-        epochs: of each training; None for the short form's own.
         spent: seconds of the budget that are gone already, such as for starting.
     """
 
@@ -139,7 +124,7 @@ def _run_alone(
         f"{data.name}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
         f"{data.x.size(1)} features"
     )
-    total = sum(recipe.epochs for _, recipe in config.ordered_forms())
+    total = sum(recipe.epochs for recipe in config.forms.values())
     with make_progress(Console(stderr=True)) as bars:
         task = bars.add_task(f"training {', '.join(config.forms)}", total=total)
         try:

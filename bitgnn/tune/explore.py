@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bitgnn.convert import Plan
 from bitgnn.convert.in_letters import own_letters
+from bitgnn.measure.latency import glance
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget
-from bitgnn.tune.measure import glance
 from bitgnn.tune.objective import Constraint, Measures
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import TrialStore

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric import seed_everything
 from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn.convert.in_letters import in_letters
 from bitgnn.convert.trace import evaluating
 from bitgnn.train.loop import TrainingError, train_model
-from bitgnn.train.randomness import random_state, set_random_state
+from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Loader, Recipe
 from bitgnn.train.task import NodeTask
 from bitgnn.tune.accuracy import Score, score_logits
@@ -77,52 +76,37 @@ def fine_tune(
         ValueError: there is no training mask, or the model cannot have these letters.
         LoaderError: a loader's library is missing.
     """
-    if workload.train_mask is None or not bool(workload.train_mask.any()):
+    if not workload.is_trainable:
         raise ValueError(
             "tune: data has no training mask (train_mask), which fine-tuning needs; "
             "tune without it or split the nodes first"
         )
-    generators = random_state(workload.device)
-    try:
-        seed_everything(seed)
-        return _fine_tuned(workload, letters, recipe, loader, on_epochs, should_stop)
-    finally:
-        set_random_state(*generators, workload.device)
-
-
-def _fine_tuned(
-    workload: Workload,
-    letters: Mapping[str, str],
-    recipe: Recipe,
-    loader: Loader | None,
-    on_epochs: Callable[[int], None],
-    should_stop: Callable[[], bool],
-) -> FineTuned:
-    task = node_task(workload)
-    model = in_letters(workload.model, letters, _norms(workload.model, letters))
-    before = score_logits(workload, _logits(model, task))
-    if should_stop():
-        return FineTuned(model.eval(), before, before, 0)
-    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    teachers = [_logits(workload.model, task)] if recipe.distill > 0 else []
-    try:
-        trained = train_model(
-            model,
-            task,
-            recipe,
-            loader=loader,
-            teachers=teachers,
-            on_epochs=on_epochs,
-            should_stop=should_stop,
-        )
-        epochs = trained.epochs
-        score = score_logits(workload, _logits(model, task))
-    except TrainingError:  # diverged: what there was before is still there
-        epochs, score = recipe.epochs, before
-    if not score.validation > before.validation:
-        model.load_state_dict(initial)
-        score = before
-    return FineTuned(model.eval(), score, before, epochs)
+    with seeded(seed, workload.device):
+        task = node_task(workload)
+        model = in_letters(workload.model, letters, _norms(workload.model, letters))
+        before = score_logits(workload, _logits(model, task))
+        if should_stop():
+            return FineTuned(model.eval(), before, before, 0)
+        initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        teachers = [_logits(workload.model, task)] if recipe.distill > 0 else []
+        try:
+            trained = train_model(
+                model,
+                task,
+                recipe,
+                loader=loader,
+                teachers=teachers,
+                on_epochs=on_epochs,
+                should_stop=should_stop,
+            )
+            epochs = trained.epochs
+            score = score_logits(workload, _logits(model, task))
+        except TrainingError:  # diverged: what there was before is still there
+            epochs, score = recipe.epochs, before
+        if not score.validation > before.validation:
+            model.load_state_dict(initial)
+            score = before
+        return FineTuned(model.eval(), score, before, epochs)
 
 
 def _norms(model: nn.Module, letters: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from torch import nn
 
-from bitgnn.convert import Plan
-from bitgnn.convert.in_letters import own_letters
-from bitgnn.tune.accuracy import Score, score_logits
+from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget
-from bitgnn.tune.candidate import Candidates
 from bitgnn.tune.result import TuneResult, choose
+from bitgnn.tune.space import Space
 from bitgnn.tune.workload import Workload
 
 __all__ = ["improved"]
@@ -43,12 +41,12 @@ def improved(
     own = result.own
     for title, model in trained:
         titles.append(title)
-        scores = _Scores(replace(workload, model=model))
-        own = max(own, scores.of(Plan(own_letters(model))).validation)
+        accuracy = Accuracy(Space.from_workload(replace(workload, model=model)))
+        own = max(own, accuracy.own.validation)
         for place, point in enumerate(result.points):
             if point.plan is None or point.epochs:
                 continue
-            score = scores.of(point.plan)
+            score = accuracy.of(point.plan)
             if score.validation > points[place].score.validation:
                 points[place] = replace(point, name=f"{point.name}, {title}", score=score)
                 models[place] = model
@@ -70,19 +68,3 @@ def improved(
         seconds=budget.spent,
         remarks=(*result.remarks, remark),
     )
-
-
-class _Scores:
-    """Scores of plans with one model, each asked once."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-        self._candidates = Candidates(workload)
-        self._known: dict[Plan, Score] = {}
-
-    def of(self, plan: Plan) -> Score:
-        values = Plan(plan.letters, plan.order)
-        if values not in self._known:
-            logits = self._candidates.make(values).kernels()
-            self._known[values] = score_logits(self._workload, logits)
-        return self._known[values]

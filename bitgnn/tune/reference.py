@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
-from torch_geometric import seed_everything
 
 from bitgnn.convert.in_letters import own_letters
 from bitgnn.train.loop import TrainedModel, TrainingError, train_model
-from bitgnn.train.randomness import random_state, set_random_state
+from bitgnn.train.randomness import seeded
 from bitgnn.train.recipe import Recipe
 from bitgnn.tune.baselines import PYG, in_floats
 from bitgnn.tune.budget import Budget
@@ -90,7 +89,7 @@ def find_reference(
         return Reference(trained[PYG], "fp32")
     if _is_float(workload.model):
         return Reference(workload.model, AS_GIVEN)
-    if workload.train_mask is None or not bool(workload.train_mask.any()):
+    if not workload.is_trainable:
         if not any(limit.what == "accuracy drop" for limit in limits):
             return Reference(None, AS_GIVEN)
         raise ValueError(
@@ -128,28 +127,25 @@ def _trained(
         done += count
         on_epochs(done, FLOATS.epochs)
 
-    generators = random_state(workload.device)
     try:
-        seed_everything(seed)
-        model = copy.deepcopy(in_floats(workload.model)).to(workload.device)
-        for module in model.modules():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-        trained: TrainedModel = train_model(
-            model,
-            node_task(workload),
-            FLOATS,
-            on_epochs=advance,
-            should_stop=lambda: not budget.fits("epoch", TRAINED_BY),
-        )
+        with seeded(seed, workload.device):
+            model = copy.deepcopy(in_floats(workload.model)).to(workload.device)
+            for module in model.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+            trained: TrainedModel = train_model(
+                model,
+                node_task(workload),
+                FLOATS,
+                on_epochs=advance,
+                should_stop=lambda: not budget.fits("epoch", TRAINED_BY),
+            )
     except TrainingError as error:
         raise TrainingError(
             f"tune: the fp32 model that the accuracy drop is counted from cannot be trained "
             f"({error}); give one as reference="
         ) from error
-    finally:
-        set_random_state(*generators, workload.device)
     doubt = None
     if is_cut(trained, FLOATS):
         doubt = f"the budget left time for {trained.epochs} of {FLOATS.epochs} epochs of fp32"

@@ -139,7 +139,7 @@ class TuneResult:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Why the recommended plan, in sentences; the first one says whether limits are missed."""
-        from bitgnn.tune.reasons import reasons_for
+        from bitgnn.tune.report import reasons_for
 
         return reasons_for(self)
 
@@ -235,7 +235,7 @@ def letters_of(plan: Plan) -> str:
     return " ".join(plan.letters.values())
 
 
-def ways_of(plan: Plan) -> Sequence[str]:
-    """Order and form of the features of a plan, as cells."""
+def cells_of(plan: Plan) -> list[str]:
+    """Letters, order and form of the features of a plan."""
     order = " ".join(f"{name} {value}" for name, value in plan.order.items())
-    return order, plan.features
+    return [letters_of(plan), order, plan.features]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bitgnn.measure.latency import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns, noise
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.explore import Explorer, first_line
-from bitgnn.tune.measure import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_turns, noise
 from bitgnn.tune.objective import Measures, Objective, pareto_front, preference
 from bitgnn.tune.trial import Trial, letters_key, merged
 

@@ -22,8 +22,7 @@ from bitgnn.train.recipe import Recipe, TeacherPropagation
 from bitgnn.train.store import Run, RunStore
 from bitgnn.train.unit import machine_name
 from bitgnn.tune.baselines import BI_GCN, PYG
-from bitgnn.tune.budget import Budget
-from bitgnn.tune.pace import Count, Pace
+from bitgnn.tune.budget import Budget, Count, Pace
 from bitgnn.tune.reference import FLOATS, is_cut
 
 __all__ = ["SHORT_FORMS", "TUNED", "Trained", "form_model", "short_experiment", "train_short"]
@@ -170,7 +169,7 @@ class _Short:
         self.budget.begin_stage()  # whatever starting took
         models: dict[str, nn.Module] = {}
         shortened: dict[str, tuple[int, int]] = {}
-        for form, recipe in config.ordered_forms():
+        for form, recipe in config.forms.items():
             count = Count(recipe.epochs, on_epochs)
             kept = self.store.load(form, self.seed)
             if kept is None or (form == FLOATS_FORM and is_cut(kept[0], recipe)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -10,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from torch import nn
 
-from bitgnn.measure.environment import cpu_model
+from bitgnn.measure.latency import gpu_seconds
+from bitgnn.train.experiment import make_progress
 from bitgnn.tune.accuracy import Accuracy
-from bitgnn.tune.bars import stage_bars
 from bitgnn.tune.baselines import PYG, baselines
 from bitgnn.tune.budget import Budget, parse_seconds
 from bitgnn.tune.finetune import SHORT, FineTuned, fine_tune
-from bitgnn.tune.measure import gpu_seconds
 from bitgnn.tune.objective import (
     Constraint,
     Objective,
@@ -39,6 +41,12 @@ __all__ = ["TuneInterrupted", "tune"]
 
 FINE_TUNED_BY = 0.95
 """Part of the budget that fine-tuning and what ran before it may use up."""
+TITLES = {
+    "reference": "epochs of fp32 to compare with",
+    "letters": "letters scored, plans timed briefly",
+    "measure": "plans measured",
+    "finetune": "epochs of fine-tuning",
+}
 
 
 class TuneInterrupted(KeyboardInterrupt):
@@ -125,7 +133,7 @@ def tune(
     if not isinstance(budget, Budget):
         budget = Budget(None if budget is None else parse_seconds(budget))
     workload = Workload.of(model, data, metric=metric, device=device)
-    if finetune and (workload.train_mask is None or not bool(workload.train_mask.any())):
+    if finetune and not workload.is_trainable:
         raise ValueError("tune: data has no training mask (train_mask), which fine-tuning needs")
     space = Space.from_workload(workload, pins, allow)
     folder = None if output is None else Path(output)
@@ -133,7 +141,7 @@ def tune(
         folder.mkdir(parents=True, exist_ok=True)
         storage = default_storage(folder) if storage is None else storage
     store = TrialStore(storage, signature_of(workload))
-    with stage_bars(progress) as show:
+    with _stage_bars(progress) as show:
         try:
             counted_from = find_reference(
                 workload, reference, trained or {}, limits, budget, seed, partial(show, "reference")
@@ -208,7 +216,7 @@ class _Tuning:
             tuple(search.constraints),
             search.reference,
             search.num_plans,
-            _description(self.workload),
+            self.workload.description,
             search.budget.spent,
             search.seed,
             complete and measured,
@@ -283,18 +291,26 @@ def _interrupted(search: Search) -> TuneInterrupted:
     return TuneInterrupted(message, trials)
 
 
-def _description(workload: Workload) -> dict[str, Any]:
-    """Names and sizes in plain values."""
-    device, graph = workload.device, workload.edge_index
-    is_index = isinstance(graph, torch.Tensor) and graph.layout == torch.strided
-    edges = graph.size(1) if is_index else int(getattr(graph, "nnz", graph._nnz)())
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
-    return {
-        "model": type(workload.model).__name__,
-        "nodes": workload.num_nodes,
-        "edges": int(edges),
-        "features": workload.x.size(1),
-        "metric": workload.metric,
-        "device": name,
-        "kind": device.type,
-    }
+@contextmanager
+def _stage_bars(progress: bool) -> Iterator[Callable[[str, int, int], Any]]:
+    """Draws a bar for each stage, never while something is timed.
+
+    Args:
+        progress: whether to draw at all.
+
+    Yields:
+        What to call with a stage, what is done of it, and all of it.
+    """
+    if not progress:
+        yield lambda stage, done, total: None
+        return
+    bars: Progress = make_progress(Console(stderr=True), in_thread=False)
+    tasks: dict[str, Any] = {}
+
+    def show(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(TITLES[stage], total=total)
+        bars.update(tasks[stage], completed=done, total=total, refresh=True)
+
+    with bars:
+        yield show

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from bitgnn.convert import Plan, freeze
 from bitgnn.convert.in_letters import own_letters
-from bitgnn.train.metrics import CountRight, Metric, RocAuc
+from bitgnn.measure.environment import cpu_model
+from bitgnn.train.task import MASKS, CountRight, Metric, RocAuc, check_data
 
 __all__ = ["MetricName", "Workload"]
 
 MetricName = Literal["accuracy", "roc_auc"]
 """Score of the validation nodes: share of right classes, or area under the ROC curve."""
-
-MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,14 @@ class Workload:
                 f"tune: nothing to tune, {type(model).__name__} has no GCNConv, SAGEConv, "
                 "GraphConv or bitgnn.nn.Linear"
             )
-        _check(data, metric)
+        if _graph(data) is None:
+            raise ValueError("tune: data: edge_index missing")
+        if getattr(data, "val_mask", None) is None:
+            raise ValueError(
+                "tune: data: val_mask missing, on which accuracy is measured; split the nodes "
+                "first, for example with torch_geometric.transforms.RandomNodeSplit"
+            )
+        check_data(data, metric, "tune: data", needed=("val_mask",), error=ValueError)
         tensors = [*model.parameters(), *model.buffers()]
         home = tensors[0].device if tensors else torch.device("cpu")
         place = home if device is None else torch.device(device)
@@ -114,6 +120,28 @@ class Workload:
     def num_nodes(self) -> int:
         """N."""
         return self.x.size(0)
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether there are nodes to train on."""
+        return self.train_mask is not None and bool(self.train_mask.any())
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Names and sizes in plain values."""
+        graph = self.edge_index
+        is_index = isinstance(graph, Tensor) and graph.layout == torch.strided
+        edges = graph.size(1) if is_index else getattr(graph, "nnz", graph._nnz)()
+        is_cuda = self.device.type == "cuda"
+        return {
+            "model": type(self.model).__name__,
+            "nodes": self.num_nodes,
+            "edges": int(edges),
+            "features": self.x.size(1),
+            "metric": self.metric,
+            "device": torch.cuda.get_device_name(self.device) if is_cuda else cpu_model(),
+            "kind": self.device.type,
+        }
 
     def metric_of(self, *masks: Tensor) -> Metric:
         """The score of logits on some parts of the nodes."""
@@ -147,48 +175,3 @@ class Workload:
 def _graph(data: Any) -> Any:
     edges = getattr(data, "edge_index", None)
     return getattr(data, "adj_t", None) if edges is None else edges
-
-
-def _check(data: Any, metric: MetricName) -> None:
-    """Whether the data are whole.
-
-    Raises:
-        ValueError: naming what is missing or wrong.
-    """
-    missing = [name for name in ("x", "y") if not isinstance(getattr(data, name, None), Tensor)]
-    missing += ["edge_index"] if _graph(data) is None else []
-    if missing:
-        raise ValueError(f"tune: data must have {', '.join(missing)}, found none")
-    x, y = data.x, data.y
-    if x.dim() != 2 or not x.is_floating_point() or x.size(0) == 0:
-        raise ValueError(
-            f"tune: data.x must be a float matrix [N, F] with a node at least, "
-            f"got {x.dtype} {list(x.shape)}"
-        )
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError("tune: data.x must be finite, found NaN or infinity")
-    nodes = x.size(0)
-    if y.shape != (nodes,) or y.dtype != torch.int64:
-        raise ValueError(f"tune: data.y must be int64 [{nodes}], got {y.dtype} {list(y.shape)}")
-    if getattr(data, "val_mask", None) is None:
-        raise ValueError(
-            "tune: data has no validation mask (val_mask), on which accuracy is measured; "
-            "split the nodes first, for example with torch_geometric.transforms.RandomNodeSplit"
-        )
-    for name in MASKS:
-        mask = getattr(data, name, None)
-        if mask is None:
-            continue
-        if not isinstance(mask, Tensor) or mask.shape != (nodes,) or mask.dtype != torch.bool:
-            got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-            raise ValueError(
-                f"tune: data.{name} must be bool [{nodes}], got {got}; of several splits choose one"
-            )
-        if not bool(mask.any()):
-            if name == "val_mask":
-                raise ValueError("tune: data.val_mask is empty, accuracy needs validation nodes")
-            continue
-        if int(y[mask].min()) < 0:
-            raise ValueError(f"tune: data.{name} holds nodes without a label (y < 0)")
-    if metric == "roc_auc" and y[data.val_mask].unique().numel() < 2:
-        raise ValueError("tune: data.val_mask holds a single class, roc_auc needs both")

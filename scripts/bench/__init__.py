@@ -4,6 +4,6 @@
   models: bench_models.py; tuner: bench_tune_runs.py.
 - tables: make_tables.py.
 - show: load_cora.py, load_reddit.py.
-- Shared by all: command (arguments, records), cases and cuda_cases (what is compared), graphs,
+- Shared by all: command (arguments, records), cases (what is compared), graphs,
   tasks and sampling (on what), ceilings and cuda_ceilings (what a machine can do), report (charts).
 """

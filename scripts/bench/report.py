@@ -31,33 +31,59 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def commit_of(machine: dict[str, Any]) -> str:
+    """The commit of an environment, shortened, and whether anything was changed."""
+    return (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
+
+
+def device_of(machine: dict[str, Any], *, on_cuda: bool | None = None) -> str:
+    """The GPU, or the processor with its threads.
+
+    Args:
+        machine: environment of a record.
+        on_cuda: which of them; None takes the GPU where there is one.
+    """
+    if on_cuda or (on_cuda is None and machine["gpu"]):
+        return str(machine["gpu"])
+    return f"{machine['cpu']}, {machine['threads']} threads"
+
+
 def environment_line(record: dict[str, Any]) -> str:
     """One sentence naming the machine, threads, versions and commit of a record."""
     machine = record["environment"]
     versions = machine["versions"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
     if record.get("benchmark", "").endswith("cuda"):
         device = f"{machine['gpu']}, CUDA {machine['cuda']}"
     else:
         device = f"{machine['cpu']} ({machine['capability']}), {machine['threads']} threads"
     return (
-        f"{device}, "
-        f"torch {versions['torch']}, PyG {versions['torch-geometric']}, "
-        f"commit {commit}, {machine['date'][:10]}; medians of {record['settings']['repeats']} "
-        f"interleaved repeats."
+        f"{device}, torch {versions['torch']}, PyG {versions['torch-geometric']}, "
+        f"commit {commit_of(machine)}, {machine['date'][:10]}; medians of "
+        f"{record['settings']['repeats']} interleaved repeats."
     )
 
 
-def trained_on(record: dict[str, Any], *, pyg: bool = False) -> str:
+def trained_on(record: dict[str, Any], *, pyg: bool = False, device: str | None = None) -> str:
     """Machine, versions, commit and date of a training, without a full stop."""
     machine = record["environment"]
     versions = machine["versions"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
     return (
-        f"Trained on {machine['gpu'] or machine['cpu']}, torch {versions['torch']}, "
+        f"Trained on {device or machine['gpu'] or machine['cpu']}, torch {versions['torch']}, "
         + (f"PyG {versions['torch-geometric']}, " if pyg else "")
-        + f"commit {commit}, {machine['date'][:10]}"
+        + f"commit {commit_of(machine)}, {machine['date'][:10]}"
     )
+
+
+def not_measured(*entries: dict[str, Any]) -> str:
+    """A list of what a record says it left out, below an empty line; nothing without any."""
+    lines = [f"- not measured: {entry['name']}: {entry['reason']}\n" for entry in entries]
+    return "\n" + "".join(lines) if lines else ""
+
+
+def write_value(axes: Axes, text: str, end: float, position: float, fontsize: int = 8) -> None:
+    """Write a value behind the end of its bar."""
+    place = (end, position)
+    axes.annotate(text, place, (3, 0), textcoords="offset points", va="center", fontsize=fontsize)
 
 
 def bar_chart(
@@ -107,9 +133,7 @@ def _bars(texts: Sequence[str], ends: Sequence[float]) -> tuple[Figure, Axes]:
     axes = figure.add_subplot()
     axes.axvline(1.0, color="grey", linewidth=0.8)
     for position, (text, end) in enumerate(zip(texts, ends, strict=True)):
-        axes.annotate(
-            text, (end, position), (3, 0), textcoords="offset points", va="center", fontsize=8
-        )
+        write_value(axes, text, end, position)
     return figure, axes
 
 

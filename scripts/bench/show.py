@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bench.statistics import graph_statistics
 from bitgnn.convert import freeze
 from bitgnn.data import DataError, load, synthetic
-from bitgnn.data.statistics import graph_statistics
 from bitgnn.measure.timing import compare
 from bitgnn.models import GCN, GraphSAGE
 

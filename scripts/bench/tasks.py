@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from bench.cases import Skipped
 from bench.graphs import heavy_tailed_graph, load_flickr
 from bench.operators.cuda_graphs import REDDIT
 from bitgnn import models
-from bitgnn.data import DataError, load_planetoid
+from bitgnn.data import load
 
 SEED = 0
 HIDDEN = 64
-PLANETOID = ("Cora", "CiteSeer", "PubMed")
 QUICK_GRAPH = "tiny"
 MODELS = ("GCN", "GraphSAGE", "GraphSAINT")
 FLICKR_FEATURES, FLICKR_CLASSES, FLICKR_HIDDEN = 500, 7, 256
@@ -87,26 +85,8 @@ def untrained_model(task: NodeTask, kind: str, precision: str) -> nn.Module:
     return made
 
 
-def planetoid_tasks(
-    data_root: Path | None, names: Iterable[str] = PLANETOID
-) -> tuple[list[NodeTask], list[Skipped]]:
-    """Cora, CiteSeer and PubMed or some of them, see :func:`bitgnn.data.load_planetoid`.
-
-    Returns:
-        The graphs that could be read, and for each other one the reason.
-    """
-    tasks: list[NodeTask] = []
-    skipped: list[Skipped] = []
-    for name in names:
-        try:
-            tasks.append(_planetoid(name, "cpu", data_root))
-        except DataError as error:
-            skipped.append(Skipped("GCN", name, str(error)))
-    return tasks, skipped
-
-
 def _planetoid(name: str, device: str, data_root: Path | None) -> NodeTask:
-    data = load_planetoid(name, data_root)
+    data = load(name, data_root)
     classes = int(data.y.max()) + 1
     return NodeTask(name, data.x.to(device), data.edge_index.to(device), classes)
 

@@ -17,10 +17,10 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn import models
+from bitgnn.measure.clock import Clock
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
 from bitgnn.measure.timing import compare
-from bitgnn.tune.clock import Call, Clock, prepare, rounds
 
 FORMS = {"default": "bin", "papers": "bin", "default, full": "full", "papers, full": "full"}
 PAPERS = {"GCNConv": models.GCN, "SAGEConv": models.GraphSAGE}
@@ -73,8 +73,8 @@ def main() -> int:
             with torch.no_grad():
                 if device.type == "cuda":
                     clock = Clock("cuda")
-                    ready = {f: prepare(Call(c, captured=True), clock) for f, c in calls.items()}
-                    times, _ = rounds(ready, clock, arguments.repeats)
+                    ready = {f: clock.prepare(c, captured=True) for f, c in calls.items()}
+                    times, _ = clock.rounds(ready, arguments.repeats)
                 else:
                     times = compare(calls, repeats=arguments.repeats)
             case = {

@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from bitgnn.measure import environment, timing
-from bitgnn.tune import clock
+from bitgnn.measure import clock, environment, timing
 
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch):
     monkeypatch.setattr(timing, "MIN_REPEAT_SECONDS", 0.0)
-    monkeypatch.setattr(clock, "CPU_REPEAT_SECONDS", 0.0)
+    monkeypatch.setitem(clock.REPEAT_SECONDS, "cpu", 0.0)
     monkeypatch.setattr(environment, "_busy_percent", lambda: None)
     threads = torch.get_num_threads()
     yield

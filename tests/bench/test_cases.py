@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bench.cases import Case, Skipped, run_case, run_cases
+from bench.cases import Case, run_case
 
 
 def sleeper(seconds):
@@ -31,12 +31,3 @@ def test_a_wrong_result_is_not_timed():
     case = Case("group", "name", sleeper(0), {"other": sleeper(0)}, check=lambda: False)
     with pytest.raises(RuntimeError, match="name gives a wrong result"):
         run_case(case)
-
-
-def test_skipped_cases_are_reported():
-    lines = []
-    cases = [Skipped("g", "absent", "no data"), Case("g", "n", sleeper(0), {"o": sleeper(0)})]
-    body = run_cases(cases, progress=lines.append, warmup=1, repeats=7)
-    assert body["skipped"] == [{"group": "g", "name": "absent", "reason": "no data"}]
-    assert [result["name"] for result in body["results"]] == ["n"]
-    assert lines[0] == "g: absent: skipped, no data"

@@ -6,13 +6,9 @@ from functools import partial
 
 import pytest
 import torch
-from torch_geometric.data import Data
 
-from bench import tasks
 from bench.command import begin, run_into
-from bench.tasks import planetoid_tasks, synthetic_task
 from bench_ops import main as operators_main
-from bitgnn.data import DataError
 
 
 def test_quick_run_of_the_operators(tmp_path):
@@ -90,17 +86,3 @@ def test_finished_cases_are_kept_unless_they_are_of_another_run(arguments, capsy
     error = capsys.readouterr().err
     assert "do not belong to this run" in error
     assert what in error
-
-
-def test_unreadable_graphs_are_named(monkeypatch):
-    def load(name, root):
-        if name == "CiteSeer":
-            raise DataError("CiteSeer: no files")
-        task = synthetic_task()
-        return Data(task.x, task.edge_index, y=torch.arange(task.x.size(0)) % 7)
-
-    monkeypatch.setattr(tasks, "load_planetoid", load)
-    found, skipped = planetoid_tasks(None)
-    assert [task.name for task in found] == ["Cora", "PubMed"]
-    assert found[0].num_classes == 7
-    assert [(entry.name, entry.reason) for entry in skipped] == [("CiteSeer", "CiteSeer: no files")]

@@ -1,6 +1,4 @@
-"""Times of decoders: what is timed, what is refused."""
-
-from pathlib import Path
+"""Times of decoders: packed layers, the device they need, and what is timed."""
 
 import pytest
 import torch
@@ -8,19 +6,9 @@ import torch
 from bench_decoder import decoder_speeds, main, share_decoders
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.models import Decoder
-from experiments.text import DecoderConfig
-
-ROOT = Path(__file__).parents[2]
+from experiments.text.recipe import DecoderConfig
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "inner": 32, "length": 12}
-
-
-def test_arguments():
-    with pytest.raises(ValueError, match="models must hold at least one"):
-        decoder_speeds({})
-    for prompt in (0, 12):
-        with pytest.raises(ValueError, match=f"prompt must be from 1 to 11, got {prompt}"):
-            decoder_speeds({"one": Decoder(20, **SIZES)}, prompt=prompt)
 
 
 def test_shares_of_layers_are_packed():

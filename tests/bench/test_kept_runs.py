@@ -1,9 +1,8 @@
-"""Runs of experiments side by side: what is finished is kept and not done again."""
+"""Runs of experiments side by side: finished ones are not done again."""
 
 import importlib
 import json
 import sys
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -55,14 +54,3 @@ def test_finished_runs_are_not_done_again(run_and_keep, jobs, tmp_path, capsys):
     assert {run["where"] for run in record["runs"]} == {"an earlier call", "folder cpu"}
     assert not output.with_suffix(".jsonl").exists()
     assert "{'total': 120}" in capsys.readouterr().out
-
-
-def test_a_worker_that_dies_is_an_error_and_nothing_is_lost(run_and_keep, jobs, tmp_path):
-    output = tmp_path / "squares.json"
-    cases = [{"number": number} for number in (1, 2, 3)]
-    with pytest.raises(BrokenProcessPool):
-        run_and_keep(cases, jobs.squared_until_three, total, output, "folder")
-    kept = [json.loads(line) for line in output.with_suffix(".jsonl").read_text().splitlines()]
-    assert [run["number"] for run in kept] == [1, 2]
-    assert run_and_keep(cases, jobs.squared, total, output, "folder") == 0
-    assert json.loads(output.read_text())["summary"] == [{"total": 1 + 4 + 9}]

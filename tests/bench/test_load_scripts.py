@@ -46,19 +46,3 @@ def test_reddit_without_files_is_one_line(tmp_path, capsys, monkeypatch):
     assert "Put reddit_data.npz, reddit_graph.npz into" in line
     assert line.endswith("or run with --synthetic for a made-up graph")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("main", "arguments", "message"),
-    [
-        (show.cora_main, ["--epochs", "-1"], "--epochs must be at least 0, got -1"),
-        (show.reddit_main, ["--synthetic", "0"], "--synthetic must be above 0, got 0"),
-        (show.reddit_main, ["--threads", "0"], "--threads must be at least 1, got 0"),
-        (show.reddit_main, ["--synthetic", "big"], "invalid float value: 'big'"),
-    ],
-)
-def test_bad_arguments(capsys, main, arguments, message):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err

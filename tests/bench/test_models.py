@@ -1,4 +1,4 @@
-"""The whole-model benchmark on the CPU: records, resuming, failures and tables."""
+"""The whole-model benchmark on the CPU: record, table, CSV and chart."""
 
 import csv
 import json
@@ -8,14 +8,9 @@ from rates import FixedRates
 
 import bench_models as models_command
 from bench.models import case as cases
-from bench.models import contenders as models_contenders
-from bench.models.case import Settings, run_case
-from bench.models.contenders import Contender, best
 from bench.models.peers import Peer, peers
 from bench.tables.models import memory_table, models_table
-from bench.tasks import synthetic_task
 from bench_models import main as models_main
-from bitgnn.measure.timing import Timing
 
 BROKEN = Peer("PyG", "broken", lambda: (_ for _ in ()).throw(RuntimeError("no such kernel\nmore")))
 
@@ -76,49 +71,3 @@ def test_a_run_leaves_record_table_and_chart(tmp_path, capsys):
     memory = memory_table([record])
     assert "cpu: synthetic (300 nodes), bin" in memory
     assert "≤ 586 KiB" in memory
-
-
-def test_an_executor_that_differs_is_wrong(monkeypatch):
-    def lazy(model, name):
-        return lambda x, graph: model(x, graph) + 1
-
-    monkeypatch.setattr(models_contenders, "make_executor", lazy)
-    result = run_case("GCN", "tiny", synthetic_task(), Settings("cpu", 7))
-    assert not result["checked"]
-    failures = {c["failure"] for c in result["contenders"] if c["family"] == "bitgnn"}
-    assert failures == {"gives a wrong result"}
-
-
-def test_a_case_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
-    def failing(kind, *rest):
-        if kind == "GCN":
-            raise ValueError("no room")
-        return run_case(kind, *rest)
-
-    monkeypatch.setattr(models_command, "run_case", failing)
-    status, record = main(tmp_path, models=("GCN", "GraphSAGE"))
-    assert status == 1
-    assert [result["model"] for result in record["results"]] == ["GraphSAGE"]
-    assert [entry["reason"] for entry in record["failed"]] == ["ValueError: no room"]
-    printed = capsys.readouterr()
-    assert "bench: GCN on tiny: ValueError: no room" in printed.err
-    assert "- not measured: GCN on tiny: ValueError: no room" in printed.out
-
-
-def test_an_absent_graph_is_named(tmp_path, capsys):
-    status, record = main(tmp_path, "--graphs", "flickr", "--data-root", str(tmp_path))
-    assert status == 0
-    assert record["results"] == []
-    assert any(entry["name"] == "flickr" for entry in record["skipped"])
-    assert "not measured: flickr" in capsys.readouterr().out
-
-
-def test_best_takes_measured_ones_with_the_attributes():
-    def contender(family, seconds):
-        timing = None if seconds is None else Timing((seconds,))
-        return Contender(family, "form", "floats", "eager", timing=timing)
-
-    found = [contender("PyG", 3.0), contender("PyG", 2.0), contender("PyG", None)]
-    found.append(contender("bitgnn", 1.0))
-    assert best(found, family="PyG") is found[1]
-    assert best(found, family="Bi-GCN emulated") is None

@@ -58,42 +58,6 @@ def test_rows_are_graphs_and_their_mean(summary):
     assert "seeds: 2. Frozen equals trained on every node in 6 of 6 runs." in text
 
 
-def test_other_models_have_columns_behind_those_of_the_tutorial(summary):
-    deep = {"layers": 3, "weight_decay": 0.0}
-    others = [
-        *runs_of("Cora", "fp32", [79.0], "SAGEConv"),
-        *runs_of("Cora", "bin", [78.0], "SAGEConv"),
-        *runs_of("Flickr", "fp32", [50.0], **deep),
-        *runs_of("Flickr", "bin", [50.04], **deep),
-    ]
-    text = plain_loop_table(record_of(summary, others + tutorial_runs()))
-    head = "| full: points behind | SAGEConv: bin | GCNConv, 3 layers, no decay: bin |"
-    assert head in text
-    assert "| Cora | 81.0 | 1.0 | -1.0 | 1.0 |  |" in text
-    assert "| Flickr |  |  |  |  | 0.0 |" in text
-    assert "seeds: 1 (SAGEConv), 1 (GCNConv, 3 layers, no decay), 2 (GCNConv)." in text
-
-
-def test_the_first_model_stands_in_for_the_tutorials(summary):
-    runs = [run for form in ("fp32", "bin") for run in runs_of("Cora", form, [80.0], layers=3)]
-    text = plain_loop_table(record_of(summary, runs))
-    assert "| graph | fp32, % | bin: points behind |" in text
-    assert "| Cora | 80.0 | 0.0 |" in text
-
-
-def test_runs_without_a_result_are_named_once(summary):
-    failed = [{**run, "failed": "out of memory"} for run in runs_of("Reddit", "fp32", [0.0, 0.0])]
-    for run in failed:
-        del run["test"]
-    differing = runs_of("Reddit", "bin", [50.0])
-    differing[0]["differing_nodes"] = 3
-    text = plain_loop_table(record_of(summary, tutorial_runs() + failed + differing))
-    assert text.count("- not measured: Reddit, GCNConv, fp32: out of memory") == 1
-    assert "| Reddit |" not in text
-    assert "6 of 7 runs" in text
-    assert "seeds: 1-2." in text
-
-
 def test_depth_has_a_row_for_each_variant(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     depth = importlib.import_module("depth")

@@ -4,11 +4,9 @@ import json
 import shutil
 
 import pytest
-import torch
 
 from bench import ceilings as ceilings_module
-from bench.ceilings import GATHERED_WORDS, OPERATIONS, Ceilings, CeilingsError, compiler
-from bench.operators.profile import timings
+from bench.ceilings import Ceilings, CeilingsError, compiler
 from bench.tables.documents import profile_table
 from profile_cpu import main as profile_main
 
@@ -18,35 +16,6 @@ needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ 
 @pytest.fixture(scope="module")
 def ceilings():
     return Ceilings()
-
-
-@needs_compiler
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_writes_fill_whole_cache_lines(ceilings, threads, stream):
-    out = torch.zeros(100)
-    if out.data_ptr() % 64:
-        pytest.skip("the allocator aligns to less than a cache line")
-    ceilings.write(threads, out, stream=stream)()
-    assert out[:96].tolist() == [96.0] * 96
-    assert out[96:].tolist() == [0.0] * 4
-    with pytest.raises(ValueError, match="aligned to 64 bytes"):
-        ceilings.write(threads, out[1:], stream=stream)
-
-
-@needs_compiler
-def test_every_function_runs(ceilings):
-    names = OPERATIONS if ceilings.vector_bits else ["dependent_adds"]
-    indices = torch.randint(0, 50, (200,), dtype=torch.int32)
-    functions = {name: ceilings.operations(name, 2, 10) for name in names}
-    functions["read"] = ceilings.read(2, indices)
-    for words in GATHERED_WORDS:
-        table = torch.zeros(50, words, dtype=torch.int32)
-        functions[f"gather of {words} words"] = ceilings.gather(2, indices, table)
-    times, record = timings(functions, repeats=7, warmup=1)
-    assert set(record) == set(functions)
-    calls = times["read"].calls
-    assert calls % functions["read"].times == 0  # times are those of one turn
 
 
 @needs_compiler
@@ -81,10 +50,3 @@ def test_a_missing_compiler_is_named(monkeypatch, tmp_path, capsys):
     assert profile_main(["--quick", "--output", str(tmp_path / "profile.json")]) == 1
     assert "no C++ compiler found" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-@needs_compiler
-def test_a_failing_compiler_is_quoted(monkeypatch):
-    monkeypatch.setattr(ceilings_module, "FLAGS", ("--no-such-flag",))
-    with pytest.raises(CeilingsError, match=r"--no-such-flag.* failed"):
-        Ceilings()

@@ -1,8 +1,8 @@
-"""Tables and charts: goals are never rounded up to reached ones, charts are images."""
+"""Tables: goals are never rounded up to reached ones."""
 
 import pytest
 
-from bench.report import bar_chart, format_reached, markdown_table
+from bench.report import format_reached, markdown_table
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,3 @@ def test_a_missed_goal_is_not_rounded_to_a_reached_one(part, text):
 def test_table():
     table = markdown_table(["a", "b"], [["x", "1"], ["y", "2"]])
     assert table == "| a | b |\n| :--- | ---: |\n| x | 1 |\n| y | 2 |\n"
-
-
-def test_bar_chart_is_an_image(tmp_path):
-    path = tmp_path / "chart.png"
-    bar_chart(path, ["a", "b"], [2.0, 30.0], [None, 20.0], "title")
-    assert path.read_bytes().startswith(b"\x89PNG")

@@ -2,14 +2,9 @@
 
 import json
 
-import pytest
 import torch
-from torch import nn
-from torch_geometric.data import Data
 
 from bench.sampling import neighbour_batches
-from bench.tables.stream import stream_table
-from bench_stream import _pyg_stream
 from bench_stream import main as stream_main
 
 
@@ -35,28 +30,6 @@ def test_batches_are_parts_of_the_graph_with_their_seeds_in_front():
         assert int(batch.edge_index[1].bincount().max()) <= 4
 
 
-def test_all_neighbours_where_the_fanout_is_large():
-    edge_index = torch.tensor([[1, 2, 3, 0, 4], [0, 0, 0, 1, 2]])
-    (batch,) = neighbour_batches(
-        edge_index, 5, fanouts=[1000], batch_size=3, seeds=torch.tensor([0, 1, 2])
-    )
-    found = batch.n_id[batch.edge_index].t().tolist()
-    assert sorted(found) == sorted(edge_index.t().tolist())
-
-
-def test_the_order_of_edges_does_not_matter():
-    edge_index = _graph()
-    ordered = edge_index[:, torch.argsort(edge_index[1], stable=True)]
-    options = {"num_nodes": 50, "fanouts": [3, 3], "batch_size": 20}
-    for mine, theirs in zip(
-        neighbour_batches(edge_index, **options),
-        neighbour_batches(ordered, **options),
-        strict=True,
-    ):
-        assert torch.equal(mine.n_id, theirs.n_id)
-        assert torch.equal(mine.edge_index, theirs.edge_index)
-
-
 def test_quick_run(tmp_path, capsys):
     output = tmp_path / "stream_cpu.json"
     assert stream_main(["--quick", "--repeats", "7", "--output", str(output)]) == 0
@@ -71,44 +44,3 @@ def test_quick_run(tmp_path, capsys):
         for entry in [*result["contenders"].values(), *result["parts"].values()]:
             assert len(entry["seconds"]) == 7
     assert "conversion" in capsys.readouterr().out
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("store", ["cpu", "cuda"])
-def test_peers_read_their_own_batches_however_late(store):
-    """A device far behind the CPU, which meanwhile copies the batches that follow."""
-
-    class Late(nn.Module):
-        def forward(self, x, edge_index):
-            torch.cuda._sleep(100_000_000)
-            return x + edge_index.sum()
-
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randint(100, (5000, 200), generator=generator).double()
-    batches = [
-        Data(
-            edge_index=torch.randint(3000, (2, 100_000), generator=generator),
-            n_id=torch.randperm(5000, generator=generator)[:3000],
-            batch_size=1000,
-        )
-        for _ in range(8)
-    ]
-    found = list(_pyg_stream(Late(), batches, x.to(store), "cuda"))
-    for result, batch in zip(found, batches, strict=True):
-        expected = x[batch.n_id[: batch.batch_size]] + batch.edge_index.sum()
-        assert torch.equal(result.cpu(), expected)
-
-
-def test_table_gives_the_time_of_one_batch():
-    result = {
-        "model": "GCN",
-        "graph": "a graph",
-        "batches": 2,
-        "parts": {"forward": {"median": 1e-3}},
-        "contenders": {"bitgnn, packed rows": {"median": 4e-3}, "PyG fp32": {"median": 40e-3}},
-    }
-    machine = {"gpu": None, "cpu": "a CPU", "threads": 2}
-    text = stream_table([{"environment": machine, "results": [result]}])
-    assert "a CPU, 2 threads | bitgnn, packed rows | 2.00 ms | 10.0× | 25% |" in text
-    assert "| PyG fp32 | 20.0 ms | 1.00× |  |" in text

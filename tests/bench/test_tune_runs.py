@@ -5,7 +5,7 @@ import json
 import pytest
 
 import bench_tune_runs as tune_runs
-from bench.tables.tuner import runs_table
+from bench.tables.timings import runs_table
 from bench_tune_runs import Run
 from bench_tune_runs import main as tune_runs_main
 
@@ -13,13 +13,6 @@ SMALL = (
     "--epochs", "1", "--pin", "convs.0=FBB+BBB", "--pin", "convs.1=BBF+F*F",
     "--constraint", "accuracy drop <= 90%",
 )  # fmt: skip
-
-
-def test_what_a_call_says():
-    run = Run("Cora", ("--model", "graphsage", "--budget", "2 min"))
-    assert run.command == "bitgnn tune --dataset Cora --model graphsage --budget 2 min"
-    assert run.budget == 120.0
-    assert Run("Cora").budget is None
 
 
 def test_records_calls_and_keeps_those_that_are_not_made_anew(monkeypatch, tmp_path, capsys):

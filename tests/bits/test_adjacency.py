@@ -42,8 +42,8 @@ def test_sym_is_gcn_norm(loops, duplicates, seed):
     # Factors are PyG's own numbers, not merely near them.
     degree = torch.zeros(num_nodes).index_add_(0, expected[0][1], torch.ones(adjacency.nnz))
     factor = degree.pow(-0.5).masked_fill(degree == 0, 0)
-    assert torch.equal(adjacency.row, factor)
-    assert torch.equal(adjacency.col, factor)
+    assert torch.equal(adjacency.row_scale, factor)
+    assert torch.equal(adjacency.col_scale, factor)
 
 
 @pytest.mark.parametrize("loops", [False, True])
@@ -66,8 +66,8 @@ def test_mean(device):
     degree = pattern.sum(1, keepdim=True)
     expected = torch.where(degree > 0, pattern / degree, 0)
     torch.testing.assert_close(adjacency.to_dense().cpu(), expected)
-    assert adjacency.col is None
-    assert adjacency.row[5] == 0
+    assert adjacency.col_scale is None
+    assert adjacency.row_scale[5] == 0
 
 
 def test_self_loops_are_the_remaining_ones():
@@ -87,7 +87,7 @@ def test_duplicates_count_unless_coalesced():
     assert torch.equal(BitAdjacency.from_edge_index(GRAPH, NODES).to_dense(), dense(GRAPH))
     coalesced = BitAdjacency.from_edge_index(GRAPH, NODES, coalesce=True)
     assert torch.equal(coalesced.to_dense(), (dense(GRAPH) > 0).float())
-    assert coalesced.row is None
+    assert coalesced.row_scale is None
     ones = torch.ones(8)
     weighted = BitAdjacency.from_edge_index(GRAPH[:, :3], 2, ones[:3], coalesce=True)
     assert weighted.to_dense().tolist() == [[0, 1], [2, 0]]
@@ -113,7 +113,7 @@ def test_input_forms(form):
     assert found.shape == (NODES, NODES)
     assert torch.equal(found.rowptr, expected.rowptr)
     assert torch.equal(found.indices, expected.indices)
-    assert found.row is None
+    assert found.row_scale is None
     assert found.rowptr.dtype == found.indices.dtype == torch.int32
 
 
@@ -135,7 +135,7 @@ def test_sparse_values_are_weights(form):
 def test_uncoalesced_coo_keeps_duplicates():
     source = torch.sparse_coo_tensor(GRAPH.flip(0), torch.ones(8), (NODES, NODES))
     adjacency = BitAdjacency.from_edge_index(source)
-    assert adjacency.row is None
+    assert adjacency.row_scale is None
     assert torch.equal(adjacency.to_dense(), dense(GRAPH))
 
 
@@ -145,7 +145,7 @@ def test_bipartite_and_inferred_sizes():
     assert adjacency.shape == (2, 7)
     assert adjacency.rowptr.tolist() == [0, 1, 3]
     assert adjacency.indices.tolist() == [4, 0, 2]
-    assert adjacency.row.tolist() == [1.0, 0.5]
+    assert adjacency.row_scale.tolist() == [1.0, 0.5]
     assert BitAdjacency.from_edge_index(edge_index).shape == (5, 5)
     source = EdgeIndex(edge_index.contiguous(), sparse_size=(7, 2))
     assert BitAdjacency.from_edge_index(source).shape == (2, 7)
@@ -161,13 +161,13 @@ def test_exports(device):
     edge_index = adjacency.to_edge_index()
     again = BitAdjacency.from_edge_index(edge_index, NODES, normalize="sym")
     assert torch.equal(again.to_dense(), expected)
-    parts = (adjacency.rowptr, adjacency.indices, adjacency.row, adjacency.col)
+    parts = (adjacency.rowptr, adjacency.indices, adjacency.row_scale, adjacency.col_scale)
     assert adjacency.nbytes == sum(part.nbytes for part in parts)
     assert adjacency.device.type == device.type
     assert torch.equal(adjacency.to("cpu").to_dense(), expected.cpu())
     leaves, spec = pytree.tree_flatten(adjacency)
     assert torch.equal(pytree.tree_unflatten(leaves, spec).to_dense(), expected)
-    assert repr(adjacency).startswith("BitAdjacency(6 x 6, nnz=12, factors=row+col")
+    assert repr(adjacency).startswith("BitAdjacency(6 x 6, nnz=12, factors=row_scale+col_scale")
 
 
 POINTER, INDICES = torch.tensor([0, 1, 3]), torch.tensor([0, 2, 1], dtype=torch.int32)
@@ -184,9 +184,13 @@ POINTER, INDICES = torch.tensor([0, 1, 3]), torch.tensor([0, 2, 1], dtype=torch.
         ((torch.tensor([0, 4, 3]), INDICES, 3), ValueError, "rowptr must never fall"),
         ((POINTER, INDICES, 2), ValueError, r"indices must lie in \[0, 2\).*smallest 0, largest 2"),
         ((POINTER, -INDICES, 3), ValueError, "indices must lie .* got smallest -2, largest 0"),
-        ((POINTER, INDICES, 3, torch.ones(3)), ValueError, r"row must .* of 2, got shape \[3\]"),
-        ((POINTER, INDICES, 3, None, torch.ones(2)), ValueError, "col must .* of 3"),
-        ((POINTER, INDICES, 3, torch.ones(2).half()), TypeError, "row must be .*float32"),
+        (
+            (POINTER, INDICES, 3, torch.ones(3)),
+            ValueError,
+            r"row_scale must .* of 2, got shape \[3\]",
+        ),
+        ((POINTER, INDICES, 3, None, torch.ones(2)), ValueError, "col_scale must .* of 3"),
+        ((POINTER, INDICES, 3, torch.ones(2).half()), TypeError, "row_scale must be .*float32"),
         ((POINTER, INDICES.to("meta"), 3), ValueError, "indices must be on cpu like rowptr"),
     ],
 )

@@ -32,7 +32,9 @@ def test_rank_one_is_exact(rows, columns, count, seed):
     weight = left[row] * (right.abs() + 0.1)[column] * right.sign()[column]
     factors = factorize(row, column, weight, (rows, columns))
     assert factors.error == 0
-    product = factors.row[row] * (1 if factors.col is None else factors.col[column])
+    product = factors.row_scale[row] * (
+        1 if factors.col_scale is None else factors.col_scale[column]
+    )
     torch.testing.assert_close(product, weight)
 
 
@@ -46,7 +48,7 @@ def test_long_path_is_exact():
     weight = left[row] * right[column]
     factors = factorize(row, column, weight, (20000, 20000))
     assert factors.error == 0
-    torch.testing.assert_close(factors.row[row] * factors.col[column], weight)
+    torch.testing.assert_close(factors.row_scale[row] * factors.col_scale[column], weight)
 
 
 def test_large_graph_is_exact():
@@ -57,7 +59,9 @@ def test_large_graph_is_exact():
     weight = left[row] * right[column]
     factors = factorize(row, column, weight, (20000, 20000))
     assert factors.error == 0
-    torch.testing.assert_close(factors.row[row] * factors.col[column], weight, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        factors.row_scale[row] * factors.col_scale[column], weight, rtol=1e-6, atol=0
+    )
 
 
 def test_almost_rank_one_is_reported():
@@ -71,16 +75,16 @@ def test_row_factors_alone_suffice():
     row, column, generator = edges(20, 30, 100, 0)
     weight = torch.randn(20, generator=generator)[row]
     factors = factorize(row, column, weight, (20, 30))
-    assert factors.col is None
+    assert factors.col_scale is None
     assert factors.error == 0
-    assert torch.equal(factors.row[row], weight)
+    assert torch.equal(factors.row_scale[row], weight)
 
 
 def test_column_factors_have_mean_one():
     left, right = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0, 9.0])
     adjacency = BitAdjacency.from_edge_index((left.unsqueeze(1) * right).to_sparse_coo())
-    torch.testing.assert_close(adjacency.col, right / 6)
-    torch.testing.assert_close(adjacency.row, left * 6)
+    torch.testing.assert_close(adjacency.col_scale, right / 6)
+    torch.testing.assert_close(adjacency.row_scale, left * 6)
 
 
 @pytest.mark.parametrize("zero", [False, True])
@@ -89,13 +93,13 @@ def test_general_weights_become_row_means(zero):
     weight = torch.tensor([1.0, 3.0, 5.0, 0.0 if zero else 2.0])
     adjacency = BitAdjacency.from_edge_index(edge_index, 2, weight)
     means = torch.tensor([2.0, weight[2:].mean()])
-    assert torch.equal(adjacency.row, means)
-    assert adjacency.col is None
+    assert torch.equal(adjacency.row_scale, means)
+    assert adjacency.col_scale is None
     residual = weight - means[edge_index[1]]
     expected = float(residual.norm() / weight.norm())
     assert adjacency.factorization_error == pytest.approx(expected)
     normalised = BitAdjacency.from_edge_index(edge_index, 2, weight, normalize="mean")
-    assert torch.equal(normalised.row, means / 2)
+    assert torch.equal(normalised.row_scale, means / 2)
 
 
 def test_pointers_grow_to_int64():

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch.utils import _pytree as pytree
+from wrong_calls import check_wrong_calls
 
-from bitgnn import BooleanTensor, TernaryTensor
+from bitgnn.bits import BooleanTensor, TernaryTensor
 
 KINDS = (TernaryTensor, BooleanTensor)
 NAN, INF = float("nan"), float("inf")
@@ -107,74 +108,39 @@ PADDED = torch.full((4, 2, 2), -1, dtype=torch.int32)
 ROWS = TernaryTensor(WORDS, 40)
 X = torch.ones(4, 40)
 
-CASES = {
-    "words dtype": (lambda: TernaryTensor(WORDS.long(), 40), TypeError, "words must be an int32"),
-    "words shape": (
-        lambda: TernaryTensor(WORDS, 65),
-        ValueError,
-        r"TernaryTensor: words must have shape \[\.\.\., 2, 3\] for size 65, got \[4, 2, 2\]",
-    ),
-    "boolean shape": (lambda: BooleanTensor(WORDS, 65), ValueError, r"shape \[\.\.\., 3\] for"),
-    "size": (lambda: TernaryTensor(WORDS, "40"), TypeError, "size must be an int, got str"),
-    "negative": (lambda: TernaryTensor(WORDS[..., :0], -1), ValueError, "for size -1"),
-    "counts dtype": (
-        lambda: TernaryTensor(WORDS, 40, torch.zeros(4)),
-        TypeError,
-        "counts must be an int32 tensor, got torch.float32 Tensor",
-    ),
-    "counts shape": (
-        lambda: TernaryTensor(WORDS, 40, torch.zeros(3, dtype=torch.int32)),
-        ValueError,
-        r"counts must have shape \[4\] on cpu, got \[3\]",
-    ),
-    "scale shape": (
-        lambda: TernaryTensor(WORDS, 40, scale=torch.ones(4)),
-        ValueError,
-        r"scale must have no dimensions, got shape \[4\]",
-    ),
-    "x dtype": (lambda: TernaryTensor.from_float(X.double(), 1.0), TypeError, "x must be float32"),
-    "x type": (lambda: BooleanTensor.from_float([1.0], 1.0), TypeError, "got list"),
-    "x dimensions": (
-        lambda: TernaryTensor.from_float(X[0, 0], 1.0),
-        ValueError,
-        "x must have 1 or more",
-    ),
-    "columns": (lambda: TernaryTensor.from_columns(X[0], 1.0), ValueError, "2 or more dim"),
-    "scale type": (lambda: TernaryTensor.from_float(X, "1"), TypeError, "scale must be a number"),
-    "scale bool": (lambda: TernaryTensor.from_float(X, True), TypeError, "must be a number"),
-    "scale dtype": (
-        lambda: TernaryTensor.from_float(X, torch.tensor(1.0).double()),
-        TypeError,
-        "scale must be a float32 tensor, got torch.float64",
-    ),
-    "padding": (
-        lambda: TernaryTensor(PADDED, 40).validate(),
-        ValueError,
-        "no value may be in both planes, got 8 words",
-    ),
-    "padding of one": (
-        lambda: BooleanTensor(PADDED[0], 40).validate(),
-        ValueError,
-        "padding bits must be 0, got 2 planes",
-    ),
-    "counts": (
-        lambda: TernaryTensor(WORDS, 40, torch.ones(4, dtype=torch.int32)).validate(),
-        ValueError,
-        "counts must be the set bits of each row",
-    ),
-    "missing": (
-        lambda: TernaryTensor.from_tensors({"words": WORDS}),
-        ValueError,
-        r"tensors must hold \['size', 'counts'\], got \['words'\]",
-    ),
-}
+WRONG = r"""
+TernaryTensor(WORDS.long(), 40) -> TypeError: words must be an int32
+TernaryTensor(WORDS, 65)
+    -> ValueError: TernaryTensor: words must have shape \[\.\.\., 2, 3\] for size 65, got \[4, 2,
+        2\]
+BooleanTensor(WORDS, 65) -> ValueError: shape \[\.\.\., 3\] for
+TernaryTensor(WORDS, "40") -> TypeError: size must be an int, got str
+TernaryTensor(WORDS[..., :0], -1) -> ValueError: for size -1
+TernaryTensor(WORDS, 40, torch.zeros(4))
+    -> TypeError: counts must be an int32 tensor, got torch.float32 Tensor
+TernaryTensor(WORDS, 40, torch.zeros(3, dtype=torch.int32))
+    -> ValueError: counts must have shape \[4\] on cpu, got \[3\]
+TernaryTensor(WORDS, 40, scale=torch.ones(4))
+    -> ValueError: scale must have no dimensions, got shape \[4\]
+TernaryTensor.from_float(X.double(), 1.0) -> TypeError: x must be float32
+BooleanTensor.from_float([1.0], 1.0) -> TypeError: got list
+TernaryTensor.from_float(X[0, 0], 1.0) -> ValueError: x must have 1 or more
+TernaryTensor.from_columns(X[0], 1.0) -> ValueError: 2 or more dim
+TernaryTensor.from_float(X, "1") -> TypeError: scale must be a number
+TernaryTensor.from_float(X, True) -> TypeError: must be a number
+TernaryTensor.from_float(X, torch.tensor(1.0).double())
+    -> TypeError: scale must be a float32 tensor, got torch.float64
+TernaryTensor(PADDED, 40).validate() -> ValueError: no value may be in both planes, got 8 words
+BooleanTensor(PADDED[0], 40).validate() -> ValueError: padding bits must be 0, got 2 planes
+TernaryTensor(WORDS, 40, torch.ones(4, dtype=torch.int32)).validate()
+    -> ValueError: counts must be the set bits of each row
+TernaryTensor.from_tensors({"words": WORDS})
+    -> ValueError: tensors must hold \['size', 'counts'\], got \['words'\]
+"""
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_errors(case):
-    function, error, match = CASES[case]
-    with pytest.raises(error, match=match):
-        function()
+def test_errors():
+    check_wrong_calls(WRONG, globals())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,5 @@
 """The command line: results on success, one line and a status on failure."""
 
-import sys
-
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -9,6 +7,7 @@ from typer.testing import CliRunner
 import bitgnn
 from bitgnn import train
 from bitgnn.cli import app
+from bitgnn.data import whole
 from bitgnn.inference import load
 from bitgnn.train import command
 from bitgnn.train.store import alone_in
@@ -92,12 +91,10 @@ def test_unwritable_output_is_one_line(config, tmp_path):
 
 
 def test_missing_data_is_one_line(config, tmp_path, monkeypatch):
-    from bitgnn.data import planetoid
-
     def offline(*_, **__):
         raise ConnectionError("offline")
 
-    monkeypatch.setattr(planetoid, "Planetoid", offline)
+    monkeypatch.setattr(whole, "download_file", offline)
     config.write_text(TINY.replace("name: digits", "name: Cora"))
     arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out")]
     result = runner.invoke(app, [*arguments, "--data-root", str(tmp_path / "none")])
@@ -131,12 +128,6 @@ def test_damaged_checkpoint_is_one_line_and_kept(config, tmp_path):
     assert "delete it to train this run anew" in line
     assert damaged.read_bytes() == b"damaged"
     assert (output / "runs" / "fp32-0.json").is_file()
-
-
-def test_missing_tensorboard_is_one_line(config, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    arguments = ["train", "-c", str(config), "-o", str(tmp_path / "out"), "--tensorboard"]
-    assert "bitgnn[tensorboard]" in _one_line(runner.invoke(app, arguments))
 
 
 def test_interrupt_says_how_to_go_on(config, tmp_path, monkeypatch):

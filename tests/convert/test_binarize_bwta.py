@@ -1,4 +1,4 @@
-"""binarize(scheme="bwta"): which layers, by which error, with which activations; bad input."""
+"""binarize() with a BWTAConfig: which layers, by which error, with which activations; bad input."""
 
 import copy
 import math
@@ -45,7 +45,7 @@ def swapped(model: nn.Module) -> list[str]:
 
 def test_all_but_first_and_last(network: Network) -> None:
     state = copy.deepcopy(network.state_dict())
-    model = bitgnn.binarize(network, scheme="bwta")
+    model = bitgnn.binarize(network, BWTAConfig())
     assert swapped(model) == [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)]
     report = report_of(model)
     assert set(report.left) == {"first", "last"}
@@ -61,7 +61,7 @@ def test_all_but_first_and_last(network: Network) -> None:
 
 def test_calibration_starts_scales_and_finds_what_is_never_negative(network: Network) -> None:
     x = torch.randn(64, 16)
-    model = bitgnn.binarize(network.eval(), scheme="bwta", calibration=x)
+    model = bitgnn.binarize(network.eval(), BWTAConfig(calibration=x))
     assert not model.training
     assert model(x).isfinite().all()
     kinds = {name: model.get_submodule(name).activation for name in swapped(model)}
@@ -97,13 +97,13 @@ def test_shares_take_the_layers_of_least_error(network: Network) -> None:
     errors = output_errors(network, x, [f"blocks.{i}.{j}" for i in range(5) for j in (1, 3)])
     for share, count in ((0.1, 1), (0.3, 3), (1.0, 10)):
         model = bitgnn.binarize(
-            network, scheme="bwta", layers=share, calibration=x, activation="ternary"
+            network, BWTAConfig(layers=share, calibration=x, activation="ternary")
         )
         assert set(swapped(model)) == set(list(errors)[:count])
         left = report_of(model).left
         assert sum("is not among" in reason for reason in left.values()) == 10 - count
     # All of them are chosen without data.
-    assert set(swapped(bitgnn.binarize(network, scheme="bwta", layers=1.0))) == set(errors)
+    assert set(swapped(bitgnn.binarize(network, BWTAConfig(layers=1.0)))) == set(errors)
 
 
 def test_forms_of_calibration(network: Network) -> None:
@@ -120,13 +120,13 @@ def test_forms_of_calibration(network: Network) -> None:
 
 
 def test_layers_that_are_bwta_already_change_level(network: Network) -> None:
-    model = bitgnn.binarize(network, scheme="bwta")
+    model = bitgnn.binarize(network, BWTAConfig())
     for name in swapped(model):
         model.get_submodule(name).level = None
     x = torch.randn(32, 16)
     # The measured model is in floats throughout, whatever levels there were.
     assert output_errors(model, x) == pytest.approx(output_errors(network, x))
-    share = bitgnn.binarize(model, scheme="bwta", layers=0.2, calibration=x)
+    share = bitgnn.binarize(model, BWTAConfig(layers=0.2, calibration=x))
     levels = [share.get_submodule(name).level for name in swapped(share)]
     assert sorted(levels, key=str) == [1] * 2 + [None] * 8
     assert all(model.get_submodule(name).level is None for name in swapped(model))
@@ -135,7 +135,7 @@ def test_layers_that_are_bwta_already_change_level(network: Network) -> None:
 
 
 def test_names_and_skip(network: Network) -> None:
-    model = bitgnn.binarize(network, scheme="bwta", layers=["last", "blocks.0.1"])
+    model = bitgnn.binarize(network, BWTAConfig(layers=["last", "blocks.0.1"]))
     assert swapped(model) == ["blocks.0.1", "last"]
     model = bitgnn.binarize(network, BWTAConfig(skip=("blocks.0.1",), activation="sign", level=3))
     assert "blocks.0.1" not in swapped(model)
@@ -146,10 +146,10 @@ def test_names_and_skip(network: Network) -> None:
 
 def test_models_without_module_lists() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
-    assert swapped(bitgnn.binarize(model, scheme="bwta")) == ["2"]
+    assert swapped(bitgnn.binarize(model, BWTAConfig())) == ["2"]
     embedded = nn.Sequential(nn.Embedding(5, 8), nn.Linear(8, 8), nn.Linear(8, 2))
-    assert swapped(bitgnn.binarize(embedded, scheme="bwta")) == ["1"]
-    alone = bitgnn.binarize(nn.Linear(4, 3), scheme="bwta", layers=[""])
+    assert swapped(bitgnn.binarize(embedded, BWTAConfig())) == ["1"]
+    alone = bitgnn.binarize(nn.Linear(4, 3), BWTAConfig(layers=[""]))
     assert isinstance(alone, BWTALinear)
 
 
@@ -159,7 +159,7 @@ def test_multihead_attention_goes_as_a_whole() -> None:
         nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 2, enable_nested_tensor=False
     )
     x = torch.randn(3, 5, 16)
-    model = bitgnn.binarize(encoder, scheme="bwta", calibration=(x,))
+    model = bitgnn.binarize(encoder, BWTAConfig(calibration=(x,)))
     whole = [n for n, m in model.named_modules() if isinstance(m, BWTAMultiheadAttention)]
     assert whole == ["layers.0.self_attn", "layers.1.self_attn"]
     assert model.layers[0].linear2.activation == "bool"
@@ -171,39 +171,37 @@ def test_multihead_attention_goes_as_a_whole() -> None:
 def test_shared_parameters_stay_shared() -> None:
     model = Network(2)
     model.blocks[1][1].weight = model.blocks[0][1].weight
-    binary = bitgnn.binarize(model, scheme="bwta")
+    binary = bitgnn.binarize(model, BWTAConfig())
     assert binary.blocks[1][1].weight is binary.blocks[0][1].weight
 
 
 def test_errors(network: Network) -> None:
     with pytest.raises(ValueError, match="Sequential has no layer to replace"):
-        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 3, 1)), scheme="bwta")
+        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 3, 1)), BWTAConfig())
     with pytest.raises(ValueError, match=r"has no layer to replace.*'0', '1'.* can be named"):
-        bitgnn.binarize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), scheme="bwta")
+        bitgnn.binarize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), BWTAConfig())
     with pytest.raises(ValueError, match=r"has no modules \['body'\]"):
-        bitgnn.binarize(network, scheme="bwta", layers=["body"])
+        bitgnn.binarize(network, BWTAConfig(layers=["body"]))
     with pytest.raises(ValueError, match="are neither Linear nor MultiheadAttention"):
-        bitgnn.binarize(network, scheme="bwta", layers=["blocks.0.0"])
+        bitgnn.binarize(network, BWTAConfig(layers=["blocks.0.0"]))
     with pytest.raises(ValueError, match=r"calibration must be data, .* share of 0.3 .* got None"):
-        bitgnn.binarize(network, scheme="bwta", layers=0.3)
+        bitgnn.binarize(network, BWTAConfig(layers=0.3))
     with pytest.raises(ValueError, match=r"must be in \(0, 1\], got 1.5"):
-        bitgnn.binarize(network, scheme="bwta", layers=1.5, calibration=torch.randn(2, 16))
+        bitgnn.binarize(network, BWTAConfig(layers=1.5, calibration=torch.randn(2, 16)))
     with pytest.raises(ValueError, match=r"a share of 0\.01 of 10 layers is none"):
-        bitgnn.binarize(network, scheme="bwta", layers=0.01, calibration=torch.randn(2, 16))
+        bitgnn.binarize(network, BWTAConfig(layers=0.01, calibration=torch.randn(2, 16)))
     with pytest.raises(TypeError, match="layers must be a share or names, got str"):
-        bitgnn.binarize(network, scheme="bwta", layers="last")
+        bitgnn.binarize(network, BWTAConfig(layers="last"))
     with pytest.raises(ValueError, match=r"the input of blocks\.0\.1 holds NaN"):
-        bitgnn.binarize(network, scheme="bwta", calibration=torch.full((2, 16), math.nan))
+        bitgnn.binarize(network, BWTAConfig(calibration=torch.full((2, 16), math.nan)))
     with pytest.raises(ValueError, match="layers must name at least one layer, got none"):
-        bitgnn.binarize(network, scheme="bwta", layers=[])
-    with pytest.raises(TypeError, match="skip must be a sequence of names, got str"):
-        bitgnn.binarize(network, scheme="bwta", skip="last")
-    with pytest.raises(ValueError, match="scheme must be one of"):
-        bitgnn.binarize(network, scheme="int8")
-    with pytest.raises(ValueError, match="config must be a BWTAConfig"):
-        bitgnn.binarize(network, "bin", scheme="bwta")
-    with pytest.raises(TypeError, match=r"layers must map .* got 0\.5 \(.* of scheme 'bwta'"):
-        bitgnn.binarize(network, layers=0.5)
+        bitgnn.binarize(network, BWTAConfig(layers=[]))
+    with pytest.raises(TypeError, match="skip must be module names, got 3"):
+        BWTAConfig(skip=3)
+    with pytest.raises(TypeError, match="precision must be given once, got a BWTAConfig and"):
+        bitgnn.binarize(network, BWTAConfig(), precision="bin")
+    with pytest.raises(TypeError, match=r"layers must map precisions by module name, got 0\.5"):
+        bitgnn.GraphConfig(layers=0.5)
     with pytest.raises(ValueError, match="activation must be one of"):
         BWTAConfig(activation="int8")
     unused = nn.ModuleDict({"used": nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])})
@@ -235,7 +233,7 @@ class Aliased(Network):
 def test_a_module_in_several_places_is_replaced_in_all(tmp_path) -> None:
     torch.manual_seed(0)
     network, x = Aliased(), torch.randn(8, 16)
-    model = bitgnn.binarize(network, scheme="bwta", calibration=x)
+    model = bitgnn.binarize(network, BWTAConfig(calibration=x))
     assert isinstance(model.down, BWTALinear)
     assert model.down is model.blocks[0][3] is model.blocks[1][3]
     frozen = bitgnn.freeze(model.eval())

@@ -10,7 +10,8 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 import bitgnn
-from bitgnn import BinarizeConfig, BWTAConfig, report_of
+from bitgnn import BWTAConfig, GraphConfig, ImageConfig, report_of
+from bitgnn.nn import LayerPrecision
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
 
@@ -25,17 +26,19 @@ class Net(nn.Module):
         return self.head(self.c2(self.c1(x, edge_index), edge_index))
 
 
-def test_every_field_is_a_keyword():
-    binary = bitgnn.binarize(Net(), precision="full", linear=True, dropout=0.25, skip="c1")
+def test_a_configuration_or_just_a_precision():
+    binary = bitgnn.binarize(Net(), GraphConfig("full", linear=True, dropout=0.25, skip="c1"))
     assert report_of(binary).swapped == {"c2": "full", "head": "full"}
     assert report_of(binary).left == {"c1": "named in skip"}
     assert binary.c2.dropout == 0.25
     assert bitgnn.binarize(Net(), "full").c1.precision == "full"
-    both = bitgnn.binarize(Net(), BinarizeConfig("full", linear=True), skip=["c1", "c2"])
+    assert bitgnn.binarize(Net(), precision="full").c1.precision == "full"
+    both = bitgnn.binarize(Net(), GraphConfig("full", linear=True, skip=["c1", "c2"]))
     assert report_of(both).swapped == {"head": "full"}
-    named = bitgnn.binarize(Net(), precision="fp32", layers={"c2": "full"})
+    named = bitgnn.binarize(Net(), GraphConfig("fp32", layers={"c2": "full"}))
     assert named.c2.precision == "full"
-    act = bitgnn.binarize(pyg.GCN(6, 8, 2), activation="drop", options={"output_norm": "batch"})
+    normed = LayerPrecision("FBF", "FBF", output_norm="batch")
+    act = bitgnn.binarize(pyg.GCN(6, 8, 2), GraphConfig(normed, activation="drop"))
     assert isinstance(act.act, nn.Identity)
     assert act.convs[0].letters.output_norm == "batch"
 
@@ -47,25 +50,25 @@ def _compiled_inside():
 
 
 REFUSED = {
-    "keyword": (
-        lambda: bitgnn.binarize(Net(), skpi="c1"),
+    "field": (
+        lambda: GraphConfig(skpi="c1"),
         TypeError,
-        "binarize: scheme 'binary' takes the keywords precision, layers, skip, .* got skpi$",
+        "GraphConfig: fields are precision, layers, skip, .* got skpi$",
     ),
-    "keyword of bwta": (
-        lambda: bitgnn.binarize(Net(), calibration=torch.ones(1)),
+    "field of bwta": (
+        lambda: GraphConfig(calibration=torch.ones(1)),
         TypeError,
-        r"got calibration \(calibration: with scheme='bwta'\)$",
+        r"got calibration \(a field of BWTAConfig\)$",
     ),
-    "keyword in bwta": (
-        lambda: bitgnn.binarize(Net(), scheme="bwta", linear=True),
+    "field in bwta": (
+        lambda: BWTAConfig(linear=True),
         TypeError,
-        r"scheme 'bwta' takes the keywords layers, .* got linear \(linear: with scheme='binary'\)$",
+        r"BWTAConfig: fields are layers, .* got linear \(a field of GraphConfig\)$",
     ),
-    "bwta twice": (
-        lambda: bitgnn.binarize(Net(), BWTAConfig(), skip=["c1"]),
+    "scheme of another model": (
+        lambda: bitgnn.binarize(Net(), ImageConfig()),
         ValueError,
-        "config must be a BWTAConfig alone or None",
+        "must be of type GraphConfig for a model with graph layers, got ImageConfig$",
     ),
     "precision twice": (
         lambda: bitgnn.binarize(Net(), "bin", precision="full"),
@@ -73,23 +76,18 @@ REFUSED = {
         "precision must be given once, got 'bin' and precision='full'$",
     ),
     "floats": (
-        lambda: BinarizeConfig(precision="fp32"),
+        lambda: GraphConfig(precision="fp32"),
         ValueError,
         "precision must be a binary one where layers names none, got 'fp32'",
     ),
     "layers and skip": (
-        lambda: BinarizeConfig(layers={"c1": "full"}, skip="c1"),
+        lambda: GraphConfig(layers={"c1": "full"}, skip="c1"),
         ValueError,
         r"\['c1'\] must be in layers or in skip, not in both$",
     ),
-    "layers": (lambda: BinarizeConfig(layers="c1"), TypeError, "layers must map precisions by"),
-    "skip": (lambda: BinarizeConfig(skip=3), TypeError, "skip must be module names, got 3$"),
-    "dropout": (lambda: BinarizeConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
-    "options": (
-        lambda: BinarizeConfig(options={"norm": "batch"}),
-        ValueError,
-        r"options must be among .* got \['norm'\]$",
-    ),
+    "layers": (lambda: GraphConfig(layers="c1"), TypeError, "layers must map precisions by"),
+    "skip": (lambda: GraphConfig(skip=3), TypeError, "skip must be module names, got 3$"),
+    "dropout": (lambda: GraphConfig(dropout=1.5), ValueError, r"must be in \[0, 1\), got 1.5$"),
     "class": (lambda: bitgnn.binarize(Net), TypeError, "Module, got the class Net$"),
     "frozen": (
         lambda: bitgnn.binarize(bitgnn.freeze(bitgnn.binarize(Net(), "full"), check=False)),
@@ -102,19 +100,19 @@ REFUSED = {
         r"model\.c1 must not be compiled yet, .*\(model\.c1\._orig_mod\)",
     ),
     "all skipped": (
-        lambda: bitgnn.binarize(Net(), skip=("c1", "c2")),
+        lambda: bitgnn.binarize(Net(), GraphConfig(skip=("c1", "c2"))),
         ValueError,
-        r"c1 stays in floats, named in skip; .* linear=True swaps its linear layers \(head\)$",
+        r"c1 stays in floats, named in skip; .* GraphConfig\(linear=True\) swaps its .* \(head\)$",
     ),
     "GAT": (
         lambda: bitgnn.binarize(pyg.GAT(6, 8, 2)),
         ValueError,
-        r"GATConv \(convs\.0, convs\.1\) has no binary form; linear=True swaps its linear layers",
+        r"GATConv \(convs\.0, convs\.1\) has no binary form; GraphConfig\(linear=True\) sw",
     ),
     "GIN": (
         lambda: bitgnn.binarize(pyg.GINConv(nn.Sequential(nn.Linear(6, 8)))),
         ValueError,
-        r"GINConv \(the model itself\) has no binary form; linear=True .* \(nn\.0\)$",
+        r"GINConv \(the model itself\) has no binary form; GraphConfig\(linear=True.* \(nn\.0\)$",
     ),
     "RGCN": (
         lambda: bitgnn.binarize(pyg.RGCNConv(6, 8, 2)),
@@ -127,7 +125,7 @@ REFUSED = {
         "it has BatchNorm1d$",
     ),
     "export": (
-        lambda: bitgnn.export_parameters(bitgnn.binarize(Net(), "full"), "nowhere"),
+        lambda: bitgnn.exchange.export_parameters(bitgnn.binarize(Net(), "full"), "nowhere"),
         ValueError,
         r"must be a network of images, .* got Net, which has none \(a model of graph layers is",
     ),

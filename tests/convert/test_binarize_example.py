@@ -167,9 +167,9 @@ REFUSED = {
         "example must be what the forward of TakesTensors takes, which raised ValueError: GCNConv",
     ),
     "bwta": (
-        lambda: bitgnn.binarize(nn.Sequential(nn.Linear(6, 6)), scheme="bwta", example=X),
+        lambda: bitgnn.binarize(nn.Sequential(nn.Linear(6, 6)), bitgnn.BWTAConfig(), example=X),
         ValueError,
-        "example must be None with scheme 'bwta', which takes inputs as calibration, got Tensor$",
+        "example must be None with a BWTAConfig, which takes inputs as calibration, got Tensor$",
     ),
 }
 

@@ -8,7 +8,7 @@ from image_networks import trained
 from torch import Tensor, nn
 
 import bitgnn
-from bitgnn import BinarizeConfig
+from bitgnn import GraphConfig, ImageConfig
 from bitgnn.convert import report_of
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
@@ -55,7 +55,7 @@ def _resnet():
 
 def test_layers_are_swapped_with_their_weights_and_numbers():
     model = _vgg()
-    binary = bitgnn.binarize(model, BinarizeConfig(activation="hardtanh"))
+    binary = bitgnn.binarize(model, ImageConfig(activation="hardtanh"))
     report = report_of(binary)
     assert report.swapped == {"0": "FBF", "3": "BBF", "6": "BBF", "11": "BBF", "15": "BBF"}
     assert report.replaced == dict.fromkeys(("2", "5", "8", "13"), "Hardtanh")
@@ -71,7 +71,7 @@ def test_layers_are_swapped_with_their_weights_and_numbers():
 
 def test_the_binary_network_freezes():
     torch.manual_seed(0)
-    binary = trained(bitgnn.binarize(_vgg(), BinarizeConfig(activation="hardtanh")))
+    binary = trained(bitgnn.binarize(_vgg(), ImageConfig(activation="hardtanh")))
     frozen, x = bitgnn.freeze(binary), torch.randn(3, 3, 8, 8)
     kinds = [step.kind for step in frozen.program.steps]
     assert kinds == [
@@ -83,7 +83,7 @@ def test_the_binary_network_freezes():
 
 def test_a_residual_network_with_norms_inside_keeps_float_sums():
     torch.manual_seed(1)
-    config = BinarizeConfig(activation="hardtanh", last="keep", input_step=2.0**-8)
+    config = ImageConfig(activation="hardtanh", last="keep", input_step=2.0**-8)
     binary = trained(bitgnn.binarize(_resnet(), config))
     assert report_of(binary).left == {"8": "it is the last layer"}
     with pytest.warns(UserWarning, match="stay in full precision"):
@@ -96,7 +96,7 @@ def test_a_residual_network_with_norms_inside_keeps_float_sums():
 
 def test_relus_in_front_of_signs_are_warned_of():
     with pytest.warns(UserWarning, match=r"binarize: ReLU \(2\) feeds the sign of 3"):
-        binary = bitgnn.binarize(_vgg(), activation="keep")
+        binary = bitgnn.binarize(_vgg(), ImageConfig(activation="keep"))
     texts = report_of(binary).warnings
     assert [text.split(":")[0] for text in texts] == [
         f"ReLU ({relu}) feeds the sign of {layer}"
@@ -108,9 +108,7 @@ def test_relus_in_front_of_signs_are_warned_of():
 
 def test_what_is_asked_for_is_kept_or_changed():
     model = _vgg()
-    config = BinarizeConfig(
-        skip=("3",), input_step=None, scale=False, last="norm", activation="drop"
-    )
+    config = ImageConfig(skip=("3",), input_step=None, scale=False, last="norm", activation="drop")
     binary = bitgnn.binarize(model, config)
     assert report_of(binary).left == {"3": "named in skip"}
     assert type(binary[3]) is nn.Conv2d
@@ -159,15 +157,17 @@ def test_fully_connected_networks_and_models_that_cannot_be_traced():
 
 def test_bad_configurations_are_named():
     with pytest.raises(ValueError, match=r"named \['9'\], the model has"):
-        bitgnn.binarize(_vgg(), BinarizeConfig(skip=("9",)))
+        bitgnn.binarize(_vgg(), ImageConfig(skip=("9",)))
     with pytest.raises(ValueError, match="no layer to swap"):
-        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)), BinarizeConfig(skip=("0",)))
-    with pytest.raises(ValueError, match="layers, options and dropout are of graph layers"):
-        bitgnn.binarize(_vgg(), BinarizeConfig(dropout=0.5))
+        bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)), ImageConfig(skip=("0",)))
+    with pytest.raises(TypeError, match=r"ImageConfig: fields are .*, got dropout \(a field of Gr"):
+        ImageConfig(dropout=0.5)
+    with pytest.raises(ValueError, match="must be of type ImageConfig for a model with conv"):
+        bitgnn.binarize(_vgg(), GraphConfig(linear=True))
     with pytest.raises(ValueError, match="last must be one of"):
-        BinarizeConfig(last="first")
+        ImageConfig(last="first")
     with pytest.raises(ValueError, match="power of two"):
-        BinarizeConfig(input_step=0.3)
+        ImageConfig(input_step=0.3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))

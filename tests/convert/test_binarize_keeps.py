@@ -98,12 +98,12 @@ def test_what_it_does_not_understand_stays(case):
     make, reason = KEPT[case]
     layer = make()
     model = Net(layer, pyg.GCNConv(6, 6))
-    binary = bitgnn.binarize(model, "full", linear=True)
+    binary = bitgnn.binarize(model, bitgnn.GraphConfig("full", linear=True))
     assert reason in report_of(binary).left["layers.0"]
     assert type(binary.layers[0]) is type(layer)
     assert report_of(binary).swapped == {"layers.1": "full"}
     with pytest.raises(ValueError, match=r"layer 'layers.0' cannot be binary: "):
-        bitgnn.binarize(model, layers={"layers.0": "full"})
+        bitgnn.binarize(model, bitgnn.GraphConfig(layers={"layers.0": "full"}))
 
 
 def test_messages_of_ones_own_are_still_sent():
@@ -138,7 +138,7 @@ def test_hooks_are_still_called():
     )
     handle = model.layers[0].register_message_forward_hook(note("message"))
     handle.remove()
-    binary = bitgnn.binarize(model, "full", linear=True)
+    binary = bitgnn.binarize(model, bitgnn.GraphConfig("full", linear=True))
     assert isinstance(binary.layers[0], GCNConv)
     binary(X, EDGES).sum().backward()
     assert called == [
@@ -166,7 +166,7 @@ def test_ties_stay_ties_and_frozen_parameters_frozen(precision):
     twin.weight = model.layers[2].weight
     twin.bias.requires_grad_(False)
     shared.lin.weight.requires_grad_(False)
-    binary = bitgnn.binarize(model, precision, linear=True, dropout=0.25)
+    binary = bitgnn.binarize(model, bitgnn.GraphConfig(precision, linear=True, dropout=0.25))
     assert isinstance(binary.again, GCNConv)
     assert binary.again is binary.layers[0] is binary.layers[1]
     assert binary.layers[2].weight is binary.layers[3].weight
@@ -178,7 +178,7 @@ def test_ties_stay_ties_and_frozen_parameters_frozen(precision):
     assert binary.layers[2].weight is not model.layers[2].weight
     kept = [name for name in binary.state_dict() if name not in own]
     assert kept == list(model.state_dict())
-    skipped = bitgnn.binarize(model, skip="again", linear=True)
+    skipped = bitgnn.binarize(model, bitgnn.GraphConfig(skip="again", linear=True))
     assert type(skipped.layers[1]) is pyg.GCNConv
 
 
@@ -243,11 +243,11 @@ def test_networks_of_images_keep_the_same():
 )
 def test_the_maps_inside_of_gin_are_swapped(make):
     model = make()
-    binary = bitgnn.binarize(model, "full", linear=True, activation="hardtanh")
+    binary = bitgnn.binarize(model, bitgnn.GraphConfig("full", linear=True, activation="hardtanh"))
     maps = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | pyg.Linear)]
     assert set(report_of(binary).swapped) == set(maps)
     assert all(isinstance(binary.get_submodule(name), Linear) for name in maps)
     assert not any(isinstance(m, nn.ReLU) for n, m in binary.named_modules() if ".nn." in n)
     binary(X, EDGES).sum().backward()
-    kept = bitgnn.binarize(model, "full", linear=True, activation="keep")
+    kept = bitgnn.binarize(model, bitgnn.GraphConfig("full", linear=True, activation="keep"))
     assert any("feeds the sign of" in text for text in report_of(kept).warnings)

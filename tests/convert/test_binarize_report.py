@@ -8,8 +8,9 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 import bitgnn
-from bitgnn import report_of
+from bitgnn import BWTAConfig, GraphConfig, report_of
 from bitgnn.convert import LayerReport
+from bitgnn.nn import LayerPrecision
 
 N = 40
 X = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
@@ -61,21 +62,20 @@ def test_the_share_of_floats_is_that_of_the_weights_as_they_are():
     binary(X, EDGES).sum().backward()
     wide = binary.c1.lin.weight.numel() + 64
     assert report_of(binary).float_share == pytest.approx(8 / (wide + 8))
-    whole = bitgnn.binarize(Net(), "full", linear=True)
+    whole = bitgnn.binarize(Net(), GraphConfig("full", linear=True))
     assert report_of(whole).float_share == 0
 
 
 def test_letters_have_no_role_and_say_who_asked():
-    binary = bitgnn.binarize(
-        Net(), "bin", layers={"c2": "FBF+FBF", "head": "BBF"}, example=(X, EDGES)
-    )
+    config = GraphConfig("bin", layers={"c2": "FBF+FBF", "head": "BBF"})
+    binary = bitgnn.binarize(Net(), config, example=(X, EDGES))
     rows = {layer.name: layer for layer in report_of(binary).layers}
     assert (rows["c2"].precision, rows["c2"].role, rows["c2"].inputs) == ("FBF+FBF", "", "signs")
     assert (rows["head"].precision, rows["head"].why) == ("BBF", "named in layers")
-    named = bitgnn.binarize(Net(), "full", layers={"c2": "bin"}, example=(X, EDGES))
+    named = bitgnn.binarize(Net(), GraphConfig("full", {"c2": "bin"}), example=(X, EDGES))
     assert named.c2.input_bits.kind == "activation"
     assert report_of(named).layers[1].precision == "bin"
-    normed = bitgnn.binarize(Net(), "bin", options={"output_norm": "batch"})
+    normed = bitgnn.binarize(Net(), LayerPrecision("FBF", "FBF", output_norm="batch"))
     assert report_of(normed).layers[0].added == ("batch norm",)
 
 
@@ -97,7 +97,7 @@ def test_other_schemes_have_their_layers_in_it():
     whole = bitgnn.binarize(bitgnn.models.GCN(6, 8, 3, precision="fp32"), "bin")
     assert [layer.precision for layer in report_of(whole).layers] == ["FBB+BBB", "BBF+FBF"]
     stack = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
-    ternary = report_of(bitgnn.binarize(stack, scheme="bwta"))
+    ternary = report_of(bitgnn.binarize(stack, BWTAConfig()))
     assert ternary.float_share == pytest.approx(2 / 3)
     assert "1: now " in str(ternary)
 
@@ -113,7 +113,7 @@ def test_other_schemes_have_their_layers_in_it():
 )
 def test_a_wrong_precision_of_a_layer_names_the_layer(layers, kind, message):
     with pytest.raises(kind, match=message):
-        bitgnn.binarize(Net(), "full", layers=layers)
+        bitgnn.binarize(Net(), GraphConfig("full", layers))
 
 
 def test_models_made_of_binary_layers_have_a_report():

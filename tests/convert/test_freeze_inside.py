@@ -47,7 +47,7 @@ MODELS = {
 
 def _trained(make, options):
     torch.manual_seed(0)
-    model = bitgnn.binarize(make(), "full", **options)
+    model = bitgnn.binarize(make(), bitgnn.GraphConfig("full", **options))
     for _ in range(3):
         model(X, EDGES).square().sum().backward()
     return model.eval()

@@ -9,12 +9,12 @@ import torch_geometric.nn
 from graphs import odd_graph
 from torch import nn
 
-from bitgnn import BinarizeConfig, Plan, binarize, freeze, load, save
+from bitgnn import GraphConfig, Plan, binarize, freeze, load, save
 from bitgnn._vouched import sealed
 from bitgnn.convert import ModelShape
 from bitgnn.convert.in_letters import in_letters, own_letters
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
-from bitgnn.nn import GCNConv, Linear
+from bitgnn.nn import GCNConv, LayerPrecision, Linear
 
 N, FEATURES, CLASSES = 90, 70, 5
 
@@ -68,7 +68,7 @@ CHANGES = {
     "saint": (lambda: GraphSAINT(FEATURES, 24, CLASSES, precision="full"), ["FFF+FFF", "FBB+BBB"]),
     "mixed": (Mixed, ["FBF+FBF", "BBB+BBF", "FBF"]),
     "binarized": (
-        lambda: binarize(Mixed(), BinarizeConfig("full", options={"output_norm": "batch"})),
+        lambda: binarize(Mixed(), GraphConfig(LayerPrecision("FBF", "FBF", output_norm="batch"))),
         ["FFF+FFF", "FBF+FBF", "FFF"],
     ),
 }
@@ -219,7 +219,7 @@ def test_older_checkpoints_still_load(x, graph, tmp_path):
 def test_a_plan_in_a_file(x, graph, tmp_path):
     model = trained(GCN(FEATURES, 24, CLASSES, precision="bin"), x, graph)
     plan = Plan({"convs.0": "FBF+FBB"})
-    frozen = freeze(model, plan.save(tmp_path / "plan.yaml"))
+    frozen = freeze(model, str(plan.save(tmp_path / "plan.yaml")))
     assert frozen.report.letters["convs.0"] == "FBF+FBB"
 
 

@@ -8,7 +8,7 @@ import yaml
 from torch import nn
 
 import bitgnn
-from bitgnn import BinarizeConfig, Plan
+from bitgnn import GraphConfig, Plan
 from bitgnn.convert import ModelShape
 from bitgnn.models import GCN
 from bitgnn.nn import Linear
@@ -147,6 +147,6 @@ def test_plans_for_another_model(plan, model):
 def test_shapes_do_not_tell_layers_of_pyg_from_binary_ones():
     plain = torch_geometric.nn.GCN(75, 16, 2, 5)
     assert ModelShape.of(plain) == ModelShape.of(
-        bitgnn.binarize(plain, BinarizeConfig("full", activation="drop"))
+        bitgnn.binarize(plain, GraphConfig("full", activation="drop"))
     )
     assert str(ModelShape.of(plain)) == ("GCN of convs.0 GCNConv(75, 16), convs.1 GCNConv(16, 5)")

@@ -13,7 +13,7 @@ from bitgnn.nn.pretrained_attention import attend
 def test_bert(tmp_path) -> None:
     model = bert()
     data = batch()
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=data)
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=data))
     linear = [name for name, m in binary.named_modules() if isinstance(m, BWTALinear)]
     cores = [name for name, m in binary.named_modules() if isinstance(m, BWTAAttention)]
     assert len(linear) == 2 * 6
@@ -42,7 +42,7 @@ def test_full_precision_core_is_what_transformers_computes() -> None:
     for make in (bert, llama):
         model = make()
         data = batch()
-        binary = bitgnn.binarize(model, scheme="bwta", calibration=data)
+        binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=data))
         for module in binary.modules():
             if isinstance(module, BWTALinear | BWTAAttention):
                 module.level = None
@@ -57,7 +57,7 @@ def test_llama_by_share(tmp_path) -> None:
     model = llama()
     data = batch()
     for share, count in ((0.10, 2), (0.15, 3), (0.30, 6)):
-        binary = bitgnn.binarize(model, scheme="bwta", layers=share, calibration=data)
+        binary = bitgnn.binarize(model, bitgnn.BWTAConfig(layers=share, calibration=data))
         linear = [name for name, m in binary.named_modules() if isinstance(m, BWTALinear)]
         assert len(linear) == count
         assert not any(isinstance(m, BWTAAttention) for m in binary.modules())
@@ -70,7 +70,7 @@ def test_llama_by_share(tmp_path) -> None:
 def test_llama_whole_generates(tmp_path) -> None:
     model = llama(tie_word_embeddings=True)
     data = batch()
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=data)
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=data))
     frozen = bitgnn.freeze(binary)
     assert torch.equal(frozen(**data).logits, binary(**data).logits)
     prompt = data["input_ids"][:1, :5]
@@ -87,7 +87,7 @@ def test_llama_whole_generates(tmp_path) -> None:
 def test_masks_of_ones_own() -> None:
     model = bert()
     data = batch()
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=data)
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=data))
     frozen = bitgnn.freeze(binary)
     expected = frozen(**data).logits
     seen = data["attention_mask"][:, None, None, :].bool().expand(-1, 1, 11, -1)
@@ -109,7 +109,7 @@ def test_sliding_windows_are_masks() -> None:
     )
     model = transformers.MistralForCausalLM(config).eval()
     ids = torch.randint(1, 50, (2, 12))
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=(ids,))
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=(ids,)))
     out = binary(ids).logits
     assert torch.equal(bitgnn.freeze(binary)(ids).logits, out)
     changed = ids.clone()
@@ -120,7 +120,7 @@ def test_sliding_windows_are_masks() -> None:
 
 
 def test_without_calibration_training_starts_the_scales() -> None:
-    binary = bitgnn.binarize(bert(), scheme="bwta")
+    binary = bitgnn.binarize(bert(), bitgnn.BWTAConfig())
     data = batch()
     with pytest.raises(ValueError, match="the scale is not set"):
         binary(**data)
@@ -129,7 +129,7 @@ def test_without_calibration_training_starts_the_scales() -> None:
 
 
 def test_hidden_rows_and_bad_scores() -> None:
-    binary = bitgnn.binarize(bert(), scheme="bwta", calibration=batch())
+    binary = bitgnn.binarize(bert(), bitgnn.BWTAConfig(calibration=batch()))
     data = batch()
     data["attention_mask"][2] = 0
     frozen = bitgnn.freeze(binary)

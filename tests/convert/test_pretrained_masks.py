@@ -12,7 +12,7 @@ from bitgnn.nn.pretrained_attention import attend
 
 def forms(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
     """The BWTA model, its scales started, and its frozen form."""
-    binary = bitgnn.binarize(model, scheme="bwta", calibration=batch())
+    binary = bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=batch()))
     return binary, bitgnn.freeze(binary).model
 
 
@@ -87,8 +87,9 @@ def test_what_has_no_ternary_form_is_refused() -> None:
     with pytest.raises(ValueError, match="position_bias has no ternary form"):
         bitgnn.binarize(
             biased,
-            scheme="bwta",
-            calibration={**data, "decoder_input_ids": data["input_ids"][:, :3]},
+            bitgnn.BWTAConfig(
+                calibration={**data, "decoder_input_ids": data["input_ids"][:, :3]},
+            ),
         )
 
 
@@ -108,7 +109,7 @@ def test_attention_with_biases_or_caps_stays_in_floats(name, tmp_path) -> None:
             num_key_value_heads=1, head_dim=16, intermediate_size=48, pad_token_id=0,
         )  # fmt: skip
         model = transformers.Gemma2ForCausalLM(config).eval()
-    trained = bitgnn.binarize(model, scheme="bwta", attention=False, calibration=data)
+    trained = bitgnn.binarize(model, bitgnn.BWTAConfig(attention=False, calibration=data))
     expected = trained(**data).logits
     frozen = bitgnn.freeze(trained)
     bitgnn.save(frozen, tmp_path)
@@ -120,7 +121,7 @@ def test_attention_with_biases_or_caps_stays_in_floats(name, tmp_path) -> None:
 @pytest.mark.parametrize("make", [bert, llama])
 def test_models_in_half_precision(make, dtype, tmp_path) -> None:
     data = batch()
-    trained = bitgnn.binarize(make().to(dtype), scheme="bwta", calibration=data)
+    trained = bitgnn.binarize(make().to(dtype), bitgnn.BWTAConfig(calibration=data))
     expected = trained(**data).logits
     assert expected.dtype == dtype
     frozen = bitgnn.freeze(trained)
@@ -131,11 +132,11 @@ def test_models_in_half_precision(make, dtype, tmp_path) -> None:
 
 def test_states_of_trained_models_load_into_new_ones() -> None:
     data = batch()
-    trained = bitgnn.binarize(bert(), scheme="bwta", calibration=data)
+    trained = bitgnn.binarize(bert(), bitgnn.BWTAConfig(calibration=data))
     floats, state = set(bert().state_dict()), trained.state_dict()
     assert floats <= state.keys()
     assert all(name.endswith("quantizer.scale") for name in state.keys() - floats)
-    other = bitgnn.binarize(bert(), scheme="bwta")
+    other = bitgnn.binarize(bert(), bitgnn.BWTAConfig())
     missing, unexpected = other.load_state_dict(state)
     assert not missing
     assert not unexpected

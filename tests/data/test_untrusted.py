@@ -14,7 +14,8 @@ from PIL import Image
 
 from bitgnn.data import DataError, image_folder, load, load_image_folder
 from bitgnn.data.catalog import SOURCES
-from bitgnn.data.idx import decompressed, read_idx
+from bitgnn.data.files import decompressed
+from bitgnn.data.images import read_idx
 from bitgnn.data.pickles import PICKLES, check_pickles
 
 

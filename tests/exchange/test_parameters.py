@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import bitgnn
 from bitgnn._vouched import sealed
 from bitgnn.bits import BitImages
+from bitgnn.exchange import export_parameters, import_parameters
 from bitgnn.models import IMAGE_NETWORKS, bincnn, mlp, vgg
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
@@ -51,12 +52,12 @@ def test_predictions_are_the_same_to_the_bit(name, tmp_path, device):
     network = _trained(make(width=0.1, classes=7, **SIZES[name])).to(device)
     before = _predictions(network, device)
     state = {key: value.clone() for key, value in network.state_dict().items()}
-    bitgnn.export_parameters(network, tmp_path / "net")
+    export_parameters(network, tmp_path / "net")
     assert all(torch.equal(state[key], value) for key, value in network.state_dict().items())
     torch.manual_seed(1)
     other = make(width=0.1, classes=7, **SIZES[name]).to(device)
     assert not torch.equal(_predictions(other, device), before)
-    assert bitgnn.import_parameters(other, tmp_path / "net") is other
+    assert import_parameters(other, tmp_path / "net") is other
     after = _predictions(other, device)
     if device.type == "cpu":
         assert torch.equal(after, before)
@@ -79,8 +80,8 @@ def test_scales_biases_and_values_come_back(inputs, strict, tmp_path, device):
     network = make()
     if inputs in ("rgb", "grey"):
         nn.init.normal_(network.features[0].threshold)
-    bitgnn.export_parameters(network, tmp_path)
-    other = bitgnn.import_parameters(make(), tmp_path)
+    export_parameters(network, tmp_path)
+    other = import_parameters(make(), tmp_path)
     assert torch.equal(_predictions(other, device), _predictions(network, device))
     described = json.loads((tmp_path / "parameters.json").read_text())["layers"]
     assert [layer["kind"] for layer in described].count("values") == (inputs in ("rgb", "grey"))
@@ -95,8 +96,8 @@ def test_means_of_weights_come_back_to_the_bit(inputs, tmp_path):
     with torch.no_grad():
         network[0].weight.mul_(torch.logspace(-20, 10, 500).unsqueeze(1))
         network[0].weight[3] = 0
-    bitgnn.export_parameters(network, tmp_path)
-    other = bitgnn.import_parameters(make(), tmp_path)
+    export_parameters(network, tmp_path)
+    other = import_parameters(make(), tmp_path)
     ours, theirs = other[0].pack_weight(), network[0].pack_weight()
     assert torch.equal(ours.words, theirs.words)
     assert torch.equal(ours.scale, theirs.scale)
@@ -104,7 +105,7 @@ def test_means_of_weights_come_back_to_the_bit(inputs, tmp_path):
 
 def test_files_are_as_documented(tmp_path):
     network = _trained(_vgg())
-    folder = bitgnn.export_parameters(network, tmp_path)
+    folder = export_parameters(network, tmp_path)
     text = json.loads((folder / "parameters.json").read_text())
     assert (text["format"], text["version"], text["network"]) == ("bitgnn.parameters", 2, "VGG")
     layers = {layer["name"]: layer for layer in text["layers"]}
@@ -153,7 +154,7 @@ class _Branches(nn.Module):
 
 def test_norms_of_floats_stay_as_they_are(tmp_path):
     network = _trained(_Branches())
-    bitgnn.export_parameters(network, tmp_path)
+    export_parameters(network, tmp_path)
     layers = json.loads((tmp_path / "parameters.json").read_text())["layers"]
     kinds = {layer["name"]: layer["kind"] for layer in layers}
     assert kinds == {
@@ -165,7 +166,7 @@ def test_norms_of_floats_stay_as_they_are(tmp_path):
         "right": "convolution",
         "out": "values",
     }
-    other = bitgnn.import_parameters(_Branches(), tmp_path)
+    other = import_parameters(_Branches(), tmp_path)
     cpu = torch.device("cpu")
     assert torch.equal(_predictions(other, cpu), _predictions(network, cpu))
 
@@ -176,8 +177,8 @@ def test_channels_that_never_turn(tmp_path):
         network.features[1].weight[:4] = 0
         network.features[1].bias[:2] = -1
         network.features[1].bias[2:4] = 1
-    bitgnn.export_parameters(network, tmp_path)
-    other = bitgnn.import_parameters(_vgg(), tmp_path)
+    export_parameters(network, tmp_path)
+    other = import_parameters(_vgg(), tmp_path)
     x = torch.randn(2, 13, 8, 8)
     with torch.no_grad():
         signs = other.eval().features[1](x) >= 0
@@ -187,11 +188,11 @@ def test_channels_that_never_turn(tmp_path):
 
 
 def test_other_networks_are_refused_by_layer(tmp_path):
-    bitgnn.export_parameters(_vgg(), tmp_path)
+    export_parameters(_vgg(), tmp_path)
     model = mlp(width=0.1)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(ValueError, match=r"'classifier.0' where the parameters \(VGG\) have 'feat"):
-        bitgnn.import_parameters(model, tmp_path)
+        import_parameters(model, tmp_path)
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     for options, message in (
         ({"width": 0.2}, r"layer 'features.0': weight is \[26, 3, 3, 3\] in the model and \[13, 3"),
@@ -199,21 +200,21 @@ def test_other_networks_are_refused_by_layer(tmp_path):
         ({"classes": 3}, r"layer 'classifier.4': weight is \[3, 102\]"),
     ):
         with pytest.raises(ValueError, match=message):
-            bitgnn.import_parameters(vgg(**{"width": 0.1, "image_size": 8, **options}), tmp_path)
+            import_parameters(vgg(**{"width": 0.1, "image_size": 8, **options}), tmp_path)
     longer = _vgg()
     longer.classifier.append(nn.Linear(10, 10))
     with pytest.raises(
         ValueError, match=r"layer 'classifier.5': kind is 'values' in the model and 'affine'"
     ):
-        bitgnn.import_parameters(longer, tmp_path)
+        import_parameters(longer, tmp_path)
     shorter = nn.Sequential(BinaryLinear(4, 4), nn.BatchNorm1d(4), BinaryLinear(4, 4))
-    bitgnn.export_parameters(shorter, tmp_path)
+    export_parameters(shorter, tmp_path)
     with pytest.raises(ValueError, match="only the parameters have a layer '1'"):
-        bitgnn.import_parameters(nn.Sequential(BinaryLinear(4, 4)), tmp_path)
+        import_parameters(nn.Sequential(BinaryLinear(4, 4)), tmp_path)
 
 
 def test_damage_is_named(tmp_path):
-    good = bitgnn.export_parameters(_vgg(), tmp_path / "good")
+    good = export_parameters(_vgg(), tmp_path / "good")
     file = next(good.glob("*.safetensors")).name
 
     def damaged(change) -> object:
@@ -252,15 +253,15 @@ def test_damage_is_named(tmp_path):
         (edit(f'"file": "{file}"', '"file": "../x"'), "'../x' is not the name of"),
     ):
         with pytest.raises(bitgnn.FileError, match=message):
-            bitgnn.import_parameters(_vgg(), damaged(change))
+            import_parameters(_vgg(), damaged(change))
     with pytest.raises(FileNotFoundError, match=r"no parameters here \(parameters.json is miss"):
-        bitgnn.import_parameters(_vgg(), tmp_path / "nowhere")
+        import_parameters(_vgg(), tmp_path / "nowhere")
 
 
 def test_tensors_that_do_not_fit_name_their_layer(tmp_path, monkeypatch):
     from bitgnn.exchange import parameters
 
-    bitgnn.export_parameters(_vgg(), tmp_path)
+    export_parameters(_vgg(), tmp_path)
     network, layers, tensors = parameters.read_files(tmp_path)
     for key, value, message in (
         ("features.1.threshold", None, "layer 'features.1': the parameters lack its threshold"),
@@ -273,30 +274,30 @@ def test_tensors_that_do_not_fit_name_their_layer(tmp_path, monkeypatch):
             del changed[key]
         monkeypatch.setattr(parameters, "read_files", lambda _p, c=changed: (network, layers, c))
         with pytest.raises(ValueError, match=message):
-            bitgnn.import_parameters(_vgg(), tmp_path)
+            import_parameters(_vgg(), tmp_path)
 
 
 def test_what_cannot_be_exported_is_named(tmp_path):
     with pytest.raises(TypeError, match=r"export_parameters: model must be a torch\.nn\.Module"):
-        bitgnn.export_parameters("model", tmp_path)
+        export_parameters("model", tmp_path)
     with pytest.raises(
         ValueError,
         match=r"export_parameters: model must be a network of images.* got Linear, which has none$",
     ):
-        bitgnn.export_parameters(nn.Linear(3, 3), tmp_path)
+        export_parameters(nn.Linear(3, 3), tmp_path)
     network = _vgg()
     with torch.no_grad():
         network.features[2].weight[0, 0, 0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"layer 'features\.2': weight must be finite"):
-        bitgnn.export_parameters(network, tmp_path)
+        export_parameters(network, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_second_export_replaces_the_first(tmp_path):
-    bitgnn.export_parameters(_trained(_vgg()), tmp_path)
+    export_parameters(_trained(_vgg()), tmp_path)
     network = _trained(_vgg())
-    bitgnn.export_parameters(network, tmp_path)
+    export_parameters(network, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
-    other = bitgnn.import_parameters(_vgg(), tmp_path)
+    other = import_parameters(_vgg(), tmp_path)
     cpu = torch.device("cpu")
     assert torch.equal(_predictions(other, cpu), _predictions(network, cpu))

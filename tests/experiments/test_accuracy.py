@@ -1,20 +1,17 @@
 """Accuracy tables: means, goals, proof, the command that trains what is missing of one."""
 
-import csv
-import io
 import json
 from pathlib import Path
 
 import pytest
 from tiny_experiment import TINY
 
-from bench.tables.accuracies import accuracies_table
 from bitgnn.measure.report import write_json
 from bitgnn.train import load_config
 from bitgnn.train.store import Run
 from bitgnn.train.workers import Finished
 from experiments.accuracy import command
-from experiments.accuracy.record import PAPER, Table, accuracy_chart, accuracy_csv, accuracy_record
+from experiments.accuracy.record import PAPER, Table, accuracy_record
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -81,27 +78,6 @@ def test_goals_are_judged(record):
     assert [goal["met"] for goal in record["goals"]] == [False]
 
 
-def test_tables_without_every_form_of_the_paper(folder):
-    text = TINY.replace("tiny", "few").replace("digits", "CiteSeer").replace("full", "other_one")
-    text = text.replace("other_one: {", "other_one: {precision: TBF+TBF, ")
-    (folder / "configs" / "few.yaml").write_text(text)
-    config = load_config(folder / "configs" / "few.yaml")
-    forms = ("fp32", "other_one", "bin")
-    runs = [finished(form, 0, 0.7, None if form == "fp32" else 0.0) for form in forms]
-    record = accuracy_record(Table("few", ("few",), 1), [(config, {"nodes": 5}, runs)])
-    goals = [goal["goal"] for goal in record["graphs"]["CiteSeer"]["goals"]]
-    assert goals == ["bin: the paper's mean less 0.3", "bin: at most 2.0 behind fp32"]
-    assert accuracy_chart(record).startswith(b"\x89PNG")
-
-
-def test_csv_and_chart(record):
-    rows = list(csv.DictReader(io.StringIO(accuracy_csv(record))))
-    assert [row["form"] for row in rows] == ["fp32", "full", "bin"]
-    assert rows[2]["frozen_equal"] == "1/2"
-    assert rows[1]["paper_percent"] == "81.2"
-    assert accuracy_chart(record).startswith(b"\x89PNG")
-
-
 def test_reproduce_writes_the_record(folder, monkeypatch, capsys):
     monkeypatch.setitem(command.TABLES, "3", Table("table3", ("tiny",), 2))
     runs = [[finished("fp32", 0, 0.8), finished("full", 0, 0.8, 0.0), finished("bin", 0, 0.7, 0.0)]]
@@ -117,44 +93,3 @@ def test_reproduce_writes_the_record(folder, monkeypatch, capsys):
     runs[0][2] = finished("bin", 0, 0.7, mismatch="bin differs")
     assert command.main(arguments, folder) == 1
     assert "reproduce: bin differs" in capsys.readouterr().err
-
-
-def test_reproduce_keeps_the_graphs_it_is_not_asked_for(folder, monkeypatch, capsys):
-    other = TINY.replace("name: tiny", "name: other").replace("digits", "Cora")
-    (folder / "configs" / "other.yaml").write_text(other)
-    monkeypatch.setitem(command.TABLES, "3", Table("table3", ("other", "tiny"), 2))
-    runs = [finished("fp32", 0, 0.8), finished("full", 0, 0.8, 0.0), finished("bin", 0, 0.7, 0.0)]
-    monkeypatch.setattr(command, "train_side_by_side", lambda *_, **__: [runs])
-    file = folder / "scripts" / "results" / "accuracy_table3.json"
-    arguments = ["--output", str(folder / "runs"), "--device", "cpu", "--only", "tiny"]
-    assert command.main(arguments, folder) == 0
-    record = json.loads(file.read_text())
-    assert "environment" not in record["graphs"]["digits"]
-    entry = record["graphs"].pop("digits")
-    kept = {"Cora": {**entry, "experiment": "other"}, "older": {**entry, "experiment": "gone"}}
-    record |= {"graphs": kept, "environment": {**record["environment"], "commit": "0123456789ab"}}
-    file.write_text(json.dumps(record))
-    assert command.main(arguments, folder) == 0
-    record = json.loads(file.read_text())
-    assert list(record["graphs"]) == ["digits", "Cora"]
-    assert record["graphs"]["Cora"]["environment"]["commit"] == "0123456789ab"
-    assert "; Cora of commit 0123456789." in accuracies_table(record)
-    file.write_text("{")
-    assert command.main(arguments, folder) == 1
-    assert "reproduce: error:" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--only", "gcn_none"], "--only must name some of"),
-        (["--workers", "0"], "must be at least 1"),
-        (["--configs", "nowhere"], "cannot be read"),
-    ],
-)
-def test_reproduce_names_what_is_wrong(folder, capsys, arguments, message):
-    assert command.main([*arguments, "--output", str(folder / "runs")], folder) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("reproduce: error: ")
-    assert message in error
-    assert not (folder / "runs").exists()

@@ -1,4 +1,4 @@
-"""The command that trains networks of images: configurations, records, interrupts, checks."""
+"""The command that trains networks of images: configurations, records, checks."""
 
 import gzip
 import json
@@ -8,24 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from image_training import CLASSES, make_image_data, recipe, tiny_network
-from torch import nn
+from image_training import make_image_data, tiny_network
 
-import bitgnn
-from bench.tables.images import images_table
 from bitgnn.data import ImageSet
 from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train import ConfigError
-from experiments.images import (
-    FrozenCheck,
-    ImageConfig,
-    check_frozen,
-    command,
-    load_image_config,
-    unit,
-)
-from experiments.images.pixels import normalized
-from experiments.images.record import image_chart, image_record
+from experiments.images import command, unit
+from experiments.images.recipe import load_image_config
+from experiments.images.record import check_frozen
+from experiments.images.step import normalized
 
 CONFIG = """
 name: tiny
@@ -53,7 +44,7 @@ forms:
         ("teacher: fp32, ", "", "forms.binary: distill above 0 and teacher need each other"),
         ("teacher: fp32", "teacher: binary", "teacher must name a form trained before"),
         ("  fp32:", "  half:", "forms.half: a form must be one of fp32, binary"),
-        ("seeds: 2", "seed: 2", "unknown key 'seed'.*expected one of name, title, dataset"),
+        ("seeds: 2", "seed: 2", "unknown key 'seed'.*expected one of name, title"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(old, new, message, tmp_path):
@@ -116,35 +107,6 @@ def test_the_command_trains_records_and_finds_its_runs_again(project, capsys, mo
     assert again["forms"] == record["forms"]
 
 
-def test_an_interrupt_leaves_what_is_needed_to_go_on(project, capsys, monkeypatch):
-    train = unit.train_network
-    monkeypatch.setattr(unit, "train_network", interrupted_behind(2, train))
-    assert run(project, "--frozen", "--checkpoint-every", "0") == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    assert (project / "runs/tiny/runs/fp32-0.checkpoint").is_file()
-    monkeypatch.setattr(unit, "train_network", train)
-    assert run(project, "--frozen") == 0
-    stopped = json.loads((project / "runs/tiny/runs/fp32-0.json").read_text())["history"]
-    assert run(project, "--frozen", "--output", project / "other") == 0
-    whole = json.loads((project / "other/tiny/runs/fp32-0.json").read_text())["history"]
-    assert [row["test_accuracy"] for row in stopped] == [row["test_accuracy"] for row in whole]
-    assert [row["train_loss"] for row in stopped] == [row["train_loss"] for row in whole]
-
-
-def interrupted_behind(epochs, train):
-    def interrupted(*arguments, on_epochs, **options):
-        seen = []
-
-        def count_them(count):
-            seen.append(count)
-            if sum(seen) >= epochs:
-                raise KeyboardInterrupt
-
-        return train(*arguments, on_epochs=count_them, **options)
-
-    return interrupted
-
-
 def test_mistakes_on_the_command_line_are_one_line(project, capsys):
     assert run(project, "--epochs", "0") == 1
     assert "train_images: error: --epochs must be at least 1, got 0" in capsys.readouterr().err
@@ -152,47 +114,6 @@ def test_mistakes_on_the_command_line_are_one_line(project, capsys):
     assert "absent.yaml: cannot be read" in capsys.readouterr().err
     assert run(project, "--seeds", "1", "--data-root", str(project)) == 1
     assert "mnist: raw files not found" in capsys.readouterr().err
-
-
-def test_a_frozen_network_that_differs_fails_the_command(project, capsys, monkeypatch):
-    def differs(model, part, device):
-        return FrozenCheck("cpu", 48, 47, 1.0, 0.5)
-
-    monkeypatch.setattr(command, "check_frozen", differs)
-    assert run(project, "--seeds", "1", "--epochs", "1") == 1
-    assert "frozen on cpu: 1 of 48 differ" in capsys.readouterr().err
-    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
-    frozen = record["forms"]["binary"]["runs"][0]["frozen"]
-    assert frozen == [vars(differs(None, None, None))]
-    assert record["forms"]["fp32"]["runs"][0]["frozen"] == []
-
-
-def test_records_of_a_single_seed_have_no_spread():
-    config = ImageConfig.model_validate(
-        {"name": "a", "title": "A", "dataset": "mnist", "model": "mlp",
-         "forms": {"binary": recipe(epochs=1).model_dump()}}
-    )  # fmt: skip
-    row = {"epoch": 0, "train_loss": 1.0, "train_accuracy": 0.5, "test_accuracy": 0.25,
-           "learning_rate": 0.1, "seconds": 2.0}  # fmt: skip
-    done = unit.ImageRun("binary", 0, 0.25, 2.0, [row], "a machine")
-    record = image_record(config, make_image_data(), [(done, [])])
-    assert record["forms"]["binary"]["accuracy_std_points"] == 0.0
-    assert image_chart([record]).startswith(b"\x89PNG")
-
-
-def test_the_table_names_accuracies_goals_and_frozen_networks(project):
-    assert run(project, "--frozen") == 0
-    record = json.loads((project / "scripts/results/images_tiny.json").read_text())
-    for one in record["forms"]["binary"]["runs"]:
-        one["frozen"] = [{"device": "cuda", "images": 48, "equal": 47 + one["seed"]}]
-    record["forms"]["binary"] |= {"accuracy_mean_percent": 49.96, "accuracy_std_points": 0.26}
-    text = images_table([record])
-    assert "| A tiny network | 2 | " in text
-    assert "| 50.0 ± 0.3 | 50.0 to 60.5 | 3, 2 | " in text
-    assert "| cuda: 95 of 96 |" in text
-    assert "- MISSED: A tiny network: binary: 49.96, the papers' 50.0 or more" in text
-    record["forms"]["binary"]["accuracy_mean_percent"] = 50.04
-    assert "- met: A tiny network: binary: 50.04" in images_table([record])
 
 
 @pytest.mark.parametrize("name", ["mlp", "vgg"])
@@ -209,22 +130,3 @@ def test_frozen_networks_are_compared_on_every_image(name, device):
     assert found.largest_difference < 1e-4
     assert found.device == device.type
     assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
-
-
-def test_a_differing_frozen_network_is_counted(monkeypatch):
-    data = make_image_data()
-    scores = torch.zeros(48, CLASSES)
-    scores[:, 1] = 1.0
-    scores[:5, 2] = 2.0
-    model = tiny_network().eval()
-    with torch.no_grad():
-        expected = model(normalized(data.test.images)).argmax(1)
-
-    class Frozen(nn.Module):
-        def forward(self, x):
-            return scores
-
-    monkeypatch.setattr(bitgnn, "freeze", lambda model: Frozen())
-    found = check_frozen(model, data.test, "cpu")
-    assert found.equal == int((scores.argmax(1) == expected).sum()) < 48
-    assert found.test_accuracy == int((scores.argmax(1) == data.test.labels).sum()) / 48

@@ -1,28 +1,23 @@
-"""Training on text: batches, scores, stages, going on after a stop, trainings side by side."""
+"""Training on text: batches, scores, stages, going on after a stop."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from text_training import (
-    CPU,
     character_task,
     decoder_recipe,
-    make_characters,
     make_tokens,
     recipe,
     sentence_task,
 )
 
 from bitgnn.nn.multistage import activation_quantizers
-from bitgnn.train import TrainingError
-from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.loop import Keeping
-from experiments.text import loop, side_by_side, train_text
-from experiments.text.batches import Batches, EpochTable, gather
-from experiments.text.scores import score
-from experiments.text.session import TextSession
+from bitgnn.train.keeping import Keeping
+from experiments.text.batches import Batches
+from experiments.text.loop import train_text
+from experiments.text.recorded import side_by_side
+from experiments.text.sentences import score
 
 
 def trained(task, wanted, seed=0, **options):
@@ -43,39 +38,6 @@ def test_every_sentence_comes_once_an_epoch(size, seed):
     assert plan.weight.sum() == 150
 
 
-def test_orders_differ_from_epoch_to_epoch_and_repeat_with_their_seed():
-    batches = Batches(make_tokens().train, 16)
-    first, again, other = batches.epoch(1), batches.epoch(1), batches.epoch(2)
-    assert torch.equal(first.index, again.index)
-    assert not torch.equal(first.index, other.index)
-    assert first.index.shape == other.index.shape
-
-
-def test_sentences_of_one_length_share_batches():
-    plan = Batches(make_tokens().train, 4).epoch(0)
-    assert set(plan.lengths) == {16, 32, 40}
-    # With larger batches short ones join longer ones rather than be few.
-    assert set(Batches(make_tokens().train, 16).epoch(0).lengths) == {40}
-
-
-def test_a_table_gives_one_batch_after_the_other(device):
-    data = make_tokens(device)
-    plan = Batches(data.train, 16).epoch(5)
-    table = EpochTable(plan, device)
-    factors = torch.rand(len(plan.lengths))
-    for _ in range(2):
-        table.fill(plan, factors)
-        for number, length in enumerate(plan.lengths):
-            index, weight, factor = table.take()
-            assert torch.equal(index.cpu(), plan.index[number])
-            assert torch.equal(weight.cpu(), plan.weight[number])
-            assert float(factor) == float(factors[number])
-            ids, mask, labels = gather(data.train, length, index)
-            assert torch.equal(mask.sum(1), data.train.lengths[index])
-            assert (ids[~mask] == 0).all()
-            assert torch.equal(labels, data.train.labels[index])
-
-
 def test_scores_by_hand():
     counts = torch.tensor([[6.0, 2.0], [1.0, 3.0]])
     assert score(counts, "accuracy") == pytest.approx(9 / 12)
@@ -85,25 +47,6 @@ def test_scores_by_hand():
     assert score(torch.zeros(2, 2), "accuracy") == 0
     with pytest.raises(ValueError, match="metric must be 'accuracy' or 'matthews', got 'f1'"):
         score(counts, "f1")
-
-
-def test_it_learns_and_is_learnt_from(device):
-    wanted = recipe(epochs=12)
-    task = sentence_task(wanted, device)
-    result = side_by_side([train_text(task, wanted, 0)], device)[0]
-    assert result.history[-1]["validation_loss"] < 0.3 * result.history[0]["validation_loss"]
-    assert result.history[-1]["test_score"] > 0.9
-    assert not task.model.training
-    assert all(torch.equal(result.state[k], v.cpu()) for k, v in task.model.state_dict().items())
-    students = []
-    for precision, levels in (("binary", (1,)), ("bwta", (2, 1))):
-        wanted = recipe(precision=precision, epochs=12, levels=levels)
-        student = sentence_task(wanted, device, task.model)
-        student.model.load_state_dict(task.model.state_dict())
-        students.append(train_text(student, wanted, 0))
-    for found in side_by_side(students, device):
-        assert found.history[-1]["train_loss"] < 0.8 * found.history[0]["train_loss"]
-        assert found.history[-1]["test_score"] > 0.7
 
 
 def test_stages_lower_levels_and_project_scales():
@@ -121,43 +64,12 @@ def test_stages_lower_levels_and_project_scales():
     assert rates[4] > rates[5] > rates[6] > rates[7]
 
 
-def test_the_optimiser_restarts_at_a_stage(monkeypatch):
-    steps = []
-
-    def noted(optimizer):
-        steps.append({int(state["step"]) for state in optimizer.state.values()})
-        restart(optimizer)
-        assert all(not value.any() for s in optimizer.state.values() for value in s.values())
-
-    restart = loop.restart
-    monkeypatch.setattr(loop, "restart", noted)
-    wanted = recipe(precision="bwta", epochs=4, levels=(2, 1))
-    trained(sentence_task(wanted), wanted)
-    assert steps == [{20}]
-
-
-def test_a_stage_ends_early_when_its_loss_does_not_fall(monkeypatch):
-    wanted = recipe(precision="bwta", epochs=12, levels=(3, 2, 1), patience=2)
-    task = sentence_task(wanted)
-    losses = itertools.cycle([1.0])
-    monkeypatch.setattr(type(task), "results", lambda self: (next(losses), 0.5, 0.5))
-    done = []
-    result = trained(task, wanted, on_epochs=done.append)
-    # Three epochs each are planned; the first sets the lowest loss, two wait. The last stage stays.
-    assert [row["level"] for row in result.history] == [3, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1, 1]
-    wanted = recipe(precision="bwta", epochs=16, levels=(3, 2, 1), patience=1)
-    done = []
-    result = trained(task, wanted, on_epochs=done.append)
-    assert [row["level"] for row in result.history] == [3, 3, 2, 2, *[1] * 8]
-    assert sum(done) == 16
-
-
 class Stop(Exception):
     pass
 
 
-# Within a stage, between two, within the last.
-@pytest.mark.parametrize("stop", [1, 4, 6])
+# Between two stages, within the last.
+@pytest.mark.parametrize("stop", [4, 6])
 def test_a_stopped_training_goes_on_bit_for_bit(tmp_path, stop):
     wanted = recipe(precision="bwta", epochs=8, levels=(3, 2, 1), dropout=0.2, patience=1)
     whole = trained(sentence_task(wanted), wanted, seed=4)
@@ -183,51 +95,6 @@ def test_a_stopped_training_goes_on_bit_for_bit(tmp_path, stop):
     assert without_time(again.history) == without_time(whole.history)
 
 
-def test_side_by_side_is_as_alone():
-    recipes = [
-        recipe(dropout=0.3),
-        recipe(precision="binary", dropout=0.3),
-        recipe(precision="bwta", levels=(2, 1), dropout=0.3),
-    ]
-    alone = [trained(sentence_task(wanted), wanted, seed=2) for wanted in recipes]
-    together = side_by_side(
-        [train_text(sentence_task(wanted), wanted, 2) for wanted in recipes], CPU
-    )
-    for a, b in zip(alone, together, strict=True):
-        assert all(torch.equal(a.state[key], b.state[key]) for key in a.state)
-
-
-def test_checkpoints_of_others_are_refused(tmp_path):
-    wanted = recipe()
-    session = TextSession(sentence_task(wanted).model, wanted, 0)
-    session.save(tmp_path / "run.checkpoint")
-    keeping = Keeping(tmp_path / "run.checkpoint", None, 0.0)
-    other = recipe(epochs=4)
-    with pytest.raises(CheckpointError, match="checkpoint of another recipe"):
-        trained(sentence_task(other), other, keeping=keeping)
-    with pytest.raises(CheckpointError, match="checkpoint of another recipe"):
-        trained(sentence_task(wanted), wanted, seed=1, keeping=keeping)
-
-
-def test_a_loss_that_is_not_finite_ends_the_training():
-    wanted = recipe()
-    task = sentence_task(wanted)
-    with torch.no_grad():
-        task.model.classifier.weight.fill_(float("nan"))
-    with pytest.raises(TrainingError, match="the loss of epoch 0 is nan"):
-        trained(task, wanted)
-
-
-def test_a_decoder_learns_a_text(device):
-    wanted = decoder_recipe(epochs=6)
-    task = character_task(wanted, device)
-    result = side_by_side([train_text(task, wanted, 0)], device)[0]
-    # Period 7 leaves no doubt about the next character.
-    assert result.history[-1]["test_score"] < 1.5
-    row = result.history[-1]
-    assert row["validation_score"] == pytest.approx(math.exp(row["validation_loss"]), rel=1e-6)
-
-
 def test_only_chosen_layers_of_a_decoder_are_quantised():
     wanted = decoder_recipe(precision="bwta", epochs=4, levels=(3, 1))
     only = ["layers.0.feed_forward.up", "layers.1.attention.out"]
@@ -240,27 +107,3 @@ def test_only_chosen_layers_of_a_decoder_are_quantised():
     assert [name for name, level in levels.items() if level == 1] == sorted(only)
     assert sum(level is None for level in levels.values()) == len(levels) - 2
     assert set(result.factors["1"]) == {f"{name}.input_quantizer" for name in only}
-
-
-def test_perplexity_of_a_model_that_knows_nothing():
-    wanted = decoder_recipe()
-    task = character_task(wanted)
-    with torch.no_grad():
-        task.model.head.weight.zero_()
-    for part in task.evaluations():
-        part.start()
-        for length, index, weight in zip(
-            part.plan.lengths, part.plan.index, part.plan.weight, strict=True
-        ):
-            part.add(length, index, weight)
-    loss, validation, test = task.results()
-    assert loss == pytest.approx(math.log(7), rel=1e-6)
-    assert validation == pytest.approx(7, rel=1e-5)
-    assert test == pytest.approx(7, rel=1e-5)
-
-
-def test_text_must_fill_a_window():
-    short = make_characters()
-    short = type(short)(short.alphabet, short.train, short.validation[:12], short.test)
-    with pytest.raises(ValueError, match="validation must be longer than a window of 12"):
-        character_task(decoder_recipe(), data=short)

@@ -1,19 +1,16 @@
 """The command that trains on text: its files, going on, records, pictures, configurations."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
-import safetensors.torch
-import torch
 import yaml
 from text_training import SIZES
 
 from bitgnn.train import ConfigError
-from bitgnn.train.unit import RunOptions
-from experiments.text import DecoderConfig, TextConfig, TextRuns, TextUnit, load_text_config, unit
+from experiments.text import unit
 from experiments.text.command import EXPERIMENTS, main
+from experiments.text.recipe import DecoderConfig, TextConfig, load_text_config
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "text"
 PNG = b"\x89PNG"
@@ -92,46 +89,6 @@ def test_runs_records_and_pictures(place, capsys):
     assert "made bwta_level, seed 2/2: test" in capsys.readouterr().out
 
 
-def test_forms_start_from_pretraining(place, monkeypatch):
-    assert call(place, "--seeds", "1", "--pretrain", "2", only=("sst2",)) == 0
-    record = json.loads((place / "results" / "text_sst2.json").read_text())
-    assert list(record["forms"]) == ["fp32", "bwta_level"]
-    assert record["config"]["pretraining"]["datasets"] == ["sst2"]
-    (run,) = record["pretraining"]["runs"]
-    assert [row["level"] for row in run["history"]] == [0, 0]
-    runs = place / "runs" / "sst2" / "runs"
-    trained = safetensors.torch.load_file(runs / "pretraining-0.safetensors")
-
-    def seen(task, recipe, seed, **options):
-        started.append(task.model.state_dict())
-        raise KeyboardInterrupt
-
-    started = []
-    (runs / "fp32-0.json").unlink()
-    monkeypatch.setattr(unit, "train_text", seen)
-    assert call(place, "--seeds", "1", "--pretrain", "2", only=("sst2",)) == 130
-    (state,) = started
-    for name, tensor in state.items():
-        same = torch.equal(tensor, trained[f"encoder.{name}"]) if "classifier" not in name else None
-        assert same in (True, None) or name.startswith("pooler"), name
-    assert state["classifier.weight"].size(0) == 2
-    content = yaml.safe_load((place / "configs" / "sst2.yaml").read_text())
-    content["forms"]["fresh"] = {**content["forms"]["fp32"], "pretrained": False}
-    content["pretraining"] = {"datasets": ["sst2"], "epochs": 2}
-    config = TextConfig.model_validate({**content, "name": "other"})
-    other = TextRuns(place / "runs" / "other", config)
-    starts = {
-        form: TextUnit(config, form, 0, None, other, RunOptions()).start
-        for form in ("pretraining", *config.forms)
-    }
-    assert starts == {
-        "pretraining": None, "fp32": "pretraining", "bwta_level": "fp32", "fresh": None
-    }  # fmt: skip
-    # Another number of epochs is another experiment.
-    assert call(place, "--pretrain", "0", only=("sst2",)) == 1
-    assert call(place, "--pretrain", "-1", only=("sst2",)) == 1
-
-
 def test_finished_runs_are_not_trained_again(place, monkeypatch):
     assert call(place, "--seeds", "1") == 0
     before = json.loads((place / "results" / "text_sst2.json").read_text())["forms"]
@@ -142,63 +99,6 @@ def test_finished_runs_are_not_trained_again(place, monkeypatch):
     # A further seed does start.
     with pytest.raises(TypeError):
         call(place, "--seeds", "2")
-
-
-def test_what_is_finished_is_recorded_also_on_an_interrupt(place, monkeypatch, capsys):
-    train = unit.train_text
-
-    def interrupted(task, recipe, seed, **options):
-        if recipe.precision == "bwta":
-            raise KeyboardInterrupt
-        return train(task, recipe, seed, **options)
-
-    monkeypatch.setattr(unit, "train_text", interrupted)
-    assert call(place, "--seeds", "1", only=("sst2",)) == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    record = json.loads((place / "results" / "text_sst2.json").read_text())
-    assert list(record["forms"]) == ["fp32"]
-    monkeypatch.setattr(unit, "train_text", train)
-    assert call(place, "--seeds", "1", only=("sst2",)) == 0
-    record = json.loads((place / "results" / "text_sst2.json").read_text())
-    assert list(record["forms"]) == ["fp32", "bwta_level"]
-
-
-def test_a_request_to_terminate_is_an_interrupt(place, monkeypatch):
-    def terminated(task, recipe, seed, **options):
-        signal.raise_signal(signal.SIGTERM)
-        yield
-
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(unit, "train_text", terminated)
-    assert call(place, "--seeds", "1", only=("sst2",)) == 130
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_binary_decoders_are_compared(place):
-    file = place / "configs" / "decoder.yaml"
-    content = yaml.safe_load(file.read_text())
-    student = content["forms"].pop("share_30")
-    content["forms"]["binary"] = {**student, "precision": "binary", "share": 1.0}
-    del content["forms"]["binary"]["levels"]
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    assert call(place, "--seeds", "1", only=("decoder",)) == 0
-    record = json.loads((place / "results" / "text_decoder.json").read_text())
-    (run,) = record["forms"]["binary"]["runs"]
-    assert [row["level"] for row in run["history"]] == [1, 1, 1]
-    # Signs have no packed form to be compared with.
-    assert record["frozen"] == {}
-
-
-def test_what_is_wrong_is_one_line(place, capsys):
-    assert call(place, "--seeds", "0") == 1
-    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
-    assert call(place, "--epochs", "-1") == 1
-    assert "--epochs must be at least 1, got -1" in capsys.readouterr().err
-    assert call(place, only=("mnli",)) == 1
-    assert "mnli.yaml" in capsys.readouterr().err
-    (place / "data" / "glue" / "SST-2" / "dev.tsv").unlink()
-    assert call(place) == 1
-    assert "train_text: error: SST-2: raw files not found" in capsys.readouterr().err
 
 
 def test_configurations_of_the_project():

@@ -1,28 +1,8 @@
-"""Pretraining on text without labels: which tokens are hidden, what is learnt, whole sentences."""
+"""Pretraining on text without labels: places of hidden tokens, and whole sentences."""
 
-import math
-
-import pytest
 import torch
-from text_training import VOCABULARY, encoder, make_tokens
 
-from bitgnn.data import TextData, TextSet, TokenData
-from bitgnn.data.tokens import FIRST_ID, MASK_ID, TokenSet
-from experiments.text import side_by_side, train_text
-from experiments.text.hidden_tokens import (
-    HiddenTokenTask,
-    TokenTeller,
-    encoder_state,
-    hidden_places,
-)
-from experiments.text.recipe import Pretraining
-from experiments.text.unlabelled import pretraining_text, whole_sentences
-
-
-def pretraining(**changes):
-    return Pretraining.model_validate(
-        {"datasets": ["made"], "epochs": 3, "batch_size": 16, "learning_rate": 3e-3, **changes}
-    )
+from experiments.text.hidden_tokens import hidden_places, whole_sentences
 
 
 def test_places_lie_between_the_ends():
@@ -40,120 +20,7 @@ def test_places_lie_between_the_ends():
         assert torch.equal(draws[row, chosen], highest)
 
 
-@pytest.mark.parametrize("length", [3, 4, 40])
-def test_sentences_of_any_length_have_places(length):
-    places, counts = hidden_places(torch.rand(2, length), torch.tensor([length, 3]), 0.15)
-    assert places.shape == (2, max(1, math.ceil(0.15 * (length - 2))))
-    assert counts[0].all()
-    assert counts[1].sum() == 1
-
-
-class Noted(torch.nn.Module):
-    """Stands for a model: notes what it is shown and knows nothing."""
-
-    def __init__(self, teller):
-        super().__init__()
-        self.hiding, self.shown = teller.hiding, []
-
-    def forward(self, ids, mask, places):
-        self.shown.append(ids)
-        return torch.zeros(*places.shape, VOCABULARY, requires_grad=True)
-
-
-def test_most_tokens_are_hidden_some_replaced():
-    data = make_tokens()
-    data = TokenData(**{**vars(data), "train": TokenSet(
-        torch.full((150, 40), 9, dtype=torch.int32), torch.full((150,), 40), data.train.labels
-    )})  # fmt: skip
-    model = Noted(TokenTeller(encoder()))
-    task = HiddenTokenTask(model, data, pretraining(share=0.5))
-    torch.manual_seed(0)
-    loss = task.loss(40, torch.arange(150), torch.ones(150))
-    assert float(loss.detach()) == pytest.approx(math.log(VOCABULARY), rel=1e-5)
-    (shown,) = model.shown
-    assert shown.dtype == torch.int32
-    assert (shown[:, [0, -1]] == 9).all()
-    told = 150 * 19
-    hidden = (shown == MASK_ID).sum() / told
-    other = ((shown != MASK_ID) & (shown != 9)).sum() / told
-    assert hidden == pytest.approx(0.8, abs=0.03)
-    # One of the random tokens in 25 is the one that was there.
-    assert other == pytest.approx(0.1 * 24 / 25, abs=0.03)
-    assert shown[shown != MASK_ID].min() >= FIRST_ID
-
-
-def test_sentences_that_only_fill_up_count_nothing():
-    data = make_tokens()
-    task = HiddenTokenTask(TokenTeller(encoder()), data, pretraining())
-    torch.manual_seed(3)
-    whole = task.loss(40, torch.arange(16), torch.tensor([1.0] * 8 + [0.0] * 8))
-    torch.manual_seed(3)
-    changed = TokenData(**{**vars(data), "train": TokenSet(
-        torch.cat([data.train.ids[:8], data.train.ids[8:].roll(1, 0)]),
-        torch.cat([data.train.lengths[:8], data.train.lengths[8:].roll(1, 0)]), data.train.labels,
-    )})  # fmt: skip
-    other = HiddenTokenTask(task.model, changed, pretraining())
-    again = other.loss(40, torch.arange(16), torch.tensor([1.0] * 8 + [0.0] * 8))
-    assert torch.equal(whole, again)
-    assert task.loss(40, torch.arange(16), torch.zeros(16)) == 0
-
-
-def test_it_learns_what_stands_beside(device):
-    """Sentences say one word over and over, so neighbours tell a token."""
-    generator = torch.Generator().manual_seed(0)
-
-    def part(count):
-        ids = torch.randint(FIRST_ID, VOCABULARY, (count, 1), generator=generator).repeat(1, 16)
-        ids[:, 0], ids[:, -1] = 2, 3
-        return TokenSet(ids.int(), torch.full((count,), 16), torch.zeros(count, dtype=torch.int64))
-
-    data = TokenData("made", part(400), part(40), part(40), VOCABULARY, ("text",), "accuracy")
-    wanted = pretraining(epochs=12, batch_size=32)
-    torch.manual_seed(0)
-    task = HiddenTokenTask(TokenTeller(encoder()).to(device), data.to(device), wanted)
-    result = side_by_side([train_text(task, wanted, 0)], device)[0]
-    assert result.history[-1]["test_score"] > 0.9
-    assert result.history[-1]["validation_loss"] < 0.5 * math.log(VOCABULARY)
-    fresh = encoder()
-    fresh.load_state_dict(encoder_state(result.state))
-
-
-def test_the_same_tokens_are_hidden_at_every_evaluation():
-    task = HiddenTokenTask(TokenTeller(encoder()).eval(), make_tokens(), pretraining())
-    found = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        for part in task.evaluations():
-            part.start()
-            for length, index, weight in zip(
-                part.plan.lengths, part.plan.index, part.plan.weight, strict=True
-            ):
-                part.add(length, index, weight)
-        found.append(task.results())
-    assert found[0] == found[1]
-    assert 0 < found[0][0] < 2 * math.log(VOCABULARY)
-
-
 def test_whole_sentences_hold_every_phrase():
     sentences = ["a b c", "b c", "c  d", "x a b c d", "b", "bc", "d c", "x a b c d"]
     assert whole_sentences(sentences) == ["x a b c d", "d c", "bc"]
     assert whole_sentences(["", " "]) == []
-
-
-def test_text_of_tasks_is_joined():
-    def task(name, train):
-        parts = (TextSet((f"{name} {p}",), (1,)) for p in ("validation", "test"))
-        return TextData(name, TextSet(train, (1,) * len(train)), *parts, ("0", "1"), "matthews")
-
-    joined = pretraining_text([task("one", ("a b", "b")), task("two", ("c", "a"))])
-    assert joined.name == "one+two"
-    assert joined.train == TextSet(("a b", "c"), (0, 0))
-    assert joined.validation.sentences == ("one validation", "two validation")
-    assert joined.test.sentences == ("one test", "two test")
-    with pytest.raises(ValueError, match="tasks must hold at least one task"):
-        pretraining_text([])
-
-
-def test_a_pretraining_has_no_teacher():
-    with pytest.raises(ValueError, match="pretraining has no teacher"):
-        pretraining(teacher="fp32", distill={})

@@ -5,7 +5,7 @@ from torch import nn
 
 from bitgnn.data import ImageData, ImageSet
 from bitgnn.nn import BinaryLinear
-from experiments.images import ImageRecipe
+from experiments.images.recipe import ImageRecipe
 
 SIZE, CLASSES = 6, 3
 

@@ -4,8 +4,8 @@ import torch
 
 from bitgnn.data.tokens import CharacterData, TokenData, TokenSet
 from bitgnn.models import BertClassifier, Decoder
-from experiments.text import DecoderRecipe, Distillation, TextRecipe
 from experiments.text.characters import CharacterTask
+from experiments.text.recipe import DecoderRecipe, Distillation, TextRecipe
 from experiments.text.sentences import SentenceTask
 
 VOCABULARY = 30

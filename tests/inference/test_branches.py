@@ -18,7 +18,7 @@ from chains import (
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.convert import binarize, freeze
+from bitgnn.convert import freeze
 from bitgnn.nn import GCNConv, GraphConv, LayerPrecision, SAGEConv
 
 
@@ -113,43 +113,6 @@ def test_code_of_the_user_runs_and_is_reported(x, edges):
     assert torch.equal(copied(x, edges), expected)
 
 
-def test_a_state_loaded_into_a_frozen_model_acts_in_every_form(x, edges):
-    torch.manual_seed(3)
-    first, second = (freeze(Chain("gcn", ["FBB+BBB", "BBF+FBF"])) for _ in range(2))
-    graph = first.prepare_graph(edges, N)
-    forms = [x, first.pack_features(x, layout="dense"), first.pack_features(x, layout="sparse")]
-    expected = second(x, graph)
-    assert not torch.equal(first(forms[2], graph), expected)
-    first.load_state_dict(second.state_dict())
-    for form in forms:
-        assert torch.equal(first(form, graph), expected)
-
-
-def test_aggregations_without_binary_form_run_as_they_are(x, edges):
-    with pytest.warns(UserWarning, match="dense products stay binary"):
-        model = nn.ModuleDict({"a": SAGEConv(FEATURES, HIDDEN, aggr="max", precision="full")})
-
-    class Max(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = model["a"]
-            self.last = GCNConv(HIDDEN, CLASSES, precision="full")
-
-        def forward(self, x, edge_index):
-            return self.last(self.first(x, edge_index), edge_index)
-
-    frozen = assert_frozen_equals(shake(Max(), x, edges), x, edges)
-    assert "neither a sum nor a mean" in frozen.report.floats["first"]
-
-
-def test_a_layer_alone(x, edges):
-    for layer in (
-        GCNConv(FEATURES, CLASSES, precision="full"),
-        SAGEConv(FEATURES, CLASSES, precision="bin"),
-    ):
-        assert_frozen_equals(shake(layer, x, edges), x, edges)
-
-
 @pytest.mark.parametrize("kind", CONVS)
 def test_no_edges_one_node_and_isolated_nodes(kind, x):
     model = shake(Chain(kind, ["FBB+BBB", "BBF+FBF"]), x, torch.randint(0, N, (2, 200)))
@@ -197,45 +160,3 @@ def test_edge_weights(kind, options, letters, x, edges):
     shake(model, x, edges, weight)
     assert_frozen_equals(model, x, edges, weight)
     assert_frozen_equals(model, x, edges)  # traced with weights, given none
-
-
-def test_edge_weights_that_a_forward_asks_for(x, edges):
-    class Asks(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
-
-        def forward(self, x, edge_index, edge_weight=None):
-            if edge_weight is not None and edge_weight.numel() != edge_index.size(1):
-                raise ValueError("edge_weight does not fit")
-            return self.conv(x, edge_index, edge_weight)
-
-    frozen = assert_frozen_equals(shake(Asks(), x, edges), x, edges)
-    with pytest.raises(ValueError, match="edge_weight must be None"):
-        frozen.prepare_graph(edges, N, torch.ones(edges.size(1)))
-
-
-def test_weighted_models_of_pyg(x, edges):
-    torch.manual_seed(0)
-    model = torch_geometric.nn.models.GCN(FEATURES, HIDDEN, 2, CLASSES, act=None)
-    factor = 0.5 + torch.rand(N, generator=torch.Generator().manual_seed(1))
-    weight = factor[edges[0]] * factor[edges[1]]
-    binary = shake(binarize(model, "bin"), x, edges, weight)
-    assert_frozen_equals(binary, x, edges, weight)
-
-
-def test_norms_of_rows_between_layers_are_reported(x, edges):
-    class Rows(Chain):
-        def __init__(self):
-            super().__init__("gcn", ["FBB+BBF", "BBF+FBF"])
-            self.norm = nn.LayerNorm(HIDDEN)
-
-        def forward(self, x, edge_index):
-            first, last = self.convs
-            return last(self.norm(first(x - 0.5, edge_index)), edge_index)
-
-    with pytest.warns(
-        UserWarning, match="norm: a sign is taken of floats that layer_norm computes"
-    ):
-        frozen = assert_frozen_equals(shake(Rows(), x, edges), x, edges)
-    assert list(frozen.report.floats) == ["norm"]

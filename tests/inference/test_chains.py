@@ -67,7 +67,7 @@ def test_bits_run_from_layer_to_layer(kind, bias, x, edges):
     assert checked == 2
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_mixtures(seed, x, edges):
     """Layers of all kinds with norms, clips and dropout between them in random order."""
     generator = torch.Generator().manual_seed(seed)

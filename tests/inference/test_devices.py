@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from bitgnn import load, save
 from bitgnn.convert import freeze
 
 
@@ -20,13 +19,6 @@ def test_frozen_model_moves_between_devices(make_model, graph, features, precisi
         assert found.device.type == device.type
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
     assert frozen.to("cpu")(features, graph).equal(expected)
-
-
-def test_checkpoint_of_a_model_on_another_device(make_model, graph, features, device, tmp_path):
-    frozen = freeze(make_model("bin"))
-    expected = frozen(features, graph)
-    save(frozen.to(device), tmp_path / "model")
-    assert load(tmp_path / "model")(features, graph).equal(expected)
 
 
 @pytest.mark.parametrize("precision", ["full", "bin"])

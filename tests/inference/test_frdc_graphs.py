@@ -60,43 +60,9 @@ def test_every_method_gives_the_same(name, method, edges, features, device):
     assert frozen(frozen.pack_features(x, layout="dense"), tiled).equal(expected)
 
 
-def test_captured_over_tiles(edges, features, device):
-    if device.type != "cuda":
-        pytest.skip("CUDA graphs need a GPU")
-    frozen = make("sage").to(device)
-    x, edges = features.to(device), edges.to(device)
-    expected = frozen(x, frozen.prepare_graph(edges, N, layout="csr"))
-    tiled = frozen.prepare_graph(edges, N, layout="frdc")
-    assert frozen.executor("cuda_graph")(x, tiled).equal(expected)
-    assert frozen.executor("auto")(x, tiled).equal(expected)
-
-
 def test_tiles_count_in_memory(edges, features):
     frozen = make("bits")
     plain = frozen.prepare_graph(edges, N, layout="csr")
     tiled = frozen.prepare_graph(edges, N, layout="frdc")
     bare, found = (frozen_memory(frozen, features, graph) for graph in (plain, tiled))
     assert found.adjacency == bare.adjacency + tiled.frdc().nbytes
-
-
-def test_duplicate_edges_take_csr_with_a_warning(graph, features):
-    frozen = make("bin")
-    with pytest.warns(UserWarning, match="'frdc' cannot hold duplicate edges; layout 'csr'"):
-        adjacency = frozen.prepare_graph(graph, N, layout="frdc")
-    plain = frozen.prepare_graph(graph, N, layout="csr")
-    with Methods() as called:
-        assert frozen(features, adjacency).equal(frozen(features, plain))
-    assert called.numbers == []
-
-
-@pytest.mark.parametrize(
-    ("layout", "method", "message"),
-    [
-        ("frdc", "carry_save", r"method must be None or one of .* got 'carry_save'"),
-        ("csr", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'csr'"),
-        ("auto", "if_else", "method 'if_else' is one of layout 'frdc', got layout 'auto'"),
-    ],
-)
-def test_methods_of_another_layout(layout, method, message, edges):
-    with pytest.raises(ValueError, match=message):
-        make("bin").prepare_graph(edges, N, layout=layout, method=method)

@@ -1,4 +1,4 @@
-"""Frozen models decide as the trained ones: classes, logits and hidden bits."""
+"""Thresholds of frozen models are exact; bad inputs are named."""
 
 import pytest
 import torch
@@ -7,34 +7,6 @@ from torch import nn
 from bitgnn import BitTensor
 from bitgnn.convert import freeze
 from bitgnn.inference import sign_threshold
-from bitgnn.quantize import sgn
-
-
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize("precision", ["full", "bin"])
-@pytest.mark.parametrize("options", [{}, {"input_norm": False}, {"bias": False}])
-def test_frozen_equals_emulated(make_model, graph, features, precision, num_layers, options):
-    x = features if options.get("input_norm", True) else features - 0.4
-    model = make_model(precision, num_layers, **options)
-    frozen = freeze(model, check=False)
-    with torch.no_grad():
-        expected = model(x, graph)
-    adjacency = frozen.prepare_graph(graph, len(x))
-    for form in (x, frozen.pack_features(x)):
-        found = frozen(form, adjacency)
-        assert torch.equal(found.argmax(1), expected.argmax(1))
-        assert torch.allclose(found, expected, atol=1e-4)
-    assert torch.equal(frozen(x, graph), frozen(x, adjacency))
-    assert expected.std(0).min() > 0  # equality of constants would prove nothing
-
-
-def test_full_hidden_signs_are_equal(make_model, graph, features):
-    model = make_model("full")
-    frozen = freeze(model)
-    results = {step.kind: result for step, _, result in frozen.steps(features, graph)[:3]}
-    with torch.no_grad():
-        expected = model.convs[0](model.norm(features), graph)
-    assert torch.equal(sgn(results["bspmm_fbf"]), sgn(expected))
 
 
 def test_letters_of_float_output_become_bits_before_a_sign(make_model, graph, features):
@@ -43,23 +15,6 @@ def test_letters_of_float_output_become_bits_before_a_sign(make_model, graph, fe
     other = freeze(model, plan=["FBB+BBF", "BBF+FBF"])
     assert other.report.boundaries["convs.0"] == "bits"
     assert torch.equal(other(features, graph), freeze(model)(features, graph))
-
-
-def test_plan_overrides_the_trained_form(make_model, graph, features):
-    model = make_model("full")
-    with torch.no_grad():
-        expected = model.with_precision("bin")(features, graph)
-    assert torch.allclose(freeze(model, plan="bin")(features, graph), expected, atol=1e-4)
-
-
-def test_plan_by_name_and_for_all(make_model, graph, features):
-    model = make_model("bin")
-    other = freeze(model, plan={"convs.0": "FBF+FBF"})
-    assert other.letters == ("FBF+FBF", "BBF+FBF")
-    assert torch.equal(
-        freeze(model, plan=["FBF+FBF"] * 2)(features, graph),
-        freeze(model, plan="full")(features, graph),
-    )
 
 
 def _norm(**options):

@@ -8,7 +8,7 @@ from torch import nn
 
 from bitgnn import models
 from bitgnn.convert import freeze
-from bitgnn.nn import GCNConv, Linear
+from bitgnn.nn import GCNConv
 
 LETTERS = {"gcn": ["FBB+BBB", "BBF+FBF"], "sage": ["FBF+FBF", "FBF+FBF"]}
 
@@ -97,17 +97,6 @@ def test_a_head_that_is_trained_behind(pair, x, edges):
         head(scores).square().sum().backward()
         assert head.weight.grad.abs().sum() > 0
     scores += 1  # and may be written to
-
-
-def test_images_and_matrices_feed_a_head(x):
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        Linear(FEATURES, HIDDEN, precision="FBB"), Linear(HIDDEN, 3, precision="bin")
-    )
-    frozen = freeze(model.eval())
-    agree(frozen(x.long()), model(x.long().float()))
-    agree(frozen(torch.stack([x, -x]))[1], model(-x))
-    nn.Linear(3, 1)(frozen(x)).sum().backward()
 
 
 def test_features_in_inference_mode(x, edges):

@@ -50,6 +50,14 @@ def test_the_graph_of_a_call_is_remembered(x, edges, weight, monkeypatch):
     changed = frozen(x, edges.clone())
     assert len(made) == 3
     assert changed.equal(first)
+    assert frozen(x, edges[:]).equal(first)  # another tensor of the same storage
+    assert len(made) == 4
+    frozen(x, edges)
+    assert len(made) == 5
+    view = edges[0]
+    view.copy_(view.roll(1))  # noticed through a view as well
+    assert not frozen(x, edges).equal(first)
+    assert len(made) == 6
     edges[0] = edges[0].roll(1)
     assert not frozen(x, edges).equal(first)
     assert frozen(x, edges).equal(freeze(Weighted())(x, edges))

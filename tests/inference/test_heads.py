@@ -6,9 +6,8 @@ from chains import CLASSES, Chain, N, shake
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.convert import freeze, summary
+from bitgnn.convert import freeze
 from bitgnn.inference import FreezeReport, FrozenModel, load, save
-from bitgnn.inference.costs import step_cost
 from bitgnn.inference.program import Program, Step
 from bitgnn.models import GCN
 
@@ -85,30 +84,6 @@ def test_own_ends_are_steps(last, kind, x, edges, tmp_path):
     load(save(frozen, tmp_path / "model"))
 
 
-@pytest.mark.parametrize("ahead", [lambda v: v.softmax(-1), lambda v: (4 * v).log_softmax(-1)])
-def test_classes_need_no_softmax_nor_common_scale(ahead, x, edges):
-    frozen = freeze(_trained(ahead, x, edges), output="classes")
-    assert not {"softmax", "log_softmax", "scale"} & set(_kinds(frozen))
-    # A negative factor turns the order round: it stays.
-    turned = freeze(_trained(lambda v: -v, x, edges), output="classes")
-    assert _kinds(turned)[-2:] == ["scale", "classes"]
-
-
-@pytest.mark.parametrize(
-    ("own", "wanted", "ends"),
-    [
-        ("softmax", "log_softmax", ["log_softmax"]),
-        ("log_softmax", "softmax", ["softmax"]),
-        ("softmax", "softmax", ["softmax"]),
-        ("classes", "classes", ["classes"]),
-    ],
-)
-def test_a_requested_output_replaces_the_own_one(own, wanted, ends, x, edges):
-    frozen = freeze(_trained(OUTPUTS[own], x, edges), output=wanted)
-    known = {"softmax", "log_softmax", "classes"}
-    assert [kind for kind in _kinds(frozen) if kind in known] == ends
-
-
 def test_refusals(x, edges):
     model = shake(Chain("gcn", BIN), x, edges)
     with pytest.raises(ValueError, match=r"output must be None or one of .*, got 'probabilities'"):
@@ -135,15 +110,14 @@ def test_other_uses_run_as_their_own_code(last, x, edges):
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("layout", ["csr", "blocked"])
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_last_aggregation_hands_out_the_head(wide, layout, output, x, edges, device):
+def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device):
     torch.manual_seed(0)
     model = GCN(x.size(1), 40, 70 if wide else CLASSES, precision="bin").eval()
     frozen = freeze(model, output=output).to(device)
     scores = freeze(model).to(device)
     x, edges = x.to(device), edges.to(device)
-    graph = frozen.prepare_graph(edges, N, layout=layout)
+    graph = frozen.prepare_graph(edges, N)
     for given in (x, frozen.pack_features(x, layout="dense")):
         kinds = [[step.kind for step in group] for group in frozen.groups(given)]
         assert kinds[-1][-3:] == ["bmm_bbf", "bspmm_fbf", output]
@@ -157,19 +131,6 @@ def test_the_last_aggregation_hands_out_the_head(wide, layout, output, x, edges,
         torch.testing.assert_close(found, last, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("executor", ["cuda_graph", "auto"])
-def test_heads_in_every_executor(executor, output, x, edges, device):
-    frozen = freeze(shake(Chain("gcn", BIN), x, edges), output=output).to(device)
-    x, edges = x.to(device), edges.to(device)
-    if device.type == "cpu" and executor == "cuda_graph":
-        pytest.skip("a CUDA graph needs a CUDA device")
-    run = frozen.executor(executor)
-    graph = frozen.prepare_graph(edges, N)
-    for given in (x, x.flip(0)):
-        assert torch.equal(run(given, graph), frozen(given, graph))
-
-
 def _head_alone(size):
     """A program of nothing but the head."""
     steps = (Step("classes", "output", (0,), (1,)),)
@@ -181,18 +142,3 @@ def test_ties_and_nan_as_argmax():
     scores = torch.tensor([[1.0, 3, 3], [0, -0.0, 0], [1, nan, nan], [-inf, -inf, inf]])
     assert _head_alone(3)(scores).tolist() == [1, 0, 1, 2]
     assert _head_alone(3)(scores[:0]).tolist() == []
-
-
-def test_no_step_reads_classes():
-    steps = (Step("classes", "a", (0,), (1,)), Step("relu", "b", (1,), (2,)))
-    with pytest.raises(ValueError, match=r"step 1 \(relu\): inputs must be \['floats'\]"):
-        FrozenModel(Program(3, steps, 2), {}, [], FreezeReport())
-
-
-def test_summary_counts_the_classes(x, edges):
-    frozen = freeze(shake(Chain("gcn", BIN), x, edges), output="classes")
-    graph = frozen.prepare_graph(edges, N)
-    step = frozen.program.steps[-1]
-    cost = step_cost(frozen, step, N, (graph,))
-    assert cost.bytes == N * (4 * CLASSES + 8)
-    assert "classes" in str(summary(frozen, (x, edges), repeats=7))

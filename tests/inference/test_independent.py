@@ -4,18 +4,13 @@ Nothing here calls an operator, a layer or a quantiser of the package: only the 
 are taken from the model, so an error that training and inference share would show.
 """
 
-import os
-
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from bitgnn.convert import freeze
-from bitgnn.data import DataError, load_planetoid
 from bitgnn.models import GCN
-from bitgnn.nn import GraphConv, SAGEConv
 
 
 def sign(x):
@@ -102,7 +97,7 @@ def assert_frozen_is(expected, frozen, x, edge_index):
         assert torch.equal(found.argmax(1), expected.argmax(1))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("num_layers", [2, 3])
 @pytest.mark.parametrize("precision", ["full", "bin"])
 @pytest.mark.parametrize("options", [{}, {"input_norm": False}, {"bias": False}], ids=str)
@@ -118,120 +113,6 @@ def test_random_graphs(precision, num_layers, options, seed):
         expected = FORWARDS[precision](model, x, edge_index)
     assert_frozen_is(expected, freeze(model), x, edge_index)
     assert expected.argmax(1).unique().numel() > 1
-
-
-def neighbours(y, edge_index, reduction):
-    """Sum or mean over the neighbours of each node, duplicates counted, 0 without any."""
-    source, destination = edge_index
-    sums = torch.zeros_like(y).index_add_(0, destination, y[source])
-    degree = torch.bincount(destination, minlength=len(y)).clamp(min=1)
-    return sums / degree.unsqueeze(1) if reduction == "mean" else sums
-
-
-def maps_of(conv):
-    """Weight of the neighbours, bias, and weight of the node itself or None."""
-    if isinstance(conv, SAGEConv):
-        linear, root = conv.lin_l, conv.lin_r if conv.root_weight else None
-    else:
-        linear, root = conv.lin_rel, conv.lin_root
-    bias = torch.zeros(conv.out_channels) if linear.bias is None else linear.bias
-    weights = [None if m is None else m.weight.detach().double() for m in (linear, root)]
-    return weights[0], bias.detach().double(), weights[1]
-
-
-def neighbour_forward(convs, norm, x, edge_index, precision, reduction):
-    """SAGEConv and GraphConv: product, aggregation, then the product of the node itself."""
-    h, last = x.double(), len(convs) - 1
-    if norm is not None:
-        mean, var = norm.running_mean.double(), norm.running_var.double()
-        h = (h - mean) / torch.sqrt(var + norm.eps)
-        h = h * norm.weight.detach().double() + norm.bias.detach().double()
-    for place, conv in enumerate(convs):
-        weight, bias, root = maps_of(conv)
-        # In "bin" only the first layer uses the magnitude of its input, for the node itself.
-        has_scale = precision == "full" or place == 0
-        scale = mean_magnitude(h).unsqueeze(1) if has_scale else 1.0
-        dot = sign(h) @ sign(weight).t()
-        to_bits = precision == "bin" and place < last
-        y = sign(dot) if to_bits else scale * mean_magnitude(weight) * dot
-        out = neighbours(y, edge_index, reduction) + bias
-        if root is not None:
-            out = out + scale * mean_magnitude(root) * (sign(h) @ sign(root).t())
-        h = sign(out) if to_bits else out
-    return h
-
-
-class Neighbours(nn.Module):
-    """A chain of SAGEConv or GraphConv behind a batch norm."""
-
-    def __init__(self, kind, sizes, precision, norm, **options):
-        super().__init__()
-        hidden = ["FBB+BBB"] + ["BBB+BBB"] * (len(sizes) - 3)
-        full = ["FBF+FBF"] * (len(sizes) - 1)
-        letters = full if precision == "full" else [*hidden, "BBF+FBF"]
-        self.norm = nn.BatchNorm1d(sizes[0]) if norm else None
-        self.convs = nn.ModuleList(
-            kind(a, b, precision=p, dropout=0.2, **options)
-            for a, b, p in zip(sizes[:-1], sizes[1:], letters, strict=True)
-        )
-
-    def forward(self, x, edge_index):
-        if self.norm is not None:
-            x = self.norm(x)
-        for conv in self.convs:
-            x = conv(x, edge_index)
-        return x
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("num_layers", [2, 3])
-@pytest.mark.parametrize("precision", ["full", "bin"])
-@pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "options", "reduction"),
-    [
-        (SAGEConv, {}, "mean"),
-        (SAGEConv, {"root_weight": False, "aggr": "sum"}, "sum"),
-        (GraphConv, {}, "sum"),
-        (GraphConv, {"aggr": "mean", "bias": False}, "mean"),
-    ],
-)
-def test_layers_of_neighbours(kind, options, reduction, norm, precision, num_layers, seed):
-    torch.manual_seed(seed)
-    nodes, classes = 130 + 9 * seed, 4
-    sizes = [45 + 20 * seed, *[39 + 11 * seed] * (num_layers - 1), classes]
-    edge_index = torch.randint(nodes - 1, (2, 4 * nodes))  # the last node has no edge
-    x, y = torch.randn(nodes, sizes[0]), torch.randint(classes, (nodes,))
-    model = Neighbours(kind, sizes, precision, norm, **options)
-    if norm:  # gains of both signs
-        nn.init.normal_(model.norm.weight)
-        nn.init.normal_(model.norm.bias, std=0.3)
-    train(model, x, edge_index, y, torch.ones(nodes, dtype=torch.bool), epochs=10, lr=0.02)
-    with torch.no_grad():
-        parts = (model.convs, model.norm, x, edge_index, precision, reduction)
-        expected = neighbour_forward(*parts)
-    frozen = freeze(model)
-    assert frozen.program.entry is not None
-    assert_frozen_is(expected, frozen, x, edge_index)
-    assert expected.std(0).min() > 0
-
-
-@pytest.mark.parametrize("precision", ["full", "bin"])
-def test_cora(precision):
-    root = os.environ.get("BITGNN_DATA")
-    if root is None:
-        pytest.skip("BITGNN_DATA names no folder with data sets")
-    try:
-        data = load_planetoid("Cora", root)
-    except DataError as error:
-        pytest.skip(str(error))
-    torch.manual_seed(0)
-    model = GCN(data.x.size(1), 64, int(data.y.max()) + 1, precision=precision, dropout=0.4)
-    train(model, data.x, data.edge_index, data.y, data.train_mask, epochs=40, lr=0.001)
-    with torch.no_grad():
-        expected = FORWARDS[precision](model, data.x, data.edge_index)
-    assert_frozen_is(expected, freeze(model), data.x, data.edge_index)
-    assert expected.argmax(1).unique().numel() > 3  # agreement on one class would prove little
 
 
 def test_the_normalisation_above_is_that_of_pyg():

@@ -5,9 +5,9 @@ import torch
 import torch_geometric.nn
 from chains import CLASSES, FEATURES, HIDDEN, N
 from torch import nn
-from torch_geometric.nn import DeepGCNLayer, global_mean_pool
+from torch_geometric.nn import global_mean_pool
 
-from bitgnn.convert import binarize, freeze
+from bitgnn.convert import freeze
 from bitgnn.inference import FrozenLayers, FrozenModel, load, save
 from bitgnn.nn import GCNConv, GraphConv, Linear, SAGEConv
 
@@ -60,39 +60,6 @@ def test_a_block_that_decides_by_values(x, edges, tmp_path):
     assert len(packed) == 3  # itself and two layers of the block
     with pytest.raises(ValueError, match=r"save: \['block'\] run code .* Deciding is a class of"):
         save(frozen, tmp_path)
-
-
-def test_layers_of_deep_networks(x, edges):
-    class Deep(nn.Module):
-        def __init__(self, block):
-            super().__init__()
-            self.encode = nn.Linear(FEATURES, HIDDEN)
-            self.layers = nn.ModuleList(
-                DeepGCNLayer(
-                    GCNConv(HIDDEN, HIDDEN, precision="FBB+BBF"),
-                    nn.LayerNorm(HIDDEN),
-                    nn.ReLU(),
-                    block=block,
-                    dropout=0.1,
-                )
-                for _ in range(2)
-            )
-
-        def forward(self, x, edge_index):
-            x = self.encode(x)
-            for layer in self.layers:
-                x = layer(x, edge_index)
-            return x
-
-    for block in ("res+", "res", "dense", "plain"):
-        torch.manual_seed(0)
-        if block == "dense":
-            continue  # its widths grow
-        model = Deep(block).eval()
-        frozen = freeze(model)
-        assert isinstance(frozen, FrozenModel)
-        assert len(frozen.report.letters) == 2
-        agree(frozen(x, edges), model(x, edges))
 
 
 class Whole(nn.Module):
@@ -157,114 +124,3 @@ def test_a_whole_forward(x, edges, tmp_path):
         load(tmp_path, model=Model(Deciding()))
     with pytest.raises(TypeError, match="model is frozen already, a FrozenLayers"):
         freeze(frozen)
-
-
-@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
-def test_layers_and_tensors_of_several_names(precision, x, edges, tmp_path):
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GCNConv(FEATURES, HIDDEN, precision=precision)
-            self.again = self.first
-            self.left, self.right = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
-            self.right.weight = self.left.weight
-
-        def forward(self, x, edge_index):
-            if x.mean() > 5:
-                return x
-            hidden = self.right(self.left(self.first(x, edge_index)))
-            return hidden.relu() + self.again(x, edge_index)
-
-    model = Tied()
-    model(x, edges)  # Layers of named precision look at their input in it.
-    model.eval()
-    with pytest.warns(UserWarning, match="forward of Tied"):
-        frozen = freeze(model)
-    agree(frozen(x, edges), model(x, edges))
-    assert frozen.model.first is frozen.model.again
-    read = load(save(frozen, tmp_path), model=Tied())
-    assert read(x, edges).equal(frozen(x, edges))
-    with pytest.raises(TypeError, match=r"its floats must stay torch\.float32"):
-        frozen.half()
-
-
-def test_options_that_need_a_trace(x, edges):
-    model = Whole()
-    for options in ({"output": "classes"}, {"features": "packed"}):
-        with pytest.raises(ValueError, match=r"cannot be traced .* output and features be None"):
-            freeze(model, **options)
-    letters = {"map": "BBF"}
-    with pytest.warns(UserWarning, match="forward of Whole"):
-        frozen = freeze(model, letters)
-    assert frozen.report.letters["map"] == "BBF"
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
-def test_pairs_are_refused_by_packed_layers(precision, x, edges):
-    class Pairs(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = SAGEConv(FEATURES, CLASSES, precision=precision)
-
-        def forward(self, x, edge_index, targets):
-            if x.sum() > 1e9:
-                return x
-            return self.conv((x, x if targets is None else x[:targets]), edge_index)
-
-    model = Pairs()
-    nn.init.normal_(model.conv.lin_l.bias)  # Scores that are integers would tie.
-    model(x, edges, None)  # Layers of named precision look at their input in it.
-    model.eval()
-    with pytest.warns(UserWarning, match="decides by values"):
-        frozen = freeze(model)
-    agree(frozen(x, edges, None), model(x, edges, None))
-    with pytest.raises(ValueError, match="x must be the features of one set of nodes, got a pair"):
-        frozen(x, edges, 10)
-
-
-def test_wrappers_of_torch(x, edges):
-    model = Model(Deciding().conv).eval()
-    expected = model(x, edges)
-    for wrapped in (
-        nn.DataParallel(model),
-        torch.compile(model),
-        torch.compile(nn.DataParallel(model)),
-    ):
-        frozen = freeze(wrapped)
-        assert isinstance(frozen, FrozenModel)
-        assert list(frozen.report.letters) == ["first", "block", "last"]
-        agree(frozen(x, edges), expected)
-    plain = torch_geometric.nn.models.GCN(FEATURES, HIDDEN, 2, CLASSES)
-    swapped = binarize(torch.compile(plain))
-    assert type(swapped) is type(plain)
-    assert isinstance(swapped.convs[0], GCNConv)
-
-
-def test_processes_of_distributed_data(x, edges, tmp_path):
-    model = Model(Deciding().conv).eval()
-    group = torch.distributed
-    group.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        frozen = freeze(nn.parallel.DistributedDataParallel(model))
-    finally:
-        group.destroy_process_group()
-    agree(frozen(x, edges), model(x, edges))
-
-
-def test_models_without_binary_layers_say_what_they_have():
-    class Plain(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = torch_geometric.nn.GCNConv(4, 4)
-            self.heads = nn.ModuleList(nn.Linear(4, 4) for _ in range(20))
-
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index)
-
-    message = (
-        r"Plain has no binary layer; .* its layers are conv: GCNConv, heads\.0: Linear, .*\.\.\."
-    )
-    with pytest.raises(ValueError, match=message):
-        freeze(Plain())
-    with pytest.raises(ValueError, match="its layers are none that could be binary"):
-        freeze(nn.Sequential(nn.ReLU()))

@@ -55,27 +55,6 @@ def test_a_write_to_the_weights_is_noticed(clusters):
     assert torch.equal(twin(x), frozen(x))
 
 
-def test_no_chain_where_there_is_no_launch_or_a_result_is_read_twice(monkeypatch):
-    x = torch.randn(4, 3, 5, 5)
-    assert max(_calls(bitgnn.freeze(_network()), x)) == 1
-    monkeypatch.setattr(linear_chain, "_has_clusters", lambda device: True)
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = BinaryLinear(20, 33), BinaryLinear(33, 4)
-            self.other = BinaryLinear(33, 4)
-
-        def forward(self, x):
-            x = self.first(x)
-            return self.second(x) + self.other(x)
-
-    frozen = bitgnn.freeze(Twice().eval())
-    assert max(_calls(frozen, torch.randn(3, 20))) <= 2
-    huge = nn.Sequential(BinaryLinear(9216, 4096), BinaryLinear(4096, 10)).eval()
-    assert max(_calls(bitgnn.freeze(huge), torch.randn(1, 9216))) <= 2
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("images", [0, 1, 128, 129])
 def test_the_launch_gives_the_same_scores(images):

@@ -3,13 +3,11 @@
 import pytest
 import torch
 import torch_geometric.nn
-from chains import CLASSES, CONVS, FEATURES, HIDDEN, Chain, N, assert_frozen_equals, shake
-from torch import nn
+from chains import CLASSES, FEATURES, HIDDEN, Chain, N, assert_frozen_equals, shake
 
 from bitgnn import models
-from bitgnn.convert import BinarizeConfig, binarize, freeze
+from bitgnn.convert import GraphConfig, binarize, freeze
 from bitgnn.inference import load, save
-from bitgnn.nn import GCNConv, Linear, SAGEConv
 
 
 @pytest.mark.parametrize("jk", [None, "cat", "max", "last"])
@@ -19,7 +17,7 @@ def test_models_of_pyg(name, jk, x, edges, tmp_path):
     model = getattr(torch_geometric.nn.models, name)(
         FEATURES, HIDDEN, 3, CLASSES, dropout=0.2, act="hardtanh", norm="batch_norm", jk=jk
     )
-    binary = shake(binarize(model, BinarizeConfig("bin")), x, edges)
+    binary = shake(binarize(model, GraphConfig("bin")), x, edges)
     frozen = assert_frozen_equals(binary, x, edges)
     copied = load(save(frozen, tmp_path))
     assert torch.equal(copied(x, edges), frozen(x, edges))
@@ -47,23 +45,6 @@ def test_models_of_the_package(kind, options, precision, x, edges, tmp_path):
     assert torch.equal(read(x, edges), frozen(x, edges))
 
 
-@pytest.mark.parametrize("kind", CONVS)
-@pytest.mark.parametrize("letters", ["FBF+FBF", "FBB+BBB", "FBF+FFF"])
-def test_sparse_graphs(kind, letters, x):
-    """A transposed adjacency as torch CSR, with weights and without."""
-    torch.manual_seed(1)
-    edge_index = torch.randint(N, (2, 300)).unique(dim=1)
-    # PyG adds a self loop to a torch sparse tensor even where there is one.
-    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
-    model = shake(Chain(kind, [letters, "FBF+FBF"]), x, edge_index)
-    matrix = torch.zeros(N, N)
-    matrix[edge_index[1], edge_index[0]] = 1.0
-    assert_frozen_equals(model, x, matrix.to_sparse_csr())
-    with torch.no_grad():
-        expected = model(x, edge_index)
-    torch.testing.assert_close(freeze(model)(x, matrix.to_sparse_csr()), expected)
-
-
 def test_graphs_of_other_models_are_refused(x, edges):
     chain = freeze(Chain("gcn", ["full", "full"]), check=False)
     mixed = freeze(Chain("gcn", ["full", "FBF+FFF"]), check=False)
@@ -83,34 +64,3 @@ def test_graphs_of_other_models_are_refused(x, edges):
     sage = freeze(Chain("sage", ["full"]), check=False)
     with pytest.raises(ValueError, match="edge_weight must be None"):
         sage.prepare_graph(edges, N, torch.ones(edges.size(1)))
-
-
-def test_sequential_of_pyg(x, edges):
-    model = torch_geometric.nn.Sequential(
-        "x, edge_index",
-        [
-            (GCNConv(FEATURES, HIDDEN, precision="FBB+BBB"), "x, edge_index -> x"),
-            nn.BatchNorm1d(HIDDEN),
-            (nn.Dropout(0.2), "x -> x"),
-            (SAGEConv(HIDDEN, CLASSES, precision="BBF+FBF"), "x, edge_index -> x"),
-        ],
-    )
-    frozen = assert_frozen_equals(shake(model, x, edges), x, edges)
-    assert frozen.report.boundaries["module_0"] == "bits"
-    assert len(frozen.graphs) == 2
-
-
-def test_sequential_without_graph(x):
-    model = nn.Sequential(
-        Linear(FEATURES, 64, precision="FBB"),
-        nn.BatchNorm1d(64),
-        nn.Hardtanh(),
-        Linear(64, 33, precision="bin"),
-        nn.Sequential(nn.Dropout(0.1), Linear(33, CLASSES, precision="FBF")),
-    )
-    model = shake(model, x)
-    frozen = freeze(model)
-    assert torch.equal(frozen(x), model(x).detach())
-    assert torch.equal(frozen(frozen.pack_features(x)), frozen(x))
-    with pytest.raises(ValueError, match="has no graph layers"):
-        frozen.prepare_graph(torch.zeros(2, 0, dtype=torch.long), N)

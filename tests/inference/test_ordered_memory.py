@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bitgnn import BitAdjacency, freeze, memory_report, models
+from bitgnn import BitAdjacency, freeze, models
+from bitgnn.inference import memory_report
 from bitgnn.inference.row_order import row_order_of
 
 NODES, FEATURES, EDGES = 20_000, 64, 9_000_000
@@ -12,7 +13,6 @@ SMALL = 20_000
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_order_of_many_edges_is_counted():
     torch.manual_seed(0)
     edge_index = torch.randint(NODES, (2, EDGES), device="cuda")

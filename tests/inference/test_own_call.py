@@ -2,16 +2,15 @@
 
 import pytest
 import torch
-import torch_geometric.nn
 from graphs import odd_graph
 from torch import nn
 from torch.nn import functional
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from bitgnn.convert import binarize, freeze
-from bitgnn.inference import FrozenModel, load, save
-from bitgnn.nn import GCNConv, Linear, SAGEConv
+from bitgnn.convert import freeze
+from bitgnn.inference import load, save
+from bitgnn.nn import GCNConv, Linear
 
 N, FEATURES, HIDDEN, CLASSES = 60, 19, 33, 4
 POOLS = {"mean": global_mean_pool, "add": global_add_pool, "max": global_max_pool}
@@ -106,16 +105,6 @@ def test_forwards_of_data(pool, weighted, x, edges, weight, batch):
     agree(frozen(bare), model(bare))
 
 
-def test_data_by_index_and_number_of_nodes(x, edges):
-    class Indexed(Base):
-        def forward(self, data):
-            return self.layers(data["x"], data["edge_index"]) / data.num_nodes
-
-    model = Indexed()
-    data = Data(x=x, edge_index=edges)
-    agree(freeze(model)(data), model(data))
-
-
 class Pooled(Base):
     def __init__(self, pool):
         super().__init__()
@@ -149,59 +138,6 @@ def test_graphs_of_a_batch(pool, x, edges, batch, tmp_path):
     agree(frozen(x, edges, None), model(x, edges, None))
     with pytest.raises(TypeError, match="batch must be given, the forward needs it"):
         frozen(x, edges)
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
-@pytest.mark.parametrize("norm", ["graph_norm", "layer_norm", "batch_norm"])
-@pytest.mark.parametrize("kind", ["GCN", "GraphSAGE"])
-@pytest.mark.filterwarnings("ignore:freeze")
-def test_batches_of_models_of_pyg(kind, norm, precision, x, edges, batch):
-    torch.manual_seed(0)
-    model = getattr(torch_geometric.nn.models, kind)(
-        FEATURES, HIDDEN, 2, CLASSES, norm=norm, act="tanh"
-    )
-    binary = binarize(model, precision)
-    binary(x, edges, batch=batch)  # Layers of named precision look at their input in it.
-    binary.eval()
-    frozen = freeze(binary)
-    agree(frozen(x, edges, batch=batch), binary(x, edges, batch=batch))
-    agree(frozen(x, edges), binary(x, edges))
-    agree(frozen(Data(x=x, edge_index=edges, batch=batch)), binary(x, edges, batch=batch))
-    if norm != "batch_norm":
-        assert not torch.allclose(frozen(x, edges, batch=batch), frozen(x, edges), atol=1e-3)
-    with pytest.raises(ValueError, match="num_sampled_nodes_per_hop must be None"):
-        frozen(x, edges, num_sampled_nodes_per_hop=[3, 2])
-
-
-@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF"])
-def test_sequential_of_pyg_with_a_batch(precision, x, edges, batch):
-    torch.manual_seed(0)
-    model = torch_geometric.nn.Sequential(
-        "x, edge_index, batch",
-        [
-            (GCNConv(FEATURES, HIDDEN, precision=precision), "x, edge_index -> x"),
-            nn.ReLU(),
-            (global_mean_pool, "x, batch -> x"),
-            nn.Linear(HIDDEN, CLASSES),
-        ],
-    )
-    model(x, edges, batch)  # Layers of named precision look at their input in it.
-    model.eval()
-    frozen = freeze(model)
-    assert isinstance(frozen, FrozenModel)
-    agree(frozen(x, edges, batch), model(x, edges, batch))
-    agree(frozen(x, edge_index=edges, batch=batch), model(x, edges, batch))
-
-
-def test_batches_of_a_loader(x, edges):
-    graphs = [
-        Data(x=torch.randn(n, FEATURES), edge_index=torch.randint(n, (2, 3 * n))) for n in (5, 9, 4)
-    ]
-    held = Batch.from_data_list(graphs)
-    model = Pooled(global_mean_pool)
-    agree(freeze(model)(held), model(held.x, held.edge_index, held.batch))
-    alone = [model(g.x, g.edge_index, torch.zeros(len(g.x), dtype=torch.int64)) for g in graphs]
-    agree(freeze(model)(held), torch.cat(alone))
 
 
 class Optional(Base):
@@ -279,51 +215,3 @@ def test_more_than_one_graph_is_not_mixed_up(x, edges):
     with pytest.warns(UserWarning, match="more than one graph"):
         frozen = freeze(model)
     agree(frozen(x, edges, edges[:, :40]), model(x, edges, edges[:, :40]))
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF"])
-def test_layers_that_read_no_weights(precision, x, edges, weight):
-    class Sage(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = SAGEConv(FEATURES, CLASSES, precision=precision)
-
-        def forward(self, x, edge_index, edge_weight=None):
-            return self.conv(x, edge_index)
-
-    model = Sage()
-    model(x, edges)  # Layers of named precision look at their input in it.
-    model.eval()
-    frozen = freeze(model)
-    agree(frozen(x, edges, weight), model(x, edges, weight))
-    agree(frozen(Data(x=x, edge_index=edges, edge_weight=weight)), model(x, edges))
-
-
-def test_other_layers_without_edge_weights(x, edges, weight):
-    class Decided(Base):
-        def forward(self, x, edge_index, edge_weight=None):
-            x = self.layers(x, edge_index, edge_weight)
-            return x if edge_weight is None else self.head(x)
-
-    model = Decided()
-    frozen = freeze(model)
-    agree(frozen(x, edges, weight), model(x, edges, weight))
-    with pytest.raises(ValueError, match="edge_weight must be given, since the forward was frozen"):
-        frozen(x, edges)
-    with pytest.raises(ValueError, match="edge_weight must be given, since the forward was frozen"):
-        frozen(Data(x=x, edge_index=edges))
-    agree(frozen(x, frozen.prepare_graph(edges, N, weight)), model(x, edges, weight))
-
-
-def test_types_that_a_forward_asks_for(x, edges):
-    class Asking(Base):
-        def forward(self, x, edge_index):
-            if isinstance(x, torch.Tensor):
-                x = -x
-            x = self.first(x, edge_index)
-            return self.head(self.second(x, edge_index)) if torch.is_tensor(x) else x
-
-    model = Asking()
-    frozen = freeze(model)
-    assert isinstance(frozen, FrozenModel)
-    agree(frozen(x, edges), model(x, edges))

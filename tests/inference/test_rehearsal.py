@@ -5,8 +5,6 @@ Where torch has no CUDA, BITGNN_CUDA_LIBRARY names the folder of a library from 
 
 import pytest
 import torch
-from image_networks import trained
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitgnn import models
@@ -14,8 +12,6 @@ from bitgnn._library import load_for_dry_runs
 from bitgnn.convert import freeze
 from bitgnn.inference import frozen_memory, memory
 from bitgnn.inference.rehearsal import rehearse
-from bitgnn.models import IMAGE_NETWORKS
-from bitgnn.nn import GCNConv
 from bitgnn.ops.route import DEVICES, DeviceDescription, route
 
 PROBLEM = load_for_dry_runs()
@@ -104,31 +100,6 @@ def test_calls_take_what_dry_runs_of_their_operators_say(
 
 
 @needs_library
-def test_products_of_the_warpgroup_kernel_and_heads(x, edges):
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GCNConv(FEATURES, 2048, precision="bin")
-            self.second = GCNConv(2048, 1024, precision="bin")
-
-        def forward(self, x, edge_index):
-            return self.second(self.first(x, edge_index), edge_index)
-
-    torch.manual_seed(0)
-    frozen = freeze(Two().eval(), check=False)
-    graph = frozen.prepare_graph(edges, N, layout="csr")
-    hopper, ampere = (rehearse(frozen, x, graph, name) for name in ("H200", "A100"))
-    product = [[step.kind for step in group] for group in frozen.groups(x)].index(["bmm_bbf"], 2)
-    assert hopper[product].activations == ampere[product].activations
-    assert hopper[product].workspace > ampere[product].workspace == 0  # counts of operands' bits
-    scores, classes = (
-        frozen_memory(frozen_model("GCN", "bin", x, edges, 32, 200, output=head), x, graph, "H200")
-        for head in ("softmax", "classes")
-    )
-    assert classes.activations < scores.activations
-
-
-@needs_library
 def test_any_device_can_be_described(x, edges):
     frozen = frozen_model("GCN", "bin", x, edges)
     graph = frozen.prepare_graph(edges, N)
@@ -138,33 +109,6 @@ def test_any_device_can_be_described(x, edges):
     assert use == frozen_memory(frozen, x, graph, "A100")
     with pytest.raises(ValueError, match="device must be one of A100, H100"):
         frozen_memory(frozen, x, graph, "abacus")
-
-
-@needs_library
-def test_column_blocks_of_a_gpu(x, edges):
-    for precision in ("bin", "full"):
-        frozen = frozen_model("GCN", precision, x, edges, 160, 64)
-        blocks = frozen.prepare_graph(edges[:, : 5 * N], N, layout="blocked")
-        csr = frozen.prepare_graph(edges[:, : 5 * N], N, layout="csr")
-        of_blocks, of_csr = (frozen_memory(frozen, x, graph, "H200") for graph in (blocks, csr))
-        assert of_blocks.adjacency < of_csr.adjacency
-        # Few edges read each row: floats are gathered over CSR, which a call makes of blocks.
-        assert of_blocks.workspace >= of_csr.workspace
-
-
-@needs_library
-@pytest.mark.parametrize("name", ["mlp", "vgg"])
-def test_networks_of_images(name):
-    torch.manual_seed(0)
-    model = trained(IMAGE_NETWORKS[name](width=0.25), ties=True)
-    frozen, images = freeze(model), torch.randn(8, *model.image)
-    found = rehearse(frozen, images, None, "H200")
-    for call, operators in zip(found, recorded(frozen, images, None), strict=True):
-        taken = [route(n, *args, device="H200", **named) for n, args, named in operators]
-        if len(taken) == 1:
-            assert call.workspace == taken[0].scratch_bytes
-    assert frozen_memory(frozen, images, None, "H200").activations > 0
-    assert frozen_memory(frozen, images, None).activations > 0
 
 
 def test_nothing_runs(x, edges):
@@ -186,18 +130,3 @@ def test_without_a_library_there_is_one_clear_error(x, edges, monkeypatch):
     with pytest.raises(RuntimeError, match=r"memory of a GPU cannot be counted: no compiled libr"):
         frozen_memory(frozen, x, graph, "H200")
     assert frozen_memory(frozen, x, graph).workspace > 0  # where the model lies needs none
-
-
-def test_code_of_the_users_own_is_refused(x, edges):
-    class Odd(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = GCNConv(FEATURES, CLASSES, precision="full")
-
-        def forward(self, x, edge_index):
-            return torch.special.erf(self.conv(x, edge_index))
-
-    with pytest.warns(UserWarning, match="full precision"):
-        frozen = freeze(Odd().eval(), check=False)
-    with pytest.raises(ValueError, match="a call of the user's own is not known"):
-        frozen_memory(frozen, x, frozen.prepare_graph(edges, N))

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-import torch_geometric.nn
 from chains import CLASSES, FEATURES, HIDDEN, N
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_structure
@@ -73,19 +72,6 @@ def test_structures_of_results(form, x, edges, tmp_path):
             freeze(model, output="classes")
 
 
-def test_classes_and_scores(x, edges):
-    class Both(Encoder):
-        def forward(self, x, edge_index):
-            scores = self.mean(self.first(x, edge_index), edge_index)
-            return scores, scores.argmax(dim=-1), scores.max(dim=1)
-
-    model = Both()
-    scores, classes, (largest, places) = freeze(model)(x, edges)
-    expected = model(x, edges)
-    agree((scores, classes, largest, places), (*expected[:2], *expected[2]))
-    assert classes.dtype == places.dtype == torch.int64
-
-
 def test_auto_encoders(x, edges):
     for kind in (GAE, VGAE):
         encoder = Encoder() if kind is VGAE else Encoder().first
@@ -103,32 +89,6 @@ def test_auto_encoders(x, edges):
         assert not z.requires_grad
         assert [type(layer.frozen) for layer in frozen.layers.values()] == [FrozenModel]
         assert len(frozen.letters) == (3 if kind is VGAE else 1)
-
-
-def test_encode_and_decode_without_a_forward(x, edges, tmp_path):
-    class Links(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GCNConv(FEATURES, HIDDEN, precision="FBB+BBB")
-            self.second = GCNConv(HIDDEN, 16, precision="BBF+FBF")
-
-        def encode(self, x, edge_index):
-            return self.second(self.first(x, edge_index), edge_index)
-
-        def decode(self, z, edge_label_index):
-            return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
-
-    model = Links().eval()
-    with pytest.warns(UserWarning, match="Links has no forward"):
-        frozen = freeze(model)
-    z = frozen.encode(x, edges)
-    agree(z, model.encode(x, edges))
-    agree(frozen.decode(z, edges), model.decode(z, edges))
-    assert frozen.report.letters == {"first": "FBB+BBB", "second": "BBF+FBF"}
-    read = load(save(frozen, tmp_path), model=Links())
-    assert read.encode(x, edges).equal(z)
-    with pytest.raises(ValueError, match="model must be a model of the architecture"):
-        load(tmp_path)
 
 
 class Lookup(nn.Module):
@@ -155,36 +115,3 @@ def test_node_ids(edges, tmp_path):
     agree(frozen(ids.numpy(), edges.numpy()), model(ids, edges))
     agree(frozen.executor()(ids, frozen.prepare_graph(edges, N)), model(ids, edges))
     assert load(save(frozen, tmp_path))(ids, edges).equal(frozen(ids, edges))
-
-
-def test_all_nodes_of_an_embedding(edges):
-    class Whole(Lookup):
-        def forward(self, edge_index):
-            return self.head(self.conv(self.emb.weight, edge_index), edge_index)
-
-    model = Whole()
-    with pytest.warns(UserWarning, match="takes no features of the nodes"):
-        frozen = freeze(model)
-    agree(frozen(edges), model(edges))
-
-
-def test_lstm_of_layers(x, edges, tmp_path):
-    class Jumping(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GCNConv(FEATURES, HIDDEN, precision="FBF+FBF")
-            self.second = GCNConv(HIDDEN, HIDDEN, precision="full")
-            self.jump = torch_geometric.nn.JumpingKnowledge("lstm", HIDDEN, 2)
-            self.head = torch_geometric.nn.MLP([HIDDEN, 20, CLASSES], act="softplus")
-
-        def forward(self, x, edge_index):
-            first = self.first(x, edge_index)
-            return self.head(self.jump([first, self.second(first, edge_index)]))
-
-    model = Jumping()
-    model(x, edges)  # Layers of named precision look at their input in it.
-    model.eval()
-    frozen = freeze(model)
-    assert isinstance(frozen, FrozenModel)
-    agree(frozen(x, edges), model(x, edges))
-    agree(load(save(frozen, tmp_path))(x, edges), frozen(x, edges))

@@ -6,27 +6,15 @@ from chains import CLASSES, FEATURES, Chain, N, precision, shake
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import PrefetchLoader
-from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
 
 from bench.sampling import neighbour_batches
-from bitgnn.bits import BitTensor, select_rows, set_bits
 from bitgnn.convert import freeze
 from bitgnn.inference import predict, stream
-from bitgnn.nn import GraphConv, Linear
+from bitgnn.nn import Linear
 
 BIN = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
 SLEEP = 100_000_000
 """Clock cycles of a GPU, long beside what the CPU takes to make a batch ready."""
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.cuda,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-        ],
-    ),
-]
 
 
 @pytest.fixture
@@ -42,7 +30,6 @@ def expected(frozen, batch, x):
     return frozen(part, graph)[: batch.batch_size]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["gcn", "sage", "graph"])
 @pytest.mark.parametrize("letters", [BIN, ["full", "full"], ["FBB+BFB", "BBF+FFF"]])
 def test_batches_equal_the_model_on_their_subgraphs(kind, letters, device, x, edges, batches):
@@ -65,7 +52,6 @@ def test_batches_equal_the_model_on_their_subgraphs(kind, letters, device, x, ed
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("prefetched", [False, True])
 @pytest.mark.parametrize("has_graph", [False, True])
 def test_memory_of_a_batch_is_kept_until_it_is_computed(has_graph, prefetched):
@@ -97,7 +83,6 @@ def test_memory_of_a_batch_is_kept_until_it_is_computed(has_graph, prefetched):
         assert torch.equal(result, scores)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_features_as_the_pattern_of_set_bits(device, edges, batches):
     x = (torch.rand(N, FEATURES, generator=torch.Generator().manual_seed(1)) < 0.1).float() - 0.5
     chain = Chain("gcn", [precision("FBB+BBB", input_norm=None), "BBF+FBF"])
@@ -105,18 +90,6 @@ def test_features_as_the_pattern_of_set_bits(device, edges, batches):
     pattern = frozen.pack_features(x.to(device), layout="sparse")
     for (_, result), batch in zip(stream(frozen, batches, pattern), batches, strict=True):
         assert torch.equal(result, expected(frozen, batch, x))
-
-
-def test_rows_of_a_pattern():
-    bits = BitTensor.from_float(torch.randn(9, 70, generator=torch.Generator().manual_seed(2)))
-    bits.words[4] = 0
-    for rows in ([3, 4, 8, 3, 0], [], [4, 4]):
-        rows = torch.tensor(rows, dtype=torch.int64)
-        found = select_rows(set_bits(bits), rows)
-        wanted = set_bits(BitTensor(bits.words[rows], 70))
-        assert torch.equal(found.rowptr, wanted.rowptr)
-        assert torch.equal(found.indices, wanted.indices)
-        assert found.shape == (len(rows), 70)
 
 
 def test_batches_with_their_own_features_and_classes(x, edges, batches):
@@ -131,33 +104,6 @@ def test_batches_with_their_own_features_and_classes(x, edges, batches):
     assert torch.equal(found.result, torch.cat([expected(frozen, b, x) for b in batches]))
     whole = Data(x=x, edge_index=edges)
     assert torch.equal(predict(frozen, [whole]).result, frozen(x, edges))
-
-
-def test_edge_weights_go_where_training_gave_them(x, edges):
-    class Weighted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GraphConv(FEATURES, 40, precision="full")
-            self.last = GraphConv(40, CLASSES, precision="full")
-
-        def forward(self, x, edge_index, edge_weight=None):
-            return self.last(self.first(x, edge_index, edge_weight), edge_index, edge_weight)
-
-    weight = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(3)) + 0.5
-    batch = Data(x=x, edge_index=edges, edge_weight=weight)
-    frozen = freeze(shake(Weighted(), x, edges, weight), check=False)
-    graph = frozen.prepare_graph(edges, N, weight)
-    assert torch.equal(predict(frozen, [batch]).result, frozen(x, graph))
-    plain = freeze(shake(Chain("sage", ["full"]), x, edges), check=False)
-    assert torch.equal(predict(plain, [batch]).result, plain(x, edges))
-
-
-def test_a_model_without_a_graph(x):
-    torch.manual_seed(0)
-    layers = [Linear(FEATURES, 40, precision="FBB"), Linear(40, CLASSES, precision="BBF")]
-    frozen = freeze(shake(nn.Sequential(*layers), x))
-    batches = [Data(x=part) for part in x.split(20)]
-    assert torch.equal(predict(frozen, batches).result, frozen(x))
 
 
 def test_batches_are_asked_for_one_ahead_and_no_further(x, edges, batches):
@@ -180,14 +126,6 @@ def test_batches_are_asked_for_one_ahead_and_no_further(x, edges, batches):
     assert asked == [0, 1, "closed"]
 
 
-def test_results_in_front_of_a_bad_batch_are_handed_out(x, edges, batches):
-    frozen = freeze(shake(Chain("gcn", BIN), x, edges))
-    found = stream(frozen, [batches[0], Data(edge_index=edges)], x)
-    assert torch.equal(next(found).result, expected(frozen, batches[0], x))
-    with pytest.raises(ValueError, match="batch must hold n_id"):
-        next(found)
-
-
 def test_refusals(x, edges, batches):
     model = shake(Chain("gcn", BIN), x, edges)
     with pytest.raises(TypeError, match="model must be a FrozenModel, got Chain"):
@@ -201,32 +139,3 @@ def test_refusals(x, edges, batches):
         predict(frozen, [Data(x=x)])
     with pytest.raises(ValueError, match="at least one batch, got none"):
         predict(frozen, [], x)
-
-
-def test_progress_bar(x, edges, batches, capsys):
-    frozen = freeze(shake(Chain("gcn", BIN), x, edges))
-    predict(frozen, batches, x, progress=True)
-    assert f"{len(batches)}/{len(batches)}" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(
-    not (WITH_PYG_LIB or WITH_TORCH_SPARSE), reason="NeighborLoader needs pyg-lib or torch-sparse"
-)
-def test_neighbor_loader(x, edges):
-    from torch_geometric.loader import NeighborLoader
-
-    frozen = freeze(shake(Chain("sage", BIN), x, edges), features="packed")
-    store = frozen.pack_features(x)
-    seeds = torch.arange(0, N, 2)
-    loader = NeighborLoader(
-        Data(x=x, edge_index=edges), num_neighbors=[4, 3], input_nodes=seeds, batch_size=16
-    )
-    found = predict(frozen, loader, store)
-    assert torch.equal(found.nodes, seeds)
-    assert found.result.shape == (len(seeds), CLASSES)
-    held = list(loader)
-    for (nodes, result), batch in zip(stream(frozen, held, store), held, strict=True):
-        graph = frozen.prepare_graph(batch.edge_index, batch.num_nodes)
-        packed = frozen.pack_features(batch.x, layout="dense")
-        assert torch.equal(result, frozen(packed, graph)[: batch.batch_size])
-        assert torch.equal(nodes, batch.input_id * 2)

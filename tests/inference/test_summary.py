@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-import torch_geometric.nn
 from torch import nn
 from torch_geometric.data import Data
 
@@ -12,7 +11,6 @@ import bitgnn
 from bitgnn.inference.costs import StepCost
 from bitgnn.inference.rates import Rates
 from bitgnn.models import GCN
-from bitgnn.nn import GCNConv, SAGEConv
 
 N = 50
 EDGES = torch.randint(N, (2, 200), generator=torch.Generator().manual_seed(0))
@@ -73,37 +71,6 @@ def test_times(form):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize(
-    ("precisions", "features"), [(("FBF+FBF", "FBB+BBF"), ["x"]), (("full", "bin"), [])]
-)
-def test_float_layers_mixed_models_and_own_code(precisions, features):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = SAGEConv(70, 40, precision=precisions[0])
-            self.middle = torch_geometric.nn.GATConv(40, 40)
-            self.second = GCNConv(40, 40, precision=precisions[1])
-            self.last = nn.Linear(40, 5)
-
-        def forward(self, x, edge_index):
-            x = self.middle(self.first(x, edge_index), edge_index)
-            return self.last(self.second(x, edge_index))
-
-    found = bitgnn.summary(Net(), (X, EDGES), repeats=2)
-    layers = by_name(found)
-    assert list(layers) == [*features, "first", "middle", "second", "last"]
-    assert layers["last"].weight_bits == 32
-    assert layers["last"].packed_bytes == layers["last"].float_bytes == 4 * (40 * 5 + 5)
-    # Bits that stand for 0 and 1 shift both products.
-    shifts = 0 if features else 2 * 40
-    assert layers["first"].float_bytes == 4 * (2 * 70 * 40 + 40 + shifts)
-    assert layers["middle"].measured_seconds > 0
-    assert "middle: full precision, it runs as its own code" in str(found)
-    plain = bitgnn.summary(torch_geometric.nn.models.GCN(70, 40, 2, 5))
-    assert plain.one_bit_share == 0.0
-    assert plain.float_bytes == plain.packed_bytes
-
-
 def test_model_without_graph_and_bad_arguments():
     model = nn.Sequential(bitgnn.nn.Linear(70, 64, precision="bin"), nn.Linear(64, 3))
     found = bitgnn.summary(model, X, repeats=2)
@@ -127,23 +94,3 @@ def test_theoretical_time_is_the_longer_of_moving_and_computing():
     rates = Rates(bytes=10.0, bit_operations=100.0, float_operations=1.0)
     assert rates.seconds(StepCost(bit_operations=100, bytes=100)) == 10.0
     assert rates.seconds(StepCost(bit_operations=100, float_operations=20, bytes=100)) == 21.0
-
-
-@pytest.mark.parametrize("layer", [torch_geometric.nn.GCNConv, torch_geometric.nn.SAGEConv])
-def test_float_bytes_count_features_not_thresholds(layer):
-    torch.manual_seed(0)
-    x, edges = torch.randn(50, 6), torch.randint(50, (2, 200))
-
-    class Two(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = layer(6, 16), layer(16, 3)
-
-        def forward(self, x, edge_index):
-            return self.last(self.first(x, edge_index).relu(), edge_index)
-
-    model = bitgnn.binarize(Two(), example=(x, edges)).eval()
-    assert model.first.input_bits.thresholds.numel() == 6 * 14
-    maps = 1 if layer is torch_geometric.nn.GCNConv else 2
-    found = by_name(bitgnn.summary(model))["first"].float_bytes
-    assert 4 * maps * 6 * 16 <= found <= 4 * maps * (6 * 16 + 3 * 16)

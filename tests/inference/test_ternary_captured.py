@@ -10,10 +10,7 @@ from torch.nn import functional
 import bitgnn
 from bitgnn.models import GCN, GraphSAGE
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 NODES, WIDTH, CLASSES = 300, 75, 5
 # What sums floats may do so in another order on a GPU: here bits and ternary values alone do.
 MODELS = [
@@ -54,7 +51,7 @@ def new_values(x):
         yield torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("layout", ["csr", "sliced", "blocked", "frdc"])
+@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
 @pytest.mark.parametrize("name", ["cuda_graph", "auto"])
 def test_executors_in_every_layout(name, layout, frozen, x, graph):
     graph = torch.unique(graph, dim=1)  # an edge twice fits no tiles
@@ -69,27 +66,3 @@ def test_executors_in_every_layout(name, layout, frozen, x, graph):
         held.copy_(values)
         assert torch.equal(run(held, adjacency), expected)  # the same one, written to
         assert torch.equal(expected.cpu(), frozen(values, here))
-
-
-def test_graphs_with_equal_edges_and_isolated_nodes(frozen, x, graph):
-    on_gpu = copy.deepcopy(frozen).cuda()
-    run = on_gpu.executor("cuda_graph")
-    for edges in (graph, torch.cat([graph, graph], 1), graph[:, :0], graph[:, :40]):
-        adjacency = on_gpu.prepare_graph(edges.cuda(), NODES)
-        expected = frozen(x, frozen.prepare_graph(edges, NODES))
-        for _ in range(2):
-            assert torch.equal(run(x.cuda(), adjacency).cpu(), expected)
-
-
-def test_captured_by_hand(frozen, x, graph):
-    on_gpu = copy.deepcopy(frozen).cuda()
-    adjacency, held = on_gpu.prepare_graph(graph.cuda(), NODES), x.cuda()
-    for _ in range(2):
-        on_gpu(held, adjacency)
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        out = on_gpu(held, adjacency)
-    for values in new_values(x):
-        held.copy_(values)
-        recorded.replay()
-        assert torch.equal(out, on_gpu(values.cuda(), adjacency))

@@ -13,7 +13,7 @@ from bitgnn._vouched import sealed
 
 @pytest.fixture
 def saved(tmp_path):
-    frozen = bitgnn.freeze(bitgnn.binarize(bert(), scheme="bwta", calibration=batch()))
+    frozen = bitgnn.freeze(bitgnn.binarize(bert(), bitgnn.BWTAConfig(calibration=batch())))
     return frozen, bitgnn.save(frozen, tmp_path)
 
 

@@ -23,12 +23,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, record):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_path_below_a_file_is_an_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        write_json(tmp_path / "file" / "x.json", {})
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(1.5, "1.50 s"), (0.0123, "12.3 ms"), (999.4e-6, "999 µs"), (5e-9, "5.00 ns")],

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bitgnn.measure.timing import Timing, compare, last_level_cache_bytes, measure
+from bitgnn.measure.timing import Timing, compare, measure
 
 
 def test_statistics_follow_from_the_repeats():
@@ -77,7 +77,3 @@ def test_too_few_repeats_are_refused(arguments, message):
 def test_nothing_to_compare_is_refused():
     with pytest.raises(ValueError, match="functions is empty"):
         compare({})
-
-
-def test_the_cache_size_is_plausible():
-    assert 2**17 <= last_level_cache_bytes() <= 2**32

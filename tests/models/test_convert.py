@@ -9,10 +9,10 @@ import torch_geometric.nn
 from torch import nn
 from torch.nn import functional
 
-from bitgnn.convert import BinarizeConfig, binarize, freeze, report_of
+from bitgnn.convert import GraphConfig, binarize, freeze, report_of
 from bitgnn.inference import FrozenLayers, FrozenModel
 from bitgnn.models import GCN
-from bitgnn.nn import GCNConv, Linear, SAGEConv
+from bitgnn.nn import GCNConv, LayerPrecision, Linear, SAGEConv
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
 
@@ -31,20 +31,24 @@ class Net(nn.Module):
         return self.head(self.second(x, edge_index))
 
 
-LETTERS = {"surrogate": "ste"}
-"""Options with which "bin" and "full" stand for letters; this one changes none of them."""
+LETTERS = ["FBB+BBB", "BBB+BBB", "BBF+FBF"]
+"""Of a chain of layers that hand bits to each other; the last gives floats."""
 
 
-@pytest.mark.parametrize("options", [{}, LETTERS], ids=["by name", "letters"])
-def test_layers_are_swapped_and_weights_kept(options, recwarn):
+@pytest.mark.parametrize(
+    "layers",
+    [{}, {"first": LETTERS[0], "second": LETTERS[2]}],
+    ids=["by name", "letters"],
+)
+def test_layers_are_swapped_and_weights_kept(layers, recwarn):
     model = Net()
-    binary = binarize(model, BinarizeConfig(dropout=0.25, options=options))
+    binary = binarize(model, GraphConfig(dropout=0.25, layers=layers))
     # A ReLU changes none of the bits that layers look up.
     warned = [str(w.message) for w in recwarn if "feeds the sign of second" in str(w.message)]
-    assert len(warned) == bool(options)
+    assert len(warned) == bool(layers)
     assert isinstance(binary.first, GCNConv)
-    assert binary.first.precision == ("FBB+BBB" if options else "bin")
-    assert binary.second.precision == ("BBF+FBF" if options else "bin")
+    assert binary.first.precision == layers.get("first", "bin")
+    assert binary.second.precision == layers.get("second", "bin")
     assert binary.second.improved
     assert binary.second.bias is None
     assert binary.first.dropout == 0.25
@@ -70,13 +74,13 @@ def test_pyg_model_with_relu_warns_and_without_does_not(recwarn):
 
 
 def test_skip_and_single_layers():
-    config = BinarizeConfig(precision="full", skip=("first",), layers={"second": "FBB+BBF"})
+    config = GraphConfig(precision="full", skip=("first",), layers={"second": "FBB+BBF"})
     model = Net()
     binary = binarize(model, config)
     assert type(binary.first) is torch_geometric.nn.GCNConv
     assert binary.second.precision == "FBB+BBF"
     assert report_of(binary).left["first"] == "named in skip"
-    named = binarize(model, BinarizeConfig(precision="FBF+FBF", layers={"second": "bin"}))
+    named = binarize(model, GraphConfig(precision="FBF+FBF", layers={"second": "bin"}))
     assert report_of(named).swapped == {"first": "FBF+FBF", "second": "bin"}
 
 
@@ -86,20 +90,20 @@ def test_own_model_changes_form_as_a_whole():
     assert binary.precision == "bin"
     assert torch.equal(binary.convs[1].lin.weight, model.convs[1].lin.weight)
     assert report_of(binary).swapped == {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
+    with pytest.raises(ValueError, match=r"dropout and activation must keep .* got 0\.5 and"):
+        binarize(model, GraphConfig(dropout=0.5))
 
 
-@pytest.mark.parametrize("options", [{}, LETTERS], ids=["by name", "letters"])
+@pytest.mark.parametrize("letters", [["bin"] * 3, LETTERS], ids=["by name", "letters"])
 @pytest.mark.parametrize("activation", ["drop", "hardtanh"])
-def test_activations_of_pyg_models_are_replaced(activation, options, recwarn):
+def test_activations_of_pyg_models_are_replaced(activation, letters, recwarn):
     model = torch_geometric.nn.GraphSAGE(6, 8, num_layers=3, out_channels=3, jk="cat")
-    binary = binarize(
-        model, BinarizeConfig("bin", activation=activation, dropout=0.1, options=options)
-    )
+    layers = {f"convs.{i}": precision for i, precision in enumerate(letters)}
+    binary = binarize(model, GraphConfig("bin", layers, activation=activation, dropout=0.1))
     assert not [w for w in recwarn if "ReLU" in str(w.message)]
     assert isinstance(binary.act, nn.Identity if activation == "drop" else nn.Hardtanh)
     assert isinstance(model.act, nn.ReLU)
     assert report_of(binary).replaced == {"act": type(binary.act).__name__}
-    letters = ["FBB+BBB", "BBB+BBB", "BBF+FBF"] if options else ["bin"] * 3
     assert [conv.precision for conv in binary.convs] == letters
     assert all(isinstance(conv, SAGEConv) for conv in binary.convs)
     assert binary(torch.randn(5, 6), EDGES).shape == (5, 3)
@@ -109,7 +113,7 @@ def test_activations_of_pyg_models_are_replaced(activation, options, recwarn):
 def test_only_relu_modules_before_a_sign_are_replaced():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4))
     model.append(nn.ReLU()).append(nn.BatchNorm1d(4)).append(nn.Linear(4, 2)).append(nn.ReLU())
-    config = BinarizeConfig("full", linear=True, activation="drop")
+    config = GraphConfig("full", linear=True, activation="drop")
     binary = binarize(model, config)
     assert [type(module).__name__ for module in binary] == [
         "Linear", "Identity", "Linear", "BatchNorm1d", "ReLU", "BatchNorm1d", "Linear", "ReLU",
@@ -131,8 +135,9 @@ def test_relu_is_found_by_tracing():
             x = functional.dropout(torch.relu(self.second(x, edge_index)), 0.5, self.training)
             return self.third(x, edge_index).relu()
 
+    layers = {"first": "FBB+BBB", "second": "BBB+BBB", "third": "BBF+FBF"}
     with pytest.warns(UserWarning, match=r"ReLU \(relu_1\) feeds the sign of third:") as found:
-        binary = binarize(Late(), "bin", options=LETTERS)
+        binary = binarize(Late(), GraphConfig(layers=layers))
     assert len([w for w in found if "feeds the sign" in str(w.message)]) == 1
     assert binary.first.precision == "FBB+BBB"
     with warnings.catch_warnings():
@@ -174,9 +179,8 @@ def test_options_of_every_layer_survive():
             return self.last(x)
 
     model = Many()
-    config = BinarizeConfig(
-        "FBF+FBF", linear=True, options={"output_norm": "batch", "surrogate": "approx"}
-    )
+    precision = LayerPrecision("FBF", "FBF", surrogate="approx", output_norm="batch")
+    config = GraphConfig(precision, linear=True)
     with pytest.warns(UserWarning, match="project=True feeds the sign through a ReLU"):
         binary = binarize(model, config)
     assert binary.layers[0].root_weight is False
@@ -194,7 +198,7 @@ def test_options_of_every_layer_survive():
 
 def test_a_layer_alone_and_a_layer_by_name():
     assert isinstance(binarize(torch_geometric.nn.GCNConv(6, 3), "full"), GCNConv)
-    binary = binarize(Net(), BinarizeConfig("full", layers={"head": "BBF"}))
+    binary = binarize(Net(), GraphConfig("full", layers={"head": "BBF"}))
     assert binary.head.precision == "BBF"
 
 
@@ -202,11 +206,11 @@ def test_what_cannot_be_done_is_said():
     with pytest.raises(ValueError, match="no GCNConv, SAGEConv or GraphConv to swap"):
         binarize(nn.ReLU())
     with pytest.raises(ValueError, match=r"is named \['third'\], the model has \['first', 'head',"):
-        binarize(Net(), BinarizeConfig(skip=("third",)))
+        binarize(Net(), GraphConfig(skip=("third",)))
     with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got str"):
         binarize("model")
     with pytest.raises(ValueError, match=r"activation must be one of .* got 'swish'"):
-        BinarizeConfig(activation="swish")
+        GraphConfig(activation="swish")
     with pytest.raises(ValueError, match="precision must be 'fp32', 'full', 'bin' or letters"):
         binarize(Net(), "binary")
     with pytest.raises(ValueError, match=r"'FBB\+FBF': the output of BMM \(B\) must be"):

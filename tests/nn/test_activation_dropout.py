@@ -2,17 +2,14 @@
 
 import pytest
 import torch
-from looked_up_inputs import K, N, looked, values_of
-from torch import nn
+from looked_up_inputs import looked
 from torch.nn import functional
 
-from bitgnn.nn import GCNConv
-from bitgnn.nn.roles import KeptEntries, kept_entries
+from bitgnn.nn.roles import kept_entries
 from bitgnn.quantize import sgn
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
 OUT = 5
-EDGES = torch.randint(0, N, (2, 2000), generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(autouse=True)
@@ -48,68 +45,3 @@ def test_product_and_gradients_are_those_of_the_values(rows, size):
     torch.testing.assert_close(
         source.grad.double(), inner * entries.mask * 2.0, rtol=1e-5, atol=1e-5
     )
-
-
-def test_dropout_changes_no_mean_and_the_layers_own_adds_to_it():
-    bits = looked(torch.randn(N, K).requires_grad_()).train()
-    source = torch.randn(1, K).expand(20_000, K).contiguous().requires_grad_()
-    x = functional.dropout(source.relu(), 0.5)
-    entries = kept_entries(x)
-    found = bits(x, 0.2, entries)
-    kept = torch.ops.bitgnn.unpack(found.kept, K) > 0
-    assert not bool((kept & ~entries.mask).any())
-    assert float(kept.float().mean()) == pytest.approx(0.4, abs=0.01)
-    assert float(found.gain) == pytest.approx(2.5, rel=1e-3)
-    signs = torch.ops.bitgnn.unpack(found.words, K)
-    values = ((signs > 0).double() - 0.5) * kept * float(found.gain)
-    expected = torch.where(source[0] > 0, 0.5, -0.5).double()
-    torch.testing.assert_close(values.mean(0), expected, rtol=0, atol=0.03)
-
-
-def test_nothing_is_dropped_in_evaluation():
-    bits = looked(torch.randn(N, K).requires_grad_()).eval()
-    found = bits(torch.randn(N, K), 0.5, KeptEntries(None, 1.0))
-    assert (found.kept, found.gain) == (None, None)
-    assert values_of(found).abs().eq(0.5).all()
-
-
-def test_nothing_is_left_where_all_is_dropped():
-    bits = looked(torch.randn(N, K).requires_grad_()).train()
-    x = torch.zeros(N, K)
-    found = bits(x, kept=KeptEntries(torch.zeros(N, K, dtype=torch.bool), 0.0))
-    product = looked_up_linear(x, torch.randn(OUT, K), found, bits.unit)
-    assert torch.isfinite(product).all()
-    assert float(product.abs().max()) < 1e-3 * float(found.gain)
-
-
-class Net(nn.Module):
-    """Two layers, with a norm of the user's or a cast in between, or dropout by another way."""
-
-    def __init__(self, between):
-        super().__init__()
-        self.first, self.last = GCNConv(K, 8), GCNConv(8, 3)
-        self.between = between
-
-    def forward(self, x):
-        return self.last(self.between(self.first(x, EDGES)), EDGES)
-
-
-@pytest.mark.parametrize(
-    ("between", "has_mask"),
-    [
-        (lambda x: functional.dropout(x.relu(), 0.5), True),
-        (lambda x: functional.dropout(x, 0.5).relu(), True),
-        (lambda x: functional.dropout(functional.dropout(x.relu(), 0.2), 0.3), True),
-        (lambda x: functional.dropout(x.view(-1), 0.5).view(N, 8), True),
-        (lambda x: x.relu(), False),
-        (lambda x: functional.dropout(x.relu(), 0.5)[torch.arange(N)], False),
-    ],
-    ids=["behind relu", "in front of relu", "twice", "views", "none", "gathered"],
-)
-def test_layers_read_the_mask(between, has_mask):
-    net, seen = Net(between), []
-    net.last.input_bits.register_forward_hook(lambda module, args, out: seen.append(out))
-    net(torch.randn(N, K)).sum().backward()
-    (found,) = seen
-    assert (found.kept is not None) == has_mask
-    assert torch.isfinite(net.first.lin.weight.grad).all()

@@ -25,14 +25,6 @@ def test_default_is_nested_and_restored(layer):
     assert layer(K, H).precision == "bin"
 
 
-def test_default_is_restored_behind_an_exception():
-    with default_precision("full"):
-        with pytest.raises(KeyError), default_precision("fp32"):
-            raise KeyError
-        assert GCNConv(K, H).precision == "full"
-    assert GCNConv(K, H).precision == "bin"
-
-
 @pytest.mark.parametrize(
     ("bad", "error"),
     [("binary", ValueError), ("", ValueError), ("FBB+FBF", ValueError), (None, TypeError)],
@@ -46,32 +38,21 @@ def test_bad_names_are_refused_and_change_nothing(bad, error):
 @pytest.mark.parametrize(
     ("way", "expected"),
     [
-        (lambda x: x, 1.0),
         (lambda x: x.relu(), 1.0),
         (lambda x: functional.dropout(x.relu(), 0.5), 0.5),
         (lambda x: functional.dropout(x, 0.25).relu(), 0.75),
         (lambda x: functional.dropout(functional.dropout(x, 0.5).relu(), 0.2), 0.4),
         (lambda x: functional.dropout(x.relu(), 0.5, training=False), 1.0),
-        (lambda x: functional.dropout(x.relu(), 0.0), 1.0),
-        (lambda x: nn.Dropout(0.75)(functional.leaky_relu(x)), 0.25),
-        (lambda x: nn.Dropout(0.75).eval()(x), 1.0),
         (lambda x: functional.dropout(x, 0.5).view(-1, 2 * H).reshape(N, H), 0.5),
-        (lambda x: functional.dropout(functional.elu(x), 0.5).double(), 0.5),
-        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5), 0.5),
+        (lambda x: functional.dropout(functional.gelu(x).tanh(), 0.5).double(), 0.5),
         (lambda x: functional.dropout(x, 0.5) + 1.0, 1.0),
         (lambda x: nn.BatchNorm1d(H)(functional.dropout(x, 0.5)), 1.0),
-        (lambda x: functional.dropout(nn.BatchNorm1d(H)(x), 0.5), 0.5),
         (lambda x: torch.cat([functional.dropout(x, 0.5)] * 2), 1.0),
         (lambda x: x * 2.0, 1.0),
         (lambda x: x * torch.rand(N, H), 1.0),
         (lambda x: x * torch.rand(N, 1).round().mul(2), 1.0),
     ],
-    ids=[
-        "nothing", "relu", "behind relu", "in front of relu", "twice", "evaluated", "0", "module",
-        "evaluated module", "views", "cast", "gelu and tanh", "sum in between", "norm in between",
-        "norm in front", "joined", "times 2", "times floats", "times a column",
-    ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("layer", [GCNConv, None], ids=["layer", "parameter"])
 def test_kept_entries_are_read_from_the_graph(way, expected, layer):
     torch.manual_seed(0)
@@ -84,33 +65,3 @@ def test_kept_entries_are_read_from_the_graph(way, expected, layer):
         assert not bool(out[~mask].any())
         assert float(mask.float().mean()) == pytest.approx(expected, abs=0.15)
     assert (mask is None) == (share == 1.0)
-
-
-def test_dropout_in_front_of_the_producer_does_not_count():
-    torch.manual_seed(0)
-    x = functional.dropout(torch.randn(N, K, requires_grad=True), 0.5)
-    out = GCNConv(K, H)(x, EDGES).relu()
-    assert kept_entries(out) == (None, 1.0)
-    assert kept_entries(functional.dropout(out, 0.2)).share == pytest.approx(0.8)
-    assert kept_entries(X) == (None, 1.0)
-
-
-def test_layers_take_the_share():
-    torch.manual_seed(0)
-    first, last = GCNConv(K, H), GCNConv(H, 3)
-    last(functional.dropout(first(X, EDGES).relu(), 0.75), EDGES)
-    assert last.input_bits.kept_share == pytest.approx(0.25)
-    last(first(X, EDGES).relu(), EDGES)
-    assert last.input_bits.kept_share == 1.0
-    # The product on average is the evaluated one: what is kept counts four times as much.
-    hidden = torch.rand(N, H).requires_grad_()
-    last.eval()
-    with torch.no_grad():
-        expected = last(hidden, EDGES) - last(hidden * 0, EDGES)
-    last.train()
-    total = 0.0
-    for _ in range(300):
-        total = total + last(functional.dropout(hidden, 0.75), EDGES).detach()
-    found = total / 300 - last(hidden * 0, EDGES).detach()
-    slope = float((found * expected).sum() / expected.square().sum())
-    assert slope == pytest.approx(1.0, abs=0.1)

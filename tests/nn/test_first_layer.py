@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
-from bitgnn.quantize import binary_sign, fixed_conv2d, fixed_point, row_scale, sgn
+from bitgnn.quantize import binary_sign, fixed_point, row_scale, sgn
 
 STEP = 2.0**-12
 
@@ -105,23 +105,6 @@ def test_first_convolution_is_the_formula_and_its_gradient(options, scale, layou
     torch.testing.assert_close(found[1].double(), w.grad.double(), rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("scale", [True, False])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), (0,), ()])
-def test_first_linear_layer_is_a_convolution_of_pixels(scale, shape, device):
-    layer = BinaryLinear(33, 40, scale=scale, input_step=STEP).to(device)
-    x = torch.randn(*shape, 33, device=device, requires_grad=True)
-    out = layer(x)
-    pixels = x.detach().reshape(-1, 33, 1, 1)
-    kernel = layer.weight.detach().view(40, 33, 1, 1)
-    expected = fixed_conv2d(pixels, kernel, STEP, scale=scale).flatten(1) + layer.bias
-    assert torch.equal(out, expected.view(out.shape))
-    out.sum().backward()
-    gain = row_scale(layer.weight.detach()).float() if scale else 1.0
-    wanted = (sgn(layer.weight.detach()).t() * gain).sum(1).expand(x.shape)
-    torch.testing.assert_close(x.grad, wanted, rtol=1e-4, atol=1e-4)
-    assert layer.weight.grad.shape == layer.weight.shape
-
-
 @pytest.fixture
 def tf32():
     """TF32 wherever torch lets it act."""
@@ -148,17 +131,6 @@ def test_sums_beyond_float32_are_exact(device):
         kind = torch.device(device).type
         with torch.autocast(kind, dtype=torch.bfloat16):
             assert layer(given).flatten().tolist() == [rounded] * 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_first_layers_keep_the_dtype_of_their_input(dtype, device):
-    x = torch.randn(2, 3, 8, 8, device=device).to(dtype)
-    conv = BinaryConv2d(3, 4, 3, bias=False, scale=False, input_step=STEP).to(device)
-    linear = BinaryLinear(192, 4, bias=False, scale=False, input_step=STEP).to(device)
-    for layer, given in ((conv, x), (linear, x.flatten(1))):
-        assert layer(given).dtype == dtype
-        assert torch.equal(layer(given), layer(given.float()).to(dtype))
-        assert layer.to(dtype)(given).dtype == dtype
 
 
 def test_bad_steps_and_inputs_are_named():

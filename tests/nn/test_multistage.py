@@ -86,22 +86,6 @@ def made(level=4, activation="ternary"):
     return model, run
 
 
-def magnitudes(model, run):
-    """Sum of |scale * q| of every quantiser, each of what it is given."""
-    sums = {}
-    names = {module: name for name, module in activation_quantizers(model).items()}
-
-    def note(module, inputs, output):
-        q, scale = output
-        sums[names[module]] = float((scale * q).detach().abs().double().sum())
-
-    handles = [module.register_forward_hook(note) for module in names]
-    run()
-    for handle in handles:
-        handle.remove()
-    return sums
-
-
 def test_every_quantiser_is_found():
     model, _ = made()
     names = list(activation_quantizers(model))
@@ -112,30 +96,6 @@ def test_every_quantiser_is_found():
     # Names are compared part by part.
     assert not activation_quantizers(model, ["la", "attention.o"])
     assert len(activation_quantizers(model, ["attention"])) == 8
-
-
-def test_levels_are_set_everywhere_or_in_some_layers():
-    model, _ = made(4)
-    set_level(model, 2, ["first"])
-    assert (model.first.level, model.attention.level, model.last.level) == (2, 4, 4)
-    set_level(model, None)
-    x = torch.randn(1, 3, 32)
-    assert torch.equal(
-        model.first(x), nn.functional.linear(x, model.first.weight, model.first.bias)
-    )
-    with pytest.raises(ValueError, match="level must be at least 1, got 0"):
-        set_level(model, 0)
-
-
-def test_scales_start_one_behind_the_other():
-    model, _ = made(4)
-    x = torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1))
-    expected = 2 * x.abs().mean() / 2  # 2 mean|x| / sqrt(4)
-    torch.testing.assert_close(model.first.input_quantizer.scale.detach(), expected)
-    behind = 2 * model.first(x).abs().mean() / 2
-    torch.testing.assert_close(
-        model.attention.query.input_quantizer.scale.detach(), behind.detach()
-    )
 
 
 def test_projection_is_the_ratio_of_magnitudes_of_the_same_activations():
@@ -163,47 +123,6 @@ def test_projection_is_the_ratio_of_magnitudes_of_the_same_activations():
     signed = [name for name, quantizer in quantizers.items() if quantizer.kind == "ternary"]
     assert all(factors[name] > 1 for name in signed)
     assert all(quantizer.level == 2 for quantizer in quantizers.values())
-
-
-def test_the_first_scale_keeps_its_magnitude_better_than_without_projection():
-    before = None
-    found = {}
-    for alignment in ("projection", "none"):
-        model, run = made(4)
-        before = magnitudes(model, run)["first.input_quantizer"]
-        enter_level(model, 1, run, alignment)
-        found[alignment] = magnitudes(model, run)["first.input_quantizer"]
-    # The projection is one step towards equality: quantising with the new scale moves the sum anew.
-    assert abs(found["projection"] - before) < 0.7 * abs(found["none"] - before)
-
-
-def test_other_alignments():
-    model, run = made(4)
-    assert set(enter_level(model, 1, run, "none").values()) == {1.0}
-    model, run = made(4)
-    enter_level(model, 1, run, "mean")
-    x = torch.randn(8, 16, 32, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(
-        model.first.input_quantizer.scale.detach(), 2 * x.abs().mean(), rtol=1e-6, atol=0
-    )
-    with pytest.raises(ValueError, match="alignment must be"):
-        enter_level(model, 1, run, "search")
-
-
-def test_only_some_layers_change_level():
-    model, run = made(4)
-    factors = enter_level(model, 2, run, only=["first", "last"])
-    assert list(factors) == ["first.input_quantizer", "last.input_quantizer"]
-    assert (model.first.level, model.attention.level, model.last.level) == (2, 4, 2)
-
-
-def test_signs_have_no_levels_to_fall():
-    model, run = made(1, "sign")
-    scale = model.first.input_quantizer.scale.detach().clone()
-    factors = enter_level(model, 1, run)
-    assert "first.input_quantizer" not in factors
-    assert "last.input_quantizer" in factors
-    assert torch.equal(model.first.input_quantizer.scale.detach(), scale)
 
 
 def test_a_scale_under_which_all_becomes_zero_starts_anew():

@@ -9,7 +9,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from bitgnn import BitAdjacency
-from bitgnn.nn import GraphConv, LayerPrecision, SAGEConv
+from bitgnn.nn import GraphConv, SAGEConv
 from bitgnn.quantize import sgn
 
 N, IN, OUT = 30, 40, 12
@@ -111,14 +111,6 @@ def test_binary_forms_are_the_formula(graph, x, layer, options, precision):
     _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
 
 
-@pytest.mark.parametrize("size", [1, 31, 33])
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_widths_around_a_word(graph, layer, size):
-    x = torch.randn(N, size)
-    conv = _randomised(layer(size, size, precision="FBB+BBF"))
-    _agree(conv(x, graph), _expected(conv, _matrix(graph, N, N, conv), x, x), conv)
-
-
 @pytest.mark.parametrize("precision", BINARY)
 @pytest.mark.parametrize(("layer", "options"), LAYERS)
 def test_bipartite_pairs(bipartite, x, layer, options, precision):
@@ -158,25 +150,6 @@ def test_all_forms_of_a_graph_agree(simple, x, layer, options, precision):
         assert torch.allclose(conv(x, form), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("aggr", ["add", "mean"])
-@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", "FBF+FFF"])
-def test_rank_one_edge_weights_are_exact(simple, x, aggr, precision):
-    r, c = torch.rand(N) + 0.5, torch.rand(N) + 0.5
-    weight = r[simple[1]] * c[simple[0]]
-    conv = _randomised(GraphConv(IN, OUT, aggr=aggr, precision=precision))
-    if precision == "FBB+BBF":  # On bits the column factor is left out.
-        factors = BitAdjacency.from_edge_index(simple, N, edge_weight=weight)
-        kept = BitAdjacency(factors.rowptr, factors.indices, N, factors.row)
-        matrix = kept.to_dense()
-        if aggr == "mean":
-            matrix = matrix / torch.diff(factors.rowptr).clamp(min=1).unsqueeze(1)
-    else:
-        matrix = _matrix(simple, N, N, conv, weight)
-    _agree(conv(x, simple, weight), _expected(conv, matrix, x, x), conv)
-    sparse = to_torch_csr_tensor(simple.flip(0), weight, size=N)
-    assert torch.allclose(conv(x, sparse), conv(x, simple, weight), atol=1e-4)
-
-
 def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
     weight = torch.rand(simple.size(1))
     conv = GraphConv(IN, OUT, precision="full")
@@ -195,17 +168,6 @@ def test_other_edge_weights_warn_once_and_an_f_adjacency_takes_them(simple, x):
     assert weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("precision", ["fp32", *NAMES, "FBF+FBF", "FBB+BBF"])
-@pytest.mark.parametrize(("layer", "options"), LAYERS)
-def test_static_features(graph, layer, options, precision):
-    x = torch.randn(3, N, IN)
-    conv = _randomised(layer(IN, OUT, precision=precision, **options))
-    out = conv(x, graph)
-    assert out.shape == (3, N, OUT)
-    for i in range(3):
-        assert torch.allclose(out[i], conv(x[i], graph), atol=1e-5)
-
-
 @pytest.mark.parametrize("precision", [*NAMES, "FBF+FBF", "FBB+BBF", "FBF+FFF"])
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_flow(graph, x, layer, precision):
@@ -217,22 +179,6 @@ def test_flow(graph, x, layer, precision):
     sparse = to_torch_csr_tensor(graph.flip(0), size=N)
     with pytest.raises(ValueError, match=r"(?i)flow.*target_to_source"):
         conv(x, sparse)
-
-
-@pytest.mark.parametrize("precision", ["FBF+FBF", "FBB+BBF", *NAMES])
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_lazy_widths(graph, x, layer, precision):
-    torch.manual_seed(0)
-    conv = layer(-1, 300, precision=precision)
-    conv(x, graph)
-    width = IN if conv.input_bits is None else conv.input_bits.thresholds.numel()
-    for linear in _parts(conv):
-        assert linear.weight.shape == (300, width)
-        assert linear.weight.std().item() == pytest.approx(width**-0.5, rel=0.05)
-    pair = layer((-1, -1), OUT, precision=precision)
-    assert pair((x, torch.randn(N, 5)), graph).shape == (N, OUT)
-    width = 5 if pair.root_bits is None else pair.root_bits.thresholds.numel()
-    assert _parts(pair)[1].weight.shape == (OUT, width)
 
 
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
@@ -273,62 +219,6 @@ def test_sage_options(graph, x):
     assert signs.abs().eq(1).all()
 
 
-def test_project_comes_first_and_needs_a_norm(graph, x):
-    with pytest.warns(UserWarning, match="every bit would be [+]1; set input_norm"):
-        SAGEConv(IN, OUT, project=True, precision="FBF+FBF")
-    named = SAGEConv(IN, OUT, project=True, precision="full")
-    assert torch.isfinite(named(x, graph)).all()
-    assert (named.input_bits.kind, named.root_bits.kind) == ("activation", "thermometer")
-    precision = LayerPrecision("FBF", "FBF", input_norm="standardize")
-    conv = _randomised(SAGEConv(IN, OUT, project=True, precision=precision))
-    source = conv.input_norm(conv.lin(x).relu())
-    expected = _expected(conv, _matrix(graph, N, N, conv), source, conv.input_norm(x))
-    assert torch.allclose(conv(x, graph), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_norms_inside_the_layer(graph, x, layer):
-    precision = LayerPrecision(
-        "FBB", "BBB", hardtanh=True, input_norm="batch", hidden_norm="batch", output_norm="batch"
-    )
-    conv = _randomised(layer(IN, OUT, precision=precision))
-    neighbours, root = _parts(conv)
-    for norm in (conv.hidden_norm, conv.output_norm):
-        torch.nn.init.normal_(norm.weight)
-        torch.nn.init.normal_(norm.bias)
-    u = conv.input_norm(x).clamp(-1, 1)
-    z = sgn(conv.hidden_norm(_product(u, neighbours.weight, "FBB")))
-    out = _matrix(graph, N, N, conv) @ z + neighbours.bias + _product(u, root.weight, "FBB")
-    _agree(conv(x, graph), conv.output_norm(out), conv)
-
-
-def test_batch_norm_of_a_pair_needs_one_width():
-    precision = LayerPrecision("FBF", "FBF", input_norm="batch")
-    with pytest.raises(ValueError, match=r"one width, got in_channels \(4, 5\)"):
-        SAGEConv((4, 5), OUT, precision=precision)
-    lazy = SAGEConv(-1, OUT, precision=precision)
-    lazy(torch.randn(3, 6), torch.tensor([[0], [1]]))
-    assert lazy.input_norm.num_features == 6
-
-
-@pytest.mark.parametrize("edges", [torch.empty(2, 0, dtype=torch.long), torch.tensor([[0], [0]])])
-@pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_graphs_without_edges_or_with_one_node(layer, nodes, edges):
-    x = torch.randn(nodes, 5)
-    for precision in BINARY:
-        conv = _randomised(layer(5, 4, precision=precision))
-        out = conv(x, edges)
-        assert out.shape == (nodes, 4)
-        assert torch.isfinite(out).all()
-    lonely = _randomised(layer(5, 4, precision="FBF+FBF"))
-    assert torch.allclose(
-        lonely(x, edges[:, :0]),
-        _parts(lonely)[0].bias + _product(x, _parts(lonely)[1].weight, "FBF"),
-        atol=1e-5,
-    )
-
-
 @pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
 def test_bad_input_is_named(graph, bipartite, x, layer):
     name = layer.__name__
@@ -356,5 +246,5 @@ def test_bad_input_is_named(graph, bipartite, x, layer):
         conv((x, x[:9]), graph)
     with pytest.raises(TypeError, match=r"int64 or int32, got torch\.float32"):
         conv(x, graph.float())
-    with pytest.raises(ValueError, match=rf"{name}: dropout must be in \[0, 1\), got 1.5"):
-        layer(IN, OUT, dropout=1.5)
+    with pytest.raises(ValueError, match=rf"{name}: dropout must be in \[0, 1\), got 1.0"):
+        layer(IN, OUT, dropout=1.0)

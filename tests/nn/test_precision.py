@@ -1,9 +1,6 @@
 """LayerPrecision: what strings mean, which fields exist, what cannot be combined."""
 
-import dataclasses
-
 import pytest
-import torch
 
 from bitgnn.nn import PRESETS, GCNConv, LayerPrecision, Linear
 
@@ -24,27 +21,6 @@ def test_strings_round_trip(name):
     assert str(precision) == name
     assert LayerPrecision.parse(precision) is precision
     assert GCNConv(4, 4, precision=name).precision == name
-
-
-def test_options_have_the_defaults_of_a_plain_string():
-    plain = LayerPrecision.parse("full")
-    assert plain.options == {
-        "surrogate": "ste",
-        "weight_gradient": "bigcn",
-        "hardtanh": False,
-        "input_norm": None,
-        "hidden_norm": None,
-        "output_norm": None,
-        "inputs": "sign",
-        "order": "transform_first",
-        "shortcut": False,
-    }
-    rich = dataclasses.replace(plain, **OPTIONS)
-    assert rich.options == plain.options | OPTIONS
-    assert dataclasses.replace(plain, **LOOKED_UP).options == plain.options | LOOKED_UP
-    assert str(rich) == "full"
-    assert rich != plain
-    assert hash(rich) == hash(LayerPrecision("FBF", "FBF", **OPTIONS))
 
 
 @pytest.mark.parametrize(
@@ -82,22 +58,3 @@ def test_full_precision_has_no_norms_of_its_own():
     with pytest.raises(ValueError, match=r"\['hardtanh', 'output_norm'\] need a binary letter"):
         LayerPrecision("FFF", "FFF", hardtanh=True, output_norm="batch")
     assert LayerPrecision("FFF", "FFF", surrogate="approx").is_float
-
-
-def test_norms_are_submodules_only_where_asked_for():
-    plain = GCNConv(4, 3, precision="FBB+BBF")
-    assert (plain.input_norm, plain.hidden_norm, plain.output_norm) == (None, None, None)
-    assert set(plain.state_dict()) == {"bias", "lin.weight"}
-    named = GCNConv(4, 3, precision="bin")
-    assert isinstance(named.hidden_norm, torch.nn.BatchNorm1d)
-    assert (named.input_norm, named.output_norm) == (None, None)
-    assert {key.partition(".")[0] for key in named.state_dict()} == {
-        "bias", "lin", "hidden_norm", "input_bits", "gain_level", "role_code",
-    }  # fmt: skip
-    rich = GCNConv(4, 3, precision=LayerPrecision("FBB", "BBB", **OPTIONS))
-    assert rich.input_norm(torch.zeros(2, 4)).shape == (2, 4)
-    assert isinstance(rich.hidden_norm, torch.nn.BatchNorm1d)
-    assert isinstance(rich.output_norm, torch.nn.BatchNorm1d)
-    assert {key.partition(".")[0] for key in rich.state_dict()} == {
-        "bias", "lin", "hidden_norm", "output_norm",
-    }  # fmt: skip

@@ -1,15 +1,12 @@
-"""Roles of layers of named precision, found in the first forward, and the default precision."""
-
-import copy
+"""Roles of layers of named precision, found in the first forward."""
 
 import pytest
 import torch
-import torch_geometric.nn
 from torch import nn
 from torch.nn import functional
 
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
-from bitgnn.nn.roles import found_producers, named_forms
+from bitgnn.nn.roles import named_forms
 
 N, K, H = 30, 12, 8
 X = torch.randn(N, K, generator=torch.Generator().manual_seed(0))
@@ -69,41 +66,6 @@ def test_order_of_the_forward_counts(layer, precision):
     assert _roles(net.first, net.middle, net.last) == ["hidden", "hidden", None]
 
 
-def test_sequential_of_pyg():
-    net = torch_geometric.nn.Sequential(
-        "x, edges",
-        [
-            (GCNConv(K, H), "x, edges -> x"),
-            nn.BatchNorm1d(H),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            (SAGEConv(H, H), "x, edges -> x"),
-            nn.PReLU(),
-            (GraphConv(H, 3), "x, edges -> x"),
-        ],
-    )
-    net(X, EDGES)
-    layers = [part for part in net.modules() if hasattr(part, "role")]
-    assert _roles(*layers) == ["hidden", "hidden", None]
-
-
-@NAMES
-def test_two_heads_are_both_last(precision):
-    def forward(net, x, edges):
-        x = net.shared(x, edges).relu()
-        return net.mu(x, edges), net.logstd(x, edges)
-
-    net = _Net(
-        forward,
-        mu=GCNConv(H, 3, precision=precision),
-        logstd=GCNConv(H, 3, precision=precision),
-        shared=GCNConv(K, H, precision=precision),
-    )
-    mu, logstd = net(X, EDGES)
-    assert _roles(net.shared, net.mu, net.logstd) == ["hidden", None, None]
-    assert mu.shape == logstd.shape == (N, 3)
-
-
 JOINS = {
     "sum": lambda one, two: one + two,
     "concatenation": lambda one, two: torch.cat([one, two], dim=1),
@@ -127,75 +89,6 @@ def test_all_that_is_joined_is_hidden(join, skips):
     assert _roles(net.one, net.two, net.last) == ["hidden", "hidden", None]
 
 
-def test_joined_results_behind_all_layers_are_none():
-    def forward(net, x, edges):
-        one = net.one(x, edges).relu()
-        return net.head(torch.cat([one, net.two(one, edges)], dim=1))
-
-    net = _Net(forward, one=GCNConv(K, H), two=GCNConv(H, H), head=nn.Linear(2 * H, 3))
-    net(X, EDGES)
-    assert _roles(net.one, net.two) == ["hidden", None]
-
-
-def test_a_float_linear_behind_takes_scores():
-    net = _Net(
-        lambda net, x, edges: net.head(net.conv(x, edges).relu()),
-        conv=GCNConv(K, H),
-        head=nn.Linear(H, 3),
-    )
-    net(X, EDGES)
-    assert net.conv.role is None
-    assert net.conv.letters == named_forms("bin")["last"]
-
-
-def test_hetero_conv():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = (
-                torch_geometric.nn.HeteroConv(
-                    {
-                        ("a", "to", "b"): SAGEConv((-1, -1), out),
-                        ("b", "to", "a"): SAGEConv((-1, -1), out),
-                        ("a", "to", "a"): GCNConv(-1, out),
-                    }
-                )
-                for out in (H, 3)
-            )
-
-        def forward(self, x, edges):
-            x = {kind: value.relu() for kind, value in self.first(x, edges).items()}
-            return self.last(x, edges)
-
-    net = Net()
-    x = {"a": X, "b": torch.randn(N, 5)}
-    edges = dict.fromkeys([("a", "to", "b"), ("b", "to", "a"), ("a", "to", "a")], EDGES)
-    out = net(x, edges)
-    assert {kind: value.shape for kind, value in out.items()} == {"a": (N, 3), "b": (N, 3)}
-    assert _roles(*net.first.convs.values()) == ["hidden"] * 3
-    assert _roles(*net.last.convs.values()) == [None] * 3
-
-
-def test_detached_results_are_not_followed():
-    net = _Net(
-        lambda net, x, edges: net.last(net.first(x, edges).detach().relu(), edges),
-        first=GCNConv(K, H),
-        last=GCNConv(H, 3),
-    )
-    net(X, EDGES)
-    assert _roles(net.first, net.last) == [None, None]
-
-
-def test_producers_in_between_hide_those_further_up():
-    one, two = GCNConv(K, H), GCNConv(H, H)
-    middle = one(X, EDGES).relu()
-    out = two(middle, EDGES)
-    assert found_producers(middle) == [one]
-    assert found_producers(functional.dropout(out, 0.5).t().t() * 2) == [two]
-    assert found_producers(torch.cat([middle, middle])) == [one]
-    assert found_producers(X) == []
-
-
 def test_named_roles_are_kept_and_wrong_ones_refused():
     conv = GCNConv(K, H)
     with pytest.raises(ValueError, match=r"^GCNConv: role must be one of .* got 'first'$"):
@@ -208,26 +101,3 @@ def test_named_roles_are_kept_and_wrong_ones_refused():
     plain = GCNConv(K, H, precision="FBF+FBF")
     plain.set_role("hidden")
     assert (plain.role, plain.has_role, conv.has_role) == (None, False, True)
-
-
-@pytest.mark.parametrize("how", ["copied", "loaded", "loaded anew"])
-def test_roles_of_copies(how):
-    net = _Net(
-        lambda net, x, edges: net.last(net.first(x, edges).relu(), edges),
-        first=GCNConv(K, H),
-        last=GCNConv(H, 3),
-    )
-    start = copy.deepcopy(net.state_dict())
-    untouched = copy.deepcopy(net)
-    net(X, EDGES)
-    if how == "copied":
-        other = copy.deepcopy(net)
-    else:
-        other = untouched if how == "loaded" else net
-        other.load_state_dict(net.state_dict() if how == "loaded" else start)
-    if how == "loaded anew":
-        assert _roles(other.first, other.last) == [None, None]
-        other(X, EDGES)
-    assert _roles(other.first, other.last) == ["hidden", None]
-    assert other.first.letters == named_forms("bin")["hidden"]
-    assert _roles(untouched.first) == ["hidden" if how == "loaded" else None]

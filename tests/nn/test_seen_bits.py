@@ -1,8 +1,5 @@
 """Which bits of a layer are constant, as far as its last forwards showed."""
 
-import copy
-import io
-import pickle
 import warnings
 
 import pytest
@@ -10,7 +7,7 @@ import torch
 from torch import nn
 
 import bitgnn
-from bitgnn.nn import GCNConv, SAGEConv
+from bitgnn.nn import GCNConv
 from bitgnn.nn.seen_bits import EVERY, MOST, ConstantBits, SeenBits
 
 N, K = 41, 37
@@ -35,16 +32,6 @@ def test_bits_of_one_value_are_counted(bits, rows, device):
     seen.add(_words(bits), K, False, x)
     expected = int((bits.all(0) | ~bits.any(0)).sum())
     assert seen.constant == ConstantBits(expected, K, rows, False)
-
-
-def test_dropped_features_are_no_second_value():
-    x = torch.randn(20 * N, K, generator=torch.Generator().manual_seed(3))
-    x[:, 5] = 2.0
-    layer = GCNConv(K, 16, precision="bin", dropout=0.5)
-    with pytest.warns(UserWarning, match="column 5, whose bits say nothing"):
-        layer(x, EDGES)
-    layer(x, EDGES)
-    assert layer.constant_bits()["input"].constant == 1
 
 
 def test_batches_of_an_evaluation_add_up_and_training_begins_anew(bits):
@@ -82,58 +69,6 @@ def test_few_forwards_are_looked_at():
     assert not seen.is_due(False, x)  # the very tensor
     x[0] = -1
     assert seen.is_due(False, x)  # which was written to
-
-
-@pytest.mark.parametrize("precision", ["bin", "full", "FBB+BBF", "BBF+FBF", "FBB+BBB"])
-@pytest.mark.parametrize("kind", [GCNConv, SAGEConv])
-def test_layers_tell_of_constant_bits(kind, precision):
-    torch.manual_seed(0)
-    layer, x = kind(K, 16, precision=precision), torch.randn(N, K)
-    layer(x, EDGES)
-    layer.eval()(x, EDGES)
-    found = layer.constant_bits()
-    assert found["input"].constant == 0
-    assert ("hidden" in found) == (layer.letters.bspmm[0] == "B")
-    kinds = {"bin": "hidden", "full": "hidden"}
-    if precision in kinds:
-        layer.set_role("hidden")
-        layer(x, EDGES)
-        assert ("hidden" in layer.constant_bits()) == (precision == "bin")
-    layer.train()
-    layer.reset_parameters()
-    assert layer.constant_bits() == {}
-
-
-@pytest.mark.parametrize("letters", ["FBF+FBF", "BBF+FBF", "FBB+BBF"])
-def test_signs_of_features_that_are_never_negative_are_constant(letters):
-    layer, x = GCNConv(K, 16, precision=letters), torch.rand(N, K)
-    layer(x, EDGES)
-    assert layer.constant_bits()["input"] == ConstantBits(K, K, N, True)
-    linear = bitgnn.nn.Linear(K, 4, precision="FBF")
-    linear(x - 0.5)
-    assert linear.constant_bits()["input"].constant == 0
-
-
-def test_what_is_remembered_is_copied_and_pickled_but_no_state():
-    layer, x = GCNConv(K, 16, precision="FBB+BBF").eval(), torch.rand(N, K)
-    layer(x, EDGES)
-    found = layer.constant_bits()
-    assert set(layer.state_dict()) == {"lin.weight", "bias"}
-    assert copy.deepcopy(layer).constant_bits() == found
-    assert pickle.loads(pickle.dumps(layer)).constant_bits() == found
-    torch.save(layer, buffer := io.BytesIO())
-    assert buffer.tell() > 0
-    layer.load_state_dict(layer.state_dict())
-    assert layer.constant_bits() == {}
-
-
-def test_meta_tensors_and_inference_mode_pass():
-    layer = GCNConv(K, 16, precision="FBF+FBF", normalize=False).eval()
-    with torch.inference_mode():
-        layer(torch.randn(N, K), EDGES)
-        layer(torch.randn(N, K), EDGES)
-    layer(torch.randn(N, K), EDGES)
-    assert layer.constant_bits()["input"] == ConstantBits(0, K, 3 * N, False)
 
 
 class Net(nn.Module):
@@ -182,70 +117,3 @@ def test_freeze_refuses_signs_that_are_all_one(modes):
         bitgnn.freeze(model, check=False)
         model.eval()(CENTRED, EDGES)
         bitgnn.freeze(model)
-
-
-def test_freeze_refuses_hidden_bits_that_are_all_one():
-    model = Net("bin", "bin")
-    model(CENTRED, EDGES).sum().backward()
-    with torch.no_grad():
-        model.c1.hidden_norm.weight.zero_()
-    model.eval()(CENTRED, EDGES)
-    with pytest.raises(ValueError, match=r"'c1' .* hidden bits that vary, got all 32 .*; train it"):
-        bitgnn.freeze(model)
-    with torch.no_grad():
-        model.c1.hidden_norm.weight[:12] = 1.0
-    model.train()(CENTRED, EDGES)
-    model.eval()(CENTRED, EDGES)
-    number = model.c1.constant_bits()["hidden"].constant
-    assert 20 <= number < 32
-    with pytest.warns(UserWarning, match=rf"freeze: {number} of the 32 hidden bits of layer 'c1'"):
-        bitgnn.freeze(model)
-
-
-def test_a_sigmoid_in_front_makes_a_pattern_constant():
-    class Squashed(Net):
-        def forward(self, x, edge_index):
-            return self.c2(self.c1(x, edge_index).sigmoid(), edge_index)
-
-    model = Squashed("full", "full")
-    model(CENTRED, EDGES).sum().backward()
-    with pytest.raises(ValueError, match=r"layer 'c2' .* got all 32 of them .*; centre what it re"):
-        bitgnn.freeze(model.eval())
-
-
-def test_forwards_that_no_trace_follows_are_checked_too():
-    class Decides(Net):
-        def forward(self, x, edge_index):
-            return super().forward(x if float(x.sum()) > 1e9 else x, edge_index)  # noqa: RUF034
-
-    model = Decides("bin", "bin")
-    with pytest.raises(ValueError, match=r"layer 'c1' .* must have looked at its input"):
-        bitgnn.freeze(model)
-    model(CENTRED, EDGES).sum().backward()
-    with pytest.warns(UserWarning, match="full precision"):
-        bitgnn.freeze(model.eval())
-
-
-def test_a_restored_model_is_not_judged_by_what_it_was():
-    model = Net("FBF+FBF", "FBF+FBF").eval()
-    model(CENTRED.abs(), EDGES)
-    model.load_state_dict(model.state_dict())
-    bitgnn.freeze(model)
-
-
-def test_freeze_asks_for_an_evaluation_behind_dropout_of_sparse_features():
-    torch.manual_seed(0)
-    x, edges = (torch.rand(60, 30) < 0.1).float(), torch.randint(0, 60, (2, 200))
-    plain, dropped = (bitgnn.nn.GCNConv(30, 4) for _ in range(2))
-    for _ in range(2):
-        plain(x, edges)
-        dropped(torch.nn.functional.dropout(x), edges)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        bitgnn.freeze(plain.eval())
-    with pytest.warns(UserWarning, match="call the model once in evaluation"):
-        bitgnn.freeze(dropped.eval())
-    expected = dropped(x, edges)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert torch.equal(bitgnn.freeze(dropped)(x, edges), expected)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch_geometric.nn
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import (
@@ -73,46 +72,3 @@ def test_layers_take_every_form(simple, x, layer, precision, form):
             conv(x, matrix)
         return
     assert torch.allclose(conv(x, matrix), conv(x, simple), atol=1e-5)
-
-
-@needs_torch_sparse
-def test_sage_leaves_the_values_of_a_sparse_tensor_out(simple, x):
-    weight = torch.rand(simple.size(1))
-    matrix = _torch_sparse(simple.flip(0), weight)
-    theirs, ours = torch_geometric.nn.SAGEConv(IN, OUT), SAGEConv(IN, OUT, precision="full")
-    assert torch.allclose(theirs(x, matrix), theirs(x, simple), atol=1e-5)
-    assert torch.allclose(ours(x, matrix), ours(x, simple), atol=1e-5)
-
-
-@needs_torch_sparse
-@pytest.mark.parametrize("precision", ["fp32", "full", "bin", "FBF+FBF", "FBB+BBF"])
-def test_gcn_caches_a_sparse_tensor_where_pyg_does(simple, x, precision):
-    conv = GCNConv(IN, OUT, cached=True, precision=precision)
-    matrix = _torch_sparse(simple.flip(0))
-    expected = conv(x, matrix)
-    assert conv._cached_adj_t is not None
-    assert conv._cached_edge_index is None
-    assert torch.equal(conv(x, _torch_sparse(simple[:, :3].flip(0))), expected)
-    conv.reset_parameters()
-    assert conv._cached_adj_t is None
-
-
-@needs_torch_sparse
-@pytest.mark.parametrize("layer", [SAGEConv, GraphConv])
-def test_bipartite_sparse_tensors(bipartite, x, layer):
-    for precision in ("full", "bin", "FBF+FBF", "FBB+BBF", "FBF+FFF"):
-        conv = layer((IN, 7), OUT, precision=precision)
-        pair = (x, torch.randn(9, 7))
-        matrix = SparseTensor.from_edge_index(bipartite, sparse_sizes=(N, 9)).t()
-        assert torch.allclose(conv(pair, matrix), conv(pair, bipartite), atol=1e-5)
-        assert conv((x, None), matrix).shape == (9, OUT)
-
-
-def test_matrices_of_another_size_are_refused(simple, x):
-    matrix = to_torch_csr_tensor(simple.flip(0), size=N + 1)
-    with pytest.raises(ValueError, match="must be 30 x 30 like the nodes, got 31 x 31"):
-        GCNConv(IN, OUT, precision="full")(x, matrix)
-    with pytest.raises(ValueError, match="x holds 30 destinations, the graph or size says 31"):
-        SAGEConv(IN, OUT, precision="full")(x, matrix)
-    with pytest.raises(ValueError, match="edge_weight must be None with a sparse matrix"):
-        GCNConv(IN, OUT, precision="full")(x, to_torch_csr_tensor(simple, size=N), torch.ones(3))

@@ -101,25 +101,6 @@ def test_closures_make_the_gradients_inside_of_the_step(kind, options, closure):
     _check(kind, options, closure=closure)
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad])
-def test_fused_optimisers(kind):
-    _check(kind, {"lr": 0.05, "fused": True})
-
-
-def test_groups_have_decays_of_their_own():
-    _check(torch.optim.Adam, {"lr": 0.05}, groups=True)
-    one, two = _parameters()
-    spare_from_decay(one)
-    spare_from_decay(two)
-    groups = [{"params": [one], "weight_decay": 0.5}, {"params": [two]}]
-    optimiser = torch.optim.SGD(groups, lr=0.1)
-    one.grad, two.grad = _gradients(0, (one, two))
-    expected = [p.detach() - 0.1 * p.grad for p in (one, two)]
-    optimiser.step()
-    torch.testing.assert_close(one.detach(), expected[0])
-    torch.testing.assert_close(two.detach(), expected[1])
-
-
 def test_all_of_the_coupled_optimisers_are_tested():
     assert {kind for kind, _ in OPTIMISERS} == set(COUPLED)
 
@@ -139,37 +120,6 @@ def test_decoupled_decay_is_left_alone(kind, options):
     usual = _trained(kind, options, DECAY, False)
     for one, other in zip(marked, usual, strict=True):
         assert torch.equal(one, other)
-
-
-def test_parameters_without_gradient_are_passed_over():
-    one, two = _parameters()
-    spare_from_decay(one)
-    start = one.detach().clone()
-    two.grad = torch.ones_like(two)
-    torch.optim.SGD([one, two], lr=0.1, weight_decay=DECAY).step()
-    assert torch.equal(one, start)
-    assert one.grad is None
-
-
-@pytest.mark.filterwarnings("ignore:Detected call of")
-def test_a_step_that_was_broken_off_leaves_nothing_behind():
-    parameter = _parameters()[0]
-    spare_from_decay(parameter)
-    optimiser = torch.optim.SGD([parameter], lr=0.1, weight_decay=DECAY)
-    gradient, *_ = _gradients(0, [parameter])
-    parameter.grad = gradient.clone()
-
-    def broken():
-        raise KeyError
-
-    optimiser.register_step_pre_hook(lambda *_: broken())
-    with pytest.raises(KeyError):
-        optimiser.step()
-    optimiser._optimizer_step_pre_hooks.clear()
-    start = parameter.detach().clone()
-    optimiser.step()
-    torch.testing.assert_close(parameter.detach(), start - 0.1 * gradient)
-    assert torch.equal(parameter.grad, gradient)
 
 
 def _step(model, x, y, decay):
@@ -219,19 +169,6 @@ def test_layers_mark_their_latent_weights_alone(how, precision):
         whole = gradients[name] if is_spared else gradients[name] + DECAY * before[name]
         torch.testing.assert_close(parameter.detach(), before[name] - 0.5 * whole)
     assert float(model.first.lin.weight.detach().abs().max()) > 0.1
-
-
-def test_float_layers_are_not_marked():
-    conv, linear = GCNConv(6, 3, precision="fp32"), nn.Linear(3, 3)
-    model = nn.ModuleList([conv, linear])
-    x, y = torch.randn(20, 6), torch.randint(3, (20,))
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=DECAY)
-    functional.cross_entropy(linear(conv(x, EDGES)), y).backward()
-    before = [p.detach().clone() for p in model.parameters()]
-    optimiser.step()
-    for parameter, start in zip(model.parameters(), before, strict=True):
-        expected = start - 0.5 * (parameter.grad + DECAY * start)
-        torch.testing.assert_close(parameter.detach(), expected)
 
 
 def test_scaled_losses_of_a_fused_optimiser():

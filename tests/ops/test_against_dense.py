@@ -13,7 +13,7 @@ LAYOUTS = [
     (None, None),
     ("csr", None),
     ("csr", "carry_save"),
-    ("blocked", None),
+    ("sliced", None),
     ("frdc", None),
     (None, "if_else"),
     ("frdc", "and_andnot"),
@@ -105,7 +105,7 @@ def graph(request, device):
     edge_index = torch.unique(edge_index, dim=1)
     plain = BitAdjacency.from_edge_index(edge_index, (m, n))
     adjacency = BitAdjacency(
-        plain.rowptr, plain.indices, n, row=torch.randn(m), col=torch.rand(n)
+        plain.rowptr, plain.indices, n, row_scale=torch.randn(m), col_scale=torch.rand(n)
     ).to(device)
     pattern = torch.zeros(m, n, dtype=torch.float64)
     pattern[edge_index[1], edge_index[0]] = 1
@@ -117,7 +117,7 @@ def test_bspmm_bits_over_pattern(layout, method, graph):
     x, adjacency, pattern = graph
     packed = BitTensor.from_float(x)
     sums = pattern @ sgn(x)
-    value = adjacency.row.double().unsqueeze(1) * sums
+    value = adjacency.row_scale.double().unsqueeze(1) * sums
     offset = torch.randn(x.size(1), device=x.device)
     chosen = {"layout": layout, "method": method}
     close(bspmm.bbf(packed, adjacency, **chosen), value)
@@ -170,7 +170,7 @@ def test_duplicate_edges_count_and_turn_frdc_into_csr(device):
     edge_index = torch.tensor([[0, 0, 1], [2, 2, 2]])
     adjacency = BitAdjacency.from_edge_index(edge_index, 3).to(device)
     x = BitTensor.from_float(torch.tensor([[1.0], [-1.0], [-1.0]], device=device))
-    for layout in (None, "blocked", "sliced"):
+    for layout in (None, "sliced"):
         assert bspmm.bbf(x, adjacency, layout=layout).tolist() == [[0.0], [0.0], [1.0]]
     with pytest.warns(UserWarning, match="bspmm.bbf: layout 'frdc' cannot hold duplicate edges"):
         assert bspmm.bbf(x, adjacency, layout="frdc").tolist() == [[0.0], [0.0], [1.0]]
@@ -178,7 +178,7 @@ def test_duplicate_edges_count_and_turn_frdc_into_csr(device):
         assert bspmm.bbb(x, adjacency, method="if_else").to_float().tolist() == [[1.0]] * 3
 
 
-@pytest.mark.parametrize("layout", ["csr", "blocked", "sliced", "frdc"])
+@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
 def test_empty_graphs(layout, device):
     for m, n, k in [(0, 3, 5), (3, 0, 5), (3, 3, 0), (4, 3, 5)]:
         none = torch.zeros(2, 0, dtype=torch.int64)

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from wrong_calls import check_wrong_calls
 
-from bitgnn._library import library_info
 from bitgnn.bits import BitImages
 from bitgnn.ops import conv
 
@@ -58,61 +58,36 @@ def test_is_the_pooled_convolution(case, compared, device):
 
 
 X, W = images(2, 40, 5, 6, 0), images(33, 40, 3, 3, 1)
-OP = torch.ops.bitgnn.conv_bbb
-NUMBERS = (40, [1, 1], [0, 0, 0, 0], [1, 1])
-WRONG = {
-    "pool": (lambda: conv.bbb(X, W, pool=0), ValueError, "conv.bbb: pool must be at least 1, got"),
-    "type": (
-        lambda: conv.bbb(X, W, pool="2"),
-        TypeError,
-        "conv.bbb: pool must be an int or",
-    ),
-    "large": (
-        lambda: conv.bbb(X, W, pool=(2, 5)),
-        ValueError,
-        r"pool must be no larger than the convolution's images, \[3, 4\], got \[2, 5\]",
-    ),
-    "flip alone": (
-        lambda: conv.bbb(X, W, pool_flip=torch.zeros(33, dtype=torch.bool)),
-        ValueError,
-        "conv.bbb: pool_flip must be left out where there is no pool",
-    ),
-    "flip's size": (
-        lambda: conv.bbb(X, W, pool=2, pool_flip=torch.zeros(3, dtype=torch.bool)),
-        ValueError,
-        r"conv.bbb: pool_flip must have shape \[33\], got \[3\]",
-    ),
-    "flip's dtype": (
-        lambda: conv.bbb(X, W, pool=2, pool_flip=torch.zeros(33)),
-        TypeError,
-        "conv.bbb: pool_flip must be a torch.bool tensor, got torch.float32",
-    ),
-}
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_errors(case):
-    call, kind, message = WRONG[case]
-    with pytest.raises(kind, match=message):
-        call()
+def pooled_words(*pool):
+    numbers = (40, [1, 1], [0, 0, 0, 0], [1, 1], 1)
+    return torch.ops.bitgnn.conv_bbb(X.words, W.words, *numbers, *[None] * 5, *pool)
 
 
-WRONG_OPERANDS = {
-    "numbers": (([2],), "conv_bbb: pool must hold 2 numbers, got 1"),
-    "least": (([0, 2],), "conv_bbb: pool must be at least 1, got 0"),
-    "large": (([4, 2],), "conv_bbb: pool must have a kernel no larger than the padded image"),
-    "words": (([2, 2], torch.zeros(1, dtype=torch.int32)), "words of pool_flip must be 2, got 1"),
-    "dtype": (([2, 2], torch.zeros(2)), "conv_bbb: pool_flip must be Int, got Float"),
-    "flip alone": ((None, torch.zeros(2, dtype=torch.int32)), "pool_flip must be left out"),
-}
+WRONG = r"""
+conv.bbb(X, W, pool=0) -> ValueError: conv.bbb: pool must be at least 1, got
+conv.bbb(X, W, pool="2") -> TypeError: conv.bbb: pool must be an int or
+conv.bbb(X, W, pool=(2, 5))
+    -> ValueError: pool must be no larger than the convolution's images, \[3, 4\], got \[2, 5\]
+conv.bbb(X, W, pool_flip=torch.zeros(33, dtype=torch.bool))
+    -> ValueError: conv.bbb: pool_flip must be left out where there is no pool
+conv.bbb(X, W, pool=2, pool_flip=torch.zeros(3, dtype=torch.bool))
+    -> ValueError: conv.bbb: pool_flip must have shape \[33\], got \[3\]
+conv.bbb(X, W, pool=2, pool_flip=torch.zeros(33))
+    -> TypeError: conv.bbb: pool_flip must be a torch.bool tensor, got torch.float32
+pooled_words([2]) -> RuntimeError: conv_bbb: pool must hold 2 numbers, got 1
+pooled_words([0, 2]) -> RuntimeError: conv_bbb: pool must be at least 1, got 0
+pooled_words([4, 2])
+    -> RuntimeError: conv_bbb: pool must have a kernel no larger than the padded image
+pooled_words([2, 2], torch.zeros(1).int()) -> RuntimeError: words of pool_flip must be 2, got 1
+pooled_words([2, 2], torch.zeros(2)) -> RuntimeError: conv_bbb: pool_flip must be Int, got Float
+pooled_words(None, torch.zeros(2).int()) -> RuntimeError: pool_flip must be left out
+"""
 
 
-@pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")
-@pytest.mark.parametrize("case", WRONG_OPERANDS)
-def test_operator_errors(case):
-    pooled, message = WRONG_OPERANDS[case]
-    with pytest.raises(RuntimeError, match=message):
-        OP(X.words, W.words, *NUMBERS, 1, None, None, None, None, None, *pooled)
+def test_errors():
+    check_wrong_calls(WRONG, globals())
 
 
 def test_no_images(device):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from wrong_calls import check_wrong_calls
 
 from bitgnn import BitAdjacency, BitTensor
 from bitgnn.ops import add, bmm, bspmm, fused
@@ -79,43 +80,22 @@ def test_bmm_bspmm(operands, packed):
 
 X, W = torch.ones(6, 40), BitTensor.from_float(torch.ones(5, 40))
 GRAPH = BitAdjacency.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 6)
-WRONG = {
-    "addend shape": (
-        lambda: fused.bmm_add(X, W, torch.ones(6, 4)), ValueError,
-        r"fused.bmm_add: addend must be float32 \[6, 5\], got torch.float32 \[6, 4\]",
-    ),
-    "addend dtype": (
-        lambda: fused.bmm_add_bits(X, W, torch.ones(6, 5).double()), ValueError, "torch.float64",
-    ),
-    "hidden": (
-        lambda: fused.bmm_bspmm(X, W, GRAPH, hidden="b"), ValueError,
-        "fused.bmm_bspmm: hidden must be 'B' or 'F' or 'I', got 'b'",
-    ),
-    "threshold of packed x": (
-        lambda: fused.bmm_bspmm(BitTensor.from_float(X), W, GRAPH, x_threshold=X[0]), ValueError,
-        "x_threshold and x_gain must be None with packed x",
-    ),
-    "features": (
-        lambda: fused.bmm_bspmm_bits(X[:, :3], W, GRAPH), ValueError, "w must hold 3 features",
-    ),
-    "nodes": (
-        lambda: fused.bmm_bspmm_bits(X[:3], W, GRAPH), ValueError, "adjacency must have 3 columns",
-    ),
-    "raw x_scale": (
-        lambda: torch.ops.bitgnn.bmm_add(X, W.words, torch.ones(6, 5), 40, torch.ones(6)),
-        RuntimeError, "bmm_add: x_scale must be left out with float x",
-    ),
-    "raw col": (
-        lambda: torch.ops.bitgnn.bmm_bspmm(
-            X, W.words, 40, GRAPH.rowptr, GRAPH.indices, col=torch.ones(6)
-        ),
-        RuntimeError, "bmm_bspmm: col must be left out with hidden_bits=True",
-    ),
-}  # fmt: skip
+WRONG = r"""
+fused.bmm_add(X, W, torch.ones(6, 4))
+    -> ValueError: fused.bmm_add: addend must be float32 \[6, 5\], got torch.float32 \[6, 4\]
+fused.bmm_add_bits(X, W, torch.ones(6, 5).double()) -> ValueError: torch.float64
+fused.bmm_bspmm(X, W, GRAPH, hidden="b")
+    -> ValueError: fused.bmm_bspmm: hidden must be 'B' or 'F' or 'I', got 'b'
+fused.bmm_bspmm(BitTensor.from_float(X), W, GRAPH, x_threshold=X[0])
+    -> ValueError: x_threshold and x_gain must be None with packed x
+fused.bmm_bspmm_bits(X[:, :3], W, GRAPH) -> ValueError: w must hold 3 features
+fused.bmm_bspmm_bits(X[:3], W, GRAPH) -> ValueError: adjacency must have 3 columns
+torch.ops.bitgnn.bmm_add(X, W.words, torch.ones(6, 5), 40, torch.ones(6))
+    -> RuntimeError: bmm_add: x_scale must be left out with float x
+torch.ops.bitgnn.bmm_bspmm(X, W.words, 40, GRAPH.rowptr, GRAPH.indices, col=torch.ones(6))
+    -> RuntimeError: bmm_bspmm: col must be left out with hidden_bits=True
+"""
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_errors(case):
-    call, kind, message = WRONG[case]
-    with pytest.raises(kind, match=message):
-        call()
+def test_errors():
+    check_wrong_calls(WRONG, globals())

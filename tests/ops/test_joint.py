@@ -80,7 +80,7 @@ def test_hubs_and_degrees_on_a_gpu(hub_edges, outputs, edges, size, mark):
     assert found.to(torch.device("cpu")).equal(expected)
     sliced = torch.ops.bitgnn.bspmm_bmm_sliced(
         h.words.to(CUDA), *on_gpu.sliced().arguments, x.words.to(CUDA), w.words.to(CUDA), size,
-        on_gpu.row, moved["sum_bias"], x.scale.to(CUDA), w.scale.to(CUDA), moved["bias"],
+        on_gpu.row_scale, moved["sum_bias"], x.scale.to(CUDA), w.scale.to(CUDA), moved["bias"],
         moved["threshold"],
     )  # fmt: skip
     assert torch.equal(sliced.cpu(), expected.words)
@@ -126,7 +126,7 @@ def test_slots_on_a_gpu_equal_the_cpu(columns, hub_edges, padding, mark):
     generator = torch.Generator().manual_seed(columns)
     wide = torch.randn(9000, (columns + 3) // 4 * 4 + padding, generator=generator)
     bias, addend = torch.randn(columns, generator=generator), torch.randn_like(wide)
-    arguments = (adjacency.rowptr, adjacency.indices, adjacency.row, bias)
+    arguments = (adjacency.rowptr, adjacency.indices, adjacency.row_scale, bias)
     expected = torch.ops.bitgnn.bspmm_slots(wide[:, :columns], *arguments, addend[:, :columns])
     moved = [argument.to(CUDA) for argument in arguments]
     x, added = wide.to(CUDA)[:, :columns], addend.to(CUDA)[:, :columns]

@@ -1,6 +1,5 @@
 """Raw operators trust nothing: any argument may be wrong, and the process goes on."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from bitgnn import BitAdjacency
 from bitgnn._library import library_info
 from bitgnn.ops import bspmm
-from bitgnn.ops._shapes import SHAPES
+from bitgnn.ops.reference.table import TABLE
 
 SCRIPT = Path(__file__).resolve().parents[1] / "helpers" / "malformed_calls.py"
 OPS = torch.ops.bitgnn
@@ -101,13 +100,13 @@ def test_windows_whose_sizes_would_overflow(number):
         OPS.conv_bbf(x, w, 32, [1, 1], [0, 0, 0, 0], [number, number])
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_fakes_check_shapes(name, sampler):
     arguments = sampler(seed=3).arguments(name, 6, 70, 9, optional=True)
     operator = getattr(OPS, name)
     on_meta = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
     operator(**on_meta)
-    for parameter in re.findall(r"(\w+):", SHAPES[name]):
+    for parameter in TABLE[name].operands:
         value = on_meta.get(parameter)
         if isinstance(value, torch.Tensor):
             with pytest.raises(RuntimeError, match=f"^{name}: {parameter} must have"):

@@ -36,7 +36,7 @@ def test_products_of_sparse_rows(size, share, rows, density):
         packed = BitTensor.from_float(x)
         assert torch.equal(bmm.bbf(packed, w, scale=False), expected)
         threshold = torch.randn(outputs, generator=generator) * size**0.5
-        bits = reference.bmm_bbb(packed.words, w.words, size, threshold=threshold)
+        bits = reference.bmm.bmm_bbb(packed.words, w.words, size, threshold=threshold)
         assert torch.equal(bmm.bbb(packed, w, threshold=threshold).words, bits)
         # Packed inside the product, the last rows in a block of their own.
         assert torch.equal(bmm.fbb(x, w, threshold=threshold).words, bits)
@@ -50,7 +50,7 @@ def test_packing_in_blocks(rows):
     x = torch.randn(rows, size, generator=generator)
     w = BitTensor.from_float(torch.randn(40, size, generator=generator), scale="mean")
     found = bmm.fbf(x, w)
-    expected = reference.bmm_fbf(x, w.words, w.scale, scale=True)
+    expected = reference.bmm.bmm_fbf(x, w.words, w.scale, scale=True)
     assert torch.equal(found, expected)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bitgnn import BooleanTensor, TernaryTensor
+from bitgnn.bits import BooleanTensor, TernaryTensor
 from bitgnn.ops import ternary
 
 pytestmark = [

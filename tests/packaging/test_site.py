@@ -16,7 +16,9 @@ ENTRY = re.compile(r"^::: (bitgnn[\w.]*)$((?:\n {4}.*)*)", re.MULTILINE)
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PAGES = {page: page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md"))}
 # Packages whose names all have an entry under one of these packages, or at the top.
-DOCUMENTED = ["convert", "data", "inference", "models", "nn", "ops", "quantize", "tune"]
+DOCUMENTED = [
+    "bits", "convert", "data", "exchange", "inference", "models", "nn", "ops", "quantize", "tune",
+]  # fmt: skip
 
 
 def public_names(module: Path) -> list[str]:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from wrong_calls import check_wrong_calls
 
 from bitgnn.quantize import boolean, levels, shifted_sign, ternary
 from bitgnn.quantize.learnt_scale import LEAST_SCALE, initial_scale, lsq_scale, positive_scale
@@ -100,22 +101,21 @@ def test_scales_must_be_positive_and_finite(scale: float | Tensor) -> None:
             function(torch.ones(2), scale)
 
 
+WRONG = r"""
+ternary(torch.ones(2, dtype=torch.int64), 1.0)
+    -> TypeError: x must be a float tensor, got torch\.int64
+ternary(torch.ones(2), "1") -> TypeError: scale must be a number or a 0-d tensor, got str
+ternary(torch.ones(2), torch.ones(2)) -> ValueError: scale must be 0-d, got \[2\]
+ternary(torch.ones(2), torch.ones((), device="meta"))
+    -> ValueError: scale must be on cpu like x, got meta
+levels(torch.ones(2), 1.0, 0) -> ValueError: level must be at least 1, got 0
+levels(torch.ones(2), 1.0, 1.5) -> TypeError: level must be an integer, got float
+shifted_sign(torch.ones(2, dtype=torch.int8)) -> TypeError: weight must be a float tensor
+"""
+
+
 def test_bad_arguments_are_named() -> None:
-    x = torch.ones(2)
-    with pytest.raises(TypeError, match=r"x must be a float tensor, got torch\.int64"):
-        ternary(torch.ones(2, dtype=torch.int64), 1.0)
-    with pytest.raises(TypeError, match="scale must be a number or a 0-d tensor, got str"):
-        ternary(x, "1")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"scale must be 0-d, got \[2\]"):
-        ternary(x, torch.ones(2))
-    with pytest.raises(ValueError, match="scale must be on cpu like x, got meta"):
-        ternary(x, torch.ones((), device="meta"))
-    with pytest.raises(ValueError, match="level must be at least 1, got 0"):
-        levels(x, 1.0, 0)
-    with pytest.raises(TypeError, match="level must be an integer, got float"):
-        levels(x, 1.0, 1.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="weight must be a float tensor"):
-        shifted_sign(torch.ones(2, dtype=torch.int8))
+    check_wrong_calls(WRONG, globals())
 
 
 def test_first_scale_is_twice_the_mean_magnitude() -> None:

@@ -10,7 +10,8 @@ from torch_geometric import typing as pyg
 from bitgnn.train import LoaderError, RunOptions, RunStore, batches, evaluate, train_all
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import build_model, make_task
-from bitgnn.train.loop import Keeping, train_model
+from bitgnn.train.keeping import Keeping
+from bitgnn.train.loop import train_model
 from bitgnn.train.recipe import FullGraph, Neighbors, RandomWalks
 
 QUIET = Console(file=io.StringIO())

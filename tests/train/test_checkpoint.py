@@ -18,10 +18,10 @@ from bitgnn.data import load_digits_graph
 from bitgnn.train import CheckpointError, RunOptions, RunStore, load_config, train_all
 from bitgnn.train.build import build_model, make_task
 from bitgnn.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from bitgnn.train.log import RunLog
-from bitgnn.train.loop import Keeping, train_model
+from bitgnn.train.keeping import Keeping, RunLog
+from bitgnn.train.loop import train_model
 from bitgnn.train.randomness import random_state, set_random_state
-from bitgnn.train.session import Session
+from bitgnn.train.session import NodeSession
 
 QUIET = Console(file=io.StringIO())
 EVERY_EPOCH = RunOptions(checkpoint_seconds=0)
@@ -65,8 +65,6 @@ def assert_same(first, second):
     [
         {},
         {"schedule": "cosine", "warmup": 3, "dropout": 0.5, "hidden_norm": "batch"},
-        {"average": "ema", "average_decay": 0.8, "average_from": 2},
-        {"average": "swa", "average_from": 4},
         {"patience": 4, "learning_rate": 0.3},
     ],
 )
@@ -166,10 +164,12 @@ def test_kill_9_loses_at_most_the_epoch_in_flight(tmp_path):
 
 def test_checkpoint_of_another_model_names_the_keys(config, data, tmp_path):
     recipe = config.forms["full"]
-    session = Session(build_model(config, "full", data), recipe)
-    session.epoch = 1
+    session = NodeSession(build_model(config, "full", data), recipe)
+    session.finished([0.0] * 7)
     session.save(tmp_path / "a")
-    other = Session(build_model(config.model_copy(update={"num_layers": 3}), "full", data), recipe)
+    other = NodeSession(
+        build_model(config.model_copy(update={"num_layers": 3}), "full", data), recipe
+    )
     before = {name: tensor.clone() for name, tensor in other.model.state_dict().items()}
     with pytest.raises(CheckpointError, match=r"convs\.2\.lin\.weight is missing") as caught:
         other.resume(tmp_path / "a")
@@ -180,12 +180,12 @@ def test_checkpoint_of_another_model_names_the_keys(config, data, tmp_path):
 
 def test_checkpoint_of_another_recipe_is_refused(config, data, tmp_path):
     recipe = config.forms["full"]
-    session = Session(build_model(config, "full", data), recipe)
-    session.epoch = 1
+    session = NodeSession(build_model(config, "full", data), recipe)
+    session.finished([0.0] * 7)
     session.save(tmp_path / "a")
     other = recipe.model_copy(update={"learning_rate": 0.5})
     with pytest.raises(CheckpointError, match=r"learning_rate 0\.01 there, 0\.5 here"):
-        Session(build_model(config, "full", data), other).resume(tmp_path / "a")
+        NodeSession(build_model(config, "full", data), other).resume(tmp_path / "a")
 
 
 def test_damaged_checkpoint_is_named_and_kept(config, data, tmp_path):

@@ -11,15 +11,13 @@ from torch import nn
 from torch.nn import functional
 
 from bitgnn.data import DataError
-from bitgnn.train.features import _kept, model_input, row_normalized, thermometer
-from bitgnn.train.log import LogError, RunLog
+from bitgnn.train.build import _kept, model_input, row_normalized, thermometer
+from bitgnn.train.keeping import RunLog
 from bitgnn.train.loop import TrainingError, train_model
 from bitgnn.train.losses import divergence, propagated, teacher_log_probabilities
-from bitgnn.train.metrics import CountRight, RocAuc, roc_auc
-from bitgnn.train.rate import learning_rate
 from bitgnn.train.recipe import Recipe, TeacherPropagation
-from bitgnn.train.selection import BestState
-from bitgnn.train.task import NodeTask, check_data
+from bitgnn.train.session import BestState
+from bitgnn.train.task import CountRight, NodeTask, RocAuc, check_data, roc_auc
 
 
 def recipe(**changes):
@@ -75,15 +73,15 @@ def test_accuracies_are_exact_shares():
 
 
 def test_learning_rates():
-    constant = [learning_rate(recipe(), epoch) for epoch in range(10)]
+    constant = [recipe().rate(epoch) for epoch in range(10)]
     assert constant == [0.1] * 10
     warm = recipe(warmup=4, schedule="cosine")
-    rates = [learning_rate(warm, epoch) for epoch in range(10)]
+    rates = [warm.rate(epoch) for epoch in range(10)]
     assert rates[:4] == pytest.approx([0.025, 0.05, 0.075, 0.1])
     assert rates[4] == pytest.approx(0.1)
     assert rates[7] == pytest.approx(0.05)
     assert 0 < rates[9] < 0.01
-    assert learning_rate(recipe(warmup=20), 3) == pytest.approx(0.02)
+    assert recipe(warmup=20).rate(3) == pytest.approx(0.02)
 
 
 def test_divergence_and_several_teachers():
@@ -177,24 +175,6 @@ def test_choice_by_score(config, data):
     assert trained.val_score == pytest.approx(right[data.val_mask].float().mean().item())
 
 
-def test_swa_keeps_the_mean_of_the_weights(config, data):
-    torch.manual_seed(0)
-    model, task = task_and_model(data, config, "fp32")
-    states = []
-    rule = recipe(epochs=4, average="swa", average_from=2)
-
-    def watch(count):
-        if count:
-            states.append(model.convs[0].lin.weight.detach().clone())
-
-    trained = train_model(model, task, rule, on_epochs=watch)
-    if trained.epoch == 3:
-        mean = (states[2] + states[3]) / 2
-        torch.testing.assert_close(trained.state["convs.0.lin.weight"], mean)
-    else:
-        torch.testing.assert_close(trained.state["convs.0.lin.weight"], states[trained.epoch])
-
-
 def test_divergence_of_a_training_is_an_error(config, data):
     data = data.clone()
     data.x = data.x * math.nan
@@ -222,7 +202,7 @@ def changed(data, **changes):
 @pytest.mark.parametrize(
     ("changes", "metric", "message"),
     [
-        ({"y": lambda data: None}, "accuracy", "graph: y missing; training needs x, y and masks"),
+        ({"y": lambda data: None}, "accuracy", "graph: y missing; x, y and masks are needed"),
         ({"train_mask": lambda data: None}, "accuracy", "train_mask missing"),
         ({"val_mask": lambda data: data.val_mask & False}, "accuracy", "val_mask is empty"),
         ({"test_mask": lambda data: data.test_mask[:-1]}, "accuracy", r"test_mask must be bool"),
@@ -250,31 +230,3 @@ def test_logs_hold_nan_as_null(tmp_path):
     assert log.csv.read_text() == "epoch,val_loss\n0,nan\n1,0.5\n"
     log.restart(rows[1:])
     assert log.csv.read_text() == "epoch,val_loss\n1,0.5\n"
-
-
-def test_missing_tensorboard_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(LogError, match=r"pip install 'bitgnn\[tensorboard\]'"):
-        RunLog(tmp_path / "run", tmp_path / "events")
-
-
-def test_tensorboard_gets_every_epoch(tmp_path, monkeypatch):
-    written = []
-
-    class Writer:
-        def __init__(self, folder):
-            written.append(folder)
-
-        def add_scalar(self, *arguments):
-            written.append(arguments)
-
-        def flush(self):
-            written.append("flush")
-
-    module = type("module", (), {"SummaryWriter": Writer})
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", module)
-    log = RunLog(tmp_path / "run", tmp_path / "events")
-    log.append([{"epoch": 3, "val_loss": 0.5, "learning_rate": 0.1}])
-    assert written == [
-        str(tmp_path / "events"), ("val_loss", 0.5, 3), ("learning_rate", 0.1, 3), "flush",
-    ]  # fmt: skip

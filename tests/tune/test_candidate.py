@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bitgnn.convert.plan import Plan
-from bitgnn.tune.candidate import Candidates
+from bitgnn.tune.space import Candidates
 
 LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
 FLOATS = {"convs.0": "FBF+FBF", "convs.1": "FBF+FBF"}

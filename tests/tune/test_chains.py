@@ -105,7 +105,7 @@ def test_sums_are_read_either_way_and_joins_as_they_are():
         (GraphSAGE(F, 16, C, num_layers=3), 2048),
         (GraphSAINT(F, 16, C), 256),
         (pyg.GCN(F, 16, 2, C), 64),
-        (bitgnn.binarize(pyg.GCN(F, 16, 2, C), bitgnn.BinarizeConfig(activation="drop")), 128),
+        (bitgnn.binarize(pyg.GCN(F, 16, 2, C), bitgnn.GraphConfig(activation="drop")), 128),
         (Net(Linear(16, 16)), 16 * 4 * 8),
     ],
 )

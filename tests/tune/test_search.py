@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import torch
 
 from bitgnn.convert import Plan
+from bitgnn.measure import latency
 from bitgnn.measure.timing import Timing
-from bitgnn.tune import measure
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.search import CHALLENGES, FINAL_ROUNDS, FINALISTS, ROUNDS, Search
 from bitgnn.tune.trial import Trial, letters_key, merged
@@ -73,7 +73,7 @@ def test_it_ends_where_everything_has_become_much_slower():
 
 
 def test_the_machine_is_judged_by_everything_that_was_measured(monkeypatch):
-    monkeypatch.setattr(measure, "_load", lambda: 0.0)
+    monkeypatch.setattr(latency, "_load", lambda: 0.0)
     search = Drifting([1.0], slower=1.0)
     assert search.noise is None
     search.timings = [Timing((1.0, 2.0, 3.0)), *[Timing((1.0, 1.0, 1.0))] * 5]

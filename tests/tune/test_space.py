@@ -58,7 +58,7 @@ MODELS = {
     "perceptrons": (Perceptrons, 4 * 16 * 2, 3),
     "binarized": (
         lambda: bitgnn.binarize(
-            pyg.GraphSAGE(FEATURES, 24, 2, CLASSES), bitgnn.BinarizeConfig(activation="hardtanh")
+            pyg.GraphSAGE(FEATURES, 24, 2, CLASSES), bitgnn.GraphConfig(activation="hardtanh")
         ),
         128,
         9,
@@ -107,7 +107,7 @@ def test_chains_cost_nothing(workload, monkeypatch):
     def fail(*args):
         raise AssertionError("a model was frozen")
 
-    monkeypatch.setattr("bitgnn.tune.candidate.Candidates.frozen", fail)
+    monkeypatch.setattr("bitgnn.tune.space.Candidates.frozen", fail)
     begin = time.perf_counter()
     space = Space.from_workload(workload)
     assert len(list(space.chains)) == space.num_chains == 128

@@ -21,7 +21,7 @@ from bitgnn.tune import explore, search, study
 from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
-from bitgnn.tune.reasons import reasons_for
+from bitgnn.tune.report import reasons_for
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import StorageError
 from bitgnn.tune.tune import TuneInterrupted
@@ -201,7 +201,7 @@ def test_bad_arguments(model, data):
     with pytest.raises(ValueError, match="no training mask"):
         bitgnn.tune(model, data, finetune=1)
     data.val_mask = None
-    with pytest.raises(ValueError, match="no validation mask"):
+    with pytest.raises(ValueError, match="val_mask missing"):
         bitgnn.tune(model, data)
 
 

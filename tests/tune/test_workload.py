@@ -69,7 +69,7 @@ def changed(data, **entries):
 
 
 CASES = {
-    "no validation mask": (lambda d: {"val_mask": None}, "no validation mask .val_mask."),
+    "no validation mask": (lambda d: {"val_mask": None}, "val_mask missing, on which"),
     "empty mask": (lambda d: {"val_mask": torch.zeros(NODES, dtype=torch.bool)}, "is empty"),
     "several splits": (
         lambda d: {"val_mask": torch.ones(NODES, 10, dtype=torch.bool)},
@@ -77,9 +77,9 @@ CASES = {
     ),
     "indices": (lambda d: {"val_mask": torch.arange(5)}, r"val_mask must be bool \[90\], got"),
     "a list": (lambda d: {"train_mask": [1, 2]}, r"train_mask must be bool \[90\], got \[1, 2\]"),
-    "no features": (lambda d: {"x": None}, "data must have x, found none"),
-    "no graph": (lambda d: {"edge_index": None}, "data must have edge_index, found none"),
-    "no labels": (lambda d: {"y": None}, "data must have y, found none"),
+    "no features": (lambda d: {"x": None}, "data: x missing"),
+    "no graph": (lambda d: {"edge_index": None}, "data: edge_index missing"),
+    "no labels": (lambda d: {"y": None}, "data: y missing"),
     "counts": (lambda d: {"x": d.x.long()}, "must be a float matrix .* got torch.int64"),
     "no nodes": (lambda d: {"x": d.x[:0]}, r"with a node at least, got torch.float32 \[0, 70\]"),
     "NaN": (lambda d: {"x": d.x / 0 * 0}, "x must be finite, found NaN or infinity"),

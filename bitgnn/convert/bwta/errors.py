@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bitgnn._checks import check_value
-from bitgnn.convert.bwta.config import Calibration, calibration_runs
+from bitgnn._checks import check_type, check_value, name_type
 from bitgnn.convert.bwta.layers import candidates, is_bwta, new_form, start_scales
+from bitgnn.convert.configs import Calibration
 from bitgnn.inference.bwta.architecture import leave_fast_paths
 from bitgnn.nn.activation_quantizer import Kind
 
-__all__ = ["Measured", "measure_layers", "output_errors"]
+__all__ = ["Measured", "calibration_runs", "measure_layers", "output_errors"]
+
+
+def calibration_runs(calibration: Calibration) -> list[Callable[[nn.Module], Any]]:
+    """Functions that run a model on the calibration data, one a batch.
+
+    Args:
+        calibration: see :class:`bitgnn.BWTAConfig`.
+
+    Raises:
+        TypeError: it is none of its forms.
+        ValueError: it holds no batch.
+    """
+    if callable(calibration) and not isinstance(calibration, Tensor):
+        return [calibration]
+    if isinstance(calibration, list):
+        check_value(len(calibration) > 0, lambda: "calibration: the list of batches is empty")
+        return [run for batch in calibration for run in calibration_runs(batch)]
+    if isinstance(calibration, Tensor):
+        return [lambda model: model(calibration)]
+    if isinstance(calibration, tuple):
+        return [lambda model: model(*calibration)]
+    check_type(
+        isinstance(calibration, Mapping),
+        lambda: (
+            "calibration must be a tensor, a tuple or mapping of arguments, a list of those, or a "
+            f"function of the model, got {name_type(calibration)}"
+        ),
+    )
+    return [lambda model: model(**calibration)]
 
 
 class Measured:
@@ -56,7 +85,7 @@ def output_errors(
     Args:
         model: unchanged.
         calibration: a batch, a list of batches, or a function that runs the model; see
-            :class:`BWTAConfig`.
+            :class:`bitgnn.BWTAConfig`.
         names: of the layers; None for all linear and multi-head attention modules.
         relative: divide by the mean square output.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
+from typing import Any
 
 from torch import nn
 
 from bitgnn._checks import check_value
+from bitgnn.convert.walker import outermost
 from bitgnn.inference.bwta import (
     FrozenBWTA,
     FrozenBWTALinear,
@@ -14,6 +15,7 @@ from bitgnn.inference.bwta import (
 )
 from bitgnn.inference.bwta.architecture import float_form, leave_fast_paths
 from bitgnn.inference.bwta.sign_attention import frozen_attention
+from bitgnn.inference.frozen_layers import copy_with
 from bitgnn.inference.report import FreezeReport
 from bitgnn.nn import BWTAAttention, BWTALinear, BWTAMultiheadAttention
 
@@ -45,13 +47,9 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
     letters: dict[str, str] = {}
     floats: dict[str, str] = {}
     replaced: dict[str, nn.Module] = {}
-    inside: list[str] = []
-    for name, module in model.named_modules():
-        if not isinstance(module, TRAINED) or name.startswith(tuple(inside)):
-            continue
-        if isinstance(module, BWTAMultiheadAttention):
-            inside.append(f"{name}." if name else "")
-        if module.level is None:
+    for name, module in outermost(model, lambda module: isinstance(module, TRAINED)).items():
+        level: Any = module.level
+        if level is None:
             floats[name] = "at level None"
             replaced[name] = float_form(module)
         else:
@@ -61,9 +59,7 @@ def freeze_bwta(model: nn.Module) -> FrozenBWTA:
         bool(letters),
         lambda: f"freeze: every BWTA layer of {type(model).__name__} is at level None",
     )
-    # What is replaced is not copied.
-    memo: dict[int, object] = {id(model.get_submodule(name)): new for name, new in replaced.items()}
-    frozen = copy.deepcopy(model, memo)
+    frozen = copy_with(model, replaced)
     leave_fast_paths(frozen)
     return FrozenBWTA(frozen, FreezeReport(letters=letters, floats=floats))
 

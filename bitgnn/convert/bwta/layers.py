@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bitgnn.convert.walker import outermost
 from bitgnn.inference.bwta.architecture import multihead_options
 from bitgnn.nn import ActivationQuantizer, BWTALinear, BWTAMultiheadAttention
 from bitgnn.nn.activation_quantizer import Kind
@@ -28,17 +29,12 @@ def is_bwta(module: nn.Module) -> bool:
 
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
     """Linear and multi-head attention modules by name, those inside of others left out."""
-    found: dict[str, nn.Module] = {}
-    inside: list[str] = []
-    for name, module in model.named_modules():
-        if any(name.startswith(prefix) for prefix in inside):
-            continue
-        if isinstance(module, nn.MultiheadAttention):
-            inside.append(f"{name}." if name else "")
-            found[name] = module
-        elif type(module) is nn.Linear or isinstance(module, BWTALinear):
-            found[name] = module
-    return found
+    return outermost(
+        model,
+        lambda module: (
+            isinstance(module, nn.MultiheadAttention | BWTALinear) or type(module) is nn.Linear
+        ),
+    )
 
 
 def eligible(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, str]]:

@@ -9,6 +9,7 @@ from torch import nn
 from bitgnn._checks import check_value
 from bitgnn.convert.bwta.freezing import TRAINED, freeze_bwta
 from bitgnn.convert.summary_table import LayerSummary, Summary
+from bitgnn.convert.walker import is_inside
 from bitgnn.inference.bwta import (
     FrozenBWTA,
     FrozenBWTAAttention,
@@ -42,7 +43,7 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
     rows: list[LayerSummary] = []
     on_bits = whole = 0
     for name, module in frozen.model.named_modules():
-        if any(name != parent and name.startswith(_inside(parent)) for parent in packed):
+        if is_inside(name, packed):
             continue
         if name in packed:
             weights = _weights(module)
@@ -66,11 +67,6 @@ def summarise_bwta(model: nn.Module, data: Any) -> Summary:
     notes += [f"{name}: full precision, {why}" for name, why in frozen.report.floats.items()]
     share = on_bits / whole if whole else None
     return Summary(type(frozen.model).__name__, tuple(rows), share, None, tuple(notes))
-
-
-def _inside(name: str) -> str:
-    """How names of modules inside of that one begin."""
-    return f"{name}." if name else ""
 
 
 def is_bwta_model(model: nn.Module) -> bool:

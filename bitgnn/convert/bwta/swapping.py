@@ -1,4 +1,4 @@
-"""binarize(scheme="bwta"): swap a model's linear and attention layers for BWTA ones."""
+"""Linear and attention layers of a model swapped for BWTA ones."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import torch
 from torch import nn
 
 from bitgnn._checks import check_value
-from bitgnn.convert.bwta.config import BWTAConfig, calibration_runs
-from bitgnn.convert.bwta.errors import Measured, measure_layers
+from bitgnn.convert.bwta.errors import Measured, calibration_runs, measure_layers
 from bitgnn.convert.bwta.layers import (
     bwta_form,
     candidates,
     eligible,
     start_scales,
 )
+from bitgnn.convert.configs import BWTAConfig
 from bitgnn.convert.reporting import BinarizeReport
-from bitgnn.inference.bwta.architecture import leave_fast_paths, put_module
+from bitgnn.convert.walker import put_everywhere
+from bitgnn.inference.bwta.architecture import leave_fast_paths
 from bitgnn.nn import BWTAAttention
 from bitgnn.nn.activation_quantizer import Kind
 from bitgnn.nn.pretrained_attention import add_attention, is_pretrained
@@ -67,9 +68,8 @@ def binarize_bwta(model: nn.Module, config: BWTAConfig) -> tuple[nn.Module, Bina
     result = copy.deepcopy(model)
     for name in chosen:
         module = result.get_submodule(name)
-        result = put_module(
-            result, name, bwta_form(module, _kind(name, measured, config), config.level)
-        )
+        form = bwta_form(module, _kind(name, measured, config), config.level)
+        result = put_everywhere(result, module, form)
     swapped = {name: _text(name, measured, config) for name in chosen}
     swapped |= _swap_attention(result, config) if attention else {}
     leave_fast_paths(result)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.comparisons import Comparison, folded, function_of
-from bitgnn.convert.images.layers import IMAGES
-from bitgnn.convert.values import Value, canonical
+from bitgnn.convert.values import IMAGES, Value, canonical
 from bitgnn.inference.steps.floats import is_monotone
 
 __all__ = ["Chain", "chain_of", "comparison", "is_pool", "pool_flips", "target_of"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bitgnn.convert.fold_linear import readers_of
-from bitgnn.convert.images.layers import IMAGES
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import IMAGES, Value
 
 __all__ = ["Residual", "Residuals"]
 

@@ -6,16 +6,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bitgnn.convert.layers import Unsupported, named
-from bitgnn.convert.modules import lower_module
-from bitgnn.convert.values import Value
+from bitgnn.convert.activations import DROPOUTS, lower_module
+from bitgnn.convert.values import (
+    IMAGES,
+    ROWS,
+    Unsupported,
+    Value,
+    batch_norm,
+    function_of,
+    named,
+    with_size,
+)
 from bitgnn.nn import BinaryConv2d, BinaryLinear, ChannelShortcut
 from bitgnn.quantize import canonical_row_scale
 
 __all__ = [
     "BINARY",
-    "IMAGES",
-    "ROWS",
     "avg_pool",
     "conv_numbers",
     "flattened",
@@ -24,16 +30,10 @@ __all__ = [
     "max_pool",
     "of_rank",
     "pair",
-    "settled",
 ]
 
-IMAGES = 4
-ROWS = 2
 BINARY = (BinaryConv2d, BinaryLinear)
 _BATCH_NORMS: dict[type[nn.Module], int] = {nn.BatchNorm2d: IMAGES, nn.BatchNorm1d: ROWS}
-_DROPOUTS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
-_PASSED_ON = ("function", "max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels")
-"""Kinds of values with as many channels as what they read."""
 
 
 def pair(value: Any) -> list[int]:
@@ -68,30 +68,12 @@ def of_rank(value: Any, rank: int, name: str) -> Value:
     return value
 
 
-def settled(value: Value, size: int, name: str) -> Value:
-    """Settle the channels or features of a value where they are not known.
-
-    Raises:
-        ValueError: they are known and others.
-    """
-    known = value
-    while known.size is None:
-        known.size = size
-        if known.kind not in _PASSED_ON:
-            break
-        known = known.inputs[0]
-    if value.size != size:
-        what = "channels" if value.rank == IMAGES else "features"
-        raise ValueError(f"freeze: layer {name!r} takes {size} {what}, gets {value.size}")
-    return value
-
-
 def function_on(value: Value, layer: str, name: str, **attributes: Any) -> Value:
     """A function of every entry; behind a flattening it is moved in front."""
     if value.kind == "flatten":
         inner = function_on(value.inputs[0], layer, name, **attributes)
         return Value("flatten", value.layer, (inner,), value.size, rank=ROWS)
-    return Value("function", layer, (value,), value.size, name, attributes, rank=value.rank)
+    return function_of(layer, name, value, **attributes)
 
 
 def flattened(layer: str, value: Any) -> Value:
@@ -188,21 +170,8 @@ def _product(name: str, layer: Any, value: Value, rank: int, numbers: dict[str, 
     if layer.input_step is not None and numbers.get("groups", 1) != 1:
         raise Unsupported("a first layer of several groups has no form in frozen models")
     attributes = {**numbers, "input_step": layer.input_step}
-    value = settled(value, weight.size(1) * numbers.get("groups", 1), name)
+    value = with_size(value, weight.size(1) * numbers.get("groups", 1), name)
     return Value("product", name, (value,), weight.size(0), "", attributes, tensors, rank=rank)
-
-
-def _batch_norm(name: str, norm: Any, value: Value, rank: int) -> Value:
-    if norm.running_mean is None or norm.running_var is None:
-        raise Unsupported("it keeps no running statistics, so it depends on the batch")
-    value = settled(of_rank(value, rank, name), norm.num_features, name)
-    tensors = named(
-        mean=norm.running_mean, var=norm.running_var, weight=norm.weight, bias=norm.bias
-    )
-    return Value(
-        "function", name, (value,), norm.num_features, "batch_norm", {"eps": float(norm.eps)},
-        tensors, rank=rank,
-    )  # fmt: skip
 
 
 def _conv(name: str, layer: nn.Conv2d, value: Value) -> Value:
@@ -220,7 +189,7 @@ def _conv(name: str, layer: nn.Conv2d, value: Value) -> Value:
         "dilation": list(layer.dilation),
         "groups": layer.groups,
     }
-    value = settled(value, layer.in_channels, name)
+    value = with_size(value, layer.in_channels, name)
     tensors = named(weight=layer.weight, bias=layer.bias)
     return Value("conv", name, (value,), layer.out_channels, "", attributes, tensors, rank=IMAGES)
 
@@ -231,13 +200,13 @@ def _linear(name: str, layer: nn.Linear, value: Value) -> Value:
         return _product(name, layer, value, ROWS, {})
     if type(layer) is not nn.Linear:
         raise Unsupported("its class is not known")
-    value = settled(value, layer.in_features, name)
+    value = with_size(value, layer.in_features, name)
     tensors = named(weight=layer.weight, bias=layer.bias)
     return Value("linear", name, (value,), layer.out_features, tensors=tensors, rank=ROWS)
 
 
 def _shortcut(name: str, layer: Any, value: Value) -> Value:
-    value = settled(of_rank(value, IMAGES, name), layer.in_channels, name)
+    value = with_size(of_rank(value, IMAGES, name), layer.in_channels, name)
     attributes = {"stride": pair(layer.stride)}
     return Value("shortcut", name, (value,), layer.out_channels, "", attributes, rank=IMAGES)
 
@@ -255,7 +224,7 @@ def lower_image_module(name: str, module: nn.Module, value: Value) -> Value:
         return _linear(name, module, value)
     rank = _BATCH_NORMS.get(type(module))
     if rank is not None:
-        return _batch_norm(name, module, value, rank)
+        return batch_norm(name, module, of_rank(value, rank, name))
     if isinstance(module, ChannelShortcut):
         return _shortcut(name, module, value)
     if isinstance(module, nn.MaxPool2d):
@@ -272,7 +241,7 @@ def lower_image_module(name: str, module: nn.Module, value: Value) -> Value:
         if (module.start_dim, module.end_dim) not in ((1, -1), (1, IMAGES - 1)):
             raise Unsupported("only all of an image can be flattened")
         return flattened(name, value)
-    if isinstance(module, _DROPOUTS):
+    if isinstance(module, (*DROPOUTS, nn.Dropout2d)):
         return value
     return _activation(name, module, value)
 

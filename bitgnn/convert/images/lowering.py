@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, fx, nn
 
 import bitgnn.nn
+from bitgnn.convert.graph_layers import SUPPORTED
 from bitgnn.convert.images.layers import BINARY, lower_image_module
 from bitgnn.convert.images.rules import Length, Shape, rule_of
-from bitgnn.convert.layers import SUPPORTED, Unsupported
 from bitgnn.convert.lower import Lowering, Network, mapped
 from bitgnn.convert.trace import Traced
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import Unsupported, Value
 from bitgnn.inference.steps.calls import FloatCall, Input
 
 __all__ = ["is_image_network", "lower_images"]

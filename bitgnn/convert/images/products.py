@@ -10,10 +10,10 @@ from bitgnn.bits import BitImages
 from bitgnn.convert.comparisons import mask_of
 from bitgnn.convert.images.chains import Chain, comparison, is_pool, pool_flips, target_of
 from bitgnn.convert.images.demands import ImageDemands, is_bit_flatten
-from bitgnn.convert.images.layers import IMAGES
 from bitgnn.convert.images.weights import kernel_words, row_words, rows_behind_images
 from bitgnn.convert.lower import Network
-from bitgnn.convert.values import Value
+from bitgnn.convert.registers import behind
+from bitgnn.convert.values import IMAGES, Value
 from bitgnn.convert.writer import ProgramWriter
 from bitgnn.ops import conv, patches
 
@@ -48,11 +48,7 @@ class ImageProducts:
         live = {value.layer for value in self.demands.values}
         # What torch.fx began to trace and gave up is no part of the network.
         self.reasons = {name: why for name, why in network.calls.items() if name in live}
-        self.behind_layers: set[Value] = set()
-        for value in self.demands.values:
-            inside = any(part in self.behind_layers for part in value.inputs)
-            if value.kind in LAYERS or inside:
-                self.behind_layers.add(value)
+        self.behind_layers = behind(self.demands.values, LAYERS)
 
     def _product(self, value: Value, chain: Chain | None) -> int | None:
         """A binary product to the bits of a chain behind it, or to floats."""

@@ -13,18 +13,14 @@ from torch.nn import functional
 
 from bitgnn.convert import functions
 from bitgnn.convert.images.layers import (
-    IMAGES,
-    ROWS,
     adaptive_avg_pool,
     avg_pool,
     flattened,
     function_on,
     max_pool,
     of_rank,
-    settled,
 )
-from bitgnn.convert.layers import Unsupported
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import IMAGES, ROWS, Unsupported, Value, with_size
 from bitgnn.quantize.pixels import COLOURS, grey, local_binary_patterns
 
 __all__ = ["Length", "Shape", "rule_of"]
@@ -99,17 +95,6 @@ def _mean(name: str, x: Any, dim: Any = None, keepdim: bool = False, **options: 
     return Value("mean_pixels", name, (value,), value.size, rank=ROWS)
 
 
-def _cat(name: str, tensors: Any, dim: int = 0, axis: int | None = None) -> Value:
-    if not tensors or not all(isinstance(v, Value) for v in tensors):
-        raise Unsupported("only channels can be joined")
-    dim, rank = dim if axis is None else axis, tensors[0].rank
-    if dim not in ((1,) if rank == IMAGES else (1, -1)) or any(v.rank != rank for v in tensors):
-        raise Unsupported("only channels can be joined")
-    sizes = [value.size for value in tensors]
-    total = None if None in sizes else sum(size for size in sizes if size is not None)
-    return Value("cat", name, tuple(tensors), total, rank=rank)
-
-
 def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Rules that take the last or the second dimension for the features."""
 
@@ -167,7 +152,7 @@ def _with_constant(function: str, fallback: Any) -> Callable[..., Any]:
         of_rows = other.dim() <= ROWS and other.size(-1) == vector.numel()
         if other.dim() == 0 or not (of_images or of_rows) or other.dim() > IMAGES:
             raise Unsupported("its operands have no form in frozen models")
-        x = settled(of_rank(x, IMAGES if of_images else ROWS, name), vector.numel(), name)
+        x = with_size(of_rank(x, IMAGES if of_images else ROWS, name), vector.numel(), name)
         if fallback is operator.sub:
             vector = -vector
         tensors = {function: vector.clone()}
@@ -178,7 +163,7 @@ def _with_constant(function: str, fallback: Any) -> Callable[..., Any]:
 
 def _of_colours(kind: Any, channels: int) -> Callable[..., Value]:
     def rule(name: str, x: Any) -> Value:
-        value = settled(of_rank(x, IMAGES, name), COLOURS, name)
+        value = with_size(of_rank(x, IMAGES, name), COLOURS, name)
         return Value(kind, name, (value,), channels, rank=IMAGES)
 
     return rule
@@ -190,7 +175,8 @@ _OWN: dict[Any, Callable[..., Any]] = {
     "size": _size, getattr: _getattr, operator.getitem: _getitem,
     grey: _of_colours("grey", 1),
     local_binary_patterns: _of_colours("local_binary_patterns", COLOURS),
-    torch.cat: _cat, torch.concat: _cat, torch.mean: _mean, "mean": _mean,
+    torch.cat: functions.concatenated, torch.concat: functions.concatenated,
+    torch.mean: _mean, "mean": _mean,
     operator.add: _with_constant("bias", operator.add),
     operator.iadd: _with_constant("bias", operator.add),
     torch.add: _with_constant("bias", operator.add), "add": _with_constant("bias", operator.add),

@@ -9,12 +9,11 @@ from torch import Tensor
 from bitgnn.convert.comparisons import mask_of
 from bitgnn.convert.images.chains import Chain, comparison, target_of
 from bitgnn.convert.images.demands import is_bit_flatten
-from bitgnn.convert.images.layers import IMAGES, ROWS
 from bitgnn.convert.images.patch_fronts import patches_reader
 from bitgnn.convert.images.products import ImageProducts
 from bitgnn.convert.lower import Network
 from bitgnn.convert.registers import ALSO_FLOATS
-from bitgnn.convert.values import Value
+from bitgnn.convert.values import IMAGES, ROWS, Value
 from bitgnn.inference.frozen_images import FrozenImages, Takes
 from bitgnn.inference.report import FreezeReport
 from bitgnn.ops import patches

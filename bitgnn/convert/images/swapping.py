@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
+from bitgnn.convert.configs import ImageConfig
 from bitgnn.convert.images.lowering import lower_images
-from bitgnn.convert.keeping import carry_over, copied, put_everywhere, why_float
+from bitgnn.convert.keeping import carry_over, copied, why_float
+from bitgnn.convert.reporting import BinarizeReport
+from bitgnn.convert.sign_inputs import relu_warnings, replace_activations
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import Value
+from bitgnn.convert.walker import check_names, outermost, put_everywhere
 from bitgnn.nn import BinaryConv2d, BinaryLinear
 
-__all__ = ["INPUT_STEP", "LastLayer", "Swapped", "is_for_images", "swap_image_layers"]
-
-INPUT_STEP = 2.0**-12
-"""Step of the fixed point of first layers: 16 bits reach from -8 to 8."""
-LastLayer = Literal["binary", "norm", "keep"]
+__all__ = ["binarize_images", "is_for_images"]
 
 SWAPPED = (nn.Conv2d, nn.Linear)
 OTHER_LAYERS = (
@@ -29,20 +29,6 @@ MOST_WEIGHTS = 65535
 """Weights of an output whose sums of 16-bit integers fit 32 bits."""
 
 
-class Swapped(NamedTuple):
-    """The binary copy of a model.
-
-    Attributes:
-        model: the copy.
-        layers: operator letters of each swapped layer by module name.
-        left: reason for each layer with weights that was left alone.
-    """
-
-    model: nn.Module
-    layers: dict[str, str]
-    left: dict[str, str]
-
-
 def is_for_images(model: nn.Module) -> bool:
     """Whether a model has layers of torch to swap and none of graphs."""
     modules = list(model.modules())
@@ -51,55 +37,32 @@ def is_for_images(model: nn.Module) -> bool:
     return any(_may_swap(module) for module in modules)
 
 
-def swap_image_layers(
-    model: nn.Module,
-    skip: Collection[str],
-    input_step: float | None,
-    scale: bool,
-    last: LastLayer,
-) -> Swapped:
+def binarize_images(model: nn.Module, config: ImageConfig) -> tuple[nn.Module, BinarizeReport]:
     """A copy of a model whose convolutions and linear layers are binary, with the weights kept.
 
     Args:
         model: any module tree; unchanged.
-        skip: module names to leave alone.
-        input_step: of the layers that read the input; None binarises it too.
-        scale: of every swapped layer.
-        last: what becomes of the linear layers at the end: ``"norm"`` puts a batch norm behind.
+        config: what to swap, and how.
+
+    Returns:
+        The copy and the report.
 
     Raises:
         ValueError: a name in ``skip`` is no layer, or there is nothing to swap.
     """
-    known = {name: module for name, module in model.named_modules() if _may_swap(module)}
-    unknown = sorted(set(skip) - known.keys())
-    if unknown:
-        raise ValueError(
-            f"binarize: no layer that can be binary is named {unknown}, the model has "
-            f"{sorted(known)}"
-        )
+    known = outermost(model, _may_swap)
+    check_names(config.skip, known)
     firsts, lasts = _ends(model, list(known))
     lasts = [name for name in lasts if isinstance(known[name], nn.Linear)]
-    left = dict.fromkeys(skip, "named in skip")
-    for name, layer in known.items():
-        reason = why_float(layer)
-        if reason is not None:
-            left.setdefault(name, reason)
-    if last == "keep":
-        left |= dict.fromkeys((name for name in lasts if name not in left), "it is the last layer")
-    for name in firsts if input_step is not None else ():
-        reason = None if name in left else _why_not_first(known[name])
-        if reason is not None:
-            left.setdefault(name, reason)
-    layers: dict[str, str] = {}
+    firsts = [] if config.input_step is None else firsts
+    left = _left(known, config, firsts, lasts)
     result = copied(model)
-    for name in known:
-        if name in left:
-            continue
-        layer = result.get_submodule(name)
-        step = input_step if name in firsts else None
-        new = _binary_layer(layer, step, scale)
-        if last == "norm" and name in lasts:
-            assert isinstance(layer, nn.Linear)
+    layers: dict[str, str] = {}
+    for name in (name for name in known if name not in left):
+        layer: Any = result.get_submodule(name)
+        step = config.input_step if name in firsts else None
+        new = _binary_layer(layer, step, config.scale)
+        if config.last == "norm" and name in lasts:
             weight = layer.weight
             norm = nn.BatchNorm1d(layer.out_features, device=weight.device, dtype=weight.dtype)
             new = nn.Sequential(new, norm.train(layer.training))
@@ -111,7 +74,21 @@ def swap_image_layers(
     for name, module in model.named_modules():
         if isinstance(module, OTHER_LAYERS):
             left.setdefault(name, f"{type(module).__name__} has no binary form here")
-    return Swapped(result, layers, left)
+    # As in bitgnn.models: nothing stands between the sums, or their norm, and the sign.
+    replaced = replace_activations(result, config.activation, calls=True)
+    return result, BinarizeReport(layers, left, relu_warnings(result), replaced)
+
+
+def _left(
+    known: Mapping[str, nn.Module], config: ImageConfig, firsts: list[str], lasts: list[str]
+) -> dict[str, str]:
+    """Why layers that could be binary stay as they are, by name; the first reason counts."""
+    found = {name: why_float(layer) for name, layer in known.items()}
+    if config.last == "keep":
+        found |= {name: found[name] or "it is the last layer" for name in lasts}
+    found |= {name: found[name] or _why_not_first(known[name]) for name in firsts}
+    found |= dict.fromkeys(config.skip, "named in skip")
+    return {name: reason for name, reason in found.items() if reason is not None}
 
 
 def _binary_layer(layer: Any, step: float | None, scale: bool) -> nn.Module:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bitgnn._checks import check_value
 from bitgnn.inference.bounds import check_arguments, parameters_on_meta
 from bitgnn.inference.bwta.attention import FrozenBWTAAttention
-from bitgnn.inference.bwta.layer import FrozenLayer
+from bitgnn.inference.bwta.layer import FrozenBWTALayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.inference.bwta.multihead_attention import FrozenBWTAMultiheadAttention
 from bitgnn.inference.bwta.sign_attention import FrozenSignAttention
@@ -52,12 +52,12 @@ IMPLEMENTATIONS = (None, "eager", "sdpa", IMPLEMENTATION)
 """Attention functions that a file may name; other names may stand for code from the Hub."""
 
 
-def frozen_layers(model: nn.Module) -> dict[str, FrozenLayer]:
+def frozen_layers(model: nn.Module) -> dict[str, FrozenBWTALayer]:
     """Packed layers by name, those inside of others left out."""
-    found: dict[str, FrozenLayer] = {}
+    found: dict[str, FrozenBWTALayer] = {}
     for name, module in model.named_modules():
         parents = (f"{parent}." if parent else "" for parent in found)
-        if isinstance(module, FrozenLayer) and not name.startswith(tuple(parents)):
+        if isinstance(module, FrozenBWTALayer) and not name.startswith(tuple(parents)):
             found[name] = module
     return found
 

@@ -10,7 +10,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.inference.bwta.layer import FrozenLayer, checked_scale
+from bitgnn.inference.bwta.layer import FrozenBWTALayer, checked_scale
 from bitgnn.nn.attention_bits import attended_keys
 from bitgnn.nn.attention_forward import Attended, AttentionForward, allowed_keys, score_factor
 from bitgnn.nn.bwta_attention import BWTAAttention
@@ -20,7 +20,7 @@ __all__ = ["FrozenBWTAAttention"]
 SCALES = ("query_scale", "key_scale", "value_scale", "probability_scale")
 
 
-class FrozenBWTAAttention(AttentionForward, FrozenLayer):
+class FrozenBWTAAttention(AttentionForward, FrozenBWTALayer):
     """Attention of floats that are made ternary on the way in, called as ``BWTAAttention`` is.
 
     With masks of keys and causal ones ``attention_ternary_floats`` packs and goes over the keys

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from bitgnn._checks import check_value
 
-__all__ = ["FrozenLayer", "checked_scale"]
+__all__ = ["FrozenBWTALayer", "checked_scale"]
 
 
-class FrozenLayer(nn.Module):
+class FrozenBWTALayer(nn.Module):
     """A layer with buffers alone, which move between devices but keep their types.
 
     ``model.half()`` must not round scales that decide bits.
@@ -28,7 +28,7 @@ class FrozenLayer(nn.Module):
         """Arguments of ``from_tensors`` beside the tensors, as plain values."""
         raise NotImplementedError
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenLayer:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenBWTALayer:
         types = {name: b.dtype for name, b in self._buffers.items() if b is not None}
         before = {name: self._buffers[name] for name in types}
         super()._apply(fn, recurse)

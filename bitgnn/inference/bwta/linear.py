@@ -11,7 +11,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn._checks import check_value
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.inference.bwta.layer import FrozenLayer, checked_scale
+from bitgnn.inference.bwta.layer import FrozenBWTALayer, checked_scale
 from bitgnn.nn.activation_quantizer import ActivationQuantizer, Kind
 from bitgnn.nn.bwta_linear import BWTALinear
 from bitgnn.nn.float_inputs import check_floats
@@ -22,7 +22,7 @@ __all__ = ["FrozenBWTALinear"]
 WORD_BITS = 32
 
 
-class FrozenBWTALinear(FrozenLayer):
+class FrozenBWTALinear(FrozenBWTALayer):
     r"""Packed weights times activations that are made ternary, or 0 and 1, or signs on the way in.
 
     :math:`((s_A s_W)\, dot) + b` in float32, rounded once to the type of the input: what

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.bits.ternary import QUANTISED
-from bitgnn.inference.bwta.layer import FrozenLayer
+from bitgnn.inference.bwta.layer import FrozenBWTALayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
 from bitgnn.inference.bwta.sign_attention import attention_from_tensors, frozen_attention
 from bitgnn.nn.bwta_multihead_attention import BWTAMultiheadAttention
@@ -18,7 +18,7 @@ __all__ = ["FrozenBWTAMultiheadAttention"]
 PROJECTIONS = ("query_proj", "key_proj", "value_proj", "out_proj")
 
 
-class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
+class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenBWTALayer):
     """Four packed projections and attention on bits, called as torch's ``MultiheadAttention`` is.
 
     Args:
@@ -40,7 +40,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
 
     def __init__(
         self,
-        parts: dict[str, FrozenLayer],
+        parts: dict[str, FrozenBWTALayer],
         num_heads: int,
         batch_first: bool,
         add_zero_attn: bool,
@@ -72,7 +72,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
             ValueError: a scale is not set or not positive, weights are not finite, or the level is
                 not 1.
         """
-        parts: dict[str, FrozenLayer] = {
+        parts: dict[str, FrozenBWTALayer] = {
             part: FrozenBWTALinear.from_parts(f"{name}.{part}", weight, bias, quantizer)
             for part, (weight, bias, quantizer) in zip(
                 PROJECTIONS[:3], layer.projections(), strict=True
@@ -96,7 +96,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
             return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
 
         described = description["parts"]
-        parts: dict[str, FrozenLayer] = {
+        parts: dict[str, FrozenBWTALayer] = {
             name: FrozenBWTALinear.from_tensors(described[name], inside(name))
             for name in PROJECTIONS
         }
@@ -111,7 +111,7 @@ class FrozenBWTAMultiheadAttention(MultiheadForward, FrozenLayer):
         parts = {
             name: part.description()
             for name, part in self.named_children()
-            if isinstance(part, FrozenLayer)
+            if isinstance(part, FrozenBWTALayer)
         }
         return {
             "num_heads": self.num_heads,

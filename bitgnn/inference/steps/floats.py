@@ -35,6 +35,7 @@ class FloatFunction:
         attributes: types of its attributes by name.
         is_monotone: acts on each channel alone and never changes direction inside one.
         keeps_sign: whether the attributes make ``sgn(f(v)) == sgn(v)``.
+        is_nowhere_negative: whether the attributes make every result 0 or more.
     """
 
     apply: Callable[[Tensor, Tensors, Attributes], Tensor]
@@ -43,6 +44,7 @@ class FloatFunction:
     attributes: Mapping[str, type] = field(default_factory=dict)
     is_monotone: bool = False
     keeps_sign: Callable[[Attributes], bool] = lambda attributes: False
+    is_nowhere_negative: Callable[[Attributes], bool] = lambda attributes: False
 
 
 def _always(attributes: Attributes) -> bool:
@@ -79,10 +81,15 @@ FUNCTIONS: dict[str, FloatFunction] = {
         attributes={"low": float, "high": float},
         is_monotone=True,
         keeps_sign=lambda a: a["low"] < 0 <= a["high"],
+        is_nowhere_negative=lambda a: a["low"] >= 0,
     ),
-    "relu": FloatFunction(lambda x, t, a: functional.relu(x), is_monotone=True),
+    "relu": FloatFunction(
+        lambda x, t, a: functional.relu(x), is_monotone=True, is_nowhere_negative=_always
+    ),
     "tanh": FloatFunction(lambda x, t, a: torch.tanh(x), is_monotone=True, keeps_sign=_always),
-    "sigmoid": FloatFunction(lambda x, t, a: torch.sigmoid(x), is_monotone=True),
+    "sigmoid": FloatFunction(
+        lambda x, t, a: torch.sigmoid(x), is_monotone=True, is_nowhere_negative=_always
+    ),
     "elu": FloatFunction(
         lambda x, t, a: functional.elu(x, a["alpha"]),
         attributes={"alpha": float},
@@ -122,7 +129,7 @@ FUNCTIONS: dict[str, FloatFunction] = {
         lambda x, t, a: x + _of_channels(x, t["bias"]), ("bias",), ("bias",), is_monotone=True
     ),
     "normalize": FloatFunction(lambda x, t, a: functional.normalize(x, p=2.0, dim=-1)),
-    "softmax": FloatFunction(lambda x, t, a: torch.softmax(x, dim=-1)),
+    "softmax": FloatFunction(lambda x, t, a: torch.softmax(x, dim=-1), is_nowhere_negative=_always),
     "log_softmax": FloatFunction(lambda x, t, a: torch.log_softmax(x, dim=-1)),
 }
 """Functions of one matrix by the name that programs and checkpoints use."""

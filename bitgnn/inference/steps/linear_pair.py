@@ -53,14 +53,18 @@ def bind_linear_pair(group: Sequence[Step], own: Sequence[Mapping[str, Tensor]])
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a, words = graphs[graph], v[x]
         x_scale = v[scale[0]] if scale else None
-        if a.col is None and a.nnz <= MOST_NEIGHBOURS * a.shape[0]:
+        if a.col_scale is None and a.nnz <= MOST_NEIGHBOURS * a.shape[0]:
             both = _bits_linear(words, digits, step, size, x_scale, bias)
             mapped, added = both[:, :width], both[:, root : root + width]
-            v[out] = _bspmm_slots(mapped, a.rowptr, a.indices, a.row, sum_bias, added, trusted=True)
+            v[out] = _bspmm_slots(
+                mapped, a.rowptr, a.indices, a.row_scale, sum_bias, added, trusted=True
+            )
             return
         (digits1, step1, bias1), (digits2, step2, bias2) = apart
         mapped = _bits_linear(words, digits1, step1, size, x_scale, bias1)
-        total = _bspmm_fbf(mapped, a.rowptr, a.indices, a.row, a.col, sum_bias, trusted=True)
+        total = _bspmm_fbf(
+            mapped, a.rowptr, a.indices, a.row_scale, a.col_scale, sum_bias, trusted=True
+        )
         v[out] = _bits_linear(words, digits2, step2, size, x_scale, bias2, total)
 
     return run

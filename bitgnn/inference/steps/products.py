@@ -13,7 +13,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads, words_of
+from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
 from bitgnn.inference.steps.pairs import FloatPair
 
 __all__ = [
@@ -184,8 +184,8 @@ def bind_aggregated_product(
         a = graphs[graph]
         x_scale = None if scale is None else v[scale]
         v[out] = _bmm_bspmm(
-            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row, a.col,
-            *last, False, to_bits, trusted=True,
+            v[x], weight, size, a.rowptr, a.indices, x_scale, w_scale, *packed, a.row_scale,
+            a.col_scale, *last, False, to_bits, trusted=True,
         )  # fmt: skip
 
     return run
@@ -209,13 +209,12 @@ def _bind_aggregated_bits(
     aggregate = bind_bits_aggregation(to_bits, hidden_size, last[to_bits])
     packed = (None, None, x_threshold, None, False)
 
-    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
         if a.planned_layout(words) == "csr":
             v[out] = _bmm_bspmm(
-                v[x], weight, size, a.rowptr, a.indices, *packed, a.row, None, *last, True, to_bits,
-                trusted=True,
+                v[x], weight, size, a.rowptr, a.indices, *packed, a.row_scale, None, *last, True,
+                to_bits, trusted=True,
             )  # fmt: skip
         elif first is step:
             v[out] = aggregate(_bmm_bbb(v[x], weight, size), a)

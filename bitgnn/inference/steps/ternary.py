@@ -12,7 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads, words_of
+from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
 
 __all__ = ["KINDS", "planes_size"]
 
@@ -140,11 +140,14 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     to_bits, threshold = step.kind == "bspmm_tbb", tensors.get("threshold")
     half = planes // 2
 
-    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a, x_words = graphs[graph], v[x]
         if a.planned_layout(2 * words) == "csr":
-            factor = scale.expand(a.shape[0]).contiguous() if a.row is None else a.row * scale
+            factor = (
+                scale.expand(a.shape[0]).contiguous()
+                if a.row_scale is None
+                else a.row_scale * scale
+            )
             pattern = (x_words.view(-1, 2, words), size, a.rowptr, a.indices, factor)
             if to_bits:
                 v[out] = _bspmm_tbb(*pattern, threshold, trusted=True)
@@ -153,7 +156,7 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
             return
         sums = aggregate(x_words, a, use_row=False)
         t = (sums[:, :size] - sums[:, half : half + size]).mul_(0.5)
-        t.mul_(scale if a.row is None else (a.row * scale).unsqueeze(1))
+        t.mul_(scale if a.row_scale is None else (a.row_scale * scale).unsqueeze(1))
         if to_bits:
             v[out] = _pack(t, threshold)
         else:

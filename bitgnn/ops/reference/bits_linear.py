@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference.pack import signs
+from bitgnn.ops.reference.table import operator
 
 __all__ = ["bits_linear", "digits_in_order"]
 
@@ -18,6 +19,7 @@ def digits_in_order(digits: Tensor) -> Tensor:
     return digits.transpose(-1, -2).flatten(2)
 
 
+@operator("x:N,W(size) digits:3,M,W(size),8,4 step:M x_scale:N bias:M addend:N,M -> floats:N,M")
 def bits_linear(
     x: Tensor,
     digits: Tensor,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference.pack import binarise, decide_product, row_scale, signs, to_words
+from bitgnn.ops.reference.table import FLOAT_X, PACKED_W, PACKED_X, PRODUCT, operator
 
 EXACT_FLOAT32 = 2**24
 """Integers up to here are exact in float32."""
@@ -67,6 +68,7 @@ def _bit_result(
     return to_words(decide_product(dot, value, bias, threshold, flip))
 
 
+@operator(f"{PACKED_X} {PACKED_W} {PRODUCT} -> bits:N,M")
 def bmm_bbb(
     x: Tensor,
     w: Tensor,
@@ -82,6 +84,7 @@ def bmm_bbb(
     return _bit_result(dot, x_scale, w_scale, bias, threshold, flip)
 
 
+@operator(f"{PACKED_X} {PACKED_W} {PRODUCT} -> value:N,M")
 def bmm_bbf(
     x: Tensor,
     w: Tensor,
@@ -96,6 +99,7 @@ def bmm_bbf(
     return _float_or_integer(dot, x_scale, w_scale, bias, integer)
 
 
+@operator(f"{FLOAT_X} w:M,W(K) w_scale:M {PRODUCT} -> bits:N,M")
 def bmm_fbb(
     x: Tensor,
     w: Tensor,
@@ -113,6 +117,7 @@ def bmm_fbb(
     return _bit_result(dot, x_scale, w_scale if scale else None, bias, threshold, flip)
 
 
+@operator(f"{FLOAT_X} w:M,W(K) w_scale:M {PRODUCT} -> value:N,M")
 def bmm_fbf(
     x: Tensor,
     w: Tensor,
@@ -129,6 +134,7 @@ def bmm_fbf(
     return _float_or_integer(dot, x_scale, w_scale if scale else None, bias, integer)
 
 
+@operator(f"w:M,K x:N,W(K) x_scale:N {PRODUCT} -> bits:N,M")
 def bmm_bfb(
     x: Tensor,
     w: Tensor,
@@ -144,6 +150,7 @@ def bmm_bfb(
     return _bit_result(dot, x_scale if scale else None, w_scale, bias, threshold, flip)
 
 
+@operator(f"w:M,K x:N,W(K) x_scale:N {PRODUCT} -> value:N,M")
 def bmm_bff(
     x: Tensor,
     w: Tensor,
@@ -158,6 +165,7 @@ def bmm_bff(
     return _float_or_integer(dot, x_scale if scale else None, w_scale, bias, integer)
 
 
+@operator(f"{FLOAT_X} w:M,K {PRODUCT} -> bits:N,M")
 def bmm_ffb(
     x: Tensor,
     w: Tensor,

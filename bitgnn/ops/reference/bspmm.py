@@ -1,4 +1,4 @@
-"""Reference of the eight binary sparse products BSpMM.xyz and their FRDC and blocked layouts.
+"""Reference of the eight binary sparse products BSpMM.xyz.
 
 Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is the sum of the
 +-1 values of a row's neighbours; an empty row gives 0, hence bit 1.
@@ -7,12 +7,15 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, check_edges, row_sums, slice_edges, tile_edges
+from bitgnn.ops.reference._sums import check_edges, row_sums
 from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
+from bitgnn.ops.reference.table import CSR, operator
 from bitgnn.ops.reference.ternary import ternary_values
 
-NUM_METHODS = 3
-"""Ways to reconcile a 0/1 pattern with +-1 activations; they differ in cost, not in result."""
+BIT_ROWS = "x:N,W(size) bias:size threshold:size"
+"""Operands of aggregations of bits, beside a layout's."""
+_TERNARY_ROWS = "x:_,2,W(size) bias:size threshold:size"
+_FLOAT_ROWS = "x:N,K bias:K threshold:K"
 
 
 def _sign_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tensor:
@@ -44,6 +47,7 @@ def _float_or_integer(
     return sums
 
 
+@operator(f"{CSR} {BIT_ROWS} -> bits:P-1,size")
 def bspmm_bbb(
     x: Tensor,
     size: int,
@@ -59,6 +63,7 @@ def bspmm_bbb(
     return _bits(_scaled_rows(_sign_sums(x, size, rowptr, indices), row), threshold)
 
 
+@operator(f"{CSR} {BIT_ROWS} -> value:P-1,size")
 def bspmm_bbf(
     x: Tensor,
     size: int,
@@ -81,6 +86,7 @@ def _ternary_sums(x: Tensor, size: int, rowptr: Tensor, indices: Tensor) -> Tens
     return row_sums(rowptr, size, torch.int32, lambda edges: values[indices[edges].long()])
 
 
+@operator(f"{CSR} {_TERNARY_ROWS} -> bits:P-1,size")
 def bspmm_tbb(
     x: Tensor,
     size: int,
@@ -96,6 +102,7 @@ def bspmm_tbb(
     return _bits(_scaled_rows(_ternary_sums(x, size, rowptr, indices), row), threshold)
 
 
+@operator(f"{CSR} {_TERNARY_ROWS} -> value:P-1,size")
 def bspmm_tbf(
     x: Tensor,
     size: int,
@@ -130,6 +137,7 @@ def _row_products(
     return row_sums(rowptr, x.size(1), values.dtype, lambda edges: values[indices[edges].long()])
 
 
+@operator(f"{CSR} {_FLOAT_ROWS} col:N -> value:P-1,K")
 def bspmm_fbf(
     x: Tensor,
     rowptr: Tensor,
@@ -151,6 +159,7 @@ def bspmm_fbf(
     return _float_or_integer(_row_products(x, rowptr, indices, col), row, bias, integer)
 
 
+@operator(f"{CSR} {_FLOAT_ROWS} col:N -> bits:P-1,K")
 def bspmm_fbb(
     x: Tensor,
     rowptr: Tensor,
@@ -166,6 +175,7 @@ def bspmm_fbb(
     return _bits(_scaled_rows(_row_products(x, rowptr, indices, col), row), threshold)
 
 
+@operator(f"{CSR} values:E {BIT_ROWS} x_scale:N -> floats:P-1,size")
 def bspmm_bff(
     x: Tensor,
     size: int,
@@ -190,6 +200,7 @@ def bspmm_bff(
     return _with_bias(row_sums(rowptr, size, torch.float32, term), bias)
 
 
+@operator(f"{CSR} values:E {BIT_ROWS} x_scale:N -> bits:P-1,size")
 def bspmm_bfb(
     x: Tensor,
     size: int,
@@ -206,6 +217,7 @@ def bspmm_bfb(
     return _bits(bspmm_bff(x, size, rowptr, indices, values, x_scale, trusted=True), threshold)
 
 
+@operator(f"{CSR} values:E {_FLOAT_ROWS} -> floats:P-1,K")
 def bspmm_fff(
     x: Tensor,
     rowptr: Tensor,
@@ -225,6 +237,7 @@ def bspmm_fff(
     return _with_bias(row_sums(rowptr, x.size(1), torch.float32, term), bias)
 
 
+@operator(f"{CSR} values:E {_FLOAT_ROWS} -> bits:P-1,K")
 def bspmm_ffb(
     x: Tensor,
     rowptr: Tensor,
@@ -237,125 +250,3 @@ def bspmm_ffb(
     if not trusted:
         check_edges(rowptr, indices, x.size(0))
     return _bits(bspmm_fff(x, rowptr, indices, values, trusted=True), threshold)
-
-
-def bspmm_bbb_frdc(
-    x: Tensor,
-    size: int,
-    tile_rowptr: Tensor,
-    tile_cols: Tensor,
-    tiles: Tensor,
-    num_rows: int,
-    method: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on FRDC tiles."""
-    _check_method(method)
-    rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-def bspmm_bbf_frdc(
-    x: Tensor,
-    size: int,
-    tile_rowptr: Tensor,
-    tile_cols: Tensor,
-    tiles: Tensor,
-    num_rows: int,
-    method: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on FRDC tiles."""
-    _check_method(method)
-    rowptr, indices = tile_edges(tile_rowptr, tile_cols, tiles, num_rows)
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
-
-
-def _check_method(method: int) -> None:
-    if not 0 <= method < NUM_METHODS:
-        raise ValueError(f"method must lie in [0, {NUM_METHODS}), got {method}")
-
-
-def bspmm_bbb_blocked(
-    x: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on the column-blocked layout."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-def bspmm_bbf_blocked(
-    x: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on the column-blocked layout."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)
-
-
-def bspmm_bbb_sliced(
-    x: Tensor,
-    size: int,
-    rowptr: Tensor,
-    local_indices: Tensor,
-    group_steps: Tensor,
-    group_places: Tensor,
-    slice_groups: Tensor,
-    row_slots: Tensor,
-    row_items: Tensor,
-    slice_size: int,
-    places: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on column slices."""
-    rowptr, indices = slice_edges(
-        local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
-        places,
-    )  # fmt: skip
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-def bspmm_bbf_sliced(
-    x: Tensor,
-    size: int,
-    rowptr: Tensor,
-    local_indices: Tensor,
-    group_steps: Tensor,
-    group_places: Tensor,
-    slice_groups: Tensor,
-    row_slots: Tensor,
-    row_items: Tensor,
-    slice_size: int,
-    places: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on column slices."""
-    rowptr, indices = slice_edges(
-        local_indices, group_steps, group_places, slice_groups, row_slots, row_items, slice_size,
-        places,
-    )  # fmt: skip
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)

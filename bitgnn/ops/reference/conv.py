@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.ops.reference.bit_pool import pool_bits
+from bitgnn.ops.reference.bit_pool import pool_bits, window_places
 from bitgnn.ops.reference.pack import binarise, decide_product, signs, to_words
+from bitgnn.ops.reference.table import operator, words_for
 
 __all__ = [
+    "IMAGES",
     "conv_bbb",
     "conv_bbf",
+    "empty_pixels",
     "image_signs",
     "image_words",
     "integer_dots",
@@ -26,12 +29,30 @@ __all__ = [
 ]
 
 
+IMAGES = "x:_,_,_,_ w:M,_,_,_ w_scale:M bias:M threshold:M flip:M prepared:M,_"
+"""Operands that convolutions share."""
+
+
+def empty_pixels(
+    x: Tensor,
+    size: Sequence[int],
+    w: Tensor,
+    numbers: Sequence[Sequence[int]],
+    features: int,
+    dtype: torch.dtype = torch.int32,
+) -> Tensor:
+    """A result without values: so many numbers at each place of kernels on images of a size."""
+    places = window_places(size, w.shape[1:3], *numbers)
+    return x.new_empty((x.size(0), *places, features), dtype=dtype)
+
+
 def image_words(bits: Tensor) -> Tensor:
     """Booleans ``[N, H, W, C]`` as words ``[N, H, W, ceil(C / 32)]``."""
     words = to_words(bits.flatten(0, 2))
     return words.view(*bits.shape[:3], words.size(1))
 
 
+@operator("x:N,C,H,V threshold:C -> bits:N,H,V,C")
 def pack_images(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     """Words ``[N, H, W, ceil(C / 32)]`` of ``x >= threshold[c]`` for ``x`` ``[N, C, H, W]``."""
     return image_words(binarise(x.permute(0, 2, 3, 1), threshold))
@@ -71,6 +92,23 @@ def scaled_dots(
     return value if bias is None else value + bias
 
 
+def _pooled_words(
+    x: Tensor,
+    w: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    pool: Sequence[int] | None,
+) -> Tensor:
+    """Words of each output pixel, or of each window of them."""
+    numbers, outputs = (stride, padding, dilation), words_for(w.size(0))
+    words = empty_pixels(x, x.shape[1:3], w, numbers, outputs)
+    if pool is None:
+        return words
+    return words.new_empty((x.size(0), *window_places(words.shape[1:3], pool, pool), outputs))
+
+
+@operator(f"{IMAGES} pool_flip:_", _pooled_words)
 def conv_bbb(
     x: Tensor,
     w: Tensor,
@@ -103,6 +141,17 @@ def conv_bbb(
     return words
 
 
+@operator(
+    IMAGES,
+    lambda x, w, stride, padding, dilation, integer: empty_pixels(
+        x,
+        x.shape[1:3],
+        w,
+        (stride, padding, dilation),
+        w.size(0),
+        torch.int32 if integer else torch.float32,
+    ),
+)
 def conv_bbf(
     x: Tensor,
     w: Tensor,

@@ -6,10 +6,33 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.ops.reference.conv import image_words, integer_dots
+from bitgnn.ops.reference.conv import IMAGES, empty_pixels, image_words, integer_dots
 from bitgnn.ops.reference.pack import decide
+from bitgnn.ops.reference.table import operator, words_for
 
 
+def _totals_and_words(
+    x: Tensor,
+    w: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    wide: bool,
+    sums: bool,
+    bits: bool,
+) -> tuple[Tensor, Tensor]:
+    """Sums and words of each output pixel, where they are asked for."""
+    size, numbers = x.shape[1:3], (stride, padding, dilation)
+    dtype = torch.int32 if wide else torch.int16
+    totals = empty_pixels(x, size, w, numbers, w.size(0), dtype)
+    words = empty_pixels(x, size, w, numbers, words_for(w.size(0)))
+    return (
+        totals if sums else x.new_empty((0,), dtype=dtype),
+        words if bits else x.new_empty((0,)),
+    )
+
+
+@operator(f"{IMAGES} addend:_,_,_,_", _totals_and_words)
 def conv_add(
     x: Tensor,
     w: Tensor,

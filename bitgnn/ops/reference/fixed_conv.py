@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bitgnn.ops.reference.conv import image_signs, image_words, scaled_dots
+from bitgnn.ops.reference.conv import IMAGES, empty_pixels, image_signs, image_words, scaled_dots
 from bitgnn.ops.reference.pack import decide_product
+from bitgnn.ops.reference.table import operator, words_for
 
 
 def fixed_point(x: Tensor, step: float) -> Tensor:
@@ -35,6 +36,12 @@ def _dots(
     return dot.round().to(torch.int32).permute(0, 2, 3, 1).contiguous()
 
 
+@operator(
+    IMAGES,
+    lambda x, w, stride, padding, dilation: empty_pixels(
+        x, x.shape[2:4], w, (stride, padding, dilation), words_for(w.size(0))
+    ),
+)
 def conv_fbb(
     x: Tensor,
     w: Tensor,
@@ -57,6 +64,17 @@ def conv_fbb(
     return image_words(decide_product(dot, value, bias, threshold, flip))
 
 
+@operator(
+    IMAGES,
+    lambda x, w, stride, padding, dilation, integer: empty_pixels(
+        x,
+        x.shape[2:4],
+        w,
+        (stride, padding, dilation),
+        w.size(0),
+        torch.int32 if integer else torch.float32,
+    ),
+)
 def conv_fbf(
     x: Tensor,
     w: Tensor,

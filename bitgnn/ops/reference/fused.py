@@ -7,6 +7,7 @@ from bitgnn.ops.reference._sums import check_edges
 from bitgnn.ops.reference.bmm import bmm_bbb, bmm_bbf, bmm_fbb, bmm_fbf
 from bitgnn.ops.reference.bspmm import bspmm_bbb, bspmm_bbf, bspmm_fbb, bspmm_fbf
 from bitgnn.ops.reference.pack import decide, to_words
+from bitgnn.ops.reference.table import CSR, EITHER_X, PACKED_W, PRODUCT, operator
 
 
 def _float_product(
@@ -30,6 +31,7 @@ def _float_product(
     return value if bias is None else value + bias
 
 
+@operator(f"{EITHER_X} {PACKED_W} addend:N,M {PRODUCT} -> out:N,M")
 def bmm_add(
     x: Tensor,
     w: Tensor,
@@ -52,6 +54,7 @@ def bmm_add(
     return to_words(decide(value, threshold, flip))
 
 
+@operator(f"{EITHER_X} {PACKED_W} {CSR} col:N {PRODUCT} -> out:P-1,M")
 def bmm_bspmm(
     x: Tensor,
     w: Tensor,

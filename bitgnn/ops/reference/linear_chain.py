@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference.pack import from_words, to_words, words_for
+from bitgnn.ops.reference.table import operator
 
 __all__ = [
     "HIDDEN_TABLE",
@@ -31,6 +32,16 @@ def chain_words(size: int) -> int:
     return -(-words_for(size) // STEP_WORDS) * STEP_WORDS
 
 
+def _last_values(x: Tensor, layers: Sequence[int]) -> Tensor:
+    if not layers or len(layers) % LAYER_NUMBERS:
+        raise RuntimeError(
+            f"linear_chain: layers must hold {LAYER_NUMBERS} numbers for each layer, "
+            f"got {len(layers)} numbers"
+        )
+    return x.new_empty((x.size(0), layers[-LAYER_NUMBERS + 1]), dtype=torch.float32)
+
+
+@operator("x:_,_ image:_", _last_values)
 def linear_chain(x: Tensor, image: Tensor, layers: Sequence[int]) -> Tensor:
     """Float32 ``[N, M]`` of the last layer, of bits ``[N, ceil(K / 32)]`` through all layers.
 

@@ -5,15 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-WORD_BITS = 32
-"""Features in a word; also the number of lanes of the canonical row scale."""
+from bitgnn.ops.reference.table import WORD_BITS, operator, words_for
+
 STANDARDIZE_EPSILON = 1e-4
 """Added to the deviation by which rows are divided, as in Bi-GCN's code."""
-
-
-def words_for(size: int) -> int:
-    """Number of int32 words that hold ``size`` features."""
-    return (size + WORD_BITS - 1) // WORD_BITS
 
 
 def to_words(bits: Tensor) -> Tensor:
@@ -103,6 +98,7 @@ def row_scale(x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = 
     return lanes[:, 0] / torch.full((), size, dtype=torch.float32, device=x.device)
 
 
+@operator("x:N,K threshold:K -> bits:N,K")
 def pack(x: Tensor, threshold: Tensor | None = None) -> Tensor:
     """Words ``[N, ceil(K / 32)]`` of ``x >= threshold`` for float ``x`` ``[N, K]``."""
     return to_words(binarise(x, threshold))
@@ -112,6 +108,7 @@ LEVEL_SLOT = 16
 """Adjacent bits of each feature's thermometer where no columns are given."""
 
 
+@operator("x:N,_ columns:B thresholds:B -> bits:N,B")
 def pack_levels(
     x: Tensor, columns: Tensor | None, thresholds: Tensor, trusted: bool = False
 ) -> Tensor:
@@ -136,6 +133,7 @@ def pack_levels(
     return pack(x.index_select(1, columns), thresholds)
 
 
+@operator("x:N,K threshold:K gain:K -> bits:N,K floats:N")
 def pack_scaled(
     x: Tensor, threshold: Tensor | None = None, gain: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -143,6 +141,13 @@ def pack_scaled(
     return pack(x, threshold), row_scale(x, threshold, gain)
 
 
+@operator(
+    "x:N,K",
+    lambda x, scaled: (
+        x.new_empty((x.size(0), words_for(x.size(1))), dtype=torch.int32),
+        x.new_empty((x.size(0) if scaled else 0,), dtype=torch.float32),
+    ),
+)
 def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tuple[Tensor, Tensor]:
     """Words and row scale of ``s(u) = (u - mean(u)) / (std(u) + 1e-4)`` of each row.
 
@@ -181,11 +186,13 @@ def pack_standardized(x: Tensor, relu: bool = False, scaled: bool = False) -> tu
     return words, scale.squeeze(1).to(torch.float32)
 
 
+@operator("words:N,W(size) -> bits:size,N")
 def transpose_bits(words: Tensor, size: int) -> Tensor:
     """Words ``[size, ceil(N / 32)]`` of the transposed matrix of bits ``[N, size]``."""
     return to_words(from_words(words, size).t())
 
 
+@operator("words:N,W(size) scale:N -> floats:N,size")
 def unpack(words: Tensor, size: int, scale: Tensor | None = None) -> Tensor:
     """Float32 ``[N, size]``: +scale where the bit is 1, -scale where it is 0 (scale 1 if None)."""
     values = signs(words, size)

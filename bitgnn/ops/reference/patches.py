@@ -6,11 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bitgnn.ops.reference.bit_pool import window_places
 from bitgnn.ops.reference.pack import binarise
+from bitgnn.ops.reference.table import operator
 
 __all__ = ["pack_patches"]
 
 
+@operator(
+    "x:_,C,_,_ threshold:C",
+    lambda x, kernel, stride, padding, dilation: x.new_empty(
+        (x.size(0), *window_places(x.shape[2:], kernel, stride, padding, dilation), 2 * x.size(1)),
+        dtype=torch.int32,
+    ),
+)
 def pack_patches(
     x: Tensor,
     kernel: Sequence[int],
@@ -29,10 +38,7 @@ def pack_patches(
     bits = binarise(x.permute(0, 2, 3, 1), threshold)
     frame = (0, 0, left, right, top, bottom)
     marks = [functional.pad(kind.long(), frame) for kind in (bits, ~bits)]
-    size = [
-        (marks[0].size(i + 1) - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-        for i in range(2)
-    ]
+    size = window_places(x.shape[2:], kernel, stride, padding, dilation)
     words = torch.zeros((x.size(0), *size, x.size(1), 2), dtype=torch.int64, device=x.device)
     for i in range(kernel[0]):
         for j in range(kernel[1]):

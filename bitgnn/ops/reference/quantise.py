@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from bitgnn.ops.reference.table import operator
+
 __all__ = ["clip_gradients", "round_levels", "shift_signs"]
 
 MOST_LEVEL = 2**24
@@ -25,6 +27,11 @@ def _check(op: str, x: Tensor, scale: Tensor, lowest: int, highest: int) -> None
         raise ValueError(f"{op}: lowest must be in [{-MOST_LEVEL}, 0], got {lowest}")
 
 
+def _floats_like(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape, dtype=torch.float32)
+
+
+@operator("", _floats_like)
 def round_levels(x: Tensor, scale: Tensor, lowest: int, highest: int) -> Tensor:
     """``x / scale`` rounded to integers in [lowest, highest], halves up; 0 for NaN.
 
@@ -39,6 +46,7 @@ def round_levels(x: Tensor, scale: Tensor, lowest: int, highest: int) -> Tensor:
     return torch.floor(x / scale + 0.5).nan_to_num(nan=0.0).clamp(lowest, highest)
 
 
+@operator("", lambda x: (_floats_like(x), x.new_empty((), dtype=torch.float32)))
 def clip_gradients(
     grad: Tensor, x: Tensor, scale: Tensor, lowest: int, highest: int
 ) -> tuple[Tensor, Tensor]:
@@ -54,6 +62,7 @@ def clip_gradients(
     return passed.contiguous(), -terms.sum(dtype=torch.float64).float()
 
 
+@operator("", lambda weight: (_floats_like(weight), weight.new_empty((), dtype=torch.float32)))
 def shift_signs(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Signs of the weights less their mean, and the mean of what is left, both float64 sums."""
     _check_floats(weight, "shift_signs: weight")

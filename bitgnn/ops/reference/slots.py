@@ -5,10 +5,12 @@ from torch import Tensor
 
 from bitgnn.ops.reference._sums import check_edges
 from bitgnn.ops.reference.narrow import canonical_sums
+from bitgnn.ops.reference.table import CSR, operator
 
 __all__ = ["bspmm_slots"]
 
 
+@operator(f"{CSR} x:N,K bias:K addend:P-1,K -> floats:P-1,K")
 def bspmm_slots(
     x: Tensor,
     rowptr: Tensor,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference.pack import decide_product, from_words, signs, to_words, words_for
+from bitgnn.ops.reference.table import PRODUCT, operator
 
 __all__ = [
     "bmm_tbb",
@@ -26,6 +27,9 @@ __all__ = [
 
 QUANTISED = (torch.float32, torch.float16, torch.bfloat16)
 """What can be made ternary; what products are returned as, beside int32."""
+
+
+_TERNARY_X = "x:N,2,W(size) counts:N"
 
 
 def planes(words: Tensor, size: int) -> Tensor:
@@ -68,6 +72,24 @@ def _packed(bits: Tensor) -> Tensor:
     return flat.view(*bits.shape[:-1], words_for(size))
 
 
+def _ternary_words(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Words and counts of rows without values."""
+    leading = x.shape[:-1]
+    words = x.new_empty((*leading, 2, words_for(x.size(-1))), dtype=torch.int32)
+    return words, x.new_empty(leading, dtype=torch.int32)
+
+
+def _boolean_words(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with one plane."""
+    words, counts = _ternary_words(x)
+    return torch.empty_like(words[..., 0, :]), counts
+
+
+def _product(x: Tensor, w: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return x.new_empty((x.size(0), w.size(0)), dtype=dtype or torch.float32)
+
+
+@operator("", _ternary_words)
 def pack_ternary(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Words ``[..., 2, ceil(K / 32)]`` and counts ``[...]`` of ternary x ``[..., K]``."""
     pos, neg = _halves(x, scale)
@@ -75,12 +97,14 @@ def pack_ternary(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack([_packed(pos), _packed(neg)], -2), counts
 
 
+@operator("", _boolean_words)
 def pack_bool(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Words ``[..., ceil(K / 32)]`` and counts ``[...]`` of boolean x ``[..., K]``."""
     pos, _ = _halves(x, scale)
     return _packed(pos), pos.sum(-1, dtype=torch.int32)
 
 
+@operator("", lambda x: _ternary_words(x.transpose(-1, -2)))
 def pack_ternary_columns(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """The same as :func:`pack_ternary` of x transposed: x ``[..., L, D]``, bits along L."""
     return pack_ternary(x.transpose(-1, -2), scale)
@@ -119,6 +143,7 @@ def _factor(x_scale: Tensor | None, w_scale: Tensor | None) -> Tensor | None:
     return x_scale * w_scale
 
 
+@operator(f"{_TERNARY_X} w:M,W(size) bias:M", _product)
 def bmm_tbf(
     x: Tensor,
     counts: Tensor,
@@ -136,6 +161,7 @@ def bmm_tbf(
     return to_value(dot, _factor(x_scale, w_scale), bias, dtype)
 
 
+@operator(f"{_TERNARY_X} w:M,W(size) {PRODUCT} -> bits:N,M")
 def bmm_tbb(
     x: Tensor,
     counts: Tensor,
@@ -158,6 +184,7 @@ def bmm_tbb(
     return to_words(decide_product(dot, value, bias, threshold, flip))
 
 
+@operator("w:M,W(size) bias:M", _product)
 def linear_ternary(
     x: Tensor,
     w: Tensor,

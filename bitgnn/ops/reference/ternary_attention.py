@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bitgnn.ops.reference.pack import from_words
+from bitgnn.ops.reference.table import operator
 from bitgnn.ops.reference.ternary import (
     check_scale,
     dot_of,
@@ -52,6 +53,9 @@ def softmax_table(scale: float, entries: int) -> list[float]:
     return table
 
 
+@operator(
+    "", lambda q, k, dtype: q.new_empty((*q.shape[:-2], k.size(-3)), dtype=dtype or torch.float32)
+)
 def matmul_ttf(
     q: Tensor,
     q_counts: Tensor,
@@ -67,6 +71,9 @@ def matmul_ttf(
     return to_value(dot_of(ternary_values(q, size), ternary_values(k, size)), factor, None, dtype)
 
 
+@operator(
+    "", lambda a, v, dtype: a.new_empty((*a.shape[:-1], v.size(-3)), dtype=dtype or torch.float32)
+)
 def matmul_btf(
     a: Tensor,
     a_counts: Tensor,
@@ -107,6 +114,13 @@ def _attended(
     return allowed & (table[distance.clamp(max=2 * size)] >= limit.unsqueeze(1))
 
 
+def _attended_values(q: Tensor, size: int, dtype: torch.dtype | None) -> Tensor:
+    """A result without values; the heads of a query lie behind each other."""
+    shape = (q.size(0), q.size(2), q.size(1), size)
+    return q.new_empty(shape, dtype=dtype or torch.float32).transpose(1, 2)
+
+
+@operator("", _attended_values)
 def attention_ternary(
     q: Tensor,
     q_counts: Tensor,
@@ -156,6 +170,7 @@ def attention_ternary(
     return out.to(dtype or torch.float32).transpose(1, 2)
 
 
+@operator("", lambda q, dtype: _attended_values(q, q.size(3), dtype))
 def attention_ternary_floats(
     q: Tensor,
     k: Tensor,

@@ -16,7 +16,7 @@ from bench.bwta.peers import (
     product_peers,
     same_call,
 )
-from bench.cuda_cases import Goal
+from bench.cases import Goal
 from bench.networks.cases import BnnCase, Entry, WrongResultError
 from bitgnn.bits import BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, ternary

@@ -33,8 +33,8 @@ from bench.models.ours import (
 )
 from bench.models.peers import PYG, peers
 from bench.tasks import NodeTask
+from bitgnn.measure.clock import LONG_SECONDS, Clock
 from bitgnn.measure.timing import Timing
-from bitgnn.tune.clock import LONG_SECONDS, Clock, rounds
 
 SCREENED_RATIO = 2.0
 """A peer this much slower than the fastest one is called once instead of in every round."""
@@ -136,7 +136,7 @@ def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: in
             timed[contender.name] = contender
     ready = {name: c.ready for name, c in timed.items() if c.ready is not None}
     launched = {f"{name}, launched": c.launched for name, c in timed.items() if c.launched}
-    times, failed = rounds({**ready, **launched}, clock, repeats)
+    times, failed = clock.rounds({**ready, **launched}, repeats)
     for name, contender in timed.items():
         contender.timing = times.get(name)
         contender.launched_timing = times.get(f"{name}, launched")
@@ -149,7 +149,7 @@ def _time(contenders: list[Contender], task: NodeTask, clock: Clock, repeats: in
     if clock.device == "cuda":
         wanted = [c for c in wanted if c.in_graph]
     chosen = {c.name: c for c in wanted if c.timing is not None}
-    cold, _ = rounds({name: ready[name] for name in chosen}, clock, repeats, cold=True)
+    cold, _ = clock.rounds({name: ready[name] for name in chosen}, repeats, cold=True)
     for name, timing in cold.items():
         chosen[name].cold_timing = timing
 

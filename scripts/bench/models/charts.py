@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter
 
+from bench.report import device_of, write_value
 from bench.tables.models import best_of, peer_memory, peer_seconds
 from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
 
@@ -82,12 +83,7 @@ def models_chart(path: str | Path, record: Record) -> None:
     panels[2].axvline(1.0, color="black", linewidth=0.8)
     panels[0].set_yticks(range(len(labels)), labels, fontsize=8)
     panels[0].invert_yaxis()
-    machine = record["environment"]
-    device = (
-        machine["gpu"]
-        if record["benchmark"].endswith("cuda")
-        else (f"{machine['cpu']}, {machine['threads']} threads")
-    )
+    device = device_of(record["environment"], on_cuda=record["benchmark"].endswith("cuda"))
     figure.suptitle(f"Whole models, medians, {device}", fontsize=11)
     handles = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(COLOURS), fontsize=8)
@@ -106,11 +102,4 @@ def _bars(
                 continue
             position = place + (names.index(name) - (len(names) - 1) / 2) * step
             axes.barh(position, value, color=COLOURS[name], height=step * 0.92)
-            axes.annotate(
-                text(value),
-                (value, position),
-                (2, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=6,
-            )
+            write_value(axes, text(value), value, position, 6)

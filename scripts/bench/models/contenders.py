@@ -13,10 +13,10 @@ from torch import Tensor
 from bench.models.ours import Frozen, make_executor
 from bench.models.peers import Peer
 from bench.tasks import NodeTask
+from bitgnn.measure.clock import LONG_SECONDS, CaptureError, Clock, Ready
 from bitgnn.measure.memory import cuda_peak_allocation, peak_allocation, stored_bytes
 from bitgnn.measure.timing import Timing
 from bitgnn.ops.buffers import no_buffer_cache
-from bitgnn.tune.clock import LONG_SECONDS, Call, CaptureError, Clock, Ready, prepare
 
 OURS, UNFROZEN = "bitgnn", "bitgnn unfrozen"
 WRONG = "gives a wrong result"
@@ -31,7 +31,7 @@ class Contender:
         family: ``"bitgnn"``, ``"bitgnn unfrozen"``, ``"PyG"`` or ``"Bi-GCN emulated"``.
         form: ``"bin"`` or ``"full"`` of ours, frozen or not, else form of the graph and arithmetic.
         features: as :class:`~bench.models.ours.Frozen` names them.
-        executor: ``"eager"``, ``"cuda_graph"`` or ``"cooperative"``.
+        executor: ``"eager"`` or ``"cuda_graph"``.
         ready: the call, inside of a CUDA graph where it can be captured.
         launched: the same with a launch for each call from Python, None for eager ones.
         in_graph: whether ``ready`` is a CUDA graph.
@@ -167,7 +167,7 @@ def our_contenders(
         inside = eager if name == "cuda_graph" else call
         _make_ready(contender, inside, clock, captured=name != "eager")
         if name != "eager" and contender.ready is not None:
-            contender.launched = _one_by_one(prepare(Call(call), clock), clock)
+            contender.launched = _one_by_one(clock.prepare(call), clock)
     return found
 
 
@@ -175,14 +175,11 @@ def _make_ready(
     contender: Contender, call: Callable[[], Tensor], clock: Clock, *, captured: bool
 ) -> None:
     try:
-        contender.ready = prepare(Call(call, captured), clock)
+        contender.ready = clock.prepare(call, captured=captured)
         contender.in_graph = captured
     except CaptureError as error:
         clock.recover()
-        if contender.executor == "cooperative":  # one launch anyway
-            contender.ready = prepare(Call(call), clock)
-        else:
-            _failed(contender, reason_of(error))
+        _failed(contender, reason_of(error))
     except Exception as error:
         clock.recover()
         _failed(contender, reason_of(error))
@@ -192,7 +189,7 @@ def _one_by_one(ready: Ready, clock: Clock) -> Ready | None:
     """The call with a launch of its own each time; None where that is no part of the time."""
     if ready.seconds > LONG_SECONDS:
         return None
-    return replace(prepare(Call(ready.once), clock), fn=ready.fn)
+    return replace(clock.prepare(ready.once), fn=ready.fn)
 
 
 def _failed(contender: Contender, reason: str) -> Contender:

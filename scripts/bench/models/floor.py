@@ -11,7 +11,7 @@ import torch
 from bench import ceilings as cpu_ceilings
 from bench.cuda_ceilings import Ceilings as CudaCeilings
 from bitgnn.inference import FrozenModel, PreparedGraph
-from bitgnn.tune.clock import Clock
+from bitgnn.measure.clock import Clock
 
 WORD_BYTES = 4
 WORD_BITS = 32

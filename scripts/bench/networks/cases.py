@@ -11,26 +11,49 @@ from typing import Any
 
 import torch
 
-from bench.cuda_cases import Goal
+from bench.cases import Goal
 from bench.models.contenders import WRONG, reason_of
 from bench.networks.kernels import profile_call
 from bench.report import format_reached
+from bitgnn.measure.clock import CaptureError, Clock, Ready
 from bitgnn.measure.report import format_ratio, format_seconds
 from bitgnn.measure.timing import Timing
-from bitgnn.tune.clock import Call, CaptureError, Clock, Ready, prepare, rounds
+
+LATENCY_IMAGES = 8
+
+FLOAT16 = "cuDNN fp16"
+
+CONV_GOALS: Mapping[int, tuple[Goal, ...]] = {
+    128: (Goal("ratio", 4.0, FLOAT16),),
+    640: (Goal("seconds", 78e-6), Goal("ratio", 8.0, FLOAT16)),
+    2048: (Goal("ratio", 9.0, FLOAT16),),
+}
+"""Bits in and out, 3x3, 16 images of 64x64, by channels."""
+
+NETWORK_GOALS: Mapping[str, tuple[float, float]] = {
+    "mlp": (8e-6, 80e6),
+    "vgg": (35e-6, 1e6),
+    "resnet14": (55e-6, 1.6e6),
+    "alexnet": (75e-6, 250e3),
+    "vgg16": (260e-6, 40e3),
+    "resnet18": (85e-6, 290e3),
+}
+"""Seconds of 8 images, and images a second of a large batch, on an H200."""
+TIMES_FASTER = 3.0
+"""Than the same structure compiled in fp16, in latency and in throughput."""
+
+CPU_LAYER_GOALS: Mapping[str, tuple[Goal, ...]] = {"128 to 128, 3x3, 56x56": (Goal("ratio", 10.0),)}
+CPU_NETWORK_GOALS: Mapping[str, tuple[Goal, ...]] = {"resnet18": (Goal("ratio", 6.0),)}
+"""Times faster than torch in fp32 on two cores."""
 
 
 class WrongResultError(RuntimeError):
     """An entry gives a wrong result: it gets no times."""
 
 
-class GraphClock(Clock):
+def graph_clock(device: str) -> Clock:
     """A clock whose repeats on CUDA hold some twenty calls of a network or more of a layer."""
-
-    @property
-    def repeat_seconds(self) -> float:
-        """How long a repeat lasts at least."""
-        return 4e-3 if self.device == "cuda" else super().repeat_seconds
+    return Clock(device, 4e-3 if device == "cuda" else None)
 
 
 @dataclass(frozen=True)
@@ -146,11 +169,11 @@ def _made(entry: Entry, clock: Clock) -> _Found:
         call = entry.make()
         on_cuda = clock.device == "cuda"
         try:
-            found.ready = prepare(Call(call, captured=on_cuda), clock)
+            found.ready = clock.prepare(call, captured=on_cuda)
             found.in_graph = on_cuda
         except CaptureError:
             clock.recover()
-            found.ready = prepare(Call(call), clock)
+            found.ready = clock.prepare(call)
     except torch.AcceleratorError:
         raise
     except WrongResultError:
@@ -172,9 +195,9 @@ def _time(case: BnnCase, found: list[_Found], clock: Clock, repeats: int) -> Non
     if case.cold:
         kinds["cold"] = (ready, True)
     if case.launched:
-        kinds["launched"] = ({n: prepare(Call(r.once), clock) for n, r in ready.items()}, False)
+        kinds["launched"] = ({n: clock.prepare(r.once) for n, r in ready.items()}, False)
     for kind, (calls, cold) in kinds.items():
-        times, failed = rounds(calls, clock, repeats, cold=cold)
+        times, failed = clock.rounds(calls, repeats, cold=cold)
         for name, timing in times.items():
             running[name].times[kind] = timing
         for name, error in failed.items():

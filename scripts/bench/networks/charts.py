@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bench.report import device_of, write_value
 from bitgnn.measure.report import format_ratio
 
 Record = Mapping[str, Any]
@@ -36,9 +37,7 @@ def bnn_chart(
         _sweep(place, group, results)
     for unused in axes[panels:]:
         unused.set_axis_off()
-    machine = record["environment"]
-    on_cuda = record["benchmark"].endswith("cuda")
-    device = machine["gpu"] if on_cuda else f"{machine['cpu']}, {machine['threads']} threads"
+    device = device_of(record["environment"], on_cuda=record["benchmark"].endswith("cuda"))
     figure.suptitle(f"{title}, medians, {device}", fontsize=11)
     figure.savefig(path, dpi=110)
 
@@ -48,14 +47,7 @@ def _ratios(axes: Any, results: Sequence[Record]) -> None:
     for position, result in enumerate(results):
         ratio = result["ratio"]
         axes.barh(position, ratio - 1.0, left=1.0, color=OURS, height=0.7)
-        axes.annotate(
-            format_ratio(ratio),
-            (max(ratio, 1.0), position),
-            (3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7,
-        )
+        write_value(axes, format_ratio(ratio), max(ratio, 1.0), position, 7)
         for goal in result["goals"]:
             if goal["kind"] == "ratio":
                 axes.vlines(goal["value"], position - 0.45, position + 0.45, color=GOAL)

@@ -11,8 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.networks.cases import BnnCase, Entry, WrongResultError
-from bench.networks.goals import CONV_GOALS, CPU_LAYER_GOALS, FLOAT16
+from bench.networks.cases import (
+    CONV_GOALS,
+    CPU_LAYER_GOALS,
+    FLOAT16,
+    BnnCase,
+    Entry,
+    WrongResultError,
+)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.ops import bmm, conv
 

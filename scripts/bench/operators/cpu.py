@@ -220,7 +220,7 @@ def _sparse_baselines(graph: Graph, values: Tensor, x: Tensor) -> dict[str, Call
 
 def edge_values(adjacency: BitAdjacency, graph: Graph) -> Tensor:
     """float32 ``[E]``: the entries row[i] · col[j] that the factors stand for."""
-    row, col = adjacency.row, adjacency.col
+    row, col = adjacency.row_scale, adjacency.col_scale
     if row is None or col is None:
         raise TypeError("bench: the adjacency must carry both factors")
     return torch.repeat_interleave(row, graph.rowptr.diff()) * col[graph.indices]
@@ -248,8 +248,8 @@ def _bspmm_cases(
             return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums() >= 0)
 
         def bbf_right(bits: BitTensor = bits, sums: Callable[[], Tensor] = sums) -> bool:
-            assert adjacency.row is not None
-            return torch.equal(bspmm.bbf(bits, adjacency), adjacency.row[:, None] * sums())
+            assert adjacency.row_scale is not None
+            return torch.equal(bspmm.bbf(bits, adjacency), adjacency.row_scale[:, None] * sums())
 
         for letters, right in (("bbb", bbb_right), ("bbf", bbf_right)):
             function = getattr(bspmm, letters)

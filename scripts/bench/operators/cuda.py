@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.cases import Skipped
-from bench.cuda_cases import CudaCase, Goal
+from bench.cases import Case, Goal, Skipped
 from bench.cuda_ceilings import Ceilings
 from bitgnn.bits import BitTensor
 from bitgnn.ops import bmm
@@ -47,7 +46,7 @@ SIGN_GOALS = {
 }
 
 
-def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[CudaCase | Skipped]:
+def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case | Skipped]:
     """Pack and BMM, made one at a time to bound memory."""
     torch.manual_seed(SEED)
     yield from _pack_cases(sizes, ceilings)
@@ -57,7 +56,7 @@ def dense_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[CudaCase | Skipped
         yield _linear_case(n, k, m, ceilings)
 
 
-def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[CudaCase]:
+def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[Case]:
     n, k = sizes.features
     x = torch.randn(n, k, device=DEVICE)
     w = BitTensor.from_float(torch.randn(sizes.hidden, k, device=DEVICE))
@@ -67,7 +66,7 @@ def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[CudaCase]:
         kind = str(dtype).removeprefix("torch.")
         packed_bytes = n * (k + 31) // 32 * 4
         read = ceilings.memory_seconds(values.nbytes)
-        yield CudaCase(
+        yield Case(
             "pack",
             f"{kind} [{n}, {k}] to bits",
             partial(BitTensor.from_float, values),
@@ -81,7 +80,7 @@ def _pack_cases(sizes: Sizes, ceilings: Ceilings) -> Iterator[CudaCase]:
             check=partial(_packs_right, values),
         )
         half = values.half()
-        yield CudaCase(
+        yield Case(
             "BMM",
             f"FBB from {kind}, [{n}, {k}] → {sizes.hidden}",
             partial(bmm.fbb, values, w),
@@ -114,7 +113,7 @@ def _signs(rows: int, columns: int) -> tuple[Tensor, BitTensor]:
     return bits.to_float().half(), bits
 
 
-def _cube_cases(side: int, ceilings: Ceilings) -> Iterator[CudaCase]:
+def _cube_cases(side: int, ceilings: Ceilings) -> Iterator[Case]:
     x, x_bits = _signs(side, side)
     w, w_bits = _signs(side, side)
     baselines: dict[str, Callable[[], Any]] = {"cuBLAS fp16": partial(torch.matmul, x, w.t())}
@@ -141,7 +140,7 @@ def _cube_cases(side: int, ceilings: Ceilings) -> Iterator[CudaCase]:
     for letters, ours, element_bytes, goal in variants:
         compute = operations / ceilings.product_rate
         memory = ceilings.memory_seconds(side * side / 4, element_bytes * side * side)
-        yield CudaCase(
+        yield Case(
             "BMM",
             f"{letters}, {side}³",
             ours,
@@ -162,11 +161,11 @@ def _cube_right(x: Tensor, w: Tensor, x_bits: BitTensor, w_bits: BitTensor) -> b
     )
 
 
-def _linear_case(n: int, k: int, m: int, ceilings: Ceilings) -> CudaCase:
+def _linear_case(n: int, k: int, m: int, ceilings: Ceilings) -> Case:
     x = torch.randn(n, k, device=DEVICE)
     w = BitTensor.from_float(torch.randn(m, k, device=DEVICE))
     weights = w.to_float()
-    return CudaCase(
+    return Case(
         "BMM",
         f"FBB from float32, [{n}, {k}] → {m}",
         partial(bmm.fbb, x, w),

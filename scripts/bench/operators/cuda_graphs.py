@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.cases import Skipped
-from bench.cuda_cases import CudaCase, Goal
+from bench.cases import Case, Goal, Skipped
 from bench.cuda_ceilings import Ceilings, bit_ceiling
 from bench.graphs import Graph, heavy_tailed_graph, load_flickr
 from bench.operators.cuda_ternary import ternary_cases
 from bitgnn.bits import BitAdjacency, BitTensor
-from bitgnn.data import DataError, load_planetoid
+from bitgnn.data import DataError, load
 from bitgnn.ops import bspmm
 from bitgnn.ops._adjacency import METHODS
 
@@ -58,7 +57,7 @@ GOALS = {
 
 def graph_cases(
     ceilings: Ceilings, data_root: str | Path | None, quick: bool
-) -> Iterator[CudaCase | Skipped]:
+) -> Iterator[Case | Skipped]:
     """Every aggregation, one graph after the other."""
     torch.manual_seed(SEED)
     size = QUICK_SIZE if quick else REDDIT
@@ -70,9 +69,9 @@ def graph_cases(
             size[0], size[1], max_degree=size[2], seed=SEED, device=DEVICE
         ),
     }
-    for key, load in loaders.items():
+    for key, make in loaders.items():
         try:
-            graph = load()
+            graph = make()
         except (DataError, FileNotFoundError) as error:
             yield Skipped("BSpMM", key, str(error))
             continue
@@ -83,7 +82,7 @@ def graph_cases(
 def _citation_graph(name: str, data_root: str | Path | None) -> Graph:
     if data_root is None:
         raise FileNotFoundError("no data folder given")
-    data = load_planetoid(name, data_root)
+    data = load(name, data_root)
     adjacency = BitAdjacency.from_edge_index(data.edge_index, data.num_nodes, add_self_loops=True)
     return Graph(name, adjacency.rowptr.long(), adjacency.indices.long())
 
@@ -94,9 +93,7 @@ def _flickr(data_root: str | Path | None) -> Graph:
     return load_flickr(data_root)
 
 
-def _cases(
-    graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings
-) -> Iterator[CudaCase]:
+def _cases(graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings) -> Iterator[Case]:
     n = graph.num_nodes
     rowptr = graph.rowptr.to(DEVICE, torch.int32)
     indices = graph.indices.to(DEVICE, torch.int32)
@@ -118,7 +115,7 @@ def _cases(
             ("BBF", partial(bspmm.bbf, bits, adjacency), width * 4.0),
         ):
             seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, width, out_bytes)
-            yield CudaCase(
+            yield Case(
                 "BSpMM",
                 f"{letters}, H = {width}, {graph.name}",
                 ours,
@@ -158,13 +155,13 @@ def _bits_right(adjacency: BitAdjacency, bits: BitTensor) -> bool:
         check_invariants=False,
     )
     sums = ones @ bits.to_float()
-    assert adjacency.row is not None
+    assert adjacency.row_scale is not None
     return torch.equal(bspmm.bbb(bits, adjacency).to_float() > 0, sums >= 0) and torch.equal(
-        bspmm.bbf(bits, adjacency), adjacency.row[:, None] * sums
+        bspmm.bbf(bits, adjacency), adjacency.row_scale[:, None] * sums
     )
 
 
-def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[CudaCase]:
+def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Iterator[Case]:
     """Every layout and method of BBB beside the default choice."""
     methods: dict[str, Callable[[], Any]] = {
         f"{layout} {method}": partial(bspmm.bbb, bits, adjacency, layout=layout, method=method)
@@ -173,7 +170,7 @@ def _layout_cases(graph: Graph, adjacency: BitAdjacency, bits: BitTensor) -> Ite
     }
     if adjacency.frdc() is None:
         methods = {name: fn for name, fn in methods.items() if not name.startswith("frdc")}
-    yield CudaCase(
+    yield Case(
         "BSpMM layouts",
         f"BBB default, H = {bits.size}, {graph.name}",
         partial(bspmm.bbb, bits, adjacency),
@@ -192,7 +189,7 @@ def _dense_cases(
     x: Tensor,
     goals: dict[tuple[str, int], Goal],
     ceilings: Ceilings,
-) -> Iterator[CudaCase]:
+) -> Iterator[Case]:
     n, width = x.shape
     for dtype, values in ((torch.float32, matrix), (torch.float16, _half(matrix))):
         kind = str(dtype).removeprefix("torch.")
@@ -202,7 +199,7 @@ def _dense_cases(
         table = n * 128.0
         gather = graph.num_edges * pieces / ceilings.gather_rate(128, table)
         memory = ceilings.memory_seconds(4.0 * graph.num_edges + rows.nbytes, 4.0 * n * width)
-        yield CudaCase(
+        yield Case(
             "BSpMM",
             f"FBF {kind}, H = {width}, {graph.name}",
             partial(bspmm.fbf, rows, adjacency),
@@ -226,14 +223,14 @@ def _integer_cases(
     matrix: Tensor,
     goals: dict[tuple[str, int], Goal],
     ceilings: Ceilings,
-) -> Iterator[CudaCase]:
+) -> Iterator[Case]:
     x = torch.randint(
         -128, 128, (graph.num_nodes, INTEGER_COLUMNS), device=DEVICE, dtype=torch.int8
     )
     floats = x.float()
     # Rows padded to 48 bytes.
     gather = graph.num_edges / ceilings.gather_rate(48, graph.num_nodes * 48.0)
-    yield CudaCase(
+    yield Case(
         "BSpMM",
         f"FBF int8 to int32, H = {INTEGER_COLUMNS}, {graph.name}",
         partial(bspmm.fbf, x, adjacency, integer=True),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.cuda_cases import CudaCase, Goal
+from bench.cases import Case, Goal
 from bench.cuda_ceilings import Ceilings, bit_ceiling
 from bench.graphs import Graph
 from bitgnn.bits import BitAdjacency, BitTensor, TernaryTensor
@@ -20,14 +20,14 @@ SCALE = 0.9
 
 def ternary_cases(
     graph: Graph, adjacency: BitAdjacency, matrix: Tensor, x: Tensor, ceilings: Ceilings
-) -> Iterator[CudaCase]:
+) -> Iterator[Case]:
     """Sums of ternary rows, beside cuSPARSE and in every layout."""
     n, width = x.shape
     rows = TernaryTensor.from_float(x, SCALE)
     floats = rows.to_float()
     methods: dict[str, Callable[[], Any]] = {
         f"{layout} carry_save": partial(bspmm.tbf, rows, adjacency, layout=layout)
-        for layout in ("csr", "blocked", "sliced")
+        for layout in ("csr", "sliced")
     }
     methods["sums of both planes, then their difference"] = partial(_by_planes, adjacency, rows)
     for letters, function, out_bytes in (
@@ -35,7 +35,7 @@ def ternary_cases(
         ("TBF", bspmm.tbf, width * 4.0),
     ):
         seconds, binds = bit_ceiling(ceilings, n, graph.num_edges, 2 * width, out_bytes)
-        yield CudaCase(
+        yield Case(
             "BSpMM",
             f"{letters}, H = {width}, {graph.name}",
             partial(function, rows, adjacency),
@@ -46,7 +46,7 @@ def ternary_cases(
             binds=binds,
             check=partial(_ternary_right, adjacency, rows),
         )
-    yield CudaCase(
+    yield Case(
         "BSpMM layouts",
         f"TBF default, H = {width}, {graph.name}",
         partial(bspmm.tbf, rows, adjacency),
@@ -65,9 +65,9 @@ def _sums_of_planes(adjacency: BitAdjacency, rows: TernaryTensor) -> Tensor:
 
 
 def _by_planes(adjacency: BitAdjacency, rows: TernaryTensor) -> Tensor:
-    assert adjacency.row is not None
+    assert adjacency.row_scale is not None
     assert rows.scale is not None
-    return (adjacency.row * rows.scale).unsqueeze(1) * _sums_of_planes(adjacency, rows)
+    return (adjacency.row_scale * rows.scale).unsqueeze(1) * _sums_of_planes(adjacency, rows)
 
 
 def _ternary_right(adjacency: BitAdjacency, rows: TernaryTensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from bench.report import environment_line, markdown_table
+from bench.report import environment_line, markdown_table, trained_on
 from bitgnn.measure.report import format_ratio, format_seconds
 
 Record = dict[str, Any]
@@ -82,21 +82,15 @@ def _verdict(goals: list[Record], form: str) -> str:
 
 def _training_line(record: Record) -> str:
     """One sentence on where the models were trained."""
-    machine = record["environment"]
-    versions = machine["versions"]
-    device = machine["gpu"] or machine["cpu"]
-    commit = (machine["commit"] or "unknown")[:10] + (" with changes" if machine["dirty"] else "")
     graphs = record["graphs"].values()
     forms = [form for entry in graphs for form in entry["forms"].values()]
     runs = [run for form in forms for run in form["runs"] if "machine" in run]
     machines = Counter(run["machine"] for run in runs)
+    device = record["environment"]["gpu"] or record["environment"]["cpu"]
     if len(machines) > 1:
         places = ", ".join(f"{count} runs on {name}" for name, count in machines.most_common())
         device = f"several machines ({places}); recorded on {device}"
-    return (
-        f"Trained on {device}, torch {versions['torch']}, PyG {versions['torch-geometric']}, "
-        f"commit {commit}, {machine['date'][:10]}{_kept(record)}."
-    )
+    return f"{trained_on(record, pyg=True, device=device)}{_kept(record)}."
 
 
 def _kept(record: Record) -> str:

@@ -6,49 +6,46 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.report import environment_line, format_reached, markdown_table
+from bench.report import environment_line, format_reached, markdown_table, not_measured
 from bench.tables.accuracies import accuracies_table, training_cost_table
-from bench.tables.default_speed import default_speed_table
 from bench.tables.headline import headline_table
 from bench.tables.images import images_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
 from bench.tables.plain_loop import depth_table, plain_loop_table
-from bench.tables.stream import stream_table
 from bench.tables.text import decoder_speed_table, decoder_table, text_table
-from bench.tables.tuner import runs_table
+from bench.tables.timings import default_speed_table, runs_table, stream_table
 from bitgnn.measure.report import format_ratio, format_seconds
 
 Record = dict[str, Any]
 NOT_MEASURED = "Not measured yet.\n"
 
 
-def operators_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/bench_ops.py``: one row a case, skipped ones named."""
-    return cases_table(record, "operator")
-
-
-def cases_table(record: Record, subject: str) -> str:
+def cases_table(record: Record, subject: str = "operator") -> str:
     """Markdown of a record of benchmark cases: one row a case, skipped ones named."""
+    has_ceilings = any("ceiling_fraction" in result for result in record["results"])
     rows = []
     for result in record["results"]:
-        best = result["best_baseline"]
-        seconds = None if best is None else result["baselines"][best]["median"]
-        target = result["target"]
-        rows.append(
-            [
-                f"{result['group']}: {result['name']}",
-                format_seconds(result["ours"]["median"]),
-                "" if seconds is None else f"{format_seconds(seconds)} ({best})",
-                "" if best is None else format_ratio(result["ratio"]),
-                "" if target is None else f"{target:.3g}×",
-            ]
-        )
-    table = markdown_table([subject, "bitgnn", "best baseline", "ratio", "goal"], rows)
-    return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
+        best, fraction = result["best_baseline"], result.get("ceiling_fraction")
+        row = [
+            f"{result['group']}: {result['name']}",
+            format_seconds(result["ours"]["median"]),
+            ""
+            if best is None
+            else f"{format_seconds(result['baselines'][best]['median'])} ({best})",
+            "" if best is None else format_ratio(result["ratio"]),
+        ]
+        if has_ceilings:
+            row.append("" if fraction is None else f"{fraction:.0%} ({result['binds']})")
+        rows.append([*row, _goal(result)])
+    header = [subject, "bitgnn", "best baseline", "ratio"]
+    header += ["of the ceiling", "goal"] if has_ceilings else ["goal"]
+    table = markdown_table(header, rows)
+    return f"{environment_line(record)}\n\n{table}{not_measured(*record['skipped'])}"
 
 
 def conversion_table(record: Record) -> str:
@@ -68,26 +65,6 @@ def conversion_table(record: Record) -> str:
         )
     table = markdown_table(["model", *stages, "whole", "goal"], rows)
     return f"{environment_line(record)}\n\n{table}"
-
-
-def cuda_operators_table(record: Record) -> str:
-    """Markdown of a record of ``scripts/bench_ops.py --device cuda``: one row a case."""
-    rows = []
-    for result in record["results"]:
-        best, baselines = result["best_baseline"], result["baselines"]
-        fraction = result["ceiling_fraction"]
-        rows.append(
-            [
-                f"{result['group']}: {result['name']}",
-                format_seconds(result["ours"]["median"]),
-                "" if best is None else f"{format_seconds(baselines[best]['median'])} ({best})",
-                "" if best is None else format_ratio(result["ratio"]),
-                "" if fraction is None else f"{fraction:.0%} ({result['binds']})",
-                _goal(result),
-            ]
-        )
-    header = ["operator", "bitgnn", "best baseline", "ratio", "of the ceiling", "goal"]
-    return f"{environment_line(record)}\n\n{markdown_table(header, rows)}{_skipped(record)}"
 
 
 PROFILE_COLUMNS = {
@@ -118,7 +95,9 @@ def cuda_profile_table(record: Record) -> str:
 
 def _goal(result: Record) -> str:
     """The figure to reach in its own unit, and how much of it was reached."""
-    goal = result["goal"]
+    if result.get("target") is not None:
+        return f"{result['target']:.3g}×"
+    goal = result.get("goal")
     if goal is None:
         return ""
     if goal["kind"] == "seconds":
@@ -150,7 +129,7 @@ def profile_table(record: Record) -> str:
     times = markdown_table(["part", "time"], parts)
     return (
         f"{environment_line(record)} {_rates_line(record['rates']['per_second'])}\n\n"
-        f"{figures}\n{times}{_skipped(record)}"
+        f"{figures}\n{times}{not_measured(*record['skipped'])}"
     )
 
 
@@ -197,54 +176,45 @@ def _rates_line(per_second: Record) -> str:
     return f"Peak rates on {counts} threads: {'; '.join(found)}."
 
 
-def _skipped(record: Record) -> str:
-    lines = [f"- not measured: {s['name']}: {s['reason']}\n" for s in record["skipped"]]
-    return "\n" + "".join(lines) if lines else ""
-
-
 HEADLINE = "models_cpu.json models_cuda.json plain_loop.json"
+
+
+def _of_first(table: Callable[[Record], str]) -> Callable[[Sequence[Record]], str]:
+    return lambda records: table(records[0])
+
 
 # Patterns of file names, and what makes a table of the records.
 TABLES: Mapping[str, tuple[str, Callable[[Sequence[Record]], str]]] = {
     "headline": (HEADLINE, headline_table),
-    "ops": ("ops.json", lambda records: operators_table(records[0])),
-    "ops_cuda": ("ops_cuda.json", lambda records: cuda_operators_table(records[0])),
-    "profile_cuda": ("profile_cuda.json", lambda records: cuda_profile_table(records[0])),
-    "models": ("models_cpu.json", lambda records: models_table(records[0])),
-    "models_cuda": ("models_cuda.json", lambda records: models_table(records[0])),
+    "ops": ("ops.json", _of_first(cases_table)),
+    "ops_cuda": ("ops_cuda.json", _of_first(cases_table)),
+    "profile_cuda": ("profile_cuda.json", _of_first(cuda_profile_table)),
+    "models": ("models_cpu.json", _of_first(models_table)),
+    "models_cuda": ("models_cuda.json", _of_first(models_table)),
     "models_memory": ("models_c*.json", memory_table),
     "stream": ("stream_c*.json", stream_table),
-    "profile": ("profile_cpu.json", lambda records: profile_table(records[0])),
-    "bnn_cuda": ("bnn_cuda.json", lambda records: bnn_table(records[0])),
-    "bnn_parts": ("bnn_cuda.json", lambda records: parts_table(records[0])),
-    "bnn_cpu": ("bnn_cpu.json", lambda records: bnn_table(records[0])),
-    "bwta_cuda": ("bwta_cuda.json", lambda records: bnn_table(records[0])),
-    "bwta_cpu": ("bwta_cpu.json", lambda records: bnn_table(records[0])),
-    "layers": ("layers.json", lambda records: cases_table(records[0], "layer")),
-    "conversion": ("conversion.json", lambda records: conversion_table(records[0])),
-    "accuracy": ("accuracy_table3.json", lambda records: accuracies_table(records[0])),
-    "accuracy_second": ("accuracy_second.json", lambda records: accuracies_table(records[0])),
-    "accuracy_ternary": ("accuracy_ternary.json", lambda records: accuracies_table(records[0])),
-    "plain_loop": ("plain_loop.json", lambda records: plain_loop_table(records[0])),
-    "plain_loop_depth": (
-        "plain_loop_depth.json",
-        lambda records: plain_loop_table(records[0]),
-    ),
-    "default_speed_cpu": (
-        "default_speed_cpu.json",
-        lambda records: default_speed_table(records[0]),
-    ),
-    "default_speed_cuda": (
-        "default_speed_cuda.json",
-        lambda records: default_speed_table(records[0]),
-    ),
-    "depth": ("depth.json", lambda records: depth_table(records[0])),
+    "profile": ("profile_cpu.json", _of_first(profile_table)),
+    "bnn_cuda": ("bnn_cuda.json", _of_first(bnn_table)),
+    "bnn_parts": ("bnn_cuda.json", _of_first(parts_table)),
+    "bnn_cpu": ("bnn_cpu.json", _of_first(bnn_table)),
+    "bwta_cuda": ("bwta_cuda.json", _of_first(bnn_table)),
+    "bwta_cpu": ("bwta_cpu.json", _of_first(bnn_table)),
+    "layers": ("layers.json", _of_first(partial(cases_table, subject="layer"))),
+    "conversion": ("conversion.json", _of_first(conversion_table)),
+    "accuracy": ("accuracy_table3.json", _of_first(accuracies_table)),
+    "accuracy_second": ("accuracy_second.json", _of_first(accuracies_table)),
+    "accuracy_ternary": ("accuracy_ternary.json", _of_first(accuracies_table)),
+    "plain_loop": ("plain_loop.json", _of_first(plain_loop_table)),
+    "plain_loop_depth": ("plain_loop_depth.json", _of_first(plain_loop_table)),
+    "default_speed_cpu": ("default_speed_cpu.json", _of_first(default_speed_table)),
+    "default_speed_cuda": ("default_speed_cuda.json", _of_first(default_speed_table)),
+    "depth": ("depth.json", _of_first(depth_table)),
     "images": ("images_*.json", images_table),
     "text": ("text_*.json", text_table),
     "decoder": ("text_*.json", decoder_table),
-    "decoder_cuda": ("decoder_cuda.json", lambda records: decoder_speed_table(records[0])),
-    "tuner_runs": ("tuner_runs.json", lambda records: runs_table(records[0])),
-    "training_cost": ("training_cost.json", lambda records: training_cost_table(records[0])),
+    "decoder_cuda": ("decoder_cuda.json", _of_first(decoder_speed_table)),
+    "tuner_runs": ("tuner_runs.json", _of_first(runs_table)),
+    "training_cost": ("training_cost.json", _of_first(training_cost_table)),
 }
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bench.report import environment_line, format_reached, markdown_table
-from bitgnn.measure.report import format_bytes, format_ratio, format_seconds
+from bench.report import environment_line, format_reached, markdown_table, not_measured
+from bitgnn.measure.report import csv_text, format_bytes, format_ratio, format_seconds
 
 Record = dict[str, Any]
 MEMORY_MODEL = "GCN"
 """The README shows memory of this model; the CSV has all."""
 TIMES = ("timing", "launched", "cold")
-FEATURES = {"floats": ("floats",), "packed": ("packed", "packed dense", "packed, blocked")}
+FEATURES = {"floats": ("floats",), "packed": ("packed", "packed dense")}
 
 
 def best_of(result: Record, form: str, features: str) -> Record | None:
@@ -74,7 +72,8 @@ def models_table(record: Record) -> str:
             )
     header = ["model", "PyG's best", "from fp32", "ratio", "floor", "packed", "ratio", "floor"]
     table = markdown_table([*header, "PyG fp32", "goal"], rows)
-    return f"{environment_line(record)}\n\n{table}{_skipped(record)}"
+    left_out = not_measured(*record["skipped"], *record["failed"])
+    return f"{environment_line(record)}\n\n{table}{left_out}"
 
 
 def _cells(entry: Record | None) -> list[str]:
@@ -157,27 +156,22 @@ def memory_table(records: Sequence[Record]) -> str:
 
 def smallest_of(result: Record, form: str) -> Record:
     """Our entry of a case that takes the least memory."""
-    found = [entry for entry in result["ours"] if entry["form"] == form]
+    features = {name for names in FEATURES.values() for name in names}
+    found = [
+        entry for entry in result["ours"] if entry["form"] == form and entry["features"] in features
+    ]
     return min(found, key=lambda entry: entry["memory"]["total"])
-
-
-def _skipped(record: Record) -> str:
-    left_out = [*record["skipped"], *record["failed"]]
-    lines = [f"- not measured: {entry['name']}: {entry['reason']}\n" for entry in left_out]
-    return "\n" + "".join(lines) if lines else ""
 
 
 def models_csv(record: Record) -> str:
     """Every contender of every case, one a line; times in seconds, memory in bytes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     memory = ("stored", "peak_allocation", "total")
     statistics = ("median", "p10", "p90")
-    writer.writerow(
+    rows: list[list[Any]] = [
         ["graph", "model", "family", "form", "features", "executor", "in_graph"]
         + [f"{name}_{statistic}" for name in TIMES for statistic in statistics]
         + ["repeats", *memory, "failure"]
-    )
+    ]
     for result in record["results"]:
         for c in result["contenders"]:
             times: list[Any] = []
@@ -187,5 +181,5 @@ def models_csv(record: Record) -> str:
             bytes_found = ["" if c["memory"] is None else c["memory"][name] for name in memory]
             names = [c[name] for name in ("family", "form", "features", "executor", "in_graph")]
             head = [result["graph_name"], result["model"], *names]
-            writer.writerow([*head, *times, repeats, *bytes_found, c["failure"] or ""])
-    return text.getvalue()
+            rows.append([*head, *times, repeats, *bytes_found, c["failure"] or ""])
+    return csv_text(rows)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
 from bench.networks.cases import best
 from bench.networks.kernels import PARTS, parts_of
-from bench.report import environment_line, format_reached, markdown_table
-from bitgnn.measure.report import format_ratio, format_seconds
+from bench.report import environment_line, format_reached, markdown_table, not_measured
+from bitgnn.measure.report import csv_text, format_ratio, format_seconds
 
 Record = Mapping[str, Any]
 STATISTICS = ("median", "p10", "p90")
@@ -41,10 +39,7 @@ def bnn_table(record: Record) -> str:
         rows = [row for result in results for row in (_row(result), *_with_packing(result))]
         header = [group, "bitgnn", "best of torch", "ratio", "goal"]
         parts.append(markdown_table(header, rows).rstrip())
-    left_out = [*record["skipped"], *record["failed"]]
-    lines = [f"- not measured: {entry['name']}: {entry['reason']}" for entry in left_out]
-    parts += ["\n".join(lines)] if lines else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts) + "\n" + not_measured(*record["skipped"], *record["failed"])
 
 
 def _row(result: Record) -> list[str]:
@@ -129,13 +124,11 @@ def parts_table(record: Record) -> str:
 
 def bnn_csv(record: Record) -> str:
     """Every contender of every case, one a line; times in seconds of a call."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
+    rows: list[list[Any]] = [
         ["group", "case", "contender", "ours", "in_graph"]
         + [f"{name}_{statistic}" for name in TIMES for statistic in STATISTICS]
         + ["repeats", "images", "failure"]
-    )
+    ]
     for result in record["results"]:
         for c in result["contenders"]:
             times = [
@@ -146,5 +139,5 @@ def bnn_csv(record: Record) -> str:
             repeats = 0 if c["timing"] is None else len(c["timing"]["seconds"])
             head = [result["group"], result["name"], c["name"], c["ours"], c["in_graph"]]
             work = "" if result["work"] is None else result["work"]
-            writer.writerow([*head, *times, repeats, work, c["failure"] or ""])
-    return text.getvalue()
+            rows.append([*head, *times, repeats, work, c["failure"] or ""])
+    return csv_text(rows)

@@ -18,7 +18,7 @@ from bitgnn.train.report import graph_record
 from bitgnn.train.unit import RunOptions
 from bitgnn.train.workers import Finished, Job, train_side_by_side
 from experiments.accuracy.record import Table, accuracy_chart, accuracy_csv, accuracy_record
-from experiments.training.commands import status_of
+from experiments.training.commands import experiment_parser, overridden, status_of
 
 __all__ = ["TABLES", "main"]
 
@@ -55,33 +55,17 @@ def main(arguments: Sequence[str] | None = None, root: Path = Path()) -> int:
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = experiment_parser(__doc__, root, "configs", "bitgnn-train", ())
     parser.add_argument("--table", choices=sorted(TABLES), default="3")
-    parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("bitgnn-train"), help="of the runs")
-    parser.add_argument("--results", type=Path, default=root / "scripts" / "results")
-    parser.add_argument("--configs", type=Path, default=root / "configs")
-    parser.add_argument(
-        "--only", nargs="*",
-        help="names of configurations to leave it at; other graphs of the record stay as they are",
-    )  # fmt: skip
-    parser.add_argument("--seeds", type=int, help="repeats (default: the table's)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument(
-        "--deterministic", action="store_true", help="repeat bit for bit on CUDA too; slower"
-    )
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument(
-        "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
-    )
     return parser
 
 
 def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     table = TABLES[parsed.table]
-    if parsed.workers < 1 or (parsed.seeds is not None and parsed.seeds < 1):
-        raise ValueError("--workers and --seeds must be at least 1")
-    options = RunOptions(parsed.device, parsed.checkpoint_every, deterministic=parsed.deterministic)
+    if parsed.workers < 1:
+        raise ValueError(f"--workers must be at least 1, got {parsed.workers}")
+    options = RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
     options.torch_device()
     names = [name for name in table.configs if not parsed.only or name in parsed.only]
     if not names:
@@ -92,7 +76,7 @@ def _reproduce(parsed: argparse.Namespace, console: Console) -> dict[str, Any]:
     jobs = []
     for name in names:
         config = load_config(parsed.configs / f"{name}.yaml")
-        config = config.model_copy(update={"seeds": parsed.seeds or table.seeds})
+        config = overridden(config.model_copy(update={"seeds": table.seeds}), parsed)
         jobs.append(Job(config, parsed.output / name))
     finished = train_side_by_side(
         jobs, parsed.data_root, options, parsed.workers, console, check_frozen=True

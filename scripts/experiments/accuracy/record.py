@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bitgnn.measure.environment import environment
+from bitgnn.measure.report import csv_text, open_frame, png
 from bitgnn.train.chart import form_color
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.workers import Finished
@@ -215,17 +213,18 @@ def _table_goals(table: Table, graphs: Mapping[str, Any]) -> list[dict[str, Any]
 
 def accuracy_csv(record: Mapping[str, Any]) -> str:
     """One row a graph and form."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
+    rows: list[list[Any]] = [
         ["graph", "metric", "form", "seeds", "mean_percent", "std_points", "paper_percent",
          "seconds", "seconds_with_needs", "frozen_equal"]
-    )  # fmt: skip
+    ]  # fmt: skip
     for title, entry in record["graphs"].items():
         paper = PAPER.get(title)
         for form, values in entry["forms"].items():
             frozen = values["frozen"]
-            writer.writerow(
+            equal = ""
+            if frozen is not None:
+                equal = f"{frozen['equal_on_every_node']}/{frozen['checked']}"
+            rows.append(
                 [
                     title,
                     entry["metric"],
@@ -236,12 +235,10 @@ def accuracy_csv(record: Mapping[str, Any]) -> str:
                     getattr(paper, form, ""),
                     f"{values['seconds_mean']:.2f}",
                     f"{values['seconds_with_needs']:.2f}",
-                    ""
-                    if frozen is None
-                    else f"{frozen['equal_on_every_node']}/{frozen['checked']}",
+                    equal,
                 ]
             )
-    return text.getvalue()
+    return csv_text(rows)
 
 
 def accuracy_chart(record: Mapping[str, Any]) -> bytes:
@@ -254,7 +251,6 @@ def accuracy_chart(record: Mapping[str, Any]) -> bytes:
     points = sum(len(entry["forms"]) for entry in graphs.values())
     width = 2.0 + max(GRAPH_INCHES * len(graphs), POINT_INCHES * points)
     figure = Figure(figsize=(width, 4.0), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     axes = figure.subplots()
     is_named = False
     for number, form in enumerate(forms):
@@ -289,7 +285,5 @@ def accuracy_chart(record: Mapping[str, Any]) -> bytes:
         fontsize=8, frameon=False, ncols=min(len(forms) + 1, MOST_LEGEND_COLUMNS), loc="upper right"
     )
     axes.margins(y=0.15)
-    axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    canvas.print_png(image)
-    return image.getvalue()
+    open_frame(axes)
+    return png(figure)

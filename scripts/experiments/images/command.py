@@ -14,9 +14,8 @@ from bitgnn.data import ImageData, load_images
 from bitgnn.measure.report import write_json
 from bitgnn.train.experiment import make_progress
 from bitgnn.train.unit import RunOptions
-from experiments.images.proof import FrozenCheck, check_frozen
 from experiments.images.recipe import ImageConfig, load_image_config
-from experiments.images.record import image_chart, image_record
+from experiments.images.record import FrozenCheck, check_frozen, image_chart, image_record
 from experiments.images.unit import ImageRun, ImageRuns, train_image_unit, trained_network
 from experiments.training.commands import experiment_parser, overridden, records_at, status_of
 
@@ -52,10 +51,7 @@ def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = experiment_parser(__doc__, root, "images", EXPERIMENTS)
-    parser.add_argument(
-        "--deterministic", action="store_true", help="repeat bit for bit on CUDA too; slower"
-    )
+    parser = experiment_parser(__doc__, root, "configs/images", "bitgnn-images", EXPERIMENTS)
     parser.add_argument(
         "--frozen",
         nargs="*",
@@ -68,9 +64,9 @@ def _parser(root: Path) -> argparse.ArgumentParser:
 def _experiment(name: str, parsed: argparse.Namespace, console: Console) -> list[str]:
     """Train and record one experiment; what is wrong with its frozen networks."""
     config = overridden(load_image_config(parsed.configs / f"{name}.yaml"), parsed)
-    options = RunOptions(parsed.device, parsed.checkpoint_every, deterministic=parsed.deterministic)
+    options = RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
     device = options.torch_device()
-    store = ImageRuns(parsed.output / name, config)
+    store = ImageRuns(parsed.output / name, config, ImageRun)
     data = load_images(config.dataset, parsed.data_root).to(device)
     devices = {"cpu", device.type} if parsed.frozen is None else set(parsed.frozen)
     finished: list[tuple[ImageRun, list[FrozenCheck]]] = []

@@ -10,17 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.data import ImageData, ImageSet
-from bitgnn.train.loop import Keeping, TrainingError
-from bitgnn.train.rate import learning_rate
-from experiments.images.pixels import TrainingImages, normalized
+from bitgnn.train.keeping import Keeper, Keeping
+from bitgnn.train.loop import TrainingError
+from bitgnn.train.session import Session
 from experiments.images.recipe import ImageRecipe
-from experiments.images.session import ImageSession
-from experiments.images.step import TrainStep
-from experiments.training.saver import Saver
+from experiments.images.step import TrainingImages, TrainStep, make_optimizer, normalized
 
-__all__ = ["TrainedNetwork", "count_right", "image_batches", "train_network"]
+__all__ = ["ImageSession", "TrainedNetwork", "count_right", "image_batches", "train_network"]
 
 TEST_BATCH = 1000
+
+
+class ImageSession(Session):
+    """A training on images in progress."""
+
+    columns = ("train_loss", "train_accuracy", "test_accuracy", "learning_rate", "seconds")
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,17 @@ def train_network(
             f"batch_size must be at most the {len(data.train)} training images, "
             f"got {recipe.batch_size}"
         )
-    session = ImageSession(model, recipe)
+    session = ImageSession(model, recipe, make_optimizer(model, recipe))
     if keeping is not None and session.resume(keeping.checkpoint):
         on_epochs(session.epoch)
-    saver = Saver(session, keeping)
+    keeper = Keeper(session, keeping)
     if teacher is not None:
         teacher.eval()
     images = TrainingImages(data.train.images, recipe.flip, recipe.crop)
     step = TrainStep(model, session.optimizer, recipe, images, data.train.labels, teacher)
     while session.epoch < recipe.epochs:
         begin = time.perf_counter()
-        rate = learning_rate(recipe, session.epoch)
+        rate = recipe.rate(session.epoch)
         for group in session.optimizer.param_groups:
             group["lr"].fill_(rate)
         loss, accuracy = _train_epoch(step, model, len(data.train), recipe.batch_size)
@@ -89,9 +93,10 @@ def train_network(
             raise TrainingError(f"the loss of epoch {session.epoch} is {loss}; lower learning_rate")
         tested = int(count_right(model, data.test)) / max(len(data.test), 1)
         seconds = time.perf_counter() - begin
-        session.history.append([loss, accuracy, tested, rate, seconds])
-        saver.epoch_done()
+        session.finished([loss, accuracy, tested, rate, seconds])
+        keeper.epoch_done()
         on_epochs(1)
+    keeper.finish()
     model.eval()
     state = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     return TrainedNetwork(state, session.rows())

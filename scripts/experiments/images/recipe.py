@@ -10,23 +10,20 @@ import pydantic
 from pydantic import BaseModel, Field
 
 from bitgnn.train.config import read_config
-from bitgnn.train.recipe import Strict
+from bitgnn.train.recipe import Schedule
+from experiments.training.config import TrainingConfig
 
 __all__ = ["ImageConfig", "ImageRecipe", "load_image_config"]
 
 FORMS = ("fp32", "binary")
 
 
-class ImageRecipe(Strict):
-    """How one form of a network is trained.
+class ImageRecipe(Schedule):
+    """How one form of a network is trained: by Adam, with a schedule and these attributes.
 
     Attributes:
-        epochs: passes over the training images.
         batch_size: images of a step; what is left over at the end of an epoch waits for the next.
-        learning_rate: of Adam.
         weight_decay: decoupled from the gradient (AdamW), on weights of more than one dimension.
-        schedule: learning rate over the epochs: constant, or a cosine falling to 0.
-        warmup: epochs in which the learning rate rises from 0 first.
         label_smoothing: share of the label spread over all classes.
         flip: mirror half of the images left to right.
         crop: shift images by up to so many pixels, grey coming in.
@@ -38,12 +35,9 @@ class ImageRecipe(Strict):
             faster. Evaluation is always in float32.
     """
 
-    epochs: int = Field(gt=0)
     batch_size: int = Field(128, gt=1)
-    learning_rate: float = Field(gt=0)
     weight_decay: float = Field(0.0, ge=0)
     schedule: Literal["constant", "cosine"] = "cosine"
-    warmup: int = Field(0, ge=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     flip: bool = False
     crop: int = Field(0, ge=0)
@@ -54,43 +48,31 @@ class ImageRecipe(Strict):
     activations: Literal["float32", "bfloat16"] = "bfloat16"
 
 
-class ImageConfig(Strict):
+class ImageConfig(TrainingConfig):
     """One experiment on images.
 
     Attributes:
-        name: short name of the experiment.
-        title: what tables and charts call it.
         dataset: as :func:`bitgnn.data.load_images` takes it.
         model: the network.
-        seeds: number of repeats; repeat ``i`` uses seed ``i``.
         published: accuracy in per cent that the papers print, lowest and highest; None for none.
-        forms: recipe by form, trained in this order.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {"forms": ImageRecipe}
 
-    name: str = Field(min_length=1)
-    title: str = Field(min_length=1)
     dataset: str = Field(min_length=1)
     model: Literal["mlp", "vgg", "resnet14"]
-    seeds: int = Field(3, gt=0)
     published: tuple[float, float] | None = None
     forms: dict[str, ImageRecipe] = Field(min_length=1)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> ImageConfig:
-        before: list[str] = []
         for form, recipe in self.forms.items():
             where = f"forms.{form}"
             if form not in FORMS:
                 raise ValueError(f"{where}: a form must be one of {', '.join(FORMS)}")
             if (recipe.teacher is None) != (recipe.distill == 0):
                 raise ValueError(f"{where}: distill above 0 and teacher need each other")
-            if recipe.teacher is not None and recipe.teacher not in before:
-                raise ValueError(
-                    f"{where}: teacher must name a form trained before, got {recipe.teacher!r}"
-                )
-            before.append(form)
+        self._check_teachers()
         return self
 
 

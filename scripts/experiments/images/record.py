@@ -1,24 +1,75 @@
-"""The record of trainings on images: accuracies over seeds and epochs, goals, frozen networks."""
+"""The record of trainings on images: accuracies, goals, frozen networks beside trained ones."""
 
 from __future__ import annotations
 
-import io
+import copy
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor, nn
 
-from bitgnn.data import ImageData
+import bitgnn
+from bitgnn.data import ImageData, ImageSet
 from bitgnn.measure.environment import environment
-from experiments.images.proof import FrozenCheck
+from bitgnn.measure.report import open_frame, png
+from experiments.images.loop import image_batches
 from experiments.images.recipe import ImageConfig
 from experiments.images.unit import ImageRun
 
-__all__ = ["image_chart", "image_record"]
+__all__ = ["FrozenCheck", "check_frozen", "class_scores", "image_chart", "image_record"]
+
+
+@dataclass(frozen=True)
+class FrozenCheck:
+    """What a frozen network said beside the trained one.
+
+    Attributes:
+        device: where both ran.
+        images: number of images.
+        equal: on how many the classes are equal.
+        largest_difference: of a class score.
+        test_accuracy: share of right answers of the frozen network.
+    """
+
+    device: str
+    images: int
+    equal: int
+    largest_difference: float
+    test_accuracy: float
+
+
+def check_frozen(model: nn.Module, part: ImageSet, device: torch.device | str) -> FrozenCheck:
+    """Compare frozen and emulated classes of all images on a device.
+
+    Args:
+        model: a trained binary network; left as it is.
+        part: the images.
+        device: where both run.
+    """
+    emulated = copy.deepcopy(model).eval().to(device)
+    frozen = bitgnn.freeze(emulated)
+    there = part.to(device)
+    expected, found = class_scores(emulated, there), class_scores(frozen, there)
+    classes = found.argmax(1)
+    return FrozenCheck(
+        torch.device(device).type,
+        len(part),
+        int((classes == expected.argmax(1)).sum()),
+        float((found - expected).abs().max()) if len(part) else 0.0,
+        int((classes == there.labels).sum()) / max(len(part), 1),
+    )
+
+
+@torch.no_grad()
+def class_scores(model: nn.Module, part: ImageSet) -> Tensor:
+    """``[N, classes]`` scores of all images."""
+    return torch.cat([model(x).float() for x, _ in image_batches(part)])
+
 
 Finished = tuple[ImageRun, Sequence[FrozenCheck]]
 COLORS = {"fp32": "#8a8f98", "binary": "#d1603d"}
@@ -76,7 +127,6 @@ def image_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
         records: of :func:`image_record`.
     """
     figure = Figure(figsize=(4.3 * len(records), 3.9), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(records), squeeze=False)[0]
     for axes, record in zip(panels, records, strict=True):
         lowest = 100.0
@@ -100,8 +150,6 @@ def image_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
         axes.set_xlabel("epoch")
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.legend(fontsize=8, frameon=False, loc="lower right")
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes)
     panels[0].set_ylabel("test accuracy, %")
-    image = io.BytesIO()
-    canvas.print_png(image)
-    return image.getvalue()
+    return png(figure)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch_geometric import seed_everything
 
 from bitgnn.data import ImageData
+from bitgnn.models import IMAGE_NETWORKS
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.store import RunFiles
 from bitgnn.train.unit import (
@@ -21,10 +21,9 @@ from bitgnn.train.unit import (
     named_errors,
 )
 from experiments.images.loop import train_network
-from experiments.images.networks import build_network
 from experiments.images.recipe import ImageConfig
 
-__all__ = ["ImageRun", "ImageRuns", "train_image_unit", "trained_network"]
+__all__ = ["ImageRun", "ImageRuns", "build_network", "train_image_unit", "trained_network"]
 
 
 @dataclass(frozen=True)
@@ -48,19 +47,14 @@ class ImageRun:
     machine: str
 
 
-class ImageRuns(RunFiles[ImageRun]):
-    """Finished runs of an experiment on images.
+ImageRuns = RunFiles[ImageRun]
+"""Finished runs of an experiment on images."""
 
-    Args:
-        folder: output folder.
-        config: the experiment.
 
-    Raises:
-        OutputError: the folder cannot be written, or holds runs of another configuration.
-    """
-
-    def __init__(self, folder: Path, config: ImageConfig) -> None:
-        super().__init__(folder, config, ImageRun)
+def build_network(config: ImageConfig, form: str, data: ImageData) -> nn.Module:
+    """The network of a form (``fp32`` or ``binary``), with fresh weights."""
+    make: Callable[..., nn.Module] = IMAGE_NETWORKS[config.model]
+    return make(precision=form, classes=len(data.classes))
 
 
 def train_image_unit(
@@ -80,7 +74,7 @@ def train_image_unit(
         seed: of all random generators.
         data: the images on the device.
         store: where finished runs are, and checkpoints and logs of those under way.
-        options: how often checkpoints are written, and TensorBoard.
+        options: how often checkpoints are written.
         on_epochs: called with the number of epochs done since the last call.
 
     Raises:

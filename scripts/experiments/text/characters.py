@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from bitgnn.data import CharacterData
 from bitgnn.models.decoder import Decoder
-from bitgnn.train.distillation import logit_loss
 from experiments.text.batches import EpochPlan
+from experiments.text.losses import logit_loss
 from experiments.text.recipe import DecoderRecipe
 
 __all__ = ["CharacterTask"]
@@ -23,7 +23,7 @@ MOST_PERPLEXITY = 1e9
 
 
 class CharacterTask:
-    """A decoder with the text it is trained on; see :class:`~experiments.text.task.Task`.
+    """A decoder with the text it is trained on; see :class:`~experiments.text.batches.Task`.
 
     Args:
         model: the network on its device.

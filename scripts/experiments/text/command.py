@@ -16,12 +16,11 @@ from bitgnn.measure.report import write_json
 from bitgnn.train.experiment import make_progress
 from bitgnn.train.unit import RunOptions
 from experiments.text.frozen_decoders import compare_decoders
-from experiments.text.plot import text_chart
+from experiments.text.hidden_tokens import pretraining_text
 from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig, load_text_config
-from experiments.text.record import text_record
+from experiments.text.record import text_chart, text_record
 from experiments.text.recorded import side_by_side
 from experiments.text.unit import TextRun, TextRuns, TextUnit
-from experiments.text.unlabelled import pretraining_text
 from experiments.training.commands import experiment_parser, overridden, records_at, status_of
 
 __all__ = ["EXPERIMENTS", "main"]
@@ -58,7 +57,7 @@ def _run(parsed: argparse.Namespace, console: Console) -> list[str]:
 
 
 def _parser(root: Path) -> argparse.ArgumentParser:
-    parser = experiment_parser(__doc__, root, "text", EXPERIMENTS)
+    parser = experiment_parser(__doc__, root, "configs/text", "bitgnn-text", EXPERIMENTS)
     parser.add_argument(
         "--pretrain", type=int, metavar="EPOCHS",
         help="of telling hidden tokens before encoders see a label; 0 for none (default: the "
@@ -92,7 +91,7 @@ def _pretraining(config: TextConfig, epochs: int) -> dict[str, Any] | None:
 
 
 def _train(parsed: argparse.Namespace, console: Console) -> None:
-    options = RunOptions(parsed.device, parsed.checkpoint_every)
+    options = RunOptions(parsed.device, parsed.checkpoint_every, parsed.deterministic)
     device = options.torch_device()
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = not parsed.exact

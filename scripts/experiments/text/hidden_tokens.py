@@ -1,22 +1,81 @@
-"""The task of telling hidden tokens from their neighbours: pretraining without labels."""
+"""Pretraining without labels: its text, and the task of telling hidden tokens from neighbours."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.data import TokenData, TokenSet
+from bitgnn.data import TextData, TextSet, TokenData, TokenSet
 from bitgnn.data.tokens import FIRST_ID, MASK_ID
 from bitgnn.models.bert import BertClassifier
 from bitgnn.nn.seeded_dropout import SeededDropout
 from experiments.text.batches import Batches, EpochPlan, gather
 from experiments.text.recipe import Pretraining
 
-__all__ = ["HiddenTokenTask", "TokenTeller", "encoder_state", "hidden_places"]
+__all__ = [
+    "HiddenTokenTask",
+    "TokenTeller",
+    "encoder_state",
+    "hidden_places",
+    "pretraining_text",
+    "whole_sentences",
+]
+
+
+def whole_sentences(sentences: Iterable[str]) -> list[str]:
+    """Sentences that are no part of another one, longest first.
+
+    Most of SST-2's training sentences are phrases cut out of others: a tenth of them holds all of
+    the text.
+
+    Args:
+        sentences: words between white space.
+    """
+    found = {" ".join(sentence.split()) for sentence in sentences} - {""}
+    kept: list[str] = []
+    holders: dict[str, list[int]] = {}  # numbers of the kept sentences with a word
+    for sentence in sorted(found, key=lambda text: (-len(text), text)):
+        words = set(sentence.split())
+        rarest = min((holders.get(word, []) for word in words), key=len)
+        if any(f" {sentence} " in f" {kept[number]} " for number in rarest):
+            continue
+        for word in words:
+            holders.setdefault(word, []).append(len(kept))
+        kept.append(sentence)
+    return kept
+
+
+def pretraining_text(tasks: Sequence[TextData]) -> TextData:
+    """The sentences of tasks without their labels.
+
+    Args:
+        tasks: their training sentences are joined, those left out that are part of another; their
+            validation and test sentences are joined as they are.
+
+    Returns:
+        A task of one class.
+
+    Raises:
+        ValueError: there are no tasks.
+    """
+    if not tasks:
+        raise ValueError("pretraining_text: tasks must hold at least one task")
+    train = whole_sentences(sentence for task in tasks for sentence in task.train.sentences)
+    validation = [sentence for task in tasks for sentence in task.validation.sentences]
+    test = [sentence for task in tasks for sentence in task.test.sentences]
+    return TextData(
+        "+".join(task.name for task in tasks),
+        _unlabelled(train), _unlabelled(validation), _unlabelled(test), ("text",), "accuracy",
+    )  # fmt: skip
+
+
+def _unlabelled(sentences: Sequence[str]) -> TextSet:
+    return TextSet(tuple(sentences), (0,) * len(sentences))
+
 
 MASKED, REPLACED = 0.8, 0.1
 """Shares of the tokens to tell that are hidden, and that are another token; the rest stays."""
@@ -96,7 +155,7 @@ def hidden_places(draws: Tensor, lengths: Tensor, share: float) -> tuple[Tensor,
 
 
 class HiddenTokenTask:
-    """A :class:`TokenTeller` with its text; see :class:`~experiments.text.task.Task`.
+    """A :class:`TokenTeller` with its text; see :class:`~experiments.text.batches.Task`.
 
     Args:
         model: on its device.

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from bitgnn.nn.multistage import enter_level, initialize_scales, set_level
-from bitgnn.train.loop import Keeping, TrainingError
-from experiments.text.batches import EpochTable
+from bitgnn.train.keeping import Keeper, Keeping
+from bitgnn.train.loop import TrainingError
+from experiments.text.batches import EpochTable, Evaluation, Task
 from experiments.text.recipe import TextRecipe
 from experiments.text.recorded import GraphMemory, Pace, Recorded
 from experiments.text.session import TextSession
 from experiments.text.step import TrainStep, restart
-from experiments.text.task import Evaluation, Task
-from experiments.training.saver import Saver
 
 __all__ = ["TrainedText", "train_text"]
 
@@ -73,7 +72,7 @@ def train_text(
     session = TextSession(task.model, recipe, seed)
     if keeping is not None and session.resume(keeping.checkpoint):
         on_epochs(recipe.epochs - session.epochs_left)
-    saver = Saver(session, keeping)
+    keeper = Keeper(session, keeping)
     run = _Run(session, task)
     while (stage := session.current) is not None:
         begin = time.perf_counter()
@@ -85,8 +84,9 @@ def train_text(
             raise TrainingError(f"the loss of epoch {session.epoch} is {loss}; lower learning_rate")
         level = 0 if recipe.precision == "fp32" else stage.level
         undone = session.epoch_done([level, loss, *scores, rate, time.perf_counter() - begin])
-        saver.epoch_done()
+        keeper.epoch_done()
         on_epochs(1 + undone)
+    keeper.finish()
     session.close()
     state = {
         name: tensor.detach().cpu().clone() for name, tensor in task.model.state_dict().items()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from bitgnn.train.config import read_config
 from bitgnn.train.recipe import Strict
+from experiments.training.config import TrainingConfig
 
 __all__ = [
     "DecoderConfig",
@@ -134,18 +135,14 @@ class TextNetwork(Strict):
     length: int = Field(64, gt=2)
 
 
-class TextConfig(Strict):
+class TextConfig(TrainingConfig):
     """One experiment on sentences.
 
     Attributes:
-        name: short name of the experiment.
-        title: what tables and charts call it.
         dataset: as :func:`bitgnn.data.load_text` takes it.
         vocabulary: tokens of the own tokenizer at most.
         network: sizes of the encoder.
         pretraining: what forms without a teacher start from, once for each seed; None for none.
-        seeds: number of repeats; repeat ``i`` uses seed ``i``.
-        forms: recipe by form, trained in this order.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {
@@ -154,18 +151,15 @@ class TextConfig(Strict):
         "forms": TextRecipe,
     }
 
-    name: str = Field(min_length=1)
-    title: str = Field(min_length=1)
     dataset: str = Field(min_length=1)
     vocabulary: int = Field(8192, gt=5)
     network: TextNetwork = TextNetwork()
     pretraining: Pretraining | None = None
-    seeds: int = Field(3, gt=0)
     forms: dict[str, TextRecipe] = Field(min_length=1)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> TextConfig:
-        _check_teachers(self.forms)
+        self._check_teachers()
         if PRETRAINING in self.forms:
             raise ValueError(f"forms.{PRETRAINING}: the name stands for what comes before forms")
         return self
@@ -194,17 +188,13 @@ class DecoderNetwork(Strict):
     length: int = Field(256, gt=0)
 
 
-class DecoderConfig(Strict):
+class DecoderConfig(TrainingConfig):
     """One experiment on running text, character by character.
 
     Attributes:
-        name: short name of the experiment.
-        title: what tables and charts call it.
         datasets: whose sentences make the text, as :func:`bitgnn.data.load_text` takes them.
         network: sizes of the decoder.
         wide: sizes of decoders with random weights whose speed is measured too; None for none.
-        seeds: number of repeats; repeat ``i`` uses seed ``i``.
-        forms: recipe by form, trained in this order.
     """
 
     sections: ClassVar[Mapping[str, type[BaseModel]]] = {
@@ -213,28 +203,11 @@ class DecoderConfig(Strict):
         "forms": DecoderRecipe,
     }
 
-    name: str = Field(min_length=1)
-    title: str = Field(min_length=1)
     datasets: tuple[str, ...] = Field(min_length=1)
     network: DecoderNetwork = DecoderNetwork()
     wide: DecoderNetwork | None = None
     seeds: int = Field(1, gt=0)
     forms: dict[str, DecoderRecipe] = Field(min_length=1)
-
-    @pydantic.model_validator(mode="after")
-    def _check(self) -> DecoderConfig:
-        _check_teachers(self.forms)
-        return self
-
-
-def _check_teachers(forms: Mapping[str, TextRecipe]) -> None:
-    before: list[str] = []
-    for form, recipe in forms.items():
-        if recipe.teacher is not None and recipe.teacher not in before:
-            raise ValueError(
-                f"forms.{form}: teacher must name a form trained before, got {recipe.teacher!r}"
-            )
-        before.append(form)
 
 
 def load_text_config(path: str | os.PathLike[str]) -> TextConfig | DecoderConfig:

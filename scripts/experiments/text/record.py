@@ -1,19 +1,130 @@
-"""The record of trainings on text: scores over seeds and epochs, stages, data."""
+"""The record of trainings on text, and pictures of one run and of all forms."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from bitgnn.data import CharacterData, TokenData
 from bitgnn.measure.environment import environment
+from bitgnn.measure.report import open_frame, png
 from experiments.text.recipe import PRETRAINING, DecoderConfig, TextConfig
-from experiments.text.unit import TextRun
 
-__all__ = ["text_record"]
+if TYPE_CHECKING:
+    from experiments.text.unit import TextRun
+
+__all__ = ["run_chart", "text_chart", "text_record"]
+
+COLORS = ("#8a8f98", "#d1603d", "#3d7ea6", "#4a8f4a", "#8f5aa8")
+# The same in every panel, so that columns can be compared.
+FORM_COLORS = dict(zip(("fp32", "binary", "bwta_bit", "bwta_level", "fresh"), COLORS, strict=True))
+SCORES = {
+    "accuracy": "accuracy, %",
+    "matthews": "Matthews correlation, %",
+    "perplexity": "perplexity",
+}
+
+
+def run_chart(title: str, form: str, seed: int, history: Sequence[Mapping[str, float]]) -> bytes:
+    """Losses of one run over its epochs, stages told apart by lines, as a PNG.
+
+    Args:
+        title: of the experiment.
+        form: of the run.
+        seed: of the run.
+        history: its epochs, see :data:`~experiments.text.session.COLUMNS`.
+    """
+    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    epochs = range(1, len(history) + 1)
+    for name, color in (("train_loss", COLORS[0]), ("validation_loss", COLORS[1])):
+        values = [row[name] for row in history]
+        axes.plot(epochs, values, color=color, lw=1.6, label=name.replace("_", " "))
+    _mark_stages(axes, history)
+    axes.set_title(f"{title}: {form}, seed {seed}", fontsize=10)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("loss")
+    _finish(axes)
+    return png(figure)
+
+
+def text_chart(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """Validation loss and test score over the epochs, one column an experiment, as a PNG.
+
+    Args:
+        records: of :func:`~experiments.text.record.text_record`.
+    """
+    figure = Figure(figsize=(4.6 * len(records), 6.4), layout="constrained")
+    panels = figure.subplots(2, len(records), squeeze=False)
+    for column, record in zip(panels.T, records, strict=True):
+        colors = _form_colors(record["forms"])
+        for form, entry in record["forms"].items():
+            color = colors[form]
+            for axes, name, factor in (
+                (column[0], "validation_loss", 1.0),
+                (column[1], "test_score", record["score_factor"]),
+            ):
+                curves = [[factor * row[name] for row in run["history"]] for run in entry["runs"]]
+                _plot_mean(axes, curves, color, form)
+        column[0].set_title(record["config"]["title"], fontsize=10)
+        column[0].set_ylabel("validation loss")
+        column[1].set_ylabel(f"test {SCORES[record['metric']]}")
+        column[1].set_xlabel("epoch")
+        if record["metric"] == "perplexity":
+            column[1].set_yscale("log")
+            for set_formatter in (
+                column[1].yaxis.set_major_formatter,
+                column[1].yaxis.set_minor_formatter,
+            ):
+                set_formatter(ScalarFormatter())
+        for axes in column:
+            _finish(axes)
+    return png(figure)
+
+
+def _form_colors(forms: Collection[str]) -> dict[str, str]:
+    """A colour a form; forms without one of their own take what is left, in turn."""
+    colors = {form: FORM_COLORS[form] for form in forms if form in FORM_COLORS}
+    free = [color for color in COLORS if color not in colors.values()] or COLORS
+    others = (form for form in forms if form not in FORM_COLORS)
+    return colors | dict(zip(others, itertools.cycle(free), strict=False))
+
+
+def _plot_mean(axes: Axes, curves: Sequence[Sequence[float]], color: str, label: str) -> None:
+    for curve in curves:
+        axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=0.3, lw=0.7)
+    means = [
+        statistics.mean(value for value in values if value is not None)
+        for values in itertools.zip_longest(*curves)
+    ]
+    axes.plot(range(1, len(means) + 1), means, color=color, lw=1.7, label=label)
+
+
+def _mark_stages(axes: Axes, history: Sequence[Mapping[str, float]]) -> None:
+    for number, (before, row) in enumerate(itertools.pairwise(history), 1):
+        if row["level"] != before["level"]:
+            axes.axvline(number + 0.5, color="#bbbbbb", lw=0.8, ls="--")
+    previous = None
+    for number, row in enumerate(history, 1):
+        if row["level"] != previous and row["level"]:
+            top = axes.get_ylim()[1]
+            axes.annotate(f"L = {row['level']:.0f}", (number, top), fontsize=7, va="top")
+        previous = row["level"]
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.legend(fontsize=8, frameon=False)
+    open_frame(axes)
+
 
 PER_CENT = 100.0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
+
+from bitgnn._collector import collector_paused
 
 __all__ = ["GraphMemory", "Pace", "Recorded", "side_by_side"]
 
@@ -90,18 +91,12 @@ class Recorded:
         graph = torch.cuda.CUDAGraph()
         if self._generator is not None:
             graph.register_generator_state(self._generator)
-        # A collection might free other graphs' memory in the middle of the capture.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with collector_paused():
             graph.capture_begin(pool=self._memory.pool(), capture_error_mode="thread_local")
             try:
                 self._body(key)
             finally:
                 graph.capture_end()
-        finally:
-            if collecting:
-                gc.enable()
         return graph
 
 

@@ -10,19 +10,18 @@ from torch.nn import functional
 
 from bitgnn.data import TokenData, TokenSet
 from bitgnn.models.bert import BertClassifier, BertStates
-from bitgnn.train.distillation import attention_loss, logit_loss, state_loss
 from experiments.text.batches import Batches, EpochPlan, gather
+from experiments.text.losses import attention_loss, logit_loss, state_loss
 from experiments.text.recipe import Distillation, TextRecipe
-from experiments.text.scores import score
 
-__all__ = ["SentenceTask", "distillation_loss"]
+__all__ = ["SentenceTask", "distillation_loss", "score"]
 
 CALIBRATION_BATCHES = 4
 TEST_BATCH = 512
 
 
 class SentenceTask:
-    """A classifier with the sentences it is trained on; see :class:`~experiments.text.task.Task`.
+    """A classifier with the sentences it is trained on, a :class:`~experiments.text.batches.Task`.
 
     Args:
         model: the network on its device.
@@ -149,3 +148,26 @@ def distillation_loss(
         found = attention_loss(states.attention, lessons.attention, tokens)
         loss = loss + wanted.attention * found
     return loss
+
+
+def score(counts: Tensor, metric: str) -> float:
+    """The score of a table of counts.
+
+    Args:
+        counts: ``[C, C]`` sentences by label (row) and answer (column).
+        metric: ``"accuracy"``, the share of right answers; or ``"matthews"``, Gorodkin's
+            correlation of labels and answers, 0 where one of them is always the same.
+
+    Raises:
+        ValueError: ``metric`` is neither of the two.
+    """
+    table = counts.double().cpu()
+    total, right = float(table.sum()), float(table.diagonal().sum())
+    if metric == "accuracy":
+        return right / total if total else 0.0
+    if metric != "matthews":
+        raise ValueError(f"score: metric must be 'accuracy' or 'matthews', got {metric!r}")
+    labels, answers = table.sum(1), table.sum(0)
+    covariance = right * total - float(labels @ answers)
+    spread = (total**2 - float(labels @ labels)) * (total**2 - float(answers @ answers))
+    return covariance / spread**0.5 if spread > 0 else 0.0

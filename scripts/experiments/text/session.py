@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from bitgnn.nn.multistage import EarlyStop, Stage, plan_stages
 from bitgnn.nn.seeded_dropout import SeededDropout
+from bitgnn.train.checkpoint import Checkpoint
+from bitgnn.train.session import Session
 from experiments.text.recipe import TextRecipe
 from experiments.text.step import make_optimizer
-from experiments.training.epoch_session import EpochSession
 
 __all__ = ["COLUMNS", "TextSession"]
 
@@ -21,7 +22,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class TextSession(EpochSession):
+class TextSession(Session):
     """Everything of a training that changes from epoch to epoch.
 
     Args:
@@ -33,7 +34,6 @@ class TextSession(EpochSession):
         stages: of the schedule.
         stage: number of the one under way; as many as there are once all are done.
         stage_epoch: epochs finished in it.
-        history: one row of :data:`COLUMNS` an epoch finished; level 0 in full precision.
         factors: by the level entered, what each scale was multiplied by at that transition.
     """
 
@@ -77,7 +77,7 @@ class TextSession(EpochSession):
             Epochs that the stage leaves undone because its loss did not fall.
         """
         stage = self.stages[self.stage]
-        self.history.append(row)
+        self.finished(row)
         self.stage_epoch += 1
         stopped = self._stop.observe(row[COLUMNS.index("validation_loss")])
         left = stage.epochs - self.stage_epoch
@@ -97,14 +97,15 @@ class TextSession(EpochSession):
     def _set_random(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         self.generator.set_state(tensors["dropout"])
 
-    def _wanted(self) -> dict[str, Any]:
-        return {**super()._wanted(), "seed": self.seed}
+    def _identity(self) -> dict[str, Any]:
+        return {"seed": self.seed}
 
-    def _further(self) -> dict[str, Any]:
+    def _further_values(self) -> dict[str, Any]:
         return {"factors": self.factors}
 
-    def _go_on(self, rows: list[list[float]], values: dict[str, Any]) -> None:
-        self.factors = values["factors"]
+    def _restore(self, found: Checkpoint) -> None:
+        self.factors = found.values["factors"]
+        rows = self.table().tolist()
         self.history = []
         self._enter(0)
         for row in rows:

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from bitgnn.nn.multistage import scale_parameters
-from experiments.text.batches import EpochTable
+from experiments.text.batches import EpochTable, Task
 from experiments.text.recipe import TextRecipe
-from experiments.text.task import Task
 
 __all__ = ["TrainStep", "make_optimizer", "restart"]
 

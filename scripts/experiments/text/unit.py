@@ -30,7 +30,6 @@ from bitgnn.train.unit import (
 from experiments.text.characters import CharacterTask
 from experiments.text.hidden_tokens import HiddenTokenTask, TokenTeller, encoder_state
 from experiments.text.loop import TrainedText, train_text
-from experiments.text.plot import run_chart
 from experiments.text.recipe import (
     PRETRAINING,
     DecoderConfig,
@@ -39,6 +38,7 @@ from experiments.text.recipe import (
     TextConfig,
     TextRecipe,
 )
+from experiments.text.record import run_chart
 from experiments.text.sentences import SentenceTask
 
 __all__ = ["TextRun", "TextRuns", "TextUnit", "build_network", "least_sensitive", "trained_network"]
@@ -111,7 +111,7 @@ class TextUnit:
         seed: of all random generators.
         data: tokens or characters on the device; of pretraining, those of its text.
         store: where finished runs are, and checkpoints and logs of those under way.
-        options: how often checkpoints are written, and TensorBoard.
+        options: how often checkpoints are written.
     """
 
     config: Config

@@ -12,33 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bitgnn.data import DataError
-from bitgnn.train.batches import LoaderError
-from bitgnn.train.checkpoint import CheckpointError
-from bitgnn.train.config import ConfigError
-from bitgnn.train.log import LogError
-from bitgnn.train.loop import TrainingError
+from bitgnn.train import MENDABLE
 from bitgnn.train.recipe import Strict
-from bitgnn.train.store import OutputError
-from bitgnn.train.workers import WorkerError
 
 __all__ = ["FAILED", "INTERRUPTED", "experiment_parser", "overridden", "records_at", "status_of"]
 
 FAILED, INTERRUPTED = 1, 130
-MENDABLE = (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    LoaderError,
-    LogError,
-    OutputError,
-    TrainingError,
-    WorkerError,
-    OSError,
-    ValueError,
-)
-"""What a user can mend: reported in one line, without a trace."""
-
 Config = TypeVar("Config", bound=Strict)
 
 
@@ -81,25 +60,29 @@ def _termination_as_interrupt() -> Iterator[None]:
 
 
 def experiment_parser(
-    description: str | None, root: Path, kind: str, names: Sequence[str]
+    description: str | None, root: Path, configs: str, output: str, names: Sequence[str]
 ) -> argparse.ArgumentParser:
     """A parser with the arguments that all trainings of networks have.
 
     Args:
         description: of the command.
         root: the project's folder, where ``configs`` and ``scripts/results`` are.
-        kind: folder of the configurations.
+        configs: folder of the configurations in it.
+        output: default folder of the runs.
         names: of those trained by default.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--only", nargs="+", default=names, help="names of configurations")
     parser.add_argument("--data-root", help="folder of the data sets (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path(f"bitgnn-{kind}"), help="of the runs")
+    parser.add_argument("--output", type=Path, default=Path(output), help="of the runs")
     parser.add_argument("--results", type=Path, default=root / "scripts" / "results")
-    parser.add_argument("--configs", type=Path, default=root / "configs" / kind)
+    parser.add_argument("--configs", type=Path, default=root / configs)
     parser.add_argument("--seeds", type=int, help="repeats (default: the configuration's)")
     parser.add_argument("--epochs", type=int, help="of every form, not the configuration's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="repeat bit for bit on CUDA too; slower"
+    )
     parser.add_argument(
         "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
     )

@@ -1,0 +1,62 @@
+"""Walks over a model's modules: those to swap or to pack, and others put in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from torch import nn
+
+__all__ = ["check_names", "is_inside", "outermost", "put_everywhere"]
+
+
+def outermost(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> dict[str, nn.Module]:
+    """Modules by name, those inside of others of them left out.
+
+    Args:
+        model: any module tree, which may be such a module itself, under the empty name.
+        wanted: whether a module is one of them.
+    """
+    found: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if wanted(module) and not is_inside(name, found):
+            found[name] = module
+    return found
+
+
+def is_inside(name: str, others: Collection[str]) -> bool:
+    """Whether a module is part of another by name; everything is part of the model itself."""
+    return any(name != other and (not other or name.startswith(f"{other}.")) for other in others)
+
+
+def check_names(names: Collection[str], known: Collection[str]) -> None:
+    """Refuse names of a configuration that are no layers.
+
+    Raises:
+        ValueError: the message names them and the layers that there are.
+    """
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise ValueError(
+            f"binarize: no layer that can be binary is named {unknown}, the model has "
+            f"{sorted(known)}"
+        )
+
+
+def put_everywhere(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """Put a module in place of another under every name that it has.
+
+    Args:
+        model: changed in place.
+        old: a module of it, which may be the model itself.
+        new: takes its place.
+
+    Returns:
+        The model, or ``new`` in its place.
+    """
+    if model is old:
+        return new
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child is old:
+                setattr(parent, name, new)
+    return model

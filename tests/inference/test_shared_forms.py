@@ -1,0 +1,123 @@
+"""What all frozen models have in common: call, executor, memory, saving, moves and repr."""
+
+import inspect
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+
+import bitgnn
+from bitgnn.inference import AutoExecutor, Frozen, FrozenBWTA, FrozenImages, FrozenLayers
+
+X = torch.rand(6, 8, generator=torch.Generator().manual_seed(0))
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 5, 0, 3]])
+SHARED = ("executor", "memory", "save", "train", "extra_repr", "state_dict", "to")
+
+
+class Branching(pyg.GCN):
+    """A GCN that no trace can follow."""
+
+    def forward(self, x, edge_index):
+        return super().forward(x if x.sum() > 0 else -x, edge_index)
+
+    def twice(self, x, edge_index):
+        return 2 * self(x, edge_index)
+
+
+def trained(model, *inputs):
+    for _ in range(3):
+        model(*inputs).square().sum().backward()
+    return model.eval()
+
+
+def graphs():
+    return bitgnn.freeze(trained(bitgnn.binarize(pyg.GCN(8, 16, 2, 3)), X, EDGES)), (X, EDGES)
+
+
+def layers():
+    model = trained(bitgnn.binarize(Branching(8, 16, 2, 3), "full"), X, EDGES)
+    with pytest.warns(UserWarning, match="it runs as its own code"):
+        return bitgnn.freeze(model), (X, EDGES)
+
+
+def images():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 3))
+    x = torch.rand(2, 3, 4, 4)
+    return bitgnn.freeze(trained(bitgnn.binarize(model), x)), (x,)
+
+
+def transformer():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3))
+    return bitgnn.freeze(bitgnn.binarize(model, bitgnn.BWTAConfig(calibration=X)).eval()), (X,)
+
+
+MAKERS = {"graphs": graphs, "layers": layers, "images": images, "transformer": transformer}
+
+
+@pytest.fixture(params=MAKERS)
+def made(request):
+    torch.manual_seed(0)
+    return MAKERS[request.param]()
+
+
+def test_one_signature_for_what_they_share(made):
+    frozen, inputs = made
+    assert isinstance(frozen, Frozen)
+    for name in SHARED:
+        own, base = getattr(type(frozen), name), getattr(Frozen, name)
+        assert inspect.signature(own) == inspect.signature(base), name
+    expected = frozen(*inputs)
+    assert not expected.requires_grad
+    assert not frozen.train().training
+    assert frozen.report.letters
+    table = bitgnn.summary(frozen)
+    assert sum(bool(layer.letters) for layer in table.layers) == len(frozen.letters)
+    assert f"packed_layers={len(frozen.letters)}, nbytes={frozen.nbytes}" in repr(frozen)
+    assert frozen.to("cpu") is frozen
+    assert frozen(*inputs).equal(expected)
+
+
+def test_every_frozen_model_runs_by_an_executor(made):
+    frozen, inputs = made
+    run = frozen.executor()
+    assert isinstance(run, AutoExecutor)
+    assert run(*inputs).equal(frozen(*inputs))
+    assert run.choice == "eager"
+    assert frozen.executor("eager")(*inputs).equal(frozen(*inputs))
+    with pytest.raises((TypeError, ValueError), match="CudaGraphExecutor: model must be"):
+        frozen.executor("cuda_graph")
+    with pytest.raises(ValueError, match="name must be one of"):
+        frozen.executor("fast")
+
+
+def test_memory_and_files(made, tmp_path):
+    frozen, inputs = made
+    report = frozen.memory((*inputs, None)[:2])
+    assert report.measured.weights > 0
+    folder = frozen.save(tmp_path / "model")
+    architecture = {
+        FrozenLayers: lambda: Branching(8, 16, 2, 3),
+        FrozenBWTA: lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)),
+    }.get(type(frozen))
+    loaded = bitgnn.load(folder, *([architecture()] if architecture else []))
+    assert type(loaded) is type(frozen)
+    assert loaded(*inputs).equal(frozen(*inputs))
+    assert loaded.nbytes == frozen.nbytes
+
+
+def test_methods_of_the_user_s_model_run_without_gradients():
+    torch.manual_seed(0)
+    frozen, inputs = layers()
+    x = inputs[0].clone().requires_grad_()
+    twice = frozen.twice(x, EDGES)
+    assert twice.equal(2 * frozen(x, EDGES))
+    assert not twice.requires_grad
+
+
+def test_images_take_no_graph():
+    torch.manual_seed(0)
+    frozen, (x,) = images()
+    assert isinstance(frozen, FrozenImages)
+    with pytest.raises(ValueError, match="adjacency must be None"):
+        frozen(x, EDGES)
