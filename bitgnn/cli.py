@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import torch
 import typer
@@ -202,8 +202,7 @@ def tune(
         try:
             result = run_tune(command, Console())
         except TuneInterrupted as stopped:
-            typer.echo(f"bitgnn: {stopped}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            _stop(stopped)
         if result.missed is not None:
             raise typer.Exit(LIMITS_MISSED)
 
@@ -229,58 +228,17 @@ def _run_experiment(
     options: RunOptions,
     workers: int = 1,
 ) -> None:
-    from bitgnn.train.store import alone_in
+    from bitgnn.train.command import TrainInterrupted, run_experiment
 
-    options.torch_device()
-    with alone_in(output):
-        _run_alone(experiment, output, data_root, options, workers)
-
-
-def _run_alone(
-    experiment: ExperimentConfig,
-    output: Path,
-    data_root: str | None,
-    options: RunOptions,
-    workers: int,
-) -> None:
-    from bitgnn.train import (
-        GraphSource,
-        Job,
-        RunStore,
-        evaluate,
-        result_table,
-        train_all,
-        train_side_by_side,
-        write_results,
-    )
-
-    console = Console()
-    store = RunStore(output, experiment)
-    graphs = GraphSource(experiment, data_root)
-    data = graphs.check()
-    console.print(
-        f"{experiment.dataset.title}: {data.x.size(0)} nodes, {data.edge_index.size(1)} edges, "
-        f"{data.x.size(1)} features; {experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
-    )
     try:
-        if workers > 1:
-            jobs = [Job(experiment, output)]
-            finished = train_side_by_side(jobs, data_root, options, workers, console)[0]
-            runs = [one.run for one in finished]
-        else:
-            runs = train_all(experiment, graphs, store, console, options)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"bitgnn: stopped; finished runs and checkpoints are kept in {output}, the same "
-            "command goes on",
-            err=True,
-        )
-        raise typer.Exit(INTERRUPTED) from None
-    results = evaluate(experiment, graphs, store, runs)
-    console.print(result_table(experiment, results, torch.get_num_threads()))
-    console.print("Frozen and trained models agree on every node of every seed.")
-    written = write_results(output, experiment, data, results)
-    console.print("Written: " + ", ".join(str(path) for path in written), soft_wrap=True)
+        run_experiment(experiment, output, data_root, options, workers, Console())
+    except TrainInterrupted as stopped:
+        _stop(stopped)
+
+
+def _stop(stopped: KeyboardInterrupt) -> NoReturn:
+    typer.echo(f"bitgnn: {stopped}", err=True)
+    raise typer.Exit(INTERRUPTED) from None
 
 
 def _guard(job: Callable[[], None], threads: int | None) -> None:

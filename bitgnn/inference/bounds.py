@@ -30,6 +30,8 @@ COPIES = 8
 WORD_BITS = 32
 GROWTH = 256
 """Pixels by which the steps of a model may make images higher or wider, all together."""
+WINDOW, LARGEST_SIDE = ("kernel", "stride", "padding", "dilation"), 1 << 16
+"""Attributes of windows that slide over images, and their largest number."""
 
 
 @contextlib.contextmanager
@@ -140,6 +142,9 @@ def _growth(step: Step, tensors: Mapping[str, Tensor]) -> int:
     a = step.attributes
     if step.kind == "adaptive_avg_pool":
         return max(side or 0 for side in a["output"])
+    vectors = [a[name] for name in WINDOW if isinstance(a.get(name), list)]
+    if any(abs(number or 0) > LARGEST_SIDE for vector in vectors for number in vector):
+        raise ValueError(f"numbers of windows must be at most {LARGEST_SIDE}, got {vectors}")
     padding = a.get("padding")
     if not isinstance(padding, list):
         return 0

@@ -15,7 +15,8 @@ from bitgnn.tune.accuracy import Accuracy
 from bitgnn.tune.budget import Budget
 from bitgnn.tune.objective import Constraint, Measures
 from bitgnn.tune.space import Space
-from bitgnn.tune.study import Trial, TrialStore, best_of, letters_key, values_of
+from bitgnn.tune.study import TrialStore
+from bitgnn.tune.trial import Trial, best_of, letters_key, values_of
 
 if TYPE_CHECKING:
     import optuna

@@ -25,7 +25,7 @@ from bitgnn.tune.objective import (
     preference,
 )
 from bitgnn.tune.reference import AS_GIVEN
-from bitgnn.tune.study import Trial
+from bitgnn.tune.trial import Trial
 
 __all__ = ["LimitsMissed", "Point", "TuneResult", "choose"]
 

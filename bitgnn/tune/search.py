@@ -11,7 +11,7 @@ from bitgnn.measure.latency import REPEAT_SECONDS, ROUNDS, WARM_UPS, measure_in_
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.explore import Explorer, first_line
 from bitgnn.tune.objective import Measures, Objective, pareto_front, preference
-from bitgnn.tune.study import Trial, letters_key, merged
+from bitgnn.tune.trial import Trial, letters_key, merged
 
 __all__ = ["MEASURED_SHARE", "Search"]
 

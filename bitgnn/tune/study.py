@@ -7,9 +7,8 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,17 +17,16 @@ from torch import Tensor
 
 import bitgnn
 from bitgnn import _library
-from bitgnn.convert import ModelShape, Plan
+from bitgnn._files import FileError
+from bitgnn.convert import ModelShape
 from bitgnn.measure.environment import cpu_model
-from bitgnn.measure.timing import Timing
-from bitgnn.tune.accuracy import Score
-from bitgnn.tune.objective import Measures
+from bitgnn.tune.trial import Trial, best_of, letters_key, values_of
 from bitgnn.tune.workload import Workload
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["StorageError", "Trial", "TrialStore", "check_file", "environment_of", "signature_of"]
+__all__ = ["StorageError", "TrialStore", "check_file", "environment_of", "signature_of"]
 
 STUDY = "bitgnn tune"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
@@ -40,67 +38,8 @@ ATTEMPTS, PAUSE_SECONDS = 5, 0.4
 """Of opening the file, which another process may be making."""
 
 
-class StorageError(ValueError):
-    """A file that holds no search, or the search of another model, graph or machine."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One plan and what is known of it.
-
-    Attributes:
-        plan: the plan.
-        score: of its letters, without training.
-        memory: bytes at the peak of a forward.
-        estimate: seconds of a forward, timed briefly.
-        timing: of whole forwards; None where none was measured.
-    """
-
-    plan: Plan
-    score: Score
-    memory: float
-    estimate: float
-    timing: Timing | None = None
-
-    @property
-    def latency(self) -> float:
-        """Measured seconds where there are any, else the estimate."""
-        return self.estimate if self.timing is None else self.timing.median
-
-    @property
-    def measures(self) -> Measures:
-        """What limits and objectives ask for."""
-        return Measures(self.score.validation, self.latency, self.memory)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values that :meth:`from_dict` reads."""
-        return {
-            "plan": self.plan.to_dict(),
-            "validation": self.score.validation,
-            "test": self.score.test,
-            "memory": self.memory,
-            "estimate": self.estimate,
-            "timing": None if self.timing is None else self.timing.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Trial:
-        """Read what :meth:`to_dict` gave.
-
-        Raises:
-            KeyError: an entry is missing.
-            ValueError: the plan is none.
-        """
-        timing = content["timing"]
-        return cls(
-            Plan.from_dict(content["plan"]),
-            Score(content["validation"], content["test"]),
-            content["memory"],
-            content["estimate"],
-            None
-            if timing is None
-            else Timing(tuple(timing["seconds"]), timing["calls_per_repeat"]),
-        )
+class StorageError(FileError):
+    """A file that holds no search, a damaged one, or that of another model, graph or machine."""
 
 
 def environment_of(device: torch.device) -> dict[str, Any]:
@@ -172,10 +111,11 @@ class TrialStore:
         if self.path is None:
             return
         check_file(self.path)
-        known = self.study.user_attrs.get("signature")
-        if known is None:
-            self.study.set_user_attr("signature", signature)
-        elif known != signature:
+        with self._errors_named():
+            known = self.study.user_attrs.get("signature")
+            if known is None:
+                self.study.set_user_attr("signature", signature)
+        if known not in (None, signature):
             raise StorageError(
                 f"{self.path}: holds the search of another model, graph or machine; "
                 "name another storage or delete it"
@@ -204,9 +144,9 @@ class TrialStore:
         while True:
             attempt += 1
             try:
+                # The name is no part of the URL, where some characters have a meaning.
                 storage = optuna.storages.RDBStorage(
-                    f"sqlite:///{self.path}",
-                    engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}},
+                    "sqlite:///trials", engine_kwargs={"creator": partial(_connected, self.path)}
                 )
                 return optuna.create_study(
                     storage=storage, study_name=STUDY, directions=DIRECTIONS, load_if_exists=True
@@ -232,7 +172,7 @@ class TrialStore:
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE,)
-        try:
+        with self._errors_named():
             for found in self.study.get_trials(deepcopy=False, states=states):
                 if found.number in self._read:
                     continue
@@ -243,9 +183,27 @@ class TrialStore:
                     chains[letters_key(plans[0].plan.letters)] = plans, size
                 else:
                     measured += plans
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise StorageError(f"{self.path}: a trial cannot be read ({error})") from None
         return chains, measured
+
+    @contextlib.contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        """Errors of reading and writing trials name the file."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except StorageError:
+            raise
+        except SQLAlchemyError as error:
+            reason = getattr(error, "orig", None) or error
+        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+            reason = error
+        else:
+            return
+        raise StorageError(
+            f"{self.path}: a trial cannot be read or written ({type(reason).__name__}: {reason}); "
+            "name another storage or delete it"
+        )
 
     def add_letters(self, plans: Sequence[Trial], size: int) -> None:
         """Keep the plans of a letter choice that no sampler proposed, and how many there are."""
@@ -267,38 +225,12 @@ class TrialStore:
             return
         from optuna.trial import create_trial
 
-        self.study.add_trial(
-            create_trial(
-                values=values_of(best),
-                user_attrs={
-                    "kind": kind,
-                    "size": size,
-                    "plans": [trial.to_dict() for trial in plans],
-                },
-            )
+        trial = create_trial(
+            values=values_of(best),
+            user_attrs={"kind": kind, "size": size, "plans": [plan.to_dict() for plan in plans]},
         )
-
-
-def letters_key(letters: Mapping[str, str]) -> str:
-    """One text for equal letters."""
-    return json.dumps(dict(letters), sort_keys=True)
-
-
-def best_of(plans: Sequence[Trial]) -> Trial:
-    """The fastest of some plans."""
-    return min(plans, key=lambda trial: trial.latency)
-
-
-def values_of(trial: Trial) -> list[float]:
-    """What the study's directions are of."""
-    return [trial.score.validation, trial.latency, trial.memory]
-
-
-def merged(trial: Trial, timing: Timing) -> Trial:
-    """A trial with further repeats."""
-    if trial.timing is None:
-        return replace(trial, timing=timing)
-    return replace(trial, timing=Timing(trial.timing.seconds + timing.seconds, timing.calls))
+        with self._errors_named():
+            self.study.add_trial(trial)
 
 
 def check_file(path: Path) -> None:
@@ -321,11 +253,15 @@ def check_file(path: Path) -> None:
         raise StorageError(f"{path}: is no file of trials; name another storage or delete it")
 
 
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[set[str]]:
     """Names of a database's tables; none of ours where it cannot be read."""
     try:
-        with contextlib.closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as connection:
+        with contextlib.closing(_connected(path)) as connection:
             rows = connection.execute("select name from sqlite_master where type = 'table'")
             yield {name for (name,) in rows}
     except sqlite3.DatabaseError:

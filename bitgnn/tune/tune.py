@@ -33,7 +33,8 @@ from bitgnn.tune.reference import Given, Reference, find_reference
 from bitgnn.tune.result import LimitsMissed, Point, TuneResult, choose, letters_of
 from bitgnn.tune.search import Search
 from bitgnn.tune.space import Space
-from bitgnn.tune.study import Trial, TrialStore, signature_of
+from bitgnn.tune.study import TrialStore, signature_of
+from bitgnn.tune.trial import Trial
 from bitgnn.tune.workload import MetricName, Workload
 
 __all__ = ["TuneInterrupted", "tune"]

@@ -9,6 +9,7 @@ from bitgnn import train
 from bitgnn.cli import app
 from bitgnn.data import whole
 from bitgnn.inference import load
+from bitgnn.train import command
 from bitgnn.train.store import alone_in
 
 runner = CliRunner()
@@ -133,7 +134,7 @@ def test_interrupt_says_how_to_go_on(config, tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "train_all", stopped)
+    monkeypatch.setattr(command, "train_all", stopped)
     result = runner.invoke(app, ["train", "-c", str(config), "-o", str(tmp_path / "out")])
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr

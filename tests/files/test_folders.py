@@ -239,6 +239,18 @@ def test_tensor_files_are_named_plainly(tmp_path, file):
         read(tmp_path)
 
 
+def test_the_order_of_entries_is_kept_and_vouched_for(tmp_path):
+    layers = {"second": 1, "first": 2, "10": 3, "9": 4}
+    write_folder(tmp_path, NAME, PREFIX, {"format": 1, "layers": layers}, {})
+    description, _ = read_folder(tmp_path, NAME, "model", lambda found, _: found)
+    assert list(description["layers"]) == list(layers)
+    found = json.loads((tmp_path / NAME).read_text())
+    found["layers"] = dict(sorted(layers.items()))
+    (tmp_path / NAME).write_text(json.dumps(found))
+    with pytest.raises(FileError, match="was altered"):
+        read_folder(tmp_path, NAME, "model", lambda found, _: found)
+
+
 def test_long_headers_and_large_manifests_are_refused(tmp_path, monkeypatch):
     write(tmp_path, 1)
     with monkeypatch.context() as patch:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 FORK = """
 import multiprocessing, signal
 import torch
@@ -29,9 +31,48 @@ for _ in range(2):
 use()
 """
 
+# Threads that make and release large results hold the lock of the library's buffers most of the
+# time; a child in which it stayed locked would wait for ever.
+FORKS_AMONG_THREADS = """
+import os, signal, threading
+import torch
+torch.set_num_threads(2)
+import bitgnn
+from bitgnn import ops
+x, w = (bitgnn.BitTensor.from_float(torch.randn(n, 32)) for n in (4096, 128))
+matrix = torch.randn(200, 200)
+expected = ops.bmm.bbf(x, w)
+stop = threading.Event()
 
-def test_a_child_computes_after_a_fork():
+def work():
+    while not stop.is_set():
+        ops.bmm.bbf(x, w)
+        matrix @ matrix
+        ops.release_buffers()
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        matrix @ matrix
+        os._exit(0 if torch.equal(ops.bmm.bbf(x, w), expected) else 3)
+    statuses.append(os.waitpid(child, 0)[1])
+    if statuses[-1] != 0:
+        break
+stop.set()
+for thread in threads:
+    thread.join()
+assert not any(statuses), statuses
+"""
+
+
+@pytest.mark.parametrize("script", [FORK, FORKS_AMONG_THREADS])
+def test_a_child_computes_after_a_fork(script):
     run = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False
     )
     assert run.returncode == 0, run.stderr

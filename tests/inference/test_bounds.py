@@ -77,10 +77,11 @@ def step_of(description, kind):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"padding": [10**5] * 4}, "pixels larger"),
+        ({"padding": [10**4] * 4}, "pixels larger"),
         ({"padding": [0, 0, 0, 300]}, "pixels larger"),
-        ({"dilation": [10**9, 10**9], "padding": [10**9, 10**9 + 300, 0, 0]}, "pixels larger"),
-        ({"padding": [2**70] * 4}, "pixels larger"),
+        ({"dilation": [9, 9], "padding": [10, 8 + 300, 0, 0]}, "pixels larger"),
+        ({"dilation": [10**9] * 2, "padding": [10**9] * 4}, "numbers of windows must be at most"),
+        ({"padding": [2**70] * 4}, "numbers of windows must be at most"),
         ({"dilation": [0, 1]}, "dilation must be 2 numbers of at least 1"),
     ],
 )
@@ -98,6 +99,28 @@ def test_images_do_not_grow_without_bound(tmp_path, change, message):
     assert convolution.startswith("conv")
     altered(tmp_path, lambda d: step_of(d, convolution)["attributes"].update(change))
     refused(tmp_path, message)
+
+
+def test_windows_are_bounded_where_they_slide_over_floats(tmp_path):
+    torch.manual_seed(0)
+    layers = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.MaxPool2d(2, 1, 1), nn.AdaptiveAvgPool2d((2, None)),
+        BinaryConv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8),
+    )  # fmt: skip
+    frozen = bitgnn.freeze(trained(layers), check=False)
+    x = torch.randn(2, 3, 8, 8)
+    bitgnn.save(frozen, tmp_path)
+    assert torch.equal(bitgnn.load(tmp_path)(x), frozen(x))
+    whole = (tmp_path / "model.json").read_text()
+    for kind, change, message in (
+        ("max_pool", {"kernel": [10**9] * 2, "padding": [10**8] * 2}, "numbers of windows"),
+        ("adaptive_avg_pool", {"output": [10**5, None]}, "pixels larger"),
+        ("float_conv", {"padding": [500, 0]}, "pixels larger"),
+        ("float_conv", {"padding": [[1], 0]}, "bad operand"),
+    ):
+        (tmp_path / "model.json").write_text(whole)
+        altered(tmp_path, lambda d, k=kind, c=change: step_of(d, k)["attributes"].update(c))
+        refused(tmp_path, rf"step \d+ \({kind}\): .*{message}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bitgnn.measure import latency
 from bitgnn.measure.timing import Timing
 from bitgnn.tune.accuracy import Score
 from bitgnn.tune.search import CHALLENGES, FINAL_ROUNDS, FINALISTS, ROUNDS, Search
-from bitgnn.tune.study import Trial, letters_key, merged
+from bitgnn.tune.trial import Trial, letters_key, merged
 
 LETTERS = {"convs.0": "FBB+BBB", "convs.1": "BBF+FBF"}
 ORDERS = ("transform_first", "aggregate_first")

@@ -1,7 +1,9 @@
 """tune(): the best plan under limits, resumed searches, and errors that say what to mend."""
 
+import contextlib
 import csv
 import json
+import re
 import sqlite3
 from dataclasses import replace
 from functools import partial
@@ -264,6 +266,43 @@ def test_foreign_files_are_no_storage_and_stay(model, data, tmp_path):
             bitgnn.tune(model, data, storage=path, **SMALL)
     assert text.read_text() == "mine"
     assert foreign.read_bytes() == before
+
+
+def _altered(path, statement):
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(statement).rowcount != 0
+
+
+def _with_value(name, text):
+    return (
+        "update trial_user_attributes set value_json = "
+        f"""replace(value_json, '"{name}": ', '"{name}": {text}, "old": ') where key = 'plans'"""
+    )
+
+
+def test_a_damaged_file_of_trials_is_one_error(model, data, tmp_path):
+    # Characters that have a meaning in a URL have none in the name of a file.
+    storage = tmp_path / "a?mode=memory#b%41.db"
+    bitgnn.tune(model, data, storage=storage, **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == [storage.name]
+    whole = storage.read_bytes()
+    nested = "[" * 100_000 + "]" * 100_000
+    for damage in (
+        lambda: storage.write_bytes(whole[: len(whole) // 2]),
+        lambda: storage.write_bytes(whole[:4096] + b"x" * (len(whole) - 4096)),
+        lambda: _altered(storage, _with_value("validation", "NaN")),
+        lambda: _altered(storage, _with_value("validation", "2")),
+        lambda: _altered(storage, _with_value("memory", "-1")),
+        lambda: _altered(storage, _with_value("estimate", '"x"')),
+        lambda: _altered(storage, _with_value("plan", nested)),
+        lambda: _altered(storage, f"update study_user_attributes set value_json = '{nested}'"),
+        lambda: _altered(storage, "update trial_user_attributes set value_json = '{' "),
+        lambda: _altered(storage, "drop table trial_user_attributes"),
+    ):
+        storage.write_bytes(whole)
+        damage()
+        with pytest.raises(StorageError, match=re.escape(str(storage))):
+            bitgnn.tune(model, data, storage=storage, **SMALL)
 
 
 def test_a_file_that_cannot_be_opened_is_one_error(model, data, tmp_path, monkeypatch):

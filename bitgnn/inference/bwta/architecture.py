@@ -65,12 +65,12 @@ def frozen_layers(model: nn.Module) -> dict[str, FrozenBWTALayer]:
 def describe(model: nn.Module) -> dict[str, Any]:
     """Plain values from which, with the tensors, :func:`build` makes the model again."""
     architecture: dict[str, Any] = {"library": None, "class": type(model).__qualname__}
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if is_pretrained(model):
-        if model.config.model_type in MODEL_TYPES:  # type: ignore[union-attr, operator]
+        if config.model_type in MODEL_TYPES:
             settings = {
                 key: value
-                for key, value in model.config.to_dict().items()  # type: ignore[union-attr, operator]
+                for key, value in config.to_dict().items()
                 if not key.endswith(ATTENTION_KEY) or value in IMPLEMENTATIONS
             }
             architecture |= {"library": PRETRAINED, "config": settings}
