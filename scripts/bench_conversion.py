@@ -27,7 +27,7 @@ EXPONENT = 2.5
 # Edges drawn for each one needed: some are drawn twice.
 SPARE = 1.1
 GOAL_SECONDS = 2.0
-STAGES = ("binarize", "freeze", "prepare_graph", "FRDC tiles", "column blocks")
+STAGES = ("binarize", "freeze", "prepare_graph", "FRDC tiles")
 """Everything between the float model and the first frozen forward, layouts of the CPU included."""
 
 MODELS = ("GCN", "GraphSAGE")
@@ -52,8 +52,6 @@ def _stages(model: nn.Module, edge_index: Tensor, num_nodes: int) -> Iterator[No
     yield
     if adjacency.frdc() is None:
         raise ValueError("bench.conversion: edge_index must be free of duplicates for FRDC")
-    yield
-    adjacency.blocked()
     yield
 
 

@@ -26,8 +26,11 @@ TOOLS = ("memcheck", "racecheck", "initcheck")
 # What the sanitizers see, some fifty times slower than plain: files of tests and which of them.
 # Everything small and ragged, and of kernels that want big operands the smallest that reach them.
 REDUCED = {
-    "every operator, ragged": (["ops/test_kernels.py"], "test_sizes and cuda-33"),
-    "thermometers": (["ops/test_pack_levels.py"], "many_features or strides or any_order"),
+    "every operator, ragged": (["ops/test_kernels.py"], "test_sizes and cuda and ragged"),
+    "thermometers": (
+        ["ops/test_pack_levels.py"],
+        "many_features or strides or any_order or (sixteen and 31)",
+    ),
     "convolutions by warpgroups": (
         ["ops/test_conv_cuda_wgmma.py"],
         "shape8 or shape11 or shape16 or shape18",

@@ -11,14 +11,7 @@ from bitgnn.bits._pattern import pattern_of
 from bitgnn.bits._sources import check_range, check_vector, read_edges
 from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
-from bitgnn.bits.layouts import (
-    FRDC_METHODS,
-    INT32_MAX,
-    MAX_BLOCK_SIZE,
-    BlockedLayout,
-    FrdcLayout,
-    row_indices,
-)
+from bitgnn.bits.layouts import FRDC_METHODS, INT32_MAX, FrdcLayout, row_indices
 from bitgnn.bits.sliced import SlicedLayout
 from bitgnn.bits.watch import counted
 
@@ -27,7 +20,7 @@ class BitAdjacency:
     """``A[i, j] = row_scale[i] * pattern[i, j] * col_scale[j]``, duplicate edges counted.
 
     Rows are destinations. Symmetric normalisation and mean aggregation have exactly this form.
-    What is derived from it (:meth:`frdc`, :meth:`blocked`, :meth:`sliced`, :meth:`row_order`) is
+    What is derived from it (:meth:`frdc`, :meth:`sliced`, :meth:`row_order`) is
     built on first use and kept until the pattern is written to or replaced.
 
     Args:
@@ -284,14 +277,6 @@ class BitAdjacency:
     def frdc(self) -> FrdcLayout | None:
         """The FRDC layout, kept after the first call; None where an edge occurs twice."""
         return self._layouts().frdc()
-
-    def blocked(self, block_size: int = MAX_BLOCK_SIZE) -> BlockedLayout:
-        """The column-blocked layout, kept for each block size after the first call.
-
-        Raises:
-            ValueError: ``block_size`` lies outside [1, 65536].
-        """
-        return self._layouts().blocked(block_size)
 
     def sliced(self, max_slice_size: int | None = None) -> SlicedLayout:
         """The sliced layout, kept for each slice size after the first call.

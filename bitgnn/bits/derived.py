@@ -6,15 +6,9 @@ import torch
 from torch import Tensor
 
 from bitgnn._checks import check_value
-from bitgnn.bits.layouts import (
-    MAX_BLOCK_SIZE,
-    BlockedLayout,
-    FrdcLayout,
-    build_blocked,
-    build_frdc,
-)
+from bitgnn.bits.layouts import FrdcLayout, build_frdc
 from bitgnn.bits.row_order import build_row_order
-from bitgnn.bits.sliced import SlicedLayout, build_sliced, default_slice_size
+from bitgnn.bits.sliced import MAX_SLICE_SIZE, SlicedLayout, build_sliced, default_slice_size
 from bitgnn.bits.watch import Watch
 
 
@@ -36,7 +30,6 @@ class DerivedLayouts:
         self._watch = Watch((rowptr, indices))
         self._frdc: FrdcLayout | None = None
         self._frdc_tried = False
-        self._blocked: dict[int, BlockedLayout] = {}
         self._sliced: dict[int, SlicedLayout] = {}
         self.found_order: Tensor | None = None
         """The order of :meth:`row_order` once it has been asked for."""
@@ -52,10 +45,9 @@ class DerivedLayouts:
     def nbytes(self) -> int:
         """Bytes of the layouts built so far; a row pointer shared with the pattern counts once."""
         tiles = 0 if self._frdc is None else self._frdc.nbytes
-        blocked = sum(layout.nbytes for layout in self._blocked.values())
         sliced = sum(layout.nbytes - self._rowptr.nbytes for layout in self._sliced.values())
         order = 0 if self.found_order is None else self.found_order.nbytes
-        return tiles + blocked + sliced + order
+        return tiles + sliced + order
 
     def frdc(self) -> FrdcLayout | None:
         """FRDC tiles; None where an edge occurs twice."""
@@ -63,25 +55,6 @@ class DerivedLayouts:
             self._frdc = build_frdc(self._rowptr, self._indices, self._num_cols)
             self._frdc_tried = True
         return self._frdc
-
-    def blocked(self, block_size: int) -> BlockedLayout:
-        """Column blocks.
-
-        Raises:
-            ValueError: ``block_size`` lies outside [1, 65536].
-        """
-        layout = self._blocked.get(block_size)
-        if layout is None:
-            check_value(
-                1 <= block_size <= MAX_BLOCK_SIZE,
-                lambda: (
-                    f"BitAdjacency.blocked: block_size must lie in [1, {MAX_BLOCK_SIZE}], "
-                    f"got {block_size}"
-                ),
-            )
-            layout = build_blocked(self._rowptr, self._indices, self._num_cols, block_size)
-            self._blocked[block_size] = layout
-        return layout
 
     def sliced(self, max_slice_size: int | None) -> SlicedLayout:
         """Column slices.
@@ -94,9 +67,9 @@ class DerivedLayouts:
         layout = self._sliced.get(size)
         if layout is None:
             check_value(
-                1 <= size < MAX_BLOCK_SIZE,
+                1 <= size <= MAX_SLICE_SIZE,
                 lambda: (
-                    f"BitAdjacency.sliced: max_slice_size must lie in [1, {MAX_BLOCK_SIZE - 1}], "
+                    f"BitAdjacency.sliced: max_slice_size must lie in [1, {MAX_SLICE_SIZE}], "
                     f"got {size}"
                 ),
             )

@@ -1,4 +1,4 @@
-"""Layouts derived from an adjacency in CSR: FRDC 4 x 4 bit tiles and column blocks."""
+"""FRDC 4 x 4 bit tiles of a pattern in CSR, and what layouts share."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,6 @@ from torch import Tensor
 
 TILE = 4
 """Rows and columns of an FRDC tile."""
-
-MAX_BLOCK_SIZE = 65536
-"""Columns that a 16-bit local index can tell apart."""
 
 FRDC_METHODS = ("if_else", "and_andnot", "and_degree")
 """Ways to reconcile 0/1 with +-1 on FRDC tiles, in the order of their number in the operators."""
@@ -40,37 +37,6 @@ class FrdcLayout:
     def nbytes(self) -> int:
         """Bytes of the three tensors."""
         return self.tile_rowptr.nbytes + self.tile_cols.nbytes + self.tiles.nbytes
-
-
-@dataclass(frozen=True, eq=False)
-class BlockedLayout:
-    """A 0/1 pattern in CSR for one block of columns after the other, with 16-bit local indices.
-
-    Attributes:
-        block_rowptr: int32 or int64 ``[B * num_rows + 1]``, block-major: entry
-            ``b * num_rows + i`` starts row ``i`` of column block ``b``; ``B`` is at least 1.
-        local_indices: int16 ``[E]``, a uint16 bit pattern: the column is
-            ``b * block_size + (local & 0xffff)``.
-        block_size: columns of a block, at most 65536.
-        num_rows: rows of the pattern.
-        num_cols: columns of the pattern.
-    """
-
-    block_rowptr: Tensor
-    local_indices: Tensor
-    block_size: int
-    num_rows: int
-    num_cols: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the two tensors."""
-        return self.block_rowptr.nbytes + self.local_indices.nbytes
-
-    @property
-    def arguments(self) -> tuple[Tensor, Tensor, int]:
-        """What operators over column blocks take after x and the number of features."""
-        return self.block_rowptr, self.local_indices, self.block_size
 
 
 def row_pointer(rows: Tensor, num_rows: int) -> Tensor:
@@ -116,22 +82,6 @@ def build_frdc(rowptr: Tensor, indices: Tensor, num_cols: int) -> FrdcLayout | N
         tile_rowptr=row_pointer(tile // tile_columns, tile_rows),
         tile_cols=(tile % tile_columns).to(torch.int32),
         tiles=as_int16(pattern),
-        num_rows=num_rows,
-        num_cols=num_cols,
-    )
-
-
-def build_blocked(rowptr: Tensor, indices: Tensor, num_cols: int, block_size: int) -> BlockedLayout:
-    """Column blocks of a pattern in CSR; edges keep their order inside a row of a block."""
-    num_rows = len(rowptr) - 1
-    num_blocks = max(1, -(-num_cols // block_size))
-    block = torch.div(indices, block_size, rounding_mode="floor")
-    entry = block.long() * num_rows + row_indices(rowptr)
-    order = torch.argsort(entry, stable=True)
-    return BlockedLayout(
-        block_rowptr=row_pointer(entry, num_blocks * num_rows),
-        local_indices=as_int16((indices % block_size)[order]),
-        block_size=block_size,
         num_rows=num_rows,
         num_cols=num_cols,
     )

@@ -21,6 +21,9 @@ ITEM_EDGES = 63
 SMALL_ITEM_EDGES = 15
 """Most neighbours of an item in a group whose counts take the smaller place."""
 
+MAX_SLICE_SIZE = 65535
+"""Columns of a slice at most; one more 16-bit number marks a missing neighbour."""
+
 SLICE_ROW_BYTES = 16
 """Bytes of a row that a slice in shared memory holds at a time."""
 
@@ -94,7 +97,7 @@ def shared_bytes(device: torch.device) -> int:
 
 def default_slice_size(device: torch.device) -> int:
     """Columns whose pieces of ``SLICE_ROW_BYTES`` fit the shared memory of a block."""
-    return min(65535, (shared_bytes(device) - RESERVED_SHARED_BYTES) // SLICE_ROW_BYTES)
+    return min(MAX_SLICE_SIZE, (shared_bytes(device) - RESERVED_SHARED_BYTES) // SLICE_ROW_BYTES)
 
 
 def _offsets(counts: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from bitgnn.inference.bound_program import FeatureForm
 from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.checkpoint import load, save
 from bitgnn.inference.choice import AutoExecutor
-from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.fold import sign_threshold
@@ -20,7 +19,6 @@ from bitgnn.inference.stream import Prediction, predict, stream
 
 __all__ = [
     "AutoExecutor",
-    "CooperativeExecutor",
     "CudaGraphExecutor",
     "EagerExecutor",
     "FeatureForm",

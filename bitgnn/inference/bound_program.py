@@ -120,14 +120,6 @@ class BoundProgram(Frozen):
         sources = [source for executable in made for source in executable.sources]
         self._sources = Watch(sources) if sources else None
 
-    @property
-    def layouts(self) -> dict[int, frozenset[str]]:
-        """Layouts of each graph in use, by its number, that every call with it reads."""
-        found = dict(self._from_floats.layouts)
-        for graph, layouts in (self._from_bits.layouts if self._from_bits else {}).items():
-            found[graph] = found.get(graph, layouts) & layouts
-        return found
-
     def _tensors(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._buffers.items() if tensor is not None}
 

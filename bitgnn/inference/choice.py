@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bitgnn.inference.bound_program import Inputs
-from bitgnn.inference.cooperative import CooperativeExecutor
 from bitgnn.inference.cuda_graph import CudaGraphExecutor
 from bitgnn.inference.eager import EagerExecutor
 from bitgnn.inference.frozen import Frozen
@@ -27,7 +26,6 @@ DEFAULT_SHAPES = 8
 EXECUTORS: dict[str, Callable[..., Executor]] = {
     "eager": EagerExecutor,
     "cuda_graph": CudaGraphExecutor,
-    "cooperative": CooperativeExecutor,
 }
 
 
@@ -114,7 +112,7 @@ def make_executor(model: Frozen, name: str = "auto", **options: Any) -> Executor
 
     Args:
         model: the frozen model.
-        name: ``"auto"``, ``"eager"``, ``"cuda_graph"`` or ``"cooperative"``.
+        name: ``"auto"``, ``"eager"`` or ``"cuda_graph"``.
         options: arguments of that executor.
 
     Raises:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from bitgnn.inference.program import Runner, Step, StepKind
 from bitgnn.inference.steps.joint import bind_joint_product
-from bitgnn.inference.steps.layouts import LAYOUTS, layouts_of
 from bitgnn.inference.steps.linear_chain import (
     bind_linear_chain,
     chain_length,
@@ -49,7 +48,6 @@ class Executable:
         inputs: slot of each register that must be filled before, in the order given.
         output: slot of the result.
         groups: the steps that each call does.
-        layouts: layouts of each graph, by its number, that every call with it reads.
         sources: buffers that calls derived others from: after a write to them they are stale.
     """
 
@@ -59,7 +57,6 @@ class Executable:
     inputs: Mapping[int, int]
     output: int
     groups: tuple[tuple[Step, ...], ...]
-    layouts: Mapping[int, frozenset[str]]
     sources: tuple[Tensor, ...]
 
 
@@ -71,14 +68,12 @@ class _Unit:
         group: the steps it does.
         inputs: registers read.
         outputs: registers written.
-        graph: number of the graph in use, or None.
         bind: takes slots by register; returns the call.
     """
 
     group: tuple[Step, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    graph: int | None
     bind: Callable[[Mapping[int, int]], Runner]
 
 
@@ -112,7 +107,6 @@ def compile_steps(
     num_slots = len(slots)
     runners: list[Runner] = []
     calls: list[Runner] = []
-    layouts: dict[int, frozenset[str]] = {}
     for place, unit in enumerate(units):
         ending = [slots[r] for r in dict.fromkeys(unit.inputs) if last_use[r] == place]
         available = [*free, *ending]
@@ -124,9 +118,6 @@ def compile_steps(
                 num_slots += 1
         calls.append(unit.bind(slots))
         runners.append(calls[-1])
-        if unit.graph is not None:
-            read = layouts.get(unit.graph, frozenset(LAYOUTS))
-            layouts[unit.graph] = read & layouts_of(calls[-1])
         unused = [slots[r] for r in unit.outputs if r not in last_use]
         stale = [slot for slot in ending if slot in available] + unused
         if stale:
@@ -139,7 +130,6 @@ def compile_steps(
         given,
         slots[output],
         tuple(unit.group for unit in units),
-        layouts,
         tuple(source for run in runners for source in sources_of(run)),
     )
 
@@ -273,7 +263,6 @@ def _unit(
         tuple(group),
         inputs,
         group[-1].outputs,
-        next((step.graph for step in group if step.graph is not None), None),
         lambda slots: bind([_placed(step, slots) for step in group], own),
     )
 

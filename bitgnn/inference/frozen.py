@@ -59,9 +59,8 @@ class Frozen(nn.Module):
         Args:
             name: ``"auto"``, a CUDA graph for each shape of inputs on a GPU and eager elsewhere;
                 ``"eager"``, one operator after the other; ``"cuda_graph"``, all of them as one
-                launch, captured for each shape, dtype and memory format; ``"cooperative"``, one
-                kernel for a whole small model of one graph. What runs the user's own forward is run
-                eagerly.
+                launch, captured for each shape, dtype and memory format. What runs the user's own
+                forward is run eagerly.
             options: of the executor, see :mod:`bitgnn.inference`.
 
         Raises:

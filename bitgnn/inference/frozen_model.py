@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor, set_bits
 from bitgnn.inference.bound_program import FeatureForm, Features, Inputs
+from bitgnn.inference.bounds import check_program
 from bitgnn.inference.called_program import CalledProgram
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.graph_program import Graph
@@ -213,14 +214,17 @@ class FrozenModel(CalledProgram):
         calls = description.get("calls", [])  # older files have none
         if not isinstance(calls, list):
             raise ValueError("calls must be a list")
-        return cls(
+        own = {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)}
+        model = cls(
             Program.from_description(description["program"]),
-            {name: tensor for name, tensor in tensors.items() if not name.startswith(CALLS)},
+            own,
             report=FreezeReport.from_description(description["report"]),
             calls=read_calls(calls, tensors),
             features=description.get("features", "floats"),  # older files take any
             **cls._own_arguments(description),
         )
+        check_program(model.program, model.registers, own)
+        return model
 
     @classmethod
     def _own_arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_sparse, to_edge_index
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency, _pytrees
+from bitgnn.bits import BitAdjacency, _pytrees
 from bitgnn.nn.adjacency import gcn_adjacency, neighbour_adjacency
 
 __all__ = ["Adjacency", "FloatAdjacency", "GraphSpec", "PreparedGraph"]
@@ -71,7 +71,7 @@ class FloatAdjacency:
         )
 
 
-Adjacency = BitAdjacency | BlockedAdjacency | FloatAdjacency
+Adjacency = BitAdjacency | FloatAdjacency
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import compress, count
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits import BitAdjacency
 from bitgnn.inference.bound_program import BoundProgram, FeatureForm
 from bitgnn.inference.graph import FloatAdjacency, GraphSpec, PreparedGraph
 from bitgnn.inference.graph_memory import GraphMemory
@@ -22,7 +21,7 @@ from bitgnn.inference.steps.layouts import words_of
 
 __all__ = ["Graph", "GraphProgram"]
 
-Graph = BitAdjacency | BlockedAdjacency | FloatAdjacency | PreparedGraph
+Graph = BitAdjacency | FloatAdjacency | PreparedGraph
 """Result of :meth:`GraphProgram.prepare_graph`."""
 
 
@@ -86,10 +85,9 @@ class GraphProgram(BoundProgram):
             edge_weight: ``[E]`` float weights beside an edge index.
             layout: how patterns are held. ``"csr"``, at four bytes an edge; ``"sliced"``, slices
                 beside the CSR that a GPU gathers from its shared memory, faster on dense graphs;
-                ``"blocked"``, two bytes an edge and no CSR, the least memory; ``"frdc"``, 4 x 4
-                bit tiles beside the CSR, where no edge occurs twice (else CSR alone, with a
-                warning); ``"auto"``, CSR, and on a GPU slices where the graph is dense enough
-                for the width.
+                ``"frdc"``, 4 x 4 bit tiles beside the CSR, where no edge occurs twice (else CSR
+                alone, with a warning); ``"auto"``, CSR, and on a GPU slices where the graph is
+                dense enough for the width.
             method: how 0/1 meets +-1 on tiles: ``"if_else"``, ``"and_andnot"`` or
                 ``"and_degree"``; None, the last of them. All
                 give the same bits.
@@ -102,8 +100,8 @@ class GraphProgram(BoundProgram):
         Raises:
             TypeError: the forward has no such argument.
             ValueError: the graph does not fit ``num_nodes``, the model has no graph,
-                ``edge_weight`` is given to a model whose layers take none, a layer cannot
-                aggregate from the layout, or there is no such layout or method.
+                ``edge_weight`` is given to a model whose layers take none, or there is no such
+                layout or method.
         """
         if not self.takes_graph:
             raise ValueError("FrozenModel.prepare_graph: this model has no graph layers")
@@ -118,8 +116,6 @@ class GraphProgram(BoundProgram):
                 f"FrozenModel.prepare_graph: {unknown} must be inputs of the trained forward"
             )
         check_layout("FrozenModel.prepare_graph", layout, method)
-        if layout == "blocked":
-            self._check_blocked(range(len(self.graphs)), "FrozenModel.prepare_graph: layout")
         is_open = layout == "auto"
         made: list[Any] = []
         # Tensors made in inference mode would not tell when they are written to.
@@ -146,17 +142,6 @@ class GraphProgram(BoundProgram):
 
     _graph_memory: GraphMemory | None = None
 
-    def _check_blocked(self, graphs: Iterable[int], what: str) -> None:
-        """Whether every layer can aggregate from column blocks alone."""
-        for number in graphs:
-            if self.graphs[number].exact or "blocked" in self.layouts.get(number, ("blocked",)):
-                continue
-            layers = [step.layer for step in self.program.steps if step.graph == number]
-            raise ValueError(
-                f"{what} must not be 'blocked' for this model: not all of {layers} can aggregate "
-                "from column blocks; take layout='csr'"
-            )
-
     def _packed_widths(self, graph: int) -> list[int]:
         """Words of the packed rows that are aggregated with a graph."""
         steps = (step for step in self.program.steps if step.graph == graph and step.inputs)
@@ -181,8 +166,6 @@ class GraphProgram(BoundProgram):
         if isinstance(adjacency, PreparedGraph):
             if len(adjacency.adjacencies) != len(self.graphs):
                 raise ValueError("FrozenModel: adjacency was prepared for another model")
-            blocked = [type(held) is BlockedAdjacency for held in adjacency.adjacencies]
-            self._check_blocked(compress(count(), blocked), "FrozenModel: layout of adjacency")
             if self.own_call.inputs:
                 inputs = self.own_call.filled(adjacency.inputs, num_nodes, self._device)
                 adjacency = replace(adjacency, inputs=inputs)
@@ -193,6 +176,4 @@ class GraphProgram(BoundProgram):
                 f"FrozenModel: adjacency must come from prepare_graph, a "
                 f"{type(adjacency).__name__} is not all that the layers of this model need"
             )
-        if isinstance(adjacency, BlockedAdjacency):
-            self._check_blocked([0], "FrozenModel: layout of adjacency")
         return (adjacency,)

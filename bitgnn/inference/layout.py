@@ -8,16 +8,16 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits import BitAdjacency
 from bitgnn.bits.layouts import FRDC_METHODS
 from bitgnn.inference.graph import Adjacency
 from bitgnn.ops._adjacency import default_layout
 
 __all__ = ["GraphLayout", "check_layout", "laid_out"]
 
-GraphLayout = Literal["auto", "csr", "sliced", "blocked", "frdc"]
+GraphLayout = Literal["auto", "csr", "sliced", "frdc"]
 """CSR, sliced where a graph on a GPU is dense; CSR alone; CSR with column slices beside
-it; column blocks alone; CSR with 4 x 4 bit tiles beside it."""
+it; CSR with 4 x 4 bit tiles beside it."""
 
 
 def check_layout(who: str, layout: Any, method: Any) -> None:
@@ -57,8 +57,6 @@ def laid_out(
     """
     if not isinstance(adjacency, BitAdjacency) or layout == "csr":
         return adjacency
-    if layout == "blocked":
-        return BlockedAdjacency.from_adjacency(adjacency)
     if layout == "frdc":
         return _tiled(adjacency, widths, method)
     for words in widths:

@@ -145,11 +145,6 @@ class Program:
     output: int
     entry: int | None = None
 
-    @property
-    def num_registers(self) -> int:
-        """One more than the highest register."""
-        return 1 + max([0, *(register for step in self.steps for register in step.outputs)])
-
     def check(
         self, kinds: Mapping[str, StepKind], tensors: Mapping[str, Tensor], graphs: Sequence[str]
     ) -> dict[int, Register]:

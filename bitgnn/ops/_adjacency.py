@@ -16,7 +16,6 @@ from bitgnn.ops import _arguments
 
 METHODS = {
     "csr": ("carry_save",),
-    "blocked": ("carry_save",),
     "sliced": ("carry_save",),
     "frdc": FRDC_METHODS,
 }
@@ -53,9 +52,6 @@ def choose_layout(
             UserWarning,
             stacklevel=4,
         )
-        return "csr", METHODS["csr"][-1]
-    if layout == "blocked" and adjacency.num_cols == 0:
-        # Operators count the rows of a blocked layout by its blocks of columns.
         return "csr", METHODS["csr"][-1]
     return layout, valid[-1] if method is None else method
 
@@ -108,8 +104,6 @@ def pattern_arguments(
 ) -> tuple[str, tuple[Any, ...]]:
     """The layout in use and what its operator takes after x and the number of features."""
     layout, method = choose_layout(function, x, adjacency, layout, method)
-    if layout == "blocked":
-        return layout, adjacency.blocked().arguments
     if layout == "sliced":
         return layout, adjacency.sliced().arguments
     if layout == "frdc":

@@ -19,13 +19,13 @@ values (``TernaryTensor``).
   indices and float32 values is read as it is; other forms are converted on every call.
 - z = B: bit of ``result >= threshold[k]`` (0 without one), no bias; an empty row or a tie gives +1.
 
-Bits, and ternary values, over a pattern may choose ``layout`` "csr", "blocked" or "sliced" (method
+Bits, and ternary values, over a pattern may choose ``layout`` "csr" or "sliced" (method
 "carry_save") or "frdc" (methods "if_else", "and_andnot", "and_degree", the three ways to reconcile
 0/1 with +-1, which a GPU does not tell apart); results are the same. None takes CSR, on a GPU
 "sliced" where a graph is dense enough to gain from gathers out of shared memory. FRDC cannot hold
 duplicate edges: CSR then serves, with a warning. A layout other than CSR is built on its first use,
-which CUDA graph capture and ``torch.compile`` do not allow: call ``adjacency.sliced()``, ``frdc()``
-or ``blocked()`` before; the default takes CSR there.
+which CUDA graph capture and ``torch.compile`` do not allow: call ``adjacency.sliced()`` or
+``frdc()`` before; the default takes CSR there.
 
 Every function raises TypeError (type, dtype) or ValueError (shape, device, value) before any
 kernel runs. ``bias`` and ``threshold`` are float32 ``[K]``. Operators are for inference: results
@@ -44,7 +44,7 @@ from bitgnn.ops._adjacency import compressed_rows, pattern_arguments
 from bitgnn.ops._arguments import call
 
 # Suffix of the operator of each layout.
-_SUFFIX = {"csr": "", "blocked": "_blocked", "sliced": "_sliced", "frdc": "_frdc"}
+_SUFFIX = {"csr": "", "sliced": "_sliced", "frdc": "_frdc"}
 
 
 def bbb(

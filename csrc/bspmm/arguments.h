@@ -47,14 +47,6 @@ struct FrdcArgs {
   Reconcile method;
 };
 
-// Column-blocked CSR: rowptr entry b * rows + i starts row i of column block b.
-struct BlockedArgs {
-  AggregateArgs csr;  // indices unused
-  const uint16_t* local_indices;
-  int64_t num_blocks;
-  int64_t block_size;
-};
-
 // Column slices whose rows fit in shared memory; bitgnn/bits/sliced.py describes the layout.
 struct SlicedArgs {
   AggregateArgs csr;              // rowptr gives the degrees; indices unused

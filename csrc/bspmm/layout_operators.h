@@ -1,4 +1,4 @@
-// BSpMM.BBB and BBF over the layouts other than CSR: FRDC tiles, column blocks and column slices.
+// BSpMM.BBB and BBF over the layouts other than CSR: FRDC tiles and column slices.
 #pragma once
 
 #include <algorithm>
@@ -61,46 +61,6 @@ struct BspmmLayoutOperators {
     const char* op = "bspmm_bbf_frdc";
     return frdc(op, x, size, tile_rowptr, tile_cols, tiles, num_rows, method,
                 Problems::value_output(integer, row, bias, op), row, bias, {}, trusted);
-  }
-
-  static Tensor blocked(const char* op, const Tensor& x, int64_t size, const Tensor& block_rowptr,
-                        const Tensor& local_indices, int64_t block_size, Output output,
-                        const OptionalTensor& row, const OptionalTensor& bias,
-                        const OptionalTensor& threshold, bool trusted) {
-    BITGNN_CHECK(block_size >= 1 && block_size <= 65536, op,
-                 ": block_size must be from 1 to 65536, got ", block_size);
-    Problem p(x, op);
-    p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
-    Problems::set_rowptr(p, block_rowptr, local_indices.size(0), "block_rowptr");
-    Problems::set_bits(p, x, size);
-    const int64_t blocks = std::max<int64_t>(1, (p.csr.cols + block_size - 1) / block_size);
-    BITGNN_CHECK(p.csr.rows % blocks == 0, op, ": block_rowptr must have a multiple of ", blocks,
-                 " entries and one, got ", p.csr.rows + 1);
-    p.csr.rows /= blocks;
-    Problems::check_blocks(p, p.csr.cols, blocks, block_size, trusted);
-    Tensor out = Problems::finish(p, output, row, bias, threshold);
-    const BlockedArgs args{
-        p.csr, reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>()),
-        blocks, block_size};
-    if (out.numel() > 0) p.backend.aggregate_blocked(args);
-    return out;
-  }
-
-  static Tensor bbb_blocked(const Tensor& x, int64_t size, const Tensor& block_rowptr,
-                            const Tensor& local_indices, int64_t block_size,
-                            const OptionalTensor& row, const OptionalTensor& threshold,
-                            bool trusted) {
-    return blocked("bspmm_bbb_blocked", x, size, block_rowptr, local_indices, block_size,
-                   Output::kBits, row, {}, threshold, trusted);
-  }
-
-  static Tensor bbf_blocked(const Tensor& x, int64_t size, const Tensor& block_rowptr,
-                            const Tensor& local_indices, int64_t block_size,
-                            const OptionalTensor& row, const OptionalTensor& bias, bool integer,
-                            bool trusted) {
-    const char* op = "bspmm_bbf_blocked";
-    return blocked(op, x, size, block_rowptr, local_indices, block_size,
-                   Problems::value_output(integer, row, bias, op), row, bias, {}, trusted);
   }
 
   // An int32 vector of the layout, kept alive by the problem, whose size is given if known.
@@ -222,8 +182,6 @@ void register_bspmm_layouts(Library& m) {
   using Operators = BspmmLayoutOperators<Backend>;
   m.impl("bspmm_bbb_frdc", TORCH_BOX(&Operators::bbb_frdc));
   m.impl("bspmm_bbf_frdc", TORCH_BOX(&Operators::bbf_frdc));
-  m.impl("bspmm_bbb_blocked", TORCH_BOX(&Operators::bbb_blocked));
-  m.impl("bspmm_bbf_blocked", TORCH_BOX(&Operators::bbf_blocked));
   m.impl("bspmm_bbb_sliced", TORCH_BOX(&Operators::bbb_sliced));
   m.impl("bspmm_bbf_sliced", TORCH_BOX(&Operators::bbf_sliced));
 }

@@ -60,18 +60,6 @@ inline void check_local_indices(const uint16_t* indices, int64_t begin, int64_t 
            indices[i], " at ", i);
 }
 
-// Checks column blocks of `rows` rows: entry b * rows + i of the pointers starts row i of block b.
-inline void check_blocked(const RowPointers& p, const uint16_t* indices, int64_t count,
-                          int64_t rows, int64_t cols, int64_t blocks, int64_t block_size,
-                          const char* op) {
-  check_row_pointers(p, blocks * rows + 1, count, op, "block_rowptr");
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = p[b * rows], end = p[(b + 1) * rows];
-    check_local_indices(indices, begin, end, std::min(block_size, cols - b * block_size),
-                        std::numeric_limits<int64_t>::max(), op);
-  }
-}
-
 // Checks 4 x 4 FRDC tiles; bits may only stand for entries inside the matrix.
 inline void check_tiles(const RowPointers& p, const int32_t* tile_cols, const int16_t* tiles,
                         int64_t count, int64_t rows, int64_t cols, const char* op) {

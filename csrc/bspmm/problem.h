@@ -88,16 +88,6 @@ struct BspmmProblems {
     check_indices(indices.data(), p.csr.edges, cols, p.op, "indices");
   }
 
-  // The same for column blocks; the number of rows must be set.
-  static void check_blocks(const Problem& p, int64_t cols, int64_t blocks, int64_t block_size,
-                           bool trusted) {
-    if (trusted) return;
-    const HostPointers rowptr(p);
-    const HostVector<uint16_t> indices(p, p.indices);
-    check_blocked(rowptr.get(), indices.data(), p.csr.edges, p.csr.rows, cols, blocks, block_size,
-                  p.op);
-  }
-
   static void set_bits(Problem& p, const Tensor& x, int64_t size, const char* name = "x") {
     p.x = bit_rows(p.backend, x, size, p.op, name);
     p.csr.x = p.x.data_ptr();

@@ -78,13 +78,6 @@ void define_operators(Library& m) {
       "int num_rows, int method, Tensor? row=None, Tensor? bias=None, bool integer=False, bool "
       "trusted=False) "
       "-> Tensor");
-  m.def(
-      "bspmm_bbb_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
-      "int block_size, Tensor? row=None, Tensor? threshold=None, bool trusted=False) -> Tensor");
-  m.def(
-      "bspmm_bbf_blocked(Tensor x, int size, Tensor block_rowptr, Tensor local_indices, "
-      "int block_size, Tensor? row=None, Tensor? bias=None, bool integer=False, bool "
-      "trusted=False) -> Tensor");
 
   const std::string sliced =
       "Tensor x, int size, Tensor rowptr, Tensor local_indices, Tensor group_steps, "
@@ -114,10 +107,6 @@ void define_operators(Library& m) {
       "Tensor? root_scale=None, Tensor? root_w_scale=None, Tensor? root_bias=None";
   m.def(("bmm_bspmm_narrow(Tensor x, Tensor w, int size, Tensor rowptr, Tensor indices, " + narrow +
          ", Tensor? order=None, Tensor? shift=None, bool trusted=False) -> Tensor")
-            .c_str());
-  m.def(("bmm_bspmm_narrow_blocked(Tensor x, Tensor w, int size, Tensor block_rowptr, "
-         "Tensor local_indices, int block_size, " +
-         narrow + ", bool trusted=False) -> Tensor")
             .c_str());
 
   m.def(
@@ -219,10 +208,6 @@ void define_operators(Library& m) {
   m.def("shift_signs(Tensor weight) -> (Tensor, Tensor)");
 
   m.def("linear_chain(Tensor x, Tensor image, int[] layers) -> Tensor");
-
-  m.def(
-      "run_stages(Tensor x, Tensor? x_scale, Tensor image, Tensor slices, Tensor(a!) state, "
-      "int[] stages, int most_degree) -> Tensor");
 }
 
 }  // namespace bitgnn::ops

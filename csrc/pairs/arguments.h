@@ -18,14 +18,6 @@ struct NarrowArgs {
   const float* shift;  // [features] or null
 };
 
-// Column blocks instead of column indices: rowptr entry b * rows + i starts row i of block b, whose
-// column is b * size + local index.
-struct ColumnBlocks {
-  const uint16_t* local_indices;  // [edges], or null with CSR
-  int64_t count;                  // number of blocks, at least one
-  int64_t size;                   // columns per block
-};
-
 // Step of degrees in an order of rows, in edges; within a step, rows keep their order.
 constexpr int64_t kOrderStep = 32;
 
@@ -37,9 +29,7 @@ enum class Head : int {
   kClasses = 3,     // index of the largest score, the first among equals; the first NaN
 };
 
-// With column blocks, `sums.rows` counts rows and `sums.indices` is null.
 struct NarrowCall : NarrowArgs {
-  ColumnBlocks blocks;
   // [rows, 2] or null: rows of a CSR by descending degree / kOrderStep, each as its first edge and
   // degree + row * 2^32. It tells which rows to start first, which helps GPUs.
   const int64_t* order;

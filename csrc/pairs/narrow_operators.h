@@ -9,9 +9,6 @@
 
 namespace bitgnn::ops {
 
-// Columns that a 16-bit local index can tell apart.
-constexpr int64_t kMostBlockColumns = 65536;
-
 template <class Backend>
 struct NarrowOperators {
   using Problems = BspmmProblems<Backend>;
@@ -196,69 +193,21 @@ struct NarrowOperators {
     return run(p, q, call.args, head);
   }
 
-  static Tensor over_blocks(const Request& q, const Tensor& block_rowptr,
-                            const Tensor& local_indices, int64_t block_size) {
-    Fused::check_x_scale(q.x, q.x_scale, q.op);
-    const Head head = checked_head(q.head, q.w.size(0), q.op);
-    BITGNN_CHECK(block_size >= 1 && block_size <= kMostBlockColumns, q.op,
-                 ": block_size must be from 1 to ", kMostBlockColumns, ", got ", block_size);
-    Problem p(q.x, q.op);
-    check_dim(q.x, 2, q.op, "x");
-    p.indices = Problems::index_vector(p, local_indices, ScalarType::Short, "local_indices");
-    Problems::set_rowptr(p, block_rowptr, local_indices.size(0), "block_rowptr");
-    ColumnBlocks blocks{};
-    blocks.local_indices =
-        reinterpret_cast<const uint16_t*>(p.indices.template const_data_ptr<int16_t>());
-    blocks.size = block_size;
-    blocks.count = std::max<int64_t>(1, (q.x.size(0) + block_size - 1) / block_size);
-    BITGNN_CHECK(p.csr.rows % blocks.count == 0, q.op, ": block_rowptr must have a multiple of ",
-                 blocks.count, " entries and one, got ", p.csr.rows + 1);
-    p.csr.rows /= blocks.count;
-    Problems::check_blocks(p, q.x.size(0), blocks.count, block_size, q.trusted);
-    const bool is_narrow = q.size <= kMostShortFeatures;
-    if (is_narrow) {
-      Call call(p, q);
-      call.args.blocks = blocks;
-      if (p.backend.stays_narrow(call.args)) return run(p, q, call.args, head);
-    }
-    // Float rows are gathered over CSR, which is then smaller than they are.
-    Tensor rowptr = p.backend.empty({p.csr.rows + 1}, ScalarType::Long);
-    Tensor indices = p.backend.empty({p.csr.edges}, ScalarType::Int);
-    p.backend.csr_of_blocks(p.csr, blocks, rowptr.template mutable_data_ptr<int64_t>(),
-                            indices.template mutable_data_ptr<int32_t>());
-    Request over_rows = q;
-    over_rows.trusted = true;
-    return over_csr(over_rows, rowptr, indices);
-  }
-
-  static Tensor bmm_bspmm_narrow(
-      const Tensor& x, const Tensor& w, int64_t size, const Tensor& rowptr, const Tensor& indices,
-      const OptionalTensor& x_scale, const OptionalTensor& w_scale,
-      const OptionalTensor& x_threshold, const OptionalTensor& x_gain, bool scale,
-      const OptionalTensor& row, const OptionalTensor& col, const OptionalTensor& bias,
-      int64_t head, const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
-      const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
-      const OptionalTensor& root_bias, const OptionalTensor& order, const OptionalTensor& shift,
-      bool trusted) {
+  static Tensor bmm_bspmm_narrow(const Tensor& x, const Tensor& w, int64_t size,
+                                 const Tensor& rowptr, const Tensor& indices,
+                                 const OptionalTensor& x_scale, const OptionalTensor& w_scale,
+                                 const OptionalTensor& x_threshold, const OptionalTensor& x_gain,
+                                 bool scale, const OptionalTensor& row, const OptionalTensor& col,
+                                 const OptionalTensor& bias, int64_t head,
+                                 const OptionalTensor& root, const OptionalTensor& root_w,
+                                 int64_t root_size, const OptionalTensor& root_scale,
+                                 const OptionalTensor& root_w_scale,
+                                 const OptionalTensor& root_bias, const OptionalTensor& order,
+                                 const OptionalTensor& shift, bool trusted) {
     const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
     return over_csr({"bmm_bspmm_narrow", x, w, size, x_scale, w_scale, x_threshold, x_gain, scale,
                      row, col, bias, head, added, trusted, order, shift},
                     rowptr, indices);
-  }
-
-  static Tensor bmm_bspmm_narrow_blocked(
-      const Tensor& x, const Tensor& w, int64_t size, const Tensor& block_rowptr,
-      const Tensor& local_indices, int64_t block_size, const OptionalTensor& x_scale,
-      const OptionalTensor& w_scale, const OptionalTensor& x_threshold,
-      const OptionalTensor& x_gain, bool scale, const OptionalTensor& row,
-      const OptionalTensor& col, const OptionalTensor& bias, int64_t head,
-      const OptionalTensor& root, const OptionalTensor& root_w, int64_t root_size,
-      const OptionalTensor& root_scale, const OptionalTensor& root_w_scale,
-      const OptionalTensor& root_bias, bool trusted) {
-    const Root added{root, root_w, root_size, root_scale, root_w_scale, root_bias};
-    return over_blocks({"bmm_bspmm_narrow_blocked", x, w, size, x_scale, w_scale, x_threshold,
-                        x_gain, scale, row, col, bias, head, added, trusted},
-                       block_rowptr, local_indices, block_size);
   }
 };
 
@@ -266,7 +215,6 @@ template <class Backend, class Library>
 void register_narrow(Library& m) {
   using Operators = NarrowOperators<Backend>;
   m.impl("bmm_bspmm_narrow", TORCH_BOX(&Operators::bmm_bspmm_narrow));
-  m.impl("bmm_bspmm_narrow_blocked", TORCH_BOX(&Operators::bmm_bspmm_narrow_blocked));
 }
 
 }  // namespace bitgnn::ops

@@ -1,13 +1,11 @@
-"""FRDC tiles and column blocks: built layouts hold exactly the pattern."""
+"""FRDC tiles hold exactly the pattern; derived layouts are kept until it changes."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils import _pytree as pytree
 
 from bitgnn import BitAdjacency
-from bitgnn.bits import BlockedAdjacency
 from bitgnn.bits.layouts import FRDC_METHODS
 
 
@@ -45,57 +43,17 @@ def test_frdc_holds_the_pattern(rows, columns, seed):
     assert tiles.nbytes == 4 * len(tiles.tile_rowptr) + 6 * len(tiles.tiles)
 
 
-@given(
-    rows=st.integers(0, 40),
-    columns=st.integers(0, 40),
-    block_size=st.integers(1, 50),
-    seed=st.integers(0, 1000),
-)
-def test_blocked_holds_the_pattern(rows, columns, block_size, seed):
-    pattern = random_pattern(rows, columns, seed)
-    blocks = from_pattern(pattern).blocked(block_size)
-    num_blocks = max(1, -(-columns // block_size))
-    assert len(blocks.block_rowptr) == num_blocks * rows + 1
-    dense = torch.zeros(rows, columns, dtype=torch.int64)
-    for entry in range(num_blocks * rows):
-        block, row = divmod(entry, rows)
-        start, end = blocks.block_rowptr[entry : entry + 2].tolist()
-        for local in blocks.local_indices[start:end].tolist():
-            dense[row, block * block_size + (local & 0xFFFF)] += 1
-    assert torch.equal(dense, pattern.long())
-
-
-def test_blocked_uses_all_sixteen_bits():
-    source = torch.tensor([0, 32767, 32768, 65535, 65536, 70000])
-    edge_index = torch.stack([source, torch.zeros_like(source)])
-    blocks = BitAdjacency.from_edge_index(edge_index, (1, 70001)).blocked()
-    assert blocks.block_rowptr.tolist() == [0, 4, 6]
-    assert blocks.local_indices.tolist() == [0, 32767, -32768, -1, 0, 70000 - 65536]
-    assert blocks.nbytes == 4 * 3 + 2 * 6
-
-
 def test_duplicates_do_not_fit_in_tiles():
     edge_index = torch.tensor([[0, 0, 1], [2, 2, 2]])
     assert BitAdjacency.from_edge_index(edge_index, 3).frdc() is None
     assert BitAdjacency.from_edge_index(edge_index, 3, coalesce=True).frdc() is not None
-    # Blocks hold them as CSR does.
-    blocks = BitAdjacency.from_edge_index(edge_index, 3).blocked()
-    assert blocks.local_indices.tolist() == [0, 0, 1]
 
 
 def test_layouts_are_kept():
     adjacency = from_pattern(random_pattern(10, 12, 0))
     assert adjacency.frdc() is adjacency.frdc()
-    assert adjacency.blocked() is adjacency.blocked(65536)
-    assert adjacency.blocked(4) is adjacency.blocked(4)
-    assert adjacency.blocked(4) is not adjacency.blocked()
-
-
-@pytest.mark.parametrize("block_size", [0, -1, 65537])
-def test_block_size_errors(block_size):
-    adjacency = from_pattern(random_pattern(10, 12, 0))
-    with pytest.raises(ValueError, match=rf"block_size must lie in \[1, 65536\], got {block_size}"):
-        adjacency.blocked(block_size)
+    assert adjacency.sliced(4) is adjacency.sliced(4)
+    assert adjacency.sliced(4) is not adjacency.sliced()
 
 
 def test_full_tile_has_the_sign_bit():
@@ -104,7 +62,6 @@ def test_full_tile_has_the_sign_bit():
 
 
 LAYOUTS = {
-    "blocked": lambda adjacency: adjacency.blocked(3),
     "frdc": lambda adjacency: adjacency.frdc(),
     "sliced": lambda adjacency: adjacency.sliced(3),
 }
@@ -153,8 +110,8 @@ def test_a_changed_pattern_has_new_layouts(layout, change, made):
 def test_bytes_of_derived_layouts():
     adjacency = from_pattern(random_pattern(9, 9, 0))
     assert adjacency.derived_nbytes == 0
-    blocks, slices = adjacency.blocked(), adjacency.sliced()
-    assert adjacency.derived_nbytes == blocks.nbytes + slices.nbytes - adjacency.rowptr.nbytes
+    tiles, slices = adjacency.frdc(), adjacency.sliced()
+    assert adjacency.derived_nbytes == tiles.nbytes + slices.nbytes - adjacency.rowptr.nbytes
 
 
 def test_planned_layouts():
@@ -170,32 +127,11 @@ def test_planned_layouts():
     assert adjacency.frdc_arguments == (
         tiles.tile_rowptr, tiles.tile_cols, tiles.tiles, 9, FRDC_METHODS.index("if_else"),
     )  # fmt: skip
-    with pytest.raises(ValueError, match="must be 'csr', 'sliced' or 'frdc', got 'blocked'"):
-        adjacency.plan_layout(4, "blocked")
+    with pytest.raises(ValueError, match="must be 'csr', 'sliced' or 'frdc', got 'tiles'"):
+        adjacency.plan_layout(4, "tiles")
     with pytest.raises(ValueError, match=r"method must be one of .* got 'carry_save'"):
         adjacency.plan_layout(4, "frdc", "carry_save")
     twice = BitAdjacency.from_edge_index(torch.zeros(2, 2, dtype=torch.int64), 1)
     for use in (lambda: twice.plan_layout(1, "frdc"), lambda: twice.frdc_arguments):
         with pytest.raises(ValueError, match="cannot hold duplicate edges"):
             use()
-
-
-def test_compact_form():
-    adjacency = BitAdjacency.from_edge_index(
-        random_pattern(9, 9, 0).nonzero().t(), 9, normalize="sym", add_self_loops=True
-    )
-    compact = BlockedAdjacency.from_adjacency(adjacency)
-    assert compact.shape == adjacency.shape
-    assert compact.nnz == adjacency.nnz
-    assert compact.device == adjacency.device
-    assert compact.nbytes == adjacency.nbytes - 2 * adjacency.nnz
-    assert same_layout(compact.blocked(), adjacency.blocked())
-    leaves, spec = pytree.tree_flatten(compact)
-    for other in (compact.to("cpu"), pytree.tree_unflatten(leaves, spec)):
-        assert same_layout(other.blocked(), compact.blocked())
-        assert other.row_scale.equal(adjacency.row_scale)
-        assert other.col_scale.equal(adjacency.col_scale)
-    assert repr(compact) == f"BlockedAdjacency(9 x 9, nnz={adjacency.nnz}, device=cpu)"
-    for held in ("rowptr", "indices"):
-        with pytest.raises(ValueError, match=r"without the CSR .* prepare the graph with"):
-            getattr(compact, held)

@@ -14,8 +14,6 @@ from bitgnn.ops.linear_chain import make_chain
 from bitgnn.ops.reference import OPERATORS
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 
-NARROW = ("bmm_bspmm_narrow", "bmm_bspmm_narrow_blocked")
-
 
 class FusedArguments(Draws):
     """Arguments of operators that do several products in one call."""
@@ -31,7 +29,7 @@ class FusedArguments(Draws):
         packed = bool(self.integer(2))
         x = self.bits(n, k) if packed else self.matrix(n, k)
         given: dict[str, Any] = {"x": x, "w": self.bits(m, k), "size": k}
-        given["out_bits"] = name not in NARROW and bool(self.integer(2))
+        given["out_bits"] = name != "bmm_bspmm_narrow" and bool(self.integer(2))
         hidden_bits = name == "bmm_bspmm" and bool(self.integer(2))
         if not packed:
             given["x_threshold"] = maybe(self.floats(k))
@@ -49,13 +47,9 @@ class FusedArguments(Draws):
                 given["flip"] = maybe(torch.rand(m, generator=self.generator) < 0.5)
             return given
         adjacency = self.adjacency(n + 3, n, coalesce=False)
-        if name == "bmm_bspmm_narrow_blocked":
-            blocks = adjacency.blocked(max(1, n // (1 + self.integer(3))))
-            names = ("block_rowptr", "local_indices", "block_size")
-            given |= dict(zip(names, blocks.arguments, strict=True))
-        else:
-            given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
-        if name == "bmm_bspmm_narrow":
+        given |= {"rowptr": adjacency.rowptr, "indices": adjacency.indices}
+        is_narrow = name == "bmm_bspmm_narrow"
+        if is_narrow:
             given["order"] = maybe(adjacency.row_order())
             given["shift"] = maybe(self.floats(m)) if k <= MAX_NARROW_SIZE else None
         given |= {"row": maybe(self.floats(n + 3)), "hidden_bits": hidden_bits}
@@ -63,7 +57,7 @@ class FusedArguments(Draws):
             given["col"] = maybe(self.floats(n))
         if not given["out_bits"]:
             given["bias"] = maybe(self.floats(m))
-        if name in NARROW:
+        if is_narrow:
             del given["out_bits"], given["hidden_bits"]
             # Wider rows have sums in another order on a GPU, which may change their classes.
             given["head"] = self.integer(4) if 0 < m <= 48 else 0

@@ -4,7 +4,7 @@ import inspect
 from typing import Any
 
 import torch
-from fused_arguments import NARROW, FusedArguments
+from fused_arguments import FusedArguments
 from image_arguments import ImageArguments
 from quantise_arguments import QuantiseArguments
 from ternary_arguments import TernaryArguments
@@ -27,7 +27,7 @@ class Sampler(FusedArguments, ImageArguments, QuantiseArguments, TernaryArgument
         For products n, k, m are rows of x, features and rows of w; for aggregations sources,
         features and destinations; for CONCAT rows and both feature counts.
         """
-        if name in ("bmm_add", "bmm_bspmm", *NARROW):
+        if name in ("bmm_add", "bmm_bspmm", "bmm_bspmm_narrow"):
             return self._fused_arguments(name, n, k, m, optional)
         if name == "bspmm_slots":
             return self._slot_arguments(n, k, m, optional)
@@ -112,8 +112,6 @@ class Sampler(FusedArguments, ImageArguments, QuantiseArguments, TernaryArgument
             tiles = adjacency.frdc()
             assert tiles is not None
             return given | vars(tiles)
-        if rest.endswith("blocked"):
-            return vars(adjacency.blocked(max(1, n // (1 + self.integer(3)))))
         if rest.endswith("sliced"):
             # More columns than a GPU's shared memory holds make several slices.
             return vars(adjacency.sliced(min(6000, max(1, n // (1 + self.integer(3))))))

@@ -6,7 +6,6 @@ import torch
 from bitgnn.convert import freeze
 from bitgnn.inference import (
     AutoExecutor,
-    CooperativeExecutor,
     CudaGraphExecutor,
     EagerExecutor,
     choice,
@@ -29,11 +28,9 @@ def test_names(frozen, device):
         run = frozen.executor("cuda_graph", max_graphs=3)
         assert type(run) is CudaGraphExecutor
         assert run.max_graphs == 3
-        assert type(frozen.executor("cooperative")) is CooperativeExecutor
     else:
-        for name in ("cuda_graph", "cooperative"):
-            with pytest.raises(ValueError, match="model must be on a CUDA device, got cpu"):
-                frozen.executor(name)
+        with pytest.raises(ValueError, match="model must be on a CUDA device, got cpu"):
+            frozen.executor("cuda_graph")
     with pytest.raises(ValueError, match=r"name must be one of \['eager', .* got 'fast'"):
         frozen.executor("fast")
 
@@ -62,12 +59,7 @@ def test_every_executor_gives_the_same_bits(name, precision, features, graph, de
     for form in forms:
         expected = frozen(form, adjacency)
         for executor in [*names, "auto"]:
-            try:
-                run = frozen.executor(executor)
-                run(form, adjacency)
-            except ValueError:
-                assert executor == "cooperative"  # which is for some models alone
-                continue
+            run = frozen.executor(executor)
             wrong = sum(not run(form, adjacency).equal(expected) for _ in range(100))
             assert not wrong, (executor, type(form), getattr(run, "choice", None))
 

@@ -1,12 +1,11 @@
-"""Frozen models over graphs in each layout: the same bits, less memory, and clear refusals."""
+"""Frozen models over graphs in each layout: the same bits, and clear refusals."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
+from bitgnn.bits import BitAdjacency
 from bitgnn.convert import freeze
-from bitgnn.inference import PreparedGraph
 from bitgnn.inference import layout as layout_module
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -21,9 +20,6 @@ MODELS = {
     "saint": (GraphSAINT, {"precision": "bin"}),
 }
 
-COMPACT = {"bits", "bin", "full", "sage"}
-"""Models that need no more of a graph than column blocks."""
-
 
 def make(name, hidden=150):
     torch.manual_seed(0)
@@ -36,16 +32,12 @@ def forms(frozen, x):
     return [x, frozen.pack_features(x, layout="dense"), frozen.pack_features(x)]
 
 
-@pytest.mark.parametrize("layout", ["auto", "sliced", "blocked"])
+@pytest.mark.parametrize("layout", ["auto", "sliced"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_layout_gives_the_same(name, layout, graph, features, device):
     frozen = make(name).to(device)
     x, edge_index = features.to(device), graph.to(device)
     plain = frozen.prepare_graph(edge_index, N, layout="csr")
-    if layout == "blocked" and name not in COMPACT:
-        with pytest.raises(ValueError, match="can aggregate from column blocks"):
-            frozen.prepare_graph(edge_index, N, layout=layout)
-        return
     adjacency = frozen.prepare_graph(edge_index, N, layout=layout)
     for form in forms(frozen, x):
         assert frozen(form, adjacency).equal(frozen(form, plain))
@@ -69,10 +61,10 @@ class Called(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_slices_and_blocks_are_used(graph, features):
+def test_slices_are_used(graph, features):
     frozen = make("bits")
     called = {}
-    for layout in ("csr", "sliced", "blocked"):
+    for layout in ("csr", "sliced"):
         adjacency = frozen.prepare_graph(graph, N, layout=layout)
         with Called() as calls:
             frozen(features, adjacency)
@@ -80,20 +72,7 @@ def test_slices_and_blocks_are_used(graph, features):
     assert called == {
         "csr": ["bmm_bspmm"] * 3,
         "sliced": ["bspmm_bbb_sliced", "bspmm_bbb_sliced", "bspmm_bbf_sliced"],
-        "blocked": ["bspmm_bbb_blocked", "bspmm_bbb_blocked", "bspmm_bbf_blocked"],
     }
-
-
-def test_blocked_for_a_model_of_floats_is_refused(graph, features):
-    frozen = make("floats")
-    with pytest.raises(ValueError, match=r"prepare_graph: layout must not be 'blocked' .*convs"):
-        frozen.prepare_graph(graph, N, layout="blocked")
-    blocked = BlockedAdjacency.from_adjacency(frozen.prepare_graph(graph, N))
-    with pytest.raises(ValueError, match="layout of adjacency must not be 'blocked'"):
-        frozen(features, blocked)
-    held = PreparedGraph((blocked,), graph, None, N)
-    with pytest.raises(ValueError, match="layout of adjacency must not be 'blocked'"):
-        frozen(features, held)
 
 
 def test_auto_without_memory_for_slices_stays_in_csr(graph, monkeypatch):

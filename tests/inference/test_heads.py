@@ -110,15 +110,14 @@ def test_other_uses_run_as_their_own_code(last, x, edges):
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("layout", ["csr", "blocked"])
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_last_aggregation_hands_out_the_head(wide, layout, output, x, edges, device):
+def test_the_last_aggregation_hands_out_the_head(wide, output, x, edges, device):
     torch.manual_seed(0)
     model = GCN(x.size(1), 40, 70 if wide else CLASSES, precision="bin").eval()
     frozen = freeze(model, output=output).to(device)
     scores = freeze(model).to(device)
     x, edges = x.to(device), edges.to(device)
-    graph = frozen.prepare_graph(edges, N, layout=layout)
+    graph = frozen.prepare_graph(edges, N)
     for given in (x, frozen.pack_features(x, layout="dense")):
         kinds = [[step.kind for step in group] for group in frozen.groups(given)]
         assert kinds[-1][-3:] == ["bmm_bbf", "bspmm_fbf", output]

@@ -89,19 +89,11 @@ def test_heads(classes, output, device, data):
     assert_agrees(memory_report(frozen, data.clone().to(device)))
 
 
-@pytest.mark.parametrize(
-    ("precision", "layout", "edges"),
-    # Few edges read each row: a GPU makes CSR of the blocks where rows are wide.
-    [
-        ("bin", "blocked", 5 * N),
-        ("full", "blocked", 5 * N),
-        *(("TBF+TBB, BBF+TBF", layout, 50 * N) for layout in ("csr", "sliced", "blocked")),
-    ],
-)
-def test_layouts(precision, layout, edges, device):
-    x, edge_index = _pair(N, FEATURES, edges, device)
+@pytest.mark.parametrize("layout", ["csr", "sliced"])
+def test_layouts(layout, device):
+    x, edge_index = _pair(N, FEATURES, 50 * N, device)
     torch.manual_seed(0)
-    model = models.GCN(FEATURES, 96, CLASSES, precision=precision)
+    model = models.GCN(FEATURES, 96, CLASSES, precision="TBF+TBB, BBF+TBF")
     with torch.no_grad():
         model(x.cpu(), edge_index.cpu())  # starts the scales of ternary values
     frozen = freeze(model.eval()).to(device)

@@ -10,18 +10,17 @@ N, FEATURES = 300, 70
 ROOTED = ["bmm_bbf", "bspmm_fbf", "bmm_add"]
 
 
-@pytest.mark.parametrize("layout", ["csr", "blocked"])
 @pytest.mark.parametrize("output", [None, "classes", "softmax"])
 @pytest.mark.parametrize("classes", [3, 7, 12, 40, 49])
 @pytest.mark.parametrize(("precision", "hidden"), [("bin", 64), ("bin", 75), ("full", 256)])
-def test_last_layer_of_graphsage(precision, hidden, classes, output, layout, device):
+def test_last_layer_of_graphsage(precision, hidden, classes, output, device):
     torch.manual_seed(0)
     model = GraphSAGE(FEATURES, hidden, classes, precision=precision).to(device).eval()
     frozen = freeze(model, output=output)
     edges = torch.randint(N, (2, 4 * N), device=device)
     edges[1, :700] = 5
     x = torch.randn(N, FEATURES, device=device)
-    graph = frozen.prepare_graph(edges, N, layout=layout)
+    graph = frozen.prepare_graph(edges, N)
     calls = [[step.kind for step in group] for group in frozen.groups(x)]
     # Wider rows may be held as floats between the product and the sum.
     assert (ROOTED in calls) == (classes <= 48)

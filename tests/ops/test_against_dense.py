@@ -13,7 +13,7 @@ LAYOUTS = [
     (None, None),
     ("csr", None),
     ("csr", "carry_save"),
-    ("blocked", None),
+    ("sliced", None),
     ("frdc", None),
     (None, "if_else"),
     ("frdc", "and_andnot"),
@@ -170,7 +170,7 @@ def test_duplicate_edges_count_and_turn_frdc_into_csr(device):
     edge_index = torch.tensor([[0, 0, 1], [2, 2, 2]])
     adjacency = BitAdjacency.from_edge_index(edge_index, 3).to(device)
     x = BitTensor.from_float(torch.tensor([[1.0], [-1.0], [-1.0]], device=device))
-    for layout in (None, "blocked", "sliced"):
+    for layout in (None, "sliced"):
         assert bspmm.bbf(x, adjacency, layout=layout).tolist() == [[0.0], [0.0], [1.0]]
     with pytest.warns(UserWarning, match="bspmm.bbf: layout 'frdc' cannot hold duplicate edges"):
         assert bspmm.bbf(x, adjacency, layout="frdc").tolist() == [[0.0], [0.0], [1.0]]
@@ -178,7 +178,7 @@ def test_duplicate_edges_count_and_turn_frdc_into_csr(device):
         assert bspmm.bbb(x, adjacency, method="if_else").to_float().tolist() == [[1.0]] * 3
 
 
-@pytest.mark.parametrize("layout", ["csr", "blocked", "sliced", "frdc"])
+@pytest.mark.parametrize("layout", ["csr", "sliced", "frdc"])
 def test_empty_graphs(layout, device):
     for m, n, k in [(0, 3, 5), (3, 0, 5), (3, 3, 0), (4, 3, 5)]:
         none = torch.zeros(2, 0, dtype=torch.int64)

@@ -156,9 +156,7 @@ def test_float_products_allocate_packed_rows_at_most(n, k, m, dtype):
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 40, 64, 96, 128, 160, 256, 500, 512, 1000])
-@pytest.mark.parametrize(
-    "name", [name for name in OPERATORS if name.startswith("bspmm") and "blocked" not in name]
-)
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("bspmm")])
 def test_aggregation_equals_the_cpu_kernels(name, size, sampler):
     for seed, (n, m) in enumerate([(3000, 2500), (700, 4000), (40000, 300)]):
         arguments = sampler(seed=seed).arguments(name, n, size, m, optional=seed == 1 or None)
@@ -182,7 +180,7 @@ def test_hubs_and_layouts(hub_edges, size):
     expected = bspmm.bbf(bits, adjacency, integer=True)
     threshold = torch.randn(size)
     on_gpu, x = adjacency.to(CUDA), bits.to(CUDA)
-    for layout in ("csr", "blocked", "sliced"):
+    for layout in ("csr", "sliced"):
         assert torch.equal(bspmm.bbf(x, on_gpu, integer=True, layout=layout).cpu(), expected)
         for t in (None, threshold):
             found = bspmm.bbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)
@@ -195,7 +193,7 @@ def test_hubs_of_ternary_values(hub_edges, size):
     adjacency = star(20000, hub_edges, 100_000 + hub_edges)
     values = TernaryTensor.from_float(torch.randn(20000, size), 0.9)
     on_gpu, x, threshold = adjacency.to(CUDA), values.to(CUDA), torch.randn(size)
-    for layout in ("csr", "blocked", "sliced"):
+    for layout in ("csr", "sliced"):
         found = bspmm.tbf(x, on_gpu, bias=threshold.to(CUDA), layout=layout)
         assert torch.equal(found.cpu(), bspmm.tbf(values, adjacency, bias=threshold))
         found = bspmm.tbf(x, on_gpu, integer=True, layout=layout)
@@ -204,19 +202,6 @@ def test_hubs_of_ternary_values(hub_edges, size):
             found = bspmm.tbb(x, on_gpu, threshold=None if t is None else t.to(CUDA), layout=layout)
             expected = bspmm.tbb(values, adjacency, threshold=t)
             assert torch.equal(found.words.cpu(), expected.words)
-
-
-@pytest.mark.parametrize("block_size", [1, 100, 4096, 65536])
-def test_block_sizes(block_size):
-    adjacency = star(9000, 700, 60_000, seed=1)
-    bits = BitTensor.from_float(torch.randn(9000, 100))
-    expected = bspmm.bbf(bits, adjacency, integer=True)
-    blocks = adjacency.to(CUDA).blocked(block_size)
-    found = torch.ops.bitgnn.bspmm_bbf_blocked(
-        bits.to(CUDA).words, 100, blocks.block_rowptr, blocks.local_indices, block_size,
-        integer=True,
-    )  # fmt: skip
-    assert torch.equal(found.cpu(), expected)
 
 
 def test_slices_beyond_shared_memory_are_refused():
@@ -333,6 +318,3 @@ def test_layouts_are_built_on_the_gpu():
     for name in ("tile_rowptr", "tile_cols", "tiles"):
         assert getattr(mine, name).is_cuda
         assert torch.equal(getattr(mine, name).cpu(), getattr(theirs, name))
-    blocks, expected = on_gpu.blocked(1000), adjacency.blocked(1000)
-    assert torch.equal(blocks.block_rowptr.cpu(), expected.block_rowptr)
-    assert torch.equal(blocks.local_indices.cpu(), expected.local_indices)

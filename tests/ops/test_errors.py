@@ -52,7 +52,7 @@ bspmm.bbb(WB, ADJACENCY)
 bspmm.bfb(WB, MATRIX)
     -> ValueError: bspmm.bfb: adjacency must have 5 columns like the rows of x, got 6
 bspmm.bbb(XB, ADJACENCY, layout="coo")
-    -> ValueError: layout must be None or one of \['csr', 'blocked', 'sliced', 'frdc'\], got 'coo'
+    -> ValueError: layout must be None or one of \['csr', 'sliced', 'frdc'\], got 'coo'
 bspmm.bbf(XB, ADJACENCY, layout="csr", method="if_else")
     -> ValueError: method must be None or one of \['carry_save'\] with layout 'csr', got 'if_else';
         valid

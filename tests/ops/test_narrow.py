@@ -171,70 +171,18 @@ def over_csr(adjacency: BitAdjacency, given: dict, head: int = 0) -> torch.Tenso
     return torch.ops.bitgnn.bmm_bspmm_narrow(**given, **on_device, head=head)
 
 
-def over_blocks(adjacency: BitAdjacency, block_size: int, given: dict, head: int = 0):
-    blocks = adjacency.to(given["x"].device).blocked(block_size)
-    return torch.ops.bitgnn.bmm_bspmm_narrow_blocked(
-        **given, block_rowptr=blocks.block_rowptr, local_indices=blocks.local_indices,
-        block_size=block_size, head=head,
-    )  # fmt: skip
-
-
 # Every kind of row that narrow_forms.cuh lists, rows in chunks and rows of floats.
 FORMS = [(64, 3), (64, 7), (200, 20), (128, 41), (127, 41), (128, 60), (256, 7), (501, 12)]
 FORMS += [(501, 45), (501, 46), (1100, 5), (1100, 40), (1100, 60)]
 
 
-def sorted_rows(degrees: list[int], nodes: int) -> BitAdjacency:
-    """Rows of these degrees, their edges in the order of columns as in column blocks."""
-    given = rows_of(degrees, nodes)
-    edge_index = given.to_edge_index()
-    plain = BitAdjacency.from_edge_index(edge_index, (len(degrees), nodes))
-    return BitAdjacency(plain.rowptr, plain.indices, nodes, given.row_scale, given.col_scale)
-
-
-@pytest.mark.parametrize("block_size", [1, 37, 256, 65536])
-@pytest.mark.parametrize(("size", "classes"), FORMS)
-def test_column_blocks_give_the_same_bits(size, classes, block_size, device):
-    adjacency = sorted_rows(DEGREES * 2, 300)
-    given = arguments(adjacency, size, classes, device)
-    for left_out in ((), ("x_scale", "col")):
-        kept = {name: value for name, value in given.items() if name not in left_out}
-        found = over_blocks(adjacency, block_size, kept)
-        assert torch.equal(found, over_csr(adjacency, kept))
-
-
-def test_column_blocks_of_many_columns(device):
-    # More columns than a block has, and a row in all blocks but one.
-    nodes = 140_000
-    generator = torch.Generator().manual_seed(0)
-    indices = torch.randint(nodes, (5000,), generator=generator)
-    edge_index = torch.stack([indices, torch.arange(5000) % 7])
-    edge_index[0, edge_index[1] == 3] %= 65536
-    adjacency = BitAdjacency.from_edge_index(edge_index, (7, nodes))
-    col = torch.rand(nodes, generator=generator)
-    adjacency = BitAdjacency(adjacency.rowptr, adjacency.indices, nodes, torch.rand(7), col)
-    given = arguments(adjacency, 40, 9, device)
-    assert torch.equal(over_blocks(adjacency, 65536, given), over_csr(adjacency, given))
-
-
-def test_column_blocks_of_wide_products(device):
-    # Halves that 16 bits do not hold: floats in between, over CSR made from the blocks.
-    adjacency = sorted_rows([0, 3, 17, 1], 20)
-    given = arguments(adjacency, 65540, 4, device)
-    for head in range(4):
-        found = over_blocks(adjacency, 7, given, head)
-        assert torch.equal(found, over_csr(adjacency, given, head))
-
-
-@pytest.mark.parametrize("blocked", [False, True])
 @pytest.mark.parametrize(("size", "classes"), [*FORMS, (31, 1)])
-def test_heads_of_every_kind_of_row(size, classes, blocked, device):
-    adjacency = sorted_rows(DEGREES * 2, 300)
+def test_heads_of_every_kind_of_row(size, classes, device):
+    adjacency = rows_of(DEGREES * 2, 300)
     given = arguments(adjacency, size, classes, device)
     scores = over_csr(adjacency, given)
     for head in (1, 2, 3):
-        found = over_blocks(adjacency, 37, given, head) if blocked else None
-        found = over_csr(adjacency, given, head) if found is None else found
+        found = over_csr(adjacency, given, head)
         if head == 3:
             assert torch.equal(found, scores.argmax(-1))
         else:
@@ -265,7 +213,7 @@ def test_heads_of_ties_and_special_scores(classes, device):
     assert over_csr(adjacency, rest, 3).tolist() == [0] * 5
 
 
-def test_heads_and_blocks_are_checked(device):
+def test_heads_are_checked(device):
     adjacency = rows_of([2, 3], 30)
     given = arguments(adjacency, 40, 4, device)
     for head in (-1, 4):
@@ -275,19 +223,6 @@ def test_heads_and_blocks_are_checked(device):
     with pytest.raises(RuntimeError, match=r"head=3 \(classes\) needs at least one output"):
         over_csr(adjacency, none, 3)
     assert over_csr(adjacency, none, 1).shape == (2, 0)
-    blocks = adjacency.to(device).blocked(16)
-    call = torch.ops.bitgnn.bmm_bspmm_narrow_blocked
-    pattern = {"block_rowptr": blocks.block_rowptr, "local_indices": blocks.local_indices}
-    for block_size in (0, 65537):
-        with pytest.raises(
-            RuntimeError, match=f"block_size must be from 1 to 65536, got {block_size}"
-        ):
-            call(**given, **pattern, block_size=block_size)
-    with pytest.raises(RuntimeError, match="block_rowptr must have a multiple of 3 entries"):
-        call(**given, **pattern, block_size=10)
-    pattern["local_indices"] = blocks.local_indices.int()
-    with pytest.raises(RuntimeError, match="local_indices must be Short, got Int"):
-        call(**given, **pattern, block_size=16)
 
 
 def test_orders_are_checked(device):

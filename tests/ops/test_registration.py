@@ -71,7 +71,6 @@ def test_compile_whole_graph(dynamic):
     adjacency = BitAdjacency.from_edge_index(edge_index, 12, normalize="sym", coalesce=True)
     # Layouts are built from the data, which a graph cannot trace.
     adjacency.frdc()
-    adjacency.blocked()
     adjacency.sliced()
 
     def layer(x, layout):
@@ -79,7 +78,7 @@ def test_compile_whole_graph(dynamic):
         return bspmm.bbf(hidden, adjacency, bias=torch.ones(40), layout=layout)
 
     x = torch.randn(12, 70)
-    for layout in (None, "csr", "frdc", "blocked", "sliced"):
+    for layout in (None, "csr", "frdc", "sliced"):
         torch._dynamo.reset()  # each layout is a graph of its own, and their number is limited
         compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
         assert torch.equal(compiled(x, layout), layer(x, layout))

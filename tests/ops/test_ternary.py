@@ -305,7 +305,7 @@ def graph(rows: int, columns: int, edges: int, device: torch.device) -> BitAdjac
     ).to(device)
 
 
-@pytest.mark.parametrize("layout", [None, "csr", "blocked", "sliced", "frdc"])
+@pytest.mark.parametrize("layout", [None, "csr", "sliced", "frdc"])
 @pytest.mark.parametrize("size", [1, 33, 64, 200])
 def test_aggregation(layout, size, device):
     adjacency = graph(30, 20, 150, device)

@@ -15,7 +15,6 @@ bits.layouts.TILE core/common.h kTileDim
 bits.sliced.LANES core/common.h kSliceLanes
 bits.sliced.STEP core/common.h kSliceStepEdges
 bits.row_order.ORDER_STEP pairs/arguments.h kOrderStep
-bits.layouts.MAX_BLOCK_SIZE pairs/narrow_operators.h kMostBlockColumns
 ops.linear.MOST_FEATURES bmm/arguments.h kMostLinearFeatures
 ops._fixed_conv.MOST_WEIGHTS first_layers/operators.h kMostFixedWeights
 ops.reference.narrow.MAX_NARROW_SIZE bspmm/narrow_sums.h kMostShortFeatures
@@ -25,10 +24,6 @@ ops.reference.linear_chain.LAYER_NUMBERS whole_model/linear_chain.h kChainLayerN
 ops.reference.linear_chain.STEP_WORDS whole_model/linear_chain.h kChainStepWords
 ops.reference.linear_chain.HIDDEN_TABLE whole_model/linear_chain.h kHiddenTable
 ops.reference.linear_chain.LAST_TABLE whole_model/linear_chain.h kLastTable
-inference.cooperative_tables.NOTHING whole_model/cooperative.h kNoOffset
-inference.cooperative_tables.PIECE_WORDS whole_model/cooperative.h kPieceWords
-inference.cooperative_tables.STATE_HEAD whole_model/cooperative.h kStateHead
-inference.cooperative_tables.MAX_BYTE_FEATURES bspmm/narrow_sums.h kMostByteFeatures
 inference.wide_rows.MOST_NARROW_COLUMNS pairs/cuda/narrow/route.cu kMostColumns
 inference.wide_rows.MOST_OFTEN_FEATURES pairs/cuda/narrow/table.cuh kMostFeatures
 inference.wide_rows.OFTEN pairs/cuda/narrow/route.cu kWideUses

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from bitgnn._checks import check_value
+from bitgnn.inference.bounds import check_arguments, parameters_on_meta
 from bitgnn.inference.bwta.attention import FrozenBWTAAttention
 from bitgnn.inference.bwta.layer import FrozenBWTALayer
 from bitgnn.inference.bwta.linear import FrozenBWTALinear
@@ -50,11 +50,6 @@ MODEL_TYPES = frozenset((
 ATTENTION_KEY = "attn_implementation"
 IMPLEMENTATIONS = (None, "eager", "sdpa", IMPLEMENTATION)
 """Attention functions that a file may name; other names may stand for code from the Hub."""
-LARGEST = 1 << 26
-"""Largest number in a model's configuration."""
-WEIGHTS_A_BYTE = 8
-PARAMETERS_A_TENSOR, MORE_PARAMETERS = 16, 64
-"""A model may have so many parameters for each tensor of its file, and so many more."""
 
 
 def frozen_layers(model: nn.Module) -> dict[str, FrozenBWTALayer]:
@@ -179,37 +174,6 @@ def leave_fast_paths(model: nn.Module) -> None:
             module.use_nested_tensor = False
 
 
-@contextlib.contextmanager
-def parameters_on_meta(weights: int | None = None, count: int | None = None) -> Iterator[None]:
-    """Modules made inside have parameters without memory; buffers have theirs.
-
-    Args:
-        weights: most numbers in all parameters; None for any.
-        count: most parameters; None for any.
-
-    Raises:
-        ValueError: there are more.
-    """
-    register = nn.Module.register_parameter
-    seen = [0, 0]
-
-    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None:
-            seen[:] = seen[0] + parameter.numel(), seen[1] + 1
-            check_value(
-                (weights is None or seen[0] <= weights) and (count is None or seen[1] <= count),
-                lambda: "the model is larger than its tensors",
-            )
-            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = on_meta  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
-
-
 def check_needs_no_model(description: Mapping[str, Any], source: object) -> None:
     """Refuse a description of a class that only the user has.
 
@@ -238,11 +202,10 @@ def _skeleton(architecture: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
         lambda: f"{library} has no model {name!r}",
     )
     assert form is not None
-    _check_config(config)
-    weights = WEIGHTS_A_BYTE * sum(tensor.nbytes for tensor in tensors.values())
-    count = PARAMETERS_A_TENSOR * len(tensors) + MORE_PARAMETERS
+    check_arguments(config)
+    _check_attention(config)
     if library == OWN:
-        with parameters_on_meta(weights, count):
+        with parameters_on_meta(tensors):
             return form(**config)
     kind = getattr(form, "config_class", None)
     check_value(
@@ -250,22 +213,20 @@ def _skeleton(architecture: Mapping[str, Any], tensors: Mapping[str, Tensor]) ->
         lambda: f"{name} is not among the models of {library} that a file may name",
     )
     assert kind is not None
-    with parameters_on_meta(weights, count):
+    with parameters_on_meta(tensors):
         return form(kind.from_dict(config))
 
 
-def _check_config(config: Any) -> None:
-    """Refuse numbers beyond all bounds and attention functions from elsewhere."""
+def _check_attention(config: Any) -> None:
+    """Refuse attention functions from elsewhere, wherever a configuration names them."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             if str(key).endswith(ATTENTION_KEY) and value not in IMPLEMENTATIONS:
                 raise ValueError(f"{key} must be one of {IMPLEMENTATIONS}, got {value!r}")
-            _check_config(value)
+            _check_attention(value)
     elif isinstance(config, list | tuple):
         for value in config:
-            _check_config(value)
-    elif isinstance(config, int):
-        check_value(abs(config) <= LARGEST, lambda: f"{config} is too large for a configuration")
+            _check_attention(value)
 
 
 def put_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:

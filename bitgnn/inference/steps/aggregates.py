@@ -9,16 +9,9 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.bits import BitAdjacency, BlockedAdjacency
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import (
-    LAYOUTS,
-    aggregated_by_parts,
-    bind_bits_aggregation,
-    reads,
-    words_of,
-)
+from bitgnn.inference.steps.layouts import bind_bits_aggregation
 
 __all__ = ["KINDS"]
 
@@ -54,7 +47,6 @@ def _bind_bits_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner
     last = tensors.get("threshold", tensors.get("bias"))
     aggregate = bind_bits_aggregation(step.kind == "bspmm_bbb", step.attributes["size"], last)
 
-    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         v[out] = aggregate(v[x], graphs[graph])
 
@@ -62,25 +54,13 @@ def _bind_bits_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner
 
 
 def _bind_floats_over_pattern(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
-    """Marked with CSR alone: sums of floats over parts of a pattern may round in other ways."""
     (x,), (out,), graph = step.inputs, step.outputs, _graph(step)
-    to_bits, size = step.kind == "bspmm_fbb", step.attributes["size"]
-    operator = _bspmm_fbb if to_bits else _bspmm_fbf
+    operator = _bspmm_fbb if step.kind == "bspmm_fbb" else _bspmm_fbf
     last = tensors.get("threshold", tensors.get("bias"))
-    width, dtype = (words_of(size), torch.int32) if to_bits else (size, torch.float32)
 
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
-        def aggregate(a: BitAdjacency) -> Tensor:
-            result: Tensor = operator(
-                v[x], a.rowptr, a.indices, a.row_scale, a.col_scale, last, trusted=True
-            )
-            return result
-
         a = graphs[graph]
-        if isinstance(a, BlockedAdjacency):
-            v[out] = aggregated_by_parts(a, width, dtype, aggregate)
-        else:
-            v[out] = aggregate(a)
+        v[out] = operator(v[x], a.rowptr, a.indices, a.row_scale, a.col_scale, last, trusted=True)
 
     return run
 

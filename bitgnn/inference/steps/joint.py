@@ -11,13 +11,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitAdjacency
 from bitgnn.inference.program import Runner, Step
-from bitgnn.inference.steps.layouts import (
-    LAYOUTS,
-    Pattern,
-    bind_bits_aggregation,
-    reads,
-    words_of,
-)
+from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
 
 __all__ = ["bind_joint_product"]
 
@@ -50,14 +44,12 @@ def bind_joint_product(group: Sequence[Step], own: Sequence[Mapping[str, Tensor]
     if products:
         weight, size = own[0]["weight"], products[0].attributes["size"]
 
-        @reads(*LAYOUTS)
         def run_with_product(v: list[Any], graphs: Sequence[Any]) -> None:
             hidden = _bmm_bbb(v[first], weight, size)
             v[out] = join(hidden, graphs[graph], v[x], v[scale[0]] if scale else None)
 
         return run_with_product
 
-    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         v[out] = join(v[first], graphs[graph], v[x], v[scale[0]] if scale else None)
 
@@ -66,14 +58,14 @@ def bind_joint_product(group: Sequence[Step], own: Sequence[Mapping[str, Tensor]
 
 def _join(
     sums: Step, root: Step, sum_tensors: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
-) -> Callable[[Tensor, Pattern, Tensor, Tensor | None], Tensor]:
+) -> Callable[[Tensor, BitAdjacency, Tensor, Tensor | None], Tensor]:
     """Takes neighbours' words, the pattern, the nodes' own words and row scale; gives words."""
     hidden_size, size = sums.attributes["size"], root.attributes["size"]
     sum_bias, weight, words = sum_tensors.get("bias"), tensors["weight"], words_of(hidden_size)
     rest = tuple(tensors.get(name) for name in ("weight_scale", "bias", "threshold", "flip"))
     sums_to_floats = bind_bits_aggregation(False, hidden_size, sum_bias)
 
-    def join(neighbours: Tensor, a: Pattern, x: Tensor, scale: Tensor | None) -> Tensor:
+    def join(neighbours: Tensor, a: BitAdjacency, x: Tensor, scale: Tensor | None) -> Tensor:
         layout = a.planned_layout(words)
         if layout == "csr":
             result: Tensor = _bspmm_bmm(
@@ -81,7 +73,6 @@ def _join(
                 scale, *rest, trusted=True,
             )  # fmt: skip
         elif layout == "sliced":
-            assert isinstance(a, BitAdjacency), "no other adjacency has slices"
             result = _bspmm_bmm_sliced(
                 neighbours, *a.sliced().arguments, x, weight, size, a.row_scale, sum_bias,
                 scale, *rest, trusted=True,

@@ -66,7 +66,7 @@ def read_call(description: Any, tensors: Mapping[str, Tensor]) -> FloatCall:
     names = {"name", "function", "args", "kwargs", "size"}
     if not isinstance(description, Mapping) or description.keys() != names:
         raise ValueError(f"a call must have the entries {sorted(names)}, got {description}")
-    function = _read_function(description["function"])
+    function = _read_function(description["function"], tensors)
     args = _read(description["args"], tensors)
     kwargs = _read(description["kwargs"], tensors)
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
@@ -173,11 +173,11 @@ def _describe_function(function: Any) -> Any:
     return {"function": name}
 
 
-def _read_function(description: Any) -> Any:
+def _read_function(description: Any, tensors: Mapping[str, Tensor]) -> Any:
     if not isinstance(description, Mapping):
         raise ValueError(f"a function must be named, got {description}")
     if "module" in description:
-        return read_module(description)
+        return read_module(description, tensors)
     ((kind, name),) = description.items()
     if kind == "method" and name in METHODS:
         return Method(name)

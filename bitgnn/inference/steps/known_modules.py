@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing, aggr, norm
 
 import bitgnn.nn
+from bitgnn.inference.bounds import check_arguments, parameters_on_meta
 from bitgnn.nn import LayerPrecision
 
 __all__ = ["Unsavable", "describe_module", "read_module"]
@@ -181,11 +182,15 @@ def _check(module: nn.Module, made: nn.Module) -> None:
         raise Unsavable(f"{type(module).__name__} was changed after it was made")
 
 
-def read_module(description: Any) -> nn.Module:
+def read_module(description: Any, tensors: Mapping[str, Tensor] | None = None) -> nn.Module:
     """A module of a class that is known, with tensors yet to be loaded.
 
+    Args:
+        description: of :func:`describe_module`.
+        tensors: of the file, beyond which the module may not go; None for any module.
+
     Raises:
-        ValueError: the class is not known, or its arguments are no plain values.
+        ValueError: the class is not known, its arguments are no plain values, or it is too large.
     """
     if not isinstance(description, Mapping) or description.keys() != {"module", "arguments"}:
         raise ValueError(f"a module must have a class and arguments, got {description}")
@@ -201,5 +206,8 @@ def read_module(description: Any) -> nn.Module:
     # Its weights are drawn and thrown away; what it warns of, the trained one has warned of.
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = kind(**made)
-    return module.eval()
+        if tensors is None:
+            return kind(**made).eval()
+        check_arguments(arguments)
+        with parameters_on_meta(tensors):
+            return kind(**made).eval()

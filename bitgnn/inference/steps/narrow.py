@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
-from bitgnn.bits import BlockedAdjacency
 from bitgnn.inference.program import Runner, Step
 from bitgnn.inference.row_order import row_order_of
-from bitgnn.inference.steps.layouts import reads
 from bitgnn.inference.steps.pairs import FloatPair
 from bitgnn.inference.wide_rows import MOST_NARROW_COLUMNS, is_wide, read_often
 from bitgnn.ops.reference.heads import HEADS
@@ -21,7 +19,6 @@ from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE
 __all__ = ["bind_narrow_product", "bind_rooted_product"]
 
 _bmm_bspmm_narrow = torch.ops.bitgnn.bmm_bspmm_narrow.default
-_bmm_bspmm_narrow_blocked = torch.ops.bitgnn.bmm_bspmm_narrow_blocked.default
 
 
 def bind_narrow_product(
@@ -46,7 +43,7 @@ def bind_narrow_product(
             call.
 
     Returns:
-        The call, marked with the layouts that it reads.
+        The call.
     """
     return _bind(step, aggregation, tensors, last_tensors, packing, pack_tensors, head, None, {})
 
@@ -114,22 +111,16 @@ def _bind(
     added = _added(root, root_tensors)
     columns, is_cuda = weight.size(0), weight.is_cuda
 
-    # Column blocks know no shift.
-    @reads("csr", *(("blocked",) if shift is None else ()))
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
         x_scale = None if scale is None else v[scale]
         rest = (x_scale, w_scale, *packed, a.row_scale, a.col_scale, bias, number, *added(v))
-        if isinstance(a, BlockedAdjacency):
-            rest = (v[x], weight, size, *a.blocked().arguments, *rest)
-            v[out] = _bmm_bspmm_narrow_blocked(*rest, trusted=True)
-        else:
-            rest = (v[x], weight, size, a.rowptr, a.indices, *rest)
-            # Compiled programs must not depend on the size of the graph that they are made with.
-            can_order = is_cuda and not torch.compiler.is_compiling()
-            is_ordered = can_order and not is_wide(columns, size, read_often(a))
-            order = row_order_of(a) if is_ordered else None
-            v[out] = _bmm_bspmm_narrow(*rest, order=order, shift=shift, trusted=True)
+        rest = (v[x], weight, size, a.rowptr, a.indices, *rest)
+        # Compiled programs must not depend on the size of the graph that they are made with.
+        can_order = is_cuda and not torch.compiler.is_compiling()
+        is_ordered = can_order and not is_wide(columns, size, read_often(a))
+        order = row_order_of(a) if is_ordered else None
+        v[out] = _bmm_bspmm_narrow(*rest, order=order, shift=shift, trusted=True)
 
     return run
 

@@ -13,7 +13,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads, words_of
+from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
 from bitgnn.inference.steps.pairs import FloatPair
 
 __all__ = [
@@ -209,7 +209,6 @@ def _bind_aggregated_bits(
     aggregate = bind_bits_aggregation(to_bits, hidden_size, last[to_bits])
     packed = (None, None, x_threshold, None, False)
 
-    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a = graphs[graph]
         if a.planned_layout(words) == "csr":

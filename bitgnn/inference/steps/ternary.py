@@ -12,7 +12,7 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
-from bitgnn.inference.steps.layouts import LAYOUTS, bind_bits_aggregation, reads, words_of
+from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
 
 __all__ = ["KINDS", "planes_size"]
 
@@ -140,7 +140,6 @@ def _bind_sums(step: Step, tensors: Mapping[str, Tensor]) -> Runner:
     to_bits, threshold = step.kind == "bspmm_tbb", tensors.get("threshold")
     half = planes // 2
 
-    @reads(*LAYOUTS)
     def run(v: list[Any], graphs: Sequence[Any]) -> None:
         a, x_words = graphs[graph], v[x]
         if a.planned_layout(2 * words) == "csr":

@@ -54,29 +54,6 @@ def tile_edges(
     return _compress(rows, columns, num_rows)
 
 
-def blocked_rows(x: Tensor, block_rowptr: Tensor, block_size: int) -> int:
-    """Rows of a blocked layout: one pointer per block and row, at least one block."""
-    num_blocks = torch.sym_max(1, (x.size(0) + block_size - 1) // block_size)
-    return (block_rowptr.size(0) - 1) // num_blocks
-
-
-def block_edges(
-    block_rowptr: Tensor, local_indices: Tensor, block_size: int, num_cols: int
-) -> tuple[Tensor, Tensor]:
-    """Row pointer and column indices of the column-blocked layout (entry b * M + i, block b)."""
-    num_blocks = max(1, (num_cols + block_size - 1) // block_size)
-    num_rows = (len(block_rowptr) - 1) // num_blocks
-    entries = torch.repeat_interleave(
-        torch.arange(num_blocks * num_rows, device=block_rowptr.device),
-        block_rowptr.diff().long(),
-    )
-    local = local_indices.long() & 0xFFFF
-    if num_rows == 0:
-        return torch.zeros_like(block_rowptr[:1]), local
-    block = torch.div(entries, num_rows, rounding_mode="floor")
-    return _compress(entries % num_rows, block * block_size + local, num_rows)
-
-
 def slice_edges(
     local_indices: Tensor,
     group_steps: Tensor,

@@ -1,4 +1,4 @@
-"""Reference of the eight binary sparse products BSpMM.xyz, and those on blocked layouts.
+"""Reference of the eight binary sparse products BSpMM.xyz.
 
 Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is the sum of the
 +-1 values of a row's neighbours; an empty row gives 0, hence bit 1.
@@ -7,9 +7,9 @@ Letters are activation, adjacency, output. On bits ``s = 2 * count - degree`` is
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, blocked_rows, check_edges, row_sums
+from bitgnn.ops.reference._sums import check_edges, row_sums
 from bitgnn.ops.reference.pack import decide, from_words, signs, to_words
-from bitgnn.ops.reference.table import BLOCKS, CSR, operator, words_for
+from bitgnn.ops.reference.table import CSR, operator
 from bitgnn.ops.reference.ternary import ternary_values
 
 BIT_ROWS = "x:N,W(size) bias:size threshold:size"
@@ -250,47 +250,3 @@ def bspmm_ffb(
     if not trusted:
         check_edges(rowptr, indices, x.size(0))
     return _bits(bspmm_fff(x, rowptr, indices, values, trusted=True), threshold)
-
-
-@operator(
-    f"{BLOCKS} {BIT_ROWS}",
-    lambda x, size, block_rowptr, block_size: x.new_empty(
-        (blocked_rows(x, block_rowptr, block_size), words_for(size))
-    ),
-)
-def bspmm_bbb_blocked(
-    x: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    row: Tensor | None = None,
-    threshold: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbb` on the column-blocked layout."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbb(x, size, rowptr, indices, row, threshold, trusted)
-
-
-@operator(
-    f"{BLOCKS} {BIT_ROWS}",
-    lambda x, size, block_rowptr, block_size, integer: x.new_empty(
-        (blocked_rows(x, block_rowptr, block_size), size),
-        dtype=torch.int32 if integer else torch.float32,
-    ),
-)
-def bspmm_bbf_blocked(
-    x: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    row: Tensor | None = None,
-    bias: Tensor | None = None,
-    integer: bool = False,
-    trusted: bool = False,
-) -> Tensor:
-    """:func:`bspmm_bbf` on the column-blocked layout."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bspmm_bbf(x, size, rowptr, indices, row, bias, integer, trusted)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bitgnn.ops.reference._sums import block_edges, blocked_rows, check_edges, row_sums
+from bitgnn.ops.reference._sums import check_edges, row_sums
 from bitgnn.ops.reference.bmm import _binary, _dot
 from bitgnn.ops.reference.fused import bmm_add, bmm_bspmm
 from bitgnn.ops.reference.heads import HEADS, finished
 from bitgnn.ops.reference.pack import row_scale, signs
-from bitgnn.ops.reference.table import BLOCKS, CSR, EITHER_X, PACKED_W, operator
+from bitgnn.ops.reference.table import CSR, EITHER_X, PACKED_W, operator
 
 MAX_NARROW_SIZE = 65535
 """Features up to which the half of a product fits 16 bits; wider ones take float rows."""
@@ -133,44 +133,6 @@ def bmm_bspmm_narrow(
     if shift is not None:
         value = value + _scaled(row, shift, ones)
     return finished(_with_root(value if bias is None else value + bias, *own), head)
-
-
-@operator(
-    f"{_NARROW} {BLOCKS}",
-    lambda x, w, block_rowptr, block_size, head: _scores(
-        x, blocked_rows(x, block_rowptr, block_size), w.size(0), head
-    ),
-)
-def bmm_bspmm_narrow_blocked(
-    x: Tensor,
-    w: Tensor,
-    size: int,
-    block_rowptr: Tensor,
-    local_indices: Tensor,
-    block_size: int,
-    x_scale: Tensor | None = None,
-    w_scale: Tensor | None = None,
-    x_threshold: Tensor | None = None,
-    x_gain: Tensor | None = None,
-    scale: bool = False,
-    row: Tensor | None = None,
-    col: Tensor | None = None,
-    bias: Tensor | None = None,
-    head: int = 0,
-    root: Tensor | None = None,
-    root_w: Tensor | None = None,
-    root_size: int = 0,
-    root_scale: Tensor | None = None,
-    root_w_scale: Tensor | None = None,
-    root_bias: Tensor | None = None,
-    trusted: bool = False,
-) -> Tensor:
-    """The same over column blocks, whose edges keep the order that CSR has."""
-    rowptr, indices = block_edges(block_rowptr, local_indices, block_size, x.size(0))
-    return bmm_bspmm_narrow(
-        x, w, size, rowptr, indices, x_scale, w_scale, x_threshold, x_gain, scale, row, col, bias,
-        head, root, root_w, root_size, root_scale, root_w_scale, root_bias, trusted=trusted,
-    )  # fmt: skip
 
 
 def _with_root(

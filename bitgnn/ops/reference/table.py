@@ -33,7 +33,6 @@ SLICES = (
     "rowptr:P row:P-1 local_indices:_ group_steps:_ group_places:_ slice_groups:_ row_slots:_ "
     "row_items:_"
 )
-BLOCKS = "block_rowptr:_ local_indices:_ row:_"
 
 Reference = TypeVar("Reference", bound=Callable[..., Any])
 _SIZE = re.compile(r"W\((\w+)\)|([+-]?\w+)")

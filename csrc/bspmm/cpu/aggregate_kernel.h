@@ -178,7 +178,7 @@ struct CsrCounter {
                    int64_t end) {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
-    const Neighbours<int32_t> n{a.indices, a.x_bits + first_word, a.x_stride};
+    const Neighbours n{a.indices, a.x_bits + first_word, a.x_stride};
     CountBounds<B> bounds;
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     int64_t e = a.row_begin(begin);
@@ -235,63 +235,6 @@ void aggregate_bits(const CsrArgs& a, int64_t begin, int64_t end) {
   fetch_table(a);
   for_word_chunks<CsrCounter>(a, a.features, begin, end);
   if (a.stream) stream_fence();
-}
-
-// Processes the column blocks in turn for a tile of rows whose planes stay in cache. The counts of
-// the blocks are added plane by plane, so the result is bit-identical to plain CSR.
-struct BlockedCounter {
-  static constexpr int64_t kTileRows = 128;
-
-  template <class B>
-  static void run(const BlockedArgs& a, int64_t first_word, int64_t words, int64_t begin,
-                  int64_t end) {
-    const auto tail = B::tail(words);
-    const B valid = valid_bits<B>(a.csr.features, first_word, words, tail);
-    CountBounds<B> bounds;
-    std::unique_ptr<B[]> totals(new B[kTileRows * kMaxPlanes]);
-    for (int64_t tile = begin; tile < end; tile += kTileRows) {
-      const int64_t tile_end = tile + kTileRows < end ? tile + kTileRows : end;
-      int64_t degrees[kTileRows];
-      for (int64_t row = tile; row < tile_end; ++row) {
-        degrees[row - tile] = 0;
-        for (int64_t b = 0; b < a.num_blocks; ++b)
-          degrees[row - tile] += segment_end(a, b, row) - segment_begin(a, b, row);
-        B* total = &totals[(row - tile) * kMaxPlanes];
-        for (int p = 0; p < planes_of(degrees[row - tile]); ++p) total[p] = B::zero();
-      }
-      for (int64_t b = 0; b < a.num_blocks; ++b) {
-        const Neighbours<uint16_t> n{a.local_indices,
-                                     a.csr.x_bits + b * a.block_size * a.csr.x_stride + first_word,
-                                     a.csr.x_stride};
-        for (int64_t row = tile; row < tile_end; ++row) {
-          B part[kMaxPlanes];
-          const int64_t segment = segment_end(a, b, row);
-          const int count =
-              count_bits<B>(n, tail, segment_begin(a, b, row), segment, segment, part);
-          add_planes(&totals[(row - tile) * kMaxPlanes], planes_of(degrees[row - tile]), part,
-                     count);
-        }
-      }
-      for (int64_t row = tile; row < tile_end; ++row)
-        finish_planes<B>(a.csr, row, degrees[row - tile], &totals[(row - tile) * kMaxPlanes],
-                         planes_of(degrees[row - tile]), bounds.planes_for(degrees[row - tile]),
-                         first_word, words, tail, valid, bounds);
-    }
-  }
-
- private:
-  static int planes_of(int64_t degree) { return bit_length(static_cast<uint64_t>(degree)); }
-  static int64_t segment_begin(const BlockedArgs& a, int64_t block, int64_t row) {
-    return a.csr.row_begin(block * a.num_rows + row);
-  }
-  static int64_t segment_end(const BlockedArgs& a, int64_t block, int64_t row) {
-    return a.csr.row_begin(block * a.num_rows + row + 1);
-  }
-};
-
-void aggregate_blocked(const BlockedArgs& a, int64_t begin, int64_t end) {
-  for_word_chunks<BlockedCounter>(a, a.csr.features, begin, end);
-  if (a.csr.stream) stream_fence();
 }
 
 }  // namespace

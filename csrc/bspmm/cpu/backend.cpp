@@ -146,16 +146,6 @@ void Backend::aggregate_frdc(const bitgnn::FrdcArgs& given) const {
                     [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
 }
 
-void Backend::aggregate_blocked(const bitgnn::BlockedArgs& given) const {
-  const BlockedArgs a{csr_args(given.csr), given.local_indices, given.csr.rows, given.num_blocks,
-                      given.block_size};
-  const auto kernel = kernels().aggregate_blocked;
-  torch::stable::parallel_for(
-      0, a.num_rows,
-      grain(given.csr.edges / std::max<int64_t>(a.num_rows, 1) + kRowCost, kEdgeGrain),
-      [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
-}
-
 void Backend::aggregate_slots(const SlotSumsArgs& given) const {
   const SlotCsrArgs a{csr_args(given.sums), given.addend, given.addend_stride};
   const auto kernel = kernels().aggregate_slots;

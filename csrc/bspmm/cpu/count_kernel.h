@@ -22,9 +22,8 @@ inline B full_add(B& sum, const B& x, const B& y) {
 }
 
 // The packed rows that an adjacency row refers to: `table + index * stride` for its indices.
-template <class Index>
 struct Neighbours {
-  const Index* indices;
+  const int32_t* indices;
   const int32_t* table;
   int64_t stride;
 
@@ -38,8 +37,8 @@ constexpr int kFewPlanes = 3;
 
 // Same as count_bits for 1 to 7 edges, but without a branch on their number: many graphs have
 // low-degree rows in an order that no branch predictor can foresee.
-template <class B, class Index>
-inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
+template <class B>
+inline void count_few_bits(const Neighbours& n, typename B::Tail tail, int64_t begin,
                            int64_t degree, B* planes) {
   static const int32_t kZeros[16] = {};
   const auto x = [&](int k) {
@@ -56,9 +55,9 @@ inline void count_few_bits(const Neighbours<Index>& n, typename B::Tail tail, in
 
 // Stores bit p of every count over edges [begin, end) in planes[p] and returns the number of
 // planes, the bit length of the degree. Rows of edges below `prefetch_end` are prefetched.
-template <class B, class Index>
-BITGNN_INLINE int count_bits(const Neighbours<Index>& n, typename B::Tail tail, int64_t begin,
-                             int64_t end, int64_t prefetch_end, B* planes) {
+template <class B>
+BITGNN_INLINE int count_bits(const Neighbours& n, typename B::Tail tail, int64_t begin, int64_t end,
+                             int64_t prefetch_end, B* planes) {
   static const int32_t kZeros[16] = {};
   constexpr int64_t kAhead = 24;
   const int64_t degree = end - begin;
@@ -125,14 +124,6 @@ inline B at_least(const B* planes, int count, uint64_t bound) {
   for (int p = 0; p < count; ++p, bound >>= 1)
     result = B::carry(planes[p], result, bound & 1 ? B::zero() : B::ones());
   return result;
-}
-
-// total += part, both as planes; `total` has `count` planes and room for the sum.
-template <class B>
-inline void add_planes(B* total, int count, const B* part, int part_count) {
-  B carry = B::zero();
-  for (int p = 0; p < count; ++p)
-    carry = full_add(total[p], p < part_count ? part[p] : B::zero(), carry);
 }
 
 }  // namespace

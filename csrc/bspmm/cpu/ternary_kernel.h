@@ -42,8 +42,8 @@ struct TernaryCounter {
     const auto tail = B::tail(words);
     const B valid = valid_bits<B>(a.features, first_word, words, tail);
     const int32_t* const pos = a.x_bits + first_word;
-    const Neighbours<int32_t> plus{a.indices, pos, a.x_stride};
-    const Neighbours<int32_t> minus{a.indices, pos + words_for(a.features), a.x_stride};
+    const Neighbours plus{a.indices, pos, a.x_stride};
+    const Neighbours minus{a.indices, pos + words_for(a.features), a.x_stride};
     const int64_t prefetch_end = a.prefetch ? a.row_begin(end) : 0;
     for (int64_t row = begin, e = a.row_begin(begin); row < end; ++row) {
       const int64_t next = a.row_begin(row + 1), degree = next - e;

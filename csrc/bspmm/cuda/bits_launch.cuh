@@ -51,7 +51,7 @@ cudaError_t launch_splits(const AggregateArgs& args, int splits, const Context& 
   return launch_rows<Short, kWords, kSplits, kColumns>(source, args, context);
 }
 
-// Many rows with few neighbours: two lanes each.
+// Rows with few neighbours: two lanes each.
 template <class Source, int kColumns>
 cudaError_t launch_short(const AggregateArgs& args, const Context& context) {
   constexpr int kSplits = kShortLanes / kColumns;
@@ -62,12 +62,16 @@ cudaError_t launch_short(const AggregateArgs& args, const Context& context) {
 
 template <class Source, int kWords, int kColumns>
 cudaError_t launch(const AggregateArgs& args, const Context& context) {
+  const int splits = splits_for(args, kColumns, context.device);
   if constexpr (kWords == kAccessWords && kColumns <= kShortLanes) {
-    if (args.rows >= kSpreadRows && args.edges <= kFewNeighbours * args.rows)
+    const bool short_rows = args.rows >= kSpreadRows && args.edges <= kFewNeighbours * args.rows;
+    if (short_rows || splits * kColumns <= kShortLanes)
       return launch_short<Source, kColumns>(args, context);
+    return launch_splits<Source, kWords, kColumns, 2 * kShortLanes / kColumns>(args, splits,
+                                                                               context);
+  } else {
+    return launch_splits<Source, kWords, kColumns>(args, splits, context);
   }
-  return launch_splits<Source, kWords, kColumns>(args, splits_for(args, kColumns, context.device),
-                                                 context);
 }
 
 template <class Source>

@@ -12,9 +12,8 @@ cudaError_t aggregate_bits(const AggregateArgs& args, const Context& context);
 cudaError_t aggregate_dense(const AggregateArgs& args, const Context& context);
 // x holds ternary rows, each with its two planes back to back, without gaps.
 cudaError_t aggregate_ternary(const AggregateArgs& args, const Context& context);
-// The layouts of FrdcArgs, BlockedArgs and SlicedArgs; x holds bits.
+// The layouts of FrdcArgs and SlicedArgs; x holds bits.
 cudaError_t aggregate_frdc(const FrdcArgs& args, const Context& context);
-cudaError_t aggregate_blocked(const BlockedArgs& args, const Context& context);
 cudaError_t aggregate_sliced(const SlicedArgs& args, const Context& context);
 
 // See SlotSumsArgs.

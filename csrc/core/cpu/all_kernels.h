@@ -28,7 +28,6 @@
       BITGNN_ISA::aggregate_ternary,    \
       BITGNN_ISA::aggregate_float,      \
       BITGNN_ISA::aggregate_frdc,       \
-      BITGNN_ISA::aggregate_blocked,    \
       BITGNN_ISA::pack_standardized,    \
       BITGNN_ISA::pack_levels,          \
       BITGNN_ISA::aggregate_narrow,     \

@@ -8,7 +8,6 @@
 #include "pairs/arguments.h"
 #include "ternary/arguments.h"
 #include "training/arguments.h"
-#include "whole_model/cooperative.h"
 #include "whole_model/linear_chain.h"
 
 namespace bitgnn::cpu {
@@ -56,15 +55,11 @@ class Backend {
   void aggregate_ternary(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const bitgnn::FrdcArgs& a) const;
-  void aggregate_blocked(const bitgnn::BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  bool stays_narrow(const NarrowCall&) const { return true; }
   // Only argmax is fused: torch's softmax is as fast after the kernels, but its argmax takes many
   // times as long.
   bool holds_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
   void aggregate_narrow(const NarrowCall& a) const;
-  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
-                     int32_t* indices) const;
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
   void bits_linear(const BitsLinearArgs& a) const;
@@ -93,9 +88,6 @@ class Backend {
   void shift_signs(const ShiftSignsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
-  void run_stages(const CooperativeArgs&) const {
-    BITGNN_CHECK(false, "run_stages: x must be on a CUDA device, got the CPU");
-  }
 
  private:
   // Allocates a contiguous tensor and fills the strides. The shim call costs a tenth of a

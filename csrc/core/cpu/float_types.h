@@ -1,8 +1,10 @@
-// 16-bit float formats as raw bits, with conversions to float32.
+// Element types of float rows: 16-bit formats as raw bits, and their conversion to float32.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+
+#include "core/common.h"
 
 namespace bitgnn::cpu {
 
@@ -31,6 +33,23 @@ inline float to_float(Half x) {
   std::memcpy(&bits, &scaled, sizeof(bits));
   if (scaled >= 65536.0f) bits |= 0x7f800000u;
   return float_from_bits(bits | (static_cast<uint32_t>(x.bits & 0x8000u) << 16));
+}
+
+// Calls f with a zero of the element type.
+template <class F>
+void with_float_type(FloatType type, const F& f) {
+  switch (type) {
+    case FloatType::kFloat32:
+      return f(float{});
+    case FloatType::kFloat64:
+      return f(double{});
+    case FloatType::kFloat16:
+      return f(Half{});
+    case FloatType::kBFloat16:
+      return f(BFloat16{});
+    case FloatType::kUInt8:
+      return f(uint8_t{});
+  }
 }
 
 }  // namespace bitgnn::cpu

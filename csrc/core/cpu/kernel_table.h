@@ -91,15 +91,6 @@ struct FrdcArgs {
   Reconcile method;
 };
 
-// Column-blocked CSR: rowptr entry b * num_rows + i starts row i of column block b.
-struct BlockedArgs {
-  CsrArgs csr;  // indices unused
-  const uint16_t* local_indices;
-  int64_t num_rows;
-  int64_t num_blocks;
-  int64_t block_size;
-};
-
 // Sums of narrow rows: v = (row_scale * out_scale) * (sum of factor * dot), with a shift
 // + (row_scale * shift) * (sum of factor), + bias. Float sums use the order of
 // bspmm/narrow_sums.h; without factors they are exact integers, which wrap.
@@ -190,7 +181,6 @@ struct KernelTable {
   void (*aggregate_ternary)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_float)(const CsrArgs&, int64_t begin, int64_t end);
   void (*aggregate_frdc)(const FrdcArgs&, int64_t begin, int64_t end);
-  void (*aggregate_blocked)(const BlockedArgs&, int64_t begin, int64_t end);
   void (*pack_standardized)(const StandardizedPackArgs&, int64_t begin, int64_t end);
   void (*pack_levels)(const LevelGroups&, int64_t begin, int64_t end);
   void (*aggregate_narrow)(const NarrowCsrArgs&, int64_t begin, int64_t end);

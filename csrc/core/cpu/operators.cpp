@@ -21,7 +21,6 @@
 #include "pairs/narrow_operators.h"
 #include "ternary/operators.h"
 #include "training/operators.h"
-#include "whole_model/cooperative_operators.h"
 #include "whole_model/linear_chain_operators.h"
 
 STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
@@ -32,7 +31,6 @@ STABLE_TORCH_LIBRARY_IMPL(bitgnn, CPU, m) {
   bitgnn::ops::register_bspmm_layouts<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joins<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_fused<bitgnn::cpu::Backend>(m);
-  bitgnn::ops::register_cooperative<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_joint<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_bits_linear<bitgnn::cpu::Backend>(m);
   bitgnn::ops::register_slots<bitgnn::cpu::Backend>(m);

@@ -149,10 +149,6 @@ void Backend::aggregate_frdc(const FrdcArgs& a) const {
   run([&](const Context& c) { return bspmm::aggregate_frdc(a, c); });
 }
 
-void Backend::aggregate_blocked(const BlockedArgs& a) const {
-  run([&](const Context& c) { return bspmm::aggregate_blocked(a, c); });
-}
-
 void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
   // Holds a slice of 16-byte pieces, followed by a row of zeros.
   const int64_t largest = device().shared_bytes / 16 - 1;
@@ -162,11 +158,6 @@ void Backend::check_slice_size(const SlicedArgs& a, const char* op) const {
 
 void Backend::aggregate_narrow(const NarrowCall& a) const {
   run([&](const Context& c) { return pairs::aggregate_narrow(a, c); });
-}
-
-void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,
-                            int64_t* rowptr, int32_t* indices) const {
-  run([&](const Context& c) { return pairs::csr_of_blocks(pattern, blocks, rowptr, indices, c); });
 }
 
 void Backend::aggregate_sliced(const SlicedArgs& a) const {
@@ -251,17 +242,6 @@ void Backend::add(const JoinArgs& a) const {
 
 void Backend::concat(const JoinArgs& a) const {
   run([&](const Context& c) { return pack::concat(a, c); });
-}
-
-void Backend::run_stages(const CooperativeArgs& a) const {
-  run([&](const Context& c) {
-    BITGNN_CHECK(a.blocks <= c.device.sm_count, "run_stages: slices must be for at most ",
-                 c.device.sm_count, " blocks, one a multiprocessor, got ", a.blocks);
-    BITGNN_CHECK(whole_model::cooperative_fits(a, c),
-                 "run_stages: too large: a block's share of the model ", "does not fit the ",
-                 c.device.shared_bytes, " bytes of its shared memory");
-    return whole_model::run_stages(a, c);
-  });
 }
 
 void Backend::matmul_ternary(const TernaryMatmulArgs& a) const {

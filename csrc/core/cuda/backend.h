@@ -18,7 +18,6 @@
 #include "pairs/cuda/launch.h"
 #include "ternary/cuda/launch.h"
 #include "training/cuda/launch.h"
-#include "whole_model/cuda/cooperative/launch.h"
 #include "whole_model/cuda/hopper/linear_chain.h"
 
 namespace bitgnn::cuda {
@@ -95,13 +94,9 @@ class Backend {
   void aggregate_ternary(const AggregateArgs& a) const;
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const FrdcArgs& a) const;
-  void aggregate_blocked(const BlockedArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  bool stays_narrow(const NarrowCall& a) const { return pairs::stays_narrow(a); }
   bool holds_head(const NarrowCall& a, Head) const { return pairs::holds_whole_rows(a); }
   void aggregate_narrow(const NarrowCall& a) const;
-  void csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
-                     int32_t* indices) const;
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
   void pack_images(const ImagePackArgs& a) const;
@@ -120,7 +115,6 @@ class Backend {
   void shift_signs(const ShiftSignsArgs& a) const;
   void add(const JoinArgs& a) const;
   void concat(const JoinArgs& a) const;
-  void run_stages(const CooperativeArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
   bool attends_to_floats(const TernaryFloatAttentionArgs& a) const;

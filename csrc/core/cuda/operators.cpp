@@ -21,7 +21,6 @@
 #include "pairs/narrow_operators.h"
 #include "ternary/operators.h"
 #include "training/operators.h"
-#include "whole_model/cooperative_operators.h"
 #include "whole_model/linear_chain_operators.h"
 
 #include <sstream>
@@ -47,7 +46,6 @@ void register_all(Library& m) {
   register_joins<Backend>(m);
   register_fused<Backend>(m);
   register_narrow<Backend>(m);
-  register_cooperative<Backend>(m);
   register_joint<Backend>(m);
   register_bits_linear<Backend>(m);
   register_slots<Backend>(m);

@@ -8,18 +8,7 @@ namespace bitgnn::cuda::first_layers {
 // Calls f with a zero of an element type that supports fixed point.
 template <class F>
 cudaError_t with_fixed_type(FloatType type, const F& f) {
-  switch (type) {
-    case FloatType::kFloat32:
-      return f(float{});
-    case FloatType::kFloat16:
-      return f(__half{});
-    case FloatType::kBFloat16:
-      return f(__nv_bfloat16{});
-    case FloatType::kUInt8:
-      return f(uint8_t{});
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return type == FloatType::kUInt8 ? f(uint8_t{}) : with_quantised_type(type, f);
 }
 
 // q of two values: the product with 1 / step is exact; the conversion clamps and maps NaN to 0.

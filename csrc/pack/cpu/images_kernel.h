@@ -50,18 +50,7 @@ void pack_images_typed(const ImagePackArgs& a, int64_t begin, int64_t end) {
 }
 
 void pack_images(const ImagePackArgs& a, int64_t begin, int64_t end) {
-  switch (a.type) {
-    case FloatType::kFloat32:
-      return pack_images_typed<float>(a, begin, end);
-    case FloatType::kFloat64:
-      return pack_images_typed<double>(a, begin, end);
-    case FloatType::kFloat16:
-      return pack_images_typed<Half>(a, begin, end);
-    case FloatType::kBFloat16:
-      return pack_images_typed<BFloat16>(a, begin, end);
-    case FloatType::kUInt8:
-      return pack_images_typed<uint8_t>(a, begin, end);
-  }
+  with_float_type(a.type, [&](auto zero) { pack_images_typed<decltype(zero)>(a, begin, end); });
 }
 
 }  // namespace

@@ -79,18 +79,13 @@ void pack_double_levels(const LevelGroups& a, int64_t begin, int64_t end) {
 }
 
 void pack_levels(const LevelGroups& a, int64_t begin, int64_t end) {
-  switch (a.type) {
-    case FloatType::kFloat32:
-      return pack_levels_of<float>(a, begin, end);
-    case FloatType::kFloat64:
-      return pack_double_levels(a, begin, end);
-    case FloatType::kFloat16:
-      return pack_levels_of<Half>(a, begin, end);
-    case FloatType::kBFloat16:
-      return pack_levels_of<BFloat16>(a, begin, end);
-    case FloatType::kUInt8:
-      return pack_levels_of<uint8_t>(a, begin, end);
-  }
+  with_float_type(a.type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_same_v<T, double>)
+      pack_double_levels(a, begin, end);
+    else
+      pack_levels_of<T>(a, begin, end);
+  });
 }
 
 }  // namespace

@@ -114,18 +114,7 @@ inline const void* advance(const PackArgs& a, int64_t rows) {
 }
 
 void pack(const PackArgs& a, int64_t begin, int64_t end) {
-  switch (a.type) {
-    case FloatType::kFloat32:
-      return pack_typed<float>(a, begin, end);
-    case FloatType::kFloat64:
-      return pack_typed<double>(a, begin, end);
-    case FloatType::kFloat16:
-      return pack_typed<Half>(a, begin, end);
-    case FloatType::kBFloat16:
-      return pack_typed<BFloat16>(a, begin, end);
-    case FloatType::kUInt8:
-      return pack_typed<uint8_t>(a, begin, end);
-  }
+  with_float_type(a.type, [&](auto zero) { pack_typed<decltype(zero)>(a, begin, end); });
 }
 
 }  // namespace

@@ -109,18 +109,8 @@ void pack_standardized_rows(const StandardizedPackArgs& a, int64_t begin, int64_
 }
 
 void pack_standardized(const StandardizedPackArgs& a, int64_t begin, int64_t end) {
-  switch (a.type) {
-    case FloatType::kFloat32:
-      return pack_standardized_rows<float>(a, begin, end);
-    case FloatType::kFloat64:
-      return pack_standardized_rows<double>(a, begin, end);
-    case FloatType::kFloat16:
-      return pack_standardized_rows<Half>(a, begin, end);
-    case FloatType::kBFloat16:
-      return pack_standardized_rows<BFloat16>(a, begin, end);
-    case FloatType::kUInt8:
-      return pack_standardized_rows<uint8_t>(a, begin, end);
-  }
+  with_float_type(a.type,
+                  [&](auto zero) { pack_standardized_rows<decltype(zero)>(a, begin, end); });
 }
 
 }  // namespace

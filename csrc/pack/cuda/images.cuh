@@ -83,27 +83,19 @@ cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
                                                    kImagePackThreads, 0, context, a);
 }
 
-// Takes several pixels per thread if they divide an image and leave work for every multiprocessor;
-// eight two-byte pixels if their words are contiguous.
+// Takes four pixels per thread if they divide an image and leave work for every multiprocessor.
 template <class T>
 cudaError_t launch_pack_images(const ImagePackArgs& a, const Context& context) {
   constexpr int64_t kThreadsWanted = 512;  // per multiprocessor
   const int64_t words = word_count(a.channels), work = a.images * a.pixels * words;
-  const auto suits = [&](int64_t pixels) {
-    const int64_t bytes = pixels * static_cast<int64_t>(sizeof(T));
-    return a.pixels % pixels == 0 && reinterpret_cast<uintptr_t>(a.x) % bytes == 0 &&
-           reinterpret_cast<uintptr_t>(a.words) % (4 * pixels) == 0;
-  };
-  const auto fills = [&](int64_t pixels) {
-    return suits(pixels) && work >= pixels * kThreadsWanted * context.device.sm_count;
-  };
-  if constexpr (sizeof(T) == 2) {
-    if (words == 1 && fills(8)) return launch_pack_images<T, 8>(a, context);
-  }
   if constexpr (sizeof(T) <= 4) {
-    if (fills(4)) return launch_pack_images<T, 4>(a, context);
+    constexpr int64_t kPixels = 4;
+    if (a.pixels % kPixels == 0 && reinterpret_cast<uintptr_t>(a.x) % (kPixels * sizeof(T)) == 0 &&
+        reinterpret_cast<uintptr_t>(a.words) % (kPixels * sizeof(uint32_t)) == 0 &&
+        work >= kPixels * kThreadsWanted * context.device.sm_count)
+      return launch_pack_images<T, kPixels>(a, context);
   }
-  return suits(2) ? launch_pack_images<T, 2>(a, context) : launch_pack_images<T, 1>(a, context);
+  return launch_pack_images<T, 1>(a, context);
 }
 
 }  // namespace bitgnn::cuda::pack

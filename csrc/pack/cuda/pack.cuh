@@ -68,11 +68,7 @@ cudaError_t launch_pack(const Source& source, const PackArgs& args, int64_t rows
                         const Context& context) {
   const int64_t words = word_count(args.cols);
   if (rows == 0) return cudaSuccess;
-  if (words == 0)
-    return args.scale != nullptr
-               ? cudaMemsetAsync(args.scale, 0, static_cast<size_t>(rows) * sizeof(float),
-                                 context.stream)
-               : cudaSuccess;
+  if (words == 0) return clear_scales(args.scale, rows, context);
   if (words == 1) return launch_pack_tile<16, 1>(source, args, rows, context);
   if (words == 2 || (Source::kFewForms && words < 8))
     return launch_pack_tile<8, 2>(source, args, rows, context);

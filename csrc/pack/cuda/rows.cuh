@@ -20,19 +20,18 @@ __device__ __forceinline__ float to_value(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_value(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float to_value(uint8_t x) { return static_cast<float>(x); }
 
-// Element types that are rare enough for fewer forms of a kernel.
-template <class T>
-constexpr bool kIsRare = std::is_same_v<T, double> || std::is_same_v<T, uint8_t>;
-inline bool is_rare(FloatType type) {
-  return type == FloatType::kFloat64 || type == FloatType::kUInt8;
-}
-
 // Calls f with a zero of the element type.
 template <class F>
 cudaError_t with_float_type(FloatType type, const F& f) {
   if (type == FloatType::kFloat64) return f(double{});
   if (type == FloatType::kUInt8) return f(uint8_t{});
   return with_quantised_type(type, f);
+}
+
+// Scales of rows without features, if scales are wanted.
+inline cudaError_t clear_scales(float* scale, int64_t rows, const Context& context) {
+  if (scale == nullptr) return cudaSuccess;
+  return cudaMemsetAsync(scale, 0, static_cast<size_t>(rows) * sizeof(float), context.stream);
 }
 
 // A source of rows. A Row stands at one column of one row; load(c, back) is the element c words
@@ -42,7 +41,7 @@ cudaError_t with_float_type(FloatType type, const F& f) {
 template <class T>
 struct DenseRows {
   static constexpr bool kScales = true;
-  static constexpr bool kFewForms = kIsRare<T>;
+  static constexpr bool kFewForms = !std::is_same_v<T, float>;
   using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T* x;
   int64_t stride;

@@ -265,22 +265,16 @@ cudaError_t launch_pack_standardized(const StandardizedPackArgs& args, int64_t r
   const DenseRows<T> source{static_cast<const T*>(args.x), args.row_stride};
   const int64_t words = word_count(args.cols);
   if (rows == 0) return cudaSuccess;
-  if (words == 0)
-    return args.scale != nullptr
-               ? cudaMemsetAsync(args.scale, 0, static_cast<size_t>(rows) * sizeof(float),
-                                 context.stream)
-               : cudaSuccess;
+  if (words == 0) return clear_scales(args.scale, rows, context);
   const auto size = static_cast<double>(args.cols);
   const StandardizedRows all{args, 1.0 / size, args.cols > 1 ? 1.0 / (size - 1.0) : 1.0,
                              args.relu ? 0.0f : -HUGE_VALF};
   if constexpr (std::is_same_v<T, double>) {
-    if (words <= 4) return launch_standardized_tile<4, 4, 1>(source, all, rows, context);
-    if (words <= 16) return launch_standardized_tile<1, 16, 5>(source, all, rows, context);
+    if (words <= 16) return launch_standardized_tile<1, 16, 1>(source, all, rows, context);
   } else if constexpr (!std::is_same_v<T, float>) {
     if (words <= 4) return launch_standardized_tile<8, 4, 1>(source, all, rows, context);
     if (words <= 12) return launch_standardized_tile<2, 12, 5>(source, all, rows, context);
-    if (words <= 20) return launch_standardized_tile<2, 20, 13>(source, all, rows, context);
-    if (words <= 48) return launch_standardized_tile<1, 48, 21>(source, all, rows, context);
+    if (words <= 48) return launch_standardized_tile<1, 48, 13>(source, all, rows, context);
   } else {
     if (words <= 2) return launch_standardized_tile<16, 2, 1>(source, all, rows, context);
     if (words <= 4) return launch_standardized_tile<8, 4, 3>(source, all, rows, context);

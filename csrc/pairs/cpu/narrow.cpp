@@ -39,37 +39,7 @@ NarrowRows narrow_rows(int64_t features, int64_t size, bool has_factors, bool ha
   return rows;
 }
 
-// Edges and rows that a thread takes at a time if it needs buffers of its own.
-constexpr int64_t kTileEdges = 1 << 14;
-constexpr int64_t kTileRows = 1 << 10;
-
-int64_t entry(const AggregateArgs& a, int64_t place) {
-  return a.rowptr64 ? static_cast<const int64_t*>(a.rowptr)[place]
-                    : static_cast<const int32_t*>(a.rowptr)[place];
-}
-
-// CSR row pointer from column blocks: each block counts from the start of its first row.
-void join_blocks(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t* rowptr) {
-  torch::stable::parallel_for(0, a.rows + 1, kTileRows, [&](int64_t begin, int64_t end) {
-    std::fill(rowptr + begin, rowptr + end, 0);
-    for (int64_t b = 0; b < blocks.count; ++b)
-      for (int64_t row = begin; row < end; ++row)
-        rowptr[row] += entry(a, b * a.rows + row) - entry(a, b * a.rows);
-  });
-}
-
-// Column indices of rows [begin, end), row by row.
-void read_columns(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t begin, int64_t end,
-                  int32_t* columns) {
-  for (int64_t row = begin; row < end; ++row) {
-    for (int64_t b = 0; b < blocks.count; ++b) {
-      const auto first = static_cast<int32_t>(b * blocks.size);
-      const int64_t last = entry(a, b * a.rows + row + 1);
-      for (int64_t e = entry(a, b * a.rows + row); e < last; ++e)
-        *columns++ = first + blocks.local_indices[e];
-    }
-  }
-}
+constexpr int64_t kTileRows = 1 << 10;  // rows whose scores a thread holds at a time
 
 // Maps a score to an integer ordered like torch.argmax: zeros are equal, NaN is above all.
 int32_t order_of(float score) {
@@ -94,59 +64,23 @@ int64_t class_of(const float* scores, int64_t count) {
   return best;
 }
 
-// Processes some rows at a time, whose columns or scores are not kept.
-class NarrowTiles {
- public:
-  NarrowTiles(const NarrowCall& call, const NarrowCsrArgs& a) : call_(call), a_(a) {}
-
-  void run(int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t first = a_.csr.row_begin(begin);
-      int64_t last = begin + 1;
-      while (last < end && last - begin < kTileRows &&
-             a_.csr.row_begin(last + 1) - first <= kTileEdges)
-        ++last;
-      run_tile(begin, last);
-      begin = last;
-    }
-  }
-
- private:
-  void run_tile(int64_t begin, int64_t end) {
-    const int64_t rows = end - begin, features = a_.csr.features;
-    NarrowCsrArgs tile = a_;
-    const int64_t first = a_.csr.row_begin(begin), edges = a_.csr.row_begin(end) - first;
-    rowptr_.resize(static_cast<size_t>(rows) + 1);
-    for (int64_t row = 0; row <= rows; ++row)
-      rowptr_[static_cast<size_t>(row)] = a_.csr.row_begin(begin + row) - first;
-    tile.csr.rowptr = rowptr_.data();
-    tile.csr.rowptr64 = true;
-    if (call_.blocks.local_indices != nullptr) {
-      columns_.resize(static_cast<size_t>(edges));
-      read_columns(call_.sums, call_.blocks, begin, end, columns_.data());
-      tile.csr.indices = columns_.data();
-    } else {
-      tile.csr.indices += first;
-    }
-    if (tile.csr.row_scale != nullptr) tile.csr.row_scale += begin;
-    const bool classes = call_.head == Head::kClasses;
-    if (classes) {
-      scores_.resize(static_cast<size_t>(rows * features));
-      tile.csr.out_float = scores_.data();
-    } else {
-      tile.csr.out_float += begin * features;
-    }
+// The classes of rows [begin, end), whose scores are not kept.
+void find_classes(const NarrowCsrArgs& a, int64_t begin, int64_t end, int64_t* classes) {
+  const int64_t features = a.csr.features;
+  const size_t pointer_bytes = a.csr.rowptr64 ? sizeof(int64_t) : sizeof(int32_t);
+  std::vector<float> scores(static_cast<size_t>(std::min(end - begin, kTileRows) * features));
+  for (int64_t first = begin; first < end; first += kTileRows) {
+    const int64_t rows = std::min(end - first, kTileRows);
+    NarrowCsrArgs tile = a;
+    tile.csr.rowptr =
+        static_cast<const char*>(a.csr.rowptr) + static_cast<size_t>(first) * pointer_bytes;
+    if (tile.csr.row_scale != nullptr) tile.csr.row_scale += first;
+    tile.csr.out_float = scores.data();
     kernels().aggregate_narrow(tile, 0, rows);
-    for (int64_t row = 0; classes && row < rows; ++row)
-      call_.classes[begin + row] = class_of(scores_.data() + row * features, features);
+    for (int64_t row = 0; row < rows; ++row)
+      classes[first + row] = class_of(scores.data() + row * features, features);
   }
-
-  const NarrowCall& call_;
-  const NarrowCsrArgs& a_;
-  std::vector<int64_t> rowptr_;
-  std::vector<int32_t> columns_;
-  std::vector<float> scores_;
-};
+}
 
 }  // namespace
 
@@ -157,8 +91,7 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   NarrowRows& rows = a.rows;
   const bool has_factors =
       product.row_scale != nullptr || product.packed_scale || sums.col_scale != nullptr;
-  rows =
-      narrow_rows(product.out_features, product.size, has_factors, given.shift != nullptr);
+  rows = narrow_rows(product.out_features, product.size, has_factors, given.shift != nullptr);
   const Tensor table =
       empty({product.rows, rows.stride / static_cast<int64_t>(sizeof(int32_t))}, ScalarType::Int);
   rows.data = static_cast<char*>(table.data_ptr());
@@ -175,30 +108,15 @@ void Backend::aggregate_narrow(const NarrowCall& given) const {
   a.csr.features = sums.features;
   a.csr.out_float = sums.out_float;
   a.csr.prefetch = product.rows * rows.stride >= kPrefetchBytes;
-  std::vector<int64_t> rowptr;
-  if (given.blocks.local_indices != nullptr) {
-    rowptr.resize(static_cast<size_t>(sums.rows) + 1);
-    join_blocks(sums, given.blocks, rowptr.data());
-    a.csr.rowptr = rowptr.data();
-    a.csr.rowptr64 = true;
-  }
-  const bool whole = given.blocks.local_indices == nullptr && given.head == Head::kNone;
   const auto kernel = kernels().aggregate_narrow;
   for_balanced_rows(a.csr, sums.rows, [&](int64_t begin, int64_t end) {
-    whole ? kernel(a, begin, end) : NarrowTiles(given, a).run(begin, end);
+    given.head == Head::kClasses ? find_classes(a, begin, end, given.classes)
+                                 : kernel(a, begin, end);
   });
   if (given.root == nullptr) return;
   bitgnn::BmmArgs root = *given.root;
   root.addend = root.out_float = sums.out_float;
   multiply(root);
-}
-
-void Backend::csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks,
-                            int64_t* rowptr, int32_t* indices) const {
-  join_blocks(pattern, blocks, rowptr);
-  torch::stable::parallel_for(0, pattern.rows, kTileRows, [&](int64_t begin, int64_t end) {
-    read_columns(pattern, blocks, begin, end, indices + rowptr[begin]);
-  });
 }
 
 }  // namespace bitgnn::cpu

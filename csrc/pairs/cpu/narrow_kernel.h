@@ -229,7 +229,7 @@ void aggregate_words(const NarrowCsrArgs& a, int64_t begin, int64_t end, int64_t
   float rest = 0.0f;
   for (int64_t row = begin; row < end; ++row)
     aggregate_narrow_part<WordRows<E, kFactors, kOnes>>(a, row, 0, prefetch_end, kHalfLanes / E - 1,
-                                                       &rest);
+                                                        &rest);
 }
 
 template <int E>

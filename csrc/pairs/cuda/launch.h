@@ -6,20 +6,11 @@
 
 namespace bitgnn::cuda::pairs {
 
-// True if the product is held as narrow integers. Rows of more than 48 features that few edges read
-// take the wide form, or without factors floats; both need CSR and no head.
-bool stays_narrow(const NarrowArgs& args);
-
 // True if the lanes that sum a row hold all of its features, as a head requires.
 bool holds_whole_rows(const NarrowArgs& args);
 
 // See NarrowCall.
 cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context);
-
-// Converts column blocks to CSR: rowptr [rows + 1] and indices [edges] of `pattern`, whose rowptr
-// is that of the blocks.
-cudaError_t csr_of_blocks(const AggregateArgs& pattern, const ColumnBlocks& blocks, int64_t* rowptr,
-                          int32_t* indices, const Context& context);
 
 // Bits of an aggregation of bits plus a product without addend. The sums' row_scale and bias apply;
 // the comparison and the output are the product's.

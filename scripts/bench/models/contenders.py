@@ -31,7 +31,7 @@ class Contender:
         family: ``"bitgnn"``, ``"bitgnn unfrozen"``, ``"PyG"`` or ``"Bi-GCN emulated"``.
         form: ``"bin"`` or ``"full"`` of ours, frozen or not, else form of the graph and arithmetic.
         features: as :class:`~bench.models.ours.Frozen` names them.
-        executor: ``"eager"``, ``"cuda_graph"`` or ``"cooperative"``.
+        executor: ``"eager"`` or ``"cuda_graph"``.
         ready: the call, inside of a CUDA graph where it can be captured.
         launched: the same with a launch for each call from Python, None for eager ones.
         in_graph: whether ``ready`` is a CUDA graph.
@@ -179,10 +179,7 @@ def _make_ready(
         contender.in_graph = captured
     except CaptureError as error:
         clock.recover()
-        if contender.executor == "cooperative":  # one launch anyway
-            contender.ready = clock.prepare(call)
-        else:
-            _failed(contender, reason_of(error))
+        _failed(contender, reason_of(error))
     except Exception as error:
         clock.recover()
         _failed(contender, reason_of(error))

@@ -33,7 +33,7 @@ class ModelGoal:
 
 BIN, FULL = "bin", "full"
 FLOATS, PACKED = ("floats",), ("packed",)
-ANY_PACKED = ("packed", "packed dense", "packed, blocked")
+ANY_PACKED = ("packed", "packed dense")
 # On every real or large graph.
 TWICE = ModelGoal("ratio", 2.0, FULL)
 CITATION_ON_CPU = (ModelGoal("ratio", 8.0, BIN, FLOATS), ModelGoal("ratio", 20.0, BIN, PACKED))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +16,13 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, frozen_memory
 
 FORMS = ("bin", "full")
-EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph", "cooperative")}
+EXECUTORS = {"cpu": ("eager",), "cuda": ("eager", "cuda_graph")}
 """By device."""
 TOLERANCE = 1e-4
 FLIPPED_BITS = 1e-6
 """Part of the hidden bits that may differ where they are signs of float sums."""
 FLIPPED_NODES = 1e-2
 """Part of the nodes whose scores these may reach."""
-LARGE_EDGES = 10_000_000
-"""Edges from which the graph makes up most of the memory."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +32,8 @@ class Frozen:
     Attributes:
         model: the frozen network.
         emulated: the same network in floats.
-        inputs: features and prepared graph by name: ``"floats"``, ``"packed"``, ``"packed dense"``
-            where the packed form is the pattern of set bits instead of words, and on large graphs
-            ``"packed, blocked"``, the graph in column blocks alone, which take the least memory.
+        inputs: features and prepared graph by name: ``"floats"``, ``"packed"``, and
+            ``"packed dense"`` where the packed form is the pattern of set bits instead of words.
     """
 
     model: FrozenModel
@@ -59,10 +55,6 @@ def freeze_network(kind: str, form: str, task: NodeTask) -> Frozen:
     inputs = {"floats": (task.x, graph), "packed": (bits, graph)}
     if isinstance(bits, BitAdjacency):
         inputs["packed dense"] = (packed.pack_features(task.x, layout="dense"), graph)
-    if task.num_edges >= LARGE_EDGES:
-        with contextlib.suppress(ValueError):  # sums of floats need the plain graph
-            blocked = packed.prepare_graph(task.edge_index, task.num_nodes, layout="blocked")
-            inputs["packed, blocked"] = (bits, blocked)
     return Frozen(packed, model, inputs)
 
 

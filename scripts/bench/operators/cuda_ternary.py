@@ -27,7 +27,7 @@ def ternary_cases(
     floats = rows.to_float()
     methods: dict[str, Callable[[], Any]] = {
         f"{layout} carry_save": partial(bspmm.tbf, rows, adjacency, layout=layout)
-        for layout in ("csr", "blocked", "sliced")
+        for layout in ("csr", "sliced")
     }
     methods["sums of both planes, then their difference"] = partial(_by_planes, adjacency, rows)
     for letters, function, out_bytes in (

@@ -72,7 +72,9 @@ bool packs_many(const BmmArgs& args, const Context& context) {
 
 // True if rows must be: the other kernels need 1-bit products and common types of elements.
 bool must_pack(const BmmArgs& args, const Context& context) {
-  return !context.device.has_bit_products() || pack::is_rare(args.pack->type);
+  const FloatType type = args.pack->type;
+  return !context.device.has_bit_products() || type == FloatType::kFloat64 ||
+         type == FloatType::kUInt8;
 }
 
 cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {

@@ -89,7 +89,8 @@ cudaError_t launch_copied(const AggregateArgs& a, const Context& context) {
 template <class Rows>
 cudaError_t launch_scalar(const AggregateArgs& a, const Context& context) {
   constexpr int kBytes = sizeof(typename Rows::Fragment);
-  if (a.features <= 4) return launch_direct<Rows, 4, kScalarBatch>(a, kBytes, context);
+  if constexpr (kBytes == sizeof(float))
+    if (a.features <= 4) return launch_direct<Rows, 4, kScalarBatch>(a, kBytes, context);
   if (a.features <= 8) return launch_direct<Rows, 8, kScalarBatch>(a, kBytes, context);
   return launch_direct<Rows, 32, kScalarBatch>(a, kBytes, context);
 }
@@ -105,7 +106,8 @@ cudaError_t launch_fragments(const AggregateArgs& a, bool aligned, const Context
   };
   if (fragments <= 4) return launch(std::integral_constant<int, 4>());
   if (fragments > 8 && used(a, kReusedUses)) {
-    if (fragments <= 12) return launch(std::integral_constant<int, 12>());
+    if constexpr (std::is_same_v<Element, float>)
+      if (fragments <= 12) return launch(std::integral_constant<int, 12>());
     if (fragments <= 16 || kMost == 16) return launch(std::integral_constant<int, 16>());
   }
   return launch(std::integral_constant<int, 8>());

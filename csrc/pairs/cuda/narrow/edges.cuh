@@ -1,4 +1,4 @@
-// A row's edges as the walks over narrow rows read them: from CSR or from column blocks.
+// A CSR row's edges as the walks over narrow rows read them.
 #pragma once
 
 #include "bspmm/cuda/row_order.cuh"
@@ -11,13 +11,6 @@ namespace bitgnn::cuda::pairs {
 __device__ __forceinline__ int32_t load_index(const int32_t* p, int place, int count) {
   int32_t v;
   asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.s32 %0, [%1];}"
-      : "=r"(v)
-      : "l"(p), "r"(count), "r"(place));
-  return v;
-}
-__device__ __forceinline__ int32_t load_index(const uint16_t* p, int place, int count) {
-  int32_t v;
-  asm("{.reg .pred p;\n setp.gt.s32 p, %2, %3;\n @p ld.global.nc.u16 %0, [%1];}"
       : "=r"(v)
       : "l"(p), "r"(count), "r"(place));
   return v;
@@ -55,13 +48,12 @@ struct CsrPattern {
     int64_t degree;
   };
 
-  __device__ static Row row(const AggregateArgs& a, const ColumnBlocks&, int64_t row) {
+  __device__ static Row row(const AggregateArgs& a, int64_t row) {
     const int64_t begin = bspmm::edge_begin(a, row);
     return {row, begin, bspmm::edge_begin(a, row + 1) - begin};
   }
-  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
-                                  const bspmm::RowOrder&, int64_t slot) {
-    return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0, 0};
+  __device__ static Row light_row(const AggregateArgs& a, const bspmm::RowOrder&, int64_t slot) {
+    return slot < a.rows ? row(a, slot) : Row{-1, 0, 0};
   }
 
   template <class Lane>
@@ -72,7 +64,7 @@ struct CsrPattern {
       int32_t column[Lane::kLoads];
     };
 
-    __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
+    __device__ Edges(const AggregateArgs& a, const Row& row, const Lane& lane)
         : row_(a.indices + row.begin + lane.slot), next_(row_) {}
 
     // Moves to the edge at `place` of the row, never back.
@@ -109,8 +101,8 @@ struct OrderedPattern : CsrPattern {
   __device__ static Row of(const bspmm::RowSpan& span) {
     return {span.row, span.begin, span.degree};
   }
-  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks&,
-                                  const bspmm::RowOrder& order, int64_t slot) {
+  __device__ static Row light_row(const AggregateArgs& a, const bspmm::RowOrder& order,
+                                  int64_t slot) {
     return of(bspmm::light_row_at(a, order, slot));
   }
 
@@ -124,7 +116,7 @@ struct OrderedPattern : CsrPattern {
       int32_t column[kOwn];
     };
 
-    __device__ Edges(const AggregateArgs& a, const ColumnBlocks&, const Row& row, const Lane& lane)
+    __device__ Edges(const AggregateArgs& a, const Row& row, const Lane& lane)
         : lane_(lane), row_(a.indices + row.begin + lane.in_group), next_(row_) {}
 
     __device__ void seek(int64_t place) { next_ = row_ + place; }
@@ -143,91 +135,6 @@ struct OrderedPattern : CsrPattern {
     const Lane lane_;
     const int32_t* row_;
     const int32_t* next_;
-  };
-};
-
-// Rows have one segment per block; in order of the segments, edges have the same places as in CSR.
-struct BlockedPattern {
-  static constexpr bool kOrdered = false;
-  static constexpr bool kRooted = false;
-  static constexpr int kSharedBlocks = 8;
-
-  struct Row {
-    int64_t row;
-    int64_t degree;
-  };
-
-  __device__ static Row row(const AggregateArgs& a, const ColumnBlocks& blocks, int64_t row) {
-    int64_t degree = 0;
-    for (int64_t b = 0; b < blocks.count; ++b)
-      degree += bspmm::edge_begin(a, b * a.rows + row + 1) - bspmm::edge_begin(a, b * a.rows + row);
-    return {row, degree};
-  }
-
-  __device__ static Row light_row(const AggregateArgs& a, const ColumnBlocks& blocks,
-                                  const bspmm::RowOrder&, int64_t slot) {
-    return slot < a.rows ? row(a, blocks, slot) : Row{-1, 0};
-  }
-
-  // The lanes of a group look up different edges and then share them.
-  template <class Lane>
-  class Edges {
-   public:
-    static constexpr int kOwn = Lane::kLoads / Lane::kLanes;
-    static_assert(Lane::kLoads % Lane::kLanes == 0, "a step's edges fill the group");
-
-    // The column is first * block size + local, left to its user since it waits for the load.
-    struct Step {
-      int32_t first[kOwn];
-      int32_t local[kOwn];
-    };
-
-    __device__ Edges(const AggregateArgs& a, const ColumnBlocks& blocks, const Row& row,
-                     const Lane& lane)
-        : a_(a),
-          blocks_(blocks),
-          lane_(lane),
-          row_(row.row),
-          block_(-1),
-          place_(0),
-          end_(0),
-          segment_(blocks.local_indices) {}
-
-    __device__ void seek(int64_t place) { place_ = static_cast<int32_t>(place) + lane_.in_group; }
-    __device__ void skip(int edges) { place_ += edges; }
-    __device__ __forceinline__ void load(Step& step, int left) {
-      const int own_left = left + lane_.slot - lane_.in_group;
-#pragma unroll
-      for (int o = 0; o < kOwn; ++o) {
-        const int32_t place = place_ + o * Lane::kGroup;
-        if (own_left > o * Lane::kGroup)
-          while (place >= end_) enter_next();
-        step.first[o] = block_;
-        step.local[o] = load_index(segment_ + place, o * Lane::kGroup, own_left);
-      }
-    }
-    __device__ __forceinline__ int32_t column(const Step& step, int load) const {
-      const int own = load / Lane::kLanes;
-      const int32_t held = step.first[own] * static_cast<int32_t>(blocks_.size) + step.local[own];
-      return lane_.shared(held, load);
-    }
-
-   private:
-    __device__ __forceinline__ void enter_next() {
-      ++block_;
-      const int64_t entry = block_ * a_.rows + row_;
-      const int64_t begin = bspmm::edge_begin(a_, entry);
-      segment_ = blocks_.local_indices + begin - end_;
-      end_ += static_cast<int32_t>(bspmm::edge_begin(a_, entry + 1) - begin);
-    }
-
-    const AggregateArgs& a_;
-    const ColumnBlocks& blocks_;
-    const Lane lane_;
-    int64_t row_;
-    int32_t block_;
-    int32_t place_, end_;      // the lane's next edge, and the end of the block's edges
-    const uint16_t* segment_;  // where the row's edges would start if all were in this block
   };
 };
 

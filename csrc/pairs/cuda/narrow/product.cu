@@ -40,13 +40,15 @@ cudaError_t launch_direct(const BmmArgs& product, const NarrowTarget& target, un
 }
 
 // Least features of the products that take a form: smaller elements hold the others, all of them
-// but for wide rows of bytes without factors, which have no form.
+// but for rows of more than eight bytes without factors, which have no form.
 template <class Row>
 constexpr int64_t least_features() {
   using Elements = typename Row::Elements;
   if (std::is_same_v<Elements, ShortElements>) return TenBitElements::kMostFeatures + 1;
+  constexpr int kMostPlainBytes = 8;
   const bool behind_bytes =
-      std::is_same_v<Elements, TenBitElements> && Row::kFactor != FactorPlace::kNone;
+      std::is_same_v<Elements, TenBitElements> &&
+      (Row::kFactor != FactorPlace::kNone || Row::kFeatures <= kMostPlainBytes);
   return behind_bytes ? ByteElements::kMostFeatures + 1 : 0;
 }
 

@@ -21,8 +21,7 @@ constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorte
 // every call: at Reddit's size it costs 8 us and saves 160 of 1030.
 bool order_pays(const NarrowCall& call) {
   const AggregateArgs& a = call.sums;
-  return call.blocks.local_indices == nullptr && a.edges >= kManyEdges &&
-         a.edges >= kOrderedDegree * a.rows;
+  return a.edges >= kManyEdges && a.edges >= kOrderedDegree * a.rows;
 }
 
 // The given order, or one computed here if that pays.
@@ -39,8 +38,8 @@ cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::
 // True if the sum kernel adds the root term itself. It reads the root's rows before the narrow
 // product is done, so there must be a product.
 bool joins_root(const NarrowCall& call, bool has_factors) {
-  return call.root != nullptr && call.blocks.local_indices == nullptr && !order_pays(call) &&
-         call.product.rows > 0 && suits_root(*call.root) &&
+  return call.root != nullptr && !order_pays(call) && call.product.rows > 0 &&
+         suits_root(*call.root) &&
          with_form(call.product.size, call.product.out_features, has_factors,
                    [](auto form) { return decltype(form)::Row::kLanes == 1; });
 }
@@ -50,7 +49,6 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   BmmArgs product = call.product;
   NarrowLaunch d{};
   d.a = call.sums;
-  d.blocks = call.blocks;
   d.head = {call.head, d.a.out_float, call.classes, d.a.features};
   d.out_scale = product.out_scale;
   product.out_scale = nullptr;
@@ -69,8 +67,6 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   if (!joins) error = order_narrow(call, context, &d.order);
   if (error == cudaSuccess) error = narrow_product(product, factors, table, context);
   if (error != cudaSuccess) return error;
-  if (call.blocks.local_indices != nullptr)
-    return launch_blocked_sums(d, product.size, factors.exist(), context);
   if (d.order.rows != nullptr)
     return launch_ordered_sums(d, product.size, factors.exist(), context);
   if (joins) {
@@ -105,12 +101,14 @@ bool has_factors(const NarrowArgs& args) {
   return product.row_scale != nullptr || product.packed_scale || args.sums.col_scale != nullptr;
 }
 
-}  // namespace
-
+// True if the product is held as narrow integers. Rows of more than 48 features that few edges read
+// take the wide form, or without factors floats; neither has a head.
 bool stays_narrow(const NarrowArgs& args) {
   if (args.product.out_features <= kMostColumns) return true;
   return args.sums.edges >= kWideUses * args.sums.cols && args.product.size <= kMostWideFeatures;
 }
+
+}  // namespace
 
 bool holds_whole_rows(const NarrowArgs& args) {
   const int64_t features = args.product.out_features;

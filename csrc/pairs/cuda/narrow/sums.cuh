@@ -13,7 +13,6 @@ namespace bitgnn::cuda::pairs {
 // Row j of chunk c of the table is at c * chunk_stride + j * Row::kPitchBytes.
 struct NarrowLaunch {
   AggregateArgs a;
-  ColumnBlocks blocks;
   HeadTarget head;  // other than none only if one chunk holds a row
   const char* table;
   int64_t chunk_stride;
@@ -88,8 +87,7 @@ __device__ __forceinline__ void aggregate_long_row(const NarrowLaunch& d,
   const int64_t degree = extent.degree;
   using Walk = NarrowWalk<Share, kSum>;
   Walk walk(d.table + chunk * d.chunk_stride);
-  typename Pattern::template Edges<typename Walk::Lane> edges(a, d.blocks, extent,
-                                                              walk.place_in_group());
+  typename Pattern::template Edges<typename Walk::Lane> edges(a, extent, walk.place_in_group());
   const int first = walk.first_element();
   float total = 0.0f;
   float ones = 0.0f;
@@ -156,7 +154,7 @@ __device__ __forceinline__ void aggregate_found(const NarrowLaunch& d, LongRows&
   if (is_long) found.rows[atomicAdd(&found.count, 1)] = row;
   __syncthreads();
   for (int i = 0; i < found.count; ++i)
-    aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::row(d.a, d.blocks, found.rows[i]));
+    aggregate_long_row<Pattern, kHead, Share, kSum>(d, Pattern::row(d.a, found.rows[i]));
   __syncthreads();
 }
 
@@ -169,7 +167,7 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
   const int64_t chunk = blockIdx.y;
   const int64_t slot = static_cast<int64_t>(blockIdx.x - d.long_blocks) * Share::kGroups +
                        static_cast<int>(threadIdx.x) / Share::kGroup;
-  const typename Pattern::Row extent = Pattern::light_row(a, d.blocks, d.order, slot);
+  const typename Pattern::Row extent = Pattern::light_row(a, d.order, slot);
   const int64_t row = extent.row;
   const int64_t degree = extent.degree;
   const float left = row >= 0 ? narrow_row_factor(d, row) : 1.0f;
@@ -182,8 +180,7 @@ __device__ __forceinline__ void aggregate_short_rows(const NarrowLaunch& d, Long
     using Walk = NarrowWalk<Share, kSum>;
     Walk walk(d.table + chunk * d.chunk_stride);
     NarrowSums<Share> total{};
-    typename Pattern::template Edges<typename Walk::Lane> edges(a, d.blocks, extent,
-                                                                walk.place_in_group());
+    typename Pattern::template Edges<typename Walk::Lane> edges(a, extent, walk.place_in_group());
     walk.add(edges, 0, static_cast<int>(degree), [&](const NarrowSums<Share>& piece) {
 #pragma unroll
       for (int i = 0; i < Share::kKept; ++i)
@@ -232,7 +229,7 @@ __device__ __forceinline__ void aggregate_long_rows(const NarrowLaunch& d, LongR
     for (int64_t base = blockIdx.x; base < a.rows; base += step) {
       const int64_t row = base + static_cast<int64_t>(threadIdx.x) * d.long_blocks;
       aggregate_found<Pattern, kHead, Share, kSum>(
-          d, found, row < a.rows && Pattern::row(a, d.blocks, row).degree > d.long_degree, row);
+          d, found, row < a.rows && Pattern::row(a, row).degree > d.long_degree, row);
     }
   }
 }

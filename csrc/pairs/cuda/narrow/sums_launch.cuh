@@ -27,10 +27,9 @@ constexpr int kSpreadLoads = kFewLoads;
 
 // True if rows are so short that registers are better saved and that the first blocks search for
 // long ones, so that short ones wait for no others.
-template <class Pattern, class Row>
+template <class Row>
 bool spreads(const AggregateArgs& a) {
-  return Row::kLanes == 1 && !std::is_same_v<Pattern, BlockedPattern> && a.rows >= kManyRows &&
-         a.edges <= kShortDegree * a.rows;
+  return Row::kLanes == 1 && a.rows >= kManyRows && a.edges <= kShortDegree * a.rows;
 }
 
 template <class Pattern, bool kHead, class Share>
@@ -41,7 +40,7 @@ cudaError_t launch_share(NarrowLaunch d, const Context& context) {
   const auto multiprocessors = static_cast<unsigned>(context.device.sm_count);
   d.long_degree = std::max(kLeastLong, kLongFactor * (a.edges / a.rows));
   d.long_blocks = a.edges < kManyEdges ? 0 : kLongBlocks * multiprocessors;
-  if (spreads<Pattern, Row>(a)) d.long_blocks = kSpreadBlocks * multiprocessors;
+  if (spreads<Row>(a)) d.long_blocks = kSpreadBlocks * multiprocessors;
   if constexpr (Pattern::kOrdered) {
     d.long_degree = std::numeric_limits<int64_t>::max();
     d.order.heavy_blocks = d.long_blocks = kLongBlocks * multiprocessors;
@@ -67,10 +66,8 @@ cudaError_t launch_sums(const NarrowLaunch& d, const Context& context) {
   } else if constexpr (Pattern::kRooted) {
     return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
   } else {
-    // Compiled for CSR only.
-    if constexpr (!std::is_same_v<Pattern, BlockedPattern>)
-      if (spreads<Pattern, Row>(d.a))
-        return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
+    if (spreads<Row>(d.a))
+      return launch_share<Pattern, kHead, NarrowShare<Row, kSpreadLoads>>(d, context);
     return launch_share<Pattern, kHead, NarrowShare<Row, kSingleLoads>>(d, context);
   }
 }
@@ -84,13 +81,11 @@ cudaError_t launch_narrow_sums(const NarrowLaunch& d, int64_t size, bool has_fac
   });
 }
 
-// The same with a head; in the order of d, with or without a head; over column blocks; with d.root,
-// if rows have single lanes. Compiled separately.
+// The same with a head; in the order of d, with or without a head; with d.root, if rows have single
+// lanes. Compiled separately.
 cudaError_t launch_headed_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);
 cudaError_t launch_ordered_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
-                                const Context& context);
-cudaError_t launch_blocked_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                 const Context& context);
 cudaError_t launch_rooted_sums(const NarrowLaunch& d, int64_t size, bool has_factors,
                                const Context& context);

@@ -42,8 +42,7 @@ struct WideColumn {
     float v = __fmul_rn(2.0f, sum);
     if (kOnes && d.odd) v = __fadd_rn(v, ones);
     v = __fmul_rn(__fmul_rn(row_scale, scale), v);
-    if (kOnes && d.shift != nullptr)
-      v = __fadd_rn(v, __fmul_rn(__fmul_rn(row_scale, shift), ones));
+    if (kOnes && d.shift != nullptr) v = __fadd_rn(v, __fmul_rn(__fmul_rn(row_scale, shift), ones));
     return __fadd_rn(v, bias);
   }
 };

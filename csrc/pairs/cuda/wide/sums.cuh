@@ -204,7 +204,8 @@ __device__ __noinline__ void aggregate_long_wide(const WideLaunch& d) {
       const int64_t feature = first_feature + thread;
       if (thread < kLongFeatures && feature < a.features)
         a.out_float[row * a.features + feature] =
-            WideColumn::of(d, feature).template value<kOnes>(d, wide_row_scale(d, row), total, ones);
+            WideColumn::of(d, feature)
+                .template value<kOnes>(d, wide_row_scale(d, row), total, ones);
     }
     __syncthreads();
   }

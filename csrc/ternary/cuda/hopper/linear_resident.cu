@@ -8,6 +8,7 @@
 #include "core/cuda/shared_memory.h"
 #include "ternary/cuda/pack/stream_launch.cuh"
 #include "ternary/cuda/routes.h"
+#include "ternary/cuda/with_result_type.h"
 
 namespace bitgnn::cuda::ternary {
 namespace {
@@ -91,17 +92,9 @@ cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context
   const cudaError_t status = stream_ternary(pack, CountedWeights{}, context);
   if (status != cudaSuccess) return status;
   const Residence residence(a, context);
-  switch (a.type) {
-    case ValueType::kFloat16:
-      return launch<__half>(a, planes, pack.counts, residence, context);
-    case ValueType::kBFloat16:
-      return launch<__nv_bfloat16>(a, planes, pack.counts, residence, context);
-    case ValueType::kFloat32:
-      return launch<float>(a, planes, pack.counts, residence, context);
-    case ValueType::kInt32:
-      return launch<int32_t>(a, planes, pack.counts, residence, context);
-  }
-  return cudaErrorInvalidValue;
+  return with_result_type(a.type, [&](auto zero) {
+    return launch<decltype(zero)>(a, planes, pack.counts, residence, context);
+  });
 }
 
 }  // namespace bitgnn::cuda::ternary

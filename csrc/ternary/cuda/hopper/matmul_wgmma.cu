@@ -4,6 +4,7 @@
 #include "ternary/cuda/hopper/matmul_resident.cuh"
 #include "ternary/cuda/hopper/matmul_wgmma.cuh"
 #include "ternary/cuda/matmul/routes.h"
+#include "ternary/cuda/with_result_type.h"
 
 namespace bitgnn::cuda::ternary {
 namespace {
@@ -138,16 +139,13 @@ cudaError_t multiply_halves(const TernaryMatmulArgs& a, const Context& context) 
 template <bool kBoolean>
 cudaError_t multiply(const TernaryMatmulArgs& a, const Context& context) {
   constexpr int kProducts = kBoolean ? 2 : kTernaryProducts;
-  switch (a.type) {
-    case ValueType::kFloat32:
-      return multiply_ring<float, kBoolean>(a, context);
-    case ValueType::kFloat16:
-      return multiply_halves<__half, kProducts>(a, context);
-    case ValueType::kBFloat16:
-      return multiply_halves<__nv_bfloat16, kProducts>(a, context);
-    default:
-      return multiply_ring<int32_t, kBoolean>(a, context);
-  }
+  return with_result_type(a.type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) == 2)
+      return multiply_halves<T, kProducts>(a, context);
+    else
+      return multiply_ring<T, kBoolean>(a, context);
+  });
 }
 
 #endif

@@ -2,6 +2,7 @@
 #include "ternary/cuda/launch.h"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/tiles.cuh"
+#include "ternary/cuda/with_result_type.h"
 
 namespace bitgnn::cuda::ternary {
 namespace {
@@ -29,16 +30,8 @@ cudaError_t matmul_ternary(const TernaryMatmulArgs& a, const Context& context) {
   if (narrow && a.columns <= kFewColumns) return multiply_ternary_narrow(a, context);
   if (suits_ternary_planes(a, context)) return multiply_ternary_planes(a, context);
   if (narrow) return multiply_ternary_narrow(a, context);
-  switch (a.type) {
-    case ValueType::kFloat32:
-      return multiply_tiles<float>(a, context);
-    case ValueType::kFloat16:
-      return multiply_tiles<__half>(a, context);
-    case ValueType::kBFloat16:
-      return multiply_tiles<__nv_bfloat16>(a, context);
-    default:
-      return multiply_tiles<int32_t>(a, context);
-  }
+  return with_result_type(a.type,
+                          [&](auto zero) { return multiply_tiles<decltype(zero)>(a, context); });
 }
 
 }  // namespace bitgnn::cuda::ternary

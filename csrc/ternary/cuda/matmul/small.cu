@@ -5,6 +5,7 @@
 #include "ternary/cuda/matmul/few_columns.cuh"
 #include "ternary/cuda/matmul/routes.h"
 #include "ternary/cuda/matmul/short_rows.cuh"
+#include "ternary/cuda/with_result_type.h"
 
 namespace bitgnn::cuda::ternary {
 namespace {
@@ -74,21 +75,6 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
                                            : launch_narrow<T, Long, true>(a, context);
 }
 
-// Calls `call` with a zero of the result type.
-template <class Call>
-cudaError_t with_value_type(ValueType type, const Call& call) {
-  switch (type) {
-    case ValueType::kFloat32:
-      return call(float{});
-    case ValueType::kFloat16:
-      return call(__half{});
-    case ValueType::kBFloat16:
-      return call(__nv_bfloat16{});
-    default:
-      return call(int32_t{});
-  }
-}
-
 }  // namespace
 
 bool suits_ternary_short(const TernaryMatmulArgs& a) {
@@ -97,8 +83,8 @@ bool suits_ternary_short(const TernaryMatmulArgs& a) {
 }
 
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& a, const Context& context) {
-  return with_value_type(a.type,
-                         [&](auto zero) { return multiply_short<decltype(zero)>(a, context); });
+  return with_result_type(a.type,
+                          [&](auto zero) { return multiply_short<decltype(zero)>(a, context); });
 }
 
 bool suits_ternary_narrow(const TernaryMatmulArgs& a) {
@@ -106,8 +92,8 @@ bool suits_ternary_narrow(const TernaryMatmulArgs& a) {
 }
 
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& a, const Context& context) {
-  return with_value_type(a.type,
-                         [&](auto zero) { return multiply_narrow<decltype(zero)>(a, context); });
+  return with_result_type(a.type,
+                          [&](auto zero) { return multiply_narrow<decltype(zero)>(a, context); });
 }
 
 }  // namespace bitgnn::cuda::ternary

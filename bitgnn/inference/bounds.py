@@ -1,0 +1,156 @@
+"""Bounds on the memory and time that a file may ask for, checked before anything is made."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from bitgnn._checks import check_value
+from bitgnn.inference.program import Program, Register, Step
+
+__all__ = ["check_arguments", "check_program", "parameters_on_meta"]
+
+LARGEST = 1 << 26
+"""Largest number among the arguments of a model or module."""
+MOST_REPEATS = 1 << 10
+REPEATS = ("K", "num_layers")
+"""Arguments of modules that say how often something is done."""
+WEIGHTS_A_BYTE = 8
+PARAMETERS_A_TENSOR, MORE_PARAMETERS = 16, 64
+"""A module may have so many parameters for each tensor of its file, and so many more."""
+JOINS = ("cat", "cat_channels", "concat")
+SHORTCUT, CALL = "shortcut", "call"
+COPIES = 8
+"""How often a join may hold each feature that was given, made or is taken by a product."""
+WORD_BITS = 32
+GROWTH = 256
+"""Pixels by which the steps of a model may make images higher or wider, all together."""
+
+
+@contextlib.contextmanager
+def parameters_on_meta(tensors: Mapping[str, Tensor] | None = None) -> Iterator[None]:
+    """Modules made inside have parameters without memory; buffers have theirs.
+
+    Args:
+        tensors: of the file that describes the modules, which may not be larger; None for modules
+            of any size.
+
+    Raises:
+        ValueError: the modules are larger than ``tensors``.
+    """
+    owner, numbers, count = threading.get_ident(), 0, 0
+    held = (tensors or {}).values()
+    most_numbers = WEIGHTS_A_BYTE * sum(tensor.nbytes for tensor in held)
+    most = PARAMETERS_A_TENSOR * len(held) + MORE_PARAMETERS
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
+        nonlocal numbers, count
+        if parameter is None or threading.get_ident() != owner:
+            return None
+        numbers, count = numbers + parameter.numel(), count + 1
+        check_value(
+            tensors is None or (numbers <= most_numbers and count <= most),
+            lambda: "the model is larger than its tensors",
+        )
+        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    handle = register_module_parameter_registration_hook(on_meta)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_arguments(value: Any, name: str = "") -> None:
+    """Refuse numbers beyond all bounds among arguments, also inside lists and mappings.
+
+    Raises:
+        ValueError: a number is too large.
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            check_arguments(part, str(key))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            check_arguments(part, name)
+    elif isinstance(value, int):
+        most = MOST_REPEATS if name in REPEATS else LARGEST
+        check_value(abs(value) <= most, lambda: f"{name} must be at most {most}, got {value}")
+
+
+def check_program(
+    program: Program, registers: Mapping[int, Register], tensors: Mapping[str, Tensor]
+) -> None:
+    """Refuse steps from a file whose results outgrow the features and weights they are made of.
+
+    Args:
+        program: the steps, checked.
+        registers: result of :meth:`Program.check`.
+        tensors: what the steps read, by name.
+
+    Raises:
+        ValueError: naming the step at fault.
+    """
+    most = COPIES * (_made(program, registers) + max(map(_row, tensors.values()), default=0))
+    widths = {0: program.in_channels or 1}
+    growth = 0
+    for number, step in enumerate(program.steps):
+        try:
+            width = _width(step, widths, registers)
+            growth += _growth(step, tensors)
+            if width > most:
+                raise ValueError(f"{width} features are more than weights allow, {most}")
+            if growth > GROWTH:
+                raise ValueError(f"images become more than {GROWTH} pixels larger")
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"step {number} ({step.kind}): {error}") from error
+        widths.update(dict.fromkeys(step.outputs, width))
+
+
+def _made(program: Program, registers: Mapping[int, Register]) -> int:
+    """Features that are given, and those that steps with weights and calls make of them."""
+    given = program.in_channels or 1
+    makers = [step for step in program.steps if step.tensors or step.kind == CALL]
+    return given + sum(registers[r].size or given for step in makers for r in step.outputs)
+
+
+def _row(weight: Tensor) -> int:
+    """Features that a weight takes, if it is one: packed ones have 32 in a word."""
+    row = weight[:1].numel() if weight.dim() > 1 else 0
+    return row * (1 if weight.is_floating_point() else WORD_BITS)
+
+
+def _width(step: Step, widths: Mapping[int, int], registers: Mapping[int, Register]) -> int:
+    """Features, or channels of images, of what a step writes: a flattened pixel counts as one."""
+    read = [widths[register] for register in step.inputs]
+    if step.kind in JOINS:
+        return sum(read)
+    if step.kind in (CALL, SHORTCUT) or step.tensors:
+        return max(registers[output].size or max(read, default=1) for output in step.outputs)
+    return max(read, default=1)
+
+
+def _growth(step: Step, tensors: Mapping[str, Tensor]) -> int:
+    """Pixels by which a step makes images higher or wider at most."""
+    a = step.attributes
+    if step.kind == "adaptive_avg_pool":
+        return max(side or 0 for side in a["output"])
+    padding = a.get("padding")
+    if not isinstance(padding, list):
+        return 0
+    if "kernel" in a:
+        kernel = a["kernel"]
+    else:
+        first = 2 if step.kind == "float_conv" else 1
+        kernel = tensors[step.tensors["weight"]].shape[first : first + 2]
+    sides = (sum(padding[:2]), sum(padding[2:])) if len(padding) > 2 else [2 * p for p in padding]
+    reaches = [
+        spacing * (side - 1)
+        for spacing, side in zip(a.get("dilation", (1, 1)), kernel, strict=True)
+    ]
+    return max(0, *(side - reach for side, reach in zip(sides, reaches, strict=True)))
