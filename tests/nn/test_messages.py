@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn.aggr import MaxAggregation
+from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation
 
 from bitgnn import BitAdjacency
 from bitgnn.nn import GCNConv, GraphConv, SAGEConv
@@ -105,6 +105,13 @@ def test_max_aggregates_floats_in_front_of_the_binary_product(graph, x, layer, a
     assert torch.allclose(conv(x, graph), expected, atol=1e-5)
     with pytest.raises(ValueError, match="aggregates messages, got a BitAdjacency"):
         conv(x, BitAdjacency.from_edge_index(graph, N))
+
+
+def test_gcn_mean_divides_by_the_number_of_neighbours(graph, x):
+    conv = GCNConv(IN, OUT, precision="FBF+FBF", aggr="mean")
+    exact = GCNConv(IN, OUT, precision="FBF+FFF", aggr=MeanAggregation())
+    exact.load_state_dict(conv.state_dict())
+    assert torch.allclose(conv(x, graph), exact(x, graph), atol=1e-5)
 
 
 class Doubled(GraphConv):

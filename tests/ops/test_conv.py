@@ -251,6 +251,8 @@ conv.bbf(X, FLOATS) -> TypeError: conv.bbf: w must be BitImages, got torch.float
 conv.bbf(X, BitImages.from_float(torch.ones(8, 39, 3, 3)))
     -> ValueError: w must hold 40 channels .* got 39
 conv.bbf(X, W, groups=3) -> ValueError: groups must divide .* got 3
+conv.bbf(X, BitImages.from_float(torch.ones(9, 13, 3, 3)), groups=3)
+    -> ValueError: groups must divide .* got 3
 conv.bbf(X, W, groups=2.0) -> TypeError: groups must be an int
 conv.bbf(X, W, stride=0) -> ValueError: stride must be at least 1, got 0
 conv.bbf(X, W, dilation=(1, 0)) -> ValueError: dilation must be at least

@@ -117,6 +117,8 @@ def test_fakes_name_the_size_that_does_not_fit():
     x, w = (torch.empty(3, words, dtype=torch.int32, device="meta") for words in (2, 7))
     with pytest.raises(RuntimeError, match="bmm_bbf: w must have size 2 along dimension 1, got 7"):
         OPS.bmm_bbf(x, w, 40)
+    with pytest.raises(RuntimeError, match="add_bbb: b must have size 2 along dimension 1, got 7"):
+        OPS.add_bbb(x, w, 40)
 
 
 @pytest.mark.skipif(library_info().cpu_library is None, reason="no compiled library is loaded")

@@ -21,9 +21,9 @@ from bench.networks.cases import (
 )
 from bench.networks.peers import SEED, TUNED, compiled_call, eager_call, images_of, plain_network
 from bench.networks.structures import STRUCTURES, Structure
-from bitgnn import models
 from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel
+from bitgnn.models import IMAGE_NETWORKS
 
 CALIBRATION_IMAGES = 16
 TOLERANCE = 1e-3
@@ -35,7 +35,7 @@ float sum next to its threshold may turn one hidden bit, which reaches the score
 def binary_network(structure: Structure) -> nn.Module:
     """The network of ``bitgnn.models`` with this structure, on the CPU, for training."""
     torch.manual_seed(SEED)
-    network: nn.Module = getattr(models, structure.key)(classes=structure.classes)
+    network: nn.Module = IMAGE_NETWORKS[structure.key](classes=structure.classes)
     return network
 
 

@@ -22,7 +22,7 @@ class Structure:
 
     Attributes:
         name: as the papers say it.
-        key: short name for command lines, and of the function in ``bitgnn.models``.
+        key: short name for command lines, and of the maker in ``bitgnn.models.IMAGE_NETWORKS``.
         image: shape of one input, without the batch.
         classes: outputs.
         many: images of a batch of which the throughput is taken.
