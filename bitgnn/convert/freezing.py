@@ -168,7 +168,7 @@ def freeze(
             check_trained(model, layers.report.letters, planned)
         _report(model, layers.report)
         return layers
-    if not network.letters and document is None:
+    if not network.letters and document is None and not has_binary_layers(model, planned):
         raise ValueError(_nothing(model))
     if check:
         check_trained(model, network.letters, planned)
