@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from torch import fx, nn
@@ -20,6 +21,8 @@ GRAPHS = (EDGE_INDEX, "adj_t")
 _GRAPH_ROLES: tuple[Role, Role] = ("edge_index", "edge_weight")
 OF_DATA = ("x", *GRAPHS, EDGE_WEIGHT, "edge_attr", BATCH, "pos", "num_nodes", "num_graphs")
 """Attributes that tell a ``Data`` object from a tensor."""
+MAPPING = "_dict"
+"""How PyG's names of mappings by type of nodes or edges end."""
 MAY_LACK = {EDGE_WEIGHT, "edge_attr", BATCH, "pos", "y"}
 """Attributes that are None where a ``Data`` object lacks them, as in the trained forward."""
 
@@ -91,6 +94,9 @@ class Arguments:
         if target not in inspect.signature(self._traced.root.forward).parameters:
             return  # the place of a default
         attributes = {user: _attribute_of(node, user) for user in users}
+        mapping = _mapping_of(target, attributes.values())
+        if mapping is not None:
+            raise NotTraced(f"freeze: the forward takes {mapping}, a mapping of tensors by type")
         if not any(name in OF_DATA for name in attributes.values()):
             self._names[node] = target
             return
@@ -163,6 +169,14 @@ def _part(name: str, roles: dict[str, Role]) -> str:
 
 def _users(node: fx.Node) -> list[fx.Node]:
     return [user for user in node.users if not is_default_check(user)]
+
+
+def _mapping_of(target: str, attributes: Iterable[str | None]) -> str | None:
+    """The argument, or the attribute of it, that holds tensors by type, as PyG names those."""
+    if target.endswith(MAPPING):
+        return target
+    found = (name for name in attributes if name is not None and name.endswith(MAPPING))
+    return next((f"{target}.{name}" for name in found), None)
 
 
 def _attribute_of(node: fx.Node, user: fx.Node) -> str | None:

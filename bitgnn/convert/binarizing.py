@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -25,10 +26,17 @@ from bitgnn.convert.reporting import BinarizeReport, keep_report, report_of
 from bitgnn.convert.swapping import binarize_graph_layers
 from bitgnn.convert.unwrap import is_compiled, unwrapped
 from bitgnn.inference import Frozen
+from bitgnn.nn import BWTAAttention
+from bitgnn.nn.pretrained_attention import attention_modules
 
 __all__ = ["binarize"]
 
 _log = logging.getLogger(__name__)
+
+LINEAR_ALONE = (
+    "which stays in floats; its linear layers became those of an ImageConfig, the configuration "
+    "of models without graph layers. BWTAConfig() is the one for transformers"
+)
 
 
 def binarize(
@@ -66,7 +74,8 @@ def binarize(
         model: any module tree, which is taken out of ``torch.compile`` and data-parallel wrappers;
             unchanged.
         config: a configuration, or just a precision; None is the configuration that fits the
-            model. A ``Data`` object, tensor, tuple or mapping is ``example``.
+            model, never a :class:`BWTAConfig`, which a warning names for models with attention. A
+            ``Data`` object, tensor, tuple or mapping is ``example``.
         precision: for ``config``, by keyword: ``"bin"``, ``"full"`` or letters.
         example: what the forward takes: a ``Data`` object, which it reads itself or which has its
             arguments as attributes; a tuple of arguments, a mapping of named ones, or the only
@@ -94,6 +103,7 @@ def binarize(
                 f"{type(config).__name__} as config and {type(example).__name__} as example"
             )
         config, example = None, config
+    is_chosen = isinstance(config, Config)
     config = _asked_for(model, config, precision)
     if isinstance(config, BWTAConfig) and example is not None:
         raise ValueError(
@@ -101,6 +111,9 @@ def binarize(
             f"got {type(example).__name__}"
         )
     result, report = _binarized(model, config)
+    if not is_chosen and isinstance(config, ImageConfig) and _has_attention(model):
+        text = f"{type(model).__name__} has attention, {LINEAR_ALONE}"
+        report = replace(report, warnings=(*report.warnings, text))
     if example is not None:
         run_example(result, example)
     for text in report.warnings:
@@ -108,6 +121,12 @@ def binarize(
     keep_report(result, report)
     _log.info("binarize:\n%s", report_of(result))
     return result
+
+
+def _has_attention(model: nn.Module) -> bool:
+    """Whether a model has attention that a BWTAConfig would make binary."""
+    kinds = (nn.MultiheadAttention, BWTAAttention)
+    return bool(attention_modules(model)) or any(isinstance(m, kinds) for m in model.modules())
 
 
 def _asked_for(model: nn.Module, config: Any, precision: Precision | None) -> Config:

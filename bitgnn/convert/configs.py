@@ -87,7 +87,8 @@ class GraphConfig(Config):
         dropout: dropout of the swapped layers, after the sign.
         linear: swap linear layers outside of graph layers too; they return floats.
         activation: what becomes of the activation functions of PyG's ready-made models and of
-            ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``.
+            ReLU modules in front of a sign: ``"keep"``, ``"drop"`` or ``"hardtanh"``. Calls of
+            ReLU in the code of a forward stay.
 
     Raises:
         TypeError: there is no such field, or ``layers`` or ``skip`` is of another type.

@@ -63,7 +63,9 @@ def freeze(
     In a network of images max pools become OR of bits, residual sums stay integers where they are
     such, and the first layer may keep its input in fixed point. Thresholds follow the arithmetic of
     the device that the model is on, whose rounding decides where a value lies on a threshold
-    exactly. What cannot be bits stays in floats; ``frozen.report`` says what and why, and a warning
+    exactly. NaN and infinity become bits like other features, so that results may be numbers where
+    the trained model returns NaN; ``pack_features(x, check_finite=True)`` of the result refuses
+    them. What cannot be bits stays in floats; ``frozen.report`` says what and why, and a warning
     says it of what neither the letters nor another reader of the same value ask for.
 
     Args:
@@ -168,7 +170,7 @@ def freeze(
             check_trained(model, layers.report.letters, planned)
         _report(model, layers.report)
         return layers
-    if not network.letters and document is None:
+    if not network.letters and document is None and not has_binary_layers(model, planned):
         raise ValueError(_nothing(model))
     if check:
         check_trained(model, network.letters, planned)

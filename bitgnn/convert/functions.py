@@ -45,7 +45,8 @@ def concatenated(name: str, tensors: Any, dim: int = 0, axis: int | None = None)
     Raises:
         Unsupported: something else is joined, or along another dimension.
     """
-    if not tensors or not all(isinstance(v, Value) for v in tensors):
+    are_values = isinstance(tensors, tuple | list) and all(isinstance(v, Value) for v in tensors)
+    if not tensors or not are_values:
         raise Unsupported("only features or channels can be joined")
     dim, rank = dim if axis is None else axis, tensors[0].rank
     dims = (1,) if rank == IMAGES else LAST_DIMENSIONS
@@ -109,9 +110,10 @@ def _max(name: str, x: Any, dim: Any = None, keepdim: bool = False) -> RowMaximu
     return RowMaximum.of(name, _matrix(x))
 
 
-def _part(name: str, x: Any, part: int | str) -> Any:
+def _part(name: str, x: Any, part: Any) -> Any:
     """One of the two results of ``max``, by its place or name."""
-    if not isinstance(x, RowMaximum):
+    is_plain = isinstance(part, int | str) and part in (0, 1, -1, -2, *RowMaximum._fields)
+    if not isinstance(x, RowMaximum) or not is_plain:
         raise Unsupported("frozen models know no such function")
     return x[part] if isinstance(part, int) else getattr(x, part)
 

@@ -23,6 +23,7 @@ from bitgnn.convert.layers import (
     weight_of,
 )
 from bitgnn.convert.looked_up import looked_up_bits, looked_up_product
+from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.values import Unsupported, Value, batch_norm, function_of, named, with_size
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.nn import LayerPrecision
@@ -142,19 +143,20 @@ def lower_graph_layer(
 
     Raises:
         Unsupported: only PyG's own message passing can do what it does.
+        NotTraced: it is given two sets of nodes.
         ValueError: it cannot be part of a frozen model.
     """
     value = arguments["x"]
     if isinstance(value, tuple | list):
         sides = {id(side): side for side in value if side is not None}
         if len(sides) != 1 or value[0] is None:
-            raise ValueError(
+            raise NotTraced(
                 f"freeze: layer {name!r} is given a bipartite pair of features; a frozen model "
                 "has one set of nodes"
             )
         (value,) = sides.values()
     if arguments.get("size") is not None:
-        raise ValueError(f"freeze: layer {name!r} is given size=, for a bipartite graph")
+        raise NotTraced(f"freeze: layer {name!r} is given size=, for a bipartite graph")
     reduction = {SumAggregation: "add", MeanAggregation: "mean"}.get(type(layer.aggr_module))
     if reduction is None:
         raise Unsupported(f"aggr={layer.aggr!r} is neither a sum nor a mean")

@@ -9,7 +9,7 @@ import torch_geometric.nn
 from torch import nn
 
 import bitgnn.nn
-from bitgnn.convert.graph_layers import SUPPORTED
+from bitgnn.convert.graph_layers import SUPPORTED, row_of
 from bitgnn.convert.layers import letters_of
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.obstacles import NotTraced
@@ -81,8 +81,11 @@ def packed_copy(model: nn.Module, plan: Planned, prefix: str = "") -> PackedCopy
                 for layer, letters in frozen.report.letters.items():
                     held.letters[_joined(prefix, place, layer)] = letters
         elif name not in replaced and _is_binary(module, plan):
-            frozen = _frozen(module, plan)
             full = _joined(prefix, name)
+            if isinstance(module, SUPPORTED) and _has_two_widths(module):
+                held.floats[full] = "its sources and destinations have different widths"
+                continue
+            frozen = _frozen(module, plan)
             if frozen is None or frozen.calls is not None:
                 held.floats[full] = "it runs as its own code, in floats"
                 continue
@@ -103,6 +106,12 @@ def _is_binary(module: nn.Module, plan: Planned) -> bool:
         return True
     kinds = (*SUPPORTED, bitgnn.nn.Linear)
     return isinstance(module, kinds) and not letters_of(module, plan).is_float
+
+
+def _has_two_widths(layer: nn.Module) -> bool:
+    """Whether a layer of a bipartite graph reads two matrices that cannot be one."""
+    neighbours, root = row_of(layer).maps(layer)
+    return root is not None and neighbours.in_channels != root.in_channels
 
 
 def _frozen(module: nn.Module, plan: Planned) -> FrozenModel | None:

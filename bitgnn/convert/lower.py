@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -134,8 +135,8 @@ class Lowering:
             rule = self._rule(node.target if node.op == "call_function" else str(name))
             if rule is None:
                 raise Unsupported("frozen models know no such function")
-            return rule(node.name, *args, **kwargs)
-        except (Unsupported, TypeError, AttributeError) as reason:
+            return _called(rule, node.name, args, kwargs)
+        except Unsupported as reason:
             function = node.target if callable(node.target) else Method(str(node.target))
             return self._call(node.name, function, args, kwargs, str(reason))
 
@@ -241,6 +242,19 @@ class Lowering:
         call = FloatCall(name, function, placed_args, placed_kwargs, None)
         self.network.calls[name] = f"it runs as its own code ({reason}){unsaved(call)}"
         return Value("call", name, tuple(inputs), None, call=call, needs_edges=bool(parts))
+
+
+def _called(rule: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+    """The result of a rule.
+
+    Raises:
+        Unsupported: it has no such arguments, or cannot do what is asked for.
+    """
+    try:
+        given = inspect.signature(rule).bind(name, *args, **kwargs)
+    except TypeError as error:
+        raise Unsupported(str(error)) from error
+    return rule(*given.args, **given.kwargs)
 
 
 def mapped(arguments: Any, place: Callable[[Any], Any]) -> Any:

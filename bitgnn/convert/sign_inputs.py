@@ -23,7 +23,9 @@ __all__ = ["relu_warnings", "replace_activations"]
 RELU_MODULES = (nn.ReLU, nn.ReLU6)
 POOLED = ("max_pool", "avg_pool", "adaptive_avg_pool", "mean_pixels", "flatten")
 """Kinds of values of images that are nowhere negative where what they read is not."""
-CURE = "remove it, set activation='drop' in the configuration, or put a batch norm behind it"
+BEHIND = "put a batch norm behind it"
+CURE = f"remove it, set activation='drop' in the configuration, or {BEHIND}"
+CALL_CURE = f"remove the call, make it an nn.ReLU, which activation='drop' takes out, or {BEHIND}"
 
 
 def relu_warnings(model: nn.Module) -> tuple[str, ...]:
@@ -36,7 +38,8 @@ def relu_warnings(model: nn.Module) -> tuple[str, ...]:
         One text for each ReLU found by tracing, or, of a network of images that cannot be traced,
         one that says so.
     """
-    if is_image_network(model):
+    of_images = is_image_network(model)
+    if of_images:
         try:
             lower_images(trace_model(model))
         except ValueError as error:
@@ -46,9 +49,10 @@ def relu_warnings(model: nn.Module) -> tuple[str, ...]:
     for relu, layer in _feeders(model):
         if layer not in fed.setdefault(relu, []):
             fed[relu].append(layer)
+    modules = dict(model.named_modules())
     return tuple(
         f"ReLU ({relu}) feeds the sign of {', '.join(layers)}: no value is negative there, so "
-        f"every bit would be +1; {CURE}"
+        f"every bit would be +1; {CURE if of_images or relu in modules else CALL_CURE}"
         for relu, layers in fed.items()
     )
 

@@ -121,9 +121,10 @@ class Summary:
     def _captions(self) -> list[str]:
         captions = list(self.notes)
         if self.rates is not None:
+            slowest, fastest = (f(self.rates.bytes.values()) / 1e9 for f in (min, max))
             captions.append(
                 "theoretical: bytes at "
-                f"{self.rates.bytes / 1e9:.3g} GB/s (torch's copy of 32 MiB) or operations at "
+                f"{slowest:.3g} to {fastest:.3g} GB/s (torch's copies of as many) or operations at "
                 f"{self.rates.bit_operations / 1e12:.3g} T/s on bits and "
                 f"{self.rates.float_operations / 1e12:.3g} T/s on floats (products of 1024 x 1024 "
                 "matrices), whichever is longer; all measured here"

@@ -23,7 +23,8 @@ __all__ = ["CalledProgram"]
 
 _READY_GRAPHS = (type(None), *get_args(Graph))
 _PACKED = (BitTensor, BitAdjacency)
-_PACKABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
+_OTHER_FLOATS = (torch.float64, torch.float16, torch.bfloat16)
+_PACKABLE = (torch.float32, *_OTHER_FLOATS, torch.uint8)
 """What packing reads."""
 
 
@@ -77,9 +78,9 @@ class CalledProgram(GraphProgram):
             **kwargs: arguments of the trained forward by name.
 
         Returns:
-            ``[N, out_channels]`` float32 scores whatever type of floats ``x`` has, int64 ``[N]``
-            for a model that hands out classes, or the structure of tensors that the forward
-            returns.
+            ``[N, out_channels]`` scores of the type of a tensor ``x`` of float16, bfloat16 or
+            float64, else of float32, in which they are computed; int64 ``[N]`` for a model that
+            hands out classes, or the structure of tensors that the forward returns.
 
         Raises:
             TypeError: an argument is missing, unknown or of no use as such.
@@ -88,7 +89,7 @@ class CalledProgram(GraphProgram):
         """
         if args or kwargs or not self._is_ready(x, adjacency):
             return self._run_own_call(x, adjacency, args, kwargs)
-        return self._run_ready(x, adjacency)
+        return _as_given(x, self._run_ready(x, adjacency))
 
     def _is_ready(self, x: Any, adjacency: Any) -> bool:
         """Whether features and graph are in the form that steps read."""
@@ -126,11 +127,12 @@ class CalledProgram(GraphProgram):
         num_nodes = features.shape[-2] if self.in_channels else features.shape[0]
         graph = self._graph_of(call, num_nodes)
         if not (self.in_channels and isinstance(features, Tensor) and features.dim() > 2):
-            return self._run_ready(features, graph)
+            return _as_given(call.x, self._run_ready(features, graph))
         # One matrix after the other: each has its own row scales and thresholds in place.
         found = [self._run_ready(one, graph) for one in features.flatten(0, -3)]
         leading = features.shape[:-2]
-        return tree_map(lambda *parts: torch.stack(parts).unflatten(0, leading), *found)
+        stacked = tree_map(lambda *parts: torch.stack(parts).unflatten(0, leading), *found)
+        return _as_given(call.x, stacked)
 
     def _graph_of(self, call: Call, num_nodes: int) -> Any:
         """The graph of a call with its further inputs."""
@@ -157,6 +159,18 @@ class CalledProgram(GraphProgram):
 def _ungraded() -> Any:
     """No gradients; programs are captured in inference mode, which leaves no trace in them."""
     return torch.inference_mode() if torch.compiler.is_compiling() else torch.no_grad()
+
+
+def _as_given(x: Any, found: Any) -> Any:
+    """Float32 results in the type of the features, which a trained layer keeps."""
+    dtype = x.dtype if isinstance(x, Tensor) else None
+    if dtype not in _OTHER_FLOATS:
+        return found
+    return tree_map(lambda part: part.to(dtype) if _is_float32(part) else part, found)
+
+
+def _is_float32(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
 def _is_graph(value: Any) -> bool:

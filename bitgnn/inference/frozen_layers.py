@@ -7,22 +7,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 
+from bitgnn.inference.bipartite import joined_features, joined_graph
 from bitgnn.inference.frozen import OwnForward
 from bitgnn.inference.frozen_model import FrozenModel
+from bitgnn.inference.graph_memory import GraphMemory
 from bitgnn.inference.report import FreezeReport
 from bitgnn.inference.shared_tensors import under_all_names
 
 __all__ = ["FrozenLayer", "FrozenLayers", "copy_with"]
 
+PAIR = 2
+
 
 class FrozenLayer(nn.Module):
     """A layer, or a part of a model, in its frozen form and in its place.
+
+    A frozen model has one set of nodes. Of a bipartite graph both sets together are one: rows of
+    bits, their sums and means do not depend on the nodes beside them.
 
     Args:
         frozen: what it computes.
         layer: the trained one, whose widths it tells.
     """
+
+    _joined: GraphMemory | None = None
 
     def __init__(self, frozen: FrozenModel, layer: nn.Module) -> None:
         super().__init__()
@@ -30,20 +40,47 @@ class FrozenLayer(nn.Module):
         for name in ("in_channels", "out_channels"):
             if hasattr(layer, name):
                 setattr(self, name, getattr(layer, name))
+        self.takes_pairs = isinstance(layer, MessagePassing) and all(
+            spec.kind == "neighbours" and spec.flow == "source_to_target" for spec in frozen.graphs
+        )
+        self.reads_destinations = bool(getattr(layer, "root_weight", True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_joined"}
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """What the trained layer returns.
 
         Raises:
-            ValueError: ``x`` is a pair of two sets of nodes.
+            TypeError: ``x`` is a pair, and the graph neither an edge index nor a sparse tensor.
+            ValueError: ``x`` is a pair of two sets of nodes, and one of them is missing, or this
+                is no layer whose messages follow the edges of a bipartite graph.
         """
-        if isinstance(x, tuple | list):
-            if len(x) != 2 or x[0] is not x[1]:
-                raise ValueError(
-                    "FrozenLayer: x must be the features of one set of nodes, got a pair"
-                )
-            x = x[0]
-        return self.frozen(x, *args, **kwargs)
+        if not isinstance(x, tuple | list):
+            return self.frozen(x, *args, **kwargs)
+        if len(x) == PAIR and x[0] is x[1]:
+            return self.frozen(x[0], *args, **kwargs)
+        if len(x) != PAIR or not self.takes_pairs or any(side is None for side in x):
+            raise ValueError(
+                "FrozenLayer: x must be a tensor, or a pair of those of sources and destinations "
+                "for a layer whose messages follow the edges"
+            )
+        edges, *args = args or (kwargs.pop("edge_index"),)  # type: ignore[assignment]
+        sources, destinations = x
+        joined = joined_features(sources, destinations, self.reads_destinations)
+        graph = self._joined_graph(edges, sources, destinations)
+        return self.frozen(joined, graph, *args, **kwargs)[len(sources) :]
+
+    def _joined_graph(self, edges: Any, sources: Tensor, destinations: Tensor) -> Any:
+        """The graph of both sets, the same tensor for as long as the edges are."""
+        sizes = sources.size(0), destinations.size(0)
+        if not GraphMemory.keeps(edges, None):
+            return joined_graph(edges, *sizes)
+        found = None if self._joined is None else self._joined.graph_of(edges, None, sizes[0])
+        if found is None:
+            found = joined_graph(edges, *sizes)
+            self._joined = GraphMemory(edges, None, sizes[0], found)
+        return found
 
 
 class FrozenLayers(OwnForward):

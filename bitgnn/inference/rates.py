@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 
@@ -14,7 +14,8 @@ from bitgnn.inference.costs import StepCost
 
 __all__ = ["Rates", "measured_rates", "median_seconds"]
 
-COPY_BYTES = 2**25
+MOVED_BYTES = tuple(2**power for power in range(20, 28))
+"""Read and written by the copies: from what caches hold to what memory alone does."""
 SIDE = 1024
 REPEATS = 7
 
@@ -24,14 +25,19 @@ class Rates:
     """Work per second of one device with the present number of threads.
 
     Attributes:
-        bytes: torch's copy of 32 MiB, read and written.
+        bytes: of torch's copies, by the number of bytes that each reads and writes: caches are
+            faster than memory.
         bit_operations: the packed product of two 1024 x 1024 matrices.
         float_operations: torch's float32 product of two 1024 x 1024 matrices.
     """
 
-    bytes: float
+    bytes: Mapping[int, float]
     bit_operations: float
     float_operations: float
+
+    def byte_rate(self, size: int) -> float:
+        """The rate of the largest copy of no more bytes, or of the smallest of all."""
+        return self.bytes[max((n for n in self.bytes if n <= size), default=min(self.bytes))]
 
     def seconds(self, cost: StepCost) -> float:
         """Time that moving the bytes takes, or computing, whichever is longer."""
@@ -39,7 +45,7 @@ class Rates:
             cost.bit_operations / self.bit_operations
             + cost.float_operations / self.float_operations
         )
-        return max(cost.bytes / self.bytes, compute)
+        return max(cost.bytes / self.byte_rate(cost.bytes), compute)
 
 
 def median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
@@ -69,8 +75,10 @@ def _measured(device: torch.device, threads: int) -> Rates:
         return min(_seconds(call, device, REPEATS))
 
     with torch.inference_mode():
-        data, copy = torch.zeros(2, COPY_BYTES, dtype=torch.uint8, device=device)
-        moved = 2 * COPY_BYTES / fastest(lambda: copy.copy_(data))
+        moved = {}
+        for size in MOVED_BYTES:
+            data, copy = torch.zeros(2, size // 2, dtype=torch.uint8, device=device)
+            moved[size] = size / fastest(partial(copy.copy_, data))
         operations = 2 * SIDE**3
         words = torch.zeros(SIDE, SIDE // 32, dtype=torch.int32, device=device)
         product = torch.ops.bitgnn.bmm_bbf.default

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
+from bitgnn._checks import check_type, name_type
 from bitgnn.nn.activation_quantizer import ActivationQuantizer
 from bitgnn.nn.looks_up import GAINS, LooksUp
 from bitgnn.nn.precision import InputNorm, LayerPrecision
@@ -117,6 +118,10 @@ class BinaryProduct(LooksUp):
 
     def _prepare(self, x: Tensor) -> Tensor:
         """What the sign sees: the input behind norm and hardtanh."""
+        check_type(
+            isinstance(x, Tensor),
+            lambda: f"{type(self).__name__}: x must be a tensor, got {name_type(x)}",
+        )
         if x.layout != torch.strided:
             # A missing entry is a 0, whose sign is +1: the signs are dense.
             x = x.to_dense()

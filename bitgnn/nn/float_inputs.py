@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bitgnn._checks import check_type, check_value, name_type
 
-__all__ = ["check_floats", "check_input"]
+__all__ = ["as_pair", "check_floats", "check_input"]
 
 
 def check_floats(
@@ -75,3 +75,24 @@ def check_input(owner: str, x: Any, takes_bytes: bool) -> None:
     wanted = "floats or uint8" if takes_bytes else "floats"
     got = f"{x.layout} tensor" if isinstance(x, Tensor) and x.is_floating_point() else name_type(x)
     raise TypeError(f"{owner}: input must be a dense tensor of {wanted}, got {got}")
+
+
+def as_pair(owner: str, x: Any) -> tuple[Any, Any]:
+    """Features of sources and destinations, the same ones for one set of nodes.
+
+    Args:
+        owner: who asks, for messages.
+        x: a tensor, or a pair of tensors, one of which may be None.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(x, Tensor):
+        return x, x
+    sides = x if isinstance(x, tuple | list) else (x,)
+    wrong = [side for side in sides if not isinstance(side, Tensor | None)]
+    check_type(
+        sides is x and not wrong,
+        lambda: f"{owner}: x must be a tensor or a pair, got {name_type([*wrong, x][0])}",
+    )
+    return x[0], x[1]

@@ -108,6 +108,7 @@ class GCNConv(BinaryLayer, torch_geometric.nn.GCNConv):
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
 
         Raises:
+            TypeError: ``x`` is no tensor.
             ValueError: ``x`` is a pair or its width is not ``in_channels``, the graph does not
                 fit, or an F adjacency letter is given a ``BitAdjacency``.
         """

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.typing import OptPairTensor, OptTensor
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.nn.float_inputs import as_pair
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision
 
@@ -94,6 +95,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
 
         Raises:
+            TypeError: ``x`` is neither a tensor nor a pair of tensors.
             ValueError: the width of ``x`` or the graph does not fit, or a letter or aggregation
                 that needs float edges is given a ``BitAdjacency``.
         """
@@ -102,7 +104,7 @@ class GraphConv(NeighbourLayer, torch_geometric.nn.GraphConv):
                 x = dropped(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, edge_weight, size)
             return out
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = as_pair(type(self).__name__, x)
         return self._binary_forward(
             pair, edge_index, edge_weight, size, self.lin_rel, self.lin_root
         )

@@ -76,6 +76,7 @@ class Linear(BinaryProduct, torch_geometric.nn.Linear):
             ``[*, out_channels]`` floats; +1 and -1 if the output letter is B.
 
         Raises:
+            TypeError: ``x`` is no tensor.
             ValueError: the width of ``x`` is not ``in_channels``.
         """
         letters = self.letters

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch_geometric.typing import OptPairTensor, SparseTensor
 
 from bitgnn.bits import BitAdjacency
+from bitgnn.nn.float_inputs import as_pair
 from bitgnn.nn.neighbour_layer import NeighbourLayer, dropped
 from bitgnn.nn.precision import LayerPrecision
 
@@ -111,6 +112,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
             ``[N, out_channels]`` float tensor; +1 and -1 if the output letter is B.
 
         Raises:
+            TypeError: ``x`` is neither a tensor nor a pair of tensors.
             ValueError: the width of ``x`` or the graph does not fit, or a letter or aggregation
                 that needs float edges is given a ``BitAdjacency``.
         """
@@ -119,7 +121,7 @@ class SAGEConv(NeighbourLayer, torch_geometric.nn.SAGEConv):
                 x = dropped(x, self.dropout, self.training)
             out: Tensor = super().forward(x, edge_index, size)
             return out
-        pair = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        pair = as_pair(type(self).__name__, x)
         if self.project:
             pair = (self.lin(pair[0]).relu(), pair[1])
         if isinstance(edge_index, SparseTensor):

@@ -165,8 +165,27 @@ def test_a_branch_that_is_not_taken_is_not_warned_of():
         bitgnn.binarize(Flagged(flag=True), "FBF+FBF")
         bitgnn.binarize(Untraceable(flag=True), "FBF+FBF")
         bitgnn.binarize(Flagged(flag=False), "full")  # which reads no signs
-    with pytest.warns(UserWarning, match=r"ReLU \(relu\) feeds the sign of c2"):
-        bitgnn.binarize(Flagged(flag=False), "FBF+FBF")
+    cure = r"ReLU \(relu\) feeds the sign of c2: .*; remove the call, make it an nn.ReLU, which"
+    for activation in ("keep", "drop"):
+        with pytest.warns(UserWarning, match=cure):
+            bitgnn.binarize(Flagged(flag=False), GraphConfig("FBF+FBF", activation=activation))
+
+
+def test_the_cure_of_a_warning_works():
+    class Named(Net):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x, edge_index):
+            return self.c2(self.act(self.c1(x, edge_index)), edge_index)
+
+    with pytest.warns(UserWarning, match=r"ReLU \(act\) .*; remove it, set activation='drop'"):
+        bitgnn.binarize(Named(), "FBF+FBF")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        binary = bitgnn.binarize(Named(), GraphConfig("FBF+FBF", activation="drop"))
+    assert isinstance(binary.act, nn.Identity)
 
 
 def test_modules_of_the_package_are_there_without_being_imported():

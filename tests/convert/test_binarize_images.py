@@ -171,3 +171,16 @@ def test_bad_configurations_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bitgnn.binarize(nn.Sequential(nn.Conv2d(3, 4, 3)))
+
+
+def test_transformers_are_told_of_their_configuration():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    said = r"attention, which stays in floats; .* BWTAConfig\(\) is the one for transformers"
+    with pytest.warns(UserWarning, match=f"binarize: TransformerEncoderLayer has {said}"):
+        binary = bitgnn.binarize(layer)
+    assert report_of(binary).swapped == {"linear1": "BBF", "linear2": "BBF"}
+    assert "BWTAConfig()" in str(report_of(binary))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bitgnn.binarize(layer, ImageConfig())
+        bitgnn.binarize(layer, bitgnn.BWTAConfig())

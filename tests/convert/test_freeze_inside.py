@@ -89,3 +89,21 @@ def test_what_needs_a_trace_has_one():
 def test_a_model_without_binary_layers_says_so():
     with pytest.raises(ValueError, match=r"GIN has no binary layer; binarize\(\) it and train"):
         bitgnn.freeze(pyg.GIN(6, 8, 2))
+
+
+@pytest.mark.filterwarnings("ignore:SAGEConv. aggr")
+@pytest.mark.parametrize(
+    "make", [lambda: pyg.GraphSAGE(6, 8, 2, 3, aggr="max"), lambda: pyg.SAGEConv(6, 3, aggr="max")]
+)
+def test_layers_that_all_aggregate_floats(make, tmp_path):
+    torch.manual_seed(0)
+    model = bitgnn.binarize(make())
+    model(X, EDGES)
+    model.eval()
+    with pytest.warns(UserWarning, match=r"own code \(aggr='max' is neither a sum nor a mean\)"):
+        frozen = bitgnn.freeze(model)
+    assert not frozen.report.letters
+    assert torch.equal(frozen(X, EDGES), model(X, EDGES))
+    read = bitgnn.load(bitgnn.save(frozen, tmp_path))
+    assert torch.equal(read(X, EDGES), frozen(X, EDGES))
+    assert str(read.report) == str(frozen.report)

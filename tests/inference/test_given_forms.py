@@ -33,9 +33,15 @@ def test_numbers_of_other_types(pair, x, edges):
     agree(frozen(counts.abs().to(torch.uint8), edges), model(counts.abs(), edges))
     agree(frozen(x > 0, edges), model((x > 0).float(), edges))
     for kind in (torch.float64, torch.float16, torch.bfloat16):
-        found = frozen(counts.to(kind), edges)
-        assert found.dtype == torch.float32
-        agree(found, model(counts, edges))
+        expected = frozen(counts, edges).to(kind)
+        assert model(counts.to(kind), edges).dtype == kind
+        for given in (edges, graph):
+            found = frozen(counts.to(kind), given)
+            assert found.dtype == kind
+            assert torch.equal(found, expected)
+        many = frozen(counts.to(kind).expand(2, -1, -1), graph)
+        assert many.dtype == kind
+        assert torch.equal(many[1], expected)
 
 
 def test_arrays_and_sparse_tensors(pair, x, edges):

@@ -41,3 +41,13 @@ def test_models_that_need_floats_refuse(x, edges):
         freeze(model, features="packed")
     with pytest.raises(ValueError, match=r"must be one of \['floats', 'packed'\], got 'bits'"):
         freeze(model, features="bits")
+
+
+def test_bits_hide_what_is_not_finite(x, edges):
+    model = shake(Chain("gcn", ["full", "full"]), x, edges)
+    frozen, broken = freeze(model, check=False), x.clone()
+    broken[3, 5] = torch.nan
+    assert model(broken, edges).isnan().any()
+    assert not frozen(broken, edges).isnan().any()
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinity"):
+        frozen.pack_features(broken, check_finite=True)

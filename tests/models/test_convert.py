@@ -308,9 +308,13 @@ def test_forwards_of_several_inputs_and_outputs():
             torch.testing.assert_close(frozen(*inputs), model(*inputs))
 
 
-def test_bipartite_pairs_cannot_be_frozen():
-    with pytest.raises(ValueError, match="layer 'conv' is given a bipartite pair"):
-        freeze(_Bipartite())
+def test_bipartite_pairs_keep_the_code_of_the_forward():
+    model, x = _Bipartite().eval(), torch.randn(5, 6)
+    edges = torch.tensor([[0, 4, 2, 3], [1, 0, 1, 1]])
+    with pytest.warns(UserWarning, match="layer 'conv' is given a bipartite pair"):
+        frozen = freeze(model, check=False)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(x, edges), model(x, edges))
 
 
 def test_mismatched_width_is_named():

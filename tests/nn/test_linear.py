@@ -65,5 +65,7 @@ def test_bad_input_is_named(x):
     layer = Linear(40, 6, precision="full")
     with pytest.raises(ValueError, match=r"Linear: x must be \[N, 40\], got \[30, 39\]"):
         layer(x[:, 1:])
+    with pytest.raises(TypeError, match="Linear: x must be a tensor, got float32 ndarray"):
+        layer(x.numpy())
     with pytest.raises(ValueError, match=r"Linear: dropout must be in \[0, 1\), got 1.0"):
         Linear(40, 6, dropout=1.0)

@@ -232,6 +232,12 @@ def test_bad_input_is_named(graph, bipartite, x, layer):
                 with pytest.raises(ValueError, match=wide):
                     conv((x, x[:, 1:]), graph)
                 conv((x, x.clone()), graph)
+            with pytest.raises(
+                TypeError, match=f"{name}: x must be a tensor or a pair, got float32 nd"
+            ):
+                conv(x.numpy(), graph)
+            with pytest.raises(TypeError, match="or a pair, got float32 ndarray"):
+                conv((x, x.numpy()), graph)
     conv = layer(IN, OUT, precision="bin")
     with pytest.raises(ValueError, match=rf"{name}: x holds 8 destinations, .* says 9"):
         conv((x, x[:8]), bipartite, size=(N, 9))

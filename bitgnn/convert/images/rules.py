@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def _mean(name: str, x: Any, dim: Any = None, keepdim: bool = False, **options: 
 def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Rules that take the last or the second dimension for the features."""
 
+    @functools.wraps(rule)
     def on_rows(name: str, x: Any, *rest: Any, **options: Any) -> Any:
         return rule(name, of_rank(x, ROWS, name), *rest, **options)
 
@@ -107,6 +109,7 @@ def _of_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _entrywise(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Rules of functions of every entry, numbers beside them, and of two operands alike."""
 
+    @functools.wraps(rule)
     def on_entries(name: str, *args: Any, **options: Any) -> Any:
         values = [a for a in args if isinstance(a, Value)]
         if not values or (any(isinstance(a, Tensor) for a in args) and values[0].rank != ROWS):
@@ -171,7 +174,7 @@ def _of_colours(kind: Any, channels: int) -> Callable[..., Value]:
 
 _OWN: dict[Any, Callable[..., Any]] = {
     torch.flatten: _flatten, "flatten": _flatten, "view": _view, "reshape": _view,
-    torch.reshape: lambda name, x, shape: _view(name, x, *shape),
+    torch.reshape: lambda name, x, shape: _view(name, x, shape),
     "size": _size, getattr: _getattr, operator.getitem: _getitem,
     grey: _of_colours("grey", 1),
     local_binary_patterns: _of_colours("local_binary_patterns", COLOURS),

@@ -1,0 +1,188 @@
+"""Frozen models of graphs with several types of nodes: HeteroConv, to_hetero, bipartite layers."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import nn
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import HeteroConv, to_hetero
+from torch_geometric.typing import SparseTensor
+
+import bitgnn
+from bitgnn.inference import FrozenLayers
+from bitgnn.nn import GCNConv, GraphConv, SAGEConv
+
+USERS, ITEMS, WIDTH, CLASSES = 30, 20, 16, 5
+CITES, LIKES, LIKED = ("user", "cites", "user"), ("user", "likes", "item"), ("item", "by", "user")
+pytestmark = pytest.mark.filterwarnings("ignore:freeze. parts of", "ignore:SAGEConv. aggr")
+
+
+def drawn(*sizes):
+    return torch.stack([torch.randint(0, size, (90,)) for size in sizes])
+
+
+@pytest.fixture
+def graph():
+    torch.manual_seed(0)
+    x = {"user": torch.randn(USERS, WIDTH), "item": torch.randn(ITEMS, WIDTH)}
+    edges = {
+        CITES: drawn(USERS, USERS),
+        LIKES: drawn(USERS, ITEMS),
+        LIKED: drawn(ITEMS, USERS),
+    }
+    return x, edges
+
+
+class Hetero(nn.Module):
+    """Two layers; the activation between them goes through the mapping or knows its types."""
+
+    def __init__(self, width=WIDTH, loops=True):
+        super().__init__()
+        self.first, self.last = self._layer(width, 24), self._layer(24, CLASSES)
+        self.loops = loops
+
+    def _layer(self, width, out):
+        return HeteroConv(
+            {
+                CITES: GCNConv(width[0] if isinstance(width, tuple) else width, out),
+                LIKES: SAGEConv(width, out, precision="bin"),
+                LIKED: GraphConv(width, out, precision="bin"),
+            }
+        )
+
+    def forward(self, x_dict, edge_index_dict):
+        x = self.first(x_dict, edge_index_dict)
+        if self.loops:
+            x = {name: each.relu() for name, each in x.items()}
+        else:
+            x = {"user": x["user"].relu(), "item": x["item"].relu()}
+        return self.last(x, edge_index_dict)
+
+
+class Stack(nn.Module):
+    def __init__(self, width, **options):
+        super().__init__()
+        self.first = SAGEConv(width, 24, precision="bin", **options)
+        self.last = SAGEConv((24, 24), CLASSES, precision="bin")
+
+    def forward(self, x, edge_index):
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
+class Pair(nn.Module):
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, users, items, edge_index):
+        return {"item": self.conv((users, items), edge_index=edge_index)}
+
+
+def trained(model, graph):
+    for _ in range(3):
+        model.train()(*graph)
+    return model.eval()
+
+
+def check(model, graph):
+    """The frozen model returns what the trained one does."""
+    frozen = bitgnn.freeze(model, check=False)
+    assert isinstance(frozen, FrozenLayers)
+    assert frozen.report.letters
+    with torch.no_grad():
+        expected = model(*graph)
+    for again in (frozen, frozen, copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
+        found = again(*graph)
+        assert found.keys() == expected.keys()
+        for name, scores in found.items():
+            torch.testing.assert_close(scores, expected[name], atol=1e-5, rtol=1e-5)
+    return frozen
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("width", [WIDTH, (WIDTH, WIDTH)])
+def test_hetero_conv(width, loops, graph, tmp_path):
+    model = trained(Hetero(width, loops), graph)
+    frozen = check(model, graph)
+    assert len(frozen.letters) == 6
+    read = bitgnn.load(bitgnn.save(frozen, tmp_path), model=Hetero(width, loops))
+    found, expected = read(*graph), frozen(*graph)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_hetero_conv_binarized(graph):
+    x, edges = graph
+    edges = {CITES: edges[CITES], LIKES: edges[LIKES]}
+    model = Hetero(loops=False)
+    model.first, model.last = (
+        HeteroConv({kind: pyg.SAGEConv(width, out) for kind in edges})
+        for width, out in ((WIDTH, 24), (24, CLASSES))
+    )
+    model = trained(bitgnn.binarize(model), (x, edges))
+    assert len(check(model, (x, edges)).letters) == 4
+
+
+@pytest.mark.parametrize("options", [{}, {"aggr": "sum"}, {"project": True}, {"normalize": True}])
+def test_to_hetero(options, graph):
+    x, edges = graph
+    model = to_hetero(Stack((WIDTH, WIDTH), **options), (list(x), list(edges)))
+    assert len(check(trained(model, graph), graph).letters) == 6
+
+
+def test_widths_that_differ_stay_as_trained(graph):
+    x, edges = graph
+    graph = {"user": torch.randn(USERS, 7), "item": x["item"]}, edges
+    model = to_hetero(Stack((-1, -1)), (list(x), list(edges)))
+    frozen = check(trained(model, graph), graph)
+    assert len(frozen.letters) == 4
+    reason = "its sources and destinations have different widths"
+    assert frozen.report.floats["first.user__likes__item"] == reason
+
+
+@pytest.mark.parametrize("form", ["edge index", "csr", "csc", "coo", "SparseTensor"])
+@pytest.mark.parametrize("make", [SAGEConv, GraphConv])
+def test_forms_of_the_graph(make, form, graph):
+    x, edges = graph
+    row, col = edges[LIKES].unique(dim=1).flip(0)  # destinations first
+    if form == "SparseTensor":
+        pytest.importorskip("torch_sparse")
+        given = SparseTensor(row=row, col=col, sparse_sizes=(ITEMS, USERS))
+    elif form == "edge index":
+        given = EdgeIndex(torch.stack([col, row]), sparse_size=(USERS, ITEMS))
+    else:
+        given = torch.sparse_coo_tensor(
+            torch.stack([row, col]), torch.ones(len(row)), (ITEMS, USERS)
+        ).coalesce()
+        given = given if form == "coo" else getattr(given, f"to_sparse_{form}")()
+
+    conv = make((WIDTH, WIDTH), CLASSES, precision="FBB+BBF")
+    check(Pair(conv).eval(), (x["user"], x["item"], given))
+
+
+def test_layers_that_read_no_destinations(graph):
+    x, edges = graph
+    conv = SAGEConv(WIDTH, CLASSES, root_weight=False, precision="FBB+BBF")
+    check(Pair(conv).eval(), (x["user"], x["item"][:, :3], edges[LIKES]))
+
+
+def test_edges_written_to(graph):
+    x, edges = graph
+    model = trained(Hetero(), graph)
+    frozen = check(model, graph)
+    edges[LIKES][1].fill_(3)
+    with torch.no_grad():
+        expected = model(x, edges)
+    torch.testing.assert_close(frozen(x, edges)["item"], expected["item"])
+
+
+def test_pairs_that_are_none(graph):
+    x, edges = graph
+    frozen = bitgnn.freeze(trained(Hetero(), graph), check=False)
+    layer = frozen.layers["first.convs.<user___likes___item>"]
+    with pytest.raises(ValueError, match="x must be a tensor, or a pair of those of sources and"):
+        layer((x["user"], None), edges[LIKES])
+    with pytest.raises(TypeError, match="edge_index must be an edge index or a sparse tensor"):
+        layer((x["user"], x["item"]), [[0], [1]])
