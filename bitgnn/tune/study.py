@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,10 +90,11 @@ class Trial:
 
         Raises:
             KeyError: an entry is missing.
-            ValueError: the plan is none.
+            TypeError: an entry is of another type.
+            ValueError: the plan is none, or a number is none that is measured.
         """
         timing = content["timing"]
-        return cls(
+        trial = cls(
             Plan.from_dict(content["plan"]),
             Score(content["validation"], content["test"]),
             content["memory"],
@@ -101,6 +103,12 @@ class Trial:
             if timing is None
             else Timing(tuple(timing["seconds"]), timing["calls_per_repeat"]),
         )
+        seconds = (trial.estimate,) if trial.timing is None else trial.timing.seconds
+        if not all(0 < value < math.inf for value in (trial.estimate, trial.memory, *seconds)):
+            raise ValueError("seconds and bytes must be above 0 and finite")
+        if not 0 <= trial.score.validation <= 1:
+            raise ValueError(f"validation must lie in [0, 1], got {trial.score.validation}")
+        return trial
 
 
 def environment_of(device: torch.device) -> dict[str, Any]:
@@ -172,7 +180,8 @@ class TrialStore:
         if self.path is None:
             return
         check_file(self.path)
-        known = self.study.user_attrs.get("signature")
+        with self._reading():
+            known = self.study.user_attrs.get("signature")
         if known is None:
             self.study.set_user_attr("signature", signature)
         elif known != signature:
@@ -200,13 +209,14 @@ class TrialStore:
             return optuna.create_study(directions=DIRECTIONS)
         from sqlalchemy.exc import DatabaseError
 
+        connect = partial(sqlite3.connect, self.path, timeout=WAIT_SECONDS, check_same_thread=False)
         attempt = 0
         while True:
             attempt += 1
             try:
                 storage = optuna.storages.RDBStorage(
-                    f"sqlite:///{self.path}",
-                    engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}},
+                    "sqlite:///trials",  # a URL would take some characters of the path as its own
+                    engine_kwargs={"creator": connect},
                 )
                 return optuna.create_study(
                     storage=storage, study_name=STUDY, directions=DIRECTIONS, load_if_exists=True
@@ -232,7 +242,7 @@ class TrialStore:
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE,)
-        try:
+        with self._reading():
             for found in self.study.get_trials(deepcopy=False, states=states):
                 if found.number in self._read:
                     continue
@@ -243,9 +253,24 @@ class TrialStore:
                     chains[letters_key(plans[0].plan.letters)] = plans, size
                 else:
                     measured += plans
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise StorageError(f"{self.path}: a trial cannot be read ({error})") from None
         return chains, measured
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turns what a damaged or altered file raises into one error that names it.
+
+        Raises:
+            StorageError: something in the file cannot be read.
+        """
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except StorageError:
+            raise
+        except (LookupError, RecursionError, SQLAlchemyError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise StorageError(f"{self.path}: a trial cannot be read ({reason})") from None
 
     def add_letters(self, plans: Sequence[Trial], size: int) -> None:
         """Keep the plans of a letter choice that no sampler proposed, and how many there are."""
@@ -310,6 +335,8 @@ def check_file(path: Path) -> None:
     """
     if path.is_dir():
         raise StorageError(f"{path}: is a folder; name a file for the trials")
+    if not path.parent.is_dir():
+        raise StorageError(f"{path}: the folder {path.parent} does not exist")
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:

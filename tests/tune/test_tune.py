@@ -1,7 +1,9 @@
 """tune(): the best plan under limits, resumed searches, and errors that say what to mend."""
 
+import contextlib
 import csv
 import json
+import re
 import sqlite3
 from dataclasses import replace
 from functools import partial
@@ -21,7 +23,7 @@ from bitgnn.tune.baselines import BI_GCN, PYG
 from bitgnn.tune.objective import ObjectiveError
 from bitgnn.tune.report import reasons_for
 from bitgnn.tune.space import Space
-from bitgnn.tune.study import StorageError
+from bitgnn.tune.study import StorageError, TrialStore
 from bitgnn.tune.tune import TuneInterrupted
 
 FEATURES, CLASSES = 70, 4
@@ -268,8 +270,67 @@ def test_foreign_files_are_no_storage_and_stay(model, data, tmp_path):
 
 def test_a_file_that_cannot_be_opened_is_one_error(model, data, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "PAUSE_SECONDS", 0.0)
-    with pytest.raises(StorageError, match="cannot be used"):
+    with pytest.raises(StorageError, match=r"missing/trials\.db: the folder .* does not exist"):
         bitgnn.tune(model, data, storage=tmp_path / "missing" / "trials.db", **SMALL)
+
+    def refused(*_, **__):
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(study.sqlite3, "connect", refused)
+    with pytest.raises(StorageError, match=r"trials\.db: cannot be used \(unable to open"):
+        bitgnn.tune(model, data, storage=tmp_path / "trials.db", **SMALL)
+
+
+@pytest.mark.parametrize("name", ["a b?mode=memory#c.db", "%41{x}.db", "relative.db"])
+def test_a_storage_is_a_path(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    storage = name if name.startswith("relative") else tmp_path / name
+    TrialStore(storage, "signature")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with pytest.raises(StorageError, match="another model"):
+        TrialStore(storage, "another one")
+
+
+def nested(depth):
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r'"estimate": [-+.e\d]+', '"estimate": -1.0'),
+        (r'"estimate": [-+.e\d]+', '"estimate": NaN'),
+        (r'"memory": [-+.e\d]+', '"memory": 0'),
+        (r'"validation": [-+.e\d]+', '"validation": 2.5'),
+        (r'"validation": [-+.e\d]+', '"validation": "good"'),
+        (r'"plan": {', '"plan": {"mine": 1, '),
+        ("^.*$", "not JSON"),
+        ("^.*$", nested(100_000)),
+    ],
+)
+def test_altered_trials_are_one_error_that_names_the_file(folder, tmp_path, old, new):
+    storage = tmp_path / "altered.db"
+    storage.write_bytes((folder / "tune.db").read_bytes())
+    with contextlib.closing(sqlite3.connect(storage)) as connection, connection:
+        table, key = "trial_user_attributes", "where key = 'plans'"
+        (plans,) = connection.execute(f"select value_json from {table} {key}").fetchone()
+        altered = re.sub(old, new.replace("\\", r"\\"), plans)
+        assert altered != plans
+        connection.execute(f"update {table} set value_json = ? {key}", (altered,))
+        (signature,) = connection.execute(
+            "select value_json from study_user_attributes where key = 'signature'"
+        ).fetchone()
+    with pytest.raises(StorageError, match=r"altered\.db: a trial cannot be read"):
+        TrialStore(storage, json.loads(signature)).news()
+
+
+def test_damaged_pages_are_one_error_that_names_the_file(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "PAUSE_SECONDS", 0.0)
+    storage = tmp_path / "damaged.db"
+    whole = (folder / "tune.db").read_bytes()
+    storage.write_bytes(whole[: len(whole) // 4] + b"\xff" * (len(whole) - len(whole) // 4))
+    with pytest.raises(StorageError, match=r"damaged\.db: "):
+        TrialStore(storage, "signature").news()
 
 
 def test_large_spaces_are_sampled_and_repeat(model, data, monkeypatch):
