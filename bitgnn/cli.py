@@ -196,7 +196,7 @@ def tune(
     def job() -> None:
         from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
-        from bitgnn.tune.tune import TuneInterrupted
+        from bitgnn.tune.tuner import TuneInterrupted
 
         folder = output or TUNE_FOLDER / f"{model}-{dataset.lower()}"
         limits = TuneCommand.constraints if constraint is None else constraint

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("gcn_cora", "gcn_citeseer", "gcn_pubmed")
 FLOAT_FORM, JUDGED_FORM = "fp32", "bin"
 GOAL = 2.0
-"""Times the training of full precision that the form on bits may take, teachers included."""
+"""Allowed training cost relative to full precision, teachers included."""
 WARM_UP = 2
 LEAST_EPOCHS = 3
 

@@ -63,8 +63,8 @@ def freeze(
     In a network of images max pools become OR of bits, residual sums stay integers where they are
     such, and the first layer may keep its input in fixed point. Thresholds follow the arithmetic of
     the device that the model is on, whose rounding decides where a value lies on a threshold
-    exactly. What cannot be bits stays in floats; ``frozen.report`` says what and why, and a warning
-    says it of what neither the letters nor another reader of the same value ask for.
+    exactly. Parts without a binary form run in floats; ``frozen.report`` names them with the
+    reason, and a warning names those that neither the letters nor another reader ask for.
 
     Args:
         model: any module that has binary layers of ``bitgnn.nn``: its forward takes features (or
@@ -217,7 +217,7 @@ def _report(model: nn.Module, report: FreezeReport) -> None:
 
 
 def _check_devices(model: nn.Module) -> None:
-    """All of a model must be in one place."""
+    """Requires all parameters on one device."""
     found: dict[torch.device, str] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         found.setdefault(tensor.device, name)

@@ -2,7 +2,9 @@
 
 import contextlib
 import csv
+import inspect
 import json
+import pydoc
 import re
 import sqlite3
 from dataclasses import replace
@@ -24,7 +26,7 @@ from bitgnn.tune.objective import ObjectiveError
 from bitgnn.tune.report import reasons_for
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import StorageError, TrialStore
-from bitgnn.tune.tune import TuneInterrupted
+from bitgnn.tune.tuner import TuneInterrupted
 
 FEATURES, CLASSES = 70, 4
 SMALL = {"pins": {"convs.0": "F*B+BBB"}, "progress": False}
@@ -289,6 +291,14 @@ def test_a_storage_is_a_path(tmp_path, monkeypatch, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with pytest.raises(StorageError, match="another model"):
         TrialStore(storage, "another one")
+
+
+def test_the_package_shows_the_signature_of_its_function():
+    from bitgnn.tune import tune
+
+    assert inspect.signature(bitgnn.tune) == inspect.signature(tune)
+    assert "objective" in inspect.signature(bitgnn.tune).parameters
+    assert "tune(model" in pydoc.render_doc(bitgnn.tune, renderer=pydoc.plaintext)
 
 
 def nested(depth):
