@@ -75,7 +75,7 @@ class Frozen(nn.Module):
             ValueError: there is no such executor, or the model is not for it.
         """
         # Executors build on this file.
-        from bitgnn.inference.choice import make_executor
+        from bitgnn.inference.executors import make_executor
 
         return make_executor(self, name, **options)
 
