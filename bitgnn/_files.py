@@ -43,7 +43,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
         durable: wait until the data are on the disk, so that a loss of power does no harm either.
 
     Raises:
-        OSError: it cannot be written; what was there before stays.
+        OSError: it cannot be written; it names a file, and what was there before stays.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
     try:
@@ -54,9 +54,11 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(path)  # a full disk is told by the handle, which has no name
         raise
     if durable:
         _flush_folder(path.parent)

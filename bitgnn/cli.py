@@ -33,9 +33,11 @@ TUNE_FOLDER = Path("bitgnn-tune")
 app = typer.Typer(
     name="bitgnn",
     help="Binary graph neural networks on real bits.",
-    epilog="Exit status: 0 done, 1 an error, 2 a mistyped command, 3 no plan keeps the limits of "
-    "tune, 130 interrupted.",
-    no_args_is_help=True,
+    epilog="Examples: bitgnn demo; bitgnn train --config gcn_cora; bitgnn tune --dataset Cora "
+    "--budget 60s. Exit status: 0 done, 1 an error, 2 a mistyped command, 3 no plan keeps the "
+    "limits of tune, 130 interrupted.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
@@ -56,6 +58,7 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -64,9 +67,11 @@ def common(
     ] = False,
 ) -> None:
     """Binary graph neural networks on real bits."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
-@app.command()
+@app.command(short_help="Train, freeze and measure a small GCN.")
 def demo(
     output: Output = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repeats of each form.")] = 3,
@@ -82,7 +87,7 @@ def demo(
     _guard(job, threads)
 
 
-@app.command()
+@app.command(short_help="Train and freeze what a file configures.")
 def train(
     config: Annotated[
         str,
@@ -93,23 +98,24 @@ def train(
     data_root: DataRoot = None,
     output: Output = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Repeats instead of the configuration's.")
+        int | None, typer.Option(min=1, help="Number of repeats (default: the configuration's).")
     ] = None,
     threads: Threads = None,
-    device: Annotated[str, typer.Option(help="Where to train: cpu, cuda or auto.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device to train on: cpu, cuda or auto.")] = "auto",
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes; with more than 1 runs train side by side.")
+        int, typer.Option(min=1, help="Number of processes; runs are trained in parallel.")
     ] = 1,
     checkpoint_every: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="Least seconds between checkpoints, 0: after each epoch (default: as often as "
-            "takes at most 5 % of the time).",
+            help="Minimum seconds between checkpoints; 0 writes one after every epoch (default: "
+            "often enough to cost at most 5 % of the time).",
         ),
     ] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Repeat bit for bit on CUDA too; slower.")
+        bool,
+        typer.Option("--deterministic", help="Reproducible bit for bit on CUDA too, but slower."),
     ] = False,
 ) -> None:
     """Train the forms of a configuration over its seeds, freeze, check and measure them.
@@ -131,50 +137,50 @@ def train(
     _guard(job, threads)
 
 
-@app.command()
+@app.command(short_help="Find the precision of each layer.")
 def tune(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="gcn, graphsage or graphsaint.")] = "gcn",
     dataset: Annotated[str, typer.Option(help="Name of the graph, such as Cora.")] = "Cora",
     objective: Annotated[
-        str, typer.Option(help="What the plan is best at: latency, memory or accuracy.")
+        str, typer.Option(help="Quantity to optimise: latency, memory or accuracy.")
     ] = "latency",
     constraint: Annotated[
         list[str] | None,
         typer.Option(
             help="Limit such as 'latency <= 2 ms', 'memory <= 10 MB' or 'accuracy drop <= 1%', "
-            "in points below fp32; may be repeated (default: accuracy drop <= 1%)."
+            "counted in points below fp32; repeatable (default: accuracy drop <= 1%)."
         ),
     ] = None,
     pin: Annotated[
         list[str] | None,
-        typer.Option(help="Letters of a layer, such as 'convs.0=FBB+BBB'; may be repeated."),
+        typer.Option(help="Precision of a layer, such as 'convs.0=FBB+BBB'; repeatable."),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Time for everything, training included, such as 60s; what the search leaves of "
-            "it goes into more training (default: no limit, one training of each form)."
+            help="Total time, training included, such as 60s; time left after the search is spent "
+            "on more training (default: no limit, each form is trained once)."
         ),
     ] = None,
     finetune: Annotated[
         int, typer.Option(min=0, help="Epochs of fine-tuning for each finalist.")
     ] = 0,
-    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda or auto.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device to run on: cpu, cuda or auto.")] = "cpu",
     output: Output = None,
     storage: Annotated[
         Path | None, typer.Option(help="SQLite file of all trials (default: in the output folder).")
     ] = None,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Write the packed model too, if its plan keeps the limits."),
+        typer.Option("--apply", help="Also write the packed model if its plan keeps the limits."),
     ] = False,
     data_root: DataRoot = None,
     hidden: Annotated[int, typer.Option(min=1, help="Width of hidden layers.")] = 64,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs of each training (default: few).")
+        int | None, typer.Option(min=1, help="Epochs of each training (default: a short training).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     threads: Threads = None,
 ) -> None:
     """Train a model and find the precision of each layer that suits it best.
@@ -190,7 +196,7 @@ def tune(
     def job() -> None:
         from bitgnn.tune.budget import age_of_process
         from bitgnn.tune.command import TuneCommand, run_tune
-        from bitgnn.tune.tune import TuneInterrupted
+        from bitgnn.tune.tuner import TuneInterrupted
 
         folder = output or TUNE_FOLDER / f"{model}-{dataset.lower()}"
         limits = TuneCommand.constraints if constraint is None else constraint

@@ -27,8 +27,12 @@ REQUIRED = (
     "matplotlib",
     "scikit-learn",
 )
+SPARSE = "pip install --no-build-isolation 'bitgnn[sparse]'"
+SAMPLERS = ("pyg-lib", "torch-sparse")
+"""Packages one of which PyG's samplers of mini-batches need."""
 OPTIONAL = {
-    "torch-sparse": "SparseTensor input; pip install --no-build-isolation 'bitgnn[sparse]'",
+    "pyg-lib": "NeighborLoader; a wheel for the installed torch is at https://data.pyg.org/whl",
+    "torch-sparse": f"SparseTensor input, NeighborLoader; {SPARSE}",
     "ogb": "ogbn data sets; pip install 'bitgnn[ogb]'",
 }
 
@@ -63,6 +67,10 @@ def missing() -> list[str]:
         for name in REQUIRED
         if package_version(name) is None
     ]
+    if not any(map(package_version, SAMPLERS)):
+        problems.append(
+            f"PyG's NeighborLoader needs {' or '.join(SAMPLERS)}; neither is installed: {SPARSE}"
+        )
     info = _library.library_info()
     if info.disabled:
         problems.append(f"{info.problem} Unset {_library.DISABLE_VARIABLE} to use them.")

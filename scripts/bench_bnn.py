@@ -1,4 +1,4 @@
-"""Times binary convolutions and networks: JSON, CSV and chart in scripts/results."""
+"""Times binary convolutions and networks: JSON, CSV and chart."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from tqdm import tqdm
 
 from bench.command import begin, finish, parse_cases, run_into
+from bench.entry import exits_with_status
 from bench.networks.cases import BnnCase, describe, graph_clock, run_case
 from bench.networks.charts import bnn_chart
 from bench.networks.layers import conv_cases, cpu_conv_cases, linear_cases
@@ -39,6 +40,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 where a result is wrong or a case fails."""
     arguments = parse_cases(

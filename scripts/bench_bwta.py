@@ -1,4 +1,4 @@
-"""Times BWTA layers (binary weights, ternary activations): JSON, CSV, chart in scripts/results."""
+"""Times BWTA layers (binary weights, ternary activations): JSON, CSV and chart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 
 from bench.bwta.cases import attention_cases, gemv_cases, linear_cases, product_cases
 from bench.command import begin, finish, parse_cases
+from bench.entry import exits_with_status
 from bench.networks.cases import BnnCase
 from bench.networks.charts import bnn_chart
 from bench.tables.networks import bnn_csv, bnn_table
@@ -26,6 +27,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 where a result is wrong or a case fails."""
     arguments = parse_cases(

@@ -1,4 +1,4 @@
-"""Times the conversion of a float model to a frozen binary one: JSON in scripts/results."""
+"""Times the conversion of a float model to a frozen binary one: a JSON record."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from bench.command import parse, record
+from bench.entry import exits_with_status, save_record
 from bench.graphs import power_law_graph
 from bench.tables.documents import conversion_table
 from bitgnn.bits import BitAdjacency
 from bitgnn.convert import binarize, freeze
-from bitgnn.measure.report import write_json
 
 SEED = 0
 NUM_NODES, NUM_EDGES = 100_000, 1_000_000
@@ -85,6 +85,7 @@ def measure(name: str, edge_index: Tensor, num_nodes: int, repeats: int) -> dict
     }
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the conversion benchmark; the exit status."""
     arguments = parse("Times the conversion of a float model.", "conversion", argv)
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result["goal_seconds"] = result["reached"] = None
         results.append(result)
     found = record("conversion", arguments, results=results)
-    write_json(arguments.output, found)
+    save_record(arguments.output, found)
     print(f"\n{conversion_table(found)}\nwritten: {arguments.output}")
     return 0
 

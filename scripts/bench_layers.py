@@ -1,8 +1,8 @@
-"""Times a training step of binary layers against PyG's on Cora: JSON in scripts/results."""
+"""Times a training step of binary layers against PyG's on Cora: a JSON record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import bitgnn.nn
-from bench.cases import Case, Skipped, run_cases
+from bench.cases import Case, run_cases
 from bench.command import parse, record
+from bench.entry import exits_with_status, save_record
 from bench.tables.documents import cases_table
 from bench.tasks import HIDDEN, QUICK_GRAPH, SEED, NodeTask, load_task
 from bitgnn.bits import BitAdjacency
-from bitgnn.data import DataError
 from bitgnn.measure.pyg import graph_forms
-from bitgnn.measure.report import write_json
 from bitgnn.quantize import sgn
 
 GOAL_GRAPH = "Cora"
@@ -145,17 +144,14 @@ def cases(tasks: Sequence[NodeTask]) -> Iterator[Case]:
                         )
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the layer benchmark; the exit status."""
     arguments = parse("Times training steps of binary layers against PyG's.", "layers", argv)
-    todo: Iterable[Case | Skipped]
-    try:
-        key = QUICK_GRAPH if arguments.quick else GOAL_GRAPH.lower()
-        todo = cases([load_task(key, "cpu", arguments.data_root)])
-    except DataError as error:
-        todo = [Skipped("layers", GOAL_GRAPH, str(error))]
+    key = QUICK_GRAPH if arguments.quick else GOAL_GRAPH.lower()
+    todo = cases([load_task(key, "cpu", arguments.data_root)])
     found = record("layers", arguments, **run_cases(todo, repeats=arguments.repeats))
-    write_json(arguments.output, found)
+    save_record(arguments.output, found)
     print(f"\n{cases_table(found)}\nwritten: {arguments.output}")
     return 0
 

@@ -1,8 +1,9 @@
-"""Times whole frozen models against PyG's: JSON, CSV and chart in scripts/results."""
+"""Times whole frozen models against PyG's: JSON, CSV and chart."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from tqdm import tqdm
 from bench.ceilings import Ceilings, CeilingsError
 from bench.command import begin, finish, parse_cases, run_into
 from bench.cuda_ceilings import measure_ceilings
+from bench.entry import exits_with_status
 from bench.models.case import Settings, run_case
 from bench.models.charts import models_chart
 from bench.models.floor import CpuRates, CudaRates, Rates
@@ -38,6 +40,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the whole-model benchmark; the exit status is 1 where a model is wrong or fails."""
     arguments = parse_cases("Times whole frozen models against PyG's.", "models", argv, _options)
@@ -47,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = begin("models", arguments)
     if found is None:
         return 2
+    print("rates of the machine ...", file=sys.stderr, flush=True)
     ceilings, rates, problem = _rates(arguments)
     settings = Settings(arguments.device, arguments.repeats, rates, arguments.executors)
     found["ceilings"] = ceilings
@@ -74,11 +78,12 @@ def _measure(
             progress.set_postfix_str(f"{graph}: loading")
             try:
                 task = load_task(graph, arguments.device, arguments.data_root)
-            except (DataError, FileNotFoundError) as error:
+            except DataError as error:
                 found["skipped"].append(_left_out(graph, str(error)))
                 progress.update(len(kinds))
                 continue
             for kind in kinds:
+                progress.write(f"{kind}, {task.name} ...", file=sys.stderr)
                 show = partial(_show, progress, f"{kind}, {graph}")
                 run = partial(run_case, kind, graph, task, settings, show)
                 name = f"{kind} on {graph}"

@@ -1,4 +1,4 @@
-"""Times pack, BMM and BSpMM against torch: JSON, table and chart in scripts/results."""
+"""Times pack, BMM and BSpMM against torch: JSON, table and chart."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 from bench.cases import run_cases, run_cuda_case
 from bench.command import parse, record
 from bench.cuda_ceilings import measure_ceilings
+from bench.entry import exits_with_status, report_left_out, save_record
 from bench.operators import cpu, cuda, cuda_graphs
 from bench.report import bar_chart, fraction_chart
 from bench.tables.documents import cases_table
-from bitgnn.measure.report import write_json
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the operator benchmark; the exit status."""
     arguments = parse("Times bitgnn's operators against torch.", "ops", argv, devices=True)
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = record("ops", arguments, **body)
     title = f"Operators, {arguments.threads} threads"
     _save(found, cases_table(found), arguments.output, title)
-    return 0
+    return report_left_out(found)
 
 
 def _cuda_operators(arguments: argparse.Namespace) -> int:
@@ -46,7 +47,7 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
         for key, entries in done.items():
             body[key] += entries
         found = record("ops_cuda", arguments, **body, ceilings=ceilings.entries)
-        write_json(arguments.output, found)
+        save_record(arguments.output, found)
     table = cases_table(found)
     arguments.output.with_suffix(".md").write_text(table, encoding="utf-8")
     fraction_chart(
@@ -59,12 +60,12 @@ def _cuda_operators(arguments: argparse.Namespace) -> int:
         f"Measured rate over ceiling measured in the same run, {found['environment']['gpu']}",
     )
     print(f"\n{table}\nwritten: {arguments.output} and its .md and .png")
-    return 0
+    return report_left_out(found)
 
 
 def _save(found: dict[str, Any], table: str, output: Path, title: str) -> None:
     """Writes the record, its table and its chart side by side and prints the table."""
-    write_json(output, found)
+    save_record(output, found)
     output.with_suffix(".md").write_text(table, encoding="utf-8")
     results = found["results"]
     bar_chart(

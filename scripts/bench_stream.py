@@ -1,4 +1,4 @@
-"""Times mini-batches through frozen models and PyG's: JSON in scripts/results."""
+"""Times mini-batches through frozen models and PyG's: a JSON record."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import PrefetchLoader
 
 from bench.command import parse, record
+from bench.entry import exits_with_status, save_record
 from bench.sampling import neighbour_batches
 from bench.tasks import GRAPHS, QUICK_GRAPH, SEED, NodeTask, load_task, untrained_model
 from bitgnn.bits import BitTensor
@@ -22,7 +23,6 @@ from bitgnn.convert import freeze
 from bitgnn.inference import FrozenModel, stream
 from bitgnn.inference.bound_program import Features
 from bitgnn.inference.stream import gathered
-from bitgnn.measure.report import write_json
 from bitgnn.measure.timing import Timing, compare
 
 KINDS = {"GCN": torch_geometric.nn.GCN, "GraphSAGE": torch_geometric.nn.GraphSAGE}
@@ -35,6 +35,7 @@ WARM_UPS = 1
 PARTS = ("conversion", "forward")
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the mini-batch benchmark; the exit status is 1 where a result is wrong."""
     arguments = parse(
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             fanouts=FANOUTS,
             batch_size=BATCH_SIZE,
         )
-        write_json(arguments.output, found)
+        save_record(arguments.output, found)
         print("\n".join(_lines(results[-1])))
     print(f"written: {arguments.output}")
     return 0 if all(result["checked"] for result in results) else 1

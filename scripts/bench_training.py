@@ -1,4 +1,4 @@
-"""Measures what training the binary forms costs beside full precision: JSON in scripts/results."""
+"""Measures what training the binary forms costs beside full precision: a JSON record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+from bench.entry import exits_with_status, save_record
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
 from bitgnn.train.batches import make_batches
 from bitgnn.train.build import GraphSource, build_model, make_task
 from bitgnn.train.config import ExperimentConfig, load_config
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("gcn_cora", "gcn_citeseer", "gcn_pubmed")
 FLOAT_FORM, JUDGED_FORM = "fp32", "bin"
 GOAL = 2.0
-"""Times the training of full precision that the form on bits may take, teachers included."""
+"""Allowed training cost relative to full precision, teachers included."""
 WARM_UP = 2
 LEAST_EPOCHS = 3
 
@@ -73,6 +73,7 @@ def training_cost(config: ExperimentConfig, data: Data, epochs: int) -> dict[str
     return found
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the graphs of table 3 and write ``training_cost.json``; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -80,9 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--configs", type=Path, default=ROOT / "configs")
     parser.add_argument("--only", nargs="+", default=GRAPHS, help="names of configurations")
     parser.add_argument("--epochs", type=int, default=25, help="measured epochs of each form")
-    parser.add_argument(
-        "--output", type=Path, default=ROOT / "scripts" / "results" / "training_cost.json"
-    )
+    parser.add_argument("--output", type=Path, default=Path("training_cost.json"))
     parsed = parser.parse_args(argv)
     torch.set_num_threads(1)
     graphs = {}
@@ -103,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "settings": {"repeats": parsed.epochs, "clock": "processor time of one thread"},
         "graphs": graphs,
     }
-    write_json(parsed.output, record)
+    save_record(parsed.output, record)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Times `bitgnn tune` as a process and judges what it recommends: JSON in scripts/results."""
+"""Times `bitgnn tune` as a process and judges what it recommends: a JSON record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import parse, record
+from bench.entry import Unmeasured, exits_with_status, save_record
 from bench.tables.timings import runs_table
 from bitgnn.cli import LIMITS_MISSED
 from bitgnn.convert import Plan
 from bitgnn.data import load
 from bitgnn.data.files import data_root
 from bitgnn.measure.latency import measure_in_turns, noise
-from bitgnn.measure.report import write_json
 from bitgnn.train.checkpoint import load_state
 from bitgnn.train.config import ExperimentConfig
 from bitgnn.train.store import CONFIG_FILE, RunStore
@@ -95,7 +95,7 @@ def measure_run(run: Run, threads: int, root: Path | None) -> dict[str, Any]:
         if process.returncode:
             missed = process.returncode == LIMITS_MISSED
             said = process.stdout.partition("\n")[0] if missed else process.stderr.strip()
-            raise RuntimeError(f"{run.command}: {said}")
+            raise Unmeasured(f"{run.command}: {said}")
         found = json.loads((output / "tune.json").read_text())
         every = _every_plan(run, found, output, root) if run.exhaustive else None
     points = {point["name"]: point for point in found["points"]}
@@ -181,6 +181,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS), help="which calls")
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the calls one after the other; those of an earlier record stay where not made anew."""
     arguments = parse("Times `bitgnn tune` as a whole.", NAME, argv, extend=_options)
@@ -192,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{RUNS[key].command} ...", file=sys.stderr, flush=True)
         kept[key] = {"key": key, **measure_run(RUNS[key], arguments.threads, root)}
         results = [kept[name] for name in RUNS if name in kept]
-        write_json(path, record(NAME, arguments, results=results))
+        save_record(path, record(NAME, arguments, results=results))
     print(f"{runs_table(json.loads(path.read_text()))}\nwritten: {path}")
     return 0
 

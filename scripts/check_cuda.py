@@ -63,7 +63,7 @@ STOPPED = 124
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit status is 0 when nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("scripts/results/cuda_tests.json"))
+    parser.add_argument("--output", type=Path, default=Path("cuda_tests.json"))
     parser.add_argument("--tests", nargs="+", default=["tests"], help="what pytest runs")
     parser.add_argument("--workers", type=int, default=1, help="test processes, with pytest-xdist")
     parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=TOOLS)

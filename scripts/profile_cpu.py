@@ -1,4 +1,4 @@
-"""Sets CPU figures against the machine's own rates: JSON in scripts/results."""
+"""Sets CPU figures against the machine's own rates: a JSON record."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from bench.ceilings import Ceilings, CeilingsError
+from bench.ceilings import Ceilings
 from bench.command import parse, record
+from bench.entry import exits_with_status, report_left_out, save_record
 from bench.graphs import Graph, load_flickr, power_law_graph
 from bench.models.profile import GRAPHS, model_profiles
 from bench.operators import cpu
@@ -17,18 +18,14 @@ from bench.operators.profile import bmm_profile, bspmm_profile, rates
 from bench.tables.documents import profile_table
 from bench.tasks import QUICK_GRAPH, NodeTask, load_task
 from bitgnn.data import DataError
-from bitgnn.measure.report import write_json
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """Sets CPU figures against the machine's own rates; the exit status."""
     arguments = parse("Profiles the CPU operators against the machine.", "profile_cpu", argv)
     threads, options = arguments.threads, {"repeats": arguments.repeats}
-    try:
-        ceilings = Ceilings()
-    except CeilingsError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    ceilings = Ceilings()
     sizes = cpu.QUICK if arguments.quick else cpu.Sizes()
     tall, wide, narrow = sizes.tall, sizes.wide, sizes.narrow
     torch.manual_seed(cpu.SEED)
@@ -50,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         skipped=skipped,
     )
     table = profile_table(found)
-    write_json(arguments.output, found)
+    save_record(arguments.output, found)
     print(f"\n{table}\nwritten: {arguments.output}")
-    return 0
+    return report_left_out(found)
 
 
 def _profile_graphs(
@@ -62,10 +59,8 @@ def _profile_graphs(
     if quick:
         return [power_law_graph(1000, 20_000, exponent=2.5, seed=0)]
     try:
-        if data_root is None:
-            raise FileNotFoundError("no data folder given")
         return [load_flickr(data_root)]
-    except FileNotFoundError as error:
+    except DataError as error:
         skipped.append({"name": "Flickr", "reason": str(error)})
         return []
 
@@ -77,7 +72,7 @@ def _profile_tasks(
     for key in (QUICK_GRAPH,) if quick else GRAPHS:
         try:
             yield key, load_task(key, "cpu", data_root)
-        except (DataError, FileNotFoundError) as error:
+        except DataError as error:
             skipped.append({"name": key, "reason": str(error)})
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from bench.entry import exits_with_status, save_record
 from bench.graphs import heavy_tailed_graph, load_flickr
 from bench.models.ours import freeze_network, make_executor
 from bench.operators.cuda_graphs import REDDIT, SEED
@@ -23,7 +24,6 @@ from bench.tasks import load_task
 from bitgnn.bits import BitAdjacency, BitTensor
 from bitgnn.data import load
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
 from bitgnn.ops import bmm, bspmm
 
 SECTIONS = (
@@ -52,10 +52,11 @@ MODELS = (
 Case = tuple[str, Callable[[], Any], dict[str, float]]
 
 
+@exits_with_status
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit status is 0 when every case was profiled."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("scripts/results/profile_cuda.json"))
+    parser.add_argument("--output", type=Path, default=Path("profile_cuda.json"))
     parser.add_argument("--data-root", default=os.environ.get("BITGNN_DATA"))
     parser.add_argument("--run", action="store_true", help="only run the cases, under a profiler")
     arguments = parser.parse_args(argv)
@@ -85,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         {"name": name, "counted": _parse(counted[name]), "kernels": found}
         for name, found in zip(counted, split_cases(kernels), strict=True)
     ]
-    write_json(
+    save_record(
         arguments.output,
         {
             "benchmark": "profile_cuda",

@@ -29,7 +29,7 @@ FILES = ("test_gcn_conv.py", "test_sage_conv.py", "test_graph_conv.py")
 FOLDERS = ("test/nn/conv", "tests/nn/conv")
 PRECISIONS = ("fp32", "FBF+FBF", "FBB+BBF", "FBB+BBB")
 """Letters, whose layers have the tensors of PyG's; those of "bin" and "full" depend on the data."""
-OUTPUT = Path("scripts") / "results" / "pyg_tests.json"
+OUTPUT = Path("pyg_tests.json")
 TIMEOUT_SECONDS = 1800
 PLUGIN = Path(__file__).stem
 PRECISION_VARIABLE = "BITGNN_PYG_TESTS_PRECISION"

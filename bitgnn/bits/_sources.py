@@ -141,7 +141,17 @@ def _edge_index(
 
 
 def check_range(index: Tensor, limit: int, what: str, limit_name: str) -> None:
-    """Raise ValueError unless all of ``index`` lies in [0, limit)."""
+    """Raise ValueError unless all of ``index`` lies in [0, limit), RuntimeError while exporting."""
+    if torch.compiler.is_exporting():
+        raise RuntimeError(
+            f"{what}: torch.export cannot follow the making of a graph; export with a BitAdjacency "
+            "(prepare_graph of a frozen model) in place of the edges"
+        )
+    if torch.jit.is_tracing():
+        raise RuntimeError(
+            f"{what}: torch.jit.trace would fix this graph's size; use torch.export with a "
+            "BitAdjacency (prepare_graph of a frozen model) in place of the edges"
+        )
     if index.numel() == 0:
         return
     smallest, largest = torch.stack(index.aminmax()).tolist()  # one wait for a GPU, not two

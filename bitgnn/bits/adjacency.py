@@ -13,7 +13,7 @@ from bitgnn.bits.derived import DerivedLayouts
 from bitgnn.bits.factorize import factorize
 from bitgnn.bits.layouts import FRDC_METHODS, INT32_MAX, FrdcLayout, row_indices
 from bitgnn.bits.sliced import SlicedLayout
-from bitgnn.bits.watch import counted
+from bitgnn.bits.tensor_version import counted
 
 
 class BitAdjacency:

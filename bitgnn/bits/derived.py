@@ -9,7 +9,7 @@ from bitgnn._checks import check_value
 from bitgnn.bits.layouts import FrdcLayout, build_frdc
 from bitgnn.bits.row_order import build_row_order
 from bitgnn.bits.sliced import MAX_SLICE_SIZE, SlicedLayout, build_sliced, default_slice_size
-from bitgnn.bits.watch import Watch
+from bitgnn.bits.tensor_version import Watch
 
 
 class DerivedLayouts:

@@ -16,10 +16,10 @@ STEP = 4
 """Neighbours of an item that are read together."""
 
 ITEM_EDGES = 63
-"""Most neighbours of an item."""
+"""Maximum degree of an item."""
 
 SMALL_ITEM_EDGES = 15
-"""Most neighbours of an item in a group whose counts take the smaller place."""
+"""Maximum degree of an item in a group with small counters."""
 
 MAX_SLICE_SIZE = 65535
 """Columns of a slice at most; one more 16-bit number marks a missing neighbour."""

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric.nn.norm import BatchNorm
 
-from bitgnn.convert.heads import LAST_DIMENSIONS
+from bitgnn.convert.output import LAST_DIMENSIONS
 from bitgnn.convert.values import Unsupported, Value, batch_norm, function_of, named, with_size
 from bitgnn.nn import NodeStandardize
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bitgnn.convert.values import Value
-from bitgnn.inference.fold import sign_threshold
 from bitgnn.inference.steps.floats import FUNCTIONS
+from bitgnn.inference.threshold_folding import sign_threshold
 from bitgnn.ops.limits import integer_limits
 
 __all__ = ["EXACT", "Comparison", "folded", "folded_scale", "function_of", "mask_of"]

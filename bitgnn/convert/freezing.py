@@ -16,7 +16,6 @@ from torch_geometric.nn import MessagePassing
 from bitgnn.convert.binary_forms import HasPrecision
 from bitgnn.convert.bwta import freeze_bwta, has_bwta
 from bitgnn.convert.graph_layers import SUPPORTED
-from bitgnn.convert.heads import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.images.freezing import freeze_images
 from bitgnn.convert.images.lowering import is_image_network
 from bitgnn.convert.in_letters import planned_form, with_options
@@ -24,6 +23,7 @@ from bitgnn.convert.layerwise import freeze_layers, has_binary_layers
 from bitgnn.convert.lower import lower_trace
 from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.orders import settle_orders
+from bitgnn.convert.output import BEHIND_SIGNS, Output, set_output
 from bitgnn.convert.plan import Plan, is_plan_path, tunable_layers
 from bitgnn.convert.registers import ALSO_FLOATS, BY_LETTERS
 from bitgnn.convert.select import select_steps
@@ -219,7 +219,7 @@ def _report(model: nn.Module, report: FreezeReport) -> None:
 
 
 def _check_devices(model: nn.Module) -> None:
-    """All of a model must be in one place."""
+    """Requires all parameters on one device."""
     found: dict[torch.device, str] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         found.setdefault(tensor.device, name)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bitgnn.convert.activations import ACTIVATIONS
-from bitgnn.convert.heads import LAST_DIMENSIONS, RowMaximum, classes_of
+from bitgnn.convert.output import LAST_DIMENSIONS, RowMaximum, classes_of
 from bitgnn.convert.values import IMAGES, Unsupported, Value
 from bitgnn.quantize import binary_sign, sgn
 

@@ -1,4 +1,4 @@
-"""A model in other letters: what to trace for a plan, and copies to train."""
+"""Changes the letters of a model's layers, for a plan to trace and for copies to train."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bitgnn.inference.fold import sign_threshold
+from bitgnn.inference.threshold_folding import sign_threshold
 
 __all__ = ["Norm", "affine_of", "can_hold", "set_affine", "set_threshold", "threshold_of"]
 

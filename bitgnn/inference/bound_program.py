@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.bits.watch import Watch, counted
-from bitgnn.inference.executor import Executable, compile_steps
+from bitgnn.bits.tensor_version import Watch, counted
+from bitgnn.inference.binding import Executable, compile_steps
 from bitgnn.inference.frozen import Frozen
 from bitgnn.inference.program import Program, Register, Step, StepKind
 from bitgnn.inference.steps import KINDS

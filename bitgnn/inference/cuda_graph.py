@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from bitgnn._collector import collector_paused
 from bitgnn.bits import BitAdjacency, BitImages, BitTensor
-from bitgnn.bits.watch import Watch
+from bitgnn.bits.tensor_version import Watch
 from bitgnn.inference.bound_program import Inputs
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.graph_program import Graph

@@ -41,6 +41,13 @@ class Frozen(nn.Module):
         """Nothing: a frozen model stays in evaluation."""
         return super().train(False)
 
+    def __prepare_scriptable__(self) -> Any:
+        """Refuses ``torch.jit.script``, whose own message names an annotation."""
+        raise RuntimeError(
+            f"{type(self).__name__}: TorchScript does not compile frozen models; use torch.export "
+            "or torch.compile with a prepared graph"
+        )
+
     @property
     def letters(self) -> tuple[str, ...]:
         """Operator letters of each packed layer, in order."""
@@ -68,7 +75,7 @@ class Frozen(nn.Module):
             ValueError: there is no such executor, or the model is not for it.
         """
         # Executors build on this file.
-        from bitgnn.inference.choice import make_executor
+        from bitgnn.inference.executors import make_executor
 
         return make_executor(self, name, **options)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bitgnn.bits import BitImages, BitTensor
+from bitgnn.inference.binding import Executable
 from bitgnn.inference.bound_program import FeatureForm
-from bitgnn.inference.executor import Executable
 from bitgnn.inference.frozen_model import FrozenModel
 from bitgnn.inference.program import Program
 from bitgnn.inference.report import FreezeReport

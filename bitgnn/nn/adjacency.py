@@ -19,7 +19,7 @@ IMPROVED_SELF_LOOP = 2.0
 
 
 # Building a pattern depends on the edges' values: a compiled graph breaks here, once.
-@torch.compiler.disable
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
 def gcn_adjacency(
     edge_index: Any,
     num_nodes: int,
@@ -74,7 +74,7 @@ def gcn_adjacency(
     return _divided_by_degree(adjacency) if reduction == "mean" else adjacency
 
 
-@torch.compiler.disable
+@torch.compiler.disable(reason="fullgraph needs a BitAdjacency in place of the edges")
 def neighbour_adjacency(
     edge_index: Any,
     num_destinations: int,

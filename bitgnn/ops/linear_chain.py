@@ -63,7 +63,7 @@ class LinearChain:
         return max(map(chain_words, self.layers[0::4]))
 
     def _words(self) -> int:
-        """At most so many words of weights and tables of all layers has each of the blocks."""
+        """Upper bound on the words of weights and tables, over all layers, that one block holds."""
         words = 4
         for size, outputs in zip(self.layers[0::4], self.layers[1::4], strict=True):
             own = _round_up(-(-outputs // _BLOCKS), 32)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import pydantic
 from pydantic import BaseModel, Field
+from pydantic_core import ErrorDetails
 
 from bitgnn._files import FileError
 from bitgnn._plain import read_yaml
@@ -249,23 +251,30 @@ def check_config(content: Mapping[str, Any], kind: type[Config], where: str) -> 
 
 
 def _explain(error: pydantic.ValidationError, kind: type[Strict]) -> str:
-    """The first problem in one line, and how many more there are."""
-    problems = error.errors()
+    """The problem to mend first, in one line, and how many more there are.
+
+    An unknown key comes first: it may be the misspelt name of one that is missing.
+    """
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
-    # pydantic puts the kind of loader between the section and its key.
-    location = first["loc"][:1] + first["loc"][1 + (first["loc"][:1] == ("loader",)) :]
+    location = _location(first)
     same = [first]
     for name in UNION_KEYS & {part for part in location if isinstance(part, str)}:
         location = location[: location.index(name) + 1]
         same = [problem for problem in problems if problem["loc"][: len(location)] == location]
-    path = [str(part) for part in location if part != "[key]"]
-    key = ".".join(path)
+    key = _key_of(location)
     found = _shorten(first.get("input"))
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_keys_at(first["loc"], kind))
-        text = f"unknown key {key!r} (found {key}: {found}), expected one of {known}"
+        known = _keys_at(first["loc"], kind)
+        near = get_close_matches(str(location[-1]), known, n=1)
+        meant = f"{near[0]!r} perhaps, or " if near else ""
+        text = f"unknown key {key!r} (found {key}: {found}), expected {meant}one of "
+        text += ", ".join(known)
     elif first["type"] == "missing":
-        text = f"key {key!r} is missing"
+        same = [problem for problem in problems if problem["type"] == "missing"]
+        keys = [repr(_key_of(_location(problem))) for problem in same]
+        text = f"key {keys[0]} is" if len(keys) == 1 else f"keys {', '.join(keys)} are"
+        text += " missing"
     elif first["type"] == "value_error":
         text = str(first["ctx"]["error"]) if "ctx" in first else first["msg"]
     elif first["type"].startswith("union_tag"):
@@ -275,6 +284,16 @@ def _explain(error: pydantic.ValidationError, kind: type[Strict]) -> str:
         text = f"key {key!r}: found {found}, expected: {expected}"
     more = len(problems) - len(same)
     return text if not more else f"{text} (and {more} more)"
+
+
+def _location(problem: ErrorDetails) -> tuple[int | str, ...]:
+    """Where a problem is; pydantic puts the kind of loader between the section and its key."""
+    location = problem["loc"]
+    return location[:1] + location[1 + (location[:1] == ("loader",)) :]
+
+
+def _key_of(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location if part != "[key]")
 
 
 def _expectation(message: str) -> str:

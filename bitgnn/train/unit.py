@@ -160,7 +160,7 @@ def keep_under_way(store: RunFiles[Any], form: str, seed: int, options: RunOptio
 
 @contextmanager
 def named_errors(name: str, form: str, seed: int) -> Iterator[None]:
-    """Have the errors of a training say which one it was."""
+    """Adds the run's name to the errors of a training."""
     try:
         yield
     except (CheckpointError, TrainingError) as error:

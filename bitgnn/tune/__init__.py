@@ -1,10 +1,10 @@
 """The tuner: precision of each layer for a model and a graph.
 
-The package itself is the function: ``bitgnn.tune(model, data, ...)`` is
-:func:`bitgnn.tune.tune.tune`.
+The package itself is the function: ``bitgnn.tune(model, data, ...)`` is :func:`bitgnn.tune.tuner.tune`.
 """
 
 import importlib
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -17,9 +17,10 @@ _HOMES = {
     "Space": "space",
     "Workload": "workload",
     "fine_tune": "finetune",
+    "tune": "tuner",
 }
 
-__all__ = ["Accuracy", "FineTuned", "LimitsMissed", "Space", "Workload", "fine_tune"]
+__all__ = ["Accuracy", "FineTuned", "LimitsMissed", "Space", "Workload", "fine_tune", "tune"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,12 +29,20 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"bitgnn.tune.{_HOMES[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 class _Tuner(ModuleType):
     """A module to be called: a function of the same name would hide the package or be hidden."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Tune a model; arguments, result and errors of :func:`bitgnn.tune.tune.tune`."""
-        return importlib.import_module("bitgnn.tune.tune").tune(*args, **kwargs)
+        """Tune a model; arguments, result and errors of :func:`bitgnn.tune.tuner.tune`."""
+        return self.tune(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.tune)
 
 
 sys.modules[__name__].__class__ = _Tuner

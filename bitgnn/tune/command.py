@@ -33,7 +33,7 @@ from bitgnn.tune.training import (
     short_experiment,
     train_short,
 )
-from bitgnn.tune.tune import TuneInterrupted, default_storage, tune
+from bitgnn.tune.tuner import TuneInterrupted, default_storage, tune
 from bitgnn.tune.workload import Workload
 
 __all__ = ["TuneCommand", "run_tune"]
@@ -87,7 +87,7 @@ def run_tune(command: TuneCommand, console: Console) -> TuneResult:
         OutputError: the output folder cannot be written, holds another training, or another process
             is at work in it.
         TuneInterrupted: stopped by Ctrl-C while training or tuning.
-        ValueError: see :func:`bitgnn.tune.tune.tune`.
+        ValueError: see :func:`bitgnn.tune.tuner.tune`.
     """
     seconds = None if command.budget is None else parse_seconds(command.budget)
     if seconds is not None:

@@ -250,7 +250,7 @@ class Space:
             yield from self.plans(letters)
 
     def _orders(self, native: Mapping[str, Order]) -> list[dict[str, Order]]:
-        """Orders to choose from; of many layers freezing's own choice, and with one changed."""
+        """All orders of few layers; of many, freezing's choice and its one-layer variations."""
         allowed: list[Order] = [order for order in ORDERS if order in self._allowed("order")]
         if len(native) <= MOST_ORDERED:
             combined = itertools.product(allowed, repeat=len(native))

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
+from bench.entry import report_left_out, save_record
 from bitgnn.measure.environment import environment
-from bitgnn.measure.report import write_json
 from bitgnn.measure.timing import MIN_REPEATS
 
-RESULTS = Path("scripts") / "results"
 SAME_TO_RESUME = ("cpu", "gpu", "threads", "versions", "commit")
 """Entries of the environment that finished cases and new ones must share."""
 
@@ -43,8 +42,7 @@ def parse(
     parser.add_argument(
         "--output",
         type=Path,
-        help=f"JSON file (default {RESULTS / name}{cpu_suffix}.json, on CUDA "
-        f"{RESULTS / name}_cuda.json)",
+        help=f"JSON file (default {name}{cpu_suffix}.json, on CUDA {name}_cuda.json, here)",
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     if devices:
@@ -61,7 +59,7 @@ def parse(
     if on_cuda and not torch.cuda.is_available():
         parser.error("--device cuda: torch sees no CUDA device")
     if arguments.output is None:
-        arguments.output = RESULTS / f"{name}{'_cuda' if on_cuda else cpu_suffix}.json"
+        arguments.output = Path(f"{name}{'_cuda' if on_cuda else cpu_suffix}.json")
     if arguments.repeats < MIN_REPEATS:
         parser.error(f"--repeats must be at least {MIN_REPEATS}, got {arguments.repeats}")
     if arguments.threads < 1:
@@ -169,7 +167,8 @@ def run_into(
         found["failed"].append({"group": group, "name": name, "reason": reason})
     else:
         found["results"].append(result)
-    write_json(output, found)
+    if found["results"]:
+        save_record(output, found)
     return result
 
 
@@ -184,15 +183,17 @@ def finish(
     """Writes record, CSV and chart side by side and prints the table and what went wrong.
 
     Returns:
-        Exit status: 1 where a result is wrong or a case failed.
+        Exit status: 1 where a result is wrong, or a case failed or was left out.
+
+    Raises:
+        Unmeasured: No case has a result; nothing is written.
     """
-    write_json(output, found)
+    save_record(output, found)
     output.with_suffix(".csv").write_text(csv(found), encoding="utf-8")
-    if found["results"]:
-        chart(output.with_suffix(".png"), found)
+    chart(output.with_suffix(".png"), found)
     print(f"\n{table(found)}\nwritten: {output} and its .csv and .png")
     problems = [f"{case_name(r)}: wrong" for r in found["results"] if not r["checked"]]
     problems += [f"{entry['name']}: {entry['reason']}" for entry in found["failed"]]
     for line in problems:
         print(f"bench: {line}", file=sys.stderr)
-    return 1 if problems else 0
+    return report_left_out(found) or int(bool(problems))

@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bitgnn.data import DataError
+from bitgnn.data.files import data_root
+
 TAIL_INDEX = 1.5
 FLICKR_FILE = Path("flickr") / "raw" / "adj_full.npz"
 
@@ -43,11 +46,18 @@ class Graph:
         return torch.stack([self.indices, rows])
 
 
-def load_flickr(root: str | Path) -> Graph:
-    """Flickr's adjacency (89 250 nodes, 899 756 edges) from ``root/flickr/raw/adj_full.npz``."""
+def load_flickr(root: str | Path | None) -> Graph:
+    """Flickr's adjacency (89 250 nodes, 899 756 edges) from ``root/flickr/raw/adj_full.npz``.
+
+    Raises:
+        DataError: It is not there; without a ``root`` it is looked for where all data sets are.
+    """
     import scipy.sparse as sp
 
-    matrix = sp.load_npz(Path(root) / FLICKR_FILE).tocsr()
+    path = data_root(root) / FLICKR_FILE
+    if not path.is_file():
+        raise DataError(f"Flickr: {path} not found")
+    matrix = sp.load_npz(path).tocsr()
     matrix.sort_indices()
     rowptr = torch.from_numpy(matrix.indptr.astype(np.int64))
     return Graph("Flickr", rowptr, torch.from_numpy(matrix.indices.astype(np.int64)))

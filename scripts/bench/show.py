@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from tqdm import trange
 
+from bench.entry import exits_with_status
 from bench.statistics import graph_statistics
 from bitgnn.convert import freeze
 from bitgnn.data import DataError, load, synthetic
@@ -26,6 +27,7 @@ REPEATS = 15
 MILLISECONDS = 1e3
 
 
+@exits_with_status
 def cora_main(argv: Sequence[str] | None = None) -> int:
     """Cora and a binary GCN; the exit status."""
     parser = _parser("Statistics of Cora, and the time of a frozen binary GCN on it.", CORA_EPOCHS)
@@ -46,6 +48,7 @@ def cora_main(argv: Sequence[str] | None = None) -> int:
     )
 
 
+@exits_with_status
 def reddit_main(argv: Sequence[str] | None = None) -> int:
     """Reddit, or a synthetic graph of its size, and a binary GraphSAGE; the exit status."""
     parser = _parser("Statistics of Reddit, and the time of a frozen binary GraphSAGE on it.", 0)
@@ -110,8 +113,7 @@ def _show(
     try:
         data = load_graph()
     except DataError as error:
-        print(f"error: {error}{advice}", file=sys.stderr)
-        return 1
+        raise DataError(f"{error}{advice}") from error
     statistics = graph_statistics(data)
     print(statistics, flush=True)
     torch.manual_seed(0)
@@ -130,7 +132,7 @@ def _train(model: nn.Module, data: Any, epochs: int, learning_rate: float) -> No
     # Signs of small sums settle, and norms catch up with them, only as the rate falls.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
     mask = data.train_mask
-    for _ in range(epochs):
+    for _ in trange(epochs, desc="training", unit="epoch", disable=epochs == 0):
         optimizer.zero_grad()
         scores = model(data.x, data.edge_index)
         functional.cross_entropy(scores[mask], data.y[mask]).backward()

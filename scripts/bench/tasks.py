@@ -92,8 +92,6 @@ def _planetoid(name: str, device: str, data_root: Path | None) -> NodeTask:
 
 
 def _flickr(device: str, data_root: Path | None) -> NodeTask:
-    if data_root is None:
-        raise FileNotFoundError("no data folder given")
     graph = load_flickr(data_root)
     generator = torch.Generator(device).manual_seed(SEED)
     x = torch.randn(graph.num_nodes, FLICKR_FEATURES, generator=generator, device=device)

@@ -7,6 +7,7 @@ signs of features. Weights are drawn, not trained: times do not depend on them.
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch.nn import functional
 
 import bitgnn
 from bitgnn import models
+from bitgnn.data import DataError
 from bitgnn.measure.clock import Clock
 from bitgnn.measure.environment import environment
 from bitgnn.measure.report import write_json
@@ -55,13 +57,17 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    output = arguments.output or Path(f"scripts/results/default_speed_{device.type}.json")
+    output = arguments.output or Path(f"default_speed_{device.type}.json")
     record: dict[str, Any] = {
         "environment": environment(Path(__file__).resolve().parents[2]),
         "cases": [],
     }
     for name in arguments.graphs:
-        graph = {key: value.to(device) for key, value in read(name, arguments.data).items()}
+        try:
+            graph = {key: value.to(device) for key, value in read(name, arguments.data).items()}
+        except DataError as error:
+            print(f"default_speed: error: {error}", file=sys.stderr)
+            return 1
         for layer in arguments.layers:
             models = {form: frozen_model(form, layer, graph) for form in FORMS}
             calls = {

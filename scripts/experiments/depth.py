@@ -225,7 +225,7 @@ def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("scripts/results/depth.json"))
+    parser.add_argument("--output", type=Path, default=Path("depth.json"))
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
     parser.add_argument("--layers", nargs="+", type=int, default=[2, 3, 4])
     parser.add_argument("--seeds", type=int, default=5)

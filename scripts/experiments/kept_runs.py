@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from bitgnn.data import DataError
 from bitgnn.measure.environment import environment
 
 __all__ = ["run_and_keep"]
@@ -63,6 +65,9 @@ def run_and_keep(
         print(f"interrupted: {len(done)} runs are kept")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+    if isinstance(failure, DataError):
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
     if failure is not None:
         raise failure
     record = {

@@ -223,7 +223,7 @@ def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="folder with raw data (default: BITGNN_DATA)")
-    parser.add_argument("--output", type=Path, default=Path("scripts/results/plain_loop.json"))
+    parser.add_argument("--output", type=Path, default=Path("plain_loop.json"))
     parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1)

@@ -3,18 +3,6 @@
 import json
 
 import bench_layers as layers
-from bitgnn.data import DataError
-
-
-def test_a_missing_graph_is_named(tmp_path, monkeypatch):
-    def missing(*_):
-        raise DataError("Cora: no files")
-
-    monkeypatch.setattr(layers, "load_task", missing)
-    output = tmp_path / "layers.json"
-    assert layers.main(["--repeats", "7", "--threads", "1", "--output", str(output)]) == 0
-    (skipped,) = json.loads(output.read_text())["skipped"]
-    assert (skipped["name"], skipped["reason"]) == ("Cora", "Cora: no files")
 
 
 def test_quick_run_writes_a_record(tmp_path, capsys):

@@ -42,7 +42,7 @@ def test_reddit_without_files_is_one_line(tmp_path, capsys, monkeypatch):
     assert show.reddit_main(["--data-root", str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    (line,) = [text for text in captured.err.splitlines() if text.startswith("error: ")]
+    (line,) = [text for text in captured.err.splitlines() if "error: " in text]
     assert "Put reddit_data.npz, reddit_graph.npz into" in line
     assert line.endswith("or run with --synthetic for a made-up graph")
     assert list(tmp_path.iterdir()) == []

@@ -61,6 +61,13 @@ def test_train_writes_everything(config, tmp_path):
     assert (output / "runs" / "bin-0.json").read_text() == before
 
 
+def test_without_a_command_the_help_is_printed():
+    result = runner.invoke(app, [])
+    assert result.exit_code == 0
+    assert result.output == runner.invoke(app, ["--help"]).output
+    assert "--version  Print the version.\n" in result.output
+
+
 def test_demo_uses_its_own_experiment(tmp_path, monkeypatch, config):
     small = train.load_config(config)
     asked = []

@@ -1,6 +1,7 @@
 """Folders of tensors: savers and readers side by side, kills at every point, and damage."""
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -273,3 +274,14 @@ def test_older_formats_are_migrated_step_by_step():
     for unknown in (0, 4, -(10**30), "3", None, True, 2.0):
         with pytest.raises(FileError, match=r"file: format .* is unknown"):
             migrated({"format": unknown}, "format", 3, steps, "file")
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    path = tmp_path / "model.json"
+    with pytest.raises(OSError, match=r"No space left on device: '.*/model\.json'"):
+        files.write_atomically(path, b"data", durable=True)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from bitgnn.inference import (
     AutoExecutor,
     CudaGraphExecutor,
     EagerExecutor,
-    choice,
+    executors,
 )
 from bitgnn.models import GCN, GraphSAGE, GraphSAINT
 
@@ -54,7 +54,7 @@ def test_every_executor_gives_the_same_bits(name, precision, features, graph, de
     torch.manual_seed(0)
     frozen = freeze(MODELS[name](75, 64, 5, precision=precision).eval()).to(device)
     x, adjacency = features.to(device), frozen.prepare_graph(graph.to(device), len(features))
-    names = list(choice.EXECUTORS) if device.type == "cuda" else ["eager"]
+    names = list(executors.EXECUTORS) if device.type == "cuda" else ["eager"]
     forms = [x, frozen.pack_features(x)] if frozen.program.entry is not None else [x]
     for form in forms:
         expected = frozen(form, adjacency)

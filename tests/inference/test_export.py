@@ -42,6 +42,23 @@ def test_compiled_model_is_one_graph(make_model, graph, features, precision):
     assert compiled(features, adjacency).equal(frozen(features, adjacency))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_an_edge_index_is_refused_in_one_sentence(make_model, graph, features):
+    model = make_model("bin")
+    frozen = freeze(model)
+    whole = r"BitAdjacency \(prepare_graph of a frozen model\) in place of the edges"
+    for network in (model, frozen):
+        with pytest.raises(RuntimeError, match=f"torch.export cannot follow .* {whole}"):
+            torch.export.export(network, (features, graph))
+        with pytest.raises(RuntimeError, match=f"torch.jit.trace would fix .* {whole}"):
+            torch.jit.trace(network, (features, graph))
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="fullgraph needs a BitAdjacency"):
+            torch.compile(network, fullgraph=True, backend="eager")(features, graph)
+    with pytest.raises(RuntimeError, match="TorchScript does not compile frozen models"):
+        torch.jit.script(frozen)
+
+
 BITS_ALONE = "FBB+BBB, BBB+BBF"
 
 

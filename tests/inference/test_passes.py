@@ -5,9 +5,9 @@ import torch
 
 from bitgnn.convert.demands import Demands, input_gain
 from bitgnn.convert.fold_linear import binarised, fold_linear_maps
-from bitgnn.convert.heads import classes_of, set_output
 from bitgnn.convert.lower import Network
 from bitgnn.convert.orders import settle_orders
+from bitgnn.convert.output import classes_of, set_output
 from bitgnn.convert.values import Value, canonical, collapse, is_unit, with_size
 from bitgnn.inference.graph import GraphSpec
 from bitgnn.inference.steps.floats import FUNCTIONS

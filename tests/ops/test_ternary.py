@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from bitgnn.bits import BitAdjacency, BitTensor, BooleanTensor, TernaryTensor
 from bitgnn.ops import bmm, bspmm, ternary
-from bitgnn.ops.reference.ternary_attention import exact_exp, softmax_table
+from bitgnn.ops.reference.ternary_attention import (
+    attention_ternary_floats,
+    exact_exp,
+    softmax_table,
+)
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -204,6 +208,14 @@ def test_queries_without_keys_give_zero(device):
     assert out.shape == (1, 2, 6, 40)
     assert out.eq(0).all()
     assert ternary.attention(empty, k, v, **scales).shape == (1, 2, 0, 40)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_no_batch_is_empty(causal, device):
+    q, one = torch.ones(0, 2, 3, 40, device=device), torch.ones((), device=device)
+    arguments = q, q, q, one, one, one, 0.3, 0.1, 1.0, None, causal, None
+    for attention in (torch.ops.bitgnn.attention_ternary_floats, attention_ternary_floats):
+        assert attention(*arguments).shape == q.shape
 
 
 def test_attention_lies_as_projections_read_it(device):

@@ -24,7 +24,7 @@ from bitgnn.tune.objective import ObjectiveError
 from bitgnn.tune.report import reasons_for
 from bitgnn.tune.space import Space
 from bitgnn.tune.study import StorageError
-from bitgnn.tune.tune import TuneInterrupted
+from bitgnn.tune.tuner import TuneInterrupted
 
 FEATURES, CLASSES = 70, 4
 SMALL = {"pins": {"convs.0": "F*B+BBB"}, "progress": False}

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from bitgnn.convert.demands import ordered
 from bitgnn.convert.fold_linear import become, readers_of
-from bitgnn.convert.heads import Output, set_output
 from bitgnn.convert.images.lowering import lower_images
 from bitgnn.convert.images.select import select_image_steps
 from bitgnn.convert.lower import Network
+from bitgnn.convert.output import Output, set_output
 from bitgnn.convert.trace import trace_model
 from bitgnn.convert.values import ROWS, Value
 from bitgnn.inference.frozen_images import FrozenImages

@@ -11,7 +11,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitImages, BitTensor
 from bitgnn.inference.program import Runner, Step
-from bitgnn.inference.steps.sources import derives_from
+from bitgnn.inference.steps.derived_buffers import derives_from
 from bitgnn.ops import conv
 from bitgnn.ops.linear_chain import FEW_ROWS, MOST_LAYERS, LinearChain, make_chain
 

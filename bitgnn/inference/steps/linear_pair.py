@@ -10,7 +10,7 @@ from torch import Tensor
 
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.inference.program import Runner, Step
-from bitgnn.inference.steps.sources import derives_from
+from bitgnn.inference.steps.derived_buffers import derives_from
 
 __all__ = ["bind_linear_pair"]
 

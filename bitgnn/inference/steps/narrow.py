@@ -11,7 +11,7 @@ from torch import Tensor
 import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.inference.program import Runner, Step
 from bitgnn.inference.row_order import row_order_of
-from bitgnn.inference.steps.pairs import FloatPair
+from bitgnn.inference.steps.fused_operands import FloatPair
 from bitgnn.inference.wide_rows import MOST_NARROW_COLUMNS, is_wide, read_often
 from bitgnn.ops.reference.heads import HEADS
 from bitgnn.ops.reference.narrow import MAX_NARROW_SIZE

@@ -13,8 +13,8 @@ import bitgnn.ops  # noqa: F401  (defines torch.ops.bitgnn)
 from bitgnn.bits import BitTensor
 from bitgnn.inference.program import Register, Runner, Step, StepKind
 from bitgnn.inference.steps._checks import expect, expect_attributes, expect_tensors, positive
+from bitgnn.inference.steps.fused_operands import FloatPair
 from bitgnn.inference.steps.layouts import bind_bits_aggregation, words_of
-from bitgnn.inference.steps.pairs import FloatPair
 
 __all__ = [
     "KINDS",

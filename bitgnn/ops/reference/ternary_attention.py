@@ -157,7 +157,8 @@ def attention_ternary(
         if mask is not None:
             allowed &= from_words(mask, length).unsqueeze(1)
         if causal:
-            allowed &= torch.ones_like(allowed[0]).tril(length - queries)
+            pairs = torch.ones(queries, length, dtype=torch.bool, device=q.device)
+            allowed &= pairs.tril(length - queries)
         group = heads // max(k.size(1), 1)
         for b in range(batch):
             for h in range(heads):

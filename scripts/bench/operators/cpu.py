@@ -17,6 +17,7 @@ from torch.nn import functional
 from bench.cases import Case, Skipped
 from bench.graphs import Graph, load_flickr, power_law_graph
 from bitgnn.bits import BitAdjacency, BitTensor
+from bitgnn.data import DataError
 from bitgnn.ops import add, bmm, bspmm, concat
 from bitgnn.ops._adjacency import METHODS
 
@@ -50,11 +51,9 @@ def cases(sizes: Sizes, data_root: str | Path | None) -> Iterator[Case | Skipped
     yield from _bmm_variants(*sizes.linear)
     yield from _auxiliary_cases(sizes.linear[0], 128)
     try:
-        if data_root is None:
-            raise FileNotFoundError("no data folder given")
         flickr = load_flickr(data_root)
-    except FileNotFoundError as error:
-        yield Skipped("BSpMM", "Flickr", f"flickr/raw/adj_full.npz not found ({error})")
+    except DataError as error:
+        yield Skipped("BSpMM", "Flickr", str(error))
     else:
         yield from _bspmm_cases(flickr, sizes.hidden, {"bbb": 25.0, "bbf": 20.0})
         yield from _bspmm_variants(flickr, 128)

@@ -64,7 +64,7 @@ def graph_cases(
     loaders: dict[str, Callable[[], Graph]] = {
         "cora": partial(_citation_graph, "Cora", data_root),
         "pubmed": partial(_citation_graph, "PubMed", data_root),
-        "flickr": partial(_flickr, data_root),
+        "flickr": partial(load_flickr, data_root),
         "reddit": lambda: heavy_tailed_graph(
             size[0], size[1], max_degree=size[2], seed=SEED, device=DEVICE
         ),
@@ -72,7 +72,7 @@ def graph_cases(
     for key, make in loaders.items():
         try:
             graph = make()
-        except (DataError, FileNotFoundError) as error:
+        except DataError as error:
             yield Skipped("BSpMM", key, str(error))
             continue
         yield from _cases(graph, GOALS[key].figures, ceilings)
@@ -80,17 +80,9 @@ def graph_cases(
 
 
 def _citation_graph(name: str, data_root: str | Path | None) -> Graph:
-    if data_root is None:
-        raise FileNotFoundError("no data folder given")
     data = load(name, data_root)
     adjacency = BitAdjacency.from_edge_index(data.edge_index, data.num_nodes, add_self_loops=True)
     return Graph(name, adjacency.rowptr.long(), adjacency.indices.long())
-
-
-def _flickr(data_root: str | Path | None) -> Graph:
-    if data_root is None:
-        raise FileNotFoundError("no data folder given")
-    return load_flickr(data_root)
 
 
 def _cases(graph: Graph, goals: dict[tuple[str, int], Goal], ceilings: Ceilings) -> Iterator[Case]:

@@ -97,7 +97,7 @@ def _single_precision(result: Record, entry: Record | None) -> str:
 
 
 def _short(executor: str) -> str:
-    return {"cuda_graph": "graph", "cooperative": "coop"}.get(executor, executor)
+    return {"cuda_graph": "graph"}.get(executor, executor)
 
 
 def _peer(entry: Record | None) -> str:

@@ -81,10 +81,12 @@ def experiment_parser(
     parser.add_argument("--epochs", type=int, help="of every form, not the configuration's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
-        "--deterministic", action="store_true", help="repeat bit for bit on CUDA too; slower"
+        "--deterministic",
+        action="store_true",
+        help="reproducible bit for bit on CUDA too, but slower",
     )
     parser.add_argument(
-        "--checkpoint-every", type=float, help="least seconds between a run's checkpoints"
+        "--checkpoint-every", type=float, help="minimum seconds between a run's checkpoints"
     )
     return parser
 

@@ -228,7 +228,7 @@ class _Tuning:
         )
 
     def _with_gpu_seconds(self, point: Point) -> Point:
-        """The point with what a GPU works for it: calls of small models are mostly the host's."""
+        """Adds the time the GPU itself works; calls of small models are dominated by the host."""
         assert point.plan is not None
         device = self.workload.device
         kernels = self.search.space.candidates.make(point.plan).kernels

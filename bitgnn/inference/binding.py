@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bitgnn.inference.program import Runner, Step, StepKind
+from bitgnn.inference.steps.derived_buffers import sources_of
 from bitgnn.inference.steps.joint import bind_joint_product
 from bitgnn.inference.steps.linear_chain import (
     bind_linear_chain,
@@ -26,7 +27,6 @@ from bitgnn.inference.steps.products import (
     bind_aggregated_product,
     bind_float_product,
 )
-from bitgnn.inference.steps.sources import sources_of
 from bitgnn.ops.reference.heads import HEADS
 
 __all__ = ["Executable", "compile_steps"]
