@@ -1,6 +1,7 @@
 """The tuner: precision of each layer for a model and a graph.
 
-The package itself is the function: ``bitgnn.tune(model, data, ...)`` is :func:`bitgnn.tune.tuner.tune`.
+The package itself is the function: ``bitgnn.tune(model, data, ...)`` is
+:func:`bitgnn.tune.tuner.tune`.
 """
 
 import importlib
