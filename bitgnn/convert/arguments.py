@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from torch import fx, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import HeteroConv, MessagePassing
 
 from bitgnn.convert.obstacles import NotTraced
 from bitgnn.convert.trace import BATCH, Traced, is_default_check
@@ -94,10 +94,10 @@ class Arguments:
         if target not in inspect.signature(self._traced.root.forward).parameters:
             return  # the place of a default
         attributes = {user: _attribute_of(node, user) for user in users}
-        mapping = _mapping_of(target, attributes.values())
-        if mapping is not None:
-            raise NotTraced(f"freeze: the forward takes {mapping}, a mapping of tensors by type")
-        if not any(name in OF_DATA for name in attributes.values()):
+        is_data = any(name in OF_DATA for name in attributes.values())
+        if self._is_mapping(target, attributes, is_data):
+            raise NotTraced(f"freeze: the forward takes {target!r}, or a part of it, by type")
+        if not is_data:
             self._names[node] = target
             return
         if None in attributes.values():
@@ -106,6 +106,19 @@ class Arguments:
         for user, name in attributes.items():
             self._names[user] = str(name)
             self._in_data.add(str(name))
+
+    def _is_mapping(
+        self, target: str, attributes: Mapping[fx.Node, str | None], is_data: bool
+    ) -> bool:
+        """Whether an argument, or an attribute of it, holds tensors by type of nodes or edges."""
+        names = (target, *filter(None, attributes.values()))
+        if any(name.endswith(MAPPING) for name in names):
+            return True
+        modules = (str(user.target) for user in attributes if user.op == "call_module")
+        if any(isinstance(self._traced.root.get_submodule(m), HeteroConv) for m in modules):
+            return True
+        keys = (user.target is operator.getitem and name for user, name in attributes.items())
+        return not is_data and any(keys)
 
     def _graph_roles(self) -> dict[str, Role]:
         """Arguments that layers take as edge index or edge weights."""
@@ -169,14 +182,6 @@ def _part(name: str, roles: dict[str, Role]) -> str:
 
 def _users(node: fx.Node) -> list[fx.Node]:
     return [user for user in node.users if not is_default_check(user)]
-
-
-def _mapping_of(target: str, attributes: Iterable[str | None]) -> str | None:
-    """The argument, or the attribute of it, that holds tensors by type, as PyG names those."""
-    if target.endswith(MAPPING):
-        return target
-    found = (name for name in attributes if name is not None and name.endswith(MAPPING))
-    return next((f"{target}.{name}" for name in found), None)
 
 
 def _attribute_of(node: fx.Node, user: fx.Node) -> str | None:

@@ -125,6 +125,27 @@ def test_hetero_conv_binarized(graph):
     assert len(check(model, (x, edges)).letters) == 4
 
 
+class Renamed(Hetero):
+    def forward(self, features, graphs):
+        return super().forward(features, graphs)
+
+
+class Indexed(nn.Module):
+    """No part of the forward takes the mapping as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SAGEConv(WIDTH, CLASSES, precision="bin")
+
+    def forward(self, features, graphs):
+        return {"item": self.conv((features["user"], features["item"]), graphs[LIKES])}
+
+
+@pytest.mark.parametrize("make", [lambda: Renamed(loops=False), Renamed, Indexed])
+def test_mappings_of_any_name(make, graph):
+    check(trained(make(), graph), graph)
+
+
 @pytest.mark.parametrize("options", [{}, {"aggr": "sum"}, {"project": True}, {"normalize": True}])
 def test_to_hetero(options, graph):
     x, edges = graph
