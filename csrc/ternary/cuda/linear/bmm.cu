@@ -19,15 +19,15 @@ cudaError_t run(const TernaryBmmArgs& a, const Context& context) {
 }
 
 template <class Tile>
-bool fits(const TernaryBmmArgs& a, const Context& context) {
+bool suits_tile(const TernaryBmmArgs& a, const Context& context) {
   return ternary_tile_bytes<Tile>(a) <= context.device.shared_bytes;
 }
 
 template <bool kBits>
 cudaError_t run(const TernaryBmmArgs& a, const Context& context) {
-  if (a.rows > SomeRows::kRows && fits<ManyRows>(a, context))
+  if (a.rows > SomeRows::kRows && suits_tile<ManyRows>(a, context))
     return run<ManyRows, kBits>(a, context);
-  if (a.rows > FewRows::kRows && fits<SomeRows>(a, context))
+  if (a.rows > FewRows::kRows && suits_tile<SomeRows>(a, context))
     return run<SomeRows, kBits>(a, context);
   return run<FewRows, kBits>(a, context);
 }
@@ -35,7 +35,7 @@ cudaError_t run(const TernaryBmmArgs& a, const Context& context) {
 }  // namespace
 
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& a, const Context& context) {
-  if (a.size > 0 && context.device.has_bit_products() && fits<FewRows>(a, context))
+  if (a.size > 0 && context.device.has_bit_products() && suits_tile<FewRows>(a, context))
     return a.out_bits != nullptr ? run<true>(a, context) : run<false>(a, context);
   const int64_t warps = a.rows * words_for(a.out_features);
   return launch_dependent(ternary_simt_kernel, dim3(grid_size(ceil_div(warps, kTernarySimtWarps))),
