@@ -81,7 +81,7 @@ class Backend {
   void attention_ternary(const TernaryAttentionArgs& a) const;
   // Operands are packed first: they are small compared with the key products that all threads
   // share.
-  static constexpr bool attends_to_floats(const TernaryFloatAttentionArgs&) { return false; }
+  static constexpr bool suits_floats(const TernaryFloatAttentionArgs&) { return false; }
   static void attention_ternary_floats(const TernaryFloatAttentionArgs&) {}
   void round_levels(const RoundLevelsArgs& a) const;
   void clip_gradients(const ClipGradientsArgs& a) const;

@@ -255,8 +255,8 @@ void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
   run([&](const Context& c) { return attention::attention_ternary(a, c); });
 }
 
-bool Backend::attends_to_floats(const TernaryFloatAttentionArgs& a) const {
-  return attention::attends_to_floats(a, device());
+bool Backend::suits_floats(const TernaryFloatAttentionArgs& a) const {
+  return attention::suits_floats(a, device());
 }
 
 void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {

@@ -117,7 +117,7 @@ class Backend {
   void concat(const JoinArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
-  bool attends_to_floats(const TernaryFloatAttentionArgs& a) const;
+  bool suits_floats(const TernaryFloatAttentionArgs& a) const;
   void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const;
 
  private:
