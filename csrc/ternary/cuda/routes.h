@@ -12,8 +12,12 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
 // The same with weights resident in shared memory, for very many rows.
 cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context& context);
 
-// Product of packed rows in small tiles, for any shape and device.
+// Product of packed rows in small tiles, one of those named in linear/tile.h.
+template <class Tile>
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& args, const Context& context);
+
+// The same with plain instructions, for any shape and device.
+cudaError_t multiply_ternary_simt(const TernaryBmmArgs& args, const Context& context);
 
 // Packing and warpgroup product of a few dozen rows on Hopper.
 cudaError_t linear_ternary_groups(const TernaryLinearArgs& args, const Context& context);

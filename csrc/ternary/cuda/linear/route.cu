@@ -59,6 +59,22 @@ bool suits_resident(const TernaryLinearArgs& args, const Context& context) {
   return 4 * a.rows * a.out_features >= 3 * places;
 }
 
+template <class Tile>
+bool suits_tile(const TernaryBmmArgs& a, const Context& context) {
+  return ternary_tile_bytes<Tile>(a) <= context.device.shared_bytes;
+}
+
+// Product of packed rows for any shape and device.
+cudaError_t multiply_packed(const TernaryBmmArgs& a, const Context& context) {
+  if (a.size == 0 || !context.device.has_bit_products() || !suits_tile<TernaryFewTile>(a, context))
+    return multiply_ternary_simt(a, context);
+  if (a.rows > TernarySomeTile::kRows && suits_tile<TernaryManyTile>(a, context))
+    return multiply_ternary_tile<TernaryManyTile>(a, context);
+  if (a.rows > TernaryFewTile::kRows && suits_tile<TernarySomeTile>(a, context))
+    return multiply_ternary_tile<TernarySomeTile>(a, context);
+  return multiply_ternary_tile<TernaryFewTile>(a, context);
+}
+
 cudaError_t linear_fused(const TernaryLinearArgs& args, const Context& context) {
   switch (args.pack.type) {
     case FloatType::kFloat32:
@@ -82,8 +98,7 @@ cudaError_t multiply_ternary(const TernaryBmmArgs& args, const Context& context)
   TernaryBmmArgs a = args;
   if (a.out_bits != nullptr && a.bias == nullptr && a.threshold == nullptr)
     a.x_scale = a.w_scale = nullptr;  // positive scales do not change a comparison with zero
-  return suits_wgmma(a, context) ? multiply_ternary_wgmma(a, context)
-                                 : multiply_ternary_tile(a, context);
+  return suits_wgmma(a, context) ? multiply_ternary_wgmma(a, context) : multiply_packed(a, context);
 }
 
 cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context) {
@@ -105,7 +120,7 @@ cudaError_t linear_ternary(const TernaryLinearArgs& args, const Context& context
   product.x = pack.words = packed;
   product.counts = pack.counts = packed + a.rows * row_words;
   const cudaError_t status = pack_ternary_planes(pack, context);
-  return status != cudaSuccess ? status : multiply_ternary_tile(product, context);
+  return status != cudaSuccess ? status : multiply_packed(product, context);
 }
 
 }  // namespace bitgnn::cuda::ternary
