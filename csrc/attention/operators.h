@@ -122,7 +122,7 @@ struct TernaryAttentionOperators {
     all.q = q.args;
     all.k = k.args;
     all.v = v.args;
-    if (!backend.attends_to_floats(all)) {
+    if (!backend.suits_floats(all)) {
       using Packing = TernaryOperators<Backend>;
       const auto [q_words, q_counts] = Packing::pack_ternary(q_in, q_scale);
       const auto [k_words, k_counts] = Packing::pack_ternary(k_in, k_scale);

@@ -132,7 +132,7 @@ struct NarrowOperators {
   static Tensor run(Problem& p, const Request& q, NarrowCall& args, Head head) {
     const RootProduct root(p.backend, q, p.csr.rows);
     args.root = root.exists(q) ? &root.args : nullptr;
-    args.head = !root.exists(q) && p.backend.holds_head(args, head) ? head : Head::kNone;
+    args.head = !root.exists(q) && p.backend.suits_head(args, head) ? head : Head::kNone;
     if (args.head == Head::kClasses) {
       Tensor out = p.backend.empty({p.csr.rows}, ScalarType::Long);
       args.classes = out.template mutable_data_ptr<int64_t>();

@@ -97,5 +97,16 @@ def test_devices_are_asked_in_one_place():
     assert asking == ["core/cuda/device.h"]
 
 
+def test_kernels_are_chosen_in_route_files():
+    one_kernel = CSRC / "whole_model" / "cuda"  # nothing to choose from
+    choosing = {
+        path.name
+        for path in CSRC.glob("*/cuda/**/*.c*")
+        if re.search(r"^(inline )?bool suits_\w+\(", path.read_text(), re.M)
+        and one_kernel not in path.parents
+    }
+    assert choosing == {"route.cu"}
+
+
 def test_headers_begin_with_what_they_are():
     assert not [path for path in FILES if not path.read_text().startswith("// ")]

@@ -13,7 +13,7 @@ int64_t largest_attention_head(const Device& device);
 cudaError_t attention_ternary(const TernaryAttentionArgs& args, const Context& context);
 
 // True if attention_ternary_floats() supports these arguments on this device.
-bool attends_to_floats(const TernaryFloatAttentionArgs& args, const Device& device);
+bool suits_floats(const TernaryFloatAttentionArgs& args, const Device& device);
 
 // See TernaryFloatAttentionArgs.
 cudaError_t attention_ternary_floats(const TernaryFloatAttentionArgs& args, const Context& context);

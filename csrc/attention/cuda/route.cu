@@ -1,6 +1,7 @@
 // Chooses and launches the kernel for attention on bits.
 #include <algorithm>
 
+#include "attention/cuda/hopper/resident_tiles.cuh"
 #include "attention/cuda/image.cuh"
 #include "attention/cuda/launch.h"
 #include "attention/cuda/plain.cuh"
@@ -15,6 +16,14 @@ bool aligned(const TernaryOperand& x, int64_t words) {
   const bool strides = x.batch_strides[0] % words == 0 && x.batch_strides[1] % words == 0 &&
                        x.row_stride % words == 0;
   return strides && is_aligned(x.words, words * sizeof(int32_t));
+}
+
+// Heads whose keys and values fit in shared memory together.
+bool suits_resident(const TernaryAttentionArgs& a, const Device& device) {
+  constexpr int64_t kMostHeads = 65535;  // limit of gridDim.y and gridDim.z
+  return device.is_hopper() && a.size > 32 && a.size <= 64 && a.keys > 0 &&
+         a.keys <= kMostResidentKeys && ResidentLayout(a.keys).total <= device.shared_bytes &&
+         a.heads <= kMostHeads && a.batch <= kMostHeads && !needs_shifted_powers<64>(a);
 }
 
 template <int kDim>
@@ -89,7 +98,7 @@ TernaryAttentionArgs sequences(const TernaryAttentionArgs& a, int64_t first, int
 }
 
 cudaError_t attend(const TernaryAttentionArgs& a, const Context& context) {
-  if (suits_resident_attention(a, context.device)) return attention_resident(a, context);
+  if (suits_resident(a, context.device)) return attention_resident(a, context);
   if (suits_ring<32>(a, context)) return launch<32>(a, context);
   if (suits_ring<64>(a, context)) return launch<64>(a, context);
   if (suits_ring<96>(a, context)) return launch<96>(a, context);
@@ -100,6 +109,11 @@ cudaError_t attend(const TernaryAttentionArgs& a, const Context& context) {
 }
 
 }  // namespace
+
+bool suits_floats(const TernaryFloatAttentionArgs& args, const Device& device) {
+  return args.q.type == args.k.type && args.q.type == args.v.type &&
+         suits_resident(args.attention, device);
+}
 
 int64_t largest_attention_head(const Device& device) {
   int64_t size = 128;

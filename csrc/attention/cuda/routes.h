@@ -6,7 +6,6 @@
 namespace bitgnn::cuda::attention {
 
 // Hopper kernel with the keys and values of a head resident in shared memory; 33 to 64 features.
-bool suits_resident_attention(const TernaryAttentionArgs& args, const Device& device);
 cudaError_t attention_resident(const TernaryAttentionArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::attention

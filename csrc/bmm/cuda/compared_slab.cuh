@@ -16,6 +16,7 @@ constexpr int kComparedRows = 2 * kMmaRows;  // rows per slab
 constexpr int kComparedColumns = kAgreementColumns;
 constexpr int kComparedStages = 3;
 constexpr int kComparedMostWarps = 8;
+constexpr int kComparedLeastWarps = 4;  // fewer leave schedulers of a multiprocessor idle
 
 // Shared-memory layout of a block: the column table, weights, complements, then each warp's stages.
 // Sizes are in words.
@@ -27,7 +28,7 @@ struct ComparedPlan {
   int slab_pitch;  // of a slab row; avoids bank conflicts if rows are whole vectors
   int64_t slabs;
 
-  // Divides in 32 bits, which suits_compared() makes sufficient.
+  // Divides in 32 bits, which route.cu makes sufficient.
   __device__ int64_t slab_of(int64_t unit) const {
     return static_cast<uint32_t>(unit) / static_cast<uint32_t>(passes);
   }

@@ -1,11 +1,9 @@
-// Selects and launches products of few packed rows.
+// Launches products of few packed rows.
 #include "bmm/arguments.h"
 #include "bmm/cuda/few_rows.cuh"
 
 namespace bitgnn::cuda::bmm {
 namespace {
-
-constexpr int64_t kMostRows = 16;
 
 template <int kRowTiles>
 cudaError_t run(const BmmArgs& args, const Context& context) {
@@ -18,12 +16,6 @@ cudaError_t run(const BmmArgs& args, const Context& context) {
 }
 
 }  // namespace
-
-bool suits_few(const BmmArgs& args, const Context& context) {
-  constexpr int64_t kMostFeatures = 1 << 22;
-  return context.device.has_bit_products() && args.rows <= kMostRows && args.size > 0 &&
-         args.size <= kMostFeatures && args.addend == nullptr && args.pack == nullptr;
-}
 
 cudaError_t bmm_few(const BmmArgs& args, const Context& context) {
   return args.rows <= kMmaColumns ? run<1>(args, context) : run<2>(args, context);

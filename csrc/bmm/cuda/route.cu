@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "bmm/cuda/compared_slab.cuh"
 #include "bmm/cuda/hopper/wgmma_launch.cuh"
 #include "bmm/cuda/launch.h"
 #include "bmm/cuda/many_rows.cuh"
 #include "bmm/cuda/mma.cuh"
 #include "bmm/cuda/output.cuh"
 #include "bmm/cuda/routes.h"
+#include "bmm/cuda/stationary_weights.cuh"
 
 namespace bitgnn::cuda::bmm {
 namespace {
@@ -86,6 +88,37 @@ cudaError_t run_tall(const BmmArgs& args, const Context& context) {
   });
 }
 
+bool suits_few(const BmmArgs& args, const Context& context) {
+  constexpr int64_t kMostRows = 16;
+  constexpr int64_t kMostFeatures = 1 << 22;
+  return context.device.has_bit_products() && args.rows <= kMostRows && args.size > 0 &&
+         args.size <= kMostFeatures && args.addend == nullptr && args.pack == nullptr;
+}
+
+// True for many rows with bit outputs that can be compared as integers.
+bool suits_compared(const BmmArgs& args, const Context& context) {
+  constexpr int64_t kLeastRows = 1 << 15;  // fewer do not amortise both copies of the weights
+  constexpr int64_t kMostRows = 1 << 28;   // slab passes are counted in 32 bits
+  constexpr int64_t kMostColumns = 256;
+  constexpr int64_t kMostFeatures = 1 << 13;
+  return args.rows >= kLeastRows && args.rows < kMostRows && args.out_bits != nullptr &&
+         args.addend == nullptr && args.row_scale == nullptr && args.size > 0 &&
+         args.size <= kMostFeatures && args.out_features <= kMostColumns && is_aligned(args.x) &&
+         is_aligned(args.out_bits) &&
+         compared_plan(args).bytes(kComparedLeastWarps) <= context.device.shared_bytes;
+}
+
+// Of these, short rows whose results fit in half of L2 with them. Beyond that, slabs that are
+// copied ahead wait less for rows.
+bool suits_compared_direct(const BmmArgs& args, const Context& context) {
+  constexpr int64_t kLeastWords = 4;  // shorter rows are bound by reading alone
+  const int64_t words = words_for(args.size);
+  const int64_t row_bytes =
+      (words + words_for(args.out_features)) * static_cast<int64_t>(sizeof(int32_t));
+  return words >= kLeastWords && words <= kStationaryMostSteps * kMmaWords &&
+         2 * args.rows * row_bytes <= context.device.cache_bytes;
+}
+
 // True for many rows with weights that fit in shared memory.
 bool suits_tall(const BmmArgs& args, const Context& context) {
   constexpr int64_t kLeastRows = 1 << 15;
@@ -131,7 +164,9 @@ cudaError_t bmm(const BmmArgs& given, const Context& context) {
   }
   if (!context.device.has_bit_products()) return run_logic(args, context);
   if (suits_few(args, context)) return bmm_few(args, context);
-  if (suits_compared(args, context)) return bmm_compared(args, context);
+  if (suits_compared(args, context))
+    return suits_compared_direct(args, context) ? bmm_compared_direct(args, context)
+                                                : bmm_compared(args, context);
   const bool tall = suits_tall(args, context);
   if (args.addend != nullptr) return run_sum(args, tall, context);
   const bool vectors = words_for(args.size) % 4 == 0 && is_aligned(args.x) && is_aligned(args.w);

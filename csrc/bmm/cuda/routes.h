@@ -7,12 +7,11 @@
 namespace bitgnn::cuda::bmm {
 
 // Products of few packed rows with many weights.
-bool suits_few(const BmmArgs& args, const Context& context);
 cudaError_t bmm_few(const BmmArgs& args, const Context& context);
 
-// Bit outputs of packed rows, with the weights kept on chip: like bmm(), for arguments that
-// suits_compared() accepts, none of which have a row scale.
-bool suits_compared(const BmmArgs& args, const Context& context);
+// Bit outputs of packed rows without row scales, with the weights kept on chip: in shared memory,
+// or in registers for short rows.
+cudaError_t bmm_compared_direct(const BmmArgs& args, const Context& context);
 cudaError_t bmm_compared(const BmmArgs& args, const Context& context);
 
 // Float rows, packed on the fly or into scratch memory first: like bmm(), with args.pack set and
@@ -23,8 +22,9 @@ cudaError_t bmm_packing(const BmmArgs& args, const Context& context);
 // reads the weights it needs.
 cudaError_t bmm_streaming(const BmmArgs& args, const Context& context);
 
-// The same for bit outputs of contiguous float32 rows on Hopper, where suits_bulk() holds.
-bool suits_bulk(const BmmArgs& args, const Context& context);
+// The same for bit outputs of contiguous float32 rows on Hopper, loaded by the TMA for each warp or
+// for teams of warps.
 cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context);
+cudaError_t bmm_packing_teams(const BmmArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::bmm

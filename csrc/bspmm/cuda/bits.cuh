@@ -96,20 +96,13 @@ static __global__ void pad_rows(const AggregateArgs a, int64_t pitch, uint32_t* 
       word < words_for(a.features) ? static_cast<const uint32_t*>(a.x)[row * a.x_stride + word] : 0;
 }
 
-constexpr int kAccessWords = 4;         // words of the widest access
-constexpr int64_t kPadUses = 4;         // reads per table row, and words read in total, from which
-constexpr int64_t kPadReads = 1 << 21;  // a copy with aligned rows pays
+constexpr int kAccessWords = 4;  // words of the widest access
 constexpr int kPadThreads = 256;
 
 // True if accesses of `count` words read rows without crossing their ends.
 inline bool reads_in(const AggregateArgs& a, int count) {
   return words_for(a.features) % count == 0 && a.x_stride % count == 0 &&
          reinterpret_cast<uintptr_t>(a.x) % (count * sizeof(int32_t)) == 0;
-}
-
-inline bool padding_pays(const AggregateArgs& a) {
-  const int64_t words = words_for(a.features);
-  return words > 2 && a.edges >= kPadUses * a.cols && a.edges * words >= kPadReads;
 }
 
 // Replaces the rows by a copy whose pitch is a multiple of `access` words.

@@ -14,7 +14,8 @@ namespace bitgnn::cuda::conv {
 cudaError_t convolve(const ConvArgs& args, const Context& context);
 
 // Whether convolve_pooled() supports this convolution and the pooling of its bits.
-bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const Context& context);
+bool suits_pooled_convolution(const ConvArgs& args, const BitPoolArgs& pool,
+                              const Context& context);
 
 // Bits pooled over 2 x 2 pixels: args.out_bits is [images, out_height / 2, out_width / 2, words];
 // flip is as in BitPoolArgs and must be written as early as `prepared`.

@@ -20,11 +20,6 @@ constexpr bool walks(ConvTileKind kind) {
   return kind == ConvTileKind::kWalk || kind == ConvTileKind::kWideWalk;
 }
 
-// Whether a tile of `pixels` pixels consists of whole 2 x 2 windows.
-inline bool holds_windows(const ConvArgs& c, int pixels) {
-  return c.out_height % 2 == 0 && c.out_width % 2 == 0 && pixels % (2 * c.out_width) == 0;
-}
-
 template <class F>
 auto with_conv_tile(ConvTileKind kind, const F& f) {
   switch (kind) {

@@ -1,4 +1,8 @@
 // Chooses the kernel of a binary convolution by device and shape, and launches it.
+#include <algorithm>
+
+#include "conv/cuda/hopper/boxes_plan.h"
+#include "conv/cuda/hopper/wgmma_plan.h"
 #include "conv/cuda/launch.h"
 #include "conv/cuda/mma_tiles.h"
 #include "conv/cuda/prepare.cuh"
@@ -21,7 +25,7 @@ int copy_words(const ConvArgs& c) {
 }
 
 // Whether the tile fits in shared memory.
-bool fits(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context& context) {
+bool suits_tile(const ConvAddArgs& args, ConvTileKind kind, int vector, const Context& context) {
   return with_conv_tile(kind, [&](auto tile) {
     using Tile = decltype(tile);
     ConvMmaPlan plan{};
@@ -73,25 +77,109 @@ ConvTileKind choose_tile(const ConvArgs& c, ConvResult result, const Context& co
   return ConvTileKind::kTiny;
 }
 
-// Rows of few words are bound by gathers and comparisons, where the other kernels are faster.
-bool goes_to_warpgroups(const ConvAddArgs& args, const Context& context) {
-  constexpr int kLeastChannels = 128;
-  return args.conv.channels >= kLeastChannels && conv_wgmma_fits(args, context);
+// Whether the warpgroup kernel takes the problem and is worthwhile for it: Hopper, one group of a
+// multiple of 128 channels, outputs in multiples of 32, kernels of up to 7 x 7, strides of 1 and 2,
+// no dilation, 16-bit addends and sums, enough tiles for the device. The kernel supports 64
+// channels too, but rows of few words are bound by gathers and comparisons, where the others are
+// faster.
+bool suits_warpgroups(const ConvAddArgs& args, const Context& context) {
+  const ConvArgs& a = args.conv;
+  if (!context.device.is_hopper() || a.groups != 1 || a.dilation_height != 1 ||
+      a.dilation_width != 1 || a.channels == 0 || a.channels % 128 != 0 ||
+      a.out_channels % 32 != 0 || !is_aligned(a.x) || !is_aligned(a.w) || a.pixels() > INT32_MAX)
+    return false;
+  if (args.addend != nullptr &&
+      (args.addend_wide || args.addend_channels % 32 != 0 || !is_aligned(args.addend)))
+    return false;
+  if (args.sums != nullptr && args.sums_wide) return false;
+  ConvPlan plan;
+  const int columns = conv_tile_columns(a);
+  if (!plan_conv(plan, a, columns, context.device)) return false;
+  return static_cast<int64_t>(plan.tiles) * plan.column_tiles >= context.device.sm_count / 2;
 }
 
-// Whether the box kernel takes the problem, which needs enough pixels.
-bool goes_to_boxes(const ConvAddArgs& args, ConvResult output, const Context& context) {
-  return output != ConvResult::kValues && conv_box_fits(args, output == ConvResult::kSums, context);
+// Below these, strips have less latency.
+constexpr int64_t kLeastSteps = 2300, kLeastStepsOfSums = 5000, kLeastStepsOfShortSums = 30000;
+
+bool suits_box_sums(const ConvBoxPlan& plan) {
+  return plan.units() * plan.steps >=
+         (plan.pieces == 1 ? kLeastStepsOfShortSums : kLeastStepsOfSums);
 }
 
-// Whether the strip kernel takes the problem. Measured faster than the warpgroup kernel up to 128
-// channels, or 256 for sums, and wherever the latter has too few pixels.
-bool goes_to_strips(const ConvAddArgs& args, ConvResult output, const Context& context) {
+// Excludes long rows, unless there are few tiles, and images whose rows fill units badly: there it
+// is faster to load every piece once for all outputs and to multiply nothing but weights.
+bool suits_box_bits(const ConvBoxPlan& plan, const ConvArgs& a, const Device& device) {
+  constexpr int64_t kShortPieces = 2, kLongPieces = 4, kFewUnits = 40;
+  const int64_t units = plan.units();
+  if (units * plan.steps < kLeastSteps || plan.pieces > kLongPieces) return false;
+  if (plan.pieces > kShortPieces && units > kFewUnits * device.sm_count) return false;
+  const int64_t outputs = a.pixels() * plan.column_tiles;
+  return 4 * outputs >= 3 * units * kBoxUnitRows;
+}
+
+// Whether the box kernel takes the problem and is worthwhile for it: Hopper, one group of 128 or a
+// multiple of 256 channels, a multiple of 128 outputs, kernels of up to 3 x 3, strides of 1 and 2,
+// no dilation, output bits or 16-bit addends and sums, enough pixels for the device.
+bool suits_boxes(const ConvAddArgs& args, ConvResult output, const Context& context) {
+  const ConvArgs& a = args.conv;
+  const bool adds = output == ConvResult::kSums;
+  if (output == ConvResult::kValues) return false;
+  if (!context.device.is_hopper() || !is_aligned(a.x) || !is_aligned(a.w)) return false;
+  if (!adds && a.out_bits == nullptr) return false;
+  if (args.addend != nullptr) {
+    // Limits of a tensor copy's box.
+    constexpr int64_t kMostSide = 256, kMostStep = 8;
+    const int64_t width = std::min<int64_t>(a.out_width, kBoxUnitRows);
+    if (args.addend_wide || args.addend_channels % kBoxPartChannels != 0 ||
+        !is_aligned(args.addend) || args.addend_stride_width > kMostStep ||
+        args.addend_stride_height > kMostStep || width * args.addend_stride_width > kMostSide ||
+        kBoxUnitRows / width * args.addend_stride_height > kMostSide)
+      return false;
+  }
+  if (args.sums != nullptr && (args.sums_wide || !is_aligned(args.sums))) return false;
+  ConvBoxPlan plan;
+  if (adds)
+    return plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device) &&
+           suits_box_sums(plan);
+  return plan_conv_box_bits(plan, args, context.device) != 0 &&
+         suits_box_bits(plan, a, context.device);
+}
+
+// Whether the strip kernels can take the problem: one group of 64, 128, 256 or 512 channels,
+// outputs in multiples of 64, 3 x 3 kernels with at most one row or column of taps outside at each
+// side, strides of 1 or 2; output bits, or 16-bit sums with a 16-bit addend.
+bool suits_strip_shape(const ConvAddArgs& args, bool adds, const Context& context) {
+  const ConvArgs& c = args.conv;
+  if (!context.device.has_bit_products()) return false;
+  constexpr int64_t kTile = 64;  // outputs, or two tiles of half as many
+  if ((c.channels != 64 && c.channels != 128 && c.channels != 256 && c.channels != 512) ||
+      c.groups != 1 || c.out_channels < 1 || c.out_channels % kTile != 0 || c.kernel_height != 3 ||
+      c.kernel_width != 3 || c.dilation_height != 1 || c.dilation_width != 1 ||
+      c.stride_height != c.stride_width || c.stride_height > 2)
+    return false;
+  const auto reaches = [&](int64_t out, int64_t padding, int64_t size) {
+    return padding <= 1 && size >= 2 && (out - 1) * c.stride_height - padding + 2 <= size;
+  };
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (!reaches(c.out_height, c.padding_top, c.height) ||
+      !reaches(c.out_width, c.padding_left, c.width) || c.pixels() > kMost ||
+      c.height * c.width > kMost)
+    return false;
+  const auto piece = static_cast<size_t>(std::min<int64_t>(c.channels / 8, 32));
+  if (!is_aligned(c.x, piece) || !is_aligned(c.w, piece)) return false;
+  if (!adds) return c.out_bits != nullptr;
+  return !args.addend_wide && !(args.sums_wide && args.sums != nullptr) &&
+         is_aligned(args.sums, 16) && is_aligned(args.addend, 16) && args.addend_channels % 8 == 0;
+}
+
+// Whether they take the problem. Measured faster than the warpgroup kernel up to 128 channels, or
+// 256 for sums, and wherever the latter has too few pixels.
+bool suits_strips(const ConvAddArgs& args, ConvResult output, const Context& context) {
   constexpr int64_t kFewChannels = 128, kChannelsOfSums = 256;
   const bool sums = output == ConvResult::kSums;
-  if (output == ConvResult::kValues || !conv_strips_fit(args, sums, context)) return false;
+  if (output == ConvResult::kValues || !suits_strip_shape(args, sums, context)) return false;
   return args.conv.channels <= (sums ? kChannelsOfSums : kFewChannels) ||
-         !goes_to_warpgroups(args, context);
+         !suits_warpgroups(args, context);
 }
 
 cudaError_t run_strips(const ConvAddArgs& args, bool sums, const ConvPool& pool, bool prefetches,
@@ -105,6 +193,11 @@ cudaError_t run_strips(const ConvAddArgs& args, bool sums, const ConvPool& pool,
                 : conv_strips_bits(args.conv, pool, prefetches, context);
 }
 
+// Whether a tile of `pixels` pixels consists of whole 2 x 2 windows.
+bool suits_windows(const ConvArgs& c, int pixels) {
+  return c.out_height % 2 == 0 && c.out_width % 2 == 0 && pixels % (2 * c.out_width) == 0;
+}
+
 // The tile nearest to the chosen one that consists of whole pooling windows; persistent tiles do
 // not support pooling.
 bool choose_pooled_tile(const ConvAddArgs& args, const Context& context, ConvTileKind& kind) {
@@ -113,7 +206,7 @@ bool choose_pooled_tile(const ConvAddArgs& args, const Context& context, ConvTil
   for (const ConvTileKind tried : {chosen, ConvTileKind::kSmall, ConvTileKind::kMiddle}) {
     kind = tried;
     const int pixels = with_conv_tile(kind, [](auto tile) { return int{decltype(tile)::kPixels}; });
-    if (holds_windows(args.conv, pixels) && fits(args, kind, copy_words(args.conv), context))
+    if (suits_windows(args.conv, pixels) && suits_tile(args, kind, copy_words(args.conv), context))
       return true;
   }
   return false;
@@ -128,10 +221,10 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
   // Long rows and large kernels leave room only for other tiles; the largest leave room for none.
   ConvTileKind kind = choose_tile(c, output, context);
   if (pool.pools && !choose_pooled_tile(args, context, kind)) kind = ConvTileKind::kMiddle;
-  if (walks(kind) && !fits(args, kind, vector, context))
+  if (walks(kind) && !suits_tile(args, kind, vector, context))
     kind = kind == ConvTileKind::kWalk ? ConvTileKind::kMiddle : ConvTileKind::kLarge;
-  if (!fits(args, kind, vector, context)) kind = ConvTileKind::kTiny;
-  if (!fits(args, kind, vector, context)) return launch_conv_simt(args, sums, context);
+  if (!suits_tile(args, kind, vector, context)) kind = ConvTileKind::kTiny;
+  if (!suits_tile(args, kind, vector, context)) return launch_conv_simt(args, sums, context);
   const bool prefetches = c.prepared != nullptr;
   if (!prefetches) {
     auto* const prepared = static_cast<int32_t*>(context.workspace.take(
@@ -141,11 +234,10 @@ cudaError_t run(ConvAddArgs args, ConvResult output, const ConvPool& pool, const
     if (status != cudaSuccess) return status;
     c.prepared = prepared;
   }
-  if (!pool.pools && goes_to_boxes(args, output, context))
+  if (!pool.pools && suits_boxes(args, output, context))
     return conv_box(args, sums, prefetches, context);
-  if (goes_to_strips(args, output, context))
-    return run_strips(args, sums, pool, prefetches, context);
-  if (!pool.pools && goes_to_warpgroups(args, context)) return conv_wgmma(args, sums, context);
+  if (suits_strips(args, output, context)) return run_strips(args, sums, pool, prefetches, context);
+  if (!pool.pools && suits_warpgroups(args, context)) return conv_wgmma(args, sums, context);
   switch (output) {
     case ConvResult::kBits:
       return conv_mma_bits(args, kind, vector, pool, prefetches, context);
@@ -165,7 +257,8 @@ cudaError_t convolve(const ConvArgs& args, const Context& context) {
   return run(all, bits ? ConvResult::kBits : ConvResult::kValues, ConvPool{}, context);
 }
 
-bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const Context& context) {
+bool suits_pooled_convolution(const ConvArgs& args, const BitPoolArgs& pool,
+                              const Context& context) {
   const bool halves = pool.kernel_height == 2 && pool.kernel_width == 2 &&
                       pool.stride_height == 2 && pool.stride_width == 2 && pool.padding_top == 0 &&
                       pool.padding_left == 0;
@@ -174,10 +267,10 @@ bool pools_in_convolution(const ConvArgs& args, const BitPoolArgs& pool, const C
   if (!halves || !suits_mma(all, context)) return false;
   // Up to this size, fusing the pool into strips saves more than the box kernel.
   constexpr int64_t kMostPixels = 1 << 17;
-  if (args.pixels() > kMostPixels && goes_to_boxes(all, ConvResult::kBits, context)) return false;
-  if (goes_to_strips(all, ConvResult::kBits, context)) return args.stride_height == 1;
+  if (args.pixels() > kMostPixels && suits_boxes(all, ConvResult::kBits, context)) return false;
+  if (suits_strips(all, ConvResult::kBits, context)) return args.stride_height == 1;
   ConvTileKind kind{};
-  return !goes_to_warpgroups(all, context) && choose_pooled_tile(all, context, kind);
+  return !suits_warpgroups(all, context) && choose_pooled_tile(all, context, kind);
 }
 
 cudaError_t convolve_pooled(const ConvArgs& args, const int32_t* flip, const Context& context) {

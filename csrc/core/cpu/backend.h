@@ -58,7 +58,7 @@ class Backend {
   void aggregate_sliced(const SlicedArgs& a) const;
   // Only argmax is fused: torch's softmax is as fast after the kernels, but its argmax takes many
   // times as long.
-  bool holds_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
+  bool suits_head(const NarrowCall&, Head head) const { return head == Head::kClasses; }
   void aggregate_narrow(const NarrowCall& a) const;
   void aggregate_product(const AggregateArgs& sums, const bitgnn::BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const bitgnn::BmmArgs& product) const;
@@ -81,7 +81,7 @@ class Backend {
   void attention_ternary(const TernaryAttentionArgs& a) const;
   // Operands are packed first: they are small compared with the key products that all threads
   // share.
-  static constexpr bool attends_to_floats(const TernaryFloatAttentionArgs&) { return false; }
+  static constexpr bool suits_floats(const TernaryFloatAttentionArgs&) { return false; }
   static void attention_ternary_floats(const TernaryFloatAttentionArgs&) {}
   void round_levels(const RoundLevelsArgs& a) const;
   void clip_gradients(const ClipGradientsArgs& a) const;

@@ -123,7 +123,7 @@ void Backend::convolve(const ConvArgs& a) const {
 bool Backend::convolve_pooled(const ConvArgs& a, const BitPoolArgs& pool) const {
   bool pools = false;
   run([&](const Context& c) {
-    pools = conv::pools_in_convolution(a, pool, c);
+    pools = conv::suits_pooled_convolution(a, pool, c);
     return pools ? conv::convolve_pooled(a, pool.flip, c) : cudaSuccess;
   });
   return pools;
@@ -200,7 +200,7 @@ void Backend::aggregate_slots(const SlotSumsArgs& a) const {
 
 void Backend::linear_chain(const LinearChainArgs& a) const {
   run([&](const Context& c) {
-    BITGNN_CHECK(whole_model::linear_chain_fits(a, c),
+    BITGNN_CHECK(whole_model::suits_linear_chain(a, c),
                  "linear_chain: layers must have weights that ",
                  "fit the shared memory of a cluster of blocks, on a device of compute ",
                  "capability 9.0, got more, or another device");
@@ -255,8 +255,8 @@ void Backend::attention_ternary(const TernaryAttentionArgs& a) const {
   run([&](const Context& c) { return attention::attention_ternary(a, c); });
 }
 
-bool Backend::attends_to_floats(const TernaryFloatAttentionArgs& a) const {
-  return attention::attends_to_floats(a, device());
+bool Backend::suits_floats(const TernaryFloatAttentionArgs& a) const {
+  return attention::suits_floats(a, device());
 }
 
 void Backend::attention_ternary_floats(const TernaryFloatAttentionArgs& a) const {

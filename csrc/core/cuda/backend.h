@@ -95,7 +95,7 @@ class Backend {
   void aggregate_dense(const AggregateArgs& a) const;
   void aggregate_frdc(const FrdcArgs& a) const;
   void aggregate_sliced(const SlicedArgs& a) const;
-  bool holds_head(const NarrowCall& a, Head) const { return pairs::holds_whole_rows(a); }
+  bool suits_head(const NarrowCall& a, Head) const { return pairs::suits_head(a); }
   void aggregate_narrow(const NarrowCall& a) const;
   void aggregate_product(const AggregateArgs& sums, const BmmArgs& product) const;
   void aggregate_product(const SlicedArgs& sums, const BmmArgs& product) const;
@@ -117,7 +117,7 @@ class Backend {
   void concat(const JoinArgs& a) const;
   void matmul_ternary(const TernaryMatmulArgs& a) const;
   void attention_ternary(const TernaryAttentionArgs& a) const;
-  bool attends_to_floats(const TernaryFloatAttentionArgs& a) const;
+  bool suits_floats(const TernaryFloatAttentionArgs& a) const;
   void attention_ternary_floats(const TernaryFloatAttentionArgs& a) const;
 
  private:

@@ -1,4 +1,4 @@
-// Fully connected first layers on CUDA.
+// Kernels for fully connected first layers; route.cu chooses among them.
 #pragma once
 
 #include "conv/arguments.h"
@@ -7,8 +7,12 @@
 
 namespace bitgnn::cuda::first_layers {
 
-// Whether every output reads one pixel of contiguous features, few enough for the kernels.
-bool suits_fixed_linear(const FixedConvArgs& args, const Context& context);
+constexpr int64_t kFewLinearRows = 16;  // up to which a kernel of its own multiplies rows
+
+// Every output reads one pixel of contiguous features.
 cudaError_t fixed_linear(const FixedConvArgs& args, const Context& context);
+
+// The same for more rows on Hopper, as products of bytes.
+cudaError_t fixed_linear_bytes(const FixedConvArgs& args, const Context& context);
 
 }  // namespace bitgnn::cuda::first_layers

@@ -2,11 +2,29 @@
 #include "first_layers/cuda/conv.cuh"
 
 #include "first_layers/cuda/conv_plain.cuh"
+#include "first_layers/cuda/hopper/linear_bytes.cuh"
 #include "first_layers/cuda/launch.h"
+#include "first_layers/cuda/linear.cuh"
 #include "first_layers/cuda/linear.h"
 
 namespace bitgnn::cuda::first_layers {
 namespace {
+
+// Whether every output reads one pixel of contiguous features, few enough for the kernels.
+bool suits_linear(const FixedConvArgs& args, const Context& context) {
+  const ConvArgs& c = args.conv;
+  return context.device.has_tensor_cores() && c.kernel_height * c.kernel_width == 1 &&
+         c.out_height * c.out_width == 1 && c.padding_top == 0 && c.padding_left == 0 &&
+         args.channel_stride == 1 && linear_bytes(c.channels) <= context.device.shared_bytes;
+}
+
+// Whether, of these, Hopper's products of bytes take the problem.
+bool suits_linear_bytes(const FixedConvArgs& args, const Context& context) {
+  const ConvArgs& c = args.conv;
+  return context.device.is_hopper() && c.images > kFewLinearRows &&
+         c.channels <= kMostByteFeatures &&
+         ByteLayout{static_cast<int>(words_for(c.channels))}.bytes() <= context.device.shared_bytes;
+}
 
 // Sets the tile of output pixels and the sizes that follow from it.
 void set_tile(FixedPlan& plan, const ConvArgs& c, int height, int width) {
@@ -112,7 +130,9 @@ cudaError_t run(const FixedConvArgs& a, const Context& context) {
 
 cudaError_t convolve_fixed(const FixedConvArgs& args, const Context& context) {
   if (args.conv.pixels() * args.conv.out_channels == 0) return cudaSuccess;
-  if (suits_fixed_linear(args, context)) return fixed_linear(args, context);
+  if (suits_linear(args, context))
+    return suits_linear_bytes(args, context) ? fixed_linear_bytes(args, context)
+                                             : fixed_linear(args, context);
   return with_fixed_type(args.type, [&](auto zero) { return run<decltype(zero)>(args, context); });
 }
 

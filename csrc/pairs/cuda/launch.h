@@ -7,7 +7,7 @@
 namespace bitgnn::cuda::pairs {
 
 // True if the lanes that sum a row hold all of its features, as a head requires.
-bool holds_whole_rows(const NarrowArgs& args);
+bool suits_head(const NarrowArgs& args);
 
 // See NarrowCall.
 cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context);

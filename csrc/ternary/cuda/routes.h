@@ -6,20 +6,24 @@
 namespace bitgnn::cuda::ternary {
 
 // Warpgroup (wgmma) product for many rows on Hopper; value outputs only.
-bool suits_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
 cudaError_t multiply_ternary_wgmma(const TernaryBmmArgs& args, const Context& context);
 cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& context);
 
 // The same with weights resident in shared memory, for very many rows.
-bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context& context);
 
-// Product of packed rows in small tiles, for any shape and device.
+// Product of packed rows in small tiles, one of those named in linear/tile.h.
+template <class Tile>
 cudaError_t multiply_ternary_tile(const TernaryBmmArgs& args, const Context& context);
 
+// The same with plain instructions, for any shape and device.
+cudaError_t multiply_ternary_simt(const TernaryBmmArgs& args, const Context& context);
+
 // Packing and warpgroup product of a few dozen rows on Hopper.
-bool suits_ternary_groups(const TernaryLinearArgs& args, const Context& context);
 cudaError_t linear_ternary_groups(const TernaryLinearArgs& args, const Context& context);
+
+// True if stream_ternary() packs the rows: they have one stride and whole, aligned pieces.
+bool suits_stream(const TernaryPackArgs& args);
 
 // Packs rows into both planes, even if they are boolean.
 cudaError_t pack_ternary_planes(const TernaryPackArgs& args, const Context& context);

@@ -11,8 +11,6 @@
 namespace bitgnn::cuda::attention {
 namespace {
 
-[[maybe_unused]] constexpr int64_t kMostHeads = 65535;  // limit of gridDim.y and gridDim.z
-
 // Number of blocks among which the queries of a head are split: the one with the lowest estimated
 // time, from cycle counts measured on an H200.
 int64_t parts_of_queries(const TernaryAttentionArgs& a, const Device& device) {
@@ -63,27 +61,11 @@ bool reads_vectors(const TernaryFloatOperand& x) {
 
 }  // namespace
 
-bool suits_resident_attention([[maybe_unused]] const TernaryAttentionArgs& a,
-                              [[maybe_unused]] const Device& device) {
-#ifdef BITGNN_HOPPER
-  return device.is_hopper() && a.size > 32 && a.size <= 64 && a.keys > 0 &&
-         a.keys <= kMostResidentKeys && ResidentLayout(a.keys).total <= device.shared_bytes &&
-         a.heads <= kMostHeads && a.batch <= kMostHeads && !needs_shifted_powers<64>(a);
-#else
-  return false;
-#endif
-}
-
 cudaError_t attention_resident(const TernaryAttentionArgs& a, const Context& context) {
   ResidentArgs args = resident_args(a);
   args.vector_keys = is_aligned(a.k.words, 8) && a.k.row_stride % 2 == 0 &&
                      a.k.batch_strides[0] % 2 == 0 && a.k.batch_strides[1] % 2 == 0;
   return launch<int32_t, true>(args, context);
-}
-
-bool attends_to_floats(const TernaryFloatAttentionArgs& args, const Device& device) {
-  return args.q.type == args.k.type && args.q.type == args.v.type &&
-         suits_resident_attention(args.attention, device);
 }
 
 cudaError_t attention_ternary_floats(const TernaryFloatAttentionArgs& args,

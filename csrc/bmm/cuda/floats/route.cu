@@ -7,6 +7,7 @@
 
 #include "bmm/cuda/epilogue_terms.cuh"
 #include "bmm/cuda/floats/resident.cuh"
+#include "bmm/cuda/hopper/packing_tma_warps.cuh"
 #include "bmm/cuda/launch.h"
 #include "pack/cuda/launch.h"
 
@@ -30,7 +31,8 @@ int tile_rows(const BmmArgs& args, const Context& context) {
   return args.out_features > kFewColumns ? 32 : 64;
 }
 
-bool fits(const BmmArgs& args, const Context& context) {
+// True if the weights stay in a block's shared memory.
+bool suits_resident(const BmmArgs& args, const Context& context) {
   const int64_t words = words_for(args.size);
   if (words < 1 || words > kMaxWords || args.out_features > kMaxColumns) return false;
   return packing_layout(args, tile_rows(args, context)).bytes() <=
@@ -64,17 +66,48 @@ cudaError_t launch_typed(const BmmArgs& args, const Context& context) {
   }
 }
 
-// True if rows may be packed into scratch memory first, for a product of packed rows: on Hopper if
-// half of the multiprocessors get a tile of its warpgroup product.
-bool packs_many(const BmmArgs& args, const Context& context) {
+// True if rows can be packed on the fly, which needs 1-bit products and a common type of elements.
+bool suits_packing(const BmmArgs& args, const Context& context) {
+  const FloatType type = args.pack->type;
+  return context.device.has_bit_products() && type != FloatType::kFloat64 &&
+         type != FloatType::kUInt8;
+}
+
+// True if packing rows into scratch memory first, for a product of packed rows, beats streaming
+// weights: on Hopper if half of the multiprocessors get a tile of its warpgroup product.
+bool suits_apart(const BmmArgs& args, const Context& context) {
   return context.device.is_hopper() && args.size > 0 && args.rows >= 64 * context.device.sm_count;
 }
 
-// True if rows must be: the other kernels need 1-bit products and common types of elements.
-bool must_pack(const BmmArgs& args, const Context& context) {
-  const FloatType type = args.pack->type;
-  return !context.device.has_bit_products() || type == FloatType::kFloat64 ||
-         type == FloatType::kUInt8;
+// True for bit outputs of many contiguous float32 rows on Hopper.
+bool suits_bulk(const BmmArgs& args, const Context& context) {
+  constexpr int64_t kLeastRows = 5000;     // fewer do not amortise starting large blocks
+  constexpr int64_t kManyRows = 1 << 15;   // enough even with few warps
+  constexpr int64_t kMostRows = 1 << 30;   // keeps row counts in 32 bits
+  constexpr int64_t kLeastFeatures = 32;   // shorter rows are bound by their count
+  constexpr int64_t kMostFeatures = 1536;  // longer rows leave room for too few warps
+  constexpr int64_t kMostColumns = 256;
+  constexpr int kLeastWarps = 4;
+  constexpr int kWarpsForFewRows = 8;
+  const bool suits = context.device.is_hopper() && args.pack->type == FloatType::kFloat32 &&
+                     packing_mode(args) == PackingMode::kCompared &&
+                     args.pack->row_stride == args.size && args.size >= kLeastFeatures &&
+                     args.size <= kMostFeatures && args.out_features <= kMostColumns &&
+                     args.rows >= kLeastRows && args.rows < kMostRows && is_aligned(args.pack->x) &&
+                     is_aligned(args.out_bits);
+  return suits &&
+         bulk_plan(args, context).warps >= (args.rows < kManyRows ? kWarpsForFewRows : kLeastWarps);
+}
+
+// Of these, long rows that teams of warps should share. With few columns this gains nothing if a
+// warp has only one tile, or if many warps fit.
+bool suits_teams(const BmmArgs& args, const Context& context) {
+  constexpr int64_t kLeastFeatures = 256;
+  constexpr int kManyWarps = 12;
+  const BulkPlan plan = bulk_plan(args, context);
+  const bool few = plan.tiles <= int64_t{context.device.sm_count} * plan.warps;
+  const bool alone = plan.passes == 1 && (few || plan.warps >= kManyWarps);
+  return plan.cols >= kLeastFeatures && !alone;
 }
 
 cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
@@ -99,10 +132,12 @@ cudaError_t bmm_apart(const BmmArgs& given, const Context& context) {
 
 cudaError_t bmm_packing(const BmmArgs& args, const Context& context) {
   if (args.rows == 0 || args.out_features == 0) return cudaSuccess;
-  if (must_pack(args, context)) return bmm_apart(args, context);
-  if (suits_bulk(args, context)) return bmm_packing_bulk(args, context);
-  const bool resident = fits(args, context);
-  if ((!resident || args.out_features > kMostResident) && packs_many(args, context))
+  if (!suits_packing(args, context)) return bmm_apart(args, context);
+  if (suits_bulk(args, context))
+    return suits_teams(args, context) ? bmm_packing_teams(args, context)
+                                      : bmm_packing_bulk(args, context);
+  const bool resident = suits_resident(args, context);
+  if ((!resident || args.out_features > kMostResident) && suits_apart(args, context))
     return bmm_apart(args, context);
   if (!resident) return bmm_streaming(args, context);
   return with_quantised_type(

@@ -1,6 +1,8 @@
-// Selects and launches the Hopper products whose float rows are loaded by the TMA.
+// Launches the Hopper products whose float rows are loaded by the TMA.
 #include "bmm/arguments.h"
 #include "bmm/cuda/hopper/packing_tma_warps.cuh"
+
+#include <type_traits>
 
 #include "bmm/cuda/hopper/packing_tma_teams.cuh"
 #include "bmm/cuda/routes.h"
@@ -8,59 +10,39 @@
 namespace bitgnn::cuda::bmm {
 namespace {
 
-constexpr int64_t kLeastRows = 5000;     // fewer do not amortise starting large blocks
-constexpr int64_t kManyRows = 1 << 15;   // enough even with few warps
-constexpr int64_t kMostRows = 1 << 30;   // keeps row counts in 32 bits
-constexpr int64_t kLeastFeatures = 32;   // shorter rows are bound by their count
-constexpr int64_t kMostFeatures = 1536;  // longer rows leave room for too few warps
-constexpr int64_t kMostColumns = 256;
-constexpr int64_t kTeamFeatures = 256;  // rows of at least this length are shared by teams
-constexpr int kLeastWarps = 4;
-constexpr int kWarpsForFewRows = 8;
-constexpr int kManyWarps = 12;
-
-// True if teams of warps should share long rows. With few columns this gains nothing if a warp has
-// only one tile, or if many warps fit.
-bool suits_teams(const BulkPlan& plan, const Context& context) {
-  const bool few = plan.tiles <= int64_t{context.device.sm_count} * plan.warps;
-  const bool alone = plan.passes == 1 && (few || plan.warps >= kManyWarps);
-  return plan.cols >= kTeamFeatures && !alone;
-}
-
-template <bool kSame, bool kShift, int kVector>
-cudaError_t launch_vectors(const BmmArgs& args, const Context& context) {
-  const BulkPlan plan = bulk_plan(args, context);
-  if (!suits_teams(plan, context))
-    return launch_bmm_packing_bulk<kSame, kShift, kVector>(args, plan, context);
-  const TeamPlan teams = team_plan(args, context);
-  return launch_bmm_packing_teams<kSame, kShift, kVector>(args, teams, context);
-}
-
-template <bool kSame, bool kShift>
-cudaError_t launch(const BmmArgs& args, const Context& context) {
-  if (args.size % 4 == 0) return launch_vectors<kSame, kShift, 4>(args, context);
-  if (args.size % 2 == 0) return launch_vectors<kSame, kShift, 2>(args, context);
-  return launch_vectors<kSame, kShift, 1>(args, context);
+// Calls f with compile-time constants: whether all columns are compared with zero, whether rows are
+// compared with thresholds, and the floats per access.
+template <class F>
+cudaError_t with_bulk_form(const BmmArgs& args, const F& f) {
+  const auto with_vector = [&](auto same, auto shift) {
+    if (args.size % 4 == 0) return f(same, shift, std::integral_constant<int, 4>());
+    if (args.size % 2 == 0) return f(same, shift, std::integral_constant<int, 2>());
+    return f(same, shift, std::integral_constant<int, 1>());
+  };
+  const auto with_shift = [&](auto same) {
+    return args.pack->threshold != nullptr ? with_vector(same, std::true_type())
+                                           : with_vector(same, std::false_type());
+  };
+  return args.bias == nullptr && args.threshold == nullptr ? with_shift(std::true_type())
+                                                           : with_shift(std::false_type());
 }
 
 }  // namespace
 
-bool suits_bulk(const BmmArgs& args, const Context& context) {
-  const bool suits = context.device.is_hopper() && args.pack->type == FloatType::kFloat32 &&
-                     packing_mode(args) == PackingMode::kCompared &&
-                     args.pack->row_stride == args.size && args.size >= kLeastFeatures &&
-                     args.size <= kMostFeatures && args.out_features <= kMostColumns &&
-                     args.rows >= kLeastRows && args.rows < kMostRows && is_aligned(args.pack->x) &&
-                     is_aligned(args.out_bits);
-  return suits &&
-         bulk_plan(args, context).warps >= (args.rows < kManyRows ? kWarpsForFewRows : kLeastWarps);
+cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context) {
+  const BulkPlan plan = bulk_plan(args, context);
+  return with_bulk_form(args, [&](auto same, auto shift, auto vector) {
+    return launch_bmm_packing_bulk<decltype(same)::value, decltype(shift)::value,
+                                   decltype(vector)::value>(args, plan, context);
+  });
 }
 
-cudaError_t bmm_packing_bulk(const BmmArgs& args, const Context& context) {
-  const bool same = args.bias == nullptr && args.threshold == nullptr;
-  if (args.pack->threshold != nullptr)
-    return same ? launch<true, true>(args, context) : launch<false, true>(args, context);
-  return same ? launch<true, false>(args, context) : launch<false, false>(args, context);
+cudaError_t bmm_packing_teams(const BmmArgs& args, const Context& context) {
+  const TeamPlan plan = team_plan(args, context);
+  return with_bulk_form(args, [&](auto same, auto shift, auto vector) {
+    return launch_bmm_packing_teams<decltype(same)::value, decltype(shift)::value,
+                                    decltype(vector)::value>(args, plan, context);
+  });
 }
 
 }  // namespace bitgnn::cuda::bmm

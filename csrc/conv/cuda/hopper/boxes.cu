@@ -1,4 +1,4 @@
-// Launches Hopper's box convolution and decides which problems it takes.
+// Launches Hopper's box convolution.
 #include "conv/cuda/hopper/boxes.cuh"
 
 #include <algorithm>
@@ -99,67 +99,12 @@ cudaError_t launch_box(const ConvAddArgs& args, bool prefetches, const Context& 
                           maps, plan);
 }
 
-int64_t units_of(const ConvBoxPlan& plan) {
-  return int64_t{plan.tiles} * plan.tile_units * plan.column_tiles;
-}
-
-// Below these, strips have less latency.
-constexpr int64_t kLeastSteps = 2300, kLeastStepsOfSums = 5000, kLeastStepsOfShortSums = 30000;
-
-bool suits_sums(const ConvBoxPlan& plan) {
-  return units_of(plan) * plan.steps >=
-         (plan.pieces == 1 ? kLeastStepsOfShortSums : kLeastStepsOfSums);
-}
-
-// Plans a launch for bits and returns the number of warpgroups, or 0. In long launches more
-// warpgroups per block count more than an early start of the next kernel.
-int plan_bits(ConvBoxPlan& plan, const ConvAddArgs& args, const Device& device) {
-  constexpr int64_t kManyUnits = 16;
-  if (plan_conv_box(plan, args, ConvOutput::kBits, kBoxLongGroups, device) &&
-      units_of(plan) > kManyUnits * device.sm_count)
-    return kBoxLongGroups;
-  return plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, device) ? kBoxBitGroups : 0;
-}
-
-// Excludes long rows, unless there are few tiles, and images whose rows fill units badly: there it
-// is faster to load every piece once for all outputs and to multiply nothing but weights.
-bool suits_bits(const ConvBoxPlan& plan, const ConvArgs& a, const Device& device) {
-  constexpr int64_t kShortPieces = 2, kLongPieces = 4, kFewUnits = 40;
-  const int64_t units = units_of(plan);
-  if (units * plan.steps < kLeastSteps || plan.pieces > kLongPieces) return false;
-  if (plan.pieces > kShortPieces && units > kFewUnits * device.sm_count) return false;
-  const int64_t outputs = a.pixels() * plan.column_tiles;
-  return 4 * outputs >= 3 * units * kBoxUnitRows;
-}
-
 }  // namespace
-
-bool conv_box_fits(const ConvAddArgs& args, bool adds, const Context& context) {
-  const ConvArgs& a = args.conv;
-  if (!context.device.is_hopper() || !is_aligned(a.x) || !is_aligned(a.w)) return false;
-  if (!adds && a.out_bits == nullptr) return false;
-  if (args.addend != nullptr) {
-    // Limits of a tensor copy's box.
-    constexpr int64_t kMostSide = 256, kMostStep = 8;
-    const int64_t width = std::min<int64_t>(a.out_width, kBoxUnitRows);
-    if (args.addend_wide || args.addend_channels % kBoxPartChannels != 0 ||
-        !is_aligned(args.addend) || args.addend_stride_width > kMostStep ||
-        args.addend_stride_height > kMostStep || width * args.addend_stride_width > kMostSide ||
-        kBoxUnitRows / width * args.addend_stride_height > kMostSide)
-      return false;
-  }
-  if (args.sums != nullptr && (args.sums_wide || !is_aligned(args.sums))) return false;
-  ConvBoxPlan plan;
-  if (adds)
-    return plan_conv_box(plan, args, ConvOutput::kSums, kBoxSumGroups, context.device) &&
-           suits_sums(plan);
-  return plan_bits(plan, args, context.device) != 0 && suits_bits(plan, a, context.device);
-}
 
 cudaError_t conv_box(const ConvAddArgs& args, bool adds, bool prefetches, const Context& context) {
   if (adds) return launch_box<kBoxSumGroups, 1, ConvOutput::kSums>(args, prefetches, context);
   ConvBoxPlan plan;
-  if (plan_bits(plan, args, context.device) == kBoxLongGroups)
+  if (plan_conv_box_bits(plan, args, context.device) == kBoxLongGroups)
     return launch_box<kBoxLongGroups, 1, ConvOutput::kBits>(args, prefetches, context);
   return launch_box<kBoxBitGroups, 2, ConvOutput::kBits>(args, prefetches, context);
 }

@@ -188,4 +188,12 @@ bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output
   return order_phases(plan, a);
 }
 
+int plan_conv_box_bits(ConvBoxPlan& plan, const ConvAddArgs& args, const Device& device) {
+  constexpr int64_t kManyUnits = 16;
+  if (plan_conv_box(plan, args, ConvOutput::kBits, kBoxLongGroups, device) &&
+      plan.units() > kManyUnits * device.sm_count)
+    return kBoxLongGroups;
+  return plan_conv_box(plan, args, ConvOutput::kBits, kBoxBitGroups, device) ? kBoxBitGroups : 0;
+}
+
 }  // namespace bitgnn::cuda::conv

@@ -86,6 +86,8 @@ struct ConvBoxPlan {
   int slots_at;
   int shared_bytes;
   uint32_t step[kBoxMostSteps];  // descriptor start and leading offset, in 16-byte units
+
+  int64_t units() const { return int64_t{tiles} * tile_units * column_tiles; }
 };
 
 // A unit of a tile.
@@ -108,5 +110,9 @@ struct BoxShared {
 // warpgroups.
 bool plan_conv_box(ConvBoxPlan& plan, const ConvAddArgs& args, ConvOutput output, int groups,
                    const Device& device);
+
+// Plans a launch for bits and returns the number of warpgroups, or 0. In long launches more
+// warpgroups per block count more than an early start of the next kernel.
+int plan_conv_box_bits(ConvBoxPlan& plan, const ConvAddArgs& args, const Device& device);
 
 }  // namespace bitgnn::cuda::conv

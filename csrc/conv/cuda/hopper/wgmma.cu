@@ -1,4 +1,4 @@
-// Launches the warpgroup convolution and decides which problems it takes.
+// Launches the warpgroup convolution.
 #include <algorithm>
 
 #include "conv/cuda/hopper/wgmma.cuh"
@@ -8,8 +8,6 @@
 
 namespace bitgnn::cuda::conv {
 namespace {
-
-int tile_columns(const ConvArgs& a) { return a.out_channels <= 64 ? 64 : 128; }
 
 // Copies weight rows in the order of encode_weights(), zero-padded to whole 16-byte units and whole
 // tiles.
@@ -63,27 +61,11 @@ cudaError_t run(const ConvAddArgs& args, ConvOutput output, const ConvPlan& plan
 
 }  // namespace
 
-bool conv_wgmma_fits(const ConvAddArgs& args, const Context& context) {
-  const ConvArgs& a = args.conv;
-  if (!context.device.is_hopper() || a.groups != 1 || a.dilation_height != 1 ||
-      a.dilation_width != 1 || (a.channels != 64 && a.channels % 128 != 0) ||
-      a.out_channels % 32 != 0 || !is_aligned(a.x) || !is_aligned(a.w) || a.pixels() > INT32_MAX)
-    return false;
-  if (args.addend != nullptr &&
-      (args.addend_wide || args.addend_channels % 32 != 0 || !is_aligned(args.addend)))
-    return false;
-  if (args.sums != nullptr && args.sums_wide) return false;
-  ConvPlan plan;
-  const int columns = tile_columns(a);
-  if (!plan_conv(plan, a, columns, context.device)) return false;
-  return static_cast<int64_t>(plan.tiles) * plan.column_tiles >= context.device.sm_count / 2;
-}
-
 cudaError_t conv_wgmma(const ConvAddArgs& args, bool adds, const Context& context) {
   const ConvArgs& a = args.conv;
   if (a.prepared == nullptr) return cudaErrorInvalidValue;
   ConvPlan plan;
-  const int columns = tile_columns(a);
+  const int columns = conv_tile_columns(a);
   if (!plan_conv(plan, a, columns, context.device)) return cudaErrorInvalidValue;
   const ConvOutput output = output_of(args, adds);
   const int chunk = conv_chunk(columns, output);

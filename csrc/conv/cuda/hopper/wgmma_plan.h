@@ -141,6 +141,9 @@ struct ConvShared {
   uint64_t info_empty[2];
 };
 
+// Outputs per tile.
+inline int conv_tile_columns(const ConvArgs& args) { return args.out_channels <= 64 ? 64 : 128; }
+
 // Returns false if the problem does not fit. `columns` is the number of outputs per tile, 64 or
 // 128.
 bool plan_conv(ConvPlan& plan, const ConvArgs& args, int columns, const Device& device);

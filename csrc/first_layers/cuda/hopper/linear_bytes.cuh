@@ -256,12 +256,6 @@ __global__ void __launch_bounds__(kByteThreads, 1)
 #endif
 }
 
-inline bool suits_fixed_linear_bytes(const FixedConvArgs& a, const Context& context) {
-  return context.device.is_hopper() && a.conv.channels <= kMostByteFeatures &&
-         ByteLayout{static_cast<int>(words_for(a.conv.channels))}.bytes() <=
-             context.device.shared_bytes;
-}
-
 template <class T>
 cudaError_t launch_fixed_linear_bytes(const FixedConvArgs& a, const Context& context) {
   constexpr uintptr_t kAligned = 16;

@@ -6,17 +6,7 @@
 
 namespace bitgnn::cuda::pairs {
 
-constexpr int kRootAccess = 2;          // rows come in pieces of this many words,
-constexpr int64_t kRootMostWords = 16;  // up to this many; longer rows are left to tensor cores
-
-// True if rows are short, aligned and made of whole pieces.
-inline bool suits_root(const BmmArgs& root) {
-  const int64_t words = words_for(root.size);
-  const auto aligned = [&](const void* p) {
-    return reinterpret_cast<uintptr_t>(p) % (words % 4 == 0 ? sizeof(uint4) : sizeof(uint2)) == 0;
-  };
-  return words % kRootAccess == 0 && words <= kRootMostWords && aligned(root.x) && aligned(root.w);
-}
+constexpr int kRootAccess = 2;  // rows come in pieces of this many words
 
 // Number of bits that differ between two rows.
 __device__ __forceinline__ int differing_bits(const uint32_t* x, const uint32_t* w, int words) {

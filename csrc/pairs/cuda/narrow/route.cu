@@ -1,4 +1,5 @@
-// BMM + BSpMM with narrow integer intermediates: packs, multiplies and aggregates.
+// Chooses the kernels of BMM + BSpMM: packing, a product that becomes narrow integers, and their
+// sums; or wide or float intermediates.
 #include "bmm/cuda/launch.h"
 #include "bspmm/cuda/launch.h"
 #include "pack/cuda/launch.h"
@@ -19,7 +20,7 @@ constexpr int32_t kLeastHeavy = 512;    // rows of a given order that are shorte
 
 // Rows in order of degree balance the warps. With many edges this pays for computing the order in
 // every call: at Reddit's size it costs 8 us and saves 160 of 1030.
-bool order_pays(const NarrowCall& call) {
+bool suits_order(const NarrowCall& call) {
   const AggregateArgs& a = call.sums;
   return a.edges >= kManyEdges && a.edges >= kOrderedDegree * a.rows;
 }
@@ -27,7 +28,7 @@ bool order_pays(const NarrowCall& call) {
 // The given order, or one computed here if that pays.
 cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::RowOrder* order) {
   if (call.order == nullptr)
-    return order_pays(call) ? bspmm::order_rows(call.sums, 1, context, order) : cudaSuccess;
+    return suits_order(call) ? bspmm::order_rows(call.sums, 1, context, order) : cudaSuccess;
   static_assert(sizeof(bspmm::RowSpan) == 2 * sizeof(*call.order), "an order consists of spans");
   static_assert(kLeastHeavy % kOrderStep == 0, "no light row comes before a heavy one");
   *order = {reinterpret_cast<const bspmm::RowSpan*>(call.order),
@@ -35,10 +36,19 @@ cudaError_t order_narrow(const NarrowCall& call, const Context& context, bspmm::
   return cudaSuccess;
 }
 
+// True if a root term's rows are short, aligned and made of whole pieces.
+bool suits_root(const BmmArgs& root) {
+  constexpr int64_t kMostWords = 16;  // longer rows are left to tensor cores
+  const int64_t words = words_for(root.size);
+  const size_t access = words % 4 == 0 ? sizeof(uint4) : sizeof(uint2);
+  return words % kRootAccess == 0 && words <= kMostWords && is_aligned(root.x, access) &&
+         is_aligned(root.w, access);
+}
+
 // True if the sum kernel adds the root term itself. It reads the root's rows before the narrow
 // product is done, so there must be a product.
-bool joins_root(const NarrowCall& call, bool has_factors) {
-  return call.root != nullptr && !order_pays(call) && call.product.rows > 0 &&
+bool suits_joined_root(const NarrowCall& call, bool has_factors) {
+  return call.root != nullptr && !suits_order(call) && call.product.rows > 0 &&
          suits_root(*call.root) &&
          with_form(call.product.size, call.product.out_features, has_factors,
                    [](auto form) { return decltype(form)::Row::kLanes == 1; });
@@ -61,7 +71,7 @@ cudaError_t aggregate_columns(const NarrowCall& call, const NarrowFactors& facto
   const int64_t bytes = with_form(product.size, product.out_features, factors.exist(), table_bytes);
   auto* table = static_cast<char*>(context.workspace.take(static_cast<size_t>(bytes)));
   d.table = table;
-  const bool joins = joins_root(call, factors.exist());
+  const bool joins = suits_joined_root(call, factors.exist());
   cudaError_t error = cudaSuccess;
   // Before the product, as the sums may overlap with it while they read the order.
   if (!joins) error = order_narrow(call, context, &d.order);
@@ -103,16 +113,16 @@ bool has_factors(const NarrowArgs& args) {
 
 // True if the product is held as narrow integers. Rows of more than 48 features that few edges read
 // take the wide form, or without factors floats; neither has a head.
-bool stays_narrow(const NarrowArgs& args) {
+bool suits_narrow(const NarrowArgs& args) {
   if (args.product.out_features <= kMostColumns) return true;
   return args.sums.edges >= kWideUses * args.sums.cols && args.product.size <= kMostWideFeatures;
 }
 
 }  // namespace
 
-bool holds_whole_rows(const NarrowArgs& args) {
+bool suits_head(const NarrowArgs& args) {
   const int64_t features = args.product.out_features;
-  return stays_narrow(args) &&
+  return suits_narrow(args) &&
          with_form(args.product.size, features, has_factors(args),
                    [&](auto form) { return features <= decltype(form)::Row::kFeatures; });
 }
@@ -123,7 +133,7 @@ namespace {
 cudaError_t aggregate_neighbours(const NarrowCall& given, const Context& context) {
   NarrowCall call = given;
   BmmArgs& product = call.product;
-  const bool narrow = stays_narrow(call);
+  const bool narrow = suits_narrow(call);
   if (!narrow && !has_factors(call) && product.out_scale == nullptr && call.shift == nullptr)
     return aggregate_floats(call, context);
   NarrowFactors factors{product.row_scale, call.sums.col_scale};
@@ -152,7 +162,7 @@ cudaError_t aggregate_narrow(const NarrowCall& call, const Context& context) {
   if (call.sums.rows == 0 || call.sums.features == 0) return cudaSuccess;
   const cudaError_t error = aggregate_neighbours(call, context);
   if (error != cudaSuccess || call.root == nullptr) return error;
-  if (stays_narrow(call) && joins_root(call, has_factors(call))) return error;
+  if (suits_narrow(call) && suits_joined_root(call, has_factors(call))) return error;
   BmmArgs root = *call.root;
   root.addend = root.out_float = call.sums.out_float;
   return bmm::bmm(root, context);

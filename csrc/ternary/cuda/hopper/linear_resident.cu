@@ -2,8 +2,6 @@
 // each block keeps the weights of its columns in shared memory.
 #include "ternary/cuda/hopper/linear_resident.cuh"
 
-#include <algorithm>
-
 #include "core/cuda/hopper/tensor_map.h"
 #include "core/cuda/shared_memory.h"
 #include "ternary/cuda/pack/stream_launch.cuh"
@@ -12,34 +10,6 @@
 
 namespace bitgnn::cuda::ternary {
 namespace {
-
-// Layout of the grid and of shared memory.
-struct Residence {
-  int64_t chunks;
-  int64_t slabs;       // of columns
-  int64_t row_blocks;  // of 64 rows
-  int64_t stages;
-  int64_t lanes = 0;  // blocks that share columns; 0 if the weights do not fit
-
-  Residence(const TernaryBmmArgs& a, const Context& context)
-      : chunks(ceil_div(words_for(a.size), kSwizzleWords)),
-        slabs(ceil_div(a.out_features, kResidentColumns)),
-        row_blocks(ceil_div(a.rows, kWgmmaRows)) {
-    constexpr int64_t kLeastStages = 3;
-    const int64_t left = context.device.shared_bytes - shared_bytes(0);
-    stages = std::min<int64_t>(left / kResidentStageBytes, kResidentMostStages);
-    if (chunks <= kResidentMostChunks && stages >= kLeastStages)
-      lanes = std::min(context.device.sm_count / slabs, row_blocks);
-  }
-
-  int64_t shared_bytes(int64_t of_stages) const {
-    constexpr int64_t kAlignment = 1024;
-    return kAlignment + chunks * kResidentWeightBytes + of_stages * kResidentStageBytes +
-           static_cast<int64_t>(sizeof(ResidentShared));
-  }
-  // Rows processed by the busiest block.
-  int64_t longest() const { return ceil_div(row_blocks, lanes) * kWgmmaRows; }
-};
 
 template <class T>
 cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t* differences,
@@ -67,19 +37,6 @@ cudaError_t launch(const TernaryBmmArgs& a, const int32_t* planes, const int32_t
 }
 
 }  // namespace
-
-bool suits_ternary_resident(const TernaryLinearArgs& args, const Context& context) {
-  constexpr int64_t kLeastRows = 1536;
-  const TernaryBmmArgs& a = args.product;
-  if (a.rows < kLeastRows || a.out_features < kResidentColumns || a.out_features % 32 != 0 ||
-      !is_aligned(a.out) || !suits_ternary_stream(args.pack) || !suits_ternary_wgmma(a, context))
-    return false;
-  const Residence residence(a, context);
-  if (residence.lanes == 0) return false;
-  // Tiles are better if less than three quarters of the SMs would be doing useful work.
-  const int64_t places = residence.longest() * kResidentColumns * context.device.sm_count;
-  return 4 * a.rows * a.out_features >= 3 * places;
-}
 
 cudaError_t linear_ternary_resident(const TernaryLinearArgs& args, const Context& context) {
   const TernaryBmmArgs& a = args.product;

@@ -6,6 +6,8 @@
 // Bound by the products and by the packing kernel before them.
 #pragma once
 
+#include <algorithm>
+
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/wgmma_b1.cuh"
@@ -39,6 +41,34 @@ struct ResidentShared {
   uint64_t full[kResidentMostStages];
   uint64_t weights[kResidentMostChunks];
   uint64_t terms;
+};
+
+// Layout of the grid and of shared memory.
+struct Residence {
+  int64_t chunks;
+  int64_t slabs;       // of columns
+  int64_t row_blocks;  // of 64 rows
+  int64_t stages;
+  int64_t lanes = 0;  // blocks that share columns; 0 if the weights do not fit
+
+  Residence(const TernaryBmmArgs& a, const Context& context)
+      : chunks(ceil_div(words_for(a.size), kSwizzleWords)),
+        slabs(ceil_div(a.out_features, kResidentColumns)),
+        row_blocks(ceil_div(a.rows, kWgmmaRows)) {
+    constexpr int64_t kLeastStages = 3;
+    const int64_t left = context.device.shared_bytes - shared_bytes(0);
+    stages = std::min<int64_t>(left / kResidentStageBytes, kResidentMostStages);
+    if (chunks <= kResidentMostChunks && stages >= kLeastStages)
+      lanes = std::min(context.device.sm_count / slabs, row_blocks);
+  }
+
+  int64_t shared_bytes(int64_t of_stages) const {
+    constexpr int64_t kAlignment = 1024;
+    return kAlignment + chunks * kResidentWeightBytes + of_stages * kResidentStageBytes +
+           static_cast<int64_t>(sizeof(ResidentShared));
+  }
+  // Rows processed by the busiest block.
+  int64_t longest() const { return ceil_div(row_blocks, lanes) * kWgmmaRows; }
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

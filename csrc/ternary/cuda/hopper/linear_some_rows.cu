@@ -7,18 +7,6 @@
 
 namespace bitgnn::cuda::ternary {
 
-bool suits_ternary_groups(const TernaryLinearArgs& args, const Context& context) {
-  constexpr int64_t kLeastRows = 3, kMostRows = 160, kLeastSize = 2048;
-  const TernaryPackArgs& p = args.pack;
-  const TernaryBmmArgs& a = args.product;
-  const int64_t chunks = ceil_div(words_for(p.size), kGroupChunkWords);
-  const int64_t blocks = ceil_div(a.rows, kGroupRows) * ceil_div(a.out_features, kGroupOutputs);
-  return context.device.is_hopper() && a.rows >= kLeastRows && a.rows <= kMostRows &&
-         p.size >= kLeastSize && p.size % kPieceFloats == 0 && chunks <= kGroupMostChunks &&
-         has_vector_weights(a) && has_aligned_rows(p.x, p.type, p.strides) &&
-         (blocks <= context.device.sm_count || !suits_ternary_wgmma(a, context));
-}
-
 cudaError_t linear_ternary_groups(const TernaryLinearArgs& args, const Context& context) {
   const TernaryPackArgs& p = args.pack;
   const TernaryBmmArgs& a = args.product;

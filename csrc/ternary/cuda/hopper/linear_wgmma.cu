@@ -69,14 +69,6 @@ cudaError_t launch(const TernaryBmmArgs& a, const Prepared& prepared, const Cont
 
 }  // namespace
 
-bool suits_ternary_wgmma(const TernaryBmmArgs& a, const Context& context) {
-  constexpr int64_t kLeastRows = 96, kLeastOutputs = 128, kLeastTiles = 32;
-  const int64_t tiles = ceil_div(a.rows, kTernaryTileRows) * ceil_div(a.out_features, 128);
-  return context.device.is_hopper() && a.out_bits == nullptr && a.size > 0 &&
-         words_for(a.size) % 4 == 0 && is_aligned(a.w) && is_aligned(a.x) && a.rows >= kLeastRows &&
-         a.out_features >= kLeastOutputs && tiles >= kLeastTiles;
-}
-
 cudaError_t multiply_ternary_wgmma(const TernaryBmmArgs& args, const Context& context) {
   const Prepared prepared(args, kTernaryPackWarps, context);
   const cudaError_t status =
@@ -91,7 +83,7 @@ cudaError_t linear_ternary_wgmma(const TernaryLinearArgs& args, const Context& c
   TernaryPackArgs pack = args.pack;
   pack.words = prepared.planes;
   pack.counts = prepared.differences;
-  if (!few && suits_ternary_stream(pack)) {
+  if (!few && suits_stream(pack)) {
     const cudaError_t status = stream_ternary(pack, prepared.weights, context);
     return status != cudaSuccess ? status : launch(args.product, prepared, context);
   }

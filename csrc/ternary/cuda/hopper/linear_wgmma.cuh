@@ -8,16 +8,14 @@
 #include "core/cuda/dependent_launch.cuh"
 #include "core/cuda/hopper/async_copy.cuh"
 #include "core/cuda/hopper/ring.cuh"
-#include "core/cuda/hopper/wgmma_b1.cuh"
 #include "core/cuda/mma_b1.cuh"
+#include "ternary/cuda/hopper/linear_wgmma_plan.h"
 #include "ternary/cuda/hopper/weight_counts.cuh"
 #include "ternary/cuda/pack/rows.cuh"
 #include "ternary/cuda/values.cuh"
 
 namespace bitgnn::cuda::ternary {
 
-constexpr int kTernaryConsumers = 2;
-constexpr int kTernaryTileRows = kTernaryConsumers * kWgmmaRows;
 constexpr int kTernaryThreads = (kTernaryConsumers + 1) * 128;
 constexpr int kTernaryPlaneBytes = kTernaryTileRows * kSwizzleBytes;
 constexpr int kTernarySlab = 64;  // columns staged by a warp at a time
@@ -37,16 +35,6 @@ struct TernaryWgmma {
     uint64_t full[kStages];
     uint64_t empty[kStages];
   };
-};
-
-struct TernaryWgmmaPlan {
-  int words;   // per plane of a row
-  int blocks;  // stages per row
-  int row_tiles;
-  int column_tiles;
-  const int32_t* differences;    // [rows], |pos| - |neg|
-  const int32_t* weight_counts;  // [out_features], |w|
-  bool vectors;                  // 16-byte stores of 16-bit outputs
 };
 
 // Packs float rows into pos and the complement of neg; further blocks count the weights' bits.

@@ -13,13 +13,6 @@ static_assert(kPassRows == kPlaneRows && kPassColumns == kPlaneColumns, "the sam
 
 #ifdef BITGNN_HOPPER
 
-// True if TMA can read the operand: it is aligned and no dimension is broadcast with stride 0.
-bool copyable(const TernaryOperand& x, const int64_t (&batches)[2], int64_t rows) {
-  return begins_at(x, 4) && (rows == 1 || x.row_stride != 0) &&
-         (batches[0] == 1 || x.batch_strides[0] != 0) &&
-         (batches[1] == 1 || x.batch_strides[1] != 0);
-}
-
 // A product from the kernels' view: `rows` is the ternary operand, in registers; `columns` the
 // other operand.
 struct Roles {
@@ -151,20 +144,6 @@ cudaError_t multiply(const TernaryMatmulArgs& a, const Context& context) {
 #endif
 
 }  // namespace
-
-bool suits_ternary_planes([[maybe_unused]] const TernaryMatmulArgs& a,
-                          [[maybe_unused]] const Context& context) {
-#ifdef BITGNN_HOPPER
-  const Roles roles(a);
-  const int64_t tiles =
-      a.batches[0] * a.batches[1] * roles.plan.row_tiles * roles.plan.column_tiles;
-  return context.device.is_hopper() && a.size > 0 && words_for(a.size) % 4 == 0 &&
-         2 * tiles >= context.device.sm_count && copyable(a.x, a.batches, a.rows) &&
-         copyable(a.y, a.batches, a.columns);
-#else
-  return false;
-#endif
-}
 
 cudaError_t multiply_ternary_planes([[maybe_unused]] const TernaryMatmulArgs& a,
                                     [[maybe_unused]] const Context& context) {

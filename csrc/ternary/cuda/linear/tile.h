@@ -33,6 +33,11 @@ struct TernaryTile {
   static constexpr int kTiles = kRowTiles * kOutputTiles;  // per warp
 };
 
+// Tiles of products of packed rows, by the number of rows.
+using TernaryFewTile = TernaryTile<1, 1, 2, 4, 3, 2, 2>;
+using TernarySomeTile = TernaryTile<4, 1, 2, 4, 2, 3, 5>;
+using TernaryManyTile = TernaryTile<4, 2, 2, 4, 1, 2, 4>;
+
 // Computes floor(n / divisor) for n * divisor < 2^32 with one multiplication.
 struct FastDivisor {
   uint32_t divisor, reciprocal;

@@ -7,27 +7,18 @@
 namespace bitgnn::cuda::ternary {
 
 // Ternary rows of few words, read straight from global memory.
-bool suits_ternary_short(const TernaryMatmulArgs& args);
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& args, const Context& context);
 
 // Boolean rows with few ternary columns, read straight from global memory.
-bool suits_ternary_narrow(const TernaryMatmulArgs& args);
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& args, const Context& context);
 
-// Warpgroup products on Hopper, for shapes whose tiles keep at least half the SMs busy.
-bool suits_ternary_planes(const TernaryMatmulArgs& args, const Context& context);
+// Warpgroup products on Hopper.
 cudaError_t multiply_ternary_planes(const TernaryMatmulArgs& args, const Context& context);
 
 // True if every row and matrix of the operand starts at a multiple of `words` words.
 inline bool begins_at(const TernaryOperand& x, int64_t words) {
   return x.batch_strides[0] % words == 0 && x.batch_strides[1] % words == 0 &&
          x.row_stride % words == 0 && is_aligned(x.words, static_cast<size_t>(4 * words));
-}
-
-// True if offsets across `rows` rows fit in 32 bits.
-inline bool has_near_rows(const TernaryOperand& x, int64_t rows) {
-  constexpr int64_t kMost = int64_t{1} << 31;
-  return (x.row_stride + 1) * rows < kMost && (x.counts_row_stride + 1) * rows < kMost;
 }
 
 // True if eight adjacent results can be stored with 16-byte vector stores.

@@ -10,8 +10,6 @@
 namespace bitgnn::cuda::ternary {
 namespace {
 
-constexpr int64_t kMostPairs = 2;  // pairs of words in a row of the short product
-
 template <class T, int kPairs>
 cudaError_t multiply_short(const TernaryMatmulArgs& a, const Context& context) {
   // More row steps per block once the grid exceeds what can be resident at a time.
@@ -77,18 +75,9 @@ cudaError_t multiply_narrow(const TernaryMatmulArgs& a, const Context& context) 
 
 }  // namespace
 
-bool suits_ternary_short(const TernaryMatmulArgs& a) {
-  return !a.boolean && words_for(a.size) <= 2 * kMostPairs && has_near_rows(a.x, 1 << 8) &&
-         has_near_rows(a.y, 1 << 8);
-}
-
 cudaError_t multiply_ternary_short(const TernaryMatmulArgs& a, const Context& context) {
   return with_result_type(a.type,
                           [&](auto zero) { return multiply_short<decltype(zero)>(a, context); });
-}
-
-bool suits_ternary_narrow(const TernaryMatmulArgs& a) {
-  return a.boolean && has_near_rows(a.x, 1 << 8) && has_near_rows(a.y, 1 << 8);
 }
 
 cudaError_t multiply_ternary_narrow(const TernaryMatmulArgs& a, const Context& context) {

@@ -8,12 +8,6 @@
 
 namespace bitgnn::cuda::ternary {
 
-// True for rows at one stride, made of whole, aligned pieces.
-inline bool suits_ternary_stream(const TernaryPackArgs& a) {
-  return a.sizes[2] == a.rows() && a.size % kPieceFloats == 0 && a.rows() < (1 << 30) &&
-         a.size < (1 << 30) && has_aligned_rows(a.x, a.type, a.strides);
-}
-
 // Additional blocks count the bits of `weights`; there are none if `weights` is empty.
 inline cudaError_t stream_ternary(const TernaryPackArgs& args, CountedWeights weights,
                                   const Context& context) {

@@ -66,7 +66,7 @@ bool launch(cudaError_t& status, const LinearChainArgs& args, const Context& con
 
 }  // namespace
 
-bool linear_chain_fits(const LinearChainArgs& args, const Context& context) {
+bool suits_linear_chain(const LinearChainArgs& args, const Context& context) {
   ChainPlan plan{};
   return context.device.is_hopper() &&
          plan_chain(plan, args, kSomeRows) <= static_cast<size_t>(context.device.shared_bytes);

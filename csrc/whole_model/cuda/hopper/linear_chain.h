@@ -7,7 +7,7 @@
 namespace bitgnn::cuda::whole_model {
 
 // Whether a cluster of blocks can hold the weights of all layers; requires Hopper.
-bool linear_chain_fits(const LinearChainArgs& args, const Context& context);
+bool suits_linear_chain(const LinearChainArgs& args, const Context& context);
 
 cudaError_t linear_chain(const LinearChainArgs& args, const Context& context);
 

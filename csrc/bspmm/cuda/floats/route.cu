@@ -1,4 +1,5 @@
-// Launches aggregations over dense rows, and weighted sums of packed rows.
+// Chooses the kernel of an aggregation of dense rows, or of a weighted sum of packed rows, and
+// launches it.
 #include "bspmm/cuda/floats/dense.cuh"
 #include "bspmm/cuda/launch.h"
 
