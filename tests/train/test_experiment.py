@@ -127,7 +127,7 @@ def test_leftovers_of_a_kill_are_removed(config, graphs, tmp_path):
 def test_fewer_splits_than_seeds_is_noticed_first(config, data, monkeypatch):
     asked = []
 
-    def load(name, *, split, **_):
+    def load(name, root, *, split, **_):
         asked.append(split)
         if split > 3:
             raise ValueError(f"split must be 'random' or from 0 to 3, got {split}")
