@@ -17,7 +17,6 @@ from bench.tables.images import images_table
 from bench.tables.models import memory_table, models_table
 from bench.tables.networks import bnn_table, parts_table
 from bench.tables.plain_loop import depth_table, plain_loop_table
-from bench.tables.removed import without_removed
 from bench.tables.text import decoder_speed_table, decoder_table, text_table
 from bench.tables.timings import default_speed_table, runs_table, stream_table
 from bitgnn.measure.report import format_ratio, format_seconds
@@ -223,7 +222,7 @@ def section(name: str, results: Path) -> str:
     """The text between the markers of table ``name``, from the records in folder ``results``."""
     patterns, render = TABLES[name]
     paths = [path for pattern in patterns.split() for path in sorted(results.glob(pattern))]
-    records = [without_removed(json.loads(path.read_text("utf-8"))) for path in paths]
+    records = [json.loads(path.read_text("utf-8")) for path in paths]
     return render(records) if records else NOT_MEASURED
 
 
