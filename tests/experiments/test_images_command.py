@@ -44,7 +44,11 @@ forms:
         ("teacher: fp32, ", "", "forms.binary: distill above 0 and teacher need each other"),
         ("teacher: fp32", "teacher: binary", "teacher must name a form trained before"),
         ("  fp32:", "  half:", "forms.half: a form must be one of fp32, binary"),
-        ("seeds: 2", "seed: 2", "unknown key 'seed'.*expected one of name, title"),
+        (
+            "seeds: 2",
+            "seed: 2",
+            "unknown key 'seed'.*expected 'seeds' perhaps, or one of name, title",
+        ),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(old, new, message, tmp_path):
