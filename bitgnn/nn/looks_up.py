@@ -66,6 +66,7 @@ class LooksUp(NotesBits):
     gain_level: nn.Parameter | None
     root_gain_level: nn.Parameter | None
     root_start: float
+    node_dim: int
     hidden_quantizer: nn.Module | None
     hidden_norm: nn.Module | None
     root_norm: nn.Module | None
@@ -243,7 +244,7 @@ class LooksUp(NotesBits):
         norm: Any = self.hidden_norm if is_normed else None
         if letters.bmm[2] == "B" or self.hidden_quantizer is not None:
             return None
-        if norm is not None and norm.training:
+        if self.node_dim not in (0, -MATRIX) or (norm is not None and norm.training):
             return None
         weight = self._ready(linear, x).detach().contiguous()
         words = self._words(x, bits, 0.0)
