@@ -10,6 +10,7 @@ from torch import nn
 
 from bitgnn._files import FileError
 from bitgnn._vouched import Migrations, migrated, read_folder, write_folder
+from bitgnn.inference.bounds import check_program
 from bitgnn.inference.bwta import FrozenBWTA
 from bitgnn.inference.bwta.architecture import check_needs_no_model
 from bitgnn.inference.frozen_images import FrozenImages
@@ -51,7 +52,8 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
 
     Raises:
         TypeError: ``model`` is not a frozen model.
-        ValueError: it calls modules or functions that no file can hold; the message names them.
+        ValueError: it calls modules or functions that no file can hold, or its program is beyond
+            the bounds of files; the message names them.
         OSError: the folder cannot be written.
     """
     if type(model) not in KINDS.values():
@@ -61,9 +63,9 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
     elif isinstance(model, FrozenLayers):
         tensors, _ = model.saved_tensors()
         for layer in model.layers.values():
-            _refuse_calls(layer.frozen)
+            _refuse_unsavable(layer.frozen)
     else:
-        _refuse_calls(model)
+        _refuse_unsavable(model)
         tensors = model.state_dict()
         # A module that stands in several calls is read back as one for each.
         tensors.update({name: tensors[name].clone() for name in each_once(tensors)[1]})
@@ -73,8 +75,16 @@ def save(model: Frozen, path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _refuse_calls(model: FrozenModel) -> None:
-    """Refuse what a checkpoint cannot name."""
+def _refuse_unsavable(model: FrozenModel) -> None:
+    """Refuse what a checkpoint cannot name, or what :func:`load` would refuse."""
+    try:
+        check_program(
+            model.program,
+            model.registers,
+            dict(model.named_buffers(recurse=False, remove_duplicate=False)),
+        )
+    except ValueError as error:
+        raise ValueError(f"save: {error}") from None
     refused: dict[str, str] = {}
     for call in () if model.calls is None else model.calls:
         assert isinstance(call, FloatCall)

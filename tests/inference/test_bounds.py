@@ -11,6 +11,7 @@ from torch import nn
 import bitgnn
 from bitgnn import FileError
 from bitgnn._vouched import sealed
+from bitgnn.inference import bounds
 from bitgnn.inference.bounds import parameters_on_meta
 from bitgnn.inference.steps.known_calls import read_call
 from bitgnn.nn import BinaryConv2d, BinaryLinear
@@ -49,6 +50,16 @@ def refused(folder, message):
 def graph():
     x = torch.randn(20, 16)
     return x, torch.randint(0, 20, (2, 80))
+
+
+def test_what_would_not_come_back_is_not_written(tmp_path, graph, monkeypatch):
+    monkeypatch.setattr(bounds, "COPIES", 0)
+    model = Doubling()
+    model(*graph)
+    frozen = bitgnn.freeze(model.eval(), check=False)
+    with pytest.raises(ValueError, match=r"save: step \d+ .* features are more than weights allow"):
+        bitgnn.save(frozen, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_joins_of_a_network_come_back_and_long_chains_do_not(tmp_path, graph):
