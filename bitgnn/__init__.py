@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bitgnn import (  # noqa: F401
         convert,
         data,
+        distillation,
         exchange,
         inference,
         models,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         report_of,
         summary,
     )
+    from bitgnn.distillation import distill
     from bitgnn.inference import load, save
 
 __version__ = "0.1.0"
@@ -40,6 +42,7 @@ _LAZY = {
     "ImageConfig": "bitgnn.convert",
     "Plan": "bitgnn.convert",
     "binarize": "bitgnn.convert",
+    "distill": "bitgnn.distillation",
     "freeze": "bitgnn.convert",
     "load": "bitgnn.inference",
     "report_of": "bitgnn.convert",
@@ -47,7 +50,8 @@ _LAZY = {
     "summary": "bitgnn.convert",
 }
 _SUBMODULES = (
-    "convert", "data", "exchange", "inference", "models", "nn", "quantize", "train", "tune",
+    "convert", "data", "distillation", "exchange", "inference", "models", "nn", "quantize", "train",
+    "tune",
 )  # fmt: skip
 
 __all__ = [
@@ -61,6 +65,7 @@ __all__ = [
     "TernaryTensor",
     "__version__",
     "binarize",
+    "distill",
     "freeze",
     "load",
     "nn",

@@ -1,0 +1,279 @@
+"""distill(): from a float model and its data to a binary model, in one call."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
+from torch_geometric.nn import GAE
+
+from bitgnn._files import FolderInUseError, locked
+from bitgnn.convert import binarize
+from bitgnn.convert.configs import GraphConfig
+from bitgnn.distillation.calling import arguments_of
+from bitgnn.distillation.errors import DistillError
+from bitgnn.distillation.fitting import DistillRecipe, Fit, fit, recipe_for
+from bitgnn.distillation.graphs_and_links import Graphs, LinkPairs, has_links
+from bitgnn.distillation.problems import Nodes, Part, Problem
+from bitgnn.distillation.result import Distilled, gap_between
+from bitgnn.distillation.widening import widened
+from bitgnn.inference import Frozen
+from bitgnn.train.randomness import seeded
+
+__all__ = ["distill"]
+
+TEACHER_SHARE = 1 / 3
+"""Part of a budget for a teacher that is not trained yet."""
+
+
+def distill(
+    model: nn.Module,
+    data: BaseData | Sequence[BaseData],
+    precision: str | GraphConfig = "bin",
+    *,
+    widen: float | nn.Module | None = None,
+    loader: Iterable[BaseData] | None = None,
+    epochs: int | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    validation: Any = None,
+    log: str | Path | None = None,
+) -> Distilled:
+    r"""A binary model that is taught by ``model``, ready for :func:`bitgnn.freeze`.
+
+    In three lines::
+
+        result = bitgnn.distill(model, data)
+        print(result)                       # scores of both, the gap and its standard error
+        frozen = bitgnn.freeze(result.model)
+
+    The labels say what is learnt. Nodes of one graph: int64 ``y`` are classes, floats of 0 and 1
+    in several columns labels of their own, other floats values. A sequence of graphs with ``y``
+    each: the same for graphs. A graph with ``edge_label_index`` (or ``pos_edge_label_index``):
+    links, scored by the model's ``decode`` or the inner product of its results.
+
+    A student starts from fresh weights and learns
+
+    .. math:: (1 - w)\, L_\mathrm{labels} + w\, \mathrm{KL}(q \,\|\, p), \quad
+        q \propto p_\mathrm{teacher}^2, \quad w = 1 - \text{labelled share} / 2
+
+    on all nodes by Adam with a cosine schedule; the state with the best validation score stays.
+    Where validation nodes say that it helps, the teacher's class probabilities are smoothed over
+    the graph first, with the training labels in them (see
+    :class:`~bitgnn.distillation.targets.Smoothing`). A model that is no better than chance on the
+    validation rows counts as untrained: a copy is trained on the labels and teaches.
+
+    Args:
+        model: any model with layers that :func:`bitgnn.binarize` swaps; unchanged. Its device is
+            where all happens.
+        data: graph, or a sequence of graphs.
+        precision: ``"bin"``, ``"full"``, letters, or a configuration.
+        widen: the student has this many times the hidden channels; or a model of your own, wider
+            or deeper, whose weights are made anew. ``result.costs()`` tells time and bytes beside
+            those of the same width.
+        loader: batches of the training data, such as ``NeighborLoader``; None is the whole graph,
+            or batches of 64 graphs.
+        epochs: of the training; None is 200 for whole graphs, about 2 000 steps of batches.
+        budget: seconds for all training; the learning rate falls to 0 in that time.
+        seed: of all random numbers; those outside are left as they were.
+        validation: mask or indices of nodes, further graphs or a loader of them, a graph with
+            pairs, or the share of training labels to hold out; None is ``val_mask``, else a fifth
+            of the training labels with a warning.
+        log: folder for checkpoints and the log of epochs. A call with the same arguments goes on
+            where it was stopped.
+
+    Returns:
+        The result; Ctrl-C in the student's training ends it early and gives the best epoch so far.
+
+    Raises:
+        DistillError: something about model or data that nothing can be learnt with; the message
+            names it. Nothing was trained then.
+        CheckpointError: ``log`` holds a training of something else.
+        FolderInUseError: another process trains in ``log``.
+        TypeError: ``model`` or another argument is of a wrong type.
+    """
+    _check(model, widen, epochs, budget)
+    device = next(model.parameters()).device
+    with ExitStack() as held:
+        folder = None if log is None else _claimed(Path(log), held)
+        held.enter_context(seeded(seed, device))
+        problem = _problem(model, data, loader, validation, seed)
+        of_teacher, of_student = recipe_for(problem, epochs)
+        source = model if widen is None else widen
+        if isinstance(source, nn.Module):
+            fresh = _fresh(source)
+        else:
+            fresh = widened(model, problem.example, source)
+        student = _binary(fresh, precision, problem)
+        same_width = None
+        if isinstance(widen, int | float) and widen > 1:
+            same_width = _binary(_fresh(model), precision, problem)
+
+        teacher = copy.deepcopy(model).eval()
+        teacher_fit = None
+        with torch.no_grad():
+            known = problem.results(teacher)["val"]
+        score, chance = float(problem.objective.score(*known)), problem.objective.chance(known[1])
+        remaining = budget
+        if not score > chance:
+            identity = {"part": "teacher", "seed": seed}
+            teacher_fit = Fit(teacher, of_teacher, identity)
+            share = None if budget is None else TEACHER_SHARE * budget
+            fit(teacher_fit, problem, None, budget=share, folder=folder, title="teacher")
+            score = float(problem.objective.score(*_results(problem, teacher)["val"]))
+            if budget is not None:
+                remaining = budget - _seconds(teacher_fit)
+        ask, smoothing = _asking(problem, teacher, of_student)
+        if not score > chance:
+            warnings.warn(
+                f"distill: the teacher is at chance, {problem.objective.metric} {score:.4f} on "
+                "validation rows; the student learns from the labels alone",
+                UserWarning,
+                stacklevel=2,
+            )
+            ask = None
+        identity = {
+            "part": "student", "seed": seed, "precision": str(precision), "teacher": score,
+            "widen": widen if isinstance(widen, int | float) else None,
+        }  # fmt: skip
+        session = Fit(student, of_student, identity)
+        stopped = fit(session, problem, ask, budget=remaining, folder=folder, title="student")
+        scores = [_results(problem, one) for one in (teacher, student)]
+        of_one, of_other, gap, error = gap_between(problem.objective, *scores)
+        return Distilled(
+            model=student,
+            teacher=teacher,
+            metric=problem.objective.metric,
+            scores=of_other,
+            teacher_scores=of_one,
+            gap=gap,
+            gap_error=error,
+            smoothing=smoothing,
+            history=session.rows(),
+            teacher_history=[] if teacher_fit is None else teacher_fit.rows(),
+            seconds=_seconds(session),
+            teacher_seconds=0.0 if teacher_fit is None else _seconds(teacher_fit),
+            interrupted=stopped,
+            example=problem.example,
+            same_width=same_width,
+        )
+
+
+def _check(model: Any, widen: Any, epochs: Any, budget: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"distill: model must be a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, Frozen):
+        raise TypeError("distill: model is frozen already; pass the float model")
+    if next(model.parameters(), None) is None:
+        raise DistillError(f"model must have parameters, {type(model).__name__} has none")
+    if isinstance(widen, bool) or not isinstance(widen, int | float | nn.Module | None):
+        raise TypeError(
+            f"distill: widen must be a number, a model or None, got {type(widen).__name__}"
+        )
+    if isinstance(widen, int | float) and not 1 <= widen < float("inf"):
+        raise ValueError(f"distill: widen must be at least 1, got {widen}")
+    if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
+        raise ValueError(f"distill: epochs must be a positive integer or None, got {epochs!r}")
+    if budget is not None and not budget > 0:
+        raise ValueError(f"distill: budget must be positive seconds or None, got {budget!r}")
+
+
+def _claimed(folder: Path, held: ExitStack) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not held.enter_context(locked(folder)):
+        raise FolderInUseError(f"{folder}: another process trains here; choose another log")
+    return folder
+
+
+def _problem(model: nn.Module, data: Any, loader: Any, validation: Any, seed: int) -> Problem:
+    """The kind of problem that data and model are about."""
+    if isinstance(data, BaseData) and not isinstance(data, Data):
+        raise DistillError(f"data must be homogeneous, got {type(data).__name__}")
+    if isinstance(data, Data) and (has_links(data) or isinstance(model, GAE)):
+        if loader is not None:
+            raise DistillError("loader must be None for links, whose pairs are drawn anew, got one")
+        return LinkPairs(data, model, validation, seed)
+    if isinstance(data, Data):
+        if validation is not None and not isinstance(validation, Tensor | float):
+            raise DistillError(
+                "validation must be a mask, indices or a share for nodes, got "
+                f"{type(validation).__name__}"
+            )
+        return Nodes(data, model, loader, validation, seed)
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        return Graphs(data, model, loader, validation, seed)
+    raise DistillError(
+        f"data must be a Data object or a sequence of them, got {type(data).__name__}; pass "
+        "batches as loader="
+    )
+
+
+def _fresh(model: nn.Module) -> nn.Module:
+    """A copy whose layers start anew."""
+    result = copy.deepcopy(model)
+    for module in result.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return result
+
+
+def _binary(model: nn.Module, precision: str | GraphConfig, problem: Problem) -> nn.Module:
+    """The binary form of a model, its layers settled on the data."""
+    try:
+        if isinstance(model, GAE):
+            result = binarize(model, precision)
+            encoder = model.encoder
+            args, named = arguments_of(encoder.forward, problem.example)
+            result.encoder = binarize(encoder, precision, example=_example(encoder, args, named))
+            return result
+        args, named = arguments_of(model.forward, problem.example)
+        return binarize(model, precision, example=_example(model, args, named))
+    except ValueError as error:
+        if isinstance(error, DistillError):
+            raise
+        raise DistillError(str(error)) from error
+
+
+def _example(model: nn.Module, args: list[Any], named: dict[str, Any]) -> Any:
+    """Arguments as binarize() takes them: by name where some are."""
+    if not named:
+        return tuple(args)
+    names = list(inspect.signature(model.forward).parameters)
+    return {**dict(zip(names, args, strict=False)), **named}
+
+
+@torch.no_grad()
+def _asking(problem: Problem, teacher: nn.Module, recipe: DistillRecipe) -> Any:
+    """What the teacher wants of a part, and how it was smoothed."""
+    wanted, smoothing = problem.wanted(teacher, recipe.sharpen)
+
+    @torch.no_grad()
+    def ask(part: Part) -> Tensor:
+        if wanted is not None and part.rows is None:
+            return wanted
+        if wanted is not None and part.nodes is not None:
+            return wanted[part.nodes]
+        scores = problem.scores(teacher, part)
+        rows = scores if part.rows is None else scores[part.rows]
+        return problem.objective.wanted(rows, recipe.sharpen)
+
+    return ask, smoothing
+
+
+@torch.no_grad()
+def _results(problem: Problem, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+    return problem.results(model.eval())
+
+
+def _seconds(session: Fit) -> float:
+    return float(session.table()[:, -1].sum())

@@ -1,0 +1,244 @@
+"""Training of teacher and student: epochs, validation, checkpoints, the best state."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam
+from tqdm import tqdm
+
+from bitgnn.distillation.errors import DistillError
+from bitgnn.distillation.problems import Problem
+from bitgnn.train.keeping import Keeper, Keeping, RunLog
+from bitgnn.train.recipe import Schedule
+from bitgnn.train.session import BestState, Session
+
+__all__ = ["DistillRecipe", "Fit", "fit", "recipe_for"]
+
+WHOLE_EPOCHS = 200
+STEPS, LEAST_EPOCHS = 2000, 20
+TIE = 1e-4
+"""What a unit of divergence weighs beside the score where the best state is chosen."""
+
+
+class DistillRecipe(Schedule):
+    """How teacher and student are trained: by Adam, with :class:`Schedule`'s attributes and these.
+
+    Attributes:
+        weight_decay: of the teacher; students have none on latent weights.
+        teacher_weight: ``w`` in ``(1 - w) labels + w teacher``.
+        sharpen: exponent of the teacher's probabilities.
+        patience: epochs without a better one after which training stops.
+    """
+
+    weight_decay: float = 0.0
+    teacher_weight: float = 0.0
+    sharpen: float = 2.0
+    patience: int | None = None
+
+
+def recipe_for(problem: Problem, epochs: int | None) -> tuple[DistillRecipe, DistillRecipe]:
+    """The recipes of teacher and student; what they depend on is a property of the data.
+
+    Whole graphs have 200 epochs, batches about 2 000 steps. The labels weigh half of their share
+    among the rows: where few are labelled, the teacher says more than they do, and knows them.
+
+    Args:
+        problem: the data.
+        epochs: of both; None for the rule.
+    """
+    if epochs is None:
+        whole = min(WHOLE_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / problem.steps)))
+        epochs = WHOLE_EPOCHS if problem.steps == 1 else whole
+    # Adam and weight decay of PyG's tutorials (Kipf and Welling 2017).
+    teacher = DistillRecipe(epochs=epochs, learning_rate=0.01, weight_decay=5e-4)
+    student = DistillRecipe(
+        epochs=epochs,
+        learning_rate=0.01,
+        schedule="cosine",
+        teacher_weight=1 - problem.labelled_share / 2,
+    )
+    return teacher, student
+
+
+class Fit(Session):
+    """A training in progress: model, optimizer, history and the best state so far.
+
+    Args:
+        model: trained in place.
+        recipe: how.
+        identity: plain values that a checkpoint must agree in.
+    """
+
+    columns = ("train_loss", "val_score", "divergence", "learning_rate", "seconds")
+
+    def __init__(self, model: nn.Module, recipe: DistillRecipe, identity: dict[str, Any]) -> None:
+        decay = recipe.weight_decay
+        optimizer = Adam(
+            model.parameters(), lr=recipe.learning_rate, weight_decay=decay, fused=True
+        )
+        super().__init__(model, recipe, optimizer)
+        self.recipe = recipe
+        self.best = BestState(model, recipe.patience)
+        self.identity = identity
+
+    def settle(self, since: float) -> float:
+        """Wait for a GPU to do what it was told."""
+        if self.device.type == "cuda" and self.history:
+            torch.cuda.synchronize(self.device)
+            self.history[-1][-1] += time.perf_counter() - since
+        return time.perf_counter()
+
+    def _identity(self) -> dict[str, Any]:
+        return self.identity
+
+    def _further_tensors(self) -> dict[str, dict[str, Tensor]]:
+        return {"best": self.best.tensors()}
+
+    def _restore(self, found: Any) -> None:
+        self.best.load(found.tensors["best"])
+
+
+def fit(
+    session: Fit,
+    problem: Problem,
+    ask: Callable[[Any], Tensor] | None,
+    *,
+    budget: float | None = None,
+    folder: Path | None = None,
+    title: str = "",
+) -> bool:
+    """Train until the epochs or the seconds are over, and leave the model at its best epoch.
+
+    Args:
+        session: the training; continued from its checkpoint in ``folder`` where there is one.
+        problem: data and losses.
+        ask: gives what the teacher wants of a part's rows; None trains on labels alone.
+        budget: seconds; the learning rate falls to 0 in that time.
+        folder: for checkpoint and log; None for neither.
+        title: of the progress bar and the files.
+
+    Returns:
+        Whether Ctrl-C ended it early.
+
+    Raises:
+        DistillError: no epoch had a finite score, or the budget is over before the first.
+        KeyboardInterrupt: Ctrl-C before the first epoch ended.
+        OSError: a file cannot be written.
+    """
+    keeping = None
+    if folder is not None:
+        keeping = Keeping(folder / f"{title}.checkpoint", RunLog(folder / title))
+        session.resume(keeping.checkpoint)
+    keeper = Keeper(session, keeping)
+    recipe, model = session.recipe, session.model
+    spent = float(session.table()[:, -1].sum())
+    interrupted = False
+    bar = tqdm(total=recipe.epochs, initial=session.epoch, desc=title, disable=None, leave=False)
+    begin = time.perf_counter()
+    try:
+        while session.epoch < recipe.epochs and not _is_over(session, spent, budget):
+            done = spent / budget if budget else 0.0
+            step_epoch(session, problem, ask, max(done, session.epoch / recipe.epochs))
+            if budget is not None and session.device.type == "cuda":
+                torch.cuda.synchronize(session.device)
+            now = time.perf_counter()
+            session.history[-1][-1] = now - begin
+            spent, begin = spent + now - begin, now
+            keeper.epoch_done()
+            bar.update()
+    except KeyboardInterrupt:
+        if not session.history:
+            raise
+        interrupted = True
+        warnings.warn(
+            f"distill: stopped by Ctrl-C after {session.epoch} of {recipe.epochs} epochs; the "
+            "result is the best epoch so far",
+            UserWarning,
+            stacklevel=4,
+        )
+    finally:
+        bar.close()
+        if keeping is not None and session.history:
+            session.settle(time.perf_counter())
+            session.save(keeping.checkpoint)
+            keeper.finish()
+    if int(session.best.epoch) < 0:
+        if not session.history:
+            raise DistillError(f"budget must leave time for an epoch, got {budget} seconds")
+        raise DistillError(
+            f"no epoch of {session.epoch} had a finite validation score; training of the "
+            f"{title} diverged"
+        )
+    model.load_state_dict(session.best.state)
+    model.eval()
+    return interrupted
+
+
+def _is_over(session: Fit, spent: float, budget: float | None) -> bool:
+    if budget is not None and spent >= budget:
+        return True
+    stop = (
+        session.best.stop_after() if session.recipe.patience and session.epoch % 25 == 0 else None
+    )
+    return stop is not None and session.epoch > stop
+
+
+def step_epoch(
+    session: Fit, problem: Problem, ask: Callable[[Any], Tensor] | None, progress: float
+) -> None:
+    """Train and validate once.
+
+    Args:
+        session: the training; the epoch's seconds are left open.
+        problem: data and losses.
+        ask: gives what the teacher wants of a part's rows.
+        progress: share of the training that is over.
+    """
+    recipe, model, objective = session.recipe, session.model, problem.objective
+    rate = recipe.learning_rate
+    if recipe.schedule == "cosine":
+        rate *= (1 + math.cos(math.pi * progress)) / 2
+    for group in session.optimizer.param_groups:
+        group["lr"] = rate
+    model.train()
+    weight = recipe.teacher_weight if ask is not None else 0.0
+    total = torch.zeros((), dtype=torch.float64, device=session.device)
+    divergence = torch.zeros_like(total)
+    for part in problem.parts():
+        session.optimizer.zero_grad()
+        scores = problem.scores(model, part)
+        loss = scores.new_zeros(())
+        if weight < 1 and part.labelled.numel():
+            loss = (1 - weight) * objective.labels(scores[part.labelled], part.y)
+        if ask is not None and weight > 0:
+            rows = scores if part.rows is None else scores[part.rows]
+            asked = objective.teacher(rows, ask(part))
+            loss = loss + weight * asked
+            divergence += asked.detach()
+        if not loss.requires_grad:
+            continue
+        loss.backward()
+        session.optimizer.step()
+        total += loss.detach()
+    model.eval()
+    with torch.no_grad():
+        scores, y = problem.results(model)["val"]
+        value = objective.score(scores, y).double()
+        loss_there = objective.labels(scores, y).double()
+    steps = max(problem.steps, 1)
+    values = [total / steps, value, divergence / steps]
+    row = torch.zeros(len(Fit.columns), dtype=torch.float64, device=session.device)
+    row[:3] = torch.stack(values)
+    row[3] = rate
+    session.history.append(row)
+    # Of states with equal scores the one with the lower loss; a bounded share of one row's worth.
+    tie = TIE * (loss_there / (1 + loss_there) if ask is None else divergence / (1 + divergence))
+    session.best.offer(session.epoch - 1, tie - value)

@@ -1,0 +1,320 @@
+"""What is learnt on: nodes of a graph, graphs, or links, as parts that one step takes."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
+
+from bitgnn.distillation.calling import call, moved
+from bitgnn.distillation.errors import DistillError
+from bitgnn.distillation.objectives import Objective, objective_of
+from bitgnn.distillation.targets import smoothed
+
+__all__ = [
+    "HELD_OUT",
+    "Nodes",
+    "Part",
+    "Problem",
+    "check_features",
+    "held_out",
+    "labels_of",
+    "rows_of",
+]
+
+HELD_OUT = 0.2
+"""Share of the training labels that serve for validation where there are none."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one step sees.
+
+    Attributes:
+        data: graph or batch, on the device.
+        rows: of the scores that the teacher is asked for; None for all.
+        labelled: rows of the scores that have a training label.
+        y: their labels.
+        nodes: numbers of ``rows`` in the whole graph, where the teacher's scores of it serve.
+        pairs: ``[2, P]`` nodes whose link is scored.
+    """
+
+    data: BaseData
+    rows: Tensor | None
+    labelled: Tensor
+    y: Tensor
+    nodes: Tensor | None = None
+    pairs: Tensor | None = None
+
+
+class Problem(ABC):
+    """Data with labels, and how a model is scored on it.
+
+    Attributes:
+        objective: loss and metric.
+        example: a graph or batch that a model can be tried on, on the device.
+        device: where all of it is.
+        labelled_share: part of the rows that have a training label.
+        steps: parts of an epoch.
+    """
+
+    objective: Objective
+    example: BaseData
+    device: torch.device
+    labelled_share: float
+    steps: int
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """The parts of an epoch."""
+
+    def scores(self, model: nn.Module, part: Part) -> Tensor:
+        """``[n, C]`` scores of a part's rows."""
+        return call(model, part.data)
+
+    @abstractmethod
+    def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+        """Scores and labels of ``val`` and, where there are some, ``test``, in evaluation."""
+
+    def wanted(self, teacher: nn.Module, sharpen: float) -> tuple[Tensor | None, str]:
+        """What the teacher asks of all rows at once, and how it was smoothed.
+
+        None where each part asks the teacher itself.
+        """
+        del teacher, sharpen
+        return None, "none"
+
+
+def rows_of(value: Any, count: int, name: str, device: torch.device) -> Tensor:
+    """Indices of a mask or of indices.
+
+    Args:
+        value: bool ``[count]`` or int64 indices.
+        count: rows there are.
+        name: of the argument, for messages.
+        device: of the result.
+
+    Raises:
+        DistillError: it is neither, empty, or has an index out of range.
+    """
+    if not isinstance(value, Tensor):
+        raise DistillError(f"{name} must be a mask or indices, got {type(value).__name__}")
+    if value.dtype == torch.bool:
+        if value.shape != (count,):
+            raise DistillError(
+                f"{name} must be bool [{count}], got {list(value.shape)}; of several splits "
+                "choose one"
+            )
+        rows = value.nonzero().flatten()
+    elif value.dtype == torch.int64 and value.dim() == 1:
+        rows = value
+        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < count:
+            raise DistillError(
+                f"{name} must be indices in 0 to {count - 1}, got {int(rows.min())} to "
+                f"{int(rows.max())}"
+            )
+    else:
+        raise DistillError(
+            f"{name} must be bool or int64 of one dimension, got {value.dtype} {list(value.shape)}"
+        )
+    if rows.numel() == 0:
+        raise DistillError(f"{name} is empty")
+    return rows.to(device)
+
+
+def held_out(rows: Tensor, y: Tensor, share: float, seed: int, what: str) -> tuple[Tensor, Tensor]:
+    """Training and validation rows from training rows alone; a warning says so.
+
+    Args:
+        rows: indices of training rows.
+        y: labels of all rows; of classes each gives its share.
+        share: for validation.
+        seed: of the draw.
+        what: is missing, for the warning.
+
+    Raises:
+        DistillError: there are too few.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = rows.cpu()[torch.randperm(rows.numel(), generator=generator)]
+    if not y.is_floating_point() and y.dim() == 1:
+        # The first of each class in a row, then the second, and so on, so that all have a share.
+        classes = y.cpu()[order]
+        rank = torch.zeros_like(order)
+        for label in classes.unique():
+            mine = (classes == label).nonzero().flatten()
+            rank[mine] = torch.arange(mine.numel())
+        order = order[rank.argsort(stable=True)]
+    count = round(share * order.numel())
+    if not 0 < count < order.numel():
+        raise DistillError(
+            f"{what} is missing and {order.numel()} training labels are too few to take some of "
+            "them; pass validation="
+        )
+    warnings.warn(
+        f"distill: {what} is missing; {count} of {order.numel()} training labels, drawn at random, "
+        "are held out in its place",
+        UserWarning,
+        stacklevel=4,
+    )
+    return order[count:].to(rows.device), order[:count].to(rows.device)
+
+
+def check_features(data: BaseData, name: str = "data") -> None:
+    """Refuse features that no layer can learn from.
+
+    Raises:
+        DistillError: ``x`` is missing, empty, or has NaN or infinity.
+    """
+    x = getattr(data, "x", None)
+    if x is None:
+        raise DistillError(f"{name}.x is missing; layers need features [N, F]")
+    if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise DistillError(f"{name}.x must be finite, found NaN or infinity")
+    if x.size(0) == 0:
+        raise DistillError(f"{name}.x must have a row at least, got {list(x.shape)}")
+
+
+class Nodes(Problem):
+    """Nodes of one graph, each with a class, with labels of its own, or with values.
+
+    Args:
+        data: the graph, with ``x``, ``y``, ``train_mask`` and what the forward takes.
+        model: for its number of scores.
+        loader: batches of the graph (``NeighborLoader`` and others of PyG); None is the whole.
+        validation: mask or indices of validation nodes, or a share of the training nodes; None is
+            ``val_mask``.
+        seed: of the share.
+
+    Raises:
+        DistillError: something is missing, of another length, or nothing can be learnt from it.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        model: nn.Module,
+        loader: Iterable[BaseData] | None,
+        validation: Tensor | float | None,
+        seed: int,
+    ) -> None:
+        self.device = next(model.parameters()).device
+        check_features(data)
+        count = data.x.size(0)
+        if getattr(data, "train_mask", None) is None:
+            raise DistillError(
+                "data.train_mask is missing; it names the nodes whose labels are for training "
+                "(torch_geometric.transforms.RandomNodeSplit makes one)"
+            )
+        y = getattr(data, "y", None)
+        if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != count:
+            got = "nothing" if y is None else list(y.shape) if isinstance(y, Tensor) else repr(y)
+            raise DistillError(f"data.y must have a row for each of {count} nodes, got {got}")
+        train = rows_of(data.train_mask, count, "data.train_mask", self.device)
+        self.example = self.graph = moved(data, self.device)
+        with torch.no_grad():
+            was = model.training
+            outputs = call(model.eval(), self.graph)
+            model.train(was)
+        if outputs.dim() != 2 or outputs.size(0) != count:
+            raise DistillError(
+                f"model must return scores [N, C] of {count} nodes, got {list(outputs.shape)}"
+            )
+        y = y.to(self.device)
+        if y.dim() == 2 and y.size(1) == 1 and not y.is_floating_point():
+            y = y.squeeze(1)
+        self.objective = objective_of(y[train], outputs.size(1))
+        if self.objective.metric == "R²":
+            y = y.view(count, -1).to(outputs.dtype)
+        elif y.dim() == 2:
+            y = y.to(outputs.dtype)
+        self.y = y
+        val_mask = getattr(data, "val_mask", None)
+        if isinstance(validation, Tensor) or (validation is None and val_mask is not None):
+            given = val_mask if validation is None else validation
+            name = "data.val_mask" if validation is None else "validation"
+            val = rows_of(given, count, name, self.device)
+            if bool(torch.isin(val, train).any()):
+                raise DistillError(f"{name} must have no training node, got some of train_mask")
+        else:
+            share = HELD_OUT if validation is None else validation
+            train, val = held_out(train, y, share, seed, "data.val_mask")
+        self.train, self.val = train, val
+        test_mask = getattr(data, "test_mask", None)
+        has_test = test_mask is not None and bool(test_mask.any())
+        self.test = rows_of(test_mask, count, "data.test_mask", self.device) if has_test else None
+        for name, rows in (("validation", self.val), ("data.test_mask", self.test)):
+            if rows is not None and not y.is_floating_point() and int(y[rows].min()) < 0:
+                raise DistillError(f"{name} holds nodes without a label (y < 0)")
+        self.loader = loader
+        self.is_train = torch.zeros(count, dtype=torch.bool, device=self.device)
+        self.is_train[train] = True
+        self.labelled_share = train.numel() / count
+        self.steps = 1 if loader is None else _length(loader)
+
+    def parts(self) -> Iterator[Part]:
+        """The graph, or the loader's batches that have a training node."""
+        if self.loader is None:
+            yield Part(self.graph, None, self.train, self.y[self.train])
+            return
+        for batch in self.loader:
+            nodes = getattr(batch, "n_id", None)
+            size = getattr(batch, "batch_size", None)
+            seeds = batch.x.size(0) if size is None else size
+            batch = moved(batch, self.device)
+            if nodes is not None:
+                nodes = nodes[:seeds].to(self.device)
+                labelled = self.is_train[nodes].nonzero().flatten()
+                y = self.y[nodes[labelled]]
+            else:
+                labelled = batch.train_mask[:seeds].nonzero().flatten()
+                y = batch.y[labelled]
+                if self.y.dtype.is_floating_point:
+                    y = y.view(labelled.numel(), -1).to(self.y.dtype)
+            if seeds:
+                rows = torch.arange(seeds, device=self.device)
+                yield Part(batch, rows, labelled, y, nodes)
+
+    def results(self, model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
+        """Scores of the whole graph's validation and test nodes."""
+        scores = call(model, self.graph)
+        found = {"val": (scores[self.val], self.y[self.val])}
+        if self.test is not None:
+            found["test"] = scores[self.test], self.y[self.test]
+        return found
+
+    @torch.no_grad()
+    def wanted(self, teacher: nn.Module, sharpen: float) -> tuple[Tensor | None, str]:
+        """The teacher's answer on the whole graph, smoothed if it is about classes."""
+        scores = call(teacher, self.graph)
+        edge_index = getattr(self.graph, "edge_index", None)
+        if self.objective.metric != "accuracy" or edge_index is None:
+            return self.objective.wanted(scores, sharpen), "none"
+        logs = torch.log_softmax(scores.float(), dim=-1)
+        logs, smoothing = smoothed(logs, edge_index, self.y, self.train, self.val)
+        return self.objective.wanted(logs, sharpen), str(smoothing)
+
+
+def _length(loader: Iterable[Any]) -> int:
+    try:
+        return max(len(loader), 1)  # type: ignore[arg-type]
+    except TypeError:
+        return 1
+
+
+def labels_of(graphs: Sequence[BaseData]) -> Tensor:
+    """Labels of graphs, one row each.
+
+    Raises:
+        DistillError: a graph has none.
+    """
+    if any(getattr(graph, "y", None) is None for graph in graphs):
+        raise DistillError("data must have y in every graph, got one without")
+    return torch.cat([torch.as_tensor(graph.y).view(1, -1) for graph in graphs])
